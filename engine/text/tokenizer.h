@@ -1,0 +1,61 @@
+/* Text <-> token ids, as Hugging Face's `tokenizers` does it, from a tokenizer.json.
+ *
+ * A tokenizer is immutable once loaded: every function below may be called from many threads at
+ * once. Text is UTF-8; encode refuses bytes that are not. */
+#ifndef ENGINE_TEXT_TOKENIZER_H
+#define ENGINE_TEXT_TOKENIZER_H
+
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tokenizer;
+
+/* A growable array of token ids; the owner frees it with token_list_clear. Zero-initialise. */
+struct token_list {
+    int32_t *ids; /* [count] */
+    size_t count;
+    size_t capacity;
+};
+
+int token_list_push(struct token_list *list, int32_t id, struct error *err);
+void token_list_clear(struct token_list *list);
+
+/* Reads `path` (a tokenizer.json). The caller frees *out with tokenizer_free. */
+int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
+
+/* The same from memory: json: [length] bytes, borrowed for the call. */
+int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err);
+
+void tokenizer_free(struct tokenizer *tokenizer);
+
+/* Appends the ids of text ([length] bytes) to *ids. Added tokens in the text are recognised as HF
+ * does; add_special_tokens applies the post-processor's template. ERROR_INVALID when the text is
+ * not UTF-8 (the message gives the byte offset). */
+int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                     bool add_special_tokens, struct token_list *ids, struct error *err);
+
+/* Decodes ids ([count]) into *text (malloc'd, NUL-terminated, *length bytes; the caller frees).
+ * Byte sequences that are not UTF-8 become U+FFFD, as HF does. Ids the tokenizer does not know
+ * (>= tokenizer_size, or holes) decode to nothing. */
+int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count,
+                     bool skip_special_tokens, char **text, size_t *length, struct error *err);
+
+/* One more than the largest id. */
+int32_t tokenizer_size(const struct tokenizer *tokenizer);
+
+/* The id of the token whose content is `content`, or -1. */
+int32_t tokenizer_token_id(const struct tokenizer *tokenizer, const char *content);
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
+
+/* The content of a token as tokenizer.json spells it (NULL when unknown): for /tokenizer_info. */
+const char *tokenizer_token_content(const struct tokenizer *tokenizer, int32_t id);
+
+/* The raw bytes token `id` stands for in the middle of a text (borrowed; *length may be 0): what
+ * logprobs print, or "bytes:\x.." when they are not whole characters. */
+const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length);
+
+#endif
