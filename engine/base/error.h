@@ -21,7 +21,10 @@ struct error {
     char message[512]; /* UTF-8, one sentence, no newline; cut at a character boundary */
 };
 
-#define ERROR_INIT {ERROR_NONE, ""}
+#define ERROR_INIT     \
+    {                  \
+        ERROR_NONE, "" \
+    }
 
 /* Sets *err (may be NULL) unless it holds an error already. Returns -1, so that
  * `return error_set(err, ...)` is the whole failure path. Control characters and bytes that are

@@ -1,0 +1,89 @@
+/* The engine: a loaded model on one device, the states of its texts, and the step that advances
+ * many of them at once.
+ *
+ * One thread at a time may use an engine and its states (the engine thread); engine_info,
+ * engine_state_bytes and engine_model may be called from any. Nothing here prints, exits or knows
+ * HTTP. Reproducibility (api.md): the logits of a text are the same bits whatever shares the step,
+ * however its tokens are cut into spans, and on any number of threads. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct engine;
+struct state; /* everything one text needs to go on */
+struct model;
+
+struct engine_options {
+    int threads;               /* 0: as many as the affinity mask and the cgroup allow */
+    size_t state_memory_bytes; /* budget for all states and KV pages; 0: a share of free memory */
+    int max_step_tokens;       /* most tokens of all spans of a step together; 0: 512 */
+    int max_step_logits;       /* most positions of a step that ask for logits; 0: 128 */
+    /* Progress of loading, 0..1, from the calling thread; may be NULL. */
+    void (*progress)(void *context, double fraction);
+    void *progress_context;
+};
+
+/* Everything that does not change after engine_open. */
+struct engine_info {
+    int32_t vocab_size;
+    int threads;
+    int max_step_tokens, max_step_logits;
+    int64_t max_positions; /* limit of learned positions; 0: none */
+    size_t weights_bytes;  /* as packed for the device */
+    size_t workspace_bytes;
+    size_t recurrent_bytes_per_text; /* S, c, running maxima, rings: constant */
+    size_t kv_bytes_per_token;       /* of layers with a full window */
+    int kv_page_tokens;              /* KV is reserved in pages of this many tokens */
+    size_t state_memory_bytes;       /* the budget */
+    const char *device;              /* "cpu" */
+    const char *instruction_set;     /* "avx512", "avx2", "generic" */
+};
+
+struct engine_memory {                                  /* of the state budget, in bytes */
+    size_t recurrent_bytes, kv_bytes;                   /* in use */
+    size_t recurrent_reserved_bytes, kv_reserved_bytes; /* reserved by the states alive */
+    size_t recurrent_peak_bytes, kv_peak_bytes;         /* highest in use since the start */
+    int states;
+};
+
+/* Opens the model directory and packs its weights. The caller closes *out with engine_close. */
+int engine_open(struct engine **out, const char *model_directory,
+                const struct engine_options *options, struct error *err);
+void engine_close(struct engine *engine); /* all its states must have been freed */
+
+const struct engine_info *engine_info(const struct engine *engine);
+const struct model *engine_model(const struct engine *engine);
+void engine_memory(const struct engine *engine, struct engine_memory *memory);
+
+/* What a text of at most max_tokens positions reserves. */
+size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens);
+
+/* A new text at position 0, with memory reserved for max_tokens positions. ERROR_NO_MEMORY when
+ * that is not free now (wait), ERROR_INVALID when it can never be. */
+int state_create(struct state **out, struct engine *engine, int64_t max_tokens, struct error *err);
+/* A copy that goes on by itself: the recurrent part is copied, full KV pages are shared. */
+int state_clone(struct state **out, const struct state *state, int64_t max_tokens,
+                struct error *err);
+void state_free(struct state *state);              /* NULL is allowed */
+int64_t state_position(const struct state *state); /* tokens taken so far */
+size_t state_bytes(const struct state *state);     /* in use now, not reserved */
+
+/* Consecutive tokens of one text in a step. */
+struct span {
+    struct state *state;   /* no two spans of a step may share one */
+    const int32_t *tokens; /* [num_tokens], each in [0, vocab_size) */
+    int num_tokens;        /* >= 1 */
+    int num_logits;        /* the last num_logits positions want logits; 0..num_tokens */
+    const float *logits;   /* out: [num_logits, vocab_size], valid until the next step */
+};
+
+/* Advances every span's text by its tokens. On an error (bad arguments, past the reservation) no
+ * state has moved. Allocates nothing. */
+int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
+
+#endif

@@ -1,0 +1,181 @@
+/* A model as the engine sees it: one description and its tensors, whatever family it came from.
+ *
+ * model_open reads a directory in the Hugging Face layout (model-format.md, beside this file),
+ * validates all of it and maps the tensors. Only the loader knows families: `regla`, `gpt_neox` and
+ * `gla` all become the structs below. Letters: V vocabulary, D hidden_size, H num_heads, d
+ * head_dim, dv value_dim, m features, m2 features after the position (2m for lrpe_unitary, else m).
+ */
+#ifndef ENGINE_MODEL_MODEL_H
+#define ENGINE_MODEL_MODEL_H
+
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
+
+enum norm_kind { NORM_NONE, NORM_LAYERNORM, NORM_RMSNORM, NORM_SIMPLE_RMSNORM };
+enum hidden_act { ACT_GELU, ACT_GELU_NEW, ACT_RELU, ACT_SILU };
+enum position_embedding {
+    POSITION_EMBEDDING_NONE,
+    POSITION_EMBEDDING_SINUSOIDAL,
+    POSITION_EMBEDDING_LEARNED
+};
+enum mixer_kind { MIXER_LINEAR, MIXER_SOFTMAX };
+enum feature_map {
+    FEATURE_IDENTITY,
+    FEATURE_RELU,
+    FEATURE_ELU,
+    FEATURE_ELU_PLUS_1,
+    FEATURE_EXP,
+    FEATURE_FAVOR,
+    FEATURE_COS_SIN,
+    FEATURE_HEDGEHOG,
+    FEATURE_DPFP
+};
+enum gate_kind { GATE_NONE, GATE_SCALAR, GATE_FAST_DECAY, GATE_REFINED, GATE_GLA, GATE_DELTA };
+enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
+enum norm_scope { NORM_SCOPE_HEAD, NORM_SCOPE_HIDDEN };
+enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH };
+enum softmax_activation { SOFTMAX_ACT_SOFTMAX, SOFTMAX_ACT_RELU };
+enum window_kind { WINDOW_FULL, WINDOW_BLOCK, WINDOW_SLIDING };
+enum position_kind {
+    POSITION_NONE,
+    POSITION_ROPE,
+    POSITION_LRPE_UNITARY,
+    POSITION_LRPE_ORTHOGONAL,
+    POSITION_LRPE_PERMUTATION,
+    POSITION_ALIBI,
+    POSITION_KERPLE_LOG,
+    POSITION_KERPLE_POWER,
+    POSITION_KERPLE_3PARA_LOG,
+    POSITION_KERPLE_BIAS_WHT,
+    POSITION_T5
+};
+enum rope_stage { ROPE_STAGE_BEFORE, ROPE_STAGE_AFTER };
+enum rope_pairing { ROPE_PAIRING_HALF, ROPE_PAIRING_ADJACENT };
+enum lrpe_basis { BASIS_IDENTITY, BASIS_HOUSEHOLDER, BASIS_ODD_EVEN };
+
+/* A matrix of the file, not yet packed for a device. */
+struct matrix {
+    int64_t rows, cols; /* y = W x + b: x [cols], y [rows]; rows = 0: absent */
+    enum dtype dtype;
+    const void *data;  /* [rows, cols], row-major, little-endian; mapped, or owned by the model */
+    const float *bias; /* [rows], or NULL */
+};
+
+struct norm {
+    enum norm_kind kind;
+    float eps;
+    const float *weight; /* [size]; NULL for simple_rmsnorm */
+    const float *bias;   /* [size], or NULL */
+};
+
+struct position {
+    enum position_kind kind;
+    /* rope and lrpe_orthogonal: the first `rotary_dims` dimensions (even) are rotated */
+    int rotary_dims;
+    double base;
+    enum rope_pairing pairing;
+    enum rope_stage stage; /* linear mixers only */
+    enum lrpe_basis basis;
+    const float *theta;             /* LRPE: [H, m] (unitary) or [H, rotary_dims/2] (orthogonal) */
+    const float *householder;       /* [m], of unit length, or NULL */
+    const int32_t *permutation;     /* lrpe_permutation: [m], a permutation of 0..m-1 */
+    const float *r1, *r2, *r3, *r4; /* KERPLE: [H] each; NULL where the kernel has none */
+    const float *slopes;            /* alibi: [H] */
+    const float *bucket_bias;       /* t5: [32, H] */
+};
+
+struct mixer {
+    enum mixer_kind kind;
+    const char *name;            /* as in config.json's `mixers`; owned by the model */
+    int num_heads, num_kv_heads; /* num_kv_heads < num_heads: k, v and gk have the kv heads, each
+                                    serving num_heads / num_kv_heads consecutive heads (gla) */
+    int head_dim, value_dim, features, features_positioned; /* d, dv, m, m2 (softmax: m = d) */
+    struct matrix q_proj, k_proj, v_proj, o_proj;
+
+    /* linear */
+    enum feature_map feature_map;
+    enum gate_kind gate;
+    enum query_scale query_scale;
+    bool sum_norm;
+    int dpfp_nu;
+    float gate_logit_normalizer;
+    const float *feature_weight; /* favor, cos_sin: [H, rows, d], rows = m or m/2 */
+    int feature_rows;
+    const float *feature_q, *feature_k; /* hedgehog: [H, d, d] */
+    struct matrix g_proj;               /* scalar: [H, D]; refined: [H*dv, D] */
+    struct matrix r_proj;               /* refined: [H*dv, D] */
+    struct matrix z_proj;               /* fast_decay: [H*dv, D] */
+    struct matrix f_proj;               /* fast_decay: [H*m, D] */
+    struct matrix gk_proj_0;            /* gla: [rank, D], no bias */
+    struct matrix gk_proj_1;            /* gla: [Hkv*m, rank] */
+    struct matrix b_proj;               /* delta: [H, D] */
+
+    /* softmax */
+    enum softmax_activation activation;
+    enum window_kind window;
+    int window_size;
+
+    /* both */
+    struct position position;
+    struct norm output_norm; /* of size dv (scope head; shared by the heads) or H*dv (hidden) */
+    enum norm_scope output_norm_scope;
+    enum output_gate output_gate;
+    struct matrix out_gate_proj; /* [H*dv, D] */
+};
+
+struct layer {
+    struct norm attn_norm, mlp_norm;
+    struct mixer mixer;
+    struct matrix gate_proj; /* rows = 0: the MLP is not gated */
+    struct matrix up_proj, down_proj;
+};
+
+/* Which token ends a text: generation_config.json's eos_token_id (an id or a list), else
+ * config.json's. */
+struct model_eos {
+    int32_t *ids; /* [count] */
+    size_t count;
+};
+
+struct model {
+    char *directory;
+    char *name;         /* the directory's last part */
+    const char *family; /* "regla", "gpt_neox", "gla" */
+    int32_t vocab_size;
+    int hidden_size, num_layers, intermediate_size;
+    enum hidden_act hidden_act;
+    bool parallel_residual;
+    bool tied;
+    enum position_embedding position_embedding;
+    int64_t max_position_embeddings; /* a limit only with learned positions; 0: none given */
+    int32_t bos_token_id;            /* -1: none */
+    struct model_eos eos;
+    enum dtype dtype; /* of most of the file's bytes */
+    int64_t parameters;
+    int64_t file_bytes;
+
+    struct matrix embeddings;          /* [V, D] */
+    struct matrix position_embeddings; /* learned: [max_position_embeddings, D] */
+    struct norm embedding_norm;        /* kind NORM_NONE: absent */
+    struct norm final_norm;
+    struct matrix lm_head; /* [V, D]; the same data as embeddings when tied */
+    struct layer *layers;  /* [num_layers] */
+
+    struct model_storage *storage; /* mappings and converted tensors */
+};
+
+/* Reads and validates config.json, generation_config.json and every tensor header under
+ * `directory`. The caller frees *out with model_close. Errors name file, place, expected and got.
+ */
+int model_open(struct model **out, const char *directory, struct error *err);
+void model_close(struct model *model);
+
+const char *dtype_name(enum dtype dtype); /* "F32", "F16", "BF16" */
+size_t dtype_bytes(enum dtype dtype);
+
+#endif
