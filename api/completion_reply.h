@@ -1,0 +1,83 @@
+/* The reply to POST /v1/completions, and the parts that its stream shares (sse.h). Encoders append
+ * to a strbuf and keep nothing. */
+#ifndef API_COMPLETION_REPLY_H
+#define API_COMPLETION_REPLY_H
+
+#include "api/strbuf.h"
+#include "engine/sampler.h"
+#include "engine/text/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What all parts of one reply have in common. */
+struct reply_head {
+    const char *id;                 /* "cmpl-..." */
+    int64_t created;                /* seconds since 1970 */
+    const char *model;              /* the served name */
+    const char *system_fingerprint; /* build, model and kernel set */
+};
+
+enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
+
+/* One token's entry in `logprobs`. */
+struct reply_token {
+    int32_t id;
+    int64_t text_offset; /* characters of the choice's own text before this token */
+    bool has_logprob;    /* false: null (the first token of an echoed prompt) */
+    float logprob;
+    const struct token_logprob *top; /* [num_top] in falling order; may lack the token itself */
+    int num_top;
+};
+
+struct reply_logprobs {
+    const struct tokenizer *tokenizer;
+    const struct reply_token *tokens; /* [num_tokens] */
+    size_t num_tokens;
+    bool as_token_ids; /* every token string is "token_id:N" */
+};
+
+/* One choice, whole or, in a stream, what is new of it. */
+struct reply_choice {
+    int index;
+    const char *text; /* [text_length], UTF-8 */
+    size_t text_length;
+    enum finish_reason finish_reason;
+    const char *stop_string; /* [stop_string_length]: the stop string that ended it, or NULL */
+    size_t stop_string_length;
+    int32_t stop_token;                    /* the stop token that ended it, or -1 */
+    const struct reply_logprobs *logprobs; /* NULL: null */
+    const int32_t *token_ids;              /* [num_token_ids], or NULL: not asked for */
+    size_t num_token_ids;
+    const int32_t *prompt_token_ids; /* [num_prompt_token_ids], or NULL; in a stream only first */
+    size_t num_prompt_token_ids;
+};
+
+struct reply_usage {
+    int64_t prompt_tokens, completion_tokens, cached_tokens;
+    const char *cache_miss_reason; /* "none", "no_checkpoint", "diverged", "evicted", "disabled" */
+};
+
+struct reply_timings {
+    double queue_ms, prefill_ms, decode_ms;
+    double prefill_tokens_per_second, decode_tokens_per_second; /* NaN: null */
+};
+
+/* The whole reply of a request without `stream`. */
+void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
+                             const struct reply_choice *choices, size_t num_choices,
+                             const struct reply_usage *usage, const struct reply_timings *timings);
+
+/* Parts, for sse.c: objects without what surrounds them. */
+void reply_head_encode(struct strbuf *buf,
+                       const struct reply_head *head); /* "id":...,"model":... */
+void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice);
+void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage);
+void reply_timings_encode(struct strbuf *buf, const struct reply_timings *timings);
+
+/* A token's string as logprobs print it: its text; "bytes:\xe2\x80" (each byte, in hexadecimal)
+ * when it is not whole characters; "token_id:N" when it has none. */
+void reply_token_string(struct strbuf *buf, const struct tokenizer *tokenizer, int32_t id);
+
+#endif

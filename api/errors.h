@@ -1,0 +1,76 @@
+/* Errors as clients see them: the one table from our code to the HTTP status, the OpenAI error
+ * object and the headers that go with it (api.md, "Errors"). */
+#ifndef API_ERRORS_H
+#define API_ERRORS_H
+
+#include "api/strbuf.h"
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+
+enum api_code {
+    API_OK = 0,
+    API_INVALID_JSON,       /* malformed, not UTF-8, nested too deeply */
+    API_INVALID_TYPE,       /* a field of the wrong JSON type */
+    API_INVALID_VALUE,      /* a field out of its range */
+    API_MISSING_PARAMETER,  /* a required field is absent */
+    API_UNSUPPORTED,        /* a field we know but cannot honour */
+    API_CONTEXT_LENGTH,     /* prompt + max_tokens can never fit */
+    API_INVALID_KEY,        /* missing or wrong API key */
+    API_UNKNOWN_PATH,       /* no such endpoint */
+    API_MODEL_NOT_FOUND,    /* `model` is not what is served */
+    API_REQUEST_NOT_FOUND,  /* cancel: no such request in flight */
+    API_METHOD_NOT_ALLOWED, /* `allow` says which are */
+    API_BODY_TOO_LARGE,     /* the connection is closed */
+    API_MEDIA_TYPE,         /* not application/json */
+    API_QUEUE_FULL,         /* admission refused; retry later */
+    API_NOT_IMPLEMENTED,    /* a known endpoint that we lack */
+    API_INTERNAL,           /* our own mistake */
+    API_LOADING,            /* weights are not there yet */
+    API_DRAINING,           /* SIGTERM was received */
+    API_ENGINE_FAILED,      /* the engine thread has given up */
+    API_OUT_OF_MEMORY,      /* an allocation for this request failed */
+    API_NUM_CODES
+};
+
+struct api_error {
+    enum api_code code;
+    char message[512]; /* UTF-8, one sentence */
+    char param[64];    /* the field at fault; "": null */
+    char allow[32];    /* API_METHOD_NOT_ALLOWED: value of the Allow header */
+};
+
+/* One row of the table. */
+struct api_error_row {
+    int status;               /* of HTTP */
+    const char *type;         /* error.type */
+    const char *code;         /* error.code */
+    const char *param;        /* error.param when the error names none; NULL: null */
+    int retry_after_s;        /* value of Retry-After; 0: no such header */
+    const char *should_retry; /* value of x-should-retry; NULL: no such header */
+    bool close;               /* the connection is closed after the reply */
+};
+
+const struct api_error_row *api_error_row(enum api_code code);
+
+/* Sets *err (may be NULL) unless it is set already; param may be NULL. What is formatted may quote
+ * hostile bytes: it is made printable UTF-8. Returns -1. */
+int api_error_set(struct api_error *err, enum api_code code, const char *param, const char *format,
+                  ...) __attribute__((format(printf, 4, 5)));
+void api_error_clear(struct api_error *err);
+
+/* The errors whose words are the same wherever they arise. `limit` is what allows at most
+ * max_tokens in all ("--max-model-len", "the model's learned positions", "memory"). */
+int api_error_context_length(struct api_error *err, int64_t prompt_tokens, int64_t max_tokens,
+                             int64_t limit_tokens, const char *limit);
+int api_error_method(struct api_error *err, const char *method, const char *allow);
+int api_error_unknown_path(struct api_error *err, const char *path);
+int api_error_model(struct api_error *err, const char *name);
+
+/* What an engine error becomes; param may be NULL. */
+int api_error_from_engine(struct api_error *err, const struct error *engine, const char *param);
+
+/* Appends {"error": {"message", "type", "param", "code"}}. */
+void api_error_encode(struct strbuf *buf, const struct api_error *err);
+
+#endif

@@ -1,0 +1,32 @@
+/* The small JSON bodies: GET /v1/models, /v1/models/{id}, /load, /version, /health, /ready, and the
+ * reply to a cancel. */
+#ifndef API_MODELS_H
+#define API_MODELS_H
+
+#include "api/strbuf.h"
+
+struct model_card {
+    const char *id;                 /* the served name */
+    const char *root;               /* the model's directory as given, or its name */
+    int64_t created;                /* seconds since 1970: when it was loaded */
+    int64_t max_model_len;          /* 0: unlimited (null) */
+    const char *family;             /* "regla", "gpt_neox", "gla" */
+    const char *const *layer_types; /* [num_layers]: the mixer of each layer, by name */
+    int num_layers;
+    int64_t parameters;
+    const char *dtype; /* of the weights: "F32", "F16", "BF16" */
+    int64_t state_bytes_per_text, kv_bytes_per_token;
+};
+
+void model_encode(struct strbuf *buf, const struct model_card *card);
+void models_list_encode(struct strbuf *buf, const struct model_card *cards, size_t count);
+
+void load_encode(struct strbuf *buf, int64_t running, int64_t waiting);
+
+/* device and instruction_set as in struct engine_info. */
+void version_encode(struct strbuf *buf, const char *version, const char *device,
+                    const char *instruction_set);
+void status_encode(struct strbuf *buf, const char *status);             /* {"status": ...} */
+void cancel_encode(struct strbuf *buf, const char *id, bool cancelled); /* {"id", "cancelled"} */
+
+#endif

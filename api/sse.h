@@ -1,0 +1,30 @@
+/* The stream of POST /v1/completions: server-sent events, to the letter: `data: {json}\n\n`, one
+ * choice per frame, no comments, `data: [DONE]\n\n` last. */
+#ifndef API_SSE_H
+#define API_SSE_H
+
+#include "api/completion_reply.h"
+#include "api/errors.h"
+
+/* How a frame says its usage. */
+enum sse_usage {
+    SSE_USAGE_ABSENT, /* no include_usage: no such field */
+    SSE_USAGE_NULL,   /* include_usage: null until the last frame */
+    SSE_USAGE_GIVEN   /* continuous_usage_stats: so far */
+};
+
+/* One frame with what is new of one choice; usage is read only for SSE_USAGE_GIVEN. */
+void sse_choice_frame(struct strbuf *buf, const struct reply_head *head,
+                      const struct reply_choice *choice, enum sse_usage usage_kind,
+                      const struct reply_usage *usage);
+
+/* include_usage: the frame with `choices: []`, usage and timings. */
+void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
+                     const struct reply_usage *usage, const struct reply_timings *timings);
+
+/* A failure after the status line: `data: {"error": ...}`; sse_done follows. */
+void sse_error_frame(struct strbuf *buf, const struct api_error *err);
+
+void sse_done(struct strbuf *buf);
+
+#endif

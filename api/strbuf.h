@@ -1,0 +1,50 @@
+/* A growable byte buffer and the JSON that is written into it.
+ *
+ * A failed allocation is remembered in `failed` and makes every later append a no-op: writers need
+ * not check each call, only the flag at the end. What json_* writes is always valid UTF-8 and valid
+ * JSON, whatever bytes go in. */
+#ifndef API_STRBUF_H
+#define API_STRBUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Zero-initialise; the owner frees it with strbuf_clear. Not NUL-terminated. */
+struct strbuf {
+    char *data; /* [length] */
+    size_t length;
+    size_t capacity;
+    bool failed;
+};
+
+void strbuf_clear(struct strbuf *buf); /* frees; the buffer may be used again */
+void strbuf_reset(struct strbuf *buf); /* empties it, keeps the memory, forgets a failure */
+void strbuf_append(struct strbuf *buf, const char *bytes, size_t length);
+void strbuf_puts(struct strbuf *buf, const char *text);
+void strbuf_printf(struct strbuf *buf, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* A JSON string with its quotes. Control characters and U+007F are escaped; each byte that is not
+ * UTF-8 becomes U+FFFD. */
+void json_string(struct strbuf *buf, const char *text, size_t length);
+void json_cstring(struct strbuf *buf, const char *text); /* NULL: null */
+void json_int(struct strbuf *buf, int64_t value);
+void json_ints(struct strbuf *buf, const int32_t *values, size_t count); /* [1,2,3] */
+void json_bool(struct strbuf *buf, bool value);
+
+/* The shortest digits that read back as the same float, always with a '.' or an exponent. -inf
+ * prints as -9999.0 (api.md), NaN and +inf, which JSON cannot say, as null. */
+void json_f32(struct strbuf *buf, float value);
+
+/* A duration or a rate, with at most 3 decimals; not finite: null. */
+void json_decimal(struct strbuf *buf, double value);
+
+/* Length in bytes of the valid UTF-8 sequence at text[0 .. length), or 0. */
+size_t utf8_sequence(const char *text, size_t length);
+bool utf8_valid(const char *text, size_t length);
+
+/* Characters (code points) in valid UTF-8: what text_offset counts. */
+size_t utf8_characters(const char *text, size_t length);
+
+#endif

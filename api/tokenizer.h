@@ -1,0 +1,48 @@
+/* POST /tokenize, POST /detokenize, GET /tokenizer_info, in vLLM's shapes: what
+ * lm-evaluation-harness needs to score a model that is on no hub. */
+#ifndef API_TOKENIZER_H
+#define API_TOKENIZER_H
+
+#include "api/completion.h"
+#include "api/strbuf.h"
+#include "engine/text/tokenizer.h"
+
+struct tokenize_request {
+    char *prompt;            /* [length], NUL-terminated besides; may hold NULs */
+    size_t length;           /* bytes */
+    bool add_special_tokens; /* default true */
+    bool return_token_strs;  /* default false */
+};
+
+/* As completion_parse; `messages` (a chat) is 400 unsupported_parameter. */
+int tokenize_parse(struct tokenize_request *request, const char *body, size_t length,
+                   const struct completion_limits *limits, struct api_error *err);
+void tokenize_request_clear(struct tokenize_request *request);
+
+/* {"count", "max_model_len", "tokens", "token_strs"}; tokenizer NULL: token_strs is null.
+ * max_model_len 0: null. */
+void tokenize_reply_encode(struct strbuf *buf, const int32_t *ids, size_t count,
+                           int64_t max_model_len, const struct tokenizer *tokenizer);
+
+struct detokenize_request {
+    int32_t *ids; /* [count], each in [0, vocab_size); may be empty */
+    size_t count;
+};
+
+int detokenize_parse(struct detokenize_request *request, const char *body, size_t length,
+                     const struct completion_limits *limits, struct api_error *err);
+void detokenize_request_clear(struct detokenize_request *request);
+
+void detokenize_reply_encode(struct strbuf *buf, const char *text, size_t length); /* {"prompt"} */
+
+/* What a client needs to know of a tokenizer. Ids are -1 where there is none. */
+struct tokenizer_info {
+    const struct tokenizer *tokenizer;
+    int32_t bos_token_id, eos_token_id;
+    int64_t max_model_len; /* 0: null */
+    int32_t vocab_size;
+};
+
+void tokenizer_info_encode(struct strbuf *buf, const struct tokenizer_info *info);
+
+#endif
