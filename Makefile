@@ -1,0 +1,62 @@
+# Thin: every target says in one line what to run; the work is in CMake, deploy/ and tests/.
+# The two that a fresh machine needs are `make serve` and `make test`.
+
+MODEL ?= $(firstword $(wildcard models/*/model.safetensors))
+MODEL_DIR = $(patsubst %/model.safetensors,%,$(MODEL))
+FUZZ_SECONDS ?= 600
+JOBS ?= $(shell nproc)
+VENV = tests/.venv
+
+.PHONY: help deps test-deps build serve test test-train test-clients fuzz model format lint clean
+
+help:
+	@echo "make serve         install what is missing, build, serve $(MODEL_DIR) (REGLA_PORT=8000)"
+	@echo "make test          install what is missing, run every test (STAGES='lint unit' for some)"
+	@echo "make build         build/release/regla"
+	@echo "make model         train the shipped model again (hours; needs PyTorch)"
+	@echo "make test-train    tests of train/ (needs PyTorch)"
+	@echo "make test-clients  record what the big clients send again (installs them)"
+	@echo "make fuzz          every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
+	@echo "make format lint clean"
+
+deps:
+	@deploy/deps.sh serve
+
+test-deps:
+	@deploy/deps.sh test
+
+build: deps
+	cmake --preset release --log-level=WARNING
+	cmake --build --preset release -j $(JOBS)
+
+# Flags of `regla serve` are environment variables too: REGLA_PORT=9000 make serve
+serve: build
+	@test -n "$(MODEL)" || { echo "models/ holds no model: see models/README.md" >&2; exit 1; }
+	exec build/release/regla serve --model $(MODEL_DIR)
+
+test:
+	@tests/run.sh $(STAGES)
+
+model:
+	train/make_model.sh
+
+test-train:
+	train/test.sh
+
+test-clients: build
+	tests/http/clients/record.sh
+
+fuzz: test-deps
+	tests/fuzz/run.sh $(FUZZ_SECONDS)
+
+$(VENV)/installed: tests/requirements.txt
+	@tests/scripts/venv.sh
+
+format: $(VENV)/installed
+	git ls-files '*.c' '*.h' | xargs $(VENV)/bin/clang-format -i
+
+lint: $(VENV)/installed
+	$(VENV)/bin/python tests/lint/lint.py
+
+clean:
+	rm -rf build
