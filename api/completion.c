@@ -1,0 +1,394 @@
+#include "api/completion.h"
+
+#include "api/fields.h"
+
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const unsupported[] = {
+    "suffix",      "response_format",   "structured_outputs", "grammar",
+    "json_schema", "use_beam_search",   "prompt_logprobs",    "prompt_embeds",
+    "bad_words",   "logits_processors", "session_id",         "expected_position",
+    "store",       "allowed_token_ids",
+};
+
+/* guided_json, guided_regex, ... whatever follows the prefix. */
+static const char unsupported_prefix[] = "guided_";
+
+static int check_unsupported(const json_t *fields, struct api_error *err)
+{
+    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
+        const json_t *value = field_get(fields, unsupported[i]);
+        /* Clients of other servers send `use_beam_search: false` by default: it asks for nothing.
+         */
+        if (!value || (json_is_false(value) && strcmp(unsupported[i], "use_beam_search") == 0))
+            continue;
+        return api_error_set(err, API_UNSUPPORTED, unsupported[i], "%s is not supported",
+                             unsupported[i]);
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)fields, key, value)
+    {
+        if (!json_is_null(value) &&
+            strncmp(key, unsupported_prefix, sizeof unsupported_prefix - 1) == 0)
+            return api_error_set(err, API_UNSUPPORTED, key, "%.60s is not supported", key);
+    }
+    return 0;
+}
+
+static int copy_text(const json_t *string, char **text, size_t *length, struct api_error *err)
+{
+    size_t bytes = json_string_length(string);
+    *text = malloc(bytes + 1);
+    if (!*text)
+        return fields_no_memory(err);
+    memcpy(*text, json_string_value(string), bytes + 1);
+    *length = bytes;
+    return 0;
+}
+
+/* One prompt: a string, or a list of token ids. place: "prompt", or "prompt: item 3". */
+static int parse_one_prompt(const json_t *value, struct completion_prompt *prompt,
+                            const struct completion_limits *limits, struct api_error *err)
+{
+    if (json_is_string(value)) {
+        if (json_string_length(value) == 0 && !limits->allow_empty_prompt)
+            return api_error_set(err, API_INVALID_VALUE, "prompt",
+                                 "prompt: an empty string needs a model with a BOS token");
+        return copy_text(value, &prompt->text, &prompt->length, err);
+    }
+    if (json_array_size(value) == 0)
+        return api_error_set(err, API_INVALID_VALUE, "prompt",
+                             "prompt: an empty list of token ids");
+    return list_token_ids(value, "prompt", limits->vocab_size, &prompt->ids, &prompt->num_ids, err);
+}
+
+/* A list of strings or a list of lists of ids; all items are of the first one's kind. */
+static int parse_prompt_list(const json_t *list, struct completion_request *request,
+                             const struct completion_limits *limits, struct api_error *err)
+{
+    size_t size = json_array_size(list);
+    json_type kind = json_typeof(json_array_get(list, 0));
+    if (limits->max_prompts > 0 && size > limits->max_prompts)
+        return api_error_set(err, API_INVALID_VALUE, "prompt",
+                             "prompt: %zu prompts, at most %zu are allowed", size,
+                             limits->max_prompts);
+    for (size_t i = 0; i < size; i++) {
+        const json_t *item = json_array_get(list, i);
+        if (json_typeof(item) != kind)
+            return api_error_set(err, API_INVALID_TYPE, "prompt",
+                                 "prompt: item %zu is %s among others that are %s", i,
+                                 json_type_name(item), json_type_name(json_array_get(list, 0)));
+    }
+    request->prompts = calloc(size, sizeof *request->prompts);
+    if (!request->prompts)
+        return fields_no_memory(err);
+    request->num_prompts = size;
+    for (size_t i = 0; i < size; i++)
+        if (parse_one_prompt(json_array_get(list, i), &request->prompts[i], limits, err) != 0)
+            return -1;
+    return 0;
+}
+
+static int parse_prompt(const json_t *fields, struct completion_request *request,
+                        const struct completion_limits *limits, struct api_error *err)
+{
+    const json_t *value = field_get(fields, "prompt");
+    if (!value)
+        return api_error_set(err, API_MISSING_PARAMETER, "prompt", "prompt is required");
+    if (!json_is_string(value) && !json_is_array(value))
+        return field_wrong_type(err, "prompt", "a string or a list", value);
+    const json_t *first = NULL;
+    if (json_is_array(value)) {
+        first = json_array_get(value, 0);
+        if (!first)
+            return api_error_set(err, API_INVALID_VALUE, "prompt", "prompt: an empty list");
+        if (json_is_string(first) || json_is_array(first))
+            return parse_prompt_list(value, request, limits, err);
+        if (!json_is_number(first))
+            return field_wrong_type(err, "prompt", "a list of strings, ids or lists of ids", first);
+    }
+    request->prompts = calloc(1, sizeof *request->prompts);
+    if (!request->prompts)
+        return fields_no_memory(err);
+    request->num_prompts = 1;
+    return parse_one_prompt(value, request->prompts, limits, err);
+}
+
+static int parse_sampling(const json_t *fields, struct completion_request *request,
+                          struct api_error *err)
+{
+    struct sampling *s = &request->sampling;
+    int64_t top_k = 0;
+    if (field_float(fields, "temperature", 0, 2, false, &s->temperature, err) != 0 ||
+        field_float(fields, "top_p", 0, 1, true, &s->top_p, err) != 0 ||
+        field_int(fields, "top_k", -1, INT32_MAX, &top_k, err) != 0 ||
+        field_float(fields, "min_p", 0, 1, false, &s->min_p, err) != 0 ||
+        field_float(fields, "presence_penalty", -2, 2, false, &s->presence_penalty, err) != 0 ||
+        field_float(fields, "frequency_penalty", -2, 2, false, &s->frequency_penalty, err) != 0 ||
+        field_float(fields, "repetition_penalty", 0, FLT_MAX, true, &s->repetition_penalty, err) !=
+            0 ||
+        field_int(fields, "seed", INT64_MIN, INT64_MAX, &s->seed, err) != 0)
+        return -1;
+    s->top_k = (int32_t)top_k;
+    request->seed_given = field_get(fields, "seed") != NULL;
+    return 0;
+}
+
+/* A key of logit_bias: the decimal digits of a token id, with no sign, space or leading zero. */
+static bool parse_id(const char *text, size_t length, int32_t vocab_size, int32_t *id)
+{
+    int64_t value = 0;
+    if (length == 0 || length > 10 || (length > 1 && text[0] == '0'))
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+        value = value * 10 + (text[i] - '0');
+    }
+    *id = (int32_t)value;
+    return value < vocab_size;
+}
+
+static int parse_logit_bias(const json_t *fields, struct completion_request *request,
+                            int32_t vocab_size, struct api_error *err)
+{
+    static const char name[] = "logit_bias";
+    json_t *object = field_get(fields, name);
+    if (!object)
+        return 0;
+    if (!json_is_object(object))
+        return field_wrong_type(err, name, "an object", object);
+    size_t size = json_object_size(object);
+    struct logit_bias *biases = calloc(size ? size : 1, sizeof *biases);
+    if (!biases)
+        return fields_no_memory(err);
+    request->sampling.logit_bias = biases;
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        struct logit_bias *bias = &biases[request->sampling.num_logit_bias];
+        if (!parse_id(key, strlen(key), vocab_size, &bias->id))
+            return api_error_set(err, API_INVALID_VALUE, name,
+                                 "logit_bias: \"%.40s\" is not a token id in [0, %d)", key,
+                                 (int)vocab_size);
+        if (!json_is_number(value))
+            return field_wrong_type(err, name, "numbers", value);
+        double number = json_number_value(value);
+        if (number < -100 || number > 100)
+            return api_error_set(err, API_INVALID_VALUE, name,
+                                 "logit_bias: token %s: expected a number in [-100, 100], got %g",
+                                 key, number);
+        bias->bias = (float)number;
+        request->sampling.num_logit_bias++;
+    }
+    return 0;
+}
+
+static int parse_stop(const json_t *fields, struct completion_request *request,
+                      struct api_error *err)
+{
+    const json_t *value = field_get(fields, "stop");
+    if (!value)
+        return 0;
+    bool is_list = json_is_array(value);
+    if (!is_list && !json_is_string(value))
+        return field_wrong_type(err, "stop", "a string or a list of strings", value);
+    size_t size = is_list ? json_array_size(value) : 1;
+    request->stops = calloc(size ? size : 1, sizeof *request->stops);
+    if (!request->stops)
+        return fields_no_memory(err);
+    request->num_stops = size;
+    for (size_t i = 0; i < size; i++) {
+        const json_t *item = is_list ? json_array_get(value, i) : value;
+        if (!json_is_string(item))
+            return field_wrong_type(err, "stop", "a string or a list of strings", item);
+        if (json_string_length(item) == 0)
+            return api_error_set(err, API_INVALID_VALUE, "stop", "stop: an empty string");
+        if (copy_text(item, &request->stops[i].text, &request->stops[i].length, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int parse_stream(const json_t *fields, struct completion_request *request,
+                        struct api_error *err)
+{
+    if (field_bool(fields, "stream", &request->stream, err) != 0)
+        return -1;
+    const json_t *options = field_get(fields, "stream_options");
+    if (!options)
+        return 0;
+    if (!json_is_object(options))
+        return field_wrong_type(err, "stream_options", "an object", options);
+    if (!request->stream)
+        return api_error_set(err, API_INVALID_VALUE, "stream_options",
+                             "stream_options is only allowed with stream");
+    if (field_bool(options, "include_usage", &request->include_usage, err) == 0 &&
+        field_bool(options, "continuous_usage_stats", &request->continuous_usage_stats, err) == 0)
+        return 0;
+    if (err) /* the client's field is the outer one's member */
+        memcpy(err->param, "stream_options", sizeof "stream_options");
+    return -1;
+}
+
+static int parse_counts(const json_t *fields, struct completion_request *request,
+                        struct api_error *err)
+{
+    int64_t n = 1;
+    int64_t logprobs = -1;
+    if (field_int(fields, "n", 1, 128, &n, err) != 0 ||
+        field_int(fields, "logprobs", 0, 20, &logprobs, err) != 0 ||
+        field_int(fields, "max_tokens", 0, INT64_MAX, &request->max_tokens, err) != 0 ||
+        field_int(fields, "min_tokens", 0, INT64_MAX, &request->min_tokens, err) != 0 ||
+        field_int(fields, "truncate_prompt_tokens", 1, INT64_MAX, &request->truncate_prompt_tokens,
+                  err) != 0 ||
+        field_int(fields, "priority", INT64_MIN, INT64_MAX, &request->priority, err) != 0)
+        return -1;
+    int64_t best_of = n;
+    if (field_int(fields, "best_of", 1, 128, &best_of, err) != 0)
+        return -1;
+    request->n = (int)n;
+    request->best_of = (int)best_of;
+    request->logprobs = (int)logprobs;
+    return 0;
+}
+
+static int parse_flags(const json_t *fields, struct completion_request *request,
+                       struct api_error *err)
+{
+    const struct {
+        const char *name;
+        bool *value;
+    } flags[] = {
+        {"echo", &request->echo},
+        {"include_stop_str_in_output", &request->include_stop_str_in_output},
+        {"ignore_eos", &request->ignore_eos},
+        {"add_special_tokens", &request->add_special_tokens},
+        {"skip_special_tokens", &request->skip_special_tokens},
+        {"return_token_ids", &request->return_token_ids},
+        {"return_tokens_as_token_ids", &request->return_tokens_as_token_ids},
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (field_bool(fields, flags[i].name, flags[i].value, err) != 0)
+            return -1;
+    return 0;
+}
+
+static int parse_names(const json_t *fields, struct completion_request *request,
+                       struct api_error *err)
+{
+    size_t length = 0;
+    if (field_text(fields, "user", &request->user, NULL, err) != 0 ||
+        field_text(fields, "cache_salt", &request->cache_salt, &request->cache_salt_length, err) !=
+            0 ||
+        field_text(fields, "request_id", &request->request_id, &length, err) != 0)
+        return -1;
+    if (request->cache_salt && request->cache_salt_length == 0)
+        return api_error_set(err, API_INVALID_VALUE, "cache_salt", "cache_salt: an empty string");
+    if (request->request_id && !request_id_valid(request->request_id, length))
+        return api_error_set(err, API_INVALID_VALUE, "request_id",
+                             "request_id: expected 1 to 128 printable ASCII characters");
+    return 0;
+}
+
+static int check_together(const struct completion_request *request, struct api_error *err)
+{
+    if (request->max_tokens == 0 && !request->echo)
+        return api_error_set(err, API_INVALID_VALUE, "max_tokens",
+                             "max_tokens: 0 is only allowed with echo");
+    if (request->min_tokens > request->max_tokens)
+        return api_error_set(err, API_INVALID_VALUE, "min_tokens",
+                             "min_tokens: %lld is more than max_tokens, %lld",
+                             (long long)request->min_tokens, (long long)request->max_tokens);
+    if (request->best_of < request->n)
+        return api_error_set(err, API_INVALID_VALUE, "best_of", "best_of: %d is less than n, %d",
+                             request->best_of, request->n);
+    if (request->best_of > request->n && request->stream)
+        return api_error_set(err, API_INVALID_VALUE, "best_of",
+                             "best_of: more than n is not allowed with stream");
+    return 0;
+}
+
+static int parse_fields(const json_t *fields, struct completion_request *request,
+                        const struct completion_limits *limits, struct api_error *err)
+{
+    if (field_model(fields, limits->model, err) != 0 || check_unsupported(fields, err) != 0 ||
+        parse_prompt(fields, request, limits, err) != 0 ||
+        parse_counts(fields, request, err) != 0 || parse_flags(fields, request, err) != 0 ||
+        parse_sampling(fields, request, err) != 0 || parse_stream(fields, request, err) != 0 ||
+        parse_stop(fields, request, err) != 0 ||
+        parse_logit_bias(fields, request, limits->vocab_size, err) != 0 ||
+        parse_names(fields, request, err) != 0)
+        return -1;
+    const json_t *stop_ids = field_get(fields, "stop_token_ids");
+    if (stop_ids && !json_is_array(stop_ids))
+        return field_wrong_type(err, "stop_token_ids", "a list of token ids", stop_ids);
+    if (stop_ids && list_token_ids(stop_ids, "stop_token_ids", limits->vocab_size,
+                                   &request->stop_token_ids, &request->num_stop_token_ids, err))
+        return -1;
+    return check_together(request, err);
+}
+
+int completion_parse(struct completion_request *request, const char *body, size_t length,
+                     const struct completion_limits *limits, struct api_error *err)
+{
+    *request = (struct completion_request){
+        .max_tokens = 16,
+        .n = 1,
+        .best_of = 1,
+        .logprobs = -1,
+        .add_special_tokens = true,
+        .skip_special_tokens = true,
+        .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
+    };
+    json_t *fields = fields_load(body, length, err);
+    if (!fields)
+        return -1;
+    int result = parse_fields(fields, request, limits, err);
+    json_decref(fields);
+    if (result != 0)
+        completion_request_clear(request);
+    return result;
+}
+
+void completion_request_clear(struct completion_request *request)
+{
+    for (size_t i = 0; i < request->num_prompts; i++) {
+        free(request->prompts[i].text);
+        free(request->prompts[i].ids);
+    }
+    free(request->prompts);
+    for (size_t i = 0; i < request->num_stops; i++)
+        free(request->stops[i].text);
+    free(request->stops);
+    free(request->stop_token_ids);
+    free((void *)request->sampling.logit_bias);
+    free(request->user);
+    free(request->request_id);
+    free(request->cache_salt);
+    *request = (struct completion_request){0};
+}
+
+int completion_check_length(const struct completion_request *request, int64_t num_tokens,
+                            const struct completion_limits *limits, struct api_error *err)
+{
+    int64_t limit = limits->max_model_len;
+    if (limit > 0 && (num_tokens > limit || request->max_tokens > limit - num_tokens))
+        return api_error_context_length(err, num_tokens, request->max_tokens, limit,
+                                        "--max-model-len");
+    return 0;
+}
+
+bool request_id_valid(const char *text, size_t length)
+{
+    if (length == 0 || length > 128)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (text[i] <= ' ' || text[i] >= 0x7F)
+            return false;
+    return true;
+}

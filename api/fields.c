@@ -1,0 +1,248 @@
+#include "api/fields.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 64
+/* An empty array costs the parser fifty times its two bytes: without a bound, a body of a few MB
+ * would take gigabytes. */
+#define MAX_CONTAINERS 65536
+
+int fields_no_memory(struct api_error *err)
+{
+    return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory while reading the request");
+}
+
+/* Checks depth and number of arrays and objects before the parser recurses into them. */
+static int check_structure(const char *body, size_t length, struct api_error *err)
+{
+    size_t depth = 0;
+    size_t containers = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < length; i++) {
+        char byte = body[i];
+        if (in_string) {
+            if (byte == '\\')
+                i++;
+            else if (byte == '"')
+                in_string = false;
+        } else if (byte == '"') {
+            in_string = true;
+        } else if (byte == '[' || byte == '{') {
+            containers++;
+            if (++depth > MAX_DEPTH)
+                return api_error_set(err, API_INVALID_JSON, NULL,
+                                     "JSON is nested more than %d deep at byte %zu", MAX_DEPTH, i);
+            if (containers > MAX_CONTAINERS)
+                return api_error_set(err, API_INVALID_JSON, NULL,
+                                     "JSON has more than %d arrays and objects at byte %zu",
+                                     MAX_CONTAINERS, i);
+        } else if ((byte == ']' || byte == '}') && depth > 0) {
+            depth--;
+        }
+    }
+    return 0;
+}
+
+json_t *fields_load(const char *body, size_t length, struct api_error *err)
+{
+    if (check_structure(body, length, err) != 0)
+        return NULL;
+    const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
+    json_error_t error;
+    json_t *root = json_loadb(body, length, flags, &error);
+    /* An integer beyond int64: as a real it reaches the check of its own field. */
+    if (!root && json_error_code(&error) == json_error_numeric_overflow)
+        root = json_loadb(body, length, flags | JSON_DECODE_INT_AS_REAL, &error);
+    if (!root) {
+        if (json_error_code(&error) == json_error_out_of_memory)
+            fields_no_memory(err);
+        else
+            api_error_set(err, API_INVALID_JSON, NULL, "invalid JSON at byte %d: %s",
+                          error.position, error.text);
+        return NULL;
+    }
+    if (!json_is_object(root)) {
+        api_error_set(err, API_INVALID_TYPE, NULL, "the body: expected a JSON object, got %s",
+                      json_type_name(root));
+        json_decref(root);
+        return NULL;
+    }
+    return root;
+}
+
+json_t *field_get(const json_t *fields, const char *name)
+{
+    json_t *value = json_object_get(fields, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+const char *json_type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "a list";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a boolean";
+    case JSON_NULL:
+        return "null";
+    }
+    return "something else";
+}
+
+int field_wrong_type(struct api_error *err, const char *name, const char *expected,
+                     const json_t *got)
+{
+    return api_error_set(err, API_INVALID_TYPE, name, "%s: expected %s, got %s", name, expected,
+                         json_type_name(got));
+}
+
+bool json_as_int(const json_t *value, int64_t *number)
+{
+    if (json_is_integer(value)) {
+        *number = json_integer_value(value);
+        return true;
+    }
+    if (!json_is_real(value))
+        return false;
+    double real = json_real_value(value);
+    if (real != trunc(real) || fabs(real) > 9007199254740992.0) /* 2^53: exact below */
+        return false;
+    *number = (int64_t)real;
+    return true;
+}
+
+int field_bool(const json_t *fields, const char *name, bool *value, struct api_error *err)
+{
+    const json_t *got = field_get(fields, name);
+    if (!got)
+        return 0;
+    if (!json_is_boolean(got))
+        return field_wrong_type(err, name, "a boolean", got);
+    *value = json_is_true(got);
+    return 0;
+}
+
+int field_int(const json_t *fields, const char *name, int64_t min, int64_t max, int64_t *value,
+              struct api_error *err)
+{
+    const json_t *got = field_get(fields, name);
+    if (!got)
+        return 0;
+    if (!json_is_number(got))
+        return field_wrong_type(err, name, "an integer", got);
+    int64_t number;
+    if (!json_as_int(got, &number)) {
+        double real = json_real_value(got);
+        bool whole = real == trunc(real); /* then only too large */
+        return api_error_set(err, whole ? API_INVALID_VALUE : API_INVALID_TYPE, name,
+                             "%s: expected an integer in [%lld, %lld], got %g", name,
+                             (long long)min, (long long)max, real);
+    }
+    if (number >= min && number <= max) {
+        *value = number;
+        return 0;
+    }
+    if (max == INT64_MAX)
+        return api_error_set(err, API_INVALID_VALUE, name,
+                             "%s: expected an integer of at least %lld, got %lld", name,
+                             (long long)min, (long long)number);
+    return api_error_set(err, API_INVALID_VALUE, name,
+                         "%s: expected an integer in [%lld, %lld], got %lld", name, (long long)min,
+                         (long long)max, (long long)number);
+}
+
+int field_float(const json_t *fields, const char *name, double min, double max, bool min_open,
+                float *value, struct api_error *err)
+{
+    const json_t *got = field_get(fields, name);
+    if (!got)
+        return 0;
+    if (!json_is_number(got))
+        return field_wrong_type(err, name, "a number", got);
+    double number = json_number_value(got);
+    if (number > max || number < min || (min_open && (float)number <= (float)min))
+        return api_error_set(err, API_INVALID_VALUE, name,
+                             "%s: expected a number in %c%g, %g], got %g", name,
+                             min_open ? '(' : '[', min, max, number);
+    *value = (float)number;
+    return 0;
+}
+
+int field_text(const json_t *fields, const char *name, char **text, size_t *length,
+               struct api_error *err)
+{
+    const json_t *got = field_get(fields, name);
+    if (!got)
+        return 0;
+    if (!json_is_string(got))
+        return field_wrong_type(err, name, "a string", got);
+    size_t bytes = json_string_length(got);
+    char *copy = malloc(bytes + 1);
+    if (!copy)
+        return fields_no_memory(err);
+    memcpy(copy, json_string_value(got), bytes + 1);
+    *text = copy;
+    if (length)
+        *length = bytes;
+    return 0;
+}
+
+int list_token_ids(const json_t *list, const char *name, int32_t vocab_size, int32_t **ids,
+                   size_t *count, struct api_error *err)
+{
+    *ids = NULL;
+    *count = 0;
+    size_t size = json_array_size(list);
+    if (size == 0)
+        return 0;
+    int32_t *copy = malloc(size * sizeof *copy);
+    if (!copy)
+        return fields_no_memory(err);
+    for (size_t i = 0; i < size; i++) {
+        const json_t *item = json_array_get(list, i);
+        int64_t id = -1;
+        if (!json_is_number(item)) {
+            api_error_set(err, API_INVALID_TYPE, name, "%s: item %zu: expected a token id, got %s",
+                          name, i, json_type_name(item));
+        } else if (!json_as_int(item, &id)) {
+            api_error_set(err, API_INVALID_VALUE, name, "%s: item %zu: %g is not a token id", name,
+                          i, json_number_value(item));
+        } else if (id < 0 || id >= vocab_size) {
+            api_error_set(err, API_INVALID_VALUE, name,
+                          "%s: item %zu: token id %lld is not in [0, %d)", name, i, (long long)id,
+                          (int)vocab_size);
+        } else {
+            copy[i] = (int32_t)id;
+            continue;
+        }
+        free(copy);
+        return -1;
+    }
+    *ids = copy;
+    *count = size;
+    return 0;
+}
+
+int field_model(const json_t *fields, const char *served, struct api_error *err)
+{
+    const json_t *got = field_get(fields, "model");
+    if (!got)
+        return 0;
+    if (!json_is_string(got))
+        return field_wrong_type(err, "model", "a string", got);
+    const char *name = json_string_value(got);
+    if (json_string_length(got) != strlen(served) || strcmp(name, served) != 0)
+        return api_error_model(err, name);
+    return 0;
+}
