@@ -80,7 +80,7 @@ static int parse_prompt_list(const json_t *list, struct completion_request *requ
         if (json_typeof(item) != kind)
             return api_error_set(err, API_INVALID_TYPE, "prompt",
                                  "prompt: item %zu is %s among others that are %s", i,
-                                 json_type_name(item), json_type_name(json_array_get(list, 0)));
+                                 fields_type_name(item), fields_type_name(json_array_get(list, 0)));
     }
     request->prompts = calloc(size, sizeof *request->prompts);
     if (!request->prompts)

@@ -112,12 +112,12 @@ void api_error_encode(struct strbuf *buf, const struct api_error *err)
 {
     const struct api_error_row *row = api_error_row(err->code);
     strbuf_puts(buf, "{\"error\":{\"message\":");
-    json_cstring(buf, err->message);
+    strbuf_json_cstring(buf, err->message);
     strbuf_puts(buf, ",\"type\":");
-    json_cstring(buf, row->type);
+    strbuf_json_cstring(buf, row->type);
     strbuf_puts(buf, ",\"param\":");
-    json_cstring(buf, err->param[0] ? err->param : NULL);
+    strbuf_json_cstring(buf, err->param[0] ? err->param : NULL);
     strbuf_puts(buf, ",\"code\":");
-    json_cstring(buf, row->code);
+    strbuf_json_cstring(buf, row->code);
     strbuf_puts(buf, "}}");
 }

@@ -65,7 +65,7 @@ json_t *fields_load(const char *body, size_t length, struct api_error *err)
     }
     if (!json_is_object(root)) {
         api_error_set(err, API_INVALID_TYPE, NULL, "the body: expected a JSON object, got %s",
-                      json_type_name(root));
+                      fields_type_name(root));
         json_decref(root);
         return NULL;
     }
@@ -78,7 +78,7 @@ json_t *field_get(const json_t *fields, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
-const char *json_type_name(const json_t *value)
+const char *fields_type_name(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -104,10 +104,10 @@ int field_wrong_type(struct api_error *err, const char *name, const char *expect
                      const json_t *got)
 {
     return api_error_set(err, API_INVALID_TYPE, name, "%s: expected %s, got %s", name, expected,
-                         json_type_name(got));
+                         fields_type_name(got));
 }
 
-bool json_as_int(const json_t *value, int64_t *number)
+bool fields_as_int(const json_t *value, int64_t *number)
 {
     if (json_is_integer(value)) {
         *number = json_integer_value(value);
@@ -142,7 +142,7 @@ int field_int(const json_t *fields, const char *name, int64_t min, int64_t max, 
     if (!json_is_number(got))
         return field_wrong_type(err, name, "an integer", got);
     int64_t number;
-    if (!json_as_int(got, &number)) {
+    if (!fields_as_int(got, &number)) {
         double real = json_real_value(got);
         bool whole = real == trunc(real); /* then only too large */
         return api_error_set(err, whole ? API_INVALID_VALUE : API_INVALID_TYPE, name,
@@ -214,8 +214,8 @@ int list_token_ids(const json_t *list, const char *name, int32_t vocab_size, int
         int64_t id = -1;
         if (!json_is_number(item)) {
             api_error_set(err, API_INVALID_TYPE, name, "%s: item %zu: expected a token id, got %s",
-                          name, i, json_type_name(item));
-        } else if (!json_as_int(item, &id)) {
+                          name, i, fields_type_name(item));
+        } else if (!fields_as_int(item, &id)) {
             api_error_set(err, API_INVALID_VALUE, name, "%s: item %zu: %g is not a token id", name,
                           i, json_number_value(item));
         } else if (id < 0 || id >= vocab_size) {

@@ -17,10 +17,10 @@ json_t *fields_load(const char *body, size_t length, struct api_error *err);
 /* The field's value (borrowed), or NULL when it is absent or null. */
 json_t *field_get(const json_t *fields, const char *name);
 
-const char *json_type_name(const json_t *value); /* "a string", "an integer", ... */
+const char *fields_type_name(const json_t *value); /* "a string", "an integer", ... */
 
 /* An integer, which may be written as 16.0. Returns false when it is none or exceeds int64. */
-bool json_as_int(const json_t *value, int64_t *number);
+bool fields_as_int(const json_t *value, int64_t *number);
 
 int field_bool(const json_t *fields, const char *name, bool *value, struct api_error *err);
 int field_int(const json_t *fields, const char *name, int64_t min, int64_t max, int64_t *value,

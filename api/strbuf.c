@@ -127,7 +127,7 @@ static void escape(struct strbuf *buf, unsigned char byte)
     }
 }
 
-void json_string(struct strbuf *buf, const char *text, size_t length)
+void strbuf_json_string(struct strbuf *buf, const char *text, size_t length)
 {
     strbuf_append(buf, "\"", 1);
     size_t plain = 0; /* start of the run that can be copied as it is */
@@ -151,15 +151,15 @@ void json_string(struct strbuf *buf, const char *text, size_t length)
     strbuf_append(buf, "\"", 1);
 }
 
-void json_cstring(struct strbuf *buf, const char *text)
+void strbuf_json_cstring(struct strbuf *buf, const char *text)
 {
     if (text)
-        json_string(buf, text, strlen(text));
+        strbuf_json_string(buf, text, strlen(text));
     else
         strbuf_puts(buf, "null");
 }
 
-void json_int(struct strbuf *buf, int64_t value)
+void strbuf_json_int(struct strbuf *buf, int64_t value)
 {
     char digits[24];
     size_t at = sizeof digits;
@@ -172,23 +172,23 @@ void json_int(struct strbuf *buf, int64_t value)
     strbuf_append(buf, digits + at, sizeof digits - at);
 }
 
-void json_ints(struct strbuf *buf, const int32_t *values, size_t count)
+void strbuf_json_ints(struct strbuf *buf, const int32_t *values, size_t count)
 {
     strbuf_append(buf, "[", 1);
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             strbuf_append(buf, ",", 1);
-        json_int(buf, values[i]);
+        strbuf_json_int(buf, values[i]);
     }
     strbuf_append(buf, "]", 1);
 }
 
-void json_bool(struct strbuf *buf, bool value)
+void strbuf_json_bool(struct strbuf *buf, bool value)
 {
     strbuf_puts(buf, value ? "true" : "false");
 }
 
-void json_f32(struct strbuf *buf, float value)
+void strbuf_json_f32(struct strbuf *buf, float value)
 {
     if (isnan(value) || value == INFINITY) {
         strbuf_puts(buf, "null");
@@ -210,7 +210,7 @@ void json_f32(struct strbuf *buf, float value)
         strbuf_puts(buf, ".0");
 }
 
-void json_decimal(struct strbuf *buf, double value)
+void strbuf_json_decimal(struct strbuf *buf, double value)
 {
     if (!isfinite(value) || fabs(value) > 1e15) {
         strbuf_puts(buf, "null");

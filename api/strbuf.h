@@ -1,8 +1,8 @@
 /* A growable byte buffer and the JSON that is written into it.
  *
  * A failed allocation is remembered in `failed` and makes every later append a no-op: writers need
- * not check each call, only the flag at the end. What json_* writes is always valid UTF-8 and valid
- * JSON, whatever bytes go in. */
+ * not check each call, only the flag at the end. What strbuf_json_* writes is always valid UTF-8
+ * and valid JSON, whatever bytes go in. */
 #ifndef API_STRBUF_H
 #define API_STRBUF_H
 
@@ -27,18 +27,18 @@ void strbuf_printf(struct strbuf *buf, const char *format, ...)
 
 /* A JSON string with its quotes. Control characters and U+007F are escaped; each byte that is not
  * UTF-8 becomes U+FFFD. */
-void json_string(struct strbuf *buf, const char *text, size_t length);
-void json_cstring(struct strbuf *buf, const char *text); /* NULL: null */
-void json_int(struct strbuf *buf, int64_t value);
-void json_ints(struct strbuf *buf, const int32_t *values, size_t count); /* [1,2,3] */
-void json_bool(struct strbuf *buf, bool value);
+void strbuf_json_string(struct strbuf *buf, const char *text, size_t length);
+void strbuf_json_cstring(struct strbuf *buf, const char *text); /* NULL: null */
+void strbuf_json_int(struct strbuf *buf, int64_t value);
+void strbuf_json_ints(struct strbuf *buf, const int32_t *values, size_t count); /* [1,2,3] */
+void strbuf_json_bool(struct strbuf *buf, bool value);
 
 /* The shortest digits that read back as the same float, always with a '.' or an exponent. -inf
  * prints as -9999.0 (api.md), NaN and +inf, which JSON cannot say, as null. */
-void json_f32(struct strbuf *buf, float value);
+void strbuf_json_f32(struct strbuf *buf, float value);
 
 /* A duration or a rate, with at most 3 decimals; not finite: null. */
-void json_decimal(struct strbuf *buf, double value);
+void strbuf_json_decimal(struct strbuf *buf, double value);
 
 /* Length in bytes of the valid UTF-8 sequence at text[0 .. length), or 0. */
 size_t utf8_sequence(const char *text, size_t length);
