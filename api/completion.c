@@ -1,6 +1,6 @@
 #include "api/completion.h"
 
-#include "api/fields.h"
+#include "api/request.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static const char unsupported_prefix[] = "guided_";
 static int check_unsupported(const json_t *fields, struct api_error *err)
 {
     for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
-        const json_t *value = field_get(fields, unsupported[i]);
+        const json_t *value = request_field(fields, unsupported[i]);
         /* Clients of other servers send `use_beam_search: false` by default: it asks for nothing.
          */
         if (!value || (json_is_false(value) && strcmp(unsupported[i], "use_beam_search") == 0))
@@ -43,7 +43,7 @@ static int copy_text(const json_t *string, char **text, size_t *length, struct a
     size_t bytes = json_string_length(string);
     *text = malloc(bytes + 1);
     if (!*text)
-        return fields_no_memory(err);
+        return request_no_memory(err);
     memcpy(*text, json_string_value(string), bytes + 1);
     *length = bytes;
     return 0;
@@ -62,7 +62,8 @@ static int parse_one_prompt(const json_t *value, struct completion_prompt *promp
     if (json_array_size(value) == 0)
         return api_error_set(err, API_INVALID_VALUE, "prompt",
                              "prompt: an empty list of token ids");
-    return list_token_ids(value, "prompt", limits->vocab_size, &prompt->ids, &prompt->num_ids, err);
+    return request_token_ids(value, "prompt", limits->vocab_size, &prompt->ids, &prompt->num_ids,
+                             err);
 }
 
 /* A list of strings or a list of lists of ids; all items are of the first one's kind. */
@@ -78,13 +79,13 @@ static int parse_prompt_list(const json_t *list, struct completion_request *requ
     for (size_t i = 0; i < size; i++) {
         const json_t *item = json_array_get(list, i);
         if (json_typeof(item) != kind)
-            return api_error_set(err, API_INVALID_TYPE, "prompt",
-                                 "prompt: item %zu is %s among others that are %s", i,
-                                 fields_type_name(item), fields_type_name(json_array_get(list, 0)));
+            return api_error_set(
+                err, API_INVALID_TYPE, "prompt", "prompt: item %zu is %s among others that are %s",
+                i, request_type_name(item), request_type_name(json_array_get(list, 0)));
     }
     request->prompts = calloc(size, sizeof *request->prompts);
     if (!request->prompts)
-        return fields_no_memory(err);
+        return request_no_memory(err);
     request->num_prompts = size;
     for (size_t i = 0; i < size; i++)
         if (parse_one_prompt(json_array_get(list, i), &request->prompts[i], limits, err) != 0)
@@ -95,11 +96,11 @@ static int parse_prompt_list(const json_t *list, struct completion_request *requ
 static int parse_prompt(const json_t *fields, struct completion_request *request,
                         const struct completion_limits *limits, struct api_error *err)
 {
-    const json_t *value = field_get(fields, "prompt");
+    const json_t *value = request_field(fields, "prompt");
     if (!value)
         return api_error_set(err, API_MISSING_PARAMETER, "prompt", "prompt is required");
     if (!json_is_string(value) && !json_is_array(value))
-        return field_wrong_type(err, "prompt", "a string or a list", value);
+        return request_wrong_type(err, "prompt", "a string or a list", value);
     const json_t *first = NULL;
     if (json_is_array(value)) {
         first = json_array_get(value, 0);
@@ -108,11 +109,12 @@ static int parse_prompt(const json_t *fields, struct completion_request *request
         if (json_is_string(first) || json_is_array(first))
             return parse_prompt_list(value, request, limits, err);
         if (!json_is_number(first))
-            return field_wrong_type(err, "prompt", "a list of strings, ids or lists of ids", first);
+            return request_wrong_type(err, "prompt", "a list of strings, ids or lists of ids",
+                                      first);
     }
     request->prompts = calloc(1, sizeof *request->prompts);
     if (!request->prompts)
-        return fields_no_memory(err);
+        return request_no_memory(err);
     request->num_prompts = 1;
     return parse_one_prompt(value, request->prompts, limits, err);
 }
@@ -122,18 +124,18 @@ static int parse_sampling(const json_t *fields, struct completion_request *reque
 {
     struct sampling *s = &request->sampling;
     int64_t top_k = 0;
-    if (field_float(fields, "temperature", 0, 2, false, &s->temperature, err) != 0 ||
-        field_float(fields, "top_p", 0, 1, true, &s->top_p, err) != 0 ||
-        field_int(fields, "top_k", -1, INT32_MAX, &top_k, err) != 0 ||
-        field_float(fields, "min_p", 0, 1, false, &s->min_p, err) != 0 ||
-        field_float(fields, "presence_penalty", -2, 2, false, &s->presence_penalty, err) != 0 ||
-        field_float(fields, "frequency_penalty", -2, 2, false, &s->frequency_penalty, err) != 0 ||
-        field_float(fields, "repetition_penalty", 0, FLT_MAX, true, &s->repetition_penalty, err) !=
-            0 ||
-        field_int(fields, "seed", INT64_MIN, INT64_MAX, &s->seed, err) != 0)
+    if (request_float(fields, "temperature", 0, 2, false, &s->temperature, err) != 0 ||
+        request_float(fields, "top_p", 0, 1, true, &s->top_p, err) != 0 ||
+        request_int(fields, "top_k", -1, INT32_MAX, &top_k, err) != 0 ||
+        request_float(fields, "min_p", 0, 1, false, &s->min_p, err) != 0 ||
+        request_float(fields, "presence_penalty", -2, 2, false, &s->presence_penalty, err) != 0 ||
+        request_float(fields, "frequency_penalty", -2, 2, false, &s->frequency_penalty, err) != 0 ||
+        request_float(fields, "repetition_penalty", 0, FLT_MAX, true, &s->repetition_penalty,
+                      err) != 0 ||
+        request_int(fields, "seed", INT64_MIN, INT64_MAX, &s->seed, err) != 0)
         return -1;
     s->top_k = (int32_t)top_k;
-    request->seed_given = field_get(fields, "seed") != NULL;
+    request->seed_given = request_field(fields, "seed") != NULL;
     return 0;
 }
 
@@ -156,15 +158,15 @@ static int parse_logit_bias(const json_t *fields, struct completion_request *req
                             int32_t vocab_size, struct api_error *err)
 {
     static const char name[] = "logit_bias";
-    json_t *object = field_get(fields, name);
+    json_t *object = request_field(fields, name);
     if (!object)
         return 0;
     if (!json_is_object(object))
-        return field_wrong_type(err, name, "an object", object);
+        return request_wrong_type(err, name, "an object", object);
     size_t size = json_object_size(object);
     struct logit_bias *biases = calloc(size ? size : 1, sizeof *biases);
     if (!biases)
-        return fields_no_memory(err);
+        return request_no_memory(err);
     request->sampling.logit_bias = biases;
     const char *key;
     json_t *value;
@@ -176,7 +178,7 @@ static int parse_logit_bias(const json_t *fields, struct completion_request *req
                                  "logit_bias: \"%.40s\" is not a token id in [0, %d)", key,
                                  (int)vocab_size);
         if (!json_is_number(value))
-            return field_wrong_type(err, name, "numbers", value);
+            return request_wrong_type(err, name, "numbers", value);
         double number = json_number_value(value);
         if (number < -100 || number > 100)
             return api_error_set(err, API_INVALID_VALUE, name,
@@ -191,21 +193,21 @@ static int parse_logit_bias(const json_t *fields, struct completion_request *req
 static int parse_stop(const json_t *fields, struct completion_request *request,
                       struct api_error *err)
 {
-    const json_t *value = field_get(fields, "stop");
+    const json_t *value = request_field(fields, "stop");
     if (!value)
         return 0;
     bool is_list = json_is_array(value);
     if (!is_list && !json_is_string(value))
-        return field_wrong_type(err, "stop", "a string or a list of strings", value);
+        return request_wrong_type(err, "stop", "a string or a list of strings", value);
     size_t size = is_list ? json_array_size(value) : 1;
     request->stops = calloc(size ? size : 1, sizeof *request->stops);
     if (!request->stops)
-        return fields_no_memory(err);
+        return request_no_memory(err);
     request->num_stops = size;
     for (size_t i = 0; i < size; i++) {
         const json_t *item = is_list ? json_array_get(value, i) : value;
         if (!json_is_string(item))
-            return field_wrong_type(err, "stop", "a string or a list of strings", item);
+            return request_wrong_type(err, "stop", "a string or a list of strings", item);
         if (json_string_length(item) == 0)
             return api_error_set(err, API_INVALID_VALUE, "stop", "stop: an empty string");
         if (copy_text(item, &request->stops[i].text, &request->stops[i].length, err) != 0)
@@ -217,18 +219,18 @@ static int parse_stop(const json_t *fields, struct completion_request *request,
 static int parse_stream(const json_t *fields, struct completion_request *request,
                         struct api_error *err)
 {
-    if (field_bool(fields, "stream", &request->stream, err) != 0)
+    if (request_bool(fields, "stream", &request->stream, err) != 0)
         return -1;
-    const json_t *options = field_get(fields, "stream_options");
+    const json_t *options = request_field(fields, "stream_options");
     if (!options)
         return 0;
     if (!json_is_object(options))
-        return field_wrong_type(err, "stream_options", "an object", options);
+        return request_wrong_type(err, "stream_options", "an object", options);
     if (!request->stream)
         return api_error_set(err, API_INVALID_VALUE, "stream_options",
                              "stream_options is only allowed with stream");
-    if (field_bool(options, "include_usage", &request->include_usage, err) == 0 &&
-        field_bool(options, "continuous_usage_stats", &request->continuous_usage_stats, err) == 0)
+    if (request_bool(options, "include_usage", &request->include_usage, err) == 0 &&
+        request_bool(options, "continuous_usage_stats", &request->continuous_usage_stats, err) == 0)
         return 0;
     if (err) /* the client's field is the outer one's member */
         memcpy(err->param, "stream_options", sizeof "stream_options");
@@ -240,16 +242,16 @@ static int parse_counts(const json_t *fields, struct completion_request *request
 {
     int64_t n = 1;
     int64_t logprobs = -1;
-    if (field_int(fields, "n", 1, 128, &n, err) != 0 ||
-        field_int(fields, "logprobs", 0, 20, &logprobs, err) != 0 ||
-        field_int(fields, "max_tokens", 0, INT64_MAX, &request->max_tokens, err) != 0 ||
-        field_int(fields, "min_tokens", 0, INT64_MAX, &request->min_tokens, err) != 0 ||
-        field_int(fields, "truncate_prompt_tokens", 1, INT64_MAX, &request->truncate_prompt_tokens,
-                  err) != 0 ||
-        field_int(fields, "priority", INT64_MIN, INT64_MAX, &request->priority, err) != 0)
+    if (request_int(fields, "n", 1, 128, &n, err) != 0 ||
+        request_int(fields, "logprobs", 0, 20, &logprobs, err) != 0 ||
+        request_int(fields, "max_tokens", 0, INT64_MAX, &request->max_tokens, err) != 0 ||
+        request_int(fields, "min_tokens", 0, INT64_MAX, &request->min_tokens, err) != 0 ||
+        request_int(fields, "truncate_prompt_tokens", 1, INT64_MAX,
+                    &request->truncate_prompt_tokens, err) != 0 ||
+        request_int(fields, "priority", INT64_MIN, INT64_MAX, &request->priority, err) != 0)
         return -1;
     int64_t best_of = n;
-    if (field_int(fields, "best_of", 1, 128, &best_of, err) != 0)
+    if (request_int(fields, "best_of", 1, 128, &best_of, err) != 0)
         return -1;
     request->n = (int)n;
     request->best_of = (int)best_of;
@@ -273,7 +275,7 @@ static int parse_flags(const json_t *fields, struct completion_request *request,
         {"return_tokens_as_token_ids", &request->return_tokens_as_token_ids},
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (field_bool(fields, flags[i].name, flags[i].value, err) != 0)
+        if (request_bool(fields, flags[i].name, flags[i].value, err) != 0)
             return -1;
     return 0;
 }
@@ -282,10 +284,10 @@ static int parse_names(const json_t *fields, struct completion_request *request,
                        struct api_error *err)
 {
     size_t length = 0;
-    if (field_text(fields, "user", &request->user, NULL, err) != 0 ||
-        field_text(fields, "cache_salt", &request->cache_salt, &request->cache_salt_length, err) !=
-            0 ||
-        field_text(fields, "request_id", &request->request_id, &length, err) != 0)
+    if (request_text(fields, "user", &request->user, NULL, err) != 0 ||
+        request_text(fields, "cache_salt", &request->cache_salt, &request->cache_salt_length,
+                     err) != 0 ||
+        request_text(fields, "request_id", &request->request_id, &length, err) != 0)
         return -1;
     if (request->cache_salt && request->cache_salt_length == 0)
         return api_error_set(err, API_INVALID_VALUE, "cache_salt", "cache_salt: an empty string");
@@ -316,7 +318,7 @@ static int check_together(const struct completion_request *request, struct api_e
 static int parse_fields(const json_t *fields, struct completion_request *request,
                         const struct completion_limits *limits, struct api_error *err)
 {
-    if (field_model(fields, limits->model, err) != 0 || check_unsupported(fields, err) != 0 ||
+    if (request_model(fields, limits->model, err) != 0 || check_unsupported(fields, err) != 0 ||
         parse_prompt(fields, request, limits, err) != 0 ||
         parse_counts(fields, request, err) != 0 || parse_flags(fields, request, err) != 0 ||
         parse_sampling(fields, request, err) != 0 || parse_stream(fields, request, err) != 0 ||
@@ -324,11 +326,11 @@ static int parse_fields(const json_t *fields, struct completion_request *request
         parse_logit_bias(fields, request, limits->vocab_size, err) != 0 ||
         parse_names(fields, request, err) != 0)
         return -1;
-    const json_t *stop_ids = field_get(fields, "stop_token_ids");
+    const json_t *stop_ids = request_field(fields, "stop_token_ids");
     if (stop_ids && !json_is_array(stop_ids))
-        return field_wrong_type(err, "stop_token_ids", "a list of token ids", stop_ids);
-    if (stop_ids && list_token_ids(stop_ids, "stop_token_ids", limits->vocab_size,
-                                   &request->stop_token_ids, &request->num_stop_token_ids, err))
+        return request_wrong_type(err, "stop_token_ids", "a list of token ids", stop_ids);
+    if (stop_ids && request_token_ids(stop_ids, "stop_token_ids", limits->vocab_size,
+                                      &request->stop_token_ids, &request->num_stop_token_ids, err))
         return -1;
     return check_together(request, err);
 }
@@ -345,7 +347,7 @@ int completion_parse(struct completion_request *request, const char *body, size_
         .skip_special_tokens = true,
         .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
     };
-    json_t *fields = fields_load(body, length, err);
+    json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
     int result = parse_fields(fields, request, limits, err);

@@ -1,4 +1,4 @@
-#include "api/fields.h"
+#include "api/request.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
  * would take gigabytes. */
 #define MAX_CONTAINERS 65536
 
-int fields_no_memory(struct api_error *err)
+int request_no_memory(struct api_error *err)
 {
     return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory while reading the request");
 }
@@ -45,7 +45,7 @@ static int check_structure(const char *body, size_t length, struct api_error *er
     return 0;
 }
 
-json_t *fields_load(const char *body, size_t length, struct api_error *err)
+json_t *request_load(const char *body, size_t length, struct api_error *err)
 {
     if (check_structure(body, length, err) != 0)
         return NULL;
@@ -57,7 +57,7 @@ json_t *fields_load(const char *body, size_t length, struct api_error *err)
         root = json_loadb(body, length, flags | JSON_DECODE_INT_AS_REAL, &error);
     if (!root) {
         if (json_error_code(&error) == json_error_out_of_memory)
-            fields_no_memory(err);
+            request_no_memory(err);
         else
             api_error_set(err, API_INVALID_JSON, NULL, "invalid JSON at byte %d: %s",
                           error.position, error.text);
@@ -65,20 +65,20 @@ json_t *fields_load(const char *body, size_t length, struct api_error *err)
     }
     if (!json_is_object(root)) {
         api_error_set(err, API_INVALID_TYPE, NULL, "the body: expected a JSON object, got %s",
-                      fields_type_name(root));
+                      request_type_name(root));
         json_decref(root);
         return NULL;
     }
     return root;
 }
 
-json_t *field_get(const json_t *fields, const char *name)
+json_t *request_field(const json_t *fields, const char *name)
 {
     json_t *value = json_object_get(fields, name);
     return json_is_null(value) ? NULL : value;
 }
 
-const char *fields_type_name(const json_t *value)
+const char *request_type_name(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -100,14 +100,14 @@ const char *fields_type_name(const json_t *value)
     return "something else";
 }
 
-int field_wrong_type(struct api_error *err, const char *name, const char *expected,
-                     const json_t *got)
+int request_wrong_type(struct api_error *err, const char *name, const char *expected,
+                       const json_t *got)
 {
     return api_error_set(err, API_INVALID_TYPE, name, "%s: expected %s, got %s", name, expected,
-                         fields_type_name(got));
+                         request_type_name(got));
 }
 
-bool fields_as_int(const json_t *value, int64_t *number)
+bool request_as_int(const json_t *value, int64_t *number)
 {
     if (json_is_integer(value)) {
         *number = json_integer_value(value);
@@ -122,27 +122,27 @@ bool fields_as_int(const json_t *value, int64_t *number)
     return true;
 }
 
-int field_bool(const json_t *fields, const char *name, bool *value, struct api_error *err)
+int request_bool(const json_t *fields, const char *name, bool *value, struct api_error *err)
 {
-    const json_t *got = field_get(fields, name);
+    const json_t *got = request_field(fields, name);
     if (!got)
         return 0;
     if (!json_is_boolean(got))
-        return field_wrong_type(err, name, "a boolean", got);
+        return request_wrong_type(err, name, "a boolean", got);
     *value = json_is_true(got);
     return 0;
 }
 
-int field_int(const json_t *fields, const char *name, int64_t min, int64_t max, int64_t *value,
-              struct api_error *err)
+int request_int(const json_t *fields, const char *name, int64_t min, int64_t max, int64_t *value,
+                struct api_error *err)
 {
-    const json_t *got = field_get(fields, name);
+    const json_t *got = request_field(fields, name);
     if (!got)
         return 0;
     if (!json_is_number(got))
-        return field_wrong_type(err, name, "an integer", got);
+        return request_wrong_type(err, name, "an integer", got);
     int64_t number;
-    if (!fields_as_int(got, &number)) {
+    if (!request_as_int(got, &number)) {
         double real = json_real_value(got);
         bool whole = real == trunc(real); /* then only too large */
         return api_error_set(err, whole ? API_INVALID_VALUE : API_INVALID_TYPE, name,
@@ -162,14 +162,14 @@ int field_int(const json_t *fields, const char *name, int64_t min, int64_t max, 
                          (long long)max, (long long)number);
 }
 
-int field_float(const json_t *fields, const char *name, double min, double max, bool min_open,
-                float *value, struct api_error *err)
+int request_float(const json_t *fields, const char *name, double min, double max, bool min_open,
+                  float *value, struct api_error *err)
 {
-    const json_t *got = field_get(fields, name);
+    const json_t *got = request_field(fields, name);
     if (!got)
         return 0;
     if (!json_is_number(got))
-        return field_wrong_type(err, name, "a number", got);
+        return request_wrong_type(err, name, "a number", got);
     double number = json_number_value(got);
     if (number > max || number < min || (min_open && (float)number <= (float)min))
         return api_error_set(err, API_INVALID_VALUE, name,
@@ -179,18 +179,18 @@ int field_float(const json_t *fields, const char *name, double min, double max, 
     return 0;
 }
 
-int field_text(const json_t *fields, const char *name, char **text, size_t *length,
-               struct api_error *err)
+int request_text(const json_t *fields, const char *name, char **text, size_t *length,
+                 struct api_error *err)
 {
-    const json_t *got = field_get(fields, name);
+    const json_t *got = request_field(fields, name);
     if (!got)
         return 0;
     if (!json_is_string(got))
-        return field_wrong_type(err, name, "a string", got);
+        return request_wrong_type(err, name, "a string", got);
     size_t bytes = json_string_length(got);
     char *copy = malloc(bytes + 1);
     if (!copy)
-        return fields_no_memory(err);
+        return request_no_memory(err);
     memcpy(copy, json_string_value(got), bytes + 1);
     *text = copy;
     if (length)
@@ -198,8 +198,8 @@ int field_text(const json_t *fields, const char *name, char **text, size_t *leng
     return 0;
 }
 
-int list_token_ids(const json_t *list, const char *name, int32_t vocab_size, int32_t **ids,
-                   size_t *count, struct api_error *err)
+int request_token_ids(const json_t *list, const char *name, int32_t vocab_size, int32_t **ids,
+                      size_t *count, struct api_error *err)
 {
     *ids = NULL;
     *count = 0;
@@ -208,14 +208,14 @@ int list_token_ids(const json_t *list, const char *name, int32_t vocab_size, int
         return 0;
     int32_t *copy = malloc(size * sizeof *copy);
     if (!copy)
-        return fields_no_memory(err);
+        return request_no_memory(err);
     for (size_t i = 0; i < size; i++) {
         const json_t *item = json_array_get(list, i);
         int64_t id = -1;
         if (!json_is_number(item)) {
             api_error_set(err, API_INVALID_TYPE, name, "%s: item %zu: expected a token id, got %s",
-                          name, i, fields_type_name(item));
-        } else if (!fields_as_int(item, &id)) {
+                          name, i, request_type_name(item));
+        } else if (!request_as_int(item, &id)) {
             api_error_set(err, API_INVALID_VALUE, name, "%s: item %zu: %g is not a token id", name,
                           i, json_number_value(item));
         } else if (id < 0 || id >= vocab_size) {
@@ -234,13 +234,13 @@ int list_token_ids(const json_t *list, const char *name, int32_t vocab_size, int
     return 0;
 }
 
-int field_model(const json_t *fields, const char *served, struct api_error *err)
+int request_model(const json_t *fields, const char *served, struct api_error *err)
 {
-    const json_t *got = field_get(fields, "model");
+    const json_t *got = request_field(fields, "model");
     if (!got)
         return 0;
     if (!json_is_string(got))
-        return field_wrong_type(err, "model", "a string", got);
+        return request_wrong_type(err, "model", "a string", got);
     const char *name = json_string_value(got);
     if (json_string_length(got) != strlen(served) || strcmp(name, served) != 0)
         return api_error_model(err, name);
