@@ -1,0 +1,43 @@
+#include "api/sse.h"
+
+void sse_choice_frame(struct strbuf *buf, const struct reply_head *head,
+                      const struct reply_choice *choice, enum sse_usage usage_kind,
+                      const struct reply_usage *usage)
+{
+    strbuf_puts(buf, "data: {");
+    reply_head_encode(buf, head);
+    strbuf_puts(buf, ",\"choices\":[");
+    reply_choice_encode(buf, choice);
+    strbuf_puts(buf, "]");
+    if (usage_kind == SSE_USAGE_NULL) {
+        strbuf_puts(buf, ",\"usage\":null");
+    } else if (usage_kind == SSE_USAGE_GIVEN) {
+        strbuf_puts(buf, ",\"usage\":");
+        reply_usage_encode(buf, usage);
+    }
+    strbuf_puts(buf, "}\n\n");
+}
+
+void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
+                     const struct reply_usage *usage, const struct reply_timings *timings)
+{
+    strbuf_puts(buf, "data: {");
+    reply_head_encode(buf, head);
+    strbuf_puts(buf, ",\"choices\":[],\"usage\":");
+    reply_usage_encode(buf, usage);
+    strbuf_puts(buf, ",\"timings\":");
+    reply_timings_encode(buf, timings);
+    strbuf_puts(buf, "}\n\n");
+}
+
+void sse_error_frame(struct strbuf *buf, const struct api_error *err)
+{
+    strbuf_puts(buf, "data: ");
+    api_error_encode(buf, err);
+    strbuf_puts(buf, "\n\n");
+}
+
+void sse_done(struct strbuf *buf)
+{
+    strbuf_puts(buf, "data: [DONE]\n\n");
+}
