@@ -51,7 +51,8 @@ struct token_logprob {
 float logprob_of(const float *logits, int32_t vocab_size, int32_t id);
 
 /* The same, with the `count` best tokens in falling order (ties: the smallest id first) in top
- * [count]; returns log p(id), the same bits as its entry in top. count <= 20. */
+ * [count]; returns log p(id), the same bits as its entry in top. count <= 20; entries that a
+ * smaller vocabulary cannot fill have the id -1. */
 float logprobs_top(const float *logits, int32_t vocab_size, int32_t id, int count,
                    struct token_logprob *top);
 
