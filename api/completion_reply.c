@@ -39,6 +39,8 @@ static void encode_top(struct strbuf *buf, const struct reply_logprobs *logprobs
     int count = 0;
     bool listed = false;
     for (int i = 0; i < token->num_top && i < MAX_TOP; i++) {
+        if (token->top[i].id < 0) /* a vocabulary of fewer than num_top */
+            break;
         listed |= token->top[i].id == token->id;
         entries[count++] = token->top[i];
     }
@@ -129,7 +131,7 @@ void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
     strbuf_puts(buf, "{\"index\":");
     strbuf_json_int(buf, choice->index);
     strbuf_puts(buf, ",\"text\":");
-    strbuf_json_string(buf, choice->text, choice->text_length);
+    strbuf_json_string(buf, choice->text ? choice->text : "", choice->text_length);
     strbuf_puts(buf, ",\"logprobs\":");
     if (choice->logprobs)
         encode_logprobs(buf, choice->logprobs);

@@ -41,7 +41,7 @@ struct reply_logprobs {
 /* One choice, whole or, in a stream, what is new of it. */
 struct reply_choice {
     int index;
-    const char *text; /* [text_length], UTF-8 */
+    const char *text; /* [text_length], UTF-8; NULL: empty */
     size_t text_length;
     enum finish_reason finish_reason;
     const char *stop_string; /* [stop_string_length]: the stop string that ended it, or NULL */

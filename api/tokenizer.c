@@ -130,9 +130,8 @@ void tokenizer_info_encode(struct strbuf *buf, const struct tokenizer_info *info
     strbuf_puts(buf, "{\"tokenizer_class\":\"PreTrainedTokenizerFast\"");
     encode_special(buf, "bos_token", info->tokenizer, info->bos_token_id);
     encode_special(buf, "eos_token", info->tokenizer, info->eos_token_id);
-    /* Clients that pad batches of their own take the EOS for it, as is usual for such models. */
-    encode_special(buf, "pad_token", info->tokenizer, info->eos_token_id);
-    strbuf_puts(buf, ",\"chat_template\":null,\"vocab_size\":");
+    strbuf_puts(buf,
+                ",\"pad_token\":null,\"unk_token\":null,\"chat_template\":null,\"vocab_size\":");
     strbuf_json_int(buf, info->vocab_size);
     strbuf_puts(buf, ",");
     encode_max_model_len(buf, info->max_model_len);
