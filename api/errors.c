@@ -31,6 +31,7 @@ static const struct api_error_row rows[API_NUM_CODES] = {
     [API_DRAINING] = {503, SERVER, "draining", NULL, 5, NULL, false},
     [API_ENGINE_FAILED] = {503, SERVER, "engine_failed", NULL, 5, NULL, false},
     [API_OUT_OF_MEMORY] = {503, SERVER, "out_of_memory", NULL, 1, NULL, false},
+    [API_CANCELLED] = {409, REQUEST, "cancelled", NULL, 0, "false", false},
 };
 
 const struct api_error_row *api_error_row(enum api_code code)

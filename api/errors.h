@@ -30,6 +30,7 @@ enum api_code {
     API_DRAINING,           /* SIGTERM was received */
     API_ENGINE_FAILED,      /* the engine thread has given up */
     API_OUT_OF_MEMORY,      /* an allocation for this request failed */
+    API_CANCELLED,          /* ended by POST /v1/requests/{id}/cancel, or its client too slow */
     API_NUM_CODES
 };
 
