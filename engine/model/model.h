@@ -170,10 +170,14 @@ struct model {
 };
 
 /* Reads and validates config.json, generation_config.json and every tensor header under
- * `directory`. The caller frees *out with model_close. Errors name file, place, expected and got.
- */
+ * `directory`. The caller frees *out with model_close. Errors name file, place, expected and
+ * got. */
 int model_open(struct model **out, const char *directory, struct error *err);
-void model_close(struct model *model);
+/* The same from memory: config.json's text and a single safetensors file, which is borrowed until
+ * model_close. */
+int model_load(struct model **out, const char *config_json, size_t config_length,
+               const void *weights, size_t weights_size, struct error *err);
+void model_close(struct model *model); /* NULL is allowed */
 
 const char *dtype_name(enum dtype dtype); /* "F32", "F16", "BF16" */
 size_t dtype_bytes(enum dtype dtype);

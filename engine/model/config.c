@@ -1,0 +1,109 @@
+#include "engine/model/config.h"
+
+#include "engine/model/config_regla.h"
+#include "engine/model/family_gla.h"
+#include "engine/model/family_gpt_neox.h"
+
+#include <string.h>
+
+static const char config_file[] = "config.json";
+
+static const struct {
+    const char *name;
+    int (*parse)(struct config *config, const struct fields *root, struct error *err);
+} families[] = {
+    {"regla", config_regla_parse},
+    {"gpt_neox", family_gpt_neox_parse},
+    {"gla", family_gla_parse},
+};
+enum { NUM_FAMILIES = sizeof families / sizeof *families };
+
+static int parse_root(struct config *config, const struct fields *root, struct error *err)
+{
+    const char *names[NUM_FAMILIES];
+    for (int i = 0; i < NUM_FAMILIES; i++)
+        names[i] = families[i].name;
+    int family = 0;
+    if (fields_choice(root, "model_type", FIELD_REQUIRED, names, NUM_FAMILIES, &family, err) != 0)
+        return -1;
+    config->family = families[family].name;
+    return families[family].parse(config, root, err);
+}
+
+int config_parse(struct config *config, struct arena *arena, const char *text, size_t length,
+                 struct error *err)
+{
+    *config = (struct config){.arena = arena, .bos_token_id = -1};
+    json_t *document;
+    if (fields_parse(&document, config_file, text, length, err) != 0)
+        return -1;
+    struct fields root;
+    int result = fields_root(&root, document, config_file, err);
+    if (result == 0)
+        result = parse_root(config, &root, err);
+    json_decref(document);
+    return result;
+}
+
+int config_parse_generation(struct config *config, const char *text, size_t length,
+                            struct error *err)
+{
+    static const char file[] = "generation_config.json";
+    json_t *document;
+    if (fields_parse(&document, file, text, length, err) != 0)
+        return -1;
+    struct fields root;
+    int result = fields_root(&root, document, file, err);
+    if (result == 0)
+        result = config_token_ids(config, &root, err);
+    json_decref(document);
+    return result;
+}
+
+static int add_eos(struct config *config, const struct fields *fields, const json_t *value,
+                   struct error *err)
+{
+    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+        json_integer_value(value) >= config->vocab_size)
+        return error_set(err, ERROR_INVALID,
+                         "%s: eos_token_id: expected ids in [0, %lld), got %s %lld", fields->place,
+                         (long long)config->vocab_size, fields_kind(value),
+                         (long long)json_integer_value(value));
+    if (config->num_eos == CONFIG_MAX_EOS)
+        return error_set(err, ERROR_INVALID, "%s: eos_token_id: expected at most %d ids",
+                         fields->place, CONFIG_MAX_EOS);
+    config->eos[config->num_eos++] = (int32_t)json_integer_value(value);
+    return 0;
+}
+
+int config_token_ids(struct config *config, const struct fields *fields, struct error *err)
+{
+    int64_t bos = config->bos_token_id;
+    if (fields_int(fields, "bos_token_id", FIELD_OPTIONAL, 0, config->vocab_size - 1, &bos, err) !=
+        0)
+        return -1;
+    config->bos_token_id = (int32_t)bos;
+    if (!fields_has(fields, "eos_token_id"))
+        return 0;
+    config->num_eos = 0;
+    const json_t *eos = json_object_get(fields->object, "eos_token_id");
+    if (!json_is_array(eos))
+        return add_eos(config, fields, eos, err);
+    for (size_t i = 0; i < json_array_size(eos); i++)
+        if (add_eos(config, fields, json_array_get(eos, i), err) != 0)
+            return -1;
+    return 0;
+}
+
+int config_single_mixer(struct config *config, const char *name, const struct mixer_config *mixer,
+                        struct error *err)
+{
+    config->mixers = arena_alloc(config->arena, 1, sizeof *config->mixers, err);
+    config->layer_mixers = arena_alloc(config->arena, (size_t)config->num_layers, sizeof(int), err);
+    if (!config->mixers || !config->layer_mixers)
+        return -1;
+    config->num_mixers = 1;
+    config->mixers[0] = *mixer;
+    config->mixers[0].mixer.name = arena_string(config->arena, name, err);
+    return config->mixers[0].mixer.name ? 0 : -1;
+}

@@ -1,0 +1,68 @@
+/* What config.json and generation_config.json say, in every family: the model without its tensors.
+ *
+ * Each family's parser fills a struct config; its binder then turns that and the tensors into the
+ * struct model of model.h. A mixer here is a struct mixer whose pointers and sizes are still
+ * empty. */
+#ifndef ENGINE_MODEL_CONFIG_H
+#define ENGINE_MODEL_CONFIG_H
+
+#include "engine/base/arena.h"
+#include "engine/base/fields.h"
+#include "engine/model/model.h"
+
+/* Bounds of a sane model: products of any three stay inside 64 bits. */
+enum {
+    CONFIG_MAX_VOCAB = 1 << 24,
+    CONFIG_MAX_HIDDEN = 1 << 18,
+    CONFIG_MAX_INTERMEDIATE = 1 << 20,
+    CONFIG_MAX_LAYERS = 4096,
+    CONFIG_MAX_HEADS = 4096,
+    CONFIG_MAX_WINDOW = 1 << 24,
+    CONFIG_MAX_DPFP_NU = 256,
+    CONFIG_MAX_EOS = 64,
+};
+
+struct mixer_config {
+    struct mixer mixer; /* kinds, flags and output_norm's kind and eps */
+    double rotary_pct;
+};
+
+struct config {
+    const char *family; /* "regla", "gpt_neox", "gla" */
+    int64_t vocab_size, hidden_size, num_layers, num_heads, intermediate_size;
+    enum hidden_act hidden_act;
+    enum norm_kind norm_kind;
+    float norm_eps;
+    bool parallel_residual, tied, embedding_norm;
+    enum position_embedding position_embedding;
+    int64_t max_position_embeddings; /* 0: none given */
+    int32_t bos_token_id;            /* -1: none */
+    int32_t eos[CONFIG_MAX_EOS];
+    size_t num_eos;
+    struct mixer_config *mixers; /* [num_mixers] */
+    int num_mixers;
+    int *layer_mixers; /* [num_layers]: indices into mixers */
+
+    /* gla only */
+    int64_t num_kv_heads, key_dim, value_dim;
+    bool elementwise_affine;
+
+    struct arena *arena; /* owns the arrays and names above; the caller's */
+};
+
+/* Parses config.json (text: [length] bytes) of any family. arena must outlive *config. */
+int config_parse(struct config *config, struct arena *arena, const char *text, size_t length,
+                 struct error *err);
+
+/* Takes bos_token_id and eos_token_id from generation_config.json, where it has them. */
+int config_parse_generation(struct config *config, const char *text, size_t length,
+                            struct error *err);
+
+/* For the families' parsers: bos_token_id and eos_token_id (an id, a list, or null) of `fields`. */
+int config_token_ids(struct config *config, const struct fields *fields, struct error *err);
+
+/* For the families' parsers: one mixer, named `name`, for every layer. */
+int config_single_mixer(struct config *config, const char *name, const struct mixer_config *mixer,
+                        struct error *err);
+
+#endif

@@ -1,0 +1,321 @@
+#include "engine/model/config_regla.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* The names of config.json, in the order of model.h's enums. */
+static const char *const act_names[] = {"gelu", "gelu_new", "relu", "silu"};
+static const char *const norm_names[] = {"none", "layernorm", "rmsnorm", "simple_rmsnorm"};
+static const char *const block_norm_names[] = {NULL, "layernorm", "rmsnorm", "simple_rmsnorm"};
+static const char *const embedding_names[] = {"none", "sinusoidal", "learned"};
+static const char *const kind_names[] = {"linear", "softmax"};
+static const char *const feature_names[] = {"identity", "relu",    "elu",      "elu+1", "exp",
+                                            "favor",    "cos_sin", "hedgehog", "dpfp"};
+static const char *const gate_names[] = {"none", "scalar", "fast_decay", "refined", "gla", "delta"};
+static const char *const scale_names[] = {"none", "sqrt_dim", "exp_variance"};
+static const char *const scope_names[] = {"head", "hidden"};
+static const char *const output_gate_names[] = {"none", "swish"};
+static const char *const activation_names[] = {"softmax", "relu"};
+static const char *const window_names[] = {"full", "block", "sliding"};
+static const char *const position_names[] = {
+    "none",  "rope",       "lrpe_unitary", "lrpe_orthogonal",  "lrpe_permutation",
+    "alibi", "kerple_log", "kerple_power", "kerple_3para_log", "kerple_bias_wht",
+    "t5"};
+static const char *const stage_names[] = {"before", "after"};
+static const char *const pairing_names[] = {"half", "adjacent"};
+static const char *const basis_names[] = {"identity", "householder", "odd_even"};
+
+/* An enum is read through an int; the names' order is the enum's. */
+#define CHOICE(fields, key, need, names, target)                                  \
+    do {                                                                          \
+        int choice_ = (int)(target);                                              \
+        if (fields_choice(fields, key, need, names, COUNT(names), &choice_, err)) \
+            return -1;                                                            \
+        (target) = choice_;                                                       \
+    } while (0)
+
+static int refuse(const struct fields *place, struct error *err, const char *why)
+{
+    return error_set(err, ERROR_UNSUPPORTED, "%s: %s", place->place, why);
+}
+
+static int parse_rope(const struct fields *fields, struct mixer_config *out, struct error *err)
+{
+    static const char *const known[] = {"type", "base", "rotary_pct", "pairing", "stage"};
+    struct position *position = &out->mixer.position;
+    /* a softmax mixer has no feature map to be before or after */
+    enum field_need stage = out->mixer.kind == MIXER_LINEAR ? FIELD_REQUIRED : FIELD_OPTIONAL;
+    if (fields_only(fields, known, COUNT(known), err) != 0 ||
+        fields_double(fields, "base", FIELD_OPTIONAL, 1, 1e12, &position->base, err) != 0 ||
+        fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rotary_pct, err) != 0)
+        return -1;
+    CHOICE(fields, "pairing", FIELD_OPTIONAL, pairing_names, position->pairing);
+    CHOICE(fields, "stage", stage, stage_names, position->stage);
+    return 0;
+}
+
+static int parse_lrpe(const struct fields *fields, struct mixer_config *out, struct error *err)
+{
+    static const char *const known[] = {"type", "basis", "rotary_pct"};
+    struct position *position = &out->mixer.position;
+    bool partial = position->kind == POSITION_LRPE_ORTHOGONAL;
+    if (fields_only(fields, known, COUNT(known) - !partial, err) != 0 ||
+        fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rotary_pct, err) != 0)
+        return -1;
+    CHOICE(fields, "basis", FIELD_OPTIONAL, basis_names, position->basis);
+    return 0;
+}
+
+static int parse_position(const struct fields *mixer, struct mixer_config *out, struct error *err)
+{
+    static const char *const known[] = {"type"};
+    struct fields fields;
+    out->rotary_pct = 1;
+    out->mixer.position = (struct position){.base = 10000};
+    if (fields_object(mixer, "position", FIELD_OPTIONAL, &fields, err) != 0)
+        return -1;
+    if (!fields.object)
+        return 0;
+    CHOICE(&fields, "type", FIELD_REQUIRED, position_names, out->mixer.position.kind);
+    switch (out->mixer.position.kind) {
+    case POSITION_ROPE:
+        return parse_rope(&fields, out, err);
+    case POSITION_LRPE_UNITARY:
+    case POSITION_LRPE_ORTHOGONAL:
+    case POSITION_LRPE_PERMUTATION:
+        return parse_lrpe(&fields, out, err);
+    case POSITION_NONE:
+        break;
+    default:
+        if (out->mixer.kind == MIXER_LINEAR)
+            return error_set(err, ERROR_UNSUPPORTED,
+                             "%s.type: %s needs a softmax mixer (a linear mixer takes none, rope, "
+                             "lrpe_unitary, lrpe_orthogonal or lrpe_permutation)",
+                             fields.place, position_names[out->mixer.position.kind]);
+    }
+    return fields_only(&fields, known, COUNT(known), err);
+}
+
+static int parse_output(const struct fields *fields, const struct config *config,
+                        struct mixer *mixer, struct error *err)
+{
+    double eps = (double)config->norm_eps;
+    CHOICE(fields, "output_norm", FIELD_OPTIONAL, norm_names, mixer->output_norm.kind);
+    CHOICE(fields, "output_norm_scope", FIELD_OPTIONAL, scope_names, mixer->output_norm_scope);
+    CHOICE(fields, "output_gate", FIELD_OPTIONAL, output_gate_names, mixer->output_gate);
+    if (fields_double(fields, "output_norm_eps", FIELD_OPTIONAL, 0, 1, &eps, err) != 0)
+        return -1;
+    mixer->output_norm.eps = (float)eps;
+    return 0;
+}
+
+static int parse_linear(const struct fields *fields, struct mixer_config *out, struct error *err)
+{
+    static const char *const known[] = {"kind",
+                                        "feature_map",
+                                        "gate",
+                                        "sum_norm",
+                                        "query_scale",
+                                        "dpfp_nu",
+                                        "gate_logit_normalizer",
+                                        "position",
+                                        "output_norm",
+                                        "output_norm_scope",
+                                        "output_norm_eps",
+                                        "output_gate"};
+    struct mixer *mixer = &out->mixer;
+    int64_t nu = 1;
+    double normalizer = 16;
+    if (fields_only(fields, known, COUNT(known), err) != 0 ||
+        fields_bool(fields, "sum_norm", FIELD_OPTIONAL, &mixer->sum_norm, err) != 0 ||
+        fields_int(fields, "dpfp_nu", FIELD_OPTIONAL, 1, CONFIG_MAX_DPFP_NU, &nu, err) != 0 ||
+        fields_double(fields, "gate_logit_normalizer", FIELD_OPTIONAL, 1e-6, 1e9, &normalizer,
+                      err) != 0)
+        return -1;
+    mixer->dpfp_nu = (int)nu;
+    mixer->gate_logit_normalizer = (float)normalizer;
+    CHOICE(fields, "feature_map", FIELD_OPTIONAL, feature_names, mixer->feature_map);
+    CHOICE(fields, "gate", FIELD_OPTIONAL, gate_names, mixer->gate);
+    CHOICE(fields, "query_scale", FIELD_OPTIONAL, scale_names, mixer->query_scale);
+    if (mixer->gate == GATE_DELTA &&
+        (mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR))
+        return refuse(
+            fields, err,
+            "feature_map exp and favor cannot be combined with gate delta (the delta rule "
+            "does not scale with the running maximum)");
+    if (mixer->sum_norm && mixer->gate != GATE_NONE && mixer->gate != GATE_SCALAR)
+        return refuse(fields, err, "sum_norm is only for the gates none and scalar");
+    return 0;
+}
+
+static int parse_softmax(const struct fields *fields, struct mixer_config *out, struct error *err)
+{
+    static const char *const known[] = {
+        "kind",        "activation",        "window",          "window_size", "position",
+        "output_norm", "output_norm_scope", "output_norm_eps", "output_gate"};
+    struct mixer *mixer = &out->mixer;
+    int64_t window_size = 0;
+    if (fields_only(fields, known, COUNT(known), err) != 0)
+        return -1;
+    CHOICE(fields, "activation", FIELD_OPTIONAL, activation_names, mixer->activation);
+    CHOICE(fields, "window", FIELD_OPTIONAL, window_names, mixer->window);
+    if (fields_int(fields, "window_size",
+                   mixer->window == WINDOW_FULL ? FIELD_OPTIONAL : FIELD_REQUIRED, 1,
+                   CONFIG_MAX_WINDOW, &window_size, err) != 0)
+        return -1;
+    mixer->window_size = mixer->window == WINDOW_FULL ? 0 : (int)window_size;
+    return 0;
+}
+
+static int parse_mixer(const struct fields *fields, const struct config *config,
+                       struct mixer_config *out, struct error *err)
+{
+    CHOICE(fields, "kind", FIELD_REQUIRED, kind_names, out->mixer.kind);
+    int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, out, err)
+                                                 : parse_softmax(fields, out, err);
+    if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0)
+        return -1;
+    return parse_position(fields, out, err);
+}
+
+static int parse_mixers(struct config *config, const struct fields *root, struct error *err)
+{
+    struct fields mixers, mixer;
+    if (fields_object(root, "mixers", FIELD_REQUIRED, &mixers, err) != 0)
+        return -1;
+    size_t count = json_object_size(mixers.object);
+    if (count == 0 || count > CONFIG_MAX_LAYERS)
+        return error_set(err, ERROR_INVALID, "%s: expected 1 to %d mixers, got %zu", mixers.place,
+                         CONFIG_MAX_LAYERS, count);
+    config->mixers = arena_alloc(config->arena, count, sizeof *config->mixers, err);
+    if (!config->mixers)
+        return -1;
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)mixers.object, name, value)
+    {
+        struct mixer_config *out = &config->mixers[config->num_mixers++];
+        out->mixer.name = arena_string(config->arena, name, err);
+        if (!out->mixer.name || fields_object(&mixers, name, FIELD_REQUIRED, &mixer, err) != 0 ||
+            parse_mixer(&mixer, config, out, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int find_mixer(const struct config *config, const char *name)
+{
+    for (int i = 0; i < config->num_mixers; i++)
+        if (strcmp(config->mixers[i].mixer.name, name) == 0)
+            return i;
+    return -1;
+}
+
+static int unknown_mixer(const struct config *config, const char *place, const char *name,
+                         struct error *err)
+{
+    const char *names[16];
+    size_t count = 0;
+    for (; count < COUNT(names) && count < (size_t)config->num_mixers; count++)
+        names[count] = config->mixers[count].mixer.name;
+    return fields_unknown(place, "mixer", name, names, count, err);
+}
+
+static int parse_layers(struct config *config, const struct fields *root, struct error *err)
+{
+    const json_t *layers = json_object_get(root->object, "layer_types");
+    if (!json_is_array(layers))
+        return error_set(err, ERROR_INVALID, "%s: layer_types: expected a list, got %s",
+                         root->place, fields_kind(layers));
+    if (json_array_size(layers) != (size_t)config->num_layers)
+        return error_set(err, ERROR_INVALID,
+                         "%s: layer_types: expected %lld names (num_hidden_layers), got %zu",
+                         root->place, (long long)config->num_layers, json_array_size(layers));
+    config->layer_mixers =
+        arena_alloc(config->arena, (size_t)config->num_layers, sizeof *config->layer_mixers, err);
+    if (!config->layer_mixers)
+        return -1;
+    for (size_t i = 0; i < json_array_size(layers); i++) {
+        const json_t *name = json_array_get(layers, i);
+        char place[96];
+        snprintf(place, sizeof place, "%.32s: layer_types[%zu]", root->place, i);
+        if (!json_is_string(name))
+            return error_set(err, ERROR_INVALID, "%s: expected a string, got %s", place,
+                             fields_kind(name));
+        config->layer_mixers[i] = find_mixer(config, json_string_value(name));
+        if (config->layer_mixers[i] < 0)
+            return unknown_mixer(config, place, json_string_value(name), err);
+    }
+    return 0;
+}
+
+static int parse_sizes(struct config *config, const struct fields *root, struct error *err)
+{
+    bool learned = config->position_embedding == POSITION_EMBEDDING_LEARNED;
+    if (fields_int(root, "vocab_size", FIELD_REQUIRED, 1, CONFIG_MAX_VOCAB, &config->vocab_size,
+                   err) != 0 ||
+        fields_int(root, "hidden_size", FIELD_REQUIRED, 1, CONFIG_MAX_HIDDEN, &config->hidden_size,
+                   err) != 0 ||
+        fields_int(root, "num_hidden_layers", FIELD_REQUIRED, 1, CONFIG_MAX_LAYERS,
+                   &config->num_layers, err) != 0 ||
+        fields_int(root, "num_attention_heads", FIELD_REQUIRED, 1, CONFIG_MAX_HEADS,
+                   &config->num_heads, err) != 0 ||
+        fields_int(root, "intermediate_size", FIELD_REQUIRED, 1, CONFIG_MAX_INTERMEDIATE,
+                   &config->intermediate_size, err) != 0 ||
+        fields_int(root, "max_position_embeddings", learned ? FIELD_REQUIRED : FIELD_OPTIONAL, 1,
+                   INT32_MAX, &config->max_position_embeddings, err) != 0)
+        return -1;
+    if (config->position_embedding == POSITION_EMBEDDING_SINUSOIDAL && config->hidden_size % 2 != 0)
+        return error_set(
+            err, ERROR_INVALID,
+            "%s: hidden_size: expected an even number (position_embedding sinusoidal), "
+            "got %lld",
+            root->place, (long long)config->hidden_size);
+    return 0;
+}
+
+/* bos_token_id and eos_token_id are required, though null (there is none) is a value. */
+static int parse_token_ids(struct config *config, const struct fields *root, struct error *err)
+{
+    static const char *const keys[] = {"bos_token_id", "eos_token_id"};
+    for (int i = 0; i < COUNT(keys); i++)
+        if (!json_object_get(root->object, keys[i]))
+            return error_set(err, ERROR_INVALID, "%s: %s: expected an id or null, got nothing",
+                             root->place, keys[i]);
+    return config_token_ids(config, root, err);
+}
+
+int config_regla_parse(struct config *config, const struct fields *root, struct error *err)
+{
+    static const char *const known[] = {
+        "model_type",        "vocab_size",          "hidden_size",
+        "num_hidden_layers", "num_attention_heads", "intermediate_size",
+        "hidden_act",        "norm_type",           "norm_eps",
+        "parallel_residual", "tie_word_embeddings", "position_embedding",
+        "embedding_norm",    "layer_types",         "max_position_embeddings",
+        "bos_token_id",      "eos_token_id",        "mixers"};
+    if (json_object_get(root->object, "shapes"))
+        return error_set(err, ERROR_INVALID,
+                         "%s: shapes: belongs to a preset, a config without tensors; a "
+                         "checkpoint's tensors say their shapes themselves",
+                         root->place);
+    double eps = 0;
+    if (fields_only(root, known, COUNT(known), err) != 0)
+        return -1;
+    CHOICE(root, "hidden_act", FIELD_OPTIONAL, act_names, config->hidden_act);
+    CHOICE(root, "norm_type", FIELD_REQUIRED, block_norm_names, config->norm_kind);
+    CHOICE(root, "position_embedding", FIELD_OPTIONAL, embedding_names, config->position_embedding);
+    if (fields_double(root, "norm_eps", FIELD_REQUIRED, 0, 1, &eps, err) != 0 ||
+        fields_bool(root, "parallel_residual", FIELD_OPTIONAL, &config->parallel_residual, err) !=
+            0 ||
+        fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0 ||
+        fields_bool(root, "embedding_norm", FIELD_OPTIONAL, &config->embedding_norm, err) != 0)
+        return -1;
+    config->norm_eps = (float)eps;
+    if (parse_sizes(config, root, err) != 0 || parse_token_ids(config, root, err) != 0 ||
+        parse_mixers(config, root, err) != 0)
+        return -1;
+    return parse_layers(config, root, err);
+}

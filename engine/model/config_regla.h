@@ -1,0 +1,10 @@
+/* The native family's config.json (model-format.md): keys, defaults, refused combinations. */
+#ifndef ENGINE_MODEL_CONFIG_REGLA_H
+#define ENGINE_MODEL_CONFIG_REGLA_H
+
+#include "engine/base/fields.h"
+#include "engine/model/config.h"
+
+int config_regla_parse(struct config *config, const struct fields *root, struct error *err);
+
+#endif

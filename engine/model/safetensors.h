@@ -1,0 +1,72 @@
+/* The safetensors format: named arrays in one file, or in shards listed by an index.
+ *
+ * A file is 8 bytes of header length, that many bytes of JSON (name -> dtype, shape,
+ * data_offsets), then the data, which the tensors cover without holes or overlaps
+ * (https://github.com/huggingface/safetensors, "Format"). All of it is checked here: whoever holds
+ * a struct tensor may read its `bytes` bytes at `data`. */
+#ifndef ENGINE_MODEL_SAFETENSORS_H
+#define ENGINE_MODEL_SAFETENSORS_H
+
+#include "engine/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TENSOR_MAX_RANK = 8 };
+
+/* What a file may hold; the loader of weights takes only some of them. */
+enum tensor_dtype {
+    TENSOR_F32,
+    TENSOR_F16,
+    TENSOR_BF16,
+    TENSOR_I32,
+    TENSOR_I64,
+    TENSOR_F64,
+    TENSOR_F8_E4M3,
+    TENSOR_F8_E5M2,
+    TENSOR_I16,
+    TENSOR_I8,
+    TENSOR_U64,
+    TENSOR_U32,
+    TENSOR_U16,
+    TENSOR_U8,
+    TENSOR_BOOL
+};
+
+struct tensor {
+    const char *name;
+    const char *file; /* the shard's name, for messages */
+    enum tensor_dtype dtype;
+    int rank;
+    int64_t shape[TENSOR_MAX_RANK];
+    const unsigned char *data; /* [bytes], at any alignment */
+    size_t bytes;
+    size_t elements;
+    bool used; /* for the reader's own bookkeeping */
+};
+
+struct safetensors;
+
+/* Opens `directory`/model.safetensors or, without that, the shards that
+ * `directory`/model.safetensors.index.json lists. The caller closes *out. */
+int safetensors_open(struct safetensors **out, const char *directory, struct error *err);
+
+/* One file from memory: bytes [size], borrowed until safetensors_close. */
+int safetensors_load(struct safetensors **out, const void *bytes, size_t size, const char *file,
+                     struct error *err);
+void safetensors_close(struct safetensors *file); /* NULL is allowed */
+
+size_t safetensors_count(const struct safetensors *file);
+int64_t safetensors_file_bytes(const struct safetensors *file); /* of all shards */
+/* The i-th tensor, in the order of their names; i < count. */
+struct tensor *safetensors_at(struct safetensors *file, size_t i);
+struct tensor *safetensors_find(struct safetensors *file, const char *name); /* NULL: none */
+
+const char *tensor_dtype_name(enum tensor_dtype dtype);
+size_t tensor_dtype_bytes(enum tensor_dtype dtype);
+
+/* "[275, 48]" into text, cut to size; returns text. */
+const char *tensor_shape_text(const int64_t *shape, int rank, char *text, size_t size);
+
+#endif

@@ -1,0 +1,220 @@
+#include "engine/model/weights.h"
+
+#include "engine/base/bytes.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *weights_name(char name[WEIGHT_NAME_SIZE], const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(name, WEIGHT_NAME_SIZE, format, args);
+    va_end(args);
+    return name;
+}
+
+bool weights_has(const struct weights *weights, const char *name)
+{
+    return safetensors_find(weights->file, name) != NULL;
+}
+
+static const char *expected_shape(const int64_t *shape, int rank, char *text, size_t size)
+{
+    size_t used = (size_t)snprintf(text, size, "[");
+    for (int i = 0; i < rank && used < size; i++)
+        used += shape[i] == WEIGHT_ANY
+                    ? (size_t)snprintf(text + used, size - used, "%sany", i > 0 ? ", " : "")
+                    : (size_t)snprintf(text + used, size - used, "%s%" PRId64, i > 0 ? ", " : "",
+                                       shape[i]);
+    if (used < size)
+        snprintf(text + used, size - used, "]");
+    return text;
+}
+
+/* Finds a tensor not taken yet, checks its shape (filling in WEIGHT_ANY), and takes it. */
+static struct tensor *take(struct weights *weights, const char *name, int rank, int64_t *shape,
+                           struct error *err)
+{
+    char expected[160], got[160];
+    struct tensor *tensor = safetensors_find(weights->file, name);
+    if (!tensor) {
+        error_set(err, ERROR_INVALID, "missing tensor \"%s\" of shape %s", name,
+                  expected_shape(shape, rank, expected, sizeof expected));
+        return NULL;
+    }
+    bool fits = tensor->rank == rank;
+    for (int i = 0; fits && i < rank; i++)
+        fits = shape[i] == WEIGHT_ANY ? tensor->shape[i] >= 1 : tensor->shape[i] == shape[i];
+    if (!fits) {
+        error_set(err, ERROR_INVALID, "%s: tensor \"%s\": expected shape %s, got %s", tensor->file,
+                  name, expected_shape(shape, rank, expected, sizeof expected),
+                  tensor_shape_text(tensor->shape, tensor->rank, got, sizeof got));
+        return NULL;
+    }
+    memcpy(shape, tensor->shape, (size_t)rank * sizeof *shape);
+    tensor->used = true;
+    return tensor;
+}
+
+static int float_dtype(const struct tensor *tensor, enum dtype *dtype, struct error *err)
+{
+    switch (tensor->dtype) {
+    case TENSOR_F32:
+        *dtype = DTYPE_F32;
+        return 0;
+    case TENSOR_F16:
+        *dtype = DTYPE_F16;
+        return 0;
+    case TENSOR_BF16:
+        *dtype = DTYPE_BF16;
+        return 0;
+    default:
+        return error_set(err, ERROR_INVALID,
+                         "%s: tensor \"%s\": expected dtype F32, F16 or BF16, got %s", tensor->file,
+                         tensor->name, tensor_dtype_name(tensor->dtype));
+    }
+}
+
+int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
+                   struct matrix *matrix, struct error *err)
+{
+    int64_t shape[2] = {rows, cols};
+    struct tensor *tensor = take(weights, name, 2, shape, err);
+    if (!tensor || float_dtype(tensor, &matrix->dtype, err) != 0)
+        return -1;
+    matrix->rows = shape[0];
+    matrix->cols = shape[1];
+    matrix->bias = NULL;
+    matrix->data = tensor->data;
+    if ((uintptr_t)tensor->data % dtype_bytes(matrix->dtype) != 0) {
+        void *copy = arena_alloc(weights->arena, tensor->bytes, 1, err);
+        if (!copy)
+            return -1;
+        memcpy(copy, tensor->data, tensor->bytes);
+        matrix->data = copy;
+    }
+    return 0;
+}
+
+int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
+                   bool with_bias, struct matrix *matrix, struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    if (weights_matrix(weights, weights_name(full, "%s.weight", name), rows, cols, matrix, err) !=
+        0)
+        return -1;
+    if (!with_bias || !weights_has(weights, weights_name(full, "%s.bias", name)))
+        return 0;
+    return weights_floats(weights, full, 1, &matrix->rows, &matrix->bias, err);
+}
+
+static float value_at(const struct tensor *tensor, size_t i)
+{
+    switch (tensor->dtype) {
+    case TENSOR_F16:
+        return f16_to_f32(read_u16(tensor->data + 2 * i));
+    case TENSOR_BF16:
+        return bf16_to_f32(read_u16(tensor->data + 2 * i));
+    default:
+        return float_of_bits(read_u32(tensor->data + 4 * i));
+    }
+}
+
+int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
+                   const float **values, struct error *err)
+{
+    enum dtype dtype;
+    struct tensor *tensor = take(weights, name, rank, shape, err);
+    if (!tensor || float_dtype(tensor, &dtype, err) != 0)
+        return -1;
+    float *out = arena_alloc(weights->arena, tensor->elements, sizeof *out, err);
+    if (!out)
+        return -1;
+    for (size_t i = 0; i < tensor->elements; i++) {
+        out[i] = value_at(tensor, i);
+        if (!isfinite(out[i]))
+            return error_set(err, ERROR_INVALID,
+                             "%s: tensor \"%s\": expected finite numbers, got %f at element %zu",
+                             tensor->file, name, (double)out[i], i);
+    }
+    *values = out;
+    return 0;
+}
+
+int weights_norm(struct weights *weights, const char *name, int64_t size, struct norm *norm,
+                 struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    if (norm->kind == NORM_NONE || norm->kind == NORM_SIMPLE_RMSNORM)
+        return 0;
+    if (weights_floats(weights, weights_name(full, "%s.weight", name), 1, &size, &norm->weight,
+                       err) != 0)
+        return -1;
+    if (norm->kind == NORM_LAYERNORM && weights_has(weights, weights_name(full, "%s.bias", name)))
+        return weights_floats(weights, full, 1, &size, &norm->bias, err);
+    return 0;
+}
+
+int weights_permutation(struct weights *weights, const char *name, int64_t size,
+                        const int32_t **permutation, struct error *err)
+{
+    struct tensor *tensor = take(weights, name, 1, &size, err);
+    if (!tensor)
+        return -1;
+    if (tensor->dtype != TENSOR_I32 && tensor->dtype != TENSOR_I64)
+        return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": expected dtype I32 or I64, got %s",
+                         tensor->file, name, tensor_dtype_name(tensor->dtype));
+    int32_t *out = arena_alloc(weights->arena, (size_t)size, sizeof *out, err);
+    bool *seen = arena_alloc(weights->arena, (size_t)size, sizeof *seen, err);
+    if (!out || !seen)
+        return -1;
+    for (int64_t i = 0; i < size; i++) {
+        int64_t image = tensor->dtype == TENSOR_I32 ? (int32_t)read_u32(tensor->data + 4 * i)
+                                                    : (int64_t)read_u64(tensor->data + 8 * i);
+        if (image < 0 || image >= size || seen[image])
+            return error_set(err, ERROR_INVALID,
+                             "%s: tensor \"%s\": expected a permutation of 0..%" PRId64
+                             ", got %" PRId64 "%s at element %" PRId64,
+                             tensor->file, name, size - 1, image,
+                             image >= 0 && image < size ? " again" : "", i);
+        seen[image] = true;
+        out[i] = (int32_t)image;
+    }
+    *permutation = out;
+    return 0;
+}
+
+void weights_ignore(struct tensor *tensor)
+{
+    tensor->used = true;
+    tensor->elements = 0; /* no parameter of the model */
+}
+
+int weights_finish(struct weights *weights, struct model *model, struct error *err)
+{
+    size_t bytes[3] = {0};
+    model->parameters = 0;
+    for (size_t i = 0; i < safetensors_count(weights->file); i++) {
+        const struct tensor *tensor = safetensors_at(weights->file, i);
+        if (!tensor->used)
+            return error_set(err, ERROR_INVALID,
+                             "%s: tensor \"%.100s\": the configuration has no use for it",
+                             tensor->file, tensor->name);
+        if (tensor->elements == 0 || tensor->dtype > TENSOR_BF16)
+            continue;
+        model->parameters += (int64_t)tensor->elements;
+        bytes[tensor->dtype == TENSOR_F32   ? DTYPE_F32
+              : tensor->dtype == TENSOR_F16 ? DTYPE_F16
+                                            : DTYPE_BF16] += tensor->bytes;
+    }
+    model->dtype = DTYPE_F32;
+    for (enum dtype dtype = DTYPE_F16; dtype <= DTYPE_BF16; dtype++)
+        if (bytes[dtype] > bytes[model->dtype])
+            model->dtype = dtype;
+    model->file_bytes = safetensors_file_bytes(weights->file);
+    return 0;
+}

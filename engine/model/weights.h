@@ -1,0 +1,57 @@
+/* Taking tensors out of a safetensors file: each exactly once, of the expected shape and dtype.
+ *
+ * Matrices stay where they are in the file (copied only when unaligned); vectors, small per-head
+ * arrays and norms become f32 in the arena, and must be finite. Tensor names are printf-like, so
+ * that "model.layers.%d.attn.q_proj" is written once. Every error names file, tensor, expected and
+ * got. */
+#ifndef ENGINE_MODEL_WEIGHTS_H
+#define ENGINE_MODEL_WEIGHTS_H
+
+#include "engine/base/arena.h"
+#include "engine/model/model.h"
+#include "engine/model/safetensors.h"
+
+struct weights {
+    struct safetensors *file;
+    struct arena *arena; /* converted and copied tensors */
+};
+
+enum { WEIGHT_NAME_SIZE = 160 };
+
+/* A dimension the tensor itself decides: *size is set to it; >= 1. */
+enum { WEIGHT_ANY = -1 };
+
+/* The name must be formatted into [WEIGHT_NAME_SIZE] by the caller; see weights_name. */
+const char *weights_name(char name[WEIGHT_NAME_SIZE], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+bool weights_has(const struct weights *weights, const char *name);
+
+/* A linear layer: `name`.weight [rows, cols] and, if it is in the file and with_bias, `name`.bias
+ * [rows]. rows may be WEIGHT_ANY. */
+int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
+                   bool with_bias, struct matrix *matrix, struct error *err);
+
+/* A matrix under its full name, without a bias. */
+int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
+                   struct matrix *matrix, struct error *err);
+
+/* Numbers as f32: rank dimensions, any of which may be WEIGHT_ANY on entry and is set on return. */
+int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
+                   const float **values, struct error *err);
+
+/* A norm of the kind and eps in *norm, with `size` parameters `name`.weight and `name`.bias. */
+int weights_norm(struct weights *weights, const char *name, int64_t size, struct norm *norm,
+                 struct error *err);
+
+/* I32 or I64: a permutation of 0..size-1. */
+int weights_permutation(struct weights *weights, const char *name, int64_t size,
+                        const int32_t **permutation, struct error *err);
+
+/* Takes a tensor whatever it is, to ignore it. */
+void weights_ignore(struct tensor *tensor);
+
+/* Fails when a tensor was never taken; sets the model's dtype, parameters and file_bytes. */
+int weights_finish(struct weights *weights, struct model *model, struct error *err);
+
+#endif
