@@ -1,0 +1,75 @@
+"""Fixtures: `server` runs the small golden model for a whole session of tests, `server_factory`
+starts others with flags of the test's choice. Every server must end clean (harness.Server.stop);
+when a test fails, the ends of the logs of the servers then alive are in its report."""
+
+import pytest
+
+import checkpoints
+import harness
+
+alive = []
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = (yield).get_result()
+    if report.failed:
+        for server in alive:
+            report.sections.append((f"log of {server.url} ({server.model_id})", server.tail()))
+
+
+def start(folder, **options):
+    model = options.pop("model", harness.GOLDEN / "hybrid_regla")
+    server = harness.Server(folder / f"server-{len(list(folder.iterdir()))}.log", model, **options)
+    alive.append(server)
+    return server
+
+
+def finish(server, check=True):
+    try:
+        server.stop(check)
+    finally:
+        alive.remove(server)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """The hybrid ReGLA golden model with default flags, shared by all tests."""
+    if not harness.BINARY.exists():
+        pytest.exit(f"{harness.BINARY} is not built", returncode=2)
+    running = start(tmp_path_factory.mktemp("server"))
+    yield running
+    finish(running)
+
+
+@pytest.fixture(scope="session")
+def text_server(tmp_path_factory):
+    """The shipped model: real text."""
+    model = harness.shipped_model()
+    if model is None:
+        pytest.skip("models/ holds no model yet")
+    running = start(tmp_path_factory.mktemp("text-server"), model=model)
+    yield running
+    finish(running)
+
+
+@pytest.fixture
+def server_factory(tmp_path):
+    """server_factory(model=…, environment=…, wait=True, **flags) -> harness.Server"""
+    started = []
+
+    def create(**options):
+        started.append(start(tmp_path, **options))
+        return started[-1]
+
+    yield create
+    for running in started:
+        finish(running)
+
+
+@pytest.fixture(scope="session")
+def big_model(tmp_path_factory):
+    """A model of zeros, 800 MB in a file with holes: it takes a moment to load, and no disk."""
+    folder = tmp_path_factory.mktemp("big") / "big"
+    checkpoints.write_zeros(folder, hidden_size=1024, layers=12)
+    return folder

@@ -1,0 +1,256 @@
+"""Starts `regla serve`, talks to it, and stops it: what every test in this folder builds on."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden"
+BINARY = Path(os.environ.get("REGLA_BINARY", ROOT / "build" / "dev" / "regla"))
+if not BINARY.is_absolute():
+    BINARY = ROOT / BINARY
+# How much slower than a plain build the binary under test may be: scales waits, never tolerances.
+SLOWNESS = 8 if "tsan" in BINARY.parts else 4 if "asan" in BINARY.parts else 1
+START_SECONDS = 30 * SLOWNESS
+REQUEST_SECONDS = 60 * SLOWNESS
+SANITIZER = re.compile(r"Sanitizer|runtime error:")
+
+
+def shipped_model():
+    """The model that `make serve` serves, or None before there is one."""
+    found = sorted((ROOT / "models").glob("*/model.safetensors"))
+    return found[0].parent if found else None
+
+
+class Server:
+    """One `regla serve` on a free loopback port. Flags as keywords: max_queue=2 is --max-queue 2."""
+
+    def __init__(self, log_path, model, environment=None, wait=True, **flags):
+        self.log_path = Path(log_path)
+        self.model = Path(model)
+        self.model_id = self.model.name
+        flags = {"host": "127.0.0.1", "port": 0, "threads": 2, **flags}
+        if flags["port"] == 0:
+            flags["port"] = free_port()
+        self.port = flags["port"]
+        self.url = f"http://127.0.0.1:{self.port}"
+        arguments = [str(BINARY), "serve", "--model", str(self.model)]
+        for name, value in flags.items():
+            flag = "--" + name.replace("_", "-")
+            arguments += [flag] if value is True else [flag, str(value)]
+        self.log = open(self.log_path, "wb")
+        self.process = subprocess.Popen(
+            arguments, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})})
+        self.http = httpx.Client(
+            base_url=self.url, timeout=REQUEST_SECONDS, trust_env=False,
+            limits=httpx.Limits(max_connections=512, max_keepalive_connections=64))
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self):
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"regla serve exited {self.process.returncode}: {self.tail()}")
+            try:
+                if self.http.get("/ready").status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            time.sleep(0.02)
+        raise AssertionError(f"not ready after {START_SECONDS} s: {self.tail()}")
+
+    def tail(self, characters=4000):
+        return self.log_path.read_text(errors="replace")[-characters:]
+
+    def get(self, path, **options):
+        return self.http.get(path, **options)
+
+    def post(self, path, body=None, **options):
+        return self.http.post(path, json=body, **options)
+
+    def complete(self, **fields):
+        """POST /v1/completions that must succeed; the reply's JSON."""
+        reply = self.post("/v1/completions", fields)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def refuse(self, status, **fields):
+        """POST /v1/completions that must be refused with this status; the error object."""
+        reply = self.post("/v1/completions", fields)
+        return check_error(reply, status)
+
+    def stream(self, **fields):
+        """POST /v1/completions with stream; the list of frames without [DONE]."""
+        return read_frames(self.stream_bytes(**fields))
+
+    def stream_bytes(self, **fields):
+        reply = self.post("/v1/completions", {**fields, "stream": True})
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["content-type"].split(";")[0] == "text/event-stream"
+        return reply.content
+
+    def metrics(self):
+        """{(name, frozenset of labels without model): value}"""
+        values = {}
+        for line in self.get("/metrics").text.splitlines():
+            if line and not line.startswith("#"):
+                name, labels, value = re.fullmatch(
+                    r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)", line).groups()
+                pairs = re.findall(r'(\w+)="((?:\\.|[^"\\])*)"', labels or "")
+                values[name, frozenset(p for p in pairs if p[0] != "model")] = float(value)
+        return values
+
+    def metric(self, metric_name, **labels):
+        """The sum over all series of a metric that carry these labels."""
+        wanted = set(labels.items())
+        return sum(value for (name, pairs), value in self.metrics().items()
+                   if name == metric_name and wanted <= pairs)
+
+    def busy(self):
+        """What is not at rest: running and waiting requests, and bytes of texts in use."""
+        values = {name: self.metric(name) for name in
+                  ("regla_requests_running", "regla_requests_waiting")}
+        for component in ("recurrent_state", "kv_cache"):
+            for name in ("regla_memory_bytes", "regla_memory_reserved_bytes"):
+                values[f"{name} {component}"] = self.metric(name, component=component)
+        return {name: value for name, value in values.items() if value != 0}
+
+    def wait_idle(self, seconds=10):
+        deadline = time.monotonic() + seconds * SLOWNESS
+        while self.busy() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert self.busy() == {}
+
+    def connect(self, timeout=REQUEST_SECONDS, receive_buffer=None):
+        """A plain TCP connection."""
+        connection = socket.socket()
+        if receive_buffer:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        connection.settimeout(timeout)
+        connection.connect(("127.0.0.1", self.port))
+        return connection
+
+    def stop(self, check=True):
+        """SIGTERM: exit 0, nothing left in the pools, no sanitizer report."""
+        if self.process.poll() is None:
+            try:
+                if check:
+                    self.wait_idle()
+            finally:
+                self.http.close()
+                self.process.send_signal(signal.SIGTERM)
+                try:
+                    self.process.wait(40 * SLOWNESS)
+                except subprocess.TimeoutExpired:
+                    self.process.kill()
+                    self.process.wait()
+        self.log.close()
+        if check:
+            assert self.process.returncode == 0, self.tail()
+        log = self.log_path.read_text(errors="replace")
+        assert not SANITIZER.search(log), log[-20000:]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def check_error(reply, status, code=None, param=None):
+    """An error reply in OpenAI's shape; returns the error object."""
+    assert reply.status_code == status, reply.text
+    assert reply.headers["content-type"].split(";")[0] == "application/json"
+    assert "x-request-id" in reply.headers
+    body = reply.json()
+    assert set(body) == {"error"}
+    error = body["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert isinstance(error["message"], str) and error["message"]
+    assert isinstance(error["type"], str) and error["type"]
+    if code is not None:
+        assert error["code"] == code
+    if param is not None:
+        assert error["param"] == param
+    return error
+
+
+def read_frames(body):
+    """Server-sent events to the letter (api.md): `data: {json}\\n\\n` …, then `data: [DONE]\\n\\n`."""
+    assert body.endswith(b"data: [DONE]\n\n"), body[-200:]
+    assert b"\r" not in body
+    frames = body.split(b"\n\n")
+    assert frames[-1] == b"" and frames[-2] == b"data: [DONE]"
+    parsed = []
+    for frame in frames[:-2]:
+        assert frame.startswith(b"data: {") and b"\n" not in frame, frame
+        parsed.append(json.loads(frame[len(b"data: "):].decode("utf-8")))
+    return parsed
+
+
+def text_of(frames, index=0):
+    return "".join(choice["text"] for frame in frames for choice in frame["choices"]
+                   if choice["index"] == index)
+
+
+def request_bytes(path, body, headers=(), method="POST"):
+    """An HTTP/1.1 request as bytes, for tests that use plain sockets."""
+    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json",
+            f"Content-Length: {len(payload)}", *headers]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + payload
+
+
+class RawReply:
+    """Reads HTTP replies from a socket byte by byte, keeping what comes after each."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.rest = b""
+
+    def _fill(self):
+        data = self.connection.recv(65536)
+        self.rest += data
+        return bool(data)
+
+    def _until(self, mark):
+        while mark not in self.rest:
+            assert self._fill(), f"closed before {mark!r}: {self.rest[-200:]!r}"
+        found, self.rest = self.rest.split(mark, 1)
+        return found
+
+    def _exactly(self, length):
+        while len(self.rest) < length:
+            assert self._fill(), f"closed {length - len(self.rest)} bytes early"
+        found, self.rest = self.rest[:length], self.rest[length:]
+        return found
+
+    def head(self):
+        """(status, headers in lower case) of the next reply."""
+        lines = self._until(b"\r\n\r\n").decode("latin-1").split("\r\n")
+        headers = dict(line.split(": ", 1) for line in lines[1:])
+        return int(lines[0].split()[1]), {name.lower(): value for name, value in headers.items()}
+
+    def chunks(self):
+        """The chunks of a chunked body, one by one."""
+        while True:
+            size = int(self._until(b"\r\n").split(b";")[0], 16)
+            data = self._exactly(size)
+            assert self._exactly(2) == b"\r\n"
+            if size == 0:
+                return
+            yield data
+
+    def body(self, headers):
+        if headers.get("transfer-encoding") == "chunked":
+            return b"".join(self.chunks())
+        return self._exactly(int(headers["content-length"]))

@@ -1,0 +1,179 @@
+"""The small endpoints: health, models, tokenizer, metrics."""
+
+import json
+import re
+
+import pytest
+
+from harness import GOLDEN, ROOT, check_error
+
+
+def test_health_ready_load_version(server):
+    assert server.get("/health").status_code == 200
+    assert server.get("/ready").status_code == 200
+    server.wait_idle()
+    assert server.get("/load").json() == {"running": 0, "waiting": 0}
+    version = server.get("/version").json()
+    declared, = re.findall(r"project\(regla VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())
+    assert version["version"] == declared
+
+
+def test_models(server):
+    listing = server.get("/v1/models").json()
+    assert listing["object"] == "list"
+    model, = listing["data"]
+    assert model["id"] == server.model_id and model["object"] == "model"
+    assert model["max_model_len"] is None
+    assert isinstance(model["created"], int) and model["owned_by"]
+    assert model == server.get(f"/v1/models/{server.model_id}").json()
+    said = json.dumps(model)
+    config = json.loads((server.model / "config.json").read_text())
+    for layer_type in set(config["layer_types"]):
+        assert f'"{layer_type}"' in said
+
+
+def test_model_sizes(server):
+    """Parameters as in the file; the state of a text from its definition (model-format.md)."""
+    model = server.get(f"/v1/models/{server.model_id}").json()
+    raw = (server.model / "model.safetensors").read_bytes()
+    header = json.loads(raw[8:8 + int.from_bytes(raw[:8], "little")])
+    count = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            size = 1
+            for extent in tensor["shape"]:
+                size *= extent
+            count += size
+    assert model["parameters"] == count
+    assert model["dtype"].upper() in ("F32", "FLOAT32")
+    config = json.loads((server.model / "config.json").read_text())
+    head = config["hidden_size"] // config["num_attention_heads"]
+    linear = config["layer_types"].count("r")
+    softmax = len(config["layer_types"]) - linear
+    matrices = 4 * linear * config["num_attention_heads"] * head * head
+    assert matrices <= model["state_bytes_per_text"] <= 2 * matrices
+    assert model["kv_bytes_per_token"] == 4 * softmax * 2 * config["hidden_size"]
+
+
+def test_tokenize_and_back(server):
+    for text in ("Hello, world", "é漢🙂", "", " \n\t  x", "<|endoftext|>"):
+        reply = server.post("/tokenize", {"prompt": text}).json()
+        assert reply["count"] == len(reply["tokens"])
+        assert reply["max_model_len"] is None
+        back = server.post("/detokenize", {"tokens": reply["tokens"]}).json()
+        assert back["prompt"] == text
+    assert server.post("/tokenize", {"prompt": "<|endoftext|>"}).json()["tokens"] == [0]
+
+
+def test_tokenize_agrees_with_usage(server):
+    text = "count these tokens, please"
+    count = server.post("/tokenize", {"prompt": text, "add_special_tokens": True}).json()["count"]
+    assert server.complete(prompt=text, max_tokens=1)["usage"]["prompt_tokens"] == count
+
+
+@pytest.mark.parametrize("path, body", [
+    ("/tokenize", {}), ("/tokenize", {"prompt": 5}), ("/tokenize", {"prompt": ["a"]}),
+    ("/tokenize", {"prompt": "x", "add_special_tokens": "no"}), ("/tokenize", []),
+    ("/tokenize", {"messages": []}), ("/detokenize", {}), ("/detokenize", {"tokens": "x"}),
+    ("/detokenize", {"tokens": [-1]}), ("/detokenize", {"tokens": [275]}),
+    ("/detokenize", {"tokens": [1.5]}), ("/detokenize", {"tokens": [[1]]})])
+def test_bad_tokenizer_requests(server, path, body):
+    check_error(server.post(path, body), 400)
+
+
+def test_detokenize_nothing(server):
+    assert server.post("/detokenize", {"tokens": []}).json()["prompt"] == ""
+
+
+def test_tokenizer_info(server):
+    info = server.get("/tokenizer_info").json()
+    assert info["eos_token"] == info["bos_token"] == "<|endoftext|>"
+
+
+def test_metrics_format(server):
+    reply = server.get("/metrics")
+    assert reply.headers["content-type"].startswith("text/plain")
+    kinds = {}
+    for line in reply.text.splitlines():
+        if line.startswith("# TYPE"):
+            _, _, name, kind = line.split()
+            kinds[name] = kind
+        elif not line.startswith("#"):
+            name = re.match(r"[a-zA-Z_:]+", line).group()
+            base = re.sub(r"_(bucket|sum|count)$", "", name)
+            assert name in kinds or kinds.get(base) == "histogram", line
+            assert f'model="{server.model_id}"' in line, line
+    for name, kind in {
+            "regla_requests_running": "gauge", "regla_requests_waiting": "gauge",
+            "regla_requests_total": "counter", "regla_prompt_tokens_total": "counter",
+            "regla_generated_tokens_total": "counter",
+            "regla_time_to_first_token_seconds": "histogram",
+            "regla_inter_token_latency_seconds": "histogram",
+            "regla_request_duration_seconds": "histogram", "regla_queue_seconds": "histogram",
+            "regla_memory_bytes": "gauge", "regla_memory_reserved_bytes": "gauge",
+            "regla_memory_peak_bytes": "gauge",
+            "regla_generation_tokens_per_second": "histogram",
+            "regla_generation_peak_memory_bytes": "gauge"}.items():
+        assert kinds.get(name) == kind, name
+
+
+def test_metrics_count(server):
+    server.wait_idle()
+    before = server.metrics()
+    server.complete(prompt=[40] * 10, max_tokens=7, ignore_eos=True)
+    server.refuse(400, prompt="x", temperature=9)
+    server.wait_idle()
+    after = server.metrics()
+
+    def grown(name, **labels):
+        return sum(value - before.get(key, 0) for key, value in after.items()
+                   if key[0] == name and set(labels.items()) <= key[1])
+    assert grown("regla_prompt_tokens_total") == 10
+    assert grown("regla_generated_tokens_total") == 7
+    assert grown("regla_requests_total", finish_reason="length") == 1
+    assert grown("regla_requests_total", status="400") == 1
+    assert grown("regla_time_to_first_token_seconds_count") == 1
+    assert grown("regla_inter_token_latency_seconds_count") == 6
+    assert grown("regla_generation_tokens_per_second_count", length="64") == 1
+    assert grown("regla_generation_tokens_per_second_count") == 1
+
+
+def test_histogram_buckets_add_up(server):
+    server.complete(prompt="x", max_tokens=2)
+    values = server.metrics()
+    name = "regla_request_duration_seconds"
+    buckets = sorted((float(dict(labels)["le"]), value) for (n, labels), value in values.items()
+                     if n == name + "_bucket")
+    counts = [value for _, value in buckets]
+    assert counts == sorted(counts)
+    assert counts[-1] == sum(v for (n, _), v in values.items() if n == name + "_count")
+
+
+def test_metrics_with_vllm_names(server_factory):
+    server = server_factory(metrics_compat="vllm")
+    server.complete(prompt="x", max_tokens=2)
+    text = server.get("/metrics").text
+    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting",
+                 "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds"):
+        assert name in text
+
+
+def test_memory_is_in_use_while_a_text_is(server):
+    server.wait_idle()
+    assert server.metric("regla_memory_bytes", component="weights") > 100000
+    with server.http.stream("POST", "/v1/completions", json={
+            "prompt": [40] * 200, "max_tokens": 20000, "ignore_eos": True, "stream": True}) as reply:
+        next(reply.iter_bytes())
+        used = {part: server.metric("regla_memory_bytes", component=part)
+                for part in ("recurrent_state", "kv_cache")}
+        reserved = server.metric("regla_memory_reserved_bytes", component="kv_cache")
+    assert used["recurrent_state"] > 0 and used["kv_cache"] > 0
+    assert reserved > used["kv_cache"]
+    server.wait_idle()
+
+
+def test_families(server_factory):
+    for case, kind in (("gpt_neox", "softmax"), ("gla", "gla")):
+        server = server_factory(model=GOLDEN / case)
+        model = server.get("/v1/models").json()["data"][0]
+        assert model["id"] == case and kind in json.dumps(model)

@@ -1,0 +1,441 @@
+"""Every row of api.md's error table, but those of sessions."""
+
+import json
+import random
+import signal
+import socket
+import threading
+import time
+
+import httpx
+import pytest
+
+from harness import SLOWNESS, RawReply, check_error, request_bytes
+
+GOOD = {"prompt": "x", "max_tokens": 1}
+LIMIT = 8 * 1024 * 1024
+LONG = {"prompt": "x", "max_tokens": 100000, "ignore_eos": True, "stream": True}
+
+
+def post_bytes(server, body, content_type="application/json", path="/v1/completions"):
+    return server.http.post(path, content=body, headers={"Content-Type": content_type})
+
+
+def start_stream(server, **fields):
+    """A stream that runs until its connection is closed; returns the connection."""
+    connection = server.connect()
+    connection.sendall(request_bytes("/v1/completions", {**LONG, **fields}))
+    return connection
+
+
+def wait_for(condition, what, seconds=20):
+    deadline = time.monotonic() + seconds * SLOWNESS
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+# 400
+
+
+@pytest.mark.parametrize("body, offset", [
+    (b'{"prompt": "x",}', 15), (b'{"prompt" "x"}', 10), (b"", 0), (b"[1, 2", 5),
+    (b'{"prompt": "x"} trailing', 16), (b'{"prompt": "x", "prompt": "y"}', None),
+    (b'{"prompt": "\\ud800"}', None), (b'{"prompt": "a\nb"}', None), (b'{"prompt": tru}', 11),
+])
+def test_malformed_json(server, body, offset):
+    error = check_error(post_bytes(server, body), 400)
+    assert error["type"] == "invalid_request_error"
+    if offset is not None:
+        named = [int(word.strip(".,:;")) for word in error["message"].split()
+                 if word.strip(".,:;").isdigit()]
+        # The byte at fault, or the one after the token at fault.
+        assert any(abs(number - offset) <= 4 for number in named), error["message"]
+
+
+@pytest.mark.parametrize("body", [b"5", b'"text"', b"null", b"[]", b"true"])
+def test_not_an_object(server, body):
+    check_error(post_bytes(server, body), 400)
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\xc0\xaf", b"\xed\xa0\x80", b"\xe2\x82", b"\xf5\x80"])
+def test_invalid_utf8(server, bad):
+    error = check_error(post_bytes(server, b'{"prompt": "' + bad + b'"}'), 400)
+    assert "UTF-8" in error["message"]
+
+
+@pytest.mark.parametrize("opening, closing", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_nesting(server, opening, closing):
+    def nested(depth):
+        inner = opening * depth + b"1" + closing * depth
+        return b'{"prompt": "x", "max_tokens": 1, "unknown": ' + inner + b"}"
+    assert post_bytes(server, nested(60)).status_code == 200
+    check_error(post_bytes(server, nested(64)), 400)
+    check_error(post_bytes(server, nested(100000)), 400)
+
+
+# 401
+
+
+def test_api_key(server_factory):
+    keyed = server_factory(api_key="sesame")
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "sesame"},
+                    {"Authorization": "Bearer sesame2"}, {"Authorization": "Bearer sesam"},
+                    {"Authorization": "Bearer "}):
+        reply = keyed.post("/v1/completions", GOOD, headers=headers)
+        check_error(reply, 401, code="invalid_api_key")
+        check_error(keyed.get("/v1/models", headers=headers), 401)
+    right = {"Authorization": "Bearer sesame"}
+    assert keyed.post("/v1/completions", GOOD, headers=right).status_code == 200
+    assert keyed.get("/v1/models", headers=right).status_code == 200
+    for path in ("/health", "/ready", "/load", "/version"):
+        assert keyed.get(path).status_code == 200
+    assert "sesame" not in keyed.tail(100000)
+    keyed.http.headers["Authorization"] = "Bearer sesame"  # for the metrics read at the end
+
+
+def test_without_api_key_any_authorization_will_do(server):
+    for value in ("Bearer x", "Basic eDp5", "nonsense"):
+        reply = server.post("/v1/completions", GOOD, headers={"Authorization": value})
+        assert reply.status_code == 200
+
+
+# 404, 405, 501
+
+
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/completion", "/v1/completions/", "/v2/models",
+                                  "/v1/models/", "/%00", "/v1/requests/cancel", "/metrics/x"])
+def test_unknown_path(server, path):
+    check_error(server.get(path), 404)
+
+
+def test_unknown_model(server):
+    error = server.refuse(404, prompt="x", max_tokens=1, model="gpt-9")
+    assert error["code"] == "model_not_found" and error["param"] == "model"
+    assert "gpt-9" in error["message"]
+    check_error(server.get("/v1/models/gpt-9"), 404, code="model_not_found")
+    assert server.complete(prompt="x", max_tokens=1, model=server.model_id)
+
+
+@pytest.mark.parametrize("method, path, allow", [
+    ("GET", "/v1/completions", {"POST"}), ("DELETE", "/v1/completions", {"POST"}),
+    ("PUT", "/tokenize", {"POST"}), ("POST", "/v1/models", {"GET"}), ("POST", "/health", {"GET"}),
+    ("PATCH", "/metrics", {"GET"}), ("GET", "/v1/requests/abc/cancel", {"POST"})])
+def test_wrong_method(server, method, path, allow):
+    reply = server.http.request(method, path)
+    check_error(reply, 405)
+    allowed = {word.strip() for word in reply.headers["allow"].split(",")}
+    assert allow <= allowed <= allow | {"HEAD", "OPTIONS"}
+
+
+@pytest.mark.parametrize("method, path", [
+    ("POST", "/v1/chat/completions"), ("POST", "/v1/embeddings"), ("POST", "/v1/responses"),
+    ("GET", "/v1/sessions"), ("GET", "/v1/sessions/a"), ("POST", "/v1/sessions/a/fork"),
+    ("GET", "/v1/state")])
+def test_known_endpoints_that_we_lack(server, method, path):
+    reply = server.http.request(method, path, json={} if method == "POST" else None)
+    check_error(reply, 501)
+
+
+def test_cancel_of_an_unknown_request(server):
+    check_error(server.post("/v1/requests/cmpl-none/cancel"), 404)
+
+
+# 413, 415
+
+
+def test_body_over_the_limit_by_its_length_at_once(server):
+    """Refused on the headers alone: not one byte of the body is sent."""
+    with server.connect(timeout=10 * SLOWNESS) as connection:
+        connection.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % (LIMIT + 1))
+        reply = RawReply(connection)
+        status, headers = reply.head()
+        assert status == 413 and "x-request-id" in headers
+        assert json.loads(reply.body(headers))["error"]["message"]
+
+
+def test_body_at_the_limit_is_read(server):
+    body = json.dumps({**GOOD, "user": ""}).encode()
+    body = body.replace(b'"user": ""', b'"user": "' + b"u" * (LIMIT - len(body)) + b'"')
+    assert len(body) == LIMIT
+    assert post_bytes(server, body).status_code in (200, 400)  # 400: a bound of `user` itself
+    check_error(post_bytes(server, body + b" "), 413)
+
+
+def test_chunked_body_over_the_limit_closes_the_connection(server):
+    with server.connect(timeout=20 * SLOWNESS) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                           b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
+        received = b""
+        try:
+            for _ in range(4 * LIMIT // 65536):
+                connection.sendall(piece)
+            while data := connection.recv(65536):
+                received += data
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        else:
+            assert received == b"" or received.startswith(b"HTTP/1.1 413"), received[:200]
+    assert server.get("/health").status_code == 200
+
+
+def test_chunked_body_under_the_limit(server):
+    body = json.dumps(GOOD).encode()
+    reply = server.http.post("/v1/completions", content=(bytes([b]) for b in body),
+                             headers={"Content-Type": "application/json"})
+    assert reply.status_code == 200 and "choices" in reply.json()
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "",
+                                          "application/jsonx"])
+def test_not_json(server, content_type):
+    body = json.dumps(GOOD).encode()
+    check_error(post_bytes(server, body, content_type), 415)
+
+
+@pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON",
+                                          "application/json;charset=UTF-8"])
+def test_json_by_other_names(server, content_type):
+    assert post_bytes(server, json.dumps(GOOD).encode(), content_type).status_code == 200
+
+
+# 429
+
+
+def test_queue_full_by_requests(server_factory):
+    small = server_factory(max_queue=2, max_running=1)
+    held = [start_stream(small) for _ in range(3)]
+    wait_for(lambda: small.metric("regla_requests_waiting") == 2, "two requests wait")
+    reply = small.post("/v1/completions", GOOD)
+    check_error(reply, 429)
+    assert int(reply.headers["retry-after"]) >= 1
+    assert small.get("/load").json() == {"running": 1, "waiting": 2}
+    for connection in held:
+        connection.close()
+    small.wait_idle()
+    assert small.complete(**GOOD)
+
+
+def test_queue_full_by_tokens(server_factory):
+    """Estimated before tokenizing: a prompt of half a megabyte does not fit a queue of 1000."""
+    small = server_factory(max_queue_tokens=1000, max_running=1)
+    held = start_stream(small)
+    wait_for(lambda: small.metric("regla_requests_running") == 1, "one request runs")
+    began = time.monotonic()
+    reply = small.post("/v1/completions", {"prompt": "word " * 100000, "max_tokens": 1})
+    assert time.monotonic() - began < 2 * SLOWNESS
+    check_error(reply, 429)
+    assert int(reply.headers["retry-after"]) >= 1
+    held.close()
+    small.wait_idle()
+
+
+# 503
+
+
+def test_draining(server_factory):
+    server = server_factory()
+    connection = start_stream(server, max_tokens=2000)
+    reply = RawReply(connection)
+    assert reply.head()[0] == 200
+    chunks = reply.chunks()
+    body = next(chunks)
+    idle = server.connect()
+    server.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: server.get("/ready").status_code == 503, "draining shows in /ready")
+    refused = server.post("/v1/completions", GOOD)
+    check_error(refused, 503, code="draining")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert server.get("/health").status_code == 200
+    body += b"".join(chunks)
+    assert body.endswith(b"data: [DONE]\n\n")
+    server.process.wait(10 * SLOWNESS)
+    assert server.process.returncode == 0
+    connection.close()
+    idle.close()
+
+
+def test_loading(server_factory, big_model):
+    server = server_factory(model=big_model, wait=False)
+    seen = set()
+
+    def look():
+        try:
+            status = server.get("/ready").status_code
+            if status == 503 and 503 not in seen:
+                seen.add(503)
+                assert server.get("/health").status_code == 200
+                refused = server.post("/v1/completions", GOOD)
+                if refused.status_code != 200:  # it may be loaded by now
+                    check_error(refused, 503, code="loading")
+                    assert int(refused.headers["retry-after"]) >= 1
+                    seen.add("refused")
+            return status == 200
+        except httpx.TransportError:
+            return False
+    wait_for(look, "the model is loaded", 60)
+    assert {503, "refused"} <= seen
+
+
+# The deadline
+
+
+def test_trickled_request_is_closed(server_factory):
+    server = server_factory(request_timeout=1)
+    began = time.monotonic()
+    with server.connect(timeout=15 * SLOWNESS) as connection:
+        payload = request_bytes("/v1/completions", {"prompt": "x" * 200})
+        closed = False
+        for place in range(len(payload)):
+            try:
+                connection.sendall(payload[place:place + 1])
+                connection.settimeout(0.05)
+                if connection.recv(1000) == b"":
+                    closed = True
+            except TimeoutError:
+                continue
+            except (ConnectionResetError, BrokenPipeError):
+                closed = True
+            if closed:
+                break
+    assert closed
+    assert 0.5 < time.monotonic() - began < 6 * SLOWNESS
+    assert server.complete(**GOOD)
+
+
+def test_trickled_headers_are_closed(server_factory):
+    server = server_factory(request_timeout=1)
+    with server.connect(timeout=10 * SLOWNESS) as connection:
+        connection.sendall(b"POST /v1/comp")
+        try:
+            assert connection.recv(1000) == b""
+        except ConnectionResetError:
+            pass
+    assert server.complete(**GOOD)
+
+
+# Garbage
+
+
+@pytest.mark.parametrize("payload", [
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZZ\r\n",
+    b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET /health HTTP/1.1\r\n" + b"X: " + b"y" * 200000 + b"\r\n\r\n",
+    b"\r\n" * 1000, b"\0" * 1000, b"GET /health HTTP/1.1\nHost: x\n\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 10\r\nContent-Length: 20\r\n\r\n{}",
+])
+def test_garbage_on_the_wire(server, payload):
+    with server.connect(timeout=2) as connection:
+        try:
+            connection.sendall(payload)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.recv(65536)
+            assert answer == b"" or answer.startswith(b"HTTP/1.")
+        except (TimeoutError, ConnectionResetError, BrokenPipeError):
+            pass
+    assert server.get("/health").status_code == 200
+
+
+def test_random_damage_to_a_request(server):
+    """Bytes flipped, cut, doubled in a good request: an HTTP answer or a closed connection."""
+    dice = random.Random(17)
+    good = request_bytes("/v1/completions", {
+        "prompt": ["ab", "é"], "max_tokens": 1, "logit_bias": {"5": 1}, "stop": ["x"]})
+    for _ in range(150):
+        damaged = bytearray(good)
+        for _ in range(dice.randint(1, 6)):
+            place = dice.randrange(len(damaged))
+            kind = dice.randrange(4)
+            if kind == 0:
+                damaged[place] = dice.randrange(256)
+            elif kind == 1:
+                del damaged[place:place + dice.randint(1, 20)]
+            elif kind == 2:
+                damaged[place:place] = damaged[place:place + dice.randint(1, 20)]
+            else:
+                damaged[place:place] = bytes(dice.choices(b'"{}[],:0e-\\\xff', k=3))
+            if not damaged:
+                damaged = bytearray(b"\r\n\r\n")
+        with server.connect(timeout=5 * SLOWNESS) as connection:
+            try:
+                connection.sendall(bytes(damaged))
+                connection.shutdown(socket.SHUT_WR)
+                answer = connection.recv(65536)
+                assert answer == b"" or answer.startswith(b"HTTP/1."), (damaged, answer)
+            except (ConnectionResetError, BrokenPipeError):
+                pass
+    server.wait_idle()
+    assert server.complete(**GOOD)
+
+
+# Connections
+
+
+def test_pipelined_requests_are_answered_in_order(server):
+    with server.connect() as connection:
+        requests = [request_bytes("/v1/completions", {"prompt": "x" * size, "max_tokens": 0,
+                                                      "echo": True}) for size in (3, 1, 2)]
+        connection.sendall(b"".join(requests) + request_bytes("/health", b"", method="GET"))
+        reply = RawReply(connection)
+        for size in (3, 1, 2):
+            status, headers = reply.head()
+            assert status == 200
+            assert json.loads(reply.body(headers))["choices"][0]["text"] == "x" * size
+        assert reply.head()[0] == 200
+
+
+def test_more_connections_than_allowed(server_factory):
+    server = server_factory(max_connections=16)
+    held = [server.connect() for _ in range(40)]
+    time.sleep(0.2)
+    for connection in held:
+        connection.close()
+    wait_for(lambda: answers(server), "answers again")
+
+
+def answers(server):
+    try:
+        return server.get("/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_expect_100_continue(server):
+    body = json.dumps(GOOD).encode()
+    with server.connect() as connection:
+        head = request_bytes("/v1/completions", body, ["Expect: 100-continue"])[:-len(body)]
+        connection.sendall(head)
+        reply = RawReply(connection)
+        assert reply.head()[0] == 100
+        connection.sendall(body)
+        assert reply.head()[0] == 200
+
+
+def test_errors_under_load_do_not_disturb(server):
+    """Refusals and good requests at once; each gets its own answer."""
+    wrong = []
+
+    def ask(number):
+        for _ in range(10):
+            if number % 2:
+                reply = server.post("/v1/completions", {"prompt": "x", "temperature": 5})
+                if reply.status_code != 400:
+                    wrong.append(reply.text)
+            else:
+                reply = server.post("/v1/completions", {"prompt": [40 + number], "max_tokens": 0,
+                                                        "echo": True, "return_token_ids": True})
+                if reply.json()["choices"][0]["prompt_token_ids"] != [40 + number]:
+                    wrong.append(reply.text)
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

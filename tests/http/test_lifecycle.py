@@ -1,0 +1,148 @@
+"""Start and end: flags, the capacity table, refusals at start, drain, signals."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+from harness import BINARY, GOLDEN, SLOWNESS, RawReply, free_port, request_bytes
+from test_concurrency import ENDLESS
+
+HYBRID = GOLDEN / "hybrid_regla"
+
+
+def regla(*arguments, environment=None, timeout=60):
+    return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True,
+                          timeout=timeout * SLOWNESS, stdin=subprocess.DEVNULL,
+                          env={**os.environ, **(environment or {})})
+
+
+def test_help_names_every_flag_with_its_default():
+    result = regla("serve", "--help")
+    assert result.returncode == 0
+    for flag in ("--model", "--host", "--port", "--max-model-len", "--threads", "--max-queue",
+                 "--max-connections", "--api-key", "--log-level"):
+        assert flag in result.stdout
+    assert "127.0.0.1" in result.stdout and "8000" in result.stdout
+    assert "REGLA_" in result.stdout
+
+
+def test_environment_variables(server_factory):
+    server = server_factory(environment={"REGLA_MAX_MODEL_LEN": "77"})
+    assert server.get("/v1/models").json()["data"][0]["max_model_len"] == 77
+    both = server_factory(environment={"REGLA_MAX_MODEL_LEN": "77"}, max_model_len=78)
+    assert both.get("/v1/models").json()["data"][0]["max_model_len"] == 78
+
+
+def test_wrong_flags_are_one_line():
+    for arguments in (["serve"], ["serve", "--model"], ["serve", "--model", HYBRID, "--port", "x"],
+                      ["serve", "--model", HYBRID, "--port", "70000"], ["no-such-command"],
+                      ["serve", "--model", HYBRID, "--no-such-flag", "1"],
+                      ["serve", "--model", HYBRID, "--threads", "-1"],
+                      ["serve", "--model", HYBRID, "--max-queue", "9999999999999999999999"]):
+        result = regla(*arguments)
+        assert result.returncode in (1, 2), (arguments, result.returncode)
+        assert result.stderr.strip(), arguments
+
+
+def test_wrong_environment_variable_is_named():
+    result = regla("serve", "--model", HYBRID, environment={"REGLA_PORT": "many"})
+    assert result.returncode in (1, 2) and "REGLA_PORT" in result.stderr
+
+
+def test_port_in_use(server):
+    result = regla("serve", "--model", HYBRID, "--port", server.port)
+    assert result.returncode == 1 and str(server.port) in result.stderr
+
+
+def test_capacity_table(server_factory):
+    log = server_factory().tail().lower()
+    for word in ("weights", "state", "kv", "texts"):
+        assert word in log
+
+
+def test_warning_when_less_fits_than_asked_for(server_factory):
+    server = server_factory(state_memory=4 * 1024 * 1024, max_model_len=1000000)
+    assert "warn" in server.tail().lower()
+
+
+def test_json_logs(server_factory):
+    server = server_factory(log_format="json", log_level="info")
+    server.complete(prompt="x", max_tokens=1, request_id="logged-one", user="somebody")
+    server.wait_idle()
+    server.stop()
+    lines = [line for line in server.tail(100000).splitlines() if line]
+    records = [json.loads(line) for line in lines if line.startswith("{")]
+    assert any("logged-one" in json.dumps(record) for record in records)
+
+
+def test_sigterm_drains(server_factory):
+    """The running request finishes, the server exits 0."""
+    server = server_factory()
+    with server.connect() as connection:
+        connection.sendall(request_bytes("/v1/completions", {**ENDLESS, "max_tokens": 1000}))
+        reply = RawReply(connection)
+        reply.head()
+        server.process.send_signal(signal.SIGTERM)
+        body = b"".join(reply.chunks())
+    assert body.endswith(b"data: [DONE]\n\n") and b'"finish_reason": "length"' in body.replace(
+        b'"finish_reason":"length"', b'"finish_reason": "length"')
+    assert server.process.wait(10 * SLOWNESS) == 0
+
+
+def test_drain_has_a_deadline(server_factory):
+    server = server_factory(drain_timeout=1)
+    with server.connect() as connection:
+        connection.sendall(request_bytes("/v1/completions", ENDLESS))
+        reply = RawReply(connection)
+        reply.head()
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        for _ in reply.chunks():
+            pass
+    assert server.process.wait(10 * SLOWNESS) == 0
+    assert 0.9 < time.monotonic() - began < 1 + 4 * SLOWNESS
+
+
+def test_second_sigterm_exits_at_once(server_factory):
+    server = server_factory()
+    connection = server.connect()
+    connection.sendall(request_bytes("/v1/completions", ENDLESS))
+    RawReply(connection).head()
+    server.process.send_signal(signal.SIGTERM)
+    while server.get("/ready").status_code != 503:
+        time.sleep(0.01)
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(10)
+    assert time.monotonic() - began < 1 * SLOWNESS
+    connection.close()
+    server.stop(check=False)
+
+
+def test_idle_connections_do_not_hold_the_drain(server_factory):
+    server = server_factory()
+    idle = [server.connect() for _ in range(5)]
+    idle[0].sendall(b"POST /v1/comp")
+    assert server.get("/health").status_code == 200
+    began = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10 * SLOWNESS) == 0
+    assert time.monotonic() - began < 5 * SLOWNESS
+    for connection in idle:
+        connection.close()
+
+
+def test_sigint_stops_too(server_factory):
+    server = server_factory()
+    server.process.send_signal(signal.SIGINT)
+    assert server.process.wait(10 * SLOWNESS) == 0
+
+
+def test_restart_on_the_same_port(server_factory):
+    port = free_port()
+    for _ in range(2):
+        server = server_factory(port=port)
+        server.complete(prompt="x", max_tokens=1)
+        server.stop()

@@ -1,0 +1,82 @@
+#!/bin/bash
+# Proves both commands of the README on a machine that has nothing: a minimal Debian 12 made by
+# debootstrap, a new user with sudo, a clean clone of HEAD, `make serve` answering curl, `make test`.
+# Usage (as root): tests/scripts/fresh_machine.sh FOLDER [command...]
+#   FOLDER is made anew unless it holds a system already; then only the user's clone is made anew.
+#   command: what the user types in the clone instead of the whole proof, e.g. "make deps"
+# The host's resolv.conf, certificates and pip.conf are copied in, since a host's network may need
+# them; mounts live in a namespace of their own and vanish with it.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+folder=${1:?a folder for the system}
+shift
+
+if [ ! -e "$folder/etc/debian_version" ]; then
+    debootstrap --variant=minbase bookworm "$folder" http://deb.debian.org/debian >"$folder.log" 2>&1 ||
+        { tail -n 5 "$folder.log" >&2; exit 1; }
+fi
+cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
+printf "127.0.0.1 localhost %s\n" "$(hostname)" >"$folder/etc/hosts"
+mkdir -p "$folder/etc/ssl/certs"
+for file in /etc/ssl/certs/ca-certificates.crt /etc/pip.conf; do
+    [ ! -e $file ] || cp -L $file "$folder$file"
+done
+[ ! -d /usr/local/share/ca-certificates ] || cp -rL /usr/local/share/ca-certificates "$folder/usr/local/share/"
+rm -rf "$folder/source.git" "$folder/home/me/regla"
+git clone -q --bare . "$folder/source.git"
+
+cat >"$folder/root/prepare.sh" <<'PREPARE'
+set -euo pipefail
+if ! id me >/dev/null 2>&1; then
+    apt-get -qq update
+    DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends \
+        sudo git make curl >/dev/null 2>&1
+    useradd --create-home --shell /bin/bash me
+    echo 'me ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/me
+fi
+PREPARE
+
+cat >"$folder/root/proof.sh" <<'PROOF'
+set -euo pipefail
+cd ~/regla
+SECONDS=0
+make serve >~/serve.log 2>&1 &
+serve=$!
+trap 'kill $serve 2>/dev/null || true' EXIT
+for _ in $(seq 600); do
+    if curl -sf http://127.0.0.1:8000/ready >/dev/null; then ready=yes; break; fi
+    kill -0 $serve 2>/dev/null || break
+    sleep 1
+done
+if [ "${ready:-no}" = no ]; then tail -n 30 ~/serve.log; echo "make serve: not ready"; exit 1; fi
+echo "make serve: ready after $SECONDS s"
+tail -n 25 ~/serve.log
+curl -s http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \
+    -d '{"prompt": "It was a dark night, and", "max_tokens": 48, "temperature": 0}'
+echo
+kill $serve
+wait $serve && echo "make serve: exit 0" || echo "make serve: exit $?"
+trap - EXIT
+SECONDS=0
+make test >~/test.log 2>&1 && status=0 || status=$?
+tail -n 40 ~/test.log
+echo "make test: exit $status after $SECONDS s"
+exit $status
+PROOF
+chmod a+rx "$folder/root" "$folder"/root/*.sh
+
+if [ $# -gt 0 ]; then
+    printf 'set -euo pipefail\ncd ~/regla\n%s\n' "$*" >"$folder/root/command.sh"
+else
+    cp "$folder/root/proof.sh" "$folder/root/command.sh"
+fi
+chmod a+rx "$folder/root/command.sh"
+
+exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb FOLDER="$folder" \
+    unshare --mount --pid --fork bash -c '
+    set -e
+    mount -t proc proc "$FOLDER/proc"
+    mount --rbind /dev "$FOLDER/dev"
+    chroot "$FOLDER" bash /root/prepare.sh
+    chroot "$FOLDER" chown -R me: /source.git
+    chroot "$FOLDER" su - me -c "git clone -q /source.git regla && bash /root/command.sh" </dev/null'
