@@ -1,0 +1,42 @@
+/* The gate before the queue: how many requests, estimated tokens and bytes of bodies may wait.
+ * Checked before anything is tokenized; what does not fit is refused with 429. */
+#ifndef SERVER_ADMISSION_H
+#define SERVER_ADMISSION_H
+
+#include "api/errors.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct admission_limits {
+    int64_t max_requests;   /* waiting, not yet running */
+    int64_t max_tokens;     /* estimated, of what waits */
+    int64_t max_body_bytes; /* of all bodies that are being received */
+};
+
+struct admission {
+    pthread_mutex_t lock;
+    struct admission_limits limits;
+    int64_t requests, tokens, body_bytes; /* taken now */
+};
+
+void admission_init(struct admission *admission, const struct admission_limits *limits);
+void admission_destroy(struct admission *admission);
+
+/* Takes a place in the queue, or sets API_QUEUE_FULL. A request larger than max_tokens by itself is
+ * taken when nothing else waits: else it could never be. */
+int admission_enter(struct admission *admission, int64_t tokens, struct api_error *err);
+
+/* Gives the place back: the request runs, or has ended. */
+void admission_leave(struct admission *admission, int64_t tokens);
+
+/* Takes (or with a negative number gives back) memory for a body; false: none is left. */
+bool admission_body(struct admission *admission, int64_t bytes);
+
+/* Requests and estimated tokens that wait, and bytes of bodies that are held. */
+void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,
+                    int64_t *body_bytes);
+
+#endif

@@ -1,0 +1,37 @@
+/* Log lines on stderr: text for people or one JSON object a line, never torn, hostile bytes
+ * escaped. Prompts and generated text are never logged. */
+#ifndef SERVER_LOG_H
+#define SERVER_LOG_H
+
+#include "api/strbuf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR, LOG_LEVEL_OFF };
+
+/* name: "debug", "info", "warn", "error", "off"; anything else is info. Call both before the first
+ * thread starts. */
+enum log_level log_level_named(const char *name);
+void log_configure(enum log_level level, bool json);
+
+bool log_enabled(enum log_level level);
+
+/* A line of fields: log_begin, any number of fields, log_end, which writes and frees it. Fields of
+ * a line that is not enabled cost nothing. */
+struct log_line {
+    struct strbuf text;
+    bool enabled;
+};
+
+void log_begin(struct log_line *line, enum log_level level, const char *event);
+void log_text(struct log_line *line, const char *name, const char *value); /* NULL: left out */
+void log_int(struct log_line *line, const char *name, int64_t value);
+void log_ms(struct log_line *line, const char *name, double value); /* not finite: left out */
+void log_end(struct log_line *line);
+
+/* An event with only a message. */
+void log_message(enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif
