@@ -27,7 +27,7 @@ build() { # preset, targets
     cmake --preset "$1" --log-level=WARNING && cmake --build --preset "$1" -j "$jobs" -- --quiet
 }
 unit() { # preset
-    "${fixed_addresses[@]}" "build/$1/unit_tests" -j "$jobs"
+    "${fixed_addresses[@]}" "build/$1/unit_tests" -j"$jobs"
 }
 golden() { # preset
     "build/$1/regla" check --reproducibility tests/golden/*/
@@ -63,7 +63,7 @@ count() { # stage, log
     *unit)
         awk 'match($0, /Tested: [0-9]+ \| Passing: [0-9]+ \| Failing: [0-9]+ \| Crashing: [0-9]+/) {
                  gsub(/[^0-9]+/, " "); split($0, n, " ") }
-             END { print n[2] + 0, n[3] + n[4], 0 }' "$2" ;;
+             END { print n[2] + 0, n[1] - n[2], 0 }' "$2" ;;
     *)
         awk '/^[a-z-]+: [0-9]+ passed, [0-9]+ failed$/ { passed += $2; failed += $4 }
              END { print passed + 0, failed + 0, 0 }' "$2" ;;
