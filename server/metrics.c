@@ -1,0 +1,291 @@
+#include "server/metrics.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double LATENCY_BOUNDS[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+                                        1,     2.5,    5,     10,   30,    60,   120, 300,  600};
+static const double BATCH_BOUNDS[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
+static const double SPEED_BOUNDS[] = {1,   2.5, 5,    10,   25,   50,   100,
+                                      250, 500, 1000, 2500, 5000, 10000};
+static const int64_t LENGTHS[NUM_LENGTH_CLASSES] = {64,   128,  256,  512,      1024,
+                                                    2048, 4096, 8192, INT64_MAX};
+static const char *const LENGTH_NAMES[NUM_LENGTH_CLASSES] = {"64",   "128",  "256",  "512", "1024",
+                                                             "2048", "4096", "8192", "inf"};
+/* The last row counts every other status. */
+static const int STATUSES[NUM_STATUSES] = {200, 400, 401, 404, 405, 409, 412, 413,
+                                           415, 422, 429, 500, 501, 503, 499, 0};
+static const char *const OUTCOMES[NUM_OUTCOMES] = {"stop", "length", "cancelled", "error"};
+
+#define SET_BOUNDS(histogram, values) \
+    ((histogram)->bounds = (values), (histogram)->num_bounds = sizeof(values) / sizeof *(values))
+
+void metrics_init(struct metrics *metrics)
+{
+    memset(metrics, 0, sizeof *metrics);
+    SET_BOUNDS(&metrics->time_to_first_token, LATENCY_BOUNDS);
+    SET_BOUNDS(&metrics->inter_token_latency, LATENCY_BOUNDS);
+    SET_BOUNDS(&metrics->request_duration, LATENCY_BOUNDS);
+    SET_BOUNDS(&metrics->queue, LATENCY_BOUNDS);
+    SET_BOUNDS(&metrics->batch_tokens, BATCH_BOUNDS);
+    for (int i = 0; i < NUM_LENGTH_CLASSES; i++)
+        SET_BOUNDS(&metrics->tokens_per_second[i], SPEED_BOUNDS);
+}
+
+void histogram_observe(struct histogram *histogram, double value)
+{
+    if (!isfinite(value))
+        return;
+    int i = 0;
+    while (i < histogram->num_bounds && value > histogram->bounds[i])
+        i++;
+    atomic_fetch_add_explicit(&histogram->buckets[i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&histogram->sum_micros, (int64_t)llround(value * 1e6),
+                              memory_order_relaxed);
+}
+
+void metrics_request(struct metrics *metrics, int status, enum outcome outcome)
+{
+    int row = 0;
+    while (row < NUM_STATUSES - 1 && STATUSES[row] != status)
+        row++;
+    atomic_fetch_add_explicit(&metrics->requests[row][outcome], 1, memory_order_relaxed);
+}
+
+void metrics_generation(struct metrics *metrics, int64_t generated, double seconds,
+                        int64_t state_bytes)
+{
+    int row = 0;
+    while (generated > LENGTHS[row])
+        row++;
+    /* The first token belongs to the prompt's time. */
+    if (generated > 1 && seconds > 0)
+        histogram_observe(&metrics->tokens_per_second[row], (double)(generated - 1) / seconds);
+    int64_t peak = atomic_load(&metrics->peak_state_bytes[row]);
+    while (peak < state_bytes &&
+           !atomic_compare_exchange_weak(&metrics->peak_state_bytes[row], &peak, state_bytes))
+        ;
+}
+
+/* One family being written: its name, and the labels of every sample. */
+struct family {
+    struct strbuf *out;
+    const char *name;
+    const char *label; /* "model" or "model_name" */
+    const char *model;
+};
+
+static void begin(struct family *family, const char *name, const char *type, const char *help)
+{
+    family->name = name;
+    strbuf_printf(family->out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* A label value as the text format wants it: backslash, quote and newline escaped. */
+static void label_value(struct strbuf *out, const char *text)
+{
+    for (; *text; text++)
+        if (*text == '\\' || *text == '"')
+            strbuf_printf(out, "\\%c", *text);
+        else if (*text == '\n')
+            strbuf_puts(out, "\\n");
+        else
+            strbuf_append(out, text, 1);
+}
+
+/* more: further labels, such as `,tier="host"`; "" for none. */
+static void labels(const struct family *family, const char *suffix, const char *more)
+{
+    strbuf_printf(family->out, "%s%s{%s=\"", family->name, suffix, family->label);
+    label_value(family->out, family->model);
+    strbuf_printf(family->out, "\"%s} ", more);
+}
+
+static void sample(const struct family *family, const char *more, double value)
+{
+    labels(family, "", more);
+    strbuf_printf(family->out, "%.15g\n", value);
+}
+
+static void single(struct family *family, const char *name, const char *type, const char *help,
+                   double value)
+{
+    begin(family, name, type, help);
+    sample(family, "", value);
+}
+
+static void histogram_samples(const struct family *family, const struct histogram *histogram,
+                              const char *more)
+{
+    uint64_t count = 0;
+    char bound[96];
+    for (int i = 0; i <= histogram->num_bounds; i++) {
+        count += atomic_load_explicit(&histogram->buckets[i], memory_order_relaxed);
+        if (i < histogram->num_bounds)
+            snprintf(bound, sizeof bound, "%s,le=\"%.15g\"", more, histogram->bounds[i]);
+        else
+            snprintf(bound, sizeof bound, "%s,le=\"+Inf\"", more);
+        labels(family, "_bucket", bound);
+        strbuf_printf(family->out, "%llu\n", (unsigned long long)count);
+    }
+    labels(family, "_sum", more);
+    strbuf_printf(family->out, "%.15g\n",
+                  (double)atomic_load_explicit(&histogram->sum_micros, memory_order_relaxed) / 1e6);
+    labels(family, "_count", more);
+    strbuf_printf(family->out, "%llu\n", (unsigned long long)count);
+}
+
+static void histogram_family(struct family *family, const char *name, const char *help,
+                             const struct histogram *histogram)
+{
+    begin(family, name, "histogram", help);
+    histogram_samples(family, histogram, "");
+}
+
+static void requests_family(struct family *family, const struct metrics *metrics)
+{
+    begin(family, "regla_requests_total", "counter", "Completion requests that have ended.");
+    for (int s = 0; s < NUM_STATUSES; s++)
+        for (int o = 0; o < NUM_OUTCOMES; o++) {
+            uint64_t count = atomic_load(&metrics->requests[s][o]);
+            char more[64];
+            if (STATUSES[s])
+                snprintf(more, sizeof more, ",status=\"%d\",finish_reason=\"%s\"", STATUSES[s],
+                         OUTCOMES[o]);
+            else
+                snprintf(more, sizeof more, ",status=\"other\",finish_reason=\"%s\"", OUTCOMES[o]);
+            /* The rows a dashboard divides by are there from the start. */
+            if (count || (STATUSES[s] == 200 && o <= OUTCOME_LENGTH))
+                sample(family, more, (double)count);
+        }
+}
+
+static void component(const struct family *family, const char *name, const char *device,
+                      double bytes)
+{
+    char more[96];
+    snprintf(more, sizeof more, ",component=\"%s\",device=\"%s\"", name, device);
+    sample(family, more, bytes);
+}
+
+static void memory_families(struct family *family, const struct metrics *m,
+                            const struct metrics_view *view)
+{
+    double weights = (double)view->weights_bytes, workspace = (double)view->workspace_bytes;
+    begin(family, "regla_memory_bytes", "gauge", "Memory in use.");
+    component(family, "weights", view->device, weights);
+    component(family, "recurrent_state", view->device, (double)atomic_load(&m->recurrent_bytes));
+    component(family, "kv_cache", view->device, (double)atomic_load(&m->kv_bytes));
+    component(family, "workspace", view->device, workspace);
+    begin(family, "regla_memory_reserved_bytes", "gauge", "Memory reserved by what runs.");
+    component(family, "recurrent_state", view->device,
+              (double)atomic_load(&m->recurrent_reserved_bytes));
+    component(family, "kv_cache", view->device, (double)atomic_load(&m->kv_reserved_bytes));
+    begin(family, "regla_memory_peak_bytes", "gauge", "Most memory in use since the start.");
+    component(family, "weights", view->device, weights);
+    component(family, "recurrent_state", view->device,
+              (double)atomic_load(&m->recurrent_peak_bytes));
+    component(family, "kv_cache", view->device, (double)atomic_load(&m->kv_peak_bytes));
+    component(family, "workspace", view->device, workspace);
+    single(family, "regla_state_memory_budget_bytes", "gauge", "Budget of states and KV pages.",
+           (double)view->state_budget_bytes);
+    single(family, "regla_state_memory_free_bytes", "gauge",
+           "Budget that no running text has reserved.",
+           (double)(view->state_budget_bytes - atomic_load(&m->recurrent_reserved_bytes) -
+                    atomic_load(&m->kv_reserved_bytes)));
+    single(family, "regla_states", "gauge", "Texts that hold a state.",
+           (double)atomic_load(&m->states));
+}
+
+static void generation_families(struct family *family, const struct metrics *metrics)
+{
+    begin(family, "regla_generation_tokens_per_second", "histogram",
+          "Decode speed of one text, by the smallest length that holds its generated tokens.");
+    char more[32];
+    for (int i = 0; i < NUM_LENGTH_CLASSES; i++) {
+        snprintf(more, sizeof more, ",length=\"%s\"", LENGTH_NAMES[i]);
+        histogram_samples(family, &metrics->tokens_per_second[i], more);
+    }
+    begin(family, "regla_generation_peak_memory_bytes", "gauge",
+          "The most state that a request of that length has held.");
+    for (int i = 0; i < NUM_LENGTH_CLASSES; i++) {
+        snprintf(more, sizeof more, ",length=\"%s\"", LENGTH_NAMES[i]);
+        sample(family, more, (double)atomic_load(&metrics->peak_state_bytes[i]));
+    }
+}
+
+/* The names that gateways and dashboards for vLLM read. */
+static void vllm_families(struct family *family, const struct metrics *m,
+                          const struct metrics_view *view)
+{
+    double reserved =
+        (double)(atomic_load(&m->recurrent_reserved_bytes) + atomic_load(&m->kv_reserved_bytes));
+    double budget = (double)view->state_budget_bytes;
+    family->label = "model_name";
+    single(family, "vllm:num_requests_running", "gauge", "Requests that run.",
+           (double)atomic_load(&m->running));
+    single(family, "vllm:num_requests_waiting", "gauge", "Requests that wait.",
+           (double)atomic_load(&m->waiting));
+    single(family, "vllm:kv_cache_usage_perc", "gauge", "Share of the state budget reserved, 0..1.",
+           budget > 0 ? reserved / budget : 0);
+    single(family, "vllm:gpu_cache_usage_perc", "gauge",
+           "Share of the state budget reserved, 0..1.", budget > 0 ? reserved / budget : 0);
+    single(family, "vllm:prompt_tokens_total", "counter", "Prompt tokens.",
+           (double)atomic_load(&m->prompt_tokens));
+    single(family, "vllm:generation_tokens_total", "counter", "Generated tokens.",
+           (double)atomic_load(&m->generated_tokens));
+    begin(family, "vllm:request_success_total", "counter", "Requests that have ended well.");
+    sample(family, ",finished_reason=\"stop\"", (double)atomic_load(&m->requests[0][OUTCOME_STOP]));
+    sample(family, ",finished_reason=\"length\"",
+           (double)atomic_load(&m->requests[0][OUTCOME_LENGTH]));
+    histogram_family(family, "vllm:time_to_first_token_seconds", "Time to the first token.",
+                     &m->time_to_first_token);
+    histogram_family(family, "vllm:inter_token_latency_seconds", "Time between tokens of a text.",
+                     &m->inter_token_latency);
+    histogram_family(family, "vllm:time_per_output_token_seconds", "Time between tokens of a text.",
+                     &m->inter_token_latency);
+    histogram_family(family, "vllm:e2e_request_latency_seconds", "Duration of requests.",
+                     &m->request_duration);
+    histogram_family(family, "vllm:request_queue_time_seconds", "Time before a request runs.",
+                     &m->queue);
+}
+
+void metrics_write(struct strbuf *out, const struct metrics *m, const struct metrics_view *view)
+{
+    struct family family = {.out = out, .label = "model", .model = view->model};
+    single(&family, "regla_requests_running", "gauge", "Requests that run.",
+           (double)atomic_load(&m->running));
+    single(&family, "regla_requests_waiting", "gauge", "Requests that wait.",
+           (double)atomic_load(&m->waiting));
+    requests_family(&family, m);
+    single(&family, "regla_prompt_tokens_total", "counter", "Prompt tokens of requests that ran.",
+           (double)atomic_load(&m->prompt_tokens));
+    single(&family, "regla_generated_tokens_total", "counter", "Generated tokens.",
+           (double)atomic_load(&m->generated_tokens));
+    single(&family, "regla_cached_tokens_total", "counter", "Prompt tokens not computed again.",
+           (double)atomic_load(&m->cached_tokens));
+    single(&family, "regla_engine_steps_total", "counter", "Steps of the engine.",
+           (double)atomic_load(&m->steps));
+    histogram_family(&family, "regla_time_to_first_token_seconds",
+                     "From the request's last byte to its first token.", &m->time_to_first_token);
+    histogram_family(&family, "regla_inter_token_latency_seconds",
+                     "Time between consecutive tokens of a text.", &m->inter_token_latency);
+    histogram_family(&family, "regla_request_duration_seconds",
+                     "From the request's last byte to its last token.", &m->request_duration);
+    histogram_family(&family, "regla_queue_seconds", "From the request's last byte until it runs.",
+                     &m->queue);
+    histogram_family(&family, "regla_batch_tokens", "Tokens in a step of the engine.",
+                     &m->batch_tokens);
+    memory_families(&family, m, view);
+    generation_families(&family, m);
+    single(&family, "regla_queue_requests", "gauge", "Places of the queue that are taken.",
+           (double)view->queue_requests);
+    single(&family, "regla_queue_tokens", "gauge", "Estimated tokens that wait.",
+           (double)view->queue_tokens);
+    single(&family, "regla_request_body_bytes", "gauge", "Bytes of request bodies held.",
+           (double)view->body_bytes);
+    single(&family, "regla_connections", "gauge", "Open connections.",
+           (double)atomic_load(&m->connections));
+    if (view->vllm_names)
+        vllm_families(&family, m, view);
+}

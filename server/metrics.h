@@ -1,0 +1,63 @@
+/* What the server counts, and its Prometheus text. Every number is an atomic: any thread adds to
+ * it, GET /metrics reads it. */
+#ifndef SERVER_METRICS_H
+#define SERVER_METRICS_H
+
+#include "api/strbuf.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { HISTOGRAM_MAX_BOUNDS = 20, NUM_LENGTH_CLASSES = 9, NUM_STATUSES = 16 };
+
+/* Why a request's text ended, as the label finish_reason says it. */
+enum outcome { OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_CANCELLED, OUTCOME_ERROR, NUM_OUTCOMES };
+
+struct histogram {
+    const double *bounds; /* [num_bounds], rising; +Inf is implied */
+    int num_bounds;
+    _Atomic uint64_t buckets[HISTOGRAM_MAX_BOUNDS + 1]; /* not cumulative */
+    _Atomic int64_t sum_micros;                         /* sum of values x 1e6 */
+};
+
+struct metrics {
+    _Atomic int64_t running, waiting; /* requests */
+    _Atomic uint64_t requests[NUM_STATUSES][NUM_OUTCOMES];
+    _Atomic uint64_t prompt_tokens, generated_tokens, cached_tokens;
+    _Atomic uint64_t steps;
+    struct histogram time_to_first_token, inter_token_latency, request_duration, queue;
+    struct histogram batch_tokens;
+    struct histogram tokens_per_second[NUM_LENGTH_CLASSES];
+    _Atomic int64_t peak_state_bytes[NUM_LENGTH_CLASSES];
+
+    /* Snapshots of the engine's memory, written by the engine thread. */
+    _Atomic int64_t recurrent_bytes, kv_bytes, recurrent_reserved_bytes, kv_reserved_bytes;
+    _Atomic int64_t recurrent_peak_bytes, kv_peak_bytes, states;
+
+    _Atomic int64_t connections;
+};
+
+void metrics_init(struct metrics *metrics);
+void histogram_observe(struct histogram *histogram, double value);
+
+/* A request has ended with this HTTP status. */
+void metrics_request(struct metrics *metrics, int status, enum outcome outcome);
+
+/* generated: tokens of one text; seconds from its first to its last token; state_bytes: the most
+ * that its request held. */
+void metrics_generation(struct metrics *metrics, int64_t generated, double seconds,
+                        int64_t state_bytes);
+
+/* What is known elsewhere. */
+struct metrics_view {
+    const char *model, *device;
+    int64_t weights_bytes, workspace_bytes, state_budget_bytes;
+    int64_t queue_requests, queue_tokens, body_bytes;
+    bool vllm_names; /* also as vllm:* */
+};
+
+void metrics_write(struct strbuf *out, const struct metrics *metrics,
+                   const struct metrics_view *view);
+
+#endif
