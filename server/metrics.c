@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const double LATENCY_BOUNDS[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,

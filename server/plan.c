@@ -1,0 +1,98 @@
+#include "server/plan.h"
+
+struct budget {
+    int tokens, logits;
+};
+
+static void plan_decodes(struct plan_row *rows, size_t count, struct budget *budget, size_t *turn)
+{
+    size_t start = *turn < count ? *turn : 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t at = (start + i) % count;
+        if (rows[at].prefill > 0)
+            continue;
+        if (budget->tokens == 0 || budget->logits == 0) {
+            *turn = at;
+            return;
+        }
+        rows[at].tokens = rows[at].logits = 1;
+        budget->tokens--;
+        budget->logits--;
+    }
+    *turn = start;
+}
+
+/* Gives the row at most `tokens` more of the budget. */
+static void give(struct plan_row *row, int tokens, struct budget *budget)
+{
+    int64_t want = row->prefill - row->tokens;
+    int take = tokens < budget->tokens ? tokens : budget->tokens;
+    if (take > want)
+        take = (int)want;
+    if (row->wants_all && take > budget->logits)
+        take = budget->logits;
+    bool ends = row->tokens + take == row->prefill && !row->wants_none;
+    if (ends && !row->wants_all && budget->logits == 0)
+        take--; /* its last token waits for a step with room for its logits */
+    if (take <= 0)
+        return;
+    int before = row->logits;
+    row->tokens += take;
+    if (row->wants_all)
+        row->logits = row->tokens;
+    else if (row->tokens == row->prefill && !row->wants_none)
+        row->logits = 1;
+    budget->tokens -= take;
+    budget->logits -= row->logits - before;
+}
+
+static struct plan_row *least_left(struct plan_row *rows, size_t count)
+{
+    struct plan_row *best = NULL;
+    for (size_t i = 0; i < count; i++)
+        if (rows[i].prefill > 0 && rows[i].tokens == 0 &&
+            (!best || rows[i].prefill < best->prefill))
+            best = &rows[i];
+    return best;
+}
+
+static void plan_prefills(struct plan_row *rows, size_t count, struct budget *budget)
+{
+    struct plan_row *oldest = NULL;
+    for (size_t i = 0; i < count && !oldest; i++)
+        if (rows[i].prefill > 0)
+            oldest = &rows[i];
+    if (!oldest)
+        return;
+    give(oldest, (budget->tokens + 1) / 2, budget);
+    while (budget->tokens > 0) {
+        struct plan_row *row = least_left(rows, count);
+        if (!row)
+            break;
+        int before = row->tokens;
+        give(row, budget->tokens, budget);
+        if (row->tokens == before)
+            break;
+    }
+    give(oldest, budget->tokens, budget);
+}
+
+void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits, size_t *turn)
+{
+    bool prefills = false;
+    for (size_t i = 0; i < count; i++) {
+        rows[i].tokens = rows[i].logits = 0;
+        prefills = prefills || rows[i].prefill > 0;
+    }
+    struct budget kept = {0, 0};
+    if (prefills) {
+        kept.tokens = limits->max_tokens / 4 > 1 ? limits->max_tokens / 4 : 1;
+        kept.logits = limits->max_logits / 8 > 1 ? limits->max_logits / 8 : 1;
+    }
+    struct budget budget = {limits->max_tokens - kept.tokens, limits->max_logits - kept.logits};
+    if (count)
+        plan_decodes(rows, count, &budget, turn);
+    budget.tokens += kept.tokens;
+    budget.logits += kept.logits;
+    plan_prefills(rows, count, &budget);
+}

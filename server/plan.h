@@ -1,0 +1,30 @@
+/* What goes into one step of the engine. A pure function, so that its fairness can be tested.
+ *
+ * Texts that decode go first, one token each; what is left of the budget goes to prompts, in
+ * chunks. While prompts wait, decoding leaves a part of the budget to them, and a text that did
+ * not fit goes first in the next step. Of the prompts, the oldest may have half of what is left,
+ * the rest goes to those with the least to do: a long prompt neither starves nor holds up short
+ * ones. */
+#ifndef SERVER_PLAN_H
+#define SERVER_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct plan_row {
+    int64_t prefill; /* tokens of the prompt not yet taken; 0: the text decodes */
+    bool wants_all;  /* prefill: logits of every position (echo with logprobs) */
+    bool wants_none; /* prefill: no logits at all, not even the last position's */
+    int tokens;      /* out: tokens to take in this step */
+    int logits;      /* out: positions that ask for logits, the last ones */
+};
+
+struct plan_limits {
+    int max_tokens, max_logits; /* of a step; >= 2 each */
+};
+
+/* rows: [count], oldest first. *turn: which decoding row goes first; moved on for the next step. */
+void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits, size_t *turn);
+
+#endif

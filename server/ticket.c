@@ -1,0 +1,70 @@
+#include "server/ticket.h"
+
+void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket))
+{
+    atomic_init(&ticket->references, 1);
+    atomic_init(&ticket->cancelled, CANCEL_NONE);
+    pthread_mutex_init(&ticket->lock, NULL);
+    ticket->done = false;
+    ticket->waiting = false;
+    ticket->wake = NULL;
+    ticket->wake_context = NULL;
+    ticket->destroy = destroy;
+}
+
+void ticket_clear(struct ticket *ticket)
+{
+    pthread_mutex_destroy(&ticket->lock);
+}
+
+void ticket_hold(struct ticket *ticket)
+{
+    atomic_fetch_add(&ticket->references, 1);
+}
+
+void ticket_release(struct ticket *ticket)
+{
+    if (atomic_fetch_sub(&ticket->references, 1) == 1)
+        ticket->destroy(ticket);
+}
+
+void ticket_lock(struct ticket *ticket)
+{
+    pthread_mutex_lock(&ticket->lock);
+}
+
+void ticket_unlock(struct ticket *ticket)
+{
+    pthread_mutex_unlock(&ticket->lock);
+}
+
+void ticket_wait(struct ticket *ticket)
+{
+    ticket->waiting = true;
+}
+
+void ticket_wake(struct ticket *ticket)
+{
+    if (!ticket->waiting)
+        return;
+    ticket->waiting = false;
+    ticket->wake(ticket->wake_context);
+}
+
+bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason)
+{
+    ticket_lock(ticket);
+    int none = CANCEL_NONE;
+    bool first =
+        !ticket->done && atomic_compare_exchange_strong(&ticket->cancelled, &none, (int)reason);
+    /* A client that left has nothing to wait for; who else cancels lets the worker say the end. */
+    if (reason == CANCEL_GONE)
+        ticket_wake(ticket);
+    ticket_unlock(ticket);
+    return first;
+}
+
+enum cancel_reason ticket_cancelled(const struct ticket *ticket)
+{
+    return (enum cancel_reason)atomic_load(&ticket->cancelled);
+}

@@ -1,0 +1,50 @@
+/* Where an HTTP thread and the thread that works for it meet: a lock, a reason to give up, and a
+ * way to wake the connection that waits. The first member of everything that is worked on elsewhere
+ * (struct job, struct text_task).
+ *
+ * The HTTP request and the worker hold a reference each; the last one destroys it. */
+#ifndef SERVER_TICKET_H
+#define SERVER_TICKET_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum cancel_reason {
+    CANCEL_NONE,
+    CANCEL_GONE,    /* the client has closed its connection */
+    CANCEL_ASKED,   /* POST /v1/requests/{id}/cancel */
+    CANCEL_SLOW,    /* the client reads too slowly */
+    CANCEL_DRAINING /* the deadline of the drain has passed */
+};
+
+struct ticket {
+    _Atomic int references;
+    _Atomic int cancelled; /* enum cancel_reason; the first reason stays */
+    pthread_mutex_t lock;  /* of everything below and of what the holders share */
+    bool done;             /* nothing more comes */
+    bool waiting;          /* the connection is suspended until wake */
+    void (*wake)(void *context);
+    void *wake_context;
+    void (*destroy)(struct ticket *ticket);
+};
+
+void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket));
+void ticket_clear(struct ticket *ticket); /* what ticket_init made, for `destroy` to call */
+void ticket_hold(struct ticket *ticket);
+void ticket_release(struct ticket *ticket);
+
+void ticket_lock(struct ticket *ticket);
+void ticket_unlock(struct ticket *ticket);
+
+/* Both with the lock held. The owner of the connection calls ticket_wait after suspending it; who
+ * has something for it calls ticket_wake. */
+void ticket_wait(struct ticket *ticket);
+void ticket_wake(struct ticket *ticket);
+
+/* Gives a reason to give up, and wakes the connection. Whether it was the first and not too late.
+ */
+bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason);
+enum cancel_reason ticket_cancelled(const struct ticket *ticket);
+
+#endif

@@ -1,0 +1,19 @@
+/* A pool of threads for what would hold up an event loop: tokenizing. First come, first served. */
+#ifndef SERVER_WORKER_H
+#define SERVER_WORKER_H
+
+#include "engine/base/error.h"
+
+struct work {
+    void (*run)(struct work *work); /* on a thread of the pool; `work` may be gone afterwards */
+    struct work *next;              /* the pool's */
+};
+
+struct worker_pool;
+
+int worker_pool_create(struct worker_pool **out, int threads, struct error *err);
+void worker_pool_free(struct worker_pool *pool); /* runs what is queued first */
+
+void worker_submit(struct worker_pool *pool, struct work *work);
+
+#endif
