@@ -1,0 +1,324 @@
+#include "engine/model/config.h"
+
+#include "checkpoint.h"
+
+/* Parses text and expects success (message NULL) or an error with exactly this message. */
+static void expect_text(const char *what, const char *text, const char *message)
+{
+    struct arena arena = {0};
+    struct config config;
+    struct error err = ERROR_INIT;
+    int result = config_parse(&config, &arena, text, strlen(text), &err);
+    if (message) {
+        cr_expect(result == -1, "%s: accepted", what);
+        cr_expect_str_eq(err.message, message, "%s:\n got %s\nwant %s", what, err.message, message);
+    } else {
+        cr_expect(result == 0, "%s: %s", what, err.message);
+    }
+    arena_clear(&arena);
+}
+
+static void expect_patched(const char *golden, const char *path, const char *value,
+                           const char *message)
+{
+    json_t *config = golden_config(golden);
+    json_patch(config, path, value);
+    char *text = json_dumps(config, 0);
+    char what[256];
+    snprintf(what, sizeof what, "%s with %s = %s", golden, path, value ? value : "(removed)");
+    expect_text(what, text, message);
+    free(text);
+    json_decref(config);
+}
+
+struct change {
+    const char *path, *value; /* NULL: removed */
+    const char *message;      /* NULL: accepted */
+};
+
+/* Of tests/golden/hybrid_regla, whose mixers are r (linear) and s (softmax, rope). */
+static const struct change native_changes[] = {
+    {"model_type", "\"llama\"",
+     "config.json: model_type: unknown model_type \"llama\" (known: regla, gpt_neox, gla)"},
+    {"model_type", NULL, "config.json: model_type: expected a string, got nothing"},
+    {"model_type", "3", "config.json: model_type: expected a string, got 3"},
+    {"vocab_size", NULL,
+     "config.json: vocab_size: expected an integer in [1, 16777216], got nothing"},
+    {"vocab_size", "0", "config.json: vocab_size: expected an integer in [1, 16777216], got 0"},
+    {"vocab_size", "275.0",
+     "config.json: vocab_size: expected an integer in [1, 16777216], got 275"},
+    {"vocab_size", "\"275\"",
+     "config.json: vocab_size: expected an integer in [1, 16777216], got \"275\""},
+    {"hidden_size", "9223372036854775807",
+     "config.json: hidden_size: expected an integer in [1, 262144], got 9223372036854775807"},
+    {"hidden_size", "-48", "config.json: hidden_size: expected an integer in [1, 262144], got -48"},
+    {"num_hidden_layers", "0",
+     "config.json: num_hidden_layers: expected an integer in [1, 4096], got 0"},
+    {"num_hidden_layers", "5",
+     "config.json: layer_types: expected 5 names (num_hidden_layers), got 4"},
+    {"num_attention_heads", "null",
+     "config.json: num_attention_heads: expected an integer in [1, 4096], got null"},
+    {"intermediate_size", NULL,
+     "config.json: intermediate_size: expected an integer in [1, 1048576], got nothing"},
+    {"hidden_act", "\"swiglu\"",
+     "config.json: hidden_act: unknown hidden_act \"swiglu\" (known: gelu, gelu_new, relu, silu)"},
+    {"hidden_act", NULL, NULL},
+    {"norm_type", NULL, "config.json: norm_type: expected a string, got nothing"},
+    {"norm_type", "\"none\"",
+     "config.json: norm_type: unknown norm_type \"none\" (known: layernorm, rmsnorm, "
+     "simple_rmsnorm)"},
+    {"norm_eps", NULL, "config.json: norm_eps: expected a number in [0, 1], got nothing"},
+    {"norm_eps", "-1e-5",
+     "config.json: norm_eps: expected a number in [0, 1], got -1.0000000000000001e-05"},
+    {"norm_eps", "0", NULL},
+    {"parallel_residual", "1", "config.json: parallel_residual: expected true or false, got 1"},
+    {"parallel_residual", NULL, NULL},
+    {"tie_word_embeddings", NULL, NULL},
+    {"embedding_norm", NULL, NULL},
+    {"position_embedding", NULL, NULL},
+    {"position_embedding", "\"alibi\"",
+     "config.json: position_embedding: unknown position_embedding \"alibi\" (known: none, "
+     "sinusoidal, learned)"},
+    {"position_embedding", "\"learned\"",
+     "config.json: max_position_embeddings: expected an integer in [1, 2147483647], got nothing"},
+    {"max_position_embeddings", "8192", NULL},
+    {"bos_token_id", NULL, "config.json: bos_token_id: expected an id or null, got nothing"},
+    {"bos_token_id", "null", NULL},
+    {"bos_token_id", "275", "config.json: bos_token_id: expected an integer in [0, 274], got 275"},
+    {"eos_token_id", NULL, "config.json: eos_token_id: expected an id or null, got nothing"},
+    {"eos_token_id", "[0, 1]", NULL},
+    {"eos_token_id", "[0, 275]",
+     "config.json: eos_token_id: expected ids in [0, 275), got a number 275"},
+    {"layer_types", NULL, "config.json: layer_types: expected a list, got nothing"},
+    {"layer_types/3", "\"foo\"",
+     "config.json: layer_types[3]: unknown mixer \"foo\" (known: r, s)"},
+    {"layer_types/1", "7", "config.json: layer_types[1]: expected a string, got a number"},
+    {"mixers", NULL, "config.json: mixers: expected an object, got nothing"},
+    {"mixers", "{}", "config.json: mixers: expected 1 to 4096 mixers, got 0"},
+    {"mixers/r", "[]", "config.json: mixers.r: expected an object, got a list"},
+    {"mixers/unused", "{\"kind\": \"softmax\"}", NULL},
+    {"sliding_window", "4096",
+     "config.json: unknown key \"sliding_window\" (known: model_type, vocab_size, hidden_size, "
+     "num_hidden_layers, num_attention_heads, intermediate_size, hidden_act, norm_type, norm_eps, "
+     "parallel_residual, tie_word_embeddings, position_embedding, embedding_norm, layer_types, "
+     "max_position_embeddings, bos_token_id, eos_token_id, mixers)"},
+    {"shapes", "{}",
+     "config.json: shapes: belongs to a preset, a config without tensors; a checkpoint's tensors "
+     "say their shapes themselves"},
+    {"mixers/r/kind", "\"mamba\"",
+     "config.json: mixers.r.kind: unknown kind \"mamba\" (known: linear, softmax)"},
+    {"mixers/r/kind", NULL, "config.json: mixers.r.kind: expected a string, got nothing"},
+    {"mixers/r/kernel", "1",
+     "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
+     "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
+     "output_norm_eps, output_gate)"},
+    {"mixers/s/feature_map", "\"exp\"",
+     "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
+     "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate)"},
+    {"mixers/r/feature_map", "\"softplus\"",
+     "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
+     "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp)"},
+    {"mixers/r/gate", "\"foo\"",
+     "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
+     "gla, delta)"},
+    {"mixers/r/gate", "\"delta\"",
+     "config.json: mixers.r: feature_map exp and favor cannot be combined with gate delta (the "
+     "delta rule does not scale with the running maximum)"},
+    {"mixers/r/sum_norm", "true",
+     "config.json: mixers.r: sum_norm is only for the gates none and scalar"},
+    {"mixers/r/query_scale", "\"half\"",
+     "config.json: mixers.r.query_scale: unknown query_scale \"half\" (known: none, sqrt_dim, "
+     "exp_variance)"},
+    {"mixers/r/dpfp_nu", "0",
+     "config.json: mixers.r.dpfp_nu: expected an integer in [1, 256], got 0"},
+    {"mixers/r/gate_logit_normalizer", "0",
+     "config.json: mixers.r.gate_logit_normalizer: expected a number in [1e-06, 1e+09], got 0"},
+    {"mixers/r/output_norm", "\"groupnorm\"",
+     "config.json: mixers.r.output_norm: unknown output_norm \"groupnorm\" (known: none, "
+     "layernorm, rmsnorm, simple_rmsnorm)"},
+    {"mixers/r/output_norm_scope", "\"layer\"",
+     "config.json: mixers.r.output_norm_scope: unknown output_norm_scope \"layer\" (known: head, "
+     "hidden)"},
+    {"mixers/r/output_norm_eps", "2",
+     "config.json: mixers.r.output_norm_eps: expected a number in [0, 1], got 2"},
+    {"mixers/r/output_gate", "\"relu\"",
+     "config.json: mixers.r.output_gate: unknown output_gate \"relu\" (known: none, swish)"},
+    {"mixers/r/position", "\"rope\"",
+     "config.json: mixers.r.position: expected an object, got \"rope\""},
+    {"mixers/r/position", "{}",
+     "config.json: mixers.r.position.type: expected a string, got nothing"},
+    {"mixers/r/position", "{\"type\": \"none\"}", NULL},
+    {"mixers/r/position", "{\"type\": \"rope\"}",
+     "config.json: mixers.r.position.stage: expected a string, got nothing"},
+    {"mixers/r/position", "{\"type\": \"rope\", \"stage\": \"after\"}", NULL},
+    {"mixers/r/position", "{\"type\": \"rope\", \"stage\": \"between\"}",
+     "config.json: mixers.r.position.stage: unknown stage \"between\" (known: before, after)"},
+    {"mixers/r/position", "{\"type\": \"alibi\"}",
+     "config.json: mixers.r.position.type: alibi needs a softmax mixer (a linear mixer takes none, "
+     "rope, lrpe_unitary, lrpe_orthogonal or lrpe_permutation)"},
+    {"mixers/r/position", "{\"type\": \"t5\"}",
+     "config.json: mixers.r.position.type: t5 needs a softmax mixer (a linear mixer takes none, "
+     "rope, lrpe_unitary, lrpe_orthogonal or lrpe_permutation)"},
+    {"mixers/r/position", "{\"type\": \"lrpe_unitary\", \"rotary_pct\": 0.5}",
+     "config.json: mixers.r.position: unknown key \"rotary_pct\" (known: type, basis)"},
+    {"mixers/r/position", "{\"type\": \"lrpe_orthogonal\", \"rotary_pct\": 0.5}", NULL},
+    {"mixers/r/position", "{\"type\": \"lrpe_permutation\", \"basis\": \"dct\"}",
+     "config.json: mixers.r.position.basis: unknown basis \"dct\" (known: identity, householder, "
+     "odd_even)"},
+    {"mixers/s/position", "{\"type\": \"rope\", \"pairing\": \"interleaved\"}",
+     "config.json: mixers.s.position.pairing: unknown pairing \"interleaved\" (known: half, "
+     "adjacent)"},
+    {"mixers/s/position", "{\"type\": \"rope\", \"base\": 0}",
+     "config.json: mixers.s.position.base: expected a number in [1, 1e+12], got 0"},
+    {"mixers/s/position", "{\"type\": \"rope\", \"rotary_pct\": 1.5}",
+     "config.json: mixers.s.position.rotary_pct: expected a number in [0, 1], got 1.5"},
+    {"mixers/s/position", "{\"type\": \"rope\", \"theta\": 10000}",
+     "config.json: mixers.s.position: unknown key \"theta\" (known: type, base, rotary_pct, "
+     "pairing, stage)"},
+    {"mixers/s/position", "{\"type\": \"alibi\", \"base\": 2}",
+     "config.json: mixers.s.position: unknown key \"base\" (known: type)"},
+    {"mixers/s/activation", "\"sigmoid\"",
+     "config.json: mixers.s.activation: unknown activation \"sigmoid\" (known: softmax, relu)"},
+    {"mixers/s/window", "\"local\"",
+     "config.json: mixers.s.window: unknown window \"local\" (known: full, block, sliding)"},
+    {"mixers/s/window", "\"block\"",
+     "config.json: mixers.s.window_size: expected an integer in [1, 16777216], got nothing"},
+};
+
+Test(config, native_changes)
+{
+    for (size_t i = 0; i < sizeof native_changes / sizeof *native_changes; i++)
+        expect_patched("hybrid_regla", native_changes[i].path, native_changes[i].value,
+                       native_changes[i].message);
+}
+
+Test(config, odd_hidden_size_has_no_sinusoidal_positions)
+{
+    expect_patched("sinusoidal", "hidden_size", "47",
+                   "config.json: hidden_size: expected an even number (position_embedding "
+                   "sinusoidal), got 47");
+}
+
+Test(config, gpt_neox_changes)
+{
+    static const struct change changes[] = {
+        {"some_new_key", "1", NULL},
+        {"hidden_act", "\"gelu_fast\"", NULL},
+        {"hidden_act", "\"mish\"",
+         "config.json: hidden_act: unknown hidden_act \"mish\" (known: gelu, gelu_new, relu, silu, "
+         "gelu_pytorch_tanh, gelu_fast, swish)"},
+        {"num_attention_heads", "3",
+         "config.json: hidden_size: expected a multiple of num_attention_heads (3), got 32"},
+        {"rope_parameters/rope_type", "\"yarn\"",
+         "config.json: rope_parameters: scaled rotary embeddings are not supported: expected "
+         "\"default\", got \"yarn\""},
+        {"rope_scaling", "{\"type\": \"linear\", \"factor\": 2}",
+         "config.json: rope_scaling: scaled rotary embeddings are not supported: expected "
+         "\"default\", got \"linear\""},
+        {"rope_parameters/rope_theta", "\"big\"",
+         "config.json: rope_parameters.rope_theta: expected a number in [1, 1e+12], got \"big\""},
+        {"layer_norm_eps", "null", NULL},
+        {"hidden_size", NULL,
+         "config.json: hidden_size: expected an integer in [1, 262144], got nothing"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        expect_patched("gpt_neox_tf5", changes[i].path, changes[i].value, changes[i].message);
+}
+
+Test(config, gla_changes)
+{
+    static const struct change changes[] = {
+        {"some_new_key", "1", NULL},
+        {"hidden_act", "\"silu\"", NULL},
+        {"hidden_act", "\"powlu\"",
+         "config.json: hidden_act: unknown hidden_act \"powlu\" (known: swish, silu)"},
+        {"feature_map", "\"relu\"", NULL},
+        {"feature_map", "\"gelu\"",
+         "config.json: feature_map: unknown feature_map \"gelu\" (known: identity, relu)"},
+        {"attn", "{\"layers\": [1]}",
+         "config.json: attn: expected null, got an object (not supported)"},
+        {"clamp_min", "-5", "config.json: clamp_min: expected null, got a number (not supported)"},
+        {"use_short_conv", "true",
+         "config.json: use_short_conv: expected false, got true (not supported)"},
+        {"num_kv_heads", "3",
+         "config.json: expected num_heads, a multiple of num_kv_heads (3), got 4"},
+        {"expand_k", "0.02",
+         "config.json: expected int(hidden_size * expand_k), a multiple of num_heads (4), got 0"},
+        {"num_heads", "5",
+         "config.json: expected int(hidden_size * expand_k), a multiple of num_heads (5), got 48"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        expect_patched("gla_two_kv_heads", changes[i].path, changes[i].value, changes[i].message);
+}
+
+Test(config, gla_intermediate_size_by_their_rule)
+{
+    static const struct {
+        const char *hidden, *ratio;
+        int64_t expected;
+    } cases[] = {{"48", "4", 256}, {"1024", "4", 2816}, {"2048", "null", 5632}, {"384", "1", 256}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena = {0};
+        struct config config;
+        struct error err = ERROR_INIT;
+        json_t *json = golden_config("gla");
+        json_patch(json, "hidden_size", cases[i].hidden);
+        json_patch(json, "hidden_ratio", cases[i].ratio);
+        json_patch(json, "intermediate_size", "null");
+        char *text = json_dumps(json, 0);
+        cr_assert(config_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+        cr_expect_eq(config.intermediate_size, cases[i].expected);
+        free(text);
+        json_decref(json);
+        arena_clear(&arena);
+    }
+}
+
+Test(config, broken_json)
+{
+    expect_text("empty", "",
+                "config.json: line 1, column 0 (byte 0): '[' or '{' expected near end of file");
+    expect_text("a list", "[]", "config.json: expected an object, got a list");
+    expect_text("repeated", "{\"a\": 1, \"a\": 2}",
+                "config.json: line 1, column 12 (byte 12): duplicate object key near '\"a\"'");
+    expect_text("not UTF-8", "{\"a\": \"\xff\"}",
+                "config.json: line 1, column 7 (byte 7): unable to decode byte 0xff near '\"'");
+    expect_text("trailing", "{} x",
+                "config.json: line 1, column 4 (byte 4): end of file expected near 'x'");
+    char *deep = calloc(1, 100001);
+    memset(deep, '[', 100000);
+    struct arena arena = {0};
+    struct config config;
+    struct error err = ERROR_INIT;
+    cr_expect(config_parse(&config, &arena, deep, 100000, &err) == -1);
+    cr_expect(strstr(err.message, "maximum parsing depth"), "%s", err.message);
+    free(deep);
+}
+
+Test(config, generation_config)
+{
+    struct arena arena = {0};
+    struct config config;
+    struct error err = ERROR_INIT;
+    json_t *json = golden_config("regla");
+    char *text = json_dumps(json, 0);
+    cr_assert(config_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+    cr_expect(config.num_eos == 1 && config.eos[0] == 0 && config.bos_token_id == 0);
+
+    static const char none[] = "{\"temperature\": 0.7, \"eos_token_id\": null}";
+    cr_assert(config_parse_generation(&config, none, strlen(none), &err) == 0, "%s", err.message);
+    cr_expect(config.num_eos == 1 && config.eos[0] == 0, "null leaves config.json's");
+
+    static const char list[] = "{\"eos_token_id\": [5, 7], \"bos_token_id\": 3}";
+    cr_assert(config_parse_generation(&config, list, strlen(list), &err) == 0, "%s", err.message);
+    cr_expect(config.num_eos == 2 && config.eos[0] == 5 && config.eos[1] == 7);
+    cr_expect_eq(config.bos_token_id, 3);
+
+    static const char bad[] = "{\"eos_token_id\": \"</s>\"}";
+    cr_expect(config_parse_generation(&config, bad, strlen(bad), &err) == -1);
+    cr_expect_str_eq(err.message, "generation_config.json: eos_token_id: expected ids in [0, 275), "
+                                  "got a string 0");
+    free(text);
+    json_decref(json);
+    arena_clear(&arena);
+}

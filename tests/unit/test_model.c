@@ -1,0 +1,398 @@
+#include "engine/model/model.h"
+
+#include "checkpoint.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <unistd.h>
+
+Test(model, every_golden_case_loads)
+{
+    DIR *goldens = opendir(GOLDEN);
+    cr_assert(goldens);
+    int loaded = 0;
+    for (struct dirent *entry; (entry = readdir(goldens));) {
+        char path[512];
+        snprintf(path, sizeof path, GOLDEN "%s/config.json", entry->d_name);
+        if (entry->d_name[0] == '.' || access(path, R_OK) != 0)
+            continue;
+        snprintf(path, sizeof path, GOLDEN "%s/", entry->d_name);
+        struct model *model;
+        struct error err = ERROR_INIT;
+        cr_expect(model_open(&model, path, &err) == 0, "%s: %s", entry->d_name, err.message);
+        if (model)
+            cr_expect_str_eq(model->name, entry->d_name);
+        model_close(model);
+        loaded++;
+    }
+    closedir(goldens);
+    cr_expect(loaded >= 32, "only %d cases", loaded);
+}
+
+static struct model *open_golden(const char *name)
+{
+    char path[512];
+    struct model *model;
+    struct error err = ERROR_INIT;
+    snprintf(path, sizeof path, GOLDEN "%s", name);
+    cr_assert(model_open(&model, path, &err) == 0, "%s", err.message);
+    return model;
+}
+
+Test(model, description)
+{
+    struct model *model = open_golden("regla_tied_glu_wide");
+    const struct mixer *mixer = &model->layers[1].mixer;
+    cr_expect_str_eq(model->family, "regla");
+    cr_expect(model->tied && model->lm_head.data == model->embeddings.data);
+    cr_expect(mixer->head_dim == 6 && mixer->value_dim == 10 && mixer->features == 6);
+    cr_expect(mixer->output_norm.kind == NORM_RMSNORM && mixer->output_norm_scope == 1);
+    cr_expect_eq(mixer->output_norm.eps, 1e-10f);
+    cr_expect_eq(mixer->output_norm.bias, NULL);
+    cr_expect(model->layers[0].gate_proj.rows == 40 && model->hidden_act == ACT_SILU);
+    cr_expect(model->eos.count == 1 && model->eos.ids[0] == 0);
+    model_close(model);
+
+    model = open_golden("gla_two_kv_heads");
+    mixer = &model->layers[0].mixer;
+    cr_expect(mixer->num_heads == 4 && mixer->num_kv_heads == 2 && mixer->head_dim == 12);
+    cr_expect(mixer->gate == GATE_GLA && mixer->query_scale == QUERY_SCALE_SQRT_DIM);
+    cr_expect(mixer->k_proj.rows == 24 && mixer->gk_proj_1.rows == 24 && mixer->gk_proj_1.bias);
+    cr_expect(mixer->output_gate == OUTPUT_GATE_SWISH && mixer->out_gate_proj.rows == 48);
+    model_close(model);
+
+    model = open_golden("regla_small_eps_bf16");
+    cr_expect(model->dtype == DTYPE_BF16 && model->layers[0].mixer.q_proj.dtype == DTYPE_BF16);
+    cr_expect_eq(model->parameters, 96516);
+    model_close(model);
+}
+
+Test(model, positions)
+{
+    struct model *model = open_golden("six_heads_alibi_mixed_stack");
+    const float *slopes = model->layers[0].mixer.position.slopes;
+    /* 4 heads' 2^-2 .. 2^-8, then every other one of 8 heads' */
+    static const float expected[] = {0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f, 0x1p-1f, 0x1p-3f};
+    for (int h = 0; h < 6; h++)
+        cr_expect_eq(slopes[h], expected[h], "slope %d: %g", h, (double)slopes[h]);
+    model_close(model);
+
+    model = open_golden("lrpe2"); /* theta [6] in the file, for 4 heads; a householder vector */
+    const struct position *position = &model->layers[0].mixer.position;
+    double square = 0;
+    for (int i = 0; i < 12; i++)
+        square += (double)position->householder[i] * (double)position->householder[i];
+    cr_expect_float_eq(square, 1, 1e-6);
+    cr_expect_eq(position->rotary_dims, 12);
+    for (int h = 1; h < 4; h++)
+        for (int i = 0; i < 6; i++)
+            cr_expect_eq(position->theta[6 * h + i], position->theta[i]);
+    model_close(model);
+
+    model = open_golden("lrpe2_partial_default_theta");
+    position = &model->layers[0].mixer.position;
+    cr_expect_eq(position->rotary_dims, 6);
+    for (int i = 0; i < 3; i++)
+        cr_expect_eq(position->theta[3 + i], (float)pow(10000, -2.0 * i / 6));
+    model_close(model);
+
+    model = open_golden("lrpe1_per_head_odd_even");
+    cr_expect_eq(model->layers[0].mixer.features_positioned, 22);
+    cr_expect_neq(model->layers[0].mixer.position.theta[0],
+                  model->layers[0].mixer.position.theta[11], "theta is per head");
+    model_close(model);
+}
+
+/* Row r of head h of part p (q, k, v) is row (3h + p) d + r of query_key_value. */
+Test(model, gpt_neox_splits_query_key_value)
+{
+    struct model *model = open_golden("gpt_neox");
+    const struct mixer *mixer = &model->layers[1].mixer;
+    struct parts parts = golden_parts("gpt_neox");
+    const json_t *entry = parts_entry(&parts, "gpt_neox.layers.1.attention.query_key_value.weight");
+    const float *fused =
+        (const float *)(parts.data + json_integer_value(json_array_get(
+                                         json_object_get(entry, "data_offsets"), 0)));
+    entry = parts_entry(&parts, "gpt_neox.layers.1.attention.query_key_value.bias");
+    const float *bias =
+        (const float *)(parts.data + json_integer_value(json_array_get(
+                                         json_object_get(entry, "data_offsets"), 0)));
+    const struct matrix *matrices[] = {&mixer->q_proj, &mixer->k_proj, &mixer->v_proj};
+    for (int p = 0; p < 3; p++)
+        for (int h = 0; h < 4; h++)
+            for (int r = 0; r < 16; r++) {
+                int from = (3 * h + p) * 16 + r, to = h * 16 + r;
+                cr_expect_arr_eq((const float *)matrices[p]->data + to * 64, fused + from * 64,
+                                 64 * sizeof(float));
+                cr_expect_eq(matrices[p]->bias[to], bias[from]);
+            }
+    cr_expect_eq(mixer->position.rotary_dims, 4);
+    cr_expect(model->parallel_residual);
+    parts_free(&parts);
+    model_close(model);
+}
+
+enum edit {
+    REMOVE, /* the tensor */
+    RENAME, /* to `value` */
+    SHAPE,  /* `value`: JSON; zeros where there was nothing */
+    DTYPE,  /* `value` */
+    ADD,    /* F32 of shape `value`, zeros */
+    ZERO,   /* all bytes */
+    FILL,   /* all bytes `value`, in hexadecimal */
+    NOTHING
+};
+
+struct tensor_case {
+    const char *golden, *tensor;
+    enum edit edit;
+    const char *value;
+    const char *message; /* NULL: accepted */
+};
+
+static void edit_parts(struct parts *parts, const struct tensor_case *c)
+{
+    json_t *entry = NULL;
+    if (c->edit != ADD && c->edit != NOTHING)
+        entry = json_incref(parts_entry(parts, c->tensor));
+    switch (c->edit) {
+    case REMOVE:
+        json_object_del(parts->header, c->tensor);
+        break;
+    case RENAME:
+        json_object_del(parts->header, c->tensor);
+        json_object_set(parts->header, c->value, entry);
+        break;
+    case SHAPE:
+        json_object_set_new(entry, "shape", json_loads(c->value, 0, NULL));
+        break;
+    case DTYPE:
+        json_object_set_new(entry, "dtype", json_string(c->value));
+        break;
+    case ADD:
+        json_object_set_new(
+            parts->header, c->tensor,
+            json_pack("{ssso}", "dtype", "F32", "shape", json_loads(c->value, 0, NULL)));
+        break;
+    case ZERO:
+        json_object_del(entry, "data_offsets");
+        break;
+    case FILL: {
+        const json_t *offsets = json_object_get(entry, "data_offsets");
+        memset((char *)parts->data + json_integer_value(json_array_get(offsets, 0)),
+               (int)strtol(c->value, NULL, 16), entry_bytes(entry));
+        break;
+    }
+    case NOTHING:
+        break;
+    }
+    json_decref(entry);
+}
+
+static const struct tensor_case tensor_cases[] = {
+    {"regla", "lm_head.weight", REMOVE, NULL,
+     "missing tensor \"lm_head.weight\" of shape [275, 48]"},
+    {"regla", "model.norm.weight", REMOVE, NULL,
+     "missing tensor \"model.norm.weight\" of shape [48]"},
+    {"regla", "model.norm.bias", REMOVE, NULL, NULL},
+    {"regla", "model.layers.1.attn.g_proj.bias", REMOVE, NULL, NULL},
+    {"regla", "model.layers.1.attn.q_proj.bias", ADD, "[48]", NULL},
+    {"regla", "model.layers.1.attn.q_proj.bias", ADD, "[47]",
+     "model.safetensors: tensor \"model.layers.1.attn.q_proj.bias\": expected shape [48], got "
+     "[47]"},
+    {"regla", "model.layers.2.attn.q_proj.weight", ADD, "[48, 48]",
+     "model.safetensors: tensor \"model.layers.2.attn.q_proj.weight\": the configuration has no "
+     "use "
+     "for it"},
+    {"regla", "model.layers.1.mlp.gate_proj.weight", ADD, "[96, 48]", NULL},
+    {"regla", "model.layers.1.attn.r_proj.weight", REMOVE, NULL,
+     "missing tensor \"model.layers.1.attn.r_proj.weight\" of shape [48, 48]"},
+    {"regla", "model.layers.0.attn.q_proj.weight", SHAPE, "[46, 48]",
+     "tensor \"model.layers.0.attn.q_proj.weight\": expected a height that 4 heads divide, got 46"},
+    {"regla", "model.layers.0.attn.q_proj.weight", SHAPE, "[0, 48]",
+     "model.safetensors: tensor \"model.layers.0.attn.q_proj.weight\": expected shape [any, 48], "
+     "got "
+     "[0, 48]"},
+    {"regla", "model.layers.0.attn.q_proj.weight", SHAPE, "[48, 48, 1]",
+     "model.safetensors: tensor \"model.layers.0.attn.q_proj.weight\": expected shape [any, 48], "
+     "got "
+     "[48, 48, 1]"},
+    {"regla", "model.layers.0.attn.k_proj.weight", SHAPE, "[24, 48]",
+     "model.safetensors: tensor \"model.layers.0.attn.k_proj.weight\": expected shape [48, 48], "
+     "got "
+     "[24, 48]"},
+    {"regla", "model.embeddings.weight", SHAPE, "[274, 48]",
+     "model.safetensors: tensor \"model.embeddings.weight\": expected shape [275, 48], got [274, "
+     "48]"},
+    {"regla", "model.embeddings.weight", DTYPE, "F64",
+     "model.safetensors: tensor \"model.embeddings.weight\": expected dtype F32, F16 or BF16, got "
+     "F64"},
+    {"regla", "model.norm.weight", DTYPE, "I32",
+     "model.safetensors: tensor \"model.norm.weight\": expected dtype F32, F16 or BF16, got I32"},
+    {"regla", "model.norm.weight", FILL, "ff",
+     "model.safetensors: tensor \"model.norm.weight\": expected finite numbers, got -nan at "
+     "element "
+     "0"},
+    {"regla_tied_glu_wide", "lm_head.weight", ADD, "[275, 32]",
+     "model.safetensors: tensor \"lm_head.weight\": the configuration has no use for it"},
+    {"regla_tied_glu_wide", "model.layers.0.attn_norm.bias", ADD, "[32]",
+     "model.safetensors: tensor \"model.layers.0.attn_norm.bias\": the configuration has no use "
+     "for "
+     "it"},
+    {"lrpe3", "model.layers.0.attn.position.permutation", DTYPE, "F32",
+     "model.safetensors: tensor \"model.layers.0.attn.position.permutation\": expected dtype I32 "
+     "or "
+     "I64, got F32"},
+    {"lrpe3", "model.layers.0.attn.position.permutation", ZERO, NULL,
+     "model.safetensors: tensor \"model.layers.0.attn.position.permutation\": expected a "
+     "permutation of 0..11, got 0 again at element 1"},
+    {"lrpe3", "model.layers.0.attn.position.permutation", FILL, "ff",
+     "model.safetensors: tensor \"model.layers.0.attn.position.permutation\": expected a "
+     "permutation of 0..11, got -1 at element 0"},
+    {"lrpe1", "model.layers.0.attn.position.householder", ZERO, NULL,
+     "tensor \"model.layers.0.attn.position.householder\": expected a direction, got all zeros"},
+    {"lrpe1", "model.layers.0.attn.position.theta", ADD, "[12]", NULL},
+    {"lrpe1", "model.layers.0.attn.position.theta", ADD, "[4, 12]", NULL},
+    {"lrpe1", "model.layers.0.attn.position.theta", ADD, "[2, 12]",
+     "model.safetensors: tensor \"model.layers.0.attn.position.theta\": expected shape [4, 12], "
+     "got "
+     "[2, 12]"},
+    {"lrpe1", "model.layers.0.attn.position.permutation", ADD, "[12]",
+     "model.safetensors: tensor \"model.layers.0.attn.position.permutation\": the configuration "
+     "has "
+     "no use for it"},
+    {"kerple_log", "model.layers.0.attn.position.r2", FILL, "bf",
+     "tensor \"model.layers.0.attn.position.r2\": expected numbers >= 0, got -1.49804 at element "
+     "0"},
+    {"kerple_log", "model.layers.0.attn.position.r2", REMOVE, NULL,
+     "missing tensor \"model.layers.0.attn.position.r2\" of shape [4]"},
+    {"kerple_log", "model.layers.0.attn.position.r3", ADD, "[4]",
+     "model.safetensors: tensor \"model.layers.0.attn.position.r3\": the configuration has no use "
+     "for it"},
+    {"t5", "model.layers.0.attn.position.bucket_bias", SHAPE, "[32, 3]",
+     "model.safetensors: tensor \"model.layers.0.attn.position.bucket_bias\": expected shape [32, "
+     "4], got [32, 3]"},
+    {"performer", "model.layers.0.attn.features.weight", SHAPE, "[4, 24, 11]",
+     "model.safetensors: tensor \"model.layers.0.attn.features.weight\": expected shape [4, any, "
+     "12], got [4, 24, 11]"},
+    {"hedgehog", "model.layers.0.attn.feature_k.weight", REMOVE, NULL,
+     "missing tensor \"model.layers.0.attn.feature_k.weight\" of shape [4, 12, 12]"},
+    {"gla_gate", "model.layers.0.attn.gk_proj.0.bias", ADD, "[4]",
+     "model.safetensors: tensor \"model.layers.0.attn.gk_proj.0.bias\": the configuration has no "
+     "use for it"},
+    {"sliding_parallel_learned", "model.position_embeddings.weight", SHAPE, "[127, 48]",
+     "model.safetensors: tensor \"model.position_embeddings.weight\": expected shape [128, 48], "
+     "got "
+     "[127, 48]"},
+    {"gpt_neox", "gpt_neox.layers.0.attention.masked_bias", ADD, "[]", NULL},
+    {"gpt_neox", "gpt_neox.layers.0.attention.bias", ADD, "[1, 1, 8, 8]", NULL},
+    {"gpt_neox", "gpt_neox.layers.0.attention.rotary_emb.inv_freq", ADD, "[2]", NULL},
+    {"gpt_neox", "embed_out.weight", RENAME, "lm_head.weight", NULL},
+    {"gpt_neox", "gpt_neox.layers.9.attention.dense.bias", ADD, "[64]",
+     "model.safetensors: tensor \"gpt_neox.layers.9.attention.dense.bias\": the configuration has "
+     "no use for it"},
+    {"gla", "model.layers.0.attn.g_norm_swish_gate.weight", RENAME,
+     "model.layers.0.attn.g_norm.weight", NULL},
+    {"gla", "model.layers.0.attn.q_conv1d.weight", ADD, "[24, 1, 4]",
+     "model.safetensors: tensor \"model.layers.0.attn.q_conv1d.weight\": the configuration has no "
+     "use for it"},
+};
+
+Test(model, tensor_changes)
+{
+    for (size_t i = 0; i < sizeof tensor_cases / sizeof *tensor_cases; i++) {
+        const struct tensor_case *c = &tensor_cases[i];
+        struct parts parts = golden_parts(c->golden);
+        edit_parts(&parts, c);
+        size_t size;
+        char *bytes = parts_write(&parts, 0, &size);
+        json_t *config = golden_config(c->golden);
+        char *text = json_dumps(config, 0);
+        struct model *model;
+        struct error err = ERROR_INIT;
+        int result = model_load(&model, text, strlen(text), bytes, size, &err);
+        cr_expect_eq(result, c->message ? -1 : 0, "%s %s (edit %d): %s", c->golden, c->tensor,
+                     (int)c->edit, err.message);
+        if (c->message)
+            cr_expect_str_eq(err.message, c->message, "%s %s:\n got %s\nwant %s", c->golden,
+                             c->tensor, err.message, c->message);
+        model_close(model);
+        free(text);
+        json_decref(config);
+        free(bytes);
+        parts_free(&parts);
+    }
+}
+
+/* Data may begin at any byte: the sanitizers see to it that no read is misaligned. */
+Test(model, unaligned_data)
+{
+    static const char *const goldens[] = {"regla", "regla_small_eps_bf16", "gpt_neox", "lrpe3"};
+    for (size_t g = 0; g < sizeof goldens / sizeof *goldens; g++)
+        for (size_t pad = 0; pad < 4; pad++) {
+            struct parts parts = golden_parts(goldens[g]);
+            size_t size;
+            char *bytes = parts_write(&parts, pad, &size);
+            json_t *config = golden_config(goldens[g]);
+            char *text = json_dumps(config, 0);
+            struct model *model, *reference = open_golden(goldens[g]);
+            struct error err = ERROR_INIT;
+            cr_assert(model_load(&model, text, strlen(text), bytes, size, &err) == 0, "%s",
+                      err.message);
+            const struct matrix *got = &model->layers[1].mixer.v_proj;
+            const struct matrix *want = &reference->layers[1].mixer.v_proj;
+            cr_expect_eq((uintptr_t)got->data % dtype_bytes(got->dtype), 0);
+            cr_expect_arr_eq(got->data, want->data,
+                             (size_t)(got->rows * got->cols) * dtype_bytes(got->dtype));
+            model_close(model);
+            model_close(reference);
+            free(text);
+            json_decref(config);
+            free(bytes);
+            parts_free(&parts);
+        }
+}
+
+Test(model, directories)
+{
+    struct model *model;
+    struct error err = ERROR_INIT;
+    cr_expect(model_open(&model, "/nonexistent/model", &err) == -1);
+    cr_expect_str_eq(err.message, "/nonexistent/model: cannot open: No such file or directory");
+
+    char directory[] = "/tmp/regla-model-XXXXXX", message[256];
+    cr_assert(mkdtemp(directory));
+    error_clear(&err);
+    cr_expect(model_open(&model, directory, &err) == -1);
+    snprintf(message, sizeof message, "%s/config.json: cannot open: No such file or directory",
+             directory);
+    cr_expect_str_eq(err.message, message);
+
+    size_t size;
+    char *text = read_whole(GOLDEN "regla/config.json", &size);
+    write_whole(directory, "config.json", text, size);
+    error_clear(&err);
+    cr_expect(model_open(&model, directory, &err) == -1);
+    snprintf(message, sizeof message,
+             "%s: expected model.safetensors or model.safetensors.index.json, got neither",
+             directory);
+    cr_expect_str_eq(err.message, message);
+    free(text);
+
+    text = read_whole(GOLDEN "regla/model.safetensors", &size);
+    write_whole(directory, "model.safetensors", text, size);
+    write_whole(directory, "generation_config.json", "{\"eos_token_id\": [3, 4]}", 24);
+    error_clear(&err);
+    cr_assert(model_open(&model, directory, &err) == 0, "%s", err.message);
+    cr_expect(model->eos.count == 2 && model->eos.ids[1] == 4);
+    model_close(model);
+
+    write_whole(directory, "model.safetensors", text, size / 2);
+    error_clear(&err);
+    cr_expect(model_open(&model, directory, &err) == -1);
+    cr_expect(strstr(err.message, "are not inside the file's"), "%s", err.message);
+    free(text);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    cr_expect_eq(system(command), 0);
+}
