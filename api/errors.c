@@ -69,11 +69,11 @@ void api_error_clear(struct api_error *err)
 int api_error_context_length(struct api_error *err, int64_t prompt_tokens, int64_t max_tokens,
                              int64_t limit_tokens, const char *limit)
 {
-    return api_error_set(
-        err, API_CONTEXT_LENGTH, prompt_tokens > limit_tokens ? "prompt" : "max_tokens",
-        "the prompt has %lld tokens and max_tokens asks for %lld more, but %s "
-        "allows at most %lld tokens together",
-        (long long)prompt_tokens, (long long)max_tokens, limit, (long long)limit_tokens);
+    return api_error_set(err, API_CONTEXT_LENGTH, "max_tokens",
+                         "the prompt has %lld tokens and max_tokens asks for %lld more, but %s "
+                         "allows at most %lld tokens together",
+                         (long long)prompt_tokens, (long long)max_tokens, limit,
+                         (long long)limit_tokens);
 }
 
 int api_error_method(struct api_error *err, const char *method, const char *allow)
