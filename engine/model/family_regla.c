@@ -28,17 +28,15 @@ static int64_t head_rows(const struct binder *b, int size)
     return (int64_t)b->mixer->num_heads * size;
 }
 
+/* name.weight has the rows of all heads: *size becomes one head's. */
 static int split_heads(const struct binder *b, const char *name, int64_t rows, int *size,
                        struct error *err)
 {
-    if (rows % b->mixer->num_heads != 0)
-        return error_set(
-            err, ERROR_INVALID,
-            "tensor \"%s.%s.weight\": expected a height that %d heads divide, got %lld", b->prefix,
-            name, b->mixer->num_heads, (long long)rows);
-    if (rows > INT32_MAX)
-        return error_set(err, ERROR_INVALID, "tensor \"%s.%s.weight\": %lld rows are too many",
-                         b->prefix, name, (long long)rows);
+    char full[WEIGHT_NAME_SIZE];
+    if (rows % b->mixer->num_heads != 0 || rows > INT32_MAX)
+        return weights_bad(b->weights, weights_name(full, "%s.%s.weight", b->prefix, name), err,
+                           "expected a height that %d heads divide, got %lld", b->mixer->num_heads,
+                           (long long)rows);
     *size = (int)(rows / b->mixer->num_heads);
     return 0;
 }
@@ -66,8 +64,8 @@ static int bind_random_features(struct binder *b, struct error *err)
                        &b->mixer->feature_weight, err) != 0)
         return -1;
     if (shape[1] > MAX_FEATURES)
-        return error_set(err, ERROR_INVALID, "tensor \"%s\": expected at most %d rows, got %lld",
-                         full, MAX_FEATURES, (long long)shape[1]);
+        return weights_bad(b->weights, full, err, "expected at most %d rows, got %lld",
+                           MAX_FEATURES, (long long)shape[1]);
     b->mixer->feature_rows = (int)shape[1];
     return 0;
 }

@@ -67,8 +67,7 @@ static int bind_basis(struct weights *weights, struct mixer *mixer, const char *
     if (!unit)
         return -1;
     if (square == 0)
-        return error_set(err, ERROR_INVALID, "tensor \"%s\": expected a direction, got all zeros",
-                         name);
+        return weights_bad(weights, name, err, "expected a direction, got all zeros");
     for (int64_t i = 0; i < size; i++)
         unit[i] = (float)(v[i] / sqrt(square));
     mixer->position.householder = unit;
@@ -131,9 +130,9 @@ static int bind_kerple(struct weights *weights, struct mixer *mixer, const char 
             return -1;
         for (int h = 0; h < mixer->num_heads; h++)
             if ((*targets[r])[h] < 0)
-                return error_set(err, ERROR_INVALID,
-                                 "tensor \"%s\": expected numbers >= 0, got %g at element %d", name,
-                                 (double)(*targets[r])[h], h);
+                return weights_bad(weights, name, err,
+                                   "expected numbers >= 0, got %g at element %d",
+                                   (double)(*targets[r])[h], h);
     }
     return 0;
 }

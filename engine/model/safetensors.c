@@ -38,6 +38,7 @@ struct safetensors {
     struct file_map maps[MAX_SHARDS];
     size_t num_maps;
     int64_t file_bytes;
+    const char *name; /* of the single file or of the index */
     struct arena names;
 };
 
@@ -164,11 +165,13 @@ static int add_tensor(struct reader *r, const char *name, const json_t *entry, s
         return bad_tensor(r, name, err, "expected an object, got %s", fields_kind(entry));
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)entry, key, value) if (
-        strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
-        strcmp(key, "data_offsets") !=
-            0) return bad_tensor(r, name, err,
-                                 "unknown key \"%.40s\" (known: dtype, shape, data_offsets)", key);
+    json_object_foreach((json_t *)entry, key, value)
+    {
+        if (strcmp(key, "dtype") != 0 && strcmp(key, "shape") != 0 &&
+            strcmp(key, "data_offsets") != 0)
+            return bad_tensor(r, name, err,
+                              "unknown key \"%.40s\" (known: dtype, shape, data_offsets)", key);
+    }
     struct tensor tensor = {.file = r->file};
     if (!(tensor.name = arena_string(&out->names, name, err)) ||
         read_dtype(r, &tensor, entry, err) != 0 || read_shape(r, &tensor, entry, err) != 0 ||
@@ -203,8 +206,8 @@ static int by_name(const void *a, const void *b)
 /* The tensors of one file must cover its data from the first byte to the last, each byte once. */
 static int check_cover(const struct reader *r, size_t first, struct error *err)
 {
-    struct tensor *tensors = r->out->tensors + first;
     size_t count = r->out->count - first;
+    struct tensor *tensors = count > 0 ? r->out->tensors + first : NULL;
     if (count > 0)
         qsort(tensors, count, sizeof *tensors, by_place);
     size_t covered = 0;
@@ -234,12 +237,13 @@ static int check_metadata(const char *file, const json_t *metadata, struct error
                          fields_kind(metadata));
     const char *key;
     json_t *value;
-    json_object_foreach(
-        (json_t *)metadata, key,
-        value) if (!json_is_string(value)) return error_set(err, ERROR_INVALID,
-                                                            "%s: __metadata__: \"%.60s\": expected "
-                                                            "a string, got %s",
-                                                            file, key, fields_kind(value));
+    json_object_foreach((json_t *)metadata, key, value)
+    {
+        if (!json_is_string(value))
+            return error_set(err, ERROR_INVALID,
+                             "%s: __metadata__: \"%.60s\": expected a string, got %s", file, key,
+                             fields_kind(value));
+    }
     return 0;
 }
 
@@ -415,6 +419,7 @@ int safetensors_open(struct safetensors **out, const char *directory, struct err
     if (!file)
         return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", single);
     int result;
+    file->name = file_exists(single) ? "model.safetensors" : index_file;
     if (file_exists(single))
         result =
             add_mapped(file, directory, "model.safetensors", err) == 0 ? finish(file, err) : -1;
@@ -439,6 +444,7 @@ int safetensors_load(struct safetensors **out, const void *bytes, size_t size, c
     if (!loaded)
         return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", file);
     const char *name = arena_string(&loaded->names, file, err);
+    loaded->name = name;
     if (!name || add_file(loaded, bytes, size, name, err) != 0 || finish(loaded, err) != 0) {
         safetensors_close(loaded);
         return -1;
@@ -466,6 +472,11 @@ size_t safetensors_count(const struct safetensors *file)
 int64_t safetensors_file_bytes(const struct safetensors *file)
 {
     return file->file_bytes;
+}
+
+const char *safetensors_name(const struct safetensors *file)
+{
+    return file->name;
 }
 
 struct tensor *safetensors_at(struct safetensors *file, size_t i)

@@ -59,6 +59,8 @@ void safetensors_close(struct safetensors *file); /* NULL is allowed */
 
 size_t safetensors_count(const struct safetensors *file);
 int64_t safetensors_file_bytes(const struct safetensors *file); /* of all shards */
+/* The single file's name, or the index's: where a message looks for a tensor that is not there. */
+const char *safetensors_name(const struct safetensors *file);
 /* The i-th tensor, in the order of their names; i < count. */
 struct tensor *safetensors_at(struct safetensors *file, size_t i);
 struct tensor *safetensors_find(struct safetensors *file, const char *name); /* NULL: none */

@@ -22,6 +22,19 @@ bool weights_has(const struct weights *weights, const char *name)
     return safetensors_find(weights->file, name) != NULL;
 }
 
+int weights_bad(const struct weights *weights, const char *name, struct error *err,
+                const char *format, ...)
+{
+    char text[320];
+    const struct tensor *tensor = safetensors_find(weights->file, name);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": %s",
+                     tensor ? tensor->file : safetensors_name(weights->file), name, text);
+}
+
 static const char *expected_shape(const int64_t *shape, int rank, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "[");
@@ -42,17 +55,17 @@ static struct tensor *take(struct weights *weights, const char *name, int rank, 
     char expected[160], got[160];
     struct tensor *tensor = safetensors_find(weights->file, name);
     if (!tensor) {
-        error_set(err, ERROR_INVALID, "missing tensor \"%s\" of shape %s", name,
-                  expected_shape(shape, rank, expected, sizeof expected));
+        weights_bad(weights, name, err, "expected shape %s, got nothing: the tensor is missing",
+                    expected_shape(shape, rank, expected, sizeof expected));
         return NULL;
     }
     bool fits = tensor->rank == rank;
     for (int i = 0; fits && i < rank; i++)
         fits = shape[i] == WEIGHT_ANY ? tensor->shape[i] >= 1 : tensor->shape[i] == shape[i];
     if (!fits) {
-        error_set(err, ERROR_INVALID, "%s: tensor \"%s\": expected shape %s, got %s", tensor->file,
-                  name, expected_shape(shape, rank, expected, sizeof expected),
-                  tensor_shape_text(tensor->shape, tensor->rank, got, sizeof got));
+        weights_bad(weights, name, err, "expected shape %s, got %s",
+                    expected_shape(shape, rank, expected, sizeof expected),
+                    tensor_shape_text(tensor->shape, tensor->rank, got, sizeof got));
         return NULL;
     }
     memcpy(shape, tensor->shape, (size_t)rank * sizeof *shape);
@@ -60,7 +73,8 @@ static struct tensor *take(struct weights *weights, const char *name, int rank, 
     return tensor;
 }
 
-static int float_dtype(const struct tensor *tensor, enum dtype *dtype, struct error *err)
+static int float_dtype(const struct weights *weights, const struct tensor *tensor,
+                       enum dtype *dtype, struct error *err)
 {
     switch (tensor->dtype) {
     case TENSOR_F32:
@@ -73,9 +87,8 @@ static int float_dtype(const struct tensor *tensor, enum dtype *dtype, struct er
         *dtype = DTYPE_BF16;
         return 0;
     default:
-        return error_set(err, ERROR_INVALID,
-                         "%s: tensor \"%s\": expected dtype F32, F16 or BF16, got %s", tensor->file,
-                         tensor->name, tensor_dtype_name(tensor->dtype));
+        return weights_bad(weights, tensor->name, err, "expected dtype F32, F16 or BF16, got %s",
+                           tensor_dtype_name(tensor->dtype));
     }
 }
 
@@ -84,7 +97,7 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
 {
     int64_t shape[2] = {rows, cols};
     struct tensor *tensor = take(weights, name, 2, shape, err);
-    if (!tensor || float_dtype(tensor, &matrix->dtype, err) != 0)
+    if (!tensor || float_dtype(weights, tensor, &matrix->dtype, err) != 0)
         return -1;
     matrix->rows = shape[0];
     matrix->cols = shape[1];
@@ -129,7 +142,7 @@ int weights_floats(struct weights *weights, const char *name, int rank, int64_t 
 {
     enum dtype dtype;
     struct tensor *tensor = take(weights, name, rank, shape, err);
-    if (!tensor || float_dtype(tensor, &dtype, err) != 0)
+    if (!tensor || float_dtype(weights, tensor, &dtype, err) != 0)
         return -1;
     float *out = arena_alloc(weights->arena, tensor->elements, sizeof *out, err);
     if (!out)
@@ -137,9 +150,8 @@ int weights_floats(struct weights *weights, const char *name, int rank, int64_t 
     for (size_t i = 0; i < tensor->elements; i++) {
         out[i] = value_at(tensor, i);
         if (!isfinite(out[i]))
-            return error_set(err, ERROR_INVALID,
-                             "%s: tensor \"%s\": expected finite numbers, got %f at element %zu",
-                             tensor->file, name, (double)out[i], i);
+            return weights_bad(weights, name, err, "expected finite numbers, got %f at element %zu",
+                               (double)out[i], i);
     }
     *values = out;
     return 0;
@@ -166,8 +178,8 @@ int weights_permutation(struct weights *weights, const char *name, int64_t size,
     if (!tensor)
         return -1;
     if (tensor->dtype != TENSOR_I32 && tensor->dtype != TENSOR_I64)
-        return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": expected dtype I32 or I64, got %s",
-                         tensor->file, name, tensor_dtype_name(tensor->dtype));
+        return weights_bad(weights, name, err, "expected dtype I32 or I64, got %s",
+                           tensor_dtype_name(tensor->dtype));
     int32_t *out = arena_alloc(weights->arena, (size_t)size, sizeof *out, err);
     bool *seen = arena_alloc(weights->arena, (size_t)size, sizeof *seen, err);
     if (!out || !seen)
@@ -176,11 +188,10 @@ int weights_permutation(struct weights *weights, const char *name, int64_t size,
         int64_t image = tensor->dtype == TENSOR_I32 ? (int32_t)read_u32(tensor->data + 4 * i)
                                                     : (int64_t)read_u64(tensor->data + 8 * i);
         if (image < 0 || image >= size || seen[image])
-            return error_set(err, ERROR_INVALID,
-                             "%s: tensor \"%s\": expected a permutation of 0..%" PRId64
-                             ", got %" PRId64 "%s at element %" PRId64,
-                             tensor->file, name, size - 1, image,
-                             image >= 0 && image < size ? " again" : "", i);
+            return weights_bad(weights, name, err,
+                               "expected a permutation of 0..%" PRId64 ", got %" PRId64
+                               "%s at element %" PRId64,
+                               size - 1, image, image >= 0 && image < size ? " again" : "", i);
         seen[image] = true;
         out[i] = (int32_t)image;
     }

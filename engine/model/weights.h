@@ -21,11 +21,15 @@ enum { WEIGHT_NAME_SIZE = 160 };
 /* A dimension the tensor itself decides: *size is set to it; >= 1. */
 enum { WEIGHT_ANY = -1 };
 
-/* The name must be formatted into [WEIGHT_NAME_SIZE] by the caller; see weights_name. */
+/* Formats a tensor's name; returns `name`. */
 const char *weights_name(char name[WEIGHT_NAME_SIZE], const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 bool weights_has(const struct weights *weights, const char *name);
+
+/* "file: tensor "name": " and the rest, as an error; returns -1. */
+int weights_bad(const struct weights *weights, const char *name, struct error *err,
+                const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* A linear layer: `name`.weight [rows, cols] and, if it is in the file and with_bias, `name`.bias
  * [rows]. rows may be WEIGHT_ANY. */

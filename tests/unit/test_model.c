@@ -191,9 +191,11 @@ static void edit_parts(struct parts *parts, const struct tensor_case *c)
 
 static const struct tensor_case tensor_cases[] = {
     {"regla", "lm_head.weight", REMOVE, NULL,
-     "missing tensor \"lm_head.weight\" of shape [275, 48]"},
+     "model.safetensors: tensor \"lm_head.weight\": expected shape [275, 48], got nothing: the "
+     "tensor is missing"},
     {"regla", "model.norm.weight", REMOVE, NULL,
-     "missing tensor \"model.norm.weight\" of shape [48]"},
+     "model.safetensors: tensor \"model.norm.weight\": expected shape [48], got nothing: the "
+     "tensor is missing"},
     {"regla", "model.norm.bias", REMOVE, NULL, NULL},
     {"regla", "model.layers.1.attn.g_proj.bias", REMOVE, NULL, NULL},
     {"regla", "model.layers.1.attn.q_proj.bias", ADD, "[48]", NULL},
@@ -206,9 +208,11 @@ static const struct tensor_case tensor_cases[] = {
      "for it"},
     {"regla", "model.layers.1.mlp.gate_proj.weight", ADD, "[96, 48]", NULL},
     {"regla", "model.layers.1.attn.r_proj.weight", REMOVE, NULL,
-     "missing tensor \"model.layers.1.attn.r_proj.weight\" of shape [48, 48]"},
+     "model.safetensors: tensor \"model.layers.1.attn.r_proj.weight\": expected shape [48, 48], "
+     "got nothing: the tensor is missing"},
     {"regla", "model.layers.0.attn.q_proj.weight", SHAPE, "[46, 48]",
-     "tensor \"model.layers.0.attn.q_proj.weight\": expected a height that 4 heads divide, got 46"},
+     "model.safetensors: tensor \"model.layers.0.attn.q_proj.weight\": expected a height that 4 "
+     "heads divide, got 46"},
     {"regla", "model.layers.0.attn.q_proj.weight", SHAPE, "[0, 48]",
      "model.safetensors: tensor \"model.layers.0.attn.q_proj.weight\": expected shape [any, 48], "
      "got "
@@ -250,7 +254,8 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"model.layers.0.attn.position.permutation\": expected a "
      "permutation of 0..11, got -1 at element 0"},
     {"lrpe1", "model.layers.0.attn.position.householder", ZERO, NULL,
-     "tensor \"model.layers.0.attn.position.householder\": expected a direction, got all zeros"},
+     "model.safetensors: tensor \"model.layers.0.attn.position.householder\": expected a "
+     "direction, got all zeros"},
     {"lrpe1", "model.layers.0.attn.position.theta", ADD, "[12]", NULL},
     {"lrpe1", "model.layers.0.attn.position.theta", ADD, "[4, 12]", NULL},
     {"lrpe1", "model.layers.0.attn.position.theta", ADD, "[2, 12]",
@@ -262,10 +267,12 @@ static const struct tensor_case tensor_cases[] = {
      "has "
      "no use for it"},
     {"kerple_log", "model.layers.0.attn.position.r2", FILL, "bf",
-     "tensor \"model.layers.0.attn.position.r2\": expected numbers >= 0, got -1.49804 at element "
+     "model.safetensors: tensor \"model.layers.0.attn.position.r2\": expected numbers >= 0, got "
+     "-1.49804 at element "
      "0"},
     {"kerple_log", "model.layers.0.attn.position.r2", REMOVE, NULL,
-     "missing tensor \"model.layers.0.attn.position.r2\" of shape [4]"},
+     "model.safetensors: tensor \"model.layers.0.attn.position.r2\": expected shape [4], got "
+     "nothing: the tensor is missing"},
     {"kerple_log", "model.layers.0.attn.position.r3", ADD, "[4]",
      "model.safetensors: tensor \"model.layers.0.attn.position.r3\": the configuration has no use "
      "for it"},
@@ -276,7 +283,8 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"model.layers.0.attn.features.weight\": expected shape [4, any, "
      "12], got [4, 24, 11]"},
     {"hedgehog", "model.layers.0.attn.feature_k.weight", REMOVE, NULL,
-     "missing tensor \"model.layers.0.attn.feature_k.weight\" of shape [4, 12, 12]"},
+     "model.safetensors: tensor \"model.layers.0.attn.feature_k.weight\": expected shape [4, 12, "
+     "12], got nothing: the tensor is missing"},
     {"gla_gate", "model.layers.0.attn.gk_proj.0.bias", ADD, "[4]",
      "model.safetensors: tensor \"model.layers.0.attn.gk_proj.0.bias\": the configuration has no "
      "use for it"},
