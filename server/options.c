@@ -99,6 +99,8 @@ static const char *expected(const struct option *option)
     switch (option->type) {
     case OPTION_INTEGER:
         return "an integer";
+    case OPTION_NUMBER:
+        return "a number";
     case OPTION_BYTES:
         return "a size in bytes (such as 512M)";
     case OPTION_SECONDS:
@@ -125,7 +127,7 @@ static int set_number(const struct option *option, void *field, const char *text
         count = sizeof SECOND_SUFFIXES / sizeof *SECOND_SUFFIXES;
     }
     double value;
-    bool whole = option->type != OPTION_SECONDS;
+    bool whole = option->type == OPTION_INTEGER || option->type == OPTION_BYTES;
     if (parse_number(text, suffixes, count, &value) ||
         (option->type == OPTION_INTEGER && value != floor(value)))
         return error_set(err, ERROR_INVALID, "%s: expected %s, got \"%s\"", place, expected(option),

@@ -17,6 +17,7 @@ enum option_type {
     OPTION_LIST,    /* struct option_list: each time the flag is given adds one */
     OPTION_FLAG,    /* bool: --name, --name=false, --no-name */
     OPTION_INTEGER, /* int64_t in [min, max] */
+    OPTION_NUMBER,  /* double in [min, max] */
     OPTION_BYTES,   /* int64_t in [min, max]: 1048576, 512K, 64M, 1.5G */
     OPTION_SECONDS, /* double in [min, max]: 30, 0.5, 500ms, 30s, 5m, 1h */
     OPTION_CHOICE   /* const char *: one of `choices` */
@@ -33,7 +34,7 @@ struct option {
     size_t offset;       /* offsetof(struct of the command, field) */
     const char *unit;    /* of the value, for --help: "tokens", "PATH" */
     const char *value;   /* the default, as one would type it; NULL: none */
-    double min, max;     /* INTEGER, BYTES, SECONDS */
+    double min, max;     /* INTEGER, NUMBER, BYTES, SECONDS */
     const char *choices; /* CHOICE: "text|json" */
     const char *help;
 };
