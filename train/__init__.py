@@ -1,0 +1,1 @@
+"""Training of regla's models in PyTorch: the definitions of model-format.md, and what makes models/."""

@@ -1,0 +1,142 @@
+"""config.json of the native family (model-format.md, "Native config.json")."""
+
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+LINEAR = {"feature_map": ("identity", "relu", "elu", "elu+1", "exp", "favor", "cos_sin", "hedgehog", "dpfp"),
+          "gate": ("none", "scalar", "fast_decay", "refined", "gla", "delta"),
+          "query_scale": ("none", "sqrt_dim", "exp_variance")}
+SOFTMAX = {"activation": ("softmax", "relu"), "window": ("full", "block", "sliding")}
+BOTH = {"kind": ("linear", "softmax"), "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm"),
+        "output_norm_scope": ("head", "hidden"), "output_gate": ("none", "swish")}
+MODEL = {"model_type": ("regla",), "hidden_act": ("gelu", "gelu_new", "relu", "silu"),
+         "norm_type": ("layernorm", "rmsnorm", "simple_rmsnorm"),
+         "position_embedding": ("none", "sinusoidal", "learned")}
+LRPE = ("lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
+POSITION = {"type": ("none", "rope", *LRPE, "alibi", "kerple_log", "kerple_power", "kerple_3para_log",
+                     "kerple_bias_wht", "t5"),
+            "stage": (None, "before", "after"), "pairing": ("half", "adjacent"),
+            "basis": ("identity", "householder", "odd_even")}
+
+
+@dataclass
+class PositionConfig:
+    type: str = "none"
+    stage: str = None
+    base: float = 10000.0
+    rotary_pct: float = 1.0
+    pairing: str = "half"
+    basis: str = "identity"
+
+
+@dataclass
+class MixerConfig:
+    kind: str
+    feature_map: str = "identity"
+    gate: str = "none"
+    gate_logit_normalizer: float = 16.0
+    sum_norm: bool = False
+    query_scale: str = "none"
+    output_norm: str = "none"
+    output_norm_scope: str = "head"
+    output_norm_eps: float = None
+    output_gate: str = "none"
+    dpfp_nu: int = 1
+    activation: str = "softmax"
+    window: str = "full"
+    window_size: int = None
+    position: PositionConfig = field(default_factory=PositionConfig)
+
+
+@dataclass
+class ModelConfig:
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    intermediate_size: int
+    norm_type: str
+    norm_eps: float
+    layer_types: list
+    mixers: dict
+    bos_token_id: int
+    eos_token_id: int
+    model_type: str = "regla"
+    hidden_act: str = "gelu"
+    parallel_residual: bool = False
+    tie_word_embeddings: bool = False
+    position_embedding: str = "none"
+    embedding_norm: bool = False
+    max_position_embeddings: int = None
+
+
+def _build(cls, raw, where, choices):
+    """An object of the class from JSON, refusing unknown keys, missing ones and unknown values."""
+    known = {f.name for f in fields(cls)}
+    for key in raw:
+        if key not in known:
+            raise ValueError(f"config.json: {where}{key}: unknown key")
+    try:
+        made = cls(**raw)
+    except TypeError as error:
+        raise ValueError(f"config.json: {where or 'model'}: {error}") from None
+    for key, values in choices.items():
+        if getattr(made, key) not in values:
+            raise ValueError(f"config.json: {where}{key}: unknown value {getattr(made, key)!r}")
+    return made
+
+
+def _mixer(name, raw, norm_eps):
+    where = f"mixers.{name}."
+    raw = dict(raw)
+    position = raw.pop("position", "none")
+    if position == "none":
+        position = {"type": "none"}
+    made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
+    foreign = SOFTMAX if made.kind == "linear" else {**LINEAR, "sum_norm": (), "dpfp_nu": (), "gate_logit_normalizer": ()}
+    for key in foreign:
+        if key in raw:
+            raise ValueError(f"config.json: {where}{key}: not of a {made.kind} mixer")
+    made.position = _build(PositionConfig, position, where + "position.", POSITION)
+    if made.output_norm_eps is None:
+        made.output_norm_eps = norm_eps
+    _check_mixer(made, where)
+    return made
+
+
+def _check_mixer(mixer, where):
+    def refuse(text):
+        raise ValueError(f"config.json: {where}{text}")
+    if mixer.feature_map in ("exp", "favor") and mixer.gate == "delta":
+        refuse("gate: delta with an exponential feature map")
+    if mixer.sum_norm and mixer.gate not in ("none", "scalar"):
+        refuse("sum_norm: only with gate none or scalar")
+    if mixer.kind == "linear" and mixer.position.type == "rope" and mixer.position.stage is None:
+        refuse("position.stage: a linear mixer's rope must say before or after")
+    if mixer.kind == "linear" and mixer.position.type not in ("none", "rope", *LRPE):
+        refuse("position.type: not for linear mixers")
+    if mixer.window != "full" and not (isinstance(mixer.window_size, int) and mixer.window_size > 0):
+        refuse("window_size: must be a positive number")
+
+
+def parse_config(raw):
+    """A ModelConfig from config.json's object (a preset's "shapes" already taken out)."""
+    raw = dict(raw)
+    mixers = raw.get("mixers", {})
+    config = _build(ModelConfig, raw, "", MODEL)
+    if len(config.layer_types) != config.num_hidden_layers:
+        raise ValueError("config.json: layer_types: not num_hidden_layers long")
+    config.mixers = {name: _mixer(name, mixer, config.norm_eps) for name, mixer in mixers.items()}
+    for name in config.layer_types:
+        if name not in config.mixers:
+            raise ValueError(f"config.json: layer_types: {name}: not in mixers")
+    if config.position_embedding == "learned" and config.max_position_embeddings is None:
+        raise ValueError("config.json: max_position_embeddings: required by learned positions")
+    return config
+
+
+def read_config(path):
+    """(ModelConfig, the JSON object) of a config.json."""
+    raw = json.loads(Path(path).read_text())
+    return parse_config({key: value for key, value in raw.items() if key != "shapes"}), raw

@@ -1,0 +1,1 @@
+"""The models of model-format.md as PyTorch modules."""

@@ -1,0 +1,81 @@
+"""What every part of a model is made of: tensors taken by name, linear layers, norms.
+
+A model is always built from tensors (a checkpoint's or init.py's): a layer has a bias if and only if its tensor is there,
+and sizes are what the tensors say.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Tensors:
+    """A checkpoint's tensors, each to be taken once, under a prefix."""
+
+    def __init__(self, tensors, prefix="", taken=None):
+        self.tensors, self.prefix = tensors, prefix
+        self.taken = set() if taken is None else taken
+
+    def under(self, prefix):
+        return Tensors(self.tensors, f"{self.prefix}{prefix}.", self.taken)
+
+    def has(self, name):
+        return self.prefix + name in self.tensors
+
+    def shape(self, name):
+        return tuple(self._find(name).shape)
+
+    def take(self, name, shape=None):
+        """The tensor as a parameter (integers: as they are); its shape must fit, None matching any size."""
+        tensor = self._find(name)
+        full = self.prefix + name
+        if shape is not None and (len(shape) != tensor.dim() or
+                                  any(s is not None and s != n for s, n in zip(shape, tensor.shape))):
+            raise ValueError(f"{full}: shape {list(tensor.shape)}, expected {list(shape)}")
+        self.taken.add(full)
+        if not tensor.dtype.is_floating_point:
+            return tensor
+        return nn.Parameter(tensor.detach().clone())
+
+    def unused(self):
+        return sorted(set(self.tensors) - self.taken)
+
+    def _find(self, name):
+        if self.prefix + name not in self.tensors:
+            raise ValueError(f"{self.prefix}{name}: missing")
+        return self.tensors[self.prefix + name]
+
+
+def at_least_f32(x):
+    """Out of autocast's bfloat16, where sums of logarithms and exponentials need more."""
+    return x.float() if x.dtype == torch.bfloat16 else x
+
+
+class Linear(nn.Module):
+    def __init__(self, tensors, outputs=None, inputs=None):
+        super().__init__()
+        self.weight = tensors.take("weight", (outputs, inputs))
+        self.bias = tensors.take("bias", (self.weight.shape[0],)) if tensors.has("bias") else None
+
+    def forward(self, x):
+        return F.linear(x, self.weight, self.bias)
+
+
+class Norm(nn.Module):
+    """layernorm, rmsnorm, simple_rmsnorm or none over the last dimension."""
+
+    def __init__(self, kind, size, eps, tensors):
+        super().__init__()
+        self.kind, self.eps = kind, eps
+        self.weight = tensors.take("weight", (size,)) if kind in ("layernorm", "rmsnorm") else None
+        self.bias = tensors.take("bias", (size,)) if kind == "layernorm" and tensors.has("bias") else None
+
+    def forward(self, x):
+        if self.kind == "none":
+            return x
+        if self.kind == "layernorm":
+            return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
+        mean_square = x.square().mean(-1, keepdim=True)
+        if self.kind == "rmsnorm":
+            return x * torch.rsqrt(mean_square + self.eps) * self.weight
+        return x / (mean_square.sqrt() + self.eps)

@@ -1,0 +1,180 @@
+"""Linear mixers: feature maps, gates, and the recurrence between them (model-format.md, "Linear mixers")."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from train.model.layers import Linear, Norm, at_least_f32
+from train.model.positions import LinearPosition
+from train.model.recurrence import chunked
+
+LOWEST_SUM = 1e-6
+
+
+def split_heads(x, heads):
+    """[B, T, H*n] -> [B, H, T, n]"""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def log_refined(g, r):
+    """log F of ReGLA eq. 15-18, from the gates' logits: F = (1-r) g^2 + r (1-(1-g)^2) = g (g + 2 r (1-g))."""
+    g_open = torch.sigmoid(g)
+    return F.logsigmoid(g) + torch.log(g_open + 2 * torch.sigmoid(r) * (1 - g_open))
+
+
+class FeatureMap(nn.Module):
+    def __init__(self, config, heads, d, tensors):
+        super().__init__()
+        self.kind, self.nu = config.feature_map, config.dpfp_nu
+        if self.kind in ("favor", "cos_sin"):
+            self.features = nn.Module()
+            self.features.weight = tensors.take("features.weight", (heads, None, d))
+        if self.kind == "hedgehog":
+            for name in ("feature_q", "feature_k"):
+                module = nn.Module()
+                module.weight = tensors.take(f"{name}.weight", (heads, d, d))
+                setattr(self, name, module)
+
+    def size(self, d):
+        if self.kind == "favor":
+            return self.features.weight.shape[1]
+        if self.kind == "cos_sin":
+            return 2 * self.features.weight.shape[1]
+        return {"hedgehog": 2 * d, "dpfp": 2 * d * self.nu}.get(self.kind, d)
+
+    def forward(self, q, k):
+        """phi(q), phi(k), and the logarithm of what the outputs are to be multiplied by (None: 0)."""
+        if self.kind == "exp":
+            return self._exponential(q, k)
+        if self.kind == "favor":
+            return self._exponential(self._favor(q), self._favor(k))
+        if self.kind == "hedgehog":
+            return self._hedgehog(q, self.feature_q.weight), self._hedgehog(k, self.feature_k.weight), None
+        return self._elementwise(q), self._elementwise(k), None
+
+    @staticmethod
+    def _exponential(q, k):
+        # The running maximum M_t of the definition: all keys share the window's last maximum instead, and the outputs
+        # are corrected by exp(M_T - M_t). Neither maximum needs a gradient: the value does not depend on it.
+        running = k.detach().amax(-1).cummax(-1).values
+        last = running[..., -1:]
+        q = (q - q.detach().amax(-1, keepdim=True)).exp()
+        return q, (k - last.unsqueeze(-1)).exp(), (last - running).unsqueeze(-1)
+
+    def _favor(self, z):
+        d = z.shape[-1]
+        return z @ self.features.weight.transpose(-1, -2) / d ** 0.25 - z.square().sum(-1, keepdim=True) / (2 * d ** 0.5)
+
+    @staticmethod
+    def _hedgehog(z, weight):
+        y = z @ weight.transpose(-1, -2)
+        return torch.cat((y, -y), -1).softmax(-1)
+
+    def _elementwise(self, z):
+        if self.kind == "identity":
+            return z
+        if self.kind == "relu":
+            return z.relu()
+        if self.kind == "elu":
+            return F.elu(z)
+        if self.kind == "elu+1":
+            return F.elu(z) + 1
+        if self.kind == "cos_sin":
+            y = z @ self.features.weight.transpose(-1, -2)
+            return torch.cat((y.cos(), y.sin()), -1) / math.sqrt(y.shape[-1])
+        r = torch.cat((z, -z), -1).relu()
+        y = torch.cat([r * r.roll(i, -1) for i in range(1, self.nu + 1)], -1)
+        return y / (y.sum(-1, keepdim=True) + 1e-6)
+
+
+class LinearMixer(nn.Module):
+    """x [B, T, D] -> [B, T, D]; `recur` is the recurrence to use (train.model.recurrence)."""
+
+    def __init__(self, config, model, tensors, recur=chunked):
+        super().__init__()
+        heads, width = model.num_attention_heads, model.hidden_size
+        self.config, self.heads, self.recur = config, heads, recur
+        for name in ("q_proj", "k_proj", "v_proj"):
+            setattr(self, name, Linear(tensors.under(name), None, width))
+        d, self.dv = self.q_proj.weight.shape[0] // heads, self.v_proj.weight.shape[0] // heads
+        self.o_proj = Linear(tensors.under("o_proj"), width, heads * self.dv)
+        self.map = FeatureMap(config, heads, d, tensors)
+        self.m = self.map.size(d)
+        self.position = LinearPosition(config.position, heads, d, self.m, tensors.under("position"))
+        self._take_gates(tensors, width)
+        self.norm_over_hidden = config.output_norm_scope == "hidden"
+        size = heads * self.dv if self.norm_over_hidden else self.dv
+        self.out_norm = Norm(config.output_norm, size, config.output_norm_eps, tensors.under("out_norm"))
+        if config.output_gate == "swish":
+            self.out_gate_proj = Linear(tensors.under("out_gate_proj"), heads * self.dv, width)
+
+    def _take_gates(self, tensors, width):
+        heads = self.heads
+        outputs = {"scalar": {"g_proj": heads}, "fast_decay": {"z_proj": heads * self.dv, "f_proj": heads * self.m},
+                   "refined": {"g_proj": heads * self.dv, "r_proj": heads * self.dv}, "delta": {"b_proj": heads}}
+        for name, size in outputs.get(self.config.gate, {}).items():
+            setattr(self, name, Linear(tensors.under(name), size, width))
+        if self.config.gate == "gla":
+            first = Linear(tensors.under("gk_proj.0"), None, width)
+            second = Linear(tensors.under("gk_proj.1"), heads * self.m, first.weight.shape[0])
+            self.gk_proj = nn.Sequential(first, second)
+
+    def forward(self, x):
+        config = self.config
+        q, k, v = (self._heads(proj, x) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        q, k = self.position.before(q), self.position.before(k)
+        q, k, log_correction = self.map(q, k)
+        q = q * self._query_scale()
+        q, k = self.position.after(q), self.position.after(k)
+        if config.sum_norm:
+            v = torch.cat((v, torch.ones_like(v[..., :1])), -1)
+        written, gates = self._gates(x, v)
+        if self.position.doubles and "log_f" in gates:
+            gates["log_f"] = torch.cat((gates["log_f"], gates["log_f"]), -1)
+        h = at_least_f32(self.recur(q, k, written, **gates))
+        if log_correction is not None:
+            h = h * log_correction.exp()
+        if config.sum_norm:
+            h = h[..., :-1] / h[..., -1:].clamp(min=LOWEST_SUM)
+        return self._read_out(h, x)
+
+    def _heads(self, projection, x):
+        return at_least_f32(split_heads(projection(x), self.heads))
+
+    def _query_scale(self):
+        if self.config.query_scale == "sqrt_dim":
+            return self.m ** -0.5
+        if self.config.query_scale == "exp_variance":
+            return 1 / (math.e * math.sqrt(self.m * (math.e ** 2 - 1)))
+        return 1.0
+
+    def _gates(self, x, v):
+        """What is written, and the gates as the recurrence takes them."""
+        gate = self.config.gate
+        if gate == "none":
+            return v, {}
+        if gate == "scalar":
+            g = self._heads(self.g_proj, x)
+            return torch.sigmoid(-g) * v, {"log_a": F.logsigmoid(g)}
+        if gate == "fast_decay":
+            return v, {"log_a": F.logsigmoid(self._heads(self.z_proj, x)),
+                       "log_f": F.logsigmoid(self._heads(self.f_proj, x))}
+        if gate == "refined":
+            return v, {"log_a": log_refined(self._heads(self.g_proj, x), self._heads(self.r_proj, x))}
+        if gate == "gla":
+            return v, {"log_f": F.logsigmoid(self._heads(self.gk_proj, x)) / self.config.gate_logit_normalizer}
+        rate = torch.sigmoid(self._heads(self.b_proj, x))
+        return rate * v, {"rate": rate}
+
+    def _read_out(self, h, x):
+        h = h.transpose(1, 2)
+        if not self.norm_over_hidden:
+            h = self.out_norm(h)
+        h = h.flatten(-2)
+        if self.norm_over_hidden:
+            h = self.out_norm(h)
+        if self.config.output_gate == "swish":
+            h = h * F.silu(self.out_gate_proj(x))
+        return self.o_proj(h)

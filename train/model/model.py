@@ -1,0 +1,123 @@
+"""The whole model: embedding, blocks of a mixer and an MLP, head."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from train.model.layers import Linear, Norm, Tensors
+from train.model.linear_mixer import LinearMixer
+from train.model.recurrence import chunked
+from train.model.softmax_mixer import SoftmaxMixer
+
+ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu, "silu": F.silu}
+
+
+class Mlp(nn.Module):
+    def __init__(self, config, tensors):
+        super().__init__()
+        width, inner = config.hidden_size, config.intermediate_size
+        self.activation = ACTIVATIONS[config.hidden_act]
+        if tensors.has("gate_proj.weight"):
+            self.gate_proj = Linear(tensors.under("gate_proj"), inner, width)
+        self.up_proj = Linear(tensors.under("up_proj"), inner, width)
+        self.down_proj = Linear(tensors.under("down_proj"), width, inner)
+
+    def forward(self, x):
+        if hasattr(self, "gate_proj"):
+            return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(self.activation(self.up_proj(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, config, mixer, tensors, recur):
+        super().__init__()
+        self.parallel = config.parallel_residual
+        self.attn_norm = Norm(config.norm_type, config.hidden_size, config.norm_eps, tensors.under("attn_norm"))
+        self.mlp_norm = Norm(config.norm_type, config.hidden_size, config.norm_eps, tensors.under("mlp_norm"))
+        if mixer.kind == "linear":
+            self.attn = LinearMixer(mixer, config, tensors.under("attn"), recur)
+        else:
+            self.attn = SoftmaxMixer(mixer, config, tensors.under("attn"))
+        self.mlp = Mlp(config, tensors.under("mlp"))
+
+    def forward(self, x):
+        if self.parallel:
+            return x + self.attn(self.attn_norm(x)) + self.mlp(self.mlp_norm(x))
+        x = x + self.attn(self.attn_norm(x))
+        return x + self.mlp(self.mlp_norm(x))
+
+
+class Model(nn.Module):
+    """ids [B, T] -> logits [B, T, V]. Built from a config and a checkpoint's tensors by their names; every tensor
+    must be used."""
+
+    def __init__(self, config, tensors, recur=chunked):
+        super().__init__()
+        source = Tensors(tensors)
+        inner = source.under("model")
+        self.config = config
+        self.embeddings = inner.under("embeddings").take("weight", (config.vocab_size, config.hidden_size))
+        self.position_embeddings = None
+        if config.position_embedding == "learned":
+            self.position_embeddings = inner.under("position_embeddings").take(
+                "weight", (config.max_position_embeddings, config.hidden_size))
+        self.embedding_norm = None
+        if config.embedding_norm:
+            self.embedding_norm = Norm(config.norm_type, config.hidden_size, config.norm_eps,
+                                       inner.under("embedding_norm"))
+        self.layers = nn.ModuleList(
+            Block(config, config.mixers[name], inner.under(f"layers.{i}"), recur)
+            for i, name in enumerate(config.layer_types))
+        self.norm = Norm(config.norm_type, config.hidden_size, config.norm_eps, inner.under("norm"))
+        self.head = None
+        if not config.tie_word_embeddings:
+            self.head = source.under("lm_head").take("weight", (config.vocab_size, config.hidden_size))
+        if source.unused():
+            raise ValueError(f"unused tensors: {', '.join(source.unused())}")
+
+    def hidden(self, ids):
+        """The normed last hidden states, [B, T, D]."""
+        x = F.embedding(ids, self.embeddings)
+        length = ids.shape[-1]
+        if self.position_embeddings is not None:
+            x = x + self.position_embeddings[:length]
+        elif self.config.position_embedding == "sinusoidal":
+            x = x + sinusoidal(length, x.shape[-1]).to(x.dtype)
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)
+
+    def logits(self, hidden):
+        return F.linear(hidden, self.embeddings if self.head is None else self.head)
+
+    def forward(self, ids):
+        return self.logits(self.hidden(ids))
+
+
+def sinusoidal(length, width):
+    """[T, D]: [sin(t f), cos(t f)], f_i = 10000^(-2i/D)."""
+    frequencies = 10000 ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+    return torch.cat((angles.sin(), angles.cos()), -1)
+
+
+def checkpoint_tensors(model):
+    """The model's parameters (and permutations) by their names in a checkpoint."""
+    named = {}
+    for name, parameter in model.named_parameters():
+        named[_checkpoint_name(name)] = parameter.detach()
+    for i, layer in enumerate(model.layers):
+        lrpe = getattr(layer.attn.position, "lrpe", None)
+        if lrpe is not None and hasattr(lrpe, "permutation"):
+            named[f"model.layers.{i}.attn.position.permutation"] = lrpe.permutation
+    return named
+
+
+def _checkpoint_name(name):
+    if name == "head":
+        return "lm_head.weight"
+    if name in ("embeddings", "position_embeddings"):
+        return f"model.{name}.weight"
+    return "model." + name.replace(".attn.map.", ".attn.").replace(".position.lrpe.", ".position.")

@@ -1,0 +1,62 @@
+"""Trains a byte-level BPE tokenizer (no normalizer: decode(encode(x)) is x for every x) and turns texts into token files.
+
+A token file is uint16, every document followed by <|endoftext|> (id 0).
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from train.documents import read_documents, text_files
+
+END_OF_TEXT = "<|endoftext|>"
+END_OF_TEXT_ID = 0
+
+
+def train_tokenizer(documents, vocab_size):
+    """A tokenizer with all 256 bytes, <|endoftext|> as id 0, and as many merges as fit."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[END_OF_TEXT], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator(documents, trainer)
+    return tokenizer
+
+
+def encode_documents(tokenizer, documents):
+    """The documents' ids, each document closed by <|endoftext|>, and their number of bytes."""
+    parts, size = [], 0
+    for text in documents:
+        parts.append(np.array(tokenizer.encode(text).ids + [END_OF_TEXT_ID], dtype=np.uint16))
+        size += len(text.encode())
+    return np.concatenate(parts), size
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--train", required=True, nargs="+", help="files or folders to learn from")
+    parser.add_argument("--valid", nargs="*", default=[], help="files held out")
+    parser.add_argument("--vocab-size", type=int, default=4096)
+    parser.add_argument("--out", required=True, help="folder for tokenizer.json, train.u16, valid.u16")
+    args = parser.parse_args()
+    if not 257 <= args.vocab_size <= 65536:
+        parser.error("--vocab-size must be in 257..65536 (all bytes and <|endoftext|>; ids are uint16)")
+
+    held_out = {Path(p).resolve() for p in args.valid}
+    files = [f for p in args.train for f in text_files(p) if f.resolve() not in held_out]
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(read_documents(files), args.vocab_size)
+    tokenizer.save(str(out / "tokenizer.json"))
+    for name, paths in (("train", files), ("valid", args.valid)):
+        if paths:
+            ids, size = encode_documents(tokenizer, read_documents(paths))
+            ids.tofile(out / f"{name}.u16")
+            print(f"{name}: {len(ids)} tokens, {size} bytes, {size / len(ids):.3f} bytes a token")
+
+
+if __name__ == "__main__":
+    main()
