@@ -220,16 +220,17 @@ def test_queue_full_by_requests(server_factory):
 
 
 def test_queue_full_by_tokens(server_factory):
-    """Estimated before tokenizing: a prompt of half a megabyte does not fit a queue of 1000."""
+    """Estimated before tokenizing: half a megabyte does not fit behind one who waits already."""
     small = server_factory(max_queue_tokens=1000, max_running=1)
-    held = start_stream(small)
-    wait_for(lambda: small.metric("regla_requests_running") == 1, "one request runs")
+    held = [start_stream(small, max_tokens=500) for _ in range(2)]
+    wait_for(lambda: small.metric("regla_requests_waiting") == 1, "one runs, one waits")
     began = time.monotonic()
     reply = small.post("/v1/completions", {"prompt": "word " * 100000, "max_tokens": 1})
     assert time.monotonic() - began < 2 * SLOWNESS
     check_error(reply, 429)
     assert int(reply.headers["retry-after"]) >= 1
-    held.close()
+    for connection in held:
+        connection.close()
     small.wait_idle()
 
 

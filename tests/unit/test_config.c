@@ -1,6 +1,6 @@
 #include "engine/model/config.h"
 
-#include "checkpoint.h"
+#include "tests/unit/checkpoint.h"
 
 /* Parses text and expects success (message NULL) or an error with exactly this message. */
 static void expect_text(const char *what, const char *text, const char *message)

@@ -1,6 +1,6 @@
 #include "engine/model/model.h"
 
-#include "checkpoint.h"
+#include "tests/unit/checkpoint.h"
 
 #include <dirent.h>
 #include <math.h>

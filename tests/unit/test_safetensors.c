@@ -1,6 +1,6 @@
 #include "engine/model/safetensors.h"
 
-#include "checkpoint.h"
+#include "tests/unit/checkpoint.h"
 
 #include <unistd.h>
 

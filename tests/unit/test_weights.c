@@ -2,7 +2,7 @@
 #include "engine/base/bytes.h"
 #include "engine/model/weights.h"
 
-#include "checkpoint.h"
+#include "tests/unit/checkpoint.h"
 
 #include <math.h>
 
