@@ -7,15 +7,16 @@ cd "$(dirname "$0")/../.."
 
 mode=${1:-600}
 shift || true
-cmake --preset fuzz --log-level=WARNING
-cmake --build --preset fuzz -j "${JOBS:-$(nproc)}" -- --quiet
-
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
     for source in tests/fuzz/fuzz_*.c; do
         targets+=("$(basename "$source" .c)")
     done
 fi
+cmake --preset fuzz --log-level=WARNING
+cmake --build --preset fuzz -j "${JOBS:-$(nproc)}" --target "${targets[@]}" 2>&1 |
+    sed '/^\[ *[0-9]*%\]/d'
+
 export ASAN_OPTIONS=detect_leaks=1
 passed=0 failed=0
 for target in "${targets[@]}"; do
