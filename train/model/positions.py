@@ -67,7 +67,8 @@ class Lrpe(nn.Module):
             v = self.householder / self.householder.norm()
             return x - 2 * v * (x @ v).unsqueeze(-1)
         if self.config.basis == "odd_even":
-            return torch.cat((x[..., 0::2], x[..., 1::2]), -1)
+            half = (self.m + 1) // 2
+            return x[..., [k // 2 + (k % 2) * half for k in range(self.m)]]
         return x
 
     def _powers(self, length):

@@ -1,0 +1,40 @@
+"""Writes a run's state as a checkpoint folder: config.json, model.safetensors, tokenizer.json, generation_config.json."""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+
+import torch
+
+from train.checkpoint import save_model
+from train.config import read_config
+from train.init import new_tensors
+from train.model.model import Model
+
+
+def export(state_file, config_file, tokenizer_file, out, dtype):
+    config, raw = read_config(config_file)
+    model = Model(config, new_tensors(config, raw["shapes"]))
+    model.load_state_dict(torch.load(state_file)["model"])
+    shipped = {key: value for key, value in raw.items() if key != "shapes"}
+    save_model(out, model, shipped, dtype)
+    out = Path(out)
+    shutil.copy(tokenizer_file, out / "tokenizer.json")
+    (out / "generation_config.json").write_text(
+        json.dumps({"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}, indent=2) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--state", required=True, help="a run's state.pt")
+    parser.add_argument("--config", required=True, help="the run's config")
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16")
+    args = parser.parse_args()
+    export(args.state, args.config, args.tokenizer, args.out, args.dtype)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The chunked form against the recurrence, for every kind of gate, and in float32 as it is trained."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from train.model.linear_mixer import log_refined
+from train.model.recurrence import LOWEST_LOG_DECAY, chunked, step_by_step
+
+HEADS, LENGTH, DV, M = 2, 75, 6, 5
+
+
+def inputs(dtype, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(1, HEADS, LENGTH, *shape, generator=generator, dtype=torch.float64).to(dtype)
+    return normal(M).exp(), normal(M).exp(), normal(DV), normal
+
+
+GATES = {
+    "none": lambda normal, k, v: (v, {}),
+    "scalar": lambda normal, k, v: (v, {"log_a": F.logsigmoid(normal(1) + 2)}),
+    "rows": lambda normal, k, v: (v, {"log_a": F.logsigmoid(normal(DV) + 2)}),
+    "features": lambda normal, k, v: (v, {"log_f": F.logsigmoid(normal(M)) / 16}),
+    "both": lambda normal, k, v: (v, {"log_a": F.logsigmoid(normal(DV) + 2), "log_f": F.logsigmoid(normal(M) + 2)}),
+}
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("chunk", (1, 16, 100))
+def test_decays(gate, chunk):
+    q, k, v, normal = inputs(torch.float64)
+    v, gates = GATES[gate](normal, k, v)
+    assert torch.allclose(chunked(q, k, v, **gates, chunk=chunk), step_by_step(q, k, v, **gates), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("chunk", (1, 16, 100))
+def test_delta(chunk):
+    q, k, v, normal = inputs(torch.float64)
+    k, rate = F.normalize(k, dim=-1), torch.sigmoid(normal(1))
+    assert torch.allclose(chunked(q, k, rate * v, rate=rate, chunk=chunk), step_by_step(q, k, rate * v, rate=rate),
+                          rtol=1e-9, atol=1e-9)
+
+
+def test_refined_in_float32():
+    """As trained: exponential features, gates of every strength down to the lowest the chunks hold."""
+    q, k, v, normal = inputs(torch.float32)
+    q, k = (z / z.amax((-2, -1), keepdim=True) for z in (q, k))
+    log_a = log_refined(4 * normal(DV), normal(DV)).clamp(min=LOWEST_LOG_DECAY)
+    want = step_by_step(*(x.double() for x in (q, k, v, log_a)))
+    got = chunked(q, k, v, log_a)
+    assert (got - want).abs().max() <= 3e-6 * want.abs().max()
+
+
+def test_state_is_causal():
+    q, k, v, normal = inputs(torch.float64)
+    log_a = F.logsigmoid(normal(DV))
+    changed = v.clone()
+    changed[:, :, 40:] += 1
+    before, after = chunked(q, k, v, log_a), chunked(q, k, changed, log_a)
+    assert torch.equal(before[:, :, :40], after[:, :, :40])
+    assert not torch.allclose(before[:, :, 40:], after[:, :, 40:])
