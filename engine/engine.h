@@ -19,10 +19,12 @@ struct state; /* everything one text needs to go on */
 struct model;
 
 struct engine_options {
-    int threads;               /* 0: as many as the affinity mask and the cgroup allow */
-    size_t state_memory_bytes; /* budget for all states and KV pages; 0: a share of free memory */
-    int max_step_tokens;       /* most tokens of all spans of a step together; 0: 512 */
-    int max_step_logits;       /* most positions of a step that ask for logits; 0: 128 */
+    int threads;                 /* 0: as many as the affinity mask and the cgroup allow */
+    size_t state_memory_bytes;   /* budget for all states and KV pages; 0: a share of free memory */
+    int max_step_tokens;         /* most tokens of all spans of a step together; 0: 512 */
+    int max_step_logits;         /* most positions of a step that ask for logits; 0: 128 */
+    const char *instruction_set; /* "avx512", "avx2", "generic"; NULL: the best there is */
+    bool poison;                 /* for tests: fill all memory with NaN before its first use */
     /* Progress of loading, 0..1, from the calling thread; may be NULL. */
     void (*progress)(void *context, double fraction);
     void *progress_context;

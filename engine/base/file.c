@@ -76,7 +76,7 @@ int file_read(const char *path, size_t max_bytes, char **bytes, size_t *size, st
 int file_map_open(struct file_map *map, const char *path, struct error *err)
 {
     *map = (struct file_map){0};
-    size_t size;
+    size_t size = 0;
     int fd = open_regular(path, &size, err);
     if (fd < 0)
         return -1;

@@ -1,0 +1,17 @@
+/* The CPU behind engine/ops.h: own packed kernels in three instruction sets, chosen at run time. */
+#ifndef ENGINE_CPU_BACKEND_H
+#define ENGINE_CPU_BACKEND_H
+
+#include "engine/ops.h"
+
+struct cpu_options {
+    int threads;                 /* 0: as many as the affinity mask and control group allow */
+    const char *instruction_set; /* "avx512", "avx2", "generic"; NULL: the best there is */
+};
+
+extern const struct ops cpu_ops;
+
+/* The caller closes *out with cpu_ops.close. */
+int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err);
+
+#endif

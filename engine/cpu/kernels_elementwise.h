@@ -1,0 +1,237 @@
+/* Norms, formulas, positions and feature maps: everything that treats rows one by one. Loops over
+ * the formulas of engine/formulas.h, which the compiler turns into vectors; the formulas give the
+ * same bits in every lane and in the scalar remainder. */
+
+/* out = formula(u, w) of n elements; in place is allowed. */
+static void map_row(enum formula formula, float *out, const float *u, const float *w,
+                    float constant, int64_t n)
+{
+#define MAP_CASE(name)                                          \
+    case name:                                                  \
+        for (int64_t j = 0; j < n; j++)                         \
+            out[j] = formula_apply(name, u[j], 0.0f, constant); \
+        break;
+    switch (formula) {
+        MAP_CASE(FORMULA_IDENTITY)
+        MAP_CASE(FORMULA_GELU)
+        MAP_CASE(FORMULA_GELU_NEW)
+        MAP_CASE(FORMULA_RELU)
+        MAP_CASE(FORMULA_SILU)
+        MAP_CASE(FORMULA_SIGMOID)
+        MAP_CASE(FORMULA_ONE_MINUS_SIGMOID)
+        MAP_CASE(FORMULA_GLA_GATE)
+    case FORMULA_REFINED_GATE:
+        for (int64_t j = 0; j < n; j++)
+            out[j] = formula_apply(FORMULA_REFINED_GATE, u[j], w[j], constant);
+        break;
+    }
+#undef MAP_CASE
+}
+
+static void kernel_map(const struct ops_map *a, int first, int end)
+{
+    float block[256];
+    for (int r = first; r < end; r++) {
+        float *out = a->out.data + r * a->out.stride;
+        const float *u = a->u.data + r * a->u.stride;
+        const float *w = a->w.data == NULL ? NULL : a->w.data + r * a->w.stride;
+        if (!a->multiply) {
+            map_row(a->formula, out, u, w, a->constant, a->num_cols);
+            continue;
+        }
+        for (int c = 0; c < a->num_cols; c += 256) {
+            int n = a->num_cols - c < 256 ? a->num_cols - c : 256;
+            map_row(a->formula, block, u + c, NULL, a->constant, n);
+            for (int j = 0; j < n; j++)
+                out[c + j] = block[j] * w[c + j];
+        }
+    }
+}
+
+/* Sum of (x - shift)^2 in the order of formula_sum. */
+static float sum_squares(const float *x, float shift, int n)
+{
+    float lanes[16] = {0};
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++) {
+            float d = x[i + j] - shift;
+            lanes[j] = FORMULA_FMA(d, d, lanes[j]);
+        }
+    for (int j = 0; i + j < n; j++) {
+        float d = x[i + j] - shift;
+        lanes[j] = FORMULA_FMA(d, d, lanes[j]);
+    }
+    for (int width = 8; width > 0; width /= 2)
+        for (int j = 0; j < width; j++)
+            lanes[j] += lanes[j + width];
+    return lanes[0];
+}
+
+static void norm_part(const struct ops_norm *a, const float *x, float *y)
+{
+    int n = a->size;
+    float mean = a->kind == NORM_LAYERNORM ? formula_sum(x, n) / (float)n : 0.0f;
+    float square = sum_squares(x, mean, n) / (float)n;
+    float factor = a->kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a->eps)
+                                                  : 1.0f / sqrtf(square + a->eps);
+    if (a->weight == NULL)
+        for (int j = 0; j < n; j++)
+            y[j] = (x[j] - mean) * factor;
+    else
+        for (int j = 0; j < n; j++)
+            y[j] = (x[j] - mean) * factor * a->weight[j];
+    if (a->bias != NULL)
+        for (int j = 0; j < n; j++)
+            y[j] += a->bias[j];
+}
+
+static void kernel_norm(const struct ops_norm *a, int first, int end)
+{
+    for (int r = first; r < end; r++)
+        for (int g = 0; g < a->groups; g++)
+            norm_part(a, a->x.data + r * a->x.stride + (int64_t)g * a->size,
+                      a->y.data + r * a->y.stride + (int64_t)g * a->size);
+}
+
+static void kernel_angles(const struct ops_angles *a, const struct batch *batch, int first, int end)
+{
+    for (int r = first; r < end; r++) {
+        double position = (double)batch->positions[r];
+        float *cosines = a->cosines.data + r * a->cosines.stride;
+        float *sines = a->sines.data + r * a->sines.stride;
+        for (int j = 0; j < a->count; j++)
+            formula_cos_sin(position * a->theta[j], &cosines[j], &sines[j]);
+    }
+}
+
+/* out = x in the basis of LRPE, one head. */
+static void apply_basis(const struct ops_positions *a, const float *x, float *out)
+{
+    int m = a->dim;
+    switch (a->basis) {
+    case BASIS_IDENTITY:
+        memcpy(out, x, (size_t)m * sizeof(float));
+        break;
+    case BASIS_HOUSEHOLDER: {
+        float lanes[16] = {0};
+        for (int i = 0; i < m; i++)
+            lanes[i % 16] = FORMULA_FMA(a->householder[i], x[i], lanes[i % 16]);
+        float twice = 2.0f * formula_sum(lanes, 16);
+        for (int i = 0; i < m; i++)
+            out[i] = FORMULA_FMA(-twice, a->householder[i], x[i]);
+        break;
+    }
+    case BASIS_ODD_EVEN:
+        for (int i = 0; i < m; i++)
+            out[i] = x[i % 2 == 0 ? i / 2 : (m + 1) / 2 + i / 2];
+        break;
+    }
+}
+
+/* y[j] = x[pi^t[j]], where x is the head in its basis. */
+static void permute(const struct ops_positions *a, int64_t position, const float *x, float *out)
+{
+    float twice = 0.0f;
+    if (a->basis == BASIS_HOUSEHOLDER) {
+        float lanes[16] = {0};
+        for (int i = 0; i < a->dim; i++)
+            lanes[i % 16] = FORMULA_FMA(a->householder[i], x[i], lanes[i % 16]);
+        twice = 2.0f * formula_sum(lanes, 16);
+    }
+    for (int j = 0; j < a->dim; j++) {
+        int32_t length = a->length[j];
+        int32_t step = (int32_t)(position % length);
+        int i = a->cycle[a->start[j] + (a->place[j] + step) % length];
+        if (a->basis == BASIS_HOUSEHOLDER)
+            out[j] = FORMULA_FMA(-twice, a->householder[i], x[i]);
+        else if (a->basis == BASIS_ODD_EVEN)
+            out[j] = x[i % 2 == 0 ? i / 2 : (a->dim + 1) / 2 + i / 2];
+        else
+            out[j] = x[i];
+    }
+}
+
+static void rotate(const struct ops_positions *a, const float *cosines, const float *sines,
+                   float *x)
+{
+    int half = a->rotary_dims / 2;
+    int step = a->pairing == ROPE_PAIRING_HALF ? 1 : 2;
+    int other = a->pairing == ROPE_PAIRING_HALF ? half : 1;
+    for (int i = 0; i < half; i++) {
+        float u = x[i * step], v = x[i * step + other];
+        x[i * step] = u * cosines[i] - v * sines[i];
+        x[i * step + other] = v * cosines[i] + u * sines[i];
+    }
+}
+
+static void kernel_positions(const struct ops_positions *a, const struct batch *batch, int first,
+                             int end)
+{
+    int64_t out_dim = a->kind == POSITION_LRPE_UNITARY ? 2 * a->dim : a->dim;
+    for (int r = first; r < end; r++)
+        for (int h = 0; h < a->num_heads; h++) {
+            const float *x = a->x.data + r * a->x.stride + (int64_t)h * a->dim;
+            float *out = a->out.data + r * a->out.stride + h * out_dim;
+            int64_t angle = (int64_t)h * a->angles_per_head;
+            const float *cosines = a->cosines.data + r * a->cosines.stride + angle;
+            const float *sines = a->sines.data + r * a->sines.stride + angle;
+            if (a->kind == POSITION_LRPE_PERMUTATION) {
+                permute(a, batch->positions[r], x, out);
+                continue;
+            }
+            apply_basis(a, x, out);
+            if (a->kind != POSITION_LRPE_UNITARY) {
+                rotate(a, cosines, sines, out);
+                continue;
+            }
+            for (int j = 0; j < a->dim; j++) {
+                float value = out[j];
+                out[j] = value * cosines[j];
+                out[a->dim + j] = value * sines[j];
+            }
+        }
+}
+
+static void head_features(const struct ops_features *a, int row, int head, float *phi)
+{
+    const float *z = a->z.data + row * a->z.stride + (int64_t)head * a->head_dim;
+    const float *y =
+        a->y.data == NULL ? NULL : a->y.data + row * a->y.stride + (int64_t)head * a->feature_rows;
+    formula_features(a->map, z, y, a->head_dim, a->feature_rows, a->features, a->dpfp_nu, phi);
+}
+
+static void kernel_features(const struct ops_features *a, int first, int end)
+{
+    int m = a->features;
+    for (int r = first; r < end; r++)
+        for (int h = 0; h < a->num_heads; h++) {
+            float *phi = a->phi.data + r * a->phi.stride + (int64_t)h * m;
+            head_features(a, r, h, phi);
+            if (formula_is_exponential(a->map)) {
+                float most = formula_max(phi, m);
+                for (int j = 0; j < m; j++)
+                    phi[j] = formula_exp(phi[j] - most);
+            }
+            for (int j = 0; j < m; j++)
+                phi[j] *= a->scale;
+        }
+}
+
+static void kernel_key_features(const struct ops_features *a, const struct batch_span *span,
+                                int head)
+{
+    float *maximum = (float *)(void *)(span->slot + a->maxima_offset) + head;
+    for (int t = 0; t < span->num_rows; t++) {
+        int r = span->first_row + t;
+        float *phi = a->phi.data + r * a->phi.stride + (int64_t)head * a->features;
+        head_features(a, r, head, phi);
+        float before = *maximum;
+        float most = formula_max(phi, a->features);
+        most = most > before ? most : before;
+        for (int j = 0; j < a->features; j++)
+            phi[j] = formula_exp(phi[j] - most) * a->scale;
+        a->rescale.data[r * a->rescale.stride + head] = formula_exp(before - most);
+        *maximum = most;
+    }
+}

@@ -1,0 +1,21 @@
+/* The body of a simd_*.c: all kernels for the instruction set it is compiled with. */
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/vector.h"
+
+#include <math.h>
+#include <string.h>
+
+/* clang-format off: each of these uses the ones before it */
+#include "engine/cpu/kernels_attention.h"
+#include "engine/cpu/kernels_elementwise.h"
+#include "engine/cpu/kernels_product.h"
+#include "engine/cpu/kernels_recurrence.h"
+/* clang-format on */
+
+#define KERNELS_TABLE(name_string)                                                                \
+    {                                                                                             \
+        .name = (name_string), .product = kernel_product, .norm = kernel_norm, .map = kernel_map, \
+        .angles = kernel_angles, .positions = kernel_positions, .features = kernel_features,      \
+        .key_features = kernel_key_features, .recurrence = kernel_recurrence,                     \
+        .append = kernel_append, .attention = kernel_attention, .window = kernel_window,          \
+    }

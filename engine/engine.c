@@ -1,0 +1,296 @@
+#include "engine/engine.h"
+
+#include "engine/cpu/backend.h"
+#include "engine/forward.h"
+#include "engine/state.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEFAULT_STEP_TOKENS = 512, DEFAULT_STEP_LOGITS = 128, MOST_STEP_TOKENS = 1 << 20 };
+
+struct engine {
+    struct model *model;
+    const struct ops *ops;
+    struct backend *backend;
+    struct forward *forward;
+    struct state_memory *memory;
+    struct engine_info info;
+    /* arrays of a step */
+    int32_t *tokens;           /* [max_step_tokens] */
+    int64_t *positions;        /* [max_step_tokens] */
+    int32_t *logit_rows;       /* [max_step_logits] */
+    struct batch_span *spans;  /* [max_step_tokens]: every span has a token */
+    const struct state **seen; /* hash table [seen_size] of the states of a step */
+    size_t seen_size;
+};
+
+/* Half of what is free, by the system's and the control group's account. */
+static size_t default_state_memory(void)
+{
+    size_t available = (size_t)1 << 30;
+    FILE *file = fopen("/proc/meminfo", "re");
+    if (file != NULL) {
+        char line[256];
+        unsigned long long kilobytes;
+        while (fgets(line, sizeof line, file) != NULL)
+            if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
+                available = (size_t)kilobytes * 1024;
+        fclose(file);
+    }
+    static const char *const limits[][2] = {
+        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
+        {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+         "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
+    };
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        unsigned long long values[2];
+        int read = 0;
+        for (int j = 0; j < 2; j++) {
+            file = fopen(limits[i][j], "re");
+            if (file == NULL)
+                continue;
+            read += fscanf(file, "%llu", &values[j]) == 1;
+            fclose(file);
+        }
+        if (read == 2 && values[0] > values[1] && values[0] - values[1] < available)
+            available = (size_t)(values[0] - values[1]);
+    }
+    return available / 2;
+}
+
+static int allocate_step(struct engine *engine, struct error *err)
+{
+    size_t tokens = (size_t)engine->info.max_step_tokens;
+    engine->seen_size = 16;
+    while (engine->seen_size < 2 * tokens)
+        engine->seen_size *= 2;
+    engine->tokens = calloc(tokens, sizeof *engine->tokens);
+    engine->positions = calloc(tokens, sizeof *engine->positions);
+    engine->logit_rows = calloc((size_t)engine->info.max_step_logits, sizeof *engine->logit_rows);
+    engine->spans = calloc(tokens, sizeof *engine->spans);
+    engine->seen = calloc(engine->seen_size, sizeof *engine->seen);
+    if (engine->tokens == NULL || engine->positions == NULL || engine->logit_rows == NULL ||
+        engine->spans == NULL || engine->seen == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "max_step_tokens: no memory for %zu", tokens);
+    return 0;
+}
+
+static int check_options(const struct engine_options *options, struct engine_info *info,
+                         struct error *err)
+{
+    info->max_step_tokens =
+        options->max_step_tokens == 0 ? DEFAULT_STEP_TOKENS : options->max_step_tokens;
+    info->max_step_logits =
+        options->max_step_logits == 0 ? DEFAULT_STEP_LOGITS : options->max_step_logits;
+    if (info->max_step_tokens < 1 || info->max_step_tokens > MOST_STEP_TOKENS)
+        return error_set(err, ERROR_INVALID, "max_step_tokens: expected 1 to %d, got %d",
+                         MOST_STEP_TOKENS, info->max_step_tokens);
+    if (info->max_step_logits < 1 || info->max_step_logits > MOST_STEP_TOKENS)
+        return error_set(err, ERROR_INVALID, "max_step_logits: expected 1 to %d, got %d",
+                         MOST_STEP_TOKENS, info->max_step_logits);
+    return 0;
+}
+
+static void fill_info(struct engine *engine)
+{
+    const struct state_layout *layout = forward_layout(engine->forward);
+    struct engine_info *info = &engine->info;
+    info->vocab_size = engine->model->vocab_size;
+    info->threads = engine->ops->threads(engine->backend);
+    info->max_positions = layout->max_positions;
+    info->weights_bytes = forward_weights_bytes(engine->forward);
+    info->workspace_bytes = forward_workspace_bytes(engine->forward);
+    info->recurrent_bytes_per_text = layout->slot_bytes;
+    info->kv_bytes_per_token = layout->page_bytes / OPS_TILE;
+    info->kv_page_tokens = OPS_TILE;
+    info->device = engine->ops->device;
+    info->instruction_set = engine->ops->instruction_set(engine->backend);
+}
+
+int engine_open(struct engine **out, const char *model_directory,
+                const struct engine_options *options, struct error *err)
+{
+    struct engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "engine: no memory");
+    if (check_options(options, &engine->info, err) != 0 ||
+        model_open(&engine->model, model_directory, err) != 0)
+        goto fail;
+    const struct cpu_options cpu = {.threads = options->threads,
+                                    .instruction_set = options->instruction_set};
+    engine->ops = &cpu_ops;
+    if (cpu_open(&engine->backend, &cpu, err) != 0)
+        goto fail;
+    const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
+                                            .max_logits = engine->info.max_step_logits,
+                                            .poison = options->poison,
+                                            .progress = options->progress,
+                                            .progress_context = options->progress_context};
+    if (forward_open(&engine->forward, engine->model, engine->ops, engine->backend, &forward,
+                     err) != 0 ||
+        allocate_step(engine, err) != 0)
+        goto fail;
+    fill_info(engine);
+    size_t budget = options->state_memory_bytes;
+    engine->info.state_memory_bytes = budget == 0 ? default_state_memory() : budget;
+    if (state_memory_create(&engine->memory, engine->ops, engine->backend,
+                            forward_layout(engine->forward), engine->info.state_memory_bytes,
+                            options->poison, err) != 0)
+        goto fail;
+    *out = engine;
+    return 0;
+fail:
+    engine_close(engine);
+    return -1;
+}
+
+void engine_close(struct engine *engine)
+{
+    if (engine == NULL)
+        return;
+    state_memory_free(engine->memory);
+    forward_close(engine->forward);
+    if (engine->backend != NULL)
+        engine->ops->close(engine->backend);
+    model_close(engine->model);
+    free(engine->tokens);
+    free(engine->positions);
+    free(engine->logit_rows);
+    free(engine->spans);
+    free(engine->seen);
+    free(engine);
+}
+
+const struct engine_info *engine_info(const struct engine *engine)
+{
+    return &engine->info;
+}
+
+const struct model *engine_model(const struct engine *engine)
+{
+    return engine->model;
+}
+
+void engine_memory(const struct engine *engine, struct engine_memory *memory)
+{
+    state_memory_report(engine->memory, memory);
+}
+
+size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens)
+{
+    return state_memory_needed(engine->memory, max_tokens);
+}
+
+struct state_memory *engine_state_memory(const struct engine *engine)
+{
+    return engine->memory;
+}
+
+/* Whether the state is already in the step; remembers it. */
+static bool seen_before(struct engine *engine, const struct state *state)
+{
+    size_t mask = engine->seen_size - 1;
+    size_t at = ((uintptr_t)state >> 4) * 0x9e3779b97f4a7c15u >> 20 & mask;
+    while (engine->seen[at] != NULL) {
+        if (engine->seen[at] == state)
+            return true;
+        at = (at + 1) & mask;
+    }
+    engine->seen[at] = state;
+    return false;
+}
+
+static int check_span(struct engine *engine, const struct span *span, int index, struct error *err)
+{
+    if (span->state == NULL || span->tokens == NULL)
+        return error_set(err, ERROR_INVALID, "spans[%d]: no state or no tokens", index);
+    if (span->state->memory != engine->memory)
+        return error_set(err, ERROR_INVALID, "spans[%d]: the state is of another engine", index);
+    if (seen_before(engine, span->state))
+        return error_set(err, ERROR_INVALID, "spans[%d]: its state is in the step twice", index);
+    if (span->num_tokens > span->state->max_tokens - span->state->position)
+        return error_set(err, ERROR_INVALID,
+                         "spans[%d]: %d tokens at position %lld, memory is reserved for %lld",
+                         index, span->num_tokens, (long long)span->state->position,
+                         (long long)span->state->max_tokens);
+    for (int i = 0; i < span->num_tokens; i++)
+        if (span->tokens[i] < 0 || span->tokens[i] >= engine->info.vocab_size)
+            return error_set(err, ERROR_INVALID, "spans[%d].tokens[%d]: expected 0 to %d, got %d",
+                             index, i, engine->info.vocab_size - 1, span->tokens[i]);
+    return 0;
+}
+
+static int check_step(struct engine *engine, const struct span *spans, int num_spans,
+                      struct error *err)
+{
+    const struct engine_info *info = &engine->info;
+    int64_t tokens = 0, logits = 0;
+    if (num_spans < 1 || num_spans > info->max_step_tokens)
+        return error_set(err, ERROR_INVALID, "num_spans: expected 1 to %d, got %d",
+                         info->max_step_tokens, num_spans);
+    for (int i = 0; i < num_spans; i++) {
+        if (spans[i].num_tokens < 1 || spans[i].num_logits < 0 ||
+            spans[i].num_logits > spans[i].num_tokens)
+            return error_set(err, ERROR_INVALID, "spans[%d]: %d logits of %d tokens", i,
+                             spans[i].num_logits, spans[i].num_tokens);
+        tokens += spans[i].num_tokens;
+        logits += spans[i].num_logits;
+    }
+    if (tokens > info->max_step_tokens || logits > info->max_step_logits)
+        return error_set(
+            err, ERROR_INVALID, "a step has at most %d tokens and %d logits, got %lld and %lld",
+            info->max_step_tokens, info->max_step_logits, (long long)tokens, (long long)logits);
+    memset(engine->seen, 0, engine->seen_size * sizeof *engine->seen);
+    for (int i = 0; i < num_spans; i++)
+        if (check_span(engine, &spans[i], i, err) != 0)
+            return -1;
+    return 0;
+}
+
+/* Lays the spans' tokens one after the other and gives every state its pages. */
+static void fill_batch(struct engine *engine, const struct span *spans, int num_spans,
+                       struct batch *batch)
+{
+    int row = 0, logits = 0;
+    for (int i = 0; i < num_spans; i++) {
+        const struct span *span = &spans[i];
+        struct state *state = span->state;
+        state_grow(state, state->position + span->num_tokens);
+        engine->spans[i] = (struct batch_span){.first_row = row,
+                                               .num_rows = span->num_tokens,
+                                               .position = state->position,
+                                               .slot = state->slot,
+                                               .pages = state->pages};
+        for (int j = 0; j < span->num_tokens; j++) {
+            engine->tokens[row + j] = span->tokens[j];
+            engine->positions[row + j] = state->position + j;
+        }
+        row += span->num_tokens;
+        for (int j = span->num_logits; j > 0; j--)
+            engine->logit_rows[logits++] = row - j;
+    }
+    *batch = (struct batch){.num_rows = row,
+                            .num_spans = num_spans,
+                            .num_logits = logits,
+                            .tokens = engine->tokens,
+                            .positions = engine->positions,
+                            .spans = engine->spans,
+                            .logit_rows = engine->logit_rows};
+}
+
+int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err)
+{
+    if (check_step(engine, spans, num_spans, err) != 0)
+        return -1;
+    struct batch batch;
+    fill_batch(engine, spans, num_spans, &batch);
+    const float *logits = forward_run(engine->forward, &batch);
+    for (int i = 0; i < num_spans; i++) {
+        spans[i].logits = spans[i].num_logits > 0 ? logits : NULL;
+        logits += (size_t)spans[i].num_logits * (size_t)engine->info.vocab_size;
+        spans[i].state->position += spans[i].num_tokens;
+    }
+    return 0;
+}

@@ -1,0 +1,422 @@
+/* The scalar formulas of the papers, written once: C and nvcc compile this same text.
+ *
+ * Every function is a fixed sequence of IEEE operations without branches on data, so that a
+ * compiler's vector form of a loop over it gives the same bits as the scalar form: results never
+ * depend on an element's place in an array. Transcendentals are ours for the same reason (libm's
+ * vector forms differ from its scalar ones). Errors below are against float64, in units of the
+ * last place (ulp) or absolute, measured by tests/unit/test_formulas.c. */
+#ifndef ENGINE_FORMULAS_H
+#define ENGINE_FORMULAS_H
+
+#include "engine/model/model.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define FORMULA static __host__ __device__ inline
+#else
+#define FORMULA static inline
+#endif
+
+/* One rounding where the instruction set has it, two where not; never left to the compiler. */
+#if defined(__CUDACC__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define FORMULA_FMA(a, b, c) fmaf((a), (b), (c))
+#else
+#define FORMULA_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+FORMULA float formula_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+FORMULA uint32_t formula_to_bits(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* e^x: 2 ulp; 0 below -104, about 3.4e38 (not infinite) above 88.7; a NaN stays one. */
+FORMULA float formula_exp(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    float c = x < -104.0f ? -104.0f : x;
+    c = c > 88.72f ? 88.72f : c;
+    float shifted = FORMULA_FMA(c, 1.44269504f, magic);
+    float n = shifted - magic;
+    float r = FORMULA_FMA(n, -0.693145752f, c);
+    r = FORMULA_FMA(n, -1.42860677e-6f, r);
+    float p = FORMULA_FMA(0.00139504636f, r, 0.00836887676f);
+    p = FORMULA_FMA(p, r, 0.041666206f);
+    p = FORMULA_FMA(p, r, 0.166665196f);
+    p = FORMULA_FMA(p, r, 0.5f);
+    p = FORMULA_FMA(p * r, r, r) + 1.0f;
+    /* 2^n in two factors: n reaches -150 and 128, which one exponent field does not hold */
+    int32_t exponent = (int32_t)(formula_to_bits(shifted) - formula_to_bits(magic));
+    int32_t half = exponent >> 1;
+    float low = formula_from_bits((uint32_t)(half + 127) << 23);
+    float high = formula_from_bits((uint32_t)(exponent - half + 127) << 23);
+    return p * low * high;
+}
+
+/* log x for normal x > 0: 2 ulp; x = 0 gives about -88, not -infinity. */
+FORMULA float formula_log(float x)
+{
+    /* x = 2^e * (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)) */
+    uint32_t bits = formula_to_bits(x);
+    uint32_t shifted = bits - 0x3f3504f3u;
+    int32_t e = (int32_t)shifted >> 23;
+    float f = formula_from_bits(bits - ((uint32_t)e << 23)) - 1.0f;
+    float p = FORMULA_FMA(-0.0782435685f, f, 0.13004075f);
+    p = FORMULA_FMA(p, f, -0.13207981f);
+    p = FORMULA_FMA(p, f, 0.141635671f);
+    p = FORMULA_FMA(p, f, -0.166112751f);
+    p = FORMULA_FMA(p, f, 0.200030118f);
+    p = FORMULA_FMA(p, f, -0.250015169f);
+    p = FORMULA_FMA(p, f, 0.333333075f);
+    p = FORMULA_FMA(p, f, -0.499999881f);
+    float n = (float)e;
+    float tail = FORMULA_FMA(p * f, f, n * 1.42860677e-6f);
+    return FORMULA_FMA(n, 0.693145752f, tail + f);
+}
+
+/* x^y for x >= 0, y > 0: relative error about |y log x| ulp. */
+FORMULA float formula_pow(float x, float y)
+{
+    float power = formula_exp(y * formula_log(x));
+    return x > 0.0f ? power : 0.0f;
+}
+
+/* erf x: absolute error under 2e-7. */
+FORMULA float formula_erf(float x)
+{
+    float t = fabsf(x);
+    float c = t > 4.0f ? 4.0f : t;
+    float u = FORMULA_FMA(-1.6969679e-07f, c, -1.92633779e-05f);
+    u = FORMULA_FMA(u, c, 0.00042650901f);
+    u = FORMULA_FMA(u, c, -0.00415378762f);
+    u = FORMULA_FMA(u, c, 0.0251017828f);
+    u = FORMULA_FMA(u, c, -0.108278513f);
+    u = FORMULA_FMA(u, c, -0.633332849f);
+    u = FORMULA_FMA(u, c, -1.12952733f);
+    u = FORMULA_FMA(u, c, 0.000178125672f);
+    float large = 1.0f - formula_exp(u);
+    large = x < 0.0f ? -large : large;
+    float s = x * x;
+    float p = FORMULA_FMA(7.8891193e-05f, s, -0.000802084105f);
+    p = FORMULA_FMA(p, s, 0.00518953521f);
+    p = FORMULA_FMA(p, s, -0.0268544443f);
+    p = FORMULA_FMA(p, s, 0.112836003f);
+    p = FORMULA_FMA(p, s, -0.37612626f);
+    p = FORMULA_FMA(p, s, 1.12837911f);
+    float small = p * x;
+    return t < 1.0f ? small : large;
+}
+
+FORMULA float formula_sigmoid(float x)
+{
+    return 1.0f / (1.0f + formula_exp(-x));
+}
+
+/* log sigmoid(x), without cancellation on either side. */
+FORMULA float formula_log_sigmoid(float x)
+{
+    float negative = x < 0.0f ? x : 0.0f;
+    return negative - formula_log(1.0f + formula_exp(-fabsf(x)));
+}
+
+/* cos and sin of an angle in radians, |angle| < 4e7: error under 1e-8 before rounding to float.
+ * Double precision because a position of 10^6 turns a rotary angle 10^6 times. */
+FORMULA void formula_cos_sin(double angle, float *cosine, float *sine)
+{
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52 */
+    double shifted = angle * 0.63661977236758138 + magic;
+    double n = shifted - magic;
+    /* pi/2 in three parts; the first two have 27 bits, so n * part is exact for n < 2^26 */
+    double r = angle - n * 1.570796325802803;
+    r = r - n * 9.920935739593517e-10;
+    r = r - n * 5.721188726109832e-18;
+    double s = r * r;
+    double sin_r = 1.6059043836821613e-10;
+    sin_r = sin_r * s - 2.5052108385441720e-08;
+    sin_r = sin_r * s + 2.7557319223985893e-06;
+    sin_r = sin_r * s - 1.9841269841269841e-04;
+    sin_r = sin_r * s + 8.3333333333333332e-03;
+    sin_r = sin_r * s - 1.6666666666666666e-01;
+    sin_r = sin_r * s * r + r;
+    double cos_r = 2.0876756987868100e-09;
+    cos_r = cos_r * s - 2.7557319223985888e-07;
+    cos_r = cos_r * s + 2.4801587301587302e-05;
+    cos_r = cos_r * s - 1.3888888888888889e-03;
+    cos_r = cos_r * s + 4.1666666666666664e-02;
+    cos_r = cos_r * s - 0.5;
+    cos_r = cos_r * s + 1.0;
+    uint64_t quadrant;
+    memcpy(&quadrant, &shifted, sizeof quadrant);
+    double c = (quadrant & 1) != 0 ? sin_r : cos_r;
+    double v = (quadrant & 1) != 0 ? cos_r : sin_r;
+    *cosine = (float)(((quadrant + 1) & 2) != 0 ? -c : c);
+    *sine = (float)((quadrant & 2) != 0 ? -v : v);
+}
+
+/* ---- activations of the MLP (`hidden_act`) and of the output gate ---- */
+
+/* gelu: x Phi(x) (Hendrycks & Gimpel 2016). */
+FORMULA float formula_gelu(float x)
+{
+    return 0.5f * x * (1.0f + formula_erf(x * 0.70710678f));
+}
+
+/* gelu_new: their tanh approximation; (1 + tanh y) / 2 = sigmoid(2y). */
+FORMULA float formula_gelu_new(float x)
+{
+    float inner = 1.59576912f * FORMULA_FMA(0.044715f * x * x, x, x); /* 2 sqrt(2/pi) (...) */
+    return x * formula_sigmoid(inner);
+}
+
+FORMULA float formula_relu(float x)
+{
+    return x > 0.0f ? x : 0.0f;
+}
+
+FORMULA float formula_silu(float x)
+{
+    return x * formula_sigmoid(x);
+}
+
+FORMULA float formula_elu(float x)
+{
+    float below = formula_exp(x < 0.0f ? x : 0.0f) - 1.0f;
+    return x > 0.0f ? x : below;
+}
+
+/* ---- gates ---- */
+
+/* ReGLA eq. 15-17: F = (1-r) g^2 + r (1 - (1-g)^2), g = sigmoid(u), r = sigmoid(w). */
+FORMULA float formula_refined_gate(float u, float w)
+{
+    float g = formula_sigmoid(u);
+    float r = formula_sigmoid(w);
+    float lower = g * g;
+    float upper = 1.0f - (1.0f - g) * (1.0f - g);
+    return (1.0f - r) * lower + r * upper;
+}
+
+/* GLA (Yang et al. 2024, section 4.4): alpha = sigmoid(u)^(1/normalizer). */
+FORMULA float formula_gla_gate(float u, float normalizer)
+{
+    return formula_exp(formula_log_sigmoid(u) / normalizer);
+}
+
+/* What ops->map computes from u, and w where a formula has two inputs. */
+enum formula {
+    FORMULA_IDENTITY,
+    FORMULA_GELU,
+    FORMULA_GELU_NEW,
+    FORMULA_RELU,
+    FORMULA_SILU,
+    FORMULA_SIGMOID,           /* RFA's g, fast decay's z and f, the delta rule's beta */
+    FORMULA_ONE_MINUS_SIGMOID, /* RFA (Peng et al. 2021, eq. 7): the input's share, 1 - g */
+    FORMULA_REFINED_GATE,      /* two inputs */
+    FORMULA_GLA_GATE           /* constant: the normalizer */
+};
+
+FORMULA float formula_apply(enum formula formula, float u, float w, float constant)
+{
+    switch (formula) {
+    case FORMULA_IDENTITY:
+        return u;
+    case FORMULA_GELU:
+        return formula_gelu(u);
+    case FORMULA_GELU_NEW:
+        return formula_gelu_new(u);
+    case FORMULA_RELU:
+        return formula_relu(u);
+    case FORMULA_SILU:
+        return formula_silu(u);
+    case FORMULA_SIGMOID:
+        return formula_sigmoid(u);
+    case FORMULA_ONE_MINUS_SIGMOID:
+        return 1.0f - formula_sigmoid(u);
+    case FORMULA_REFINED_GATE:
+        return formula_refined_gate(u, w);
+    case FORMULA_GLA_GATE:
+        return formula_gla_gate(u, constant);
+    }
+    return u;
+}
+
+/* ---- feature maps ---- */
+
+/* exp and favor are e^(e_j - a maximum): formula_features gives their exponents e_j. */
+FORMULA bool formula_is_exponential(enum feature_map map)
+{
+    return map == FEATURE_EXP || map == FEATURE_FAVOR;
+}
+
+/* Sum of x [n] in one fixed order: 16 running sums, then a tree. */
+FORMULA float formula_sum(const float *x, int n)
+{
+    float lanes[16] = {0};
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        for (int j = 0; j < 16; j++)
+            lanes[j] += x[i + j];
+    for (int j = 0; i + j < n; j++)
+        lanes[j] += x[i + j];
+    for (int width = 8; width > 0; width /= 2)
+        for (int j = 0; j < width; j++)
+            lanes[j] += lanes[j + width];
+    return lanes[0];
+}
+
+FORMULA float formula_max(const float *x, int n)
+{
+    float most = x[0];
+    for (int i = 1; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+/* Hedgehog (Zhang et al. 2024, section 4): softmax([y; -y]). y: [n]; phi: [2n]. */
+FORMULA void formula_hedgehog(const float *y, int n, float *phi)
+{
+    float most = 0.0f;
+    for (int i = 0; i < n; i++)
+        most = fabsf(y[i]) > most ? fabsf(y[i]) : most;
+    for (int i = 0; i < n; i++) {
+        phi[i] = formula_exp(y[i] - most);
+        phi[n + i] = formula_exp(-y[i] - most);
+    }
+    float sum = formula_sum(phi, 2 * n);
+    for (int i = 0; i < 2 * n; i++)
+        phi[i] /= sum;
+}
+
+/* DPFP (Schlag et al. 2021, eq. 37-38) and their sum normalization. z: [d]; phi: [2 d nu]. */
+FORMULA void formula_dpfp(const float *z, int d, int nu, float *phi)
+{
+    for (int i = 1; i <= nu; i++)
+        for (int j = 0; j < 2 * d; j++) {
+            int k = (j - i) % (2 * d);
+            k = k < 0 ? k + 2 * d : k;
+            float here = formula_relu(j < d ? z[j] : -z[j - d]);
+            float rolled = formula_relu(k < d ? z[k] : -z[k - d]);
+            phi[(i - 1) * 2 * d + j] = here * rolled;
+        }
+    float sum = formula_sum(phi, 2 * d * nu) + 1e-6f;
+    for (int j = 0; j < 2 * d * nu; j++)
+        phi[j] /= sum;
+}
+
+/* phi(z) of one head, or the exponents where formula_is_exponential. z: [d]; y: [rows] = W z for
+ * the maps with a matrix (favor, cos_sin, hedgehog); phi: [m]; nu: dpfp's. */
+FORMULA void formula_features(enum feature_map map, const float *z, const float *y, int d, int rows,
+                              int m, int nu, float *phi)
+{
+    switch (map) {
+    case FEATURE_IDENTITY:
+    case FEATURE_EXP: /* ReGLA eq. 11-12 */
+        for (int j = 0; j < m; j++)
+            phi[j] = z[j];
+        break;
+    case FEATURE_RELU:
+        for (int j = 0; j < m; j++)
+            phi[j] = formula_relu(z[j]);
+        break;
+    case FEATURE_ELU: /* TransNormer section 4.1 */
+        for (int j = 0; j < m; j++)
+            phi[j] = formula_elu(z[j]);
+        break;
+    case FEATURE_ELU_PLUS_1: /* Katharopoulos et al. 2020, eq. 7 */
+        for (int j = 0; j < m; j++)
+            phi[j] = formula_elu(z[j]) + 1.0f;
+        break;
+    case FEATURE_FAVOR: { /* Choromanski et al. 2021, lemma 1, on z / d^(1/4) */
+        float squares = 0.0f;
+        for (int j = 0; j < d; j++)
+            squares = FORMULA_FMA(z[j], z[j], squares);
+        float root = sqrtf((float)d);
+        float scale = 1.0f / sqrtf(root);
+        float half = squares / (2.0f * root);
+        for (int j = 0; j < m; j++)
+            phi[j] = FORMULA_FMA(y[j], scale, -half);
+        break;
+    }
+    case FEATURE_COS_SIN: { /* RFA (Peng et al. 2021, eq. 4) */
+        float scale = 1.0f / sqrtf((float)rows);
+        for (int j = 0; j < rows; j++) {
+            float c, s;
+            formula_cos_sin((double)y[j], &c, &s);
+            phi[j] = c * scale;
+            phi[rows + j] = s * scale;
+        }
+        break;
+    }
+    case FEATURE_HEDGEHOG:
+        formula_hedgehog(y, rows, phi);
+        break;
+    case FEATURE_DPFP:
+        formula_dpfp(z, d, nu, phi);
+        break;
+    }
+}
+
+/* ---- relative positions of softmax attention ---- */
+
+/* Parameters of one head; table: t5's bias by distance, [FORMULA_T5_DISTANCES]. */
+struct formula_bias {
+    float r1, r2, r3, r4; /* alibi: r1 is the slope */
+    const float *table;
+};
+
+enum { FORMULA_T5_DISTANCES = 128 }; /* from 113 on every distance is in the last bucket */
+
+/* T5's bucket of a distance (Raffel et al. 2020; one-sided, 32 buckets, 128 the farthest). */
+FORMULA int formula_t5_bucket(int distance)
+{
+    if (distance < 16)
+        return distance;
+    int bucket = 16 + (int)(16.0 * log(distance / 16.0) / log(8.0));
+    return bucket < 31 ? bucket : 31;
+}
+
+/* score = q.k/sqrt(d) * weight + bias at distance t - s >= 0. */
+FORMULA void formula_position_bias(enum position_kind kind, const struct formula_bias *head,
+                                   float distance, float *weight, float *bias)
+{
+    *weight = 1.0f;
+    *bias = 0.0f;
+    switch (kind) {
+    case POSITION_ALIBI: /* Press et al. 2022, section 3 */
+        *bias = -head->r1 * distance;
+        break;
+    case POSITION_KERPLE_LOG: /* KERPLE eq. 4, logarithmic variant */
+        *bias = -head->r1 * formula_log(FORMULA_FMA(head->r2, distance, 1.0f));
+        break;
+    case POSITION_KERPLE_POWER: /* KERPLE eq. 4, power variant */
+        *bias = -head->r1 * formula_pow(distance, head->r2);
+        break;
+    case POSITION_KERPLE_3PARA_LOG: /* KERPLE section 5.3, 3-para-log */
+        *bias =
+            -head->r1 * formula_log(FORMULA_FMA(head->r2, formula_pow(distance, head->r3), 1.0f));
+        break;
+    case POSITION_KERPLE_BIAS_WHT: /* KERPLE section 5.3, bias+wht */
+        *weight = formula_exp(-head->r3 * formula_pow(distance, head->r4));
+        *bias = -head->r1 * formula_pow(distance, head->r2);
+        break;
+    case POSITION_T5:
+        *bias =
+            head->table[distance < FORMULA_T5_DISTANCES ? (int)distance : FORMULA_T5_DISTANCES - 1];
+        break;
+    default:
+        break;
+    }
+}
+
+#endif

@@ -1,0 +1,404 @@
+#include "engine/forward.h"
+
+#include "engine/mixers/mixer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* A norm with its parameters on the device. */
+struct device_norm {
+    enum norm_kind kind;
+    float eps;
+    float *weight, *bias;
+};
+
+struct block {
+    struct device_norm attn_norm, mlp_norm;
+    struct mixer_layer mixer;
+    struct weight *up; /* gate and up beside each other when the MLP is gated */
+    struct weight *down;
+    bool gated;
+};
+
+struct forward {
+    const struct model *model;
+    const struct ops *ops;
+    struct backend *backend;
+    int max_rows, max_logits;
+    bool poison;
+
+    struct table *tokens, *positions;
+    double *frequencies; /* device; sinusoidal positions */
+    struct device_norm embedding_norm, final_norm;
+    struct weight *head;
+    struct block *blocks; /* [num_layers] */
+    struct mixer_context context;
+
+    struct mixer_workspace workspace;
+    struct rows x, normed, normed_mlp, hidden; /* [N, D] x3, [N, 2 * intermediate] */
+    struct rows last, logits;                  /* [L, D], [L, V] */
+    void *memory;                              /* all of the workspace */
+    size_t memory_bytes;
+};
+
+static int upload_norm(struct forward *forward, struct device_norm *out, const struct norm *norm,
+                       struct error *err)
+{
+    size_t bytes = (size_t)forward->model->hidden_size * sizeof(float);
+    const float *sources[2] = {norm->weight, norm->bias};
+    float **targets[2] = {&out->weight, &out->bias};
+    out->kind = norm->kind;
+    out->eps = norm->eps;
+    for (int i = 0; i < 2; i++) {
+        void *device = NULL;
+        if (norm->kind != NORM_NONE && sources[i] != NULL &&
+            forward->ops->upload(forward->backend, sources[i], bytes, &device, err) != 0)
+            return -1;
+        *targets[i] = device;
+    }
+    return 0;
+}
+
+static int pack(struct forward *forward, struct weight **out, const struct matrix *parts,
+                int num_parts, struct error *err)
+{
+    if (forward->ops->weight_create(forward->backend, out, parts, num_parts, 1, err) != 0)
+        return -1;
+    forward->context.weights_bytes += forward->ops->weight_bytes(*out);
+    return 0;
+}
+
+static int open_block(struct forward *forward, struct block *block, const struct layer *layer,
+                      struct error *err)
+{
+    block->gated = layer->gate_proj.rows > 0;
+    struct matrix up[2] = {layer->up_proj};
+    if (block->gated) {
+        up[0] = layer->gate_proj;
+        up[1] = layer->up_proj;
+    }
+    if (upload_norm(forward, &block->attn_norm, &layer->attn_norm, err) != 0 ||
+        upload_norm(forward, &block->mlp_norm, &layer->mlp_norm, err) != 0 ||
+        pack(forward, &block->up, up, block->gated ? 2 : 1, err) != 0 ||
+        pack(forward, &block->down, &layer->down_proj, 1, err) != 0)
+        return -1;
+    return mixer_create(&block->mixer, &layer->mixer, &forward->context, err);
+}
+
+static int open_embeddings(struct forward *forward, struct error *err)
+{
+    const struct model *model = forward->model;
+    const struct ops *ops = forward->ops;
+    if (ops->table_create(forward->backend, &forward->tokens, &model->embeddings, err) != 0)
+        return -1;
+    if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
+        return ops->table_create(forward->backend, &forward->positions, &model->position_embeddings,
+                                 err);
+    if (model->position_embedding != POSITION_EMBEDDING_SINUSOIDAL)
+        return 0;
+    size_t count = (size_t)model->hidden_size / 2;
+    double *frequencies = calloc(count + 1, sizeof *frequencies);
+    if (frequencies == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "positions: no memory");
+    for (size_t i = 0; i < count; i++)
+        frequencies[i] = pow(10000.0, -2.0 * (double)i / model->hidden_size);
+    void *device = NULL;
+    int result =
+        ops->upload(forward->backend, frequencies, (count + 1) * sizeof *frequencies, &device, err);
+    forward->frequencies = device;
+    free(frequencies);
+    return result;
+}
+
+static int open_weights(struct forward *forward, const struct forward_options *options,
+                        struct error *err)
+{
+    const struct model *model = forward->model;
+    forward->blocks = calloc((size_t)model->num_layers, sizeof *forward->blocks);
+    if (forward->blocks == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "model: no memory for %d layers", model->num_layers);
+    if (open_embeddings(forward, err) != 0 ||
+        upload_norm(forward, &forward->embedding_norm, &model->embedding_norm, err) != 0 ||
+        upload_norm(forward, &forward->final_norm, &model->final_norm, err) != 0)
+        return -1;
+    for (int i = 0; i < model->num_layers; i++) {
+        if (open_block(forward, &forward->blocks[i], &model->layers[i], err) != 0)
+            return error_prefix(err, "layer %d", i);
+        if (options->progress != NULL)
+            options->progress(options->progress_context, (i + 1.0) / (model->num_layers + 1.0));
+    }
+    if (pack(forward, &forward->head, &model->lm_head, 1, err) != 0)
+        return -1;
+    if (options->progress != NULL)
+        options->progress(options->progress_context, 1.0);
+    return 0;
+}
+
+struct buffer {
+    struct rows *rows;
+    int64_t width;
+    int count;
+};
+
+/* Carves all buffers out of one reservation; rows begin on 64-byte boundaries. */
+static int open_workspace(struct forward *forward, struct error *err)
+{
+    const struct model *model = forward->model;
+    const struct mixer_widths *widths = &forward->context.widths;
+    struct mixer_workspace *w = &forward->workspace;
+    int n = forward->max_rows, logits = forward->max_logits, d = model->hidden_size;
+    int64_t intermediate = 0;
+    for (int i = 0; i < model->num_layers; i++)
+        mixer_widen(&intermediate,
+                    model->layers[i].up_proj.rows * (forward->blocks[i].gated ? 2 : 1));
+    const struct buffer buffers[] = {
+        {&forward->x, d, n},
+        {&forward->normed, d, n},
+        {&forward->normed_mlp, d, n},
+        {&forward->hidden, intermediate, n},
+        {&forward->last, d, logits},
+        {&forward->logits, model->vocab_size, logits},
+        {&w->project, widths->project, n},
+        {&w->position_q, widths->position, n},
+        {&w->position_k, widths->position, n},
+        {&w->phi_q, widths->features, n},
+        {&w->phi_k, widths->features, n},
+        {&w->mapped, widths->mapped, n},
+        {&w->row_gate, widths->row_gate, n},
+        {&w->feature_gate, widths->feature_gate, n},
+        {&w->input_scale, widths->head_gate, n},
+        {&w->rescale, widths->head_gate, n},
+        {&w->low_rank, widths->low_rank, n},
+        {&w->h, widths->values, n},
+        {&w->cosines, widths->angles, n},
+        {&w->sines, widths->angles, n},
+    };
+    size_t total = 0, count = sizeof buffers / sizeof *buffers;
+    for (size_t i = 0; i < count; i++) {
+        /* logits leave the engine as one dense array */
+        int64_t stride =
+            buffers[i].rows == &forward->logits ? buffers[i].width : (buffers[i].width + 15) & ~15;
+        size_t bytes;
+        buffers[i].rows->stride = stride;
+        if (__builtin_mul_overflow((size_t)stride * sizeof(float), (size_t)buffers[i].count,
+                                   &bytes) ||
+            __builtin_add_overflow(total, (bytes + 63) & ~(size_t)63, &total))
+            return error_set(err, ERROR_INVALID, "max_step_tokens: the workspace is too large");
+    }
+    forward->memory_bytes = total;
+    if (forward->ops->reserve(forward->backend, total, &forward->memory, err) != 0)
+        return -1;
+    if (forward->poison)
+        forward->ops->fill(forward->backend, forward->memory, NAN, total / sizeof(float));
+    char *at = forward->memory;
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = (size_t)buffers[i].rows->stride * sizeof(float) * (size_t)buffers[i].count;
+        buffers[i].rows->data = (float *)(void *)at;
+        at += (bytes + 63) & ~(size_t)63;
+    }
+    return 0;
+}
+
+static int longest_input(const struct forward *forward)
+{
+    const struct model *model = forward->model;
+    int64_t longest = model->hidden_size;
+    for (int i = 0; i < model->num_layers; i++) {
+        const struct layer *layer = &model->layers[i];
+        mixer_widen(&longest, layer->down_proj.cols);
+        mixer_widen(&longest, layer->mixer.o_proj.cols);
+        mixer_widen(&longest, layer->mixer.gk_proj_1.cols);
+        mixer_widen(&longest, layer->mixer.head_dim);
+    }
+    return (int)longest;
+}
+
+int forward_open(struct forward **out, const struct model *model, const struct ops *ops,
+                 struct backend *backend, const struct forward_options *options, struct error *err)
+{
+    struct forward *forward = calloc(1, sizeof *forward);
+    if (forward == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "model: no memory");
+    forward->model = model;
+    forward->ops = ops;
+    forward->backend = backend;
+    forward->max_rows = options->max_rows;
+    forward->max_logits = options->max_logits;
+    forward->poison = options->poison;
+    forward->context.ops = ops;
+    forward->context.backend = backend;
+    forward->context.hidden_size = model->hidden_size;
+    if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
+        forward->context.layout.max_positions = model->max_position_embeddings;
+    if (open_weights(forward, options, err) != 0 || open_workspace(forward, err) != 0)
+        goto fail;
+    const struct ops_limits limits = {
+        .max_rows = options->max_rows,
+        .max_value_dim = forward->context.max_value_dim,
+        .max_input = longest_input(forward),
+    };
+    if (ops->prepare(backend, &limits, err) != 0)
+        goto fail;
+    *out = forward;
+    return 0;
+fail:
+    forward_close(forward);
+    return -1;
+}
+
+static void clear_norm(struct forward *forward, struct device_norm *norm)
+{
+    forward->ops->unload(forward->backend, norm->weight);
+    forward->ops->unload(forward->backend, norm->bias);
+}
+
+void forward_close(struct forward *forward)
+{
+    if (forward == NULL)
+        return;
+    const struct ops *ops = forward->ops;
+    struct backend *backend = forward->backend;
+    for (int i = 0; forward->blocks != NULL && i < forward->model->num_layers; i++) {
+        struct block *block = &forward->blocks[i];
+        clear_norm(forward, &block->attn_norm);
+        clear_norm(forward, &block->mlp_norm);
+        ops->weight_free(backend, block->up);
+        ops->weight_free(backend, block->down);
+        if (block->mixer.config != NULL)
+            mixer_clear(&block->mixer, ops, backend);
+    }
+    free(forward->blocks);
+    clear_norm(forward, &forward->embedding_norm);
+    clear_norm(forward, &forward->final_norm);
+    ops->weight_free(backend, forward->head);
+    ops->table_free(backend, forward->tokens);
+    ops->table_free(backend, forward->positions);
+    ops->unload(backend, forward->frequencies);
+    for (int i = 0; i < forward->context.num_thetas; i++) {
+        free(forward->context.thetas[i].host);
+        ops->unload(backend, forward->context.thetas[i].device);
+    }
+    free(forward->context.thetas);
+    free(forward->context.layout.fills);
+    if (forward->memory != NULL)
+        ops->release(backend, forward->memory, forward->memory_bytes);
+    free(forward);
+}
+
+const struct state_layout *forward_layout(const struct forward *forward)
+{
+    return &forward->context.layout;
+}
+
+size_t forward_weights_bytes(const struct forward *forward)
+{
+    return forward->context.weights_bytes;
+}
+
+size_t forward_workspace_bytes(const struct forward *forward)
+{
+    return forward->memory_bytes;
+}
+
+static void run_norm(struct forward *forward, const struct device_norm *norm, int num_rows,
+                     struct rows x, struct rows y)
+{
+    forward->ops->norm(forward->backend, &(struct ops_norm){.kind = norm->kind,
+                                                            .eps = norm->eps,
+                                                            .weight = norm->weight,
+                                                            .bias = norm->bias,
+                                                            .num_rows = num_rows,
+                                                            .groups = 1,
+                                                            .size = forward->model->hidden_size,
+                                                            .x = x,
+                                                            .y = y});
+}
+
+static enum formula activation(enum hidden_act act)
+{
+    switch (act) {
+    case ACT_GELU:
+        return FORMULA_GELU;
+    case ACT_GELU_NEW:
+        return FORMULA_GELU_NEW;
+    case ACT_RELU:
+        return FORMULA_RELU;
+    case ACT_SILU:
+        return FORMULA_SILU;
+    }
+    return FORMULA_IDENTITY;
+}
+
+/* x += mlp(input) */
+static void run_mlp(struct forward *forward, const struct block *block, int index, int num_rows,
+                    struct rows input)
+{
+    const struct ops *ops = forward->ops;
+    struct rows hidden = forward->hidden;
+    int64_t size = forward->model->layers[index].up_proj.rows;
+    enum formula act = activation(forward->model->hidden_act);
+    ops->matmul(forward->backend,
+                &(struct ops_matmul){.weight = block->up,
+                                     .num_rows = num_rows,
+                                     .x = input,
+                                     .y = hidden,
+                                     .activation = block->gated ? FORMULA_IDENTITY : act});
+    if (block->gated)
+        ops->map(forward->backend, &(struct ops_map){.formula = act,
+                                                     .multiply = true,
+                                                     .num_rows = num_rows,
+                                                     .num_cols = (int)size,
+                                                     .out = hidden,
+                                                     .u = hidden,
+                                                     .w = mixer_columns(hidden, size)});
+    ops->matmul(forward->backend, &(struct ops_matmul){.weight = block->down,
+                                                       .num_rows = num_rows,
+                                                       .x = hidden,
+                                                       .y = forward->x,
+                                                       .accumulate = true});
+}
+
+static void run_block(struct forward *forward, int index, int num_rows)
+{
+    const struct block *block = &forward->blocks[index];
+    bool parallel = forward->model->parallel_residual;
+    run_norm(forward, &block->attn_norm, num_rows, forward->x, forward->normed);
+    if (parallel)
+        run_norm(forward, &block->mlp_norm, num_rows, forward->x, forward->normed_mlp);
+    mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, num_rows,
+              forward->normed, forward->x);
+    if (!parallel)
+        run_norm(forward, &block->mlp_norm, num_rows, forward->x, forward->normed_mlp);
+    run_mlp(forward, block, index, num_rows, forward->normed_mlp);
+}
+
+const float *forward_run(struct forward *forward, const struct batch *batch)
+{
+    const struct model *model = forward->model;
+    const struct ops *ops = forward->ops;
+    struct backend *backend = forward->backend;
+    int num_rows = batch->num_rows;
+    forward->workspace.angles_of = NULL;
+
+    ops->begin(backend, batch);
+    ops->embed(backend, &(struct ops_embed){.tokens = forward->tokens,
+                                            .position_embedding = model->position_embedding,
+                                            .positions = forward->positions,
+                                            .frequencies = forward->frequencies,
+                                            .hidden_size = model->hidden_size,
+                                            .x = forward->x});
+    if (model->embedding_norm.kind != NORM_NONE)
+        run_norm(forward, &forward->embedding_norm, num_rows, forward->x, forward->x);
+    for (int i = 0; i < model->num_layers; i++)
+        run_block(forward, i, num_rows);
+    if (batch->num_logits > 0) {
+        ops->gather(backend, forward->x, forward->last, model->hidden_size);
+        run_norm(forward, &forward->final_norm, batch->num_logits, forward->last, forward->last);
+        ops->matmul(backend, &(struct ops_matmul){.weight = forward->head,
+                                                  .num_rows = batch->num_logits,
+                                                  .x = forward->last,
+                                                  .y = forward->logits});
+    }
+    return ops->finish(backend, forward->logits.data,
+                       (size_t)batch->num_logits * (size_t)model->vocab_size);
+}

@@ -1,0 +1,35 @@
+/* The forward pass, written once against engine/ops.h for a batch of spans.
+ *
+ * forward_open packs a model's weights and plans a text's state and the workspace; forward_run
+ * queues the operations of one step: embeddings, the blocks, and the vocabulary projection of the
+ * rows that want logits. */
+#ifndef ENGINE_FORWARD_H
+#define ENGINE_FORWARD_H
+
+#include "engine/model/model.h"
+#include "engine/ops.h"
+#include "engine/state.h"
+
+struct forward;
+
+struct forward_options {
+    int max_rows, max_logits;                         /* of a step */
+    bool poison;                                      /* fill the workspace with NaN first */
+    void (*progress)(void *context, double fraction); /* may be NULL */
+    void *progress_context;
+};
+
+/* Borrows model, ops and backend until forward_close. */
+int forward_open(struct forward **out, const struct model *model, const struct ops *ops,
+                 struct backend *backend, const struct forward_options *options, struct error *err);
+void forward_close(struct forward *forward); /* NULL is allowed */
+
+const struct state_layout *forward_layout(const struct forward *forward);
+size_t forward_weights_bytes(const struct forward *forward);
+size_t forward_workspace_bytes(const struct forward *forward);
+
+/* Runs a step whose arguments have been checked and whose states have their pages. Returns
+ * [num_logits, V] in host memory, valid until the next step. */
+const float *forward_run(struct forward *forward, const struct batch *batch);
+
+#endif

@@ -1,0 +1,160 @@
+#include "engine/mixers/mixer.h"
+
+#include <stdlib.h>
+
+int mixer_add_slot(struct mixer_context *context, size_t count, bool fill, float value,
+                   size_t *offset, struct error *err)
+{
+    struct state_layout *layout = &context->layout;
+    size_t bytes, end;
+    if (__builtin_mul_overflow(count, sizeof(float), &bytes) ||
+        __builtin_add_overflow(bytes, 63, &bytes) ||
+        __builtin_add_overflow(layout->slot_bytes, bytes / 64 * 64, &end) || end > SIZE_MAX / 4)
+        return error_set(err, ERROR_INVALID, "the state of a text is too large");
+    if (fill) {
+        struct state_fill *fills =
+            realloc(layout->fills, (size_t)(layout->num_fills + 1) * sizeof *fills);
+        if (fills == NULL)
+            return error_set(err, ERROR_NO_MEMORY, "state layout: no memory");
+        layout->fills = fills;
+        layout->fills[layout->num_fills++] =
+            (struct state_fill){.offset = layout->slot_bytes, .count = count, .value = value};
+    }
+    *offset = layout->slot_bytes;
+    layout->slot_bytes = end;
+    return 0;
+}
+
+/* Packs q, k, v, the gate's projections and the output gate's as one matrix. */
+static int pack_projections(struct mixer_layer *layer, struct mixer_context *context,
+                            struct error *err)
+{
+    const struct mixer *config = layer->config;
+    const struct matrix *sources[MIXER_MAX_PARTS] = {&config->q_proj, &config->k_proj,
+                                                     &config->v_proj};
+    int64_t *at[MIXER_MAX_PARTS] = {&layer->q_at, &layer->k_at, &layer->v_at};
+    int count = 3;
+    if (config->kind == MIXER_LINEAR) {
+        const struct matrix *gate[2];
+        int gates = mixer_gate_parts(config, gate);
+        for (int i = 0; i < gates; i++) {
+            sources[count] = gate[i];
+            at[count++] = i == 0 ? &layer->gate_at : &layer->gate2_at;
+        }
+    }
+    if (config->output_gate != OUTPUT_GATE_NONE) {
+        sources[count] = &config->out_gate_proj;
+        at[count++] = &layer->out_gate_at;
+    }
+    struct matrix parts[MIXER_MAX_PARTS];
+    int64_t width = 0;
+    for (int i = 0; i < count; i++) {
+        parts[i] = *sources[i];
+        *at[i] = width;
+        width += parts[i].rows;
+    }
+    mixer_widen(&context->widths.project, width);
+    if (context->ops->weight_create(context->backend, &layer->project, parts, count, 1, err) != 0)
+        return -1;
+    context->weights_bytes += context->ops->weight_bytes(layer->project);
+    return 0;
+}
+
+static int upload_norm(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
+{
+    const struct mixer *config = layer->config;
+    size_t size = (size_t)config->value_dim *
+                  (config->output_norm_scope == NORM_SCOPE_HIDDEN ? (size_t)config->num_heads : 1);
+    const float *sources[2] = {config->output_norm.weight, config->output_norm.bias};
+    float **targets[2] = {&layer->norm_weight, &layer->norm_bias};
+    for (int i = 0; i < 2; i++) {
+        void *device = NULL;
+        if (sources[i] != NULL && context->ops->upload(context->backend, sources[i],
+                                                       size * sizeof(float), &device, err) != 0)
+            return -1;
+        *targets[i] = device;
+    }
+    return 0;
+}
+
+int mixer_create(struct mixer_layer *layer, const struct mixer *config,
+                 struct mixer_context *context, struct error *err)
+{
+    layer->config = config;
+    int heads = config->num_heads;
+    mixer_widen(&context->widths.values, (int64_t)heads * config->value_dim);
+    if (config->value_dim > context->max_value_dim)
+        context->max_value_dim = config->value_dim;
+    if (pack_projections(layer, context, err) != 0 || upload_norm(layer, context, err) != 0)
+        return -1;
+    if (context->ops->weight_create(context->backend, &layer->output, &config->o_proj, 1, 1, err) !=
+        0)
+        return -1;
+    context->weights_bytes += context->ops->weight_bytes(layer->output);
+    return config->kind == MIXER_LINEAR ? mixer_linear_create(layer, context, err)
+                                        : mixer_softmax_create(layer, context, err);
+}
+
+void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend)
+{
+    ops->weight_free(backend, layer->project);
+    ops->weight_free(backend, layer->output);
+    ops->weight_free(backend, layer->low_rank);
+    if (layer->feature_k != layer->feature_q)
+        ops->weight_free(backend, layer->feature_k);
+    ops->weight_free(backend, layer->feature_q);
+    mixer_position_clear(layer, ops, backend);
+    ops->unload(backend, layer->norm_weight);
+    ops->unload(backend, layer->norm_bias);
+    free(layer->biases);
+    ops->unload(backend, layer->bias_table);
+}
+
+static void run_norm(const struct mixer_layer *layer, const struct ops *ops,
+                     struct backend *backend, struct mixer_workspace *workspace, int num_rows)
+{
+    const struct mixer *config = layer->config;
+    bool by_head = config->output_norm_scope == NORM_SCOPE_HEAD;
+    struct ops_norm norm = {
+        .kind = config->output_norm.kind,
+        .eps = config->output_norm.eps,
+        .weight = layer->norm_weight,
+        .bias = layer->norm_bias,
+        .num_rows = num_rows,
+        .groups = by_head ? config->num_heads : 1,
+        .size = by_head ? config->value_dim : config->num_heads * config->value_dim,
+        .x = workspace->h,
+        .y = workspace->h,
+    };
+    ops->norm(backend, &norm);
+}
+
+void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
+               struct mixer_workspace *workspace, int num_rows, struct rows x, struct rows residual)
+{
+    const struct mixer *config = layer->config;
+    ops->matmul(backend, &(struct ops_matmul){.weight = layer->project,
+                                              .num_rows = num_rows,
+                                              .x = x,
+                                              .y = workspace->project});
+    if (config->kind == MIXER_LINEAR)
+        mixer_linear_run(layer, ops, backend, workspace, num_rows);
+    else
+        mixer_softmax_run(layer, ops, backend, workspace);
+    if (config->output_norm.kind != NORM_NONE)
+        run_norm(layer, ops, backend, workspace, num_rows);
+    if (config->output_gate == OUTPUT_GATE_SWISH)
+        ops->map(backend,
+                 &(struct ops_map){.formula = FORMULA_SILU,
+                                   .multiply = true,
+                                   .num_rows = num_rows,
+                                   .num_cols = config->num_heads * config->value_dim,
+                                   .out = workspace->h,
+                                   .u = mixer_columns(workspace->project, layer->out_gate_at),
+                                   .w = workspace->h});
+    ops->matmul(backend, &(struct ops_matmul){.weight = layer->output,
+                                              .num_rows = num_rows,
+                                              .x = workspace->h,
+                                              .y = residual,
+                                              .accumulate = true});
+}

@@ -1,0 +1,161 @@
+/* Positions that turn q and k (rope, LRPE types 1 to 3): angles, bases, permutations by cycles. */
+#include "engine/mixers/mixer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool mixer_position_rotates(const struct mixer_layer *layer)
+{
+    enum position_kind kind = layer->config->position.kind;
+    return kind == POSITION_ROPE || kind == POSITION_LRPE_UNITARY ||
+           kind == POSITION_LRPE_ORTHOGONAL || kind == POSITION_LRPE_PERMUTATION;
+}
+
+/* Finds equal angles of another layer or uploads these; takes host. */
+static int share_theta(struct mixer_context *context, double *host, int count, const double **out,
+                       struct error *err)
+{
+    size_t bytes = (size_t)count * sizeof *host;
+    for (int i = 0; i < context->num_thetas; i++)
+        if (context->thetas[i].count == count &&
+            memcmp(context->thetas[i].host, host, bytes) == 0) {
+            free(host);
+            *out = context->thetas[i].device;
+            return 0;
+        }
+    struct mixer_theta *thetas =
+        realloc(context->thetas, (size_t)(context->num_thetas + 1) * sizeof *thetas);
+    void *device = NULL;
+    if (thetas != NULL)
+        context->thetas = thetas;
+    if (thetas == NULL || context->ops->upload(context->backend, host, bytes, &device, err) != 0) {
+        free(host);
+        return error_set(err, ERROR_NO_MEMORY, "positions: no memory");
+    }
+    thetas[context->num_thetas++] = (struct mixer_theta){host, device, count};
+    *out = device;
+    return 0;
+}
+
+/* Angles per position: rope's are shared by the heads, LRPE's where the heads' are equal. */
+static int create_angles(struct mixer_layer *layer, struct mixer_context *context, int dim,
+                         struct error *err)
+{
+    const struct position *position = &layer->config->position;
+    int heads = layer->config->num_heads;
+    int count = position->kind == POSITION_LRPE_UNITARY ? dim : position->rotary_dims / 2;
+    if (count == 0)
+        return 0;
+    bool shared = true;
+    if (position->kind != POSITION_ROPE)
+        for (int h = 1; h < heads && shared; h++)
+            shared = memcmp(position->theta, position->theta + (size_t)h * (size_t)count,
+                            (size_t)count * sizeof(float)) == 0;
+    int total = shared ? count : heads * count;
+    double *theta = malloc((size_t)total * sizeof *theta);
+    if (theta == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "positions: no memory");
+    for (int i = 0; i < total; i++)
+        theta[i] = position->kind == POSITION_ROPE
+                       ? pow(position->base, -2.0 * i / position->rotary_dims)
+                       : (double)position->theta[i];
+    layer->position.num_angles = total;
+    layer->position.ops.angles_per_head = shared ? 0 : count;
+    mixer_widen(&context->widths.angles, total);
+    return share_theta(context, theta, total, &layer->position.theta, err);
+}
+
+/* Splits a permutation into its cycles, so that applying it t times is one look-up for any t. */
+static int create_cycles(struct mixer_layer *layer, struct mixer_context *context, int dim,
+                         struct error *err)
+{
+    const int32_t *permutation = layer->config->position.permutation;
+    size_t n = (size_t)dim;
+    int32_t *arrays = malloc(4 * n * sizeof *arrays);
+    if (arrays == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "permutation: no memory");
+    int32_t *cycle = arrays, *start = arrays + n, *length = arrays + 2 * n, *place = arrays + 3 * n;
+    memset(length, 0, n * sizeof *length);
+    int32_t used = 0;
+    for (int32_t j = 0; j < dim; j++) {
+        if (length[j] != 0)
+            continue;
+        int32_t first = used, element = j;
+        do {
+            start[element] = first;
+            place[element] = used - first;
+            length[element] = -1; /* seen; its length is known at the end */
+            cycle[used++] = element;
+            element = permutation[element];
+        } while (element != j);
+        for (int32_t i = first; i < used; i++)
+            length[cycle[i]] = used - first;
+    }
+    void *device = NULL;
+    int result =
+        context->ops->upload(context->backend, arrays, 4 * n * sizeof *arrays, &device, err);
+    free(arrays);
+    struct ops_positions *ops = &layer->position.ops;
+    const int32_t *base = device;
+    ops->cycle = base;
+    if (result == 0) {
+        ops->start = base + n;
+        ops->length = base + 2 * n;
+        ops->place = base + 3 * n;
+    }
+    return result;
+}
+
+int mixer_position_create(struct mixer_layer *layer, struct mixer_context *context, int dim,
+                          struct error *err)
+{
+    const struct position *position = &layer->config->position;
+    struct ops_positions *ops = &layer->position.ops;
+    if (!mixer_position_rotates(layer))
+        return 0;
+    ops->kind = position->kind;
+    ops->basis = position->basis;
+    ops->pairing = position->kind == POSITION_ROPE ? position->pairing : ROPE_PAIRING_ADJACENT;
+    ops->dim = dim;
+    ops->rotary_dims = position->rotary_dims;
+    if (position->kind == POSITION_ROPE)
+        ops->basis = BASIS_IDENTITY;
+    if (ops->basis == BASIS_HOUSEHOLDER) {
+        void *device = NULL;
+        if (context->ops->upload(context->backend, position->householder,
+                                 (size_t)dim * sizeof(float), &device, err) != 0)
+            return -1;
+        ops->householder = device;
+    }
+    if (position->kind == POSITION_LRPE_PERMUTATION)
+        return create_cycles(layer, context, dim, err);
+    return create_angles(layer, context, dim, err);
+}
+
+void mixer_position_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend)
+{
+    ops->unload(backend, (void *)(uintptr_t)layer->position.ops.householder);
+    ops->unload(backend, (void *)(uintptr_t)layer->position.ops.cycle);
+}
+
+void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
+                        struct backend *backend, struct mixer_workspace *workspace, int num_heads,
+                        struct rows x, struct rows out)
+{
+    const struct mixer_position *position = &layer->position;
+    if (position->theta != NULL && workspace->angles_of != position->theta) {
+        ops->angles(backend, &(struct ops_angles){.theta = position->theta,
+                                                  .count = position->num_angles,
+                                                  .cosines = workspace->cosines,
+                                                  .sines = workspace->sines});
+        workspace->angles_of = position->theta;
+    }
+    struct ops_positions call = position->ops;
+    call.num_heads = num_heads;
+    call.cosines = workspace->cosines;
+    call.sines = workspace->sines;
+    call.x = x;
+    call.out = out;
+    ops->positions(backend, &call);
+}

@@ -1,0 +1,126 @@
+/* Softmax (and ReLA) attention: positions and biases around the backend's one attention. */
+#include "engine/mixers/mixer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Lays the layer's keys and values into the pages, or into a ring of W in the slot. */
+static int place_keys(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
+{
+    const struct mixer *config = layer->config;
+    size_t tile = ops_tile_bytes(config->features_positioned, config->value_dim);
+    size_t bytes;
+    if (__builtin_mul_overflow(tile, (size_t)config->num_kv_heads, &bytes))
+        return error_set(err, ERROR_INVALID, "the keys of a layer are too large");
+    if (config->window == WINDOW_FULL) {
+        layer->state_offset = context->layout.page_bytes;
+        if (__builtin_add_overflow(context->layout.page_bytes, bytes, &context->layout.page_bytes))
+            return error_set(err, ERROR_INVALID, "the keys of a page are too large");
+        return 0;
+    }
+    size_t tiles = ((size_t)config->window_size + OPS_TILE - 1) / OPS_TILE;
+    if (__builtin_mul_overflow(tiles, bytes, &bytes))
+        return error_set(err, ERROR_INVALID, "window_size: %d is too large", config->window_size);
+    return mixer_add_slot(context, bytes / sizeof(float), false, 0.0f, &layer->state_offset, err);
+}
+
+static bool has_bias(enum position_kind kind)
+{
+    return kind == POSITION_ALIBI || kind == POSITION_KERPLE_LOG || kind == POSITION_KERPLE_POWER ||
+           kind == POSITION_KERPLE_3PARA_LOG || kind == POSITION_KERPLE_BIAS_WHT ||
+           kind == POSITION_T5;
+}
+
+/* t5: the bias of each head by distance, [H, FORMULA_T5_DISTANCES]. */
+static int upload_t5(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
+{
+    const struct mixer *config = layer->config;
+    size_t heads = (size_t)config->num_heads;
+    size_t bytes = heads * FORMULA_T5_DISTANCES * sizeof(float);
+    float *table = malloc(bytes);
+    if (table == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "t5 biases: no memory");
+    for (size_t h = 0; h < heads; h++)
+        for (int distance = 0; distance < FORMULA_T5_DISTANCES; distance++)
+            table[h * FORMULA_T5_DISTANCES + (size_t)distance] =
+                config->position.bucket_bias[(size_t)formula_t5_bucket(distance) * heads + h];
+    void *device = NULL;
+    int result = context->ops->upload(context->backend, table, bytes, &device, err);
+    layer->bias_table = device;
+    free(table);
+    return result;
+}
+
+static int create_biases(struct mixer_layer *layer, struct mixer_context *context,
+                         struct error *err)
+{
+    const struct position *position = &layer->config->position;
+    if (!has_bias(position->kind))
+        return 0;
+    size_t heads = (size_t)layer->config->num_heads;
+    layer->biases = calloc(heads, sizeof *layer->biases);
+    if (layer->biases == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "position biases: no memory");
+    if (position->kind == POSITION_T5 && upload_t5(layer, context, err) != 0)
+        return -1;
+    for (size_t h = 0; h < heads; h++) {
+        struct formula_bias *bias = &layer->biases[h];
+        if (position->kind == POSITION_ALIBI)
+            bias->r1 = position->slopes[h];
+        if (position->r1 != NULL)
+            bias->r1 = position->r1[h];
+        if (position->r2 != NULL)
+            bias->r2 = position->r2[h];
+        if (position->r3 != NULL)
+            bias->r3 = position->r3[h];
+        if (position->r4 != NULL)
+            bias->r4 = position->r4[h];
+        if (layer->bias_table != NULL)
+            bias->table = layer->bias_table + h * FORMULA_T5_DISTANCES;
+    }
+    return 0;
+}
+
+int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *context,
+                         struct error *err)
+{
+    const struct mixer *config = layer->config;
+    mixer_widen(&context->widths.position,
+                (int64_t)config->num_heads * config->features_positioned);
+    if (place_keys(layer, context, err) != 0 || create_biases(layer, context, err) != 0)
+        return -1;
+    return mixer_position_create(layer, context, config->head_dim, err);
+}
+
+void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
+                       struct backend *backend, struct mixer_workspace *workspace)
+{
+    const struct mixer *config = layer->config;
+    struct rows q = mixer_columns(workspace->project, layer->q_at);
+    struct rows k = mixer_columns(workspace->project, layer->k_at);
+    if (mixer_position_rotates(layer)) {
+        mixer_position_run(layer, ops, backend, workspace, config->num_heads, q,
+                           workspace->position_q);
+        mixer_position_run(layer, ops, backend, workspace, config->num_kv_heads, k,
+                           workspace->position_k);
+        q = workspace->position_q;
+        k = workspace->position_k;
+    }
+    ops->attention(backend, &(struct ops_attention){
+                                .num_heads = config->num_heads,
+                                .num_kv_heads = config->num_kv_heads,
+                                .key_dim = config->features_positioned,
+                                .value_dim = config->value_dim,
+                                .scale = (float)(1.0 / sqrt((double)config->head_dim)),
+                                .activation = config->activation,
+                                .window = config->window,
+                                .window_size = config->window_size,
+                                .bias = config->position.kind,
+                                .biases = layer->biases,
+                                .q = q,
+                                .k = k,
+                                .v = mixer_columns(workspace->project, layer->v_at),
+                                .h = workspace->h,
+                                .offset = layer->state_offset,
+                            });
+}

@@ -1,0 +1,237 @@
+/* What a device does for the forward pass: arrays only, no models, no texts.
+ *
+ * engine/forward.c and engine/mixers/ are written once against this table; engine/cpu/ (and later
+ * engine/cuda/) fill it in. An operation works on `rows`: row-major matrices of f32 in device
+ * memory, one row per token of the step, the rows of all spans one after the other. Operations are
+ * queued in order; only `finish` waits. None of them fails: everything that can is checked or
+ * allocated before the step.
+ *
+ * The reproducibility contract: what an operation writes for a row depends on that row (and its
+ * text's state) alone, bit for bit, whatever other rows are in the step, however tokens are cut
+ * into steps, on any number of threads. So every sum has one order.
+ *
+ * Letters as in engine/model/model.h; N rows of a step, T rows of one span. */
+#ifndef ENGINE_OPS_H
+#define ENGINE_OPS_H
+
+#include "engine/base/error.h"
+#include "engine/formulas.h"
+#include "engine/model/model.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    OPS_ROW_BLOCK = 16, /* rows of S that lie beside each other */
+    OPS_TILE = 64       /* keys of a KV page, and of a tile of a ring */
+};
+
+struct backend; /* a device and its memory */
+struct weight;  /* a matrix as packed for the device */
+struct table;   /* a matrix whose rows are looked up */
+
+/* A matrix in device memory: row r begins at data + r * stride (in floats). data NULL: absent. */
+struct rows {
+    float *data;
+    int64_t stride;
+};
+
+/* One text's part of a step. */
+struct batch_span {
+    int first_row, num_rows;
+    int64_t position;   /* of its first row */
+    char *slot;         /* the text's recurrent memory, on the device */
+    char *const *pages; /* full windows: page i holds positions [64 i, 64 i + 64) of all layers */
+};
+
+struct batch {
+    int num_rows, num_spans, num_logits;
+    const int32_t *tokens;          /* [num_rows] */
+    const int64_t *positions;       /* [num_rows] */
+    const struct batch_span *spans; /* [num_spans] */
+    const int32_t *logit_rows;      /* [num_logits]: the rows that want logits */
+};
+
+/* x = the token's row of a table, plus its position's embedding. */
+struct ops_embed {
+    const struct table *tokens;
+    enum position_embedding position_embedding;
+    const struct table *positions; /* learned */
+    const double *frequencies;     /* sinusoidal: [D/2] */
+    int hidden_size;
+    struct rows x; /* out: [N, D] */
+};
+
+/* y = norm(x), for each of `groups` parts of `size` of every row, with the same weight, or with
+ * weight [groups * size] when groups = 1. x = y is allowed. */
+struct ops_norm {
+    enum norm_kind kind;
+    float eps;
+    const float *weight, *bias; /* [size], or NULL */
+    int num_rows, groups, size;
+    struct rows x, y;
+};
+
+/* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Per output element: one running sum over the input,
+ * in order. A weight made of heads multiplies part h of x with matrix h. */
+struct ops_matmul {
+    const struct weight *weight;
+    int num_rows;
+    struct rows x, y; /* [num_rows, in], [num_rows, out] */
+    enum formula activation;
+    bool accumulate;
+};
+
+/* out = formula(u, w), or formula(u) * w when `multiply`. */
+struct ops_map {
+    enum formula formula;
+    bool multiply;
+    float constant;
+    int num_rows, num_cols;
+    struct rows out, u, w;
+};
+
+/* cos and sin of position * theta_j. */
+struct ops_angles {
+    const double *theta; /* [count] */
+    int count;
+    struct rows cosines, sines; /* out: [N, count] */
+};
+
+/* out = the positions applied to each head of x (model-format.md, "Positions"): rope and LRPE.
+ * x and out may not overlap. */
+struct ops_positions {
+    enum position_kind kind;
+    enum lrpe_basis basis;
+    enum rope_pairing pairing;
+    int num_heads, dim, rotary_dims; /* dim: of a head of x; out has twice as many for unitary */
+    int angles_per_head;             /* 0: the heads share cosines and sines */
+    const float *householder;        /* [dim] */
+    /* the permutation as cycles: element j is number place[j] of the cycle that lies at
+     * cycle[start[j]] and has length[j] elements */
+    const int32_t *cycle, *start, *length, *place; /* [dim] each */
+    struct rows cosines, sines;
+    struct rows x, out;
+};
+
+/* phi = phi(z) * scale per head; exp and favor take the maximum out: a query's own, or the running
+ * maximum of the keys, which lies in the text's slot and whose growth `rescale` reports. */
+struct ops_features {
+    enum feature_map map;
+    bool keys;
+    float scale;
+    int num_heads, head_dim, feature_rows, features, dpfp_nu; /* H, d, rows of W, m, nu */
+    struct rows z;                                            /* [N, H*d] */
+    struct rows y;        /* [N, H*feature_rows] = W z; for the maps that have a W */
+    struct rows phi;      /* out: [N, H*m] */
+    struct rows rescale;  /* out: [N, H] = exp(M_old - M_new); exponential keys */
+    size_t maxima_offset; /* of M [H] in the slot; exponential keys */
+};
+
+/* The row recurrence of every linear mixer (model-format.md). Row i of a head's S, in token order:
+ *   s <- a_i (f * s);  s <- s + (b v_i - g (s.phi_k)) phi_k;  h_i = s.phi_q
+ * and with sum_norm c as row dv with v = 1, and h_i / max(c.phi_q, 1e-6). What is absent is 1
+ * (a, f, b) or 0 (g). S of a head in the slot: [rows / 16][m2][16], rows = dv (+ 1), padded to 16.
+ * Order of s.phi: one running sum over the features. */
+struct ops_recurrence {
+    int num_heads, num_kv_heads, value_dim, features; /* features: m2, as in q and k */
+    int gate_features;                                /* m: f_j serves j and j + m */
+    bool sum_norm;
+    bool row_decay_per_head; /* row_decay is [N, H], else [N, H*dv] */
+    struct rows q, k, v;     /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
+    struct rows row_decay, feature_decay, input_scale, delta; /* a; f [N, Hkv*m]; b, g [N, H] */
+    struct rows rescale; /* [N, Hkv]: a further factor of a, see ops_features */
+    struct rows h;       /* out: [N, H*dv] */
+    size_t state_offset; /* of S [H] in the slot */
+};
+
+/* Causal attention over the keys of a text, these included: appends k and v, then
+ *   score = q.k * scale * weight(t - s) + bias(t - s);  h = sum of act(score) v
+ * Tile by tile of 64 positions, in order, with a running maximum. A full window's keys lie in the
+ * pages, at `offset`; those of a block or sliding window in a ring of W keys in the slot. A tile
+ * of a head: K [m2][64], then V [64][dv padded to 16]. */
+struct ops_attention {
+    int num_heads, num_kv_heads, key_dim, value_dim; /* key_dim: m2 */
+    float scale;
+    enum softmax_activation activation;
+    enum window_kind window;
+    int window_size;
+    enum position_kind bias;
+    const struct formula_bias *biases; /* [H]; NULL: none */
+    struct rows q, k, v;               /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
+    struct rows h;                     /* out: [N, H*dv] */
+    size_t offset;
+};
+
+/* The most of a step, known before the first. */
+struct ops_limits {
+    int max_rows, max_value_dim, max_input; /* max_input: longest row of a matrix product */
+};
+
+struct ops {
+    const char *device; /* "cpu" */
+    void (*close)(struct backend *);
+    const char *(*instruction_set)(const struct backend *);
+    int (*threads)(const struct backend *);
+    int (*prepare)(struct backend *, const struct ops_limits *, struct error *);
+
+    /* Memory. reserve: address space whose pages cost memory only once written, and read as zero
+     * before; discard gives the memory of a part back. */
+    int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);
+    void (*release)(struct backend *, void *memory, size_t bytes);
+    void (*discard)(struct backend *, void *memory, size_t bytes);
+    void (*fill)(struct backend *, void *memory, float value, size_t count);
+    void (*copy)(struct backend *, void *to, const void *from, size_t bytes);
+    int (*upload)(struct backend *, const void *host, size_t bytes, void **out, struct error *);
+    void (*unload)(struct backend *, void *); /* what upload gave; NULL is allowed */
+
+    /* Packs matrices of one width as one, their outputs one after the other; with heads > 1 a
+     * single [heads * rows, cols] matrix whose part h meets part h of the input. */
+    int (*weight_create)(struct backend *, struct weight **out, const struct matrix *parts,
+                         int num_parts, int heads, struct error *);
+    void (*weight_free)(struct backend *, struct weight *);
+    size_t (*weight_bytes)(const struct weight *);
+    /* Borrows the matrix's data, which must outlive the table. */
+    int (*table_create)(struct backend *, struct table **out, const struct matrix *,
+                        struct error *);
+    void (*table_free)(struct backend *, struct table *);
+
+    /* The step: begin, operations, finish. The batch stays valid until finish. */
+    void (*begin)(struct backend *, const struct batch *);
+    void (*embed)(struct backend *, const struct ops_embed *);
+    void (*norm)(struct backend *, const struct ops_norm *);
+    void (*matmul)(struct backend *, const struct ops_matmul *);
+    void (*map)(struct backend *, const struct ops_map *);
+    void (*angles)(struct backend *, const struct ops_angles *);
+    void (*positions)(struct backend *, const struct ops_positions *);
+    void (*features)(struct backend *, const struct ops_features *);
+    void (*recurrence)(struct backend *, const struct ops_recurrence *);
+    void (*attention)(struct backend *, const struct ops_attention *);
+    /* out [num_logits, cols]: the rows of x that want logits */
+    void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
+    /* Waits; returns `count` floats at device_data in host memory, valid until the next begin. */
+    const float *(*finish)(struct backend *, const float *device_data, size_t count);
+};
+
+/* Bytes of a head's S in a slot. */
+static inline size_t ops_recurrent_bytes(int value_dim, bool sum_norm, int features)
+{
+    size_t rows = (size_t)value_dim + (sum_norm ? 1 : 0);
+    size_t blocks = (rows + OPS_ROW_BLOCK - 1) / OPS_ROW_BLOCK;
+    return blocks * (size_t)features * OPS_ROW_BLOCK * sizeof(float);
+}
+
+/* Floats between two keys' values in a tile. */
+static inline size_t ops_value_stride(int value_dim)
+{
+    return ((size_t)value_dim + 15) / 16 * 16;
+}
+
+/* Bytes of one head's tile of 64 keys and values. */
+static inline size_t ops_tile_bytes(int key_dim, int value_dim)
+{
+    return ((size_t)key_dim + ops_value_stride(value_dim)) * OPS_TILE * sizeof(float);
+}
+
+#endif

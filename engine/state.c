@@ -1,0 +1,345 @@
+#include "engine/state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Items of one size in a region of address space. Those below `touched` have been handed out at
+ * least once; free ones are on a stack, the ones whose memory was given back on another. */
+struct pool {
+    char *base;
+    size_t item_bytes, region_bytes;
+    int32_t capacity, touched, used, peak;
+    int32_t *resident, *bare; /* stacks of free items: [capacity] each */
+    int32_t num_resident, num_bare;
+};
+
+struct state_memory {
+    const struct ops *ops;
+    struct backend *backend;
+    struct state_layout layout;
+    size_t budget;
+    struct pool slots, pages;
+    int32_t *references; /* of pages: [pages.capacity] */
+    int64_t pending;     /* pages reserved by states alive and not yet taken */
+    int states;
+};
+
+static size_t pool_used_bytes(const struct pool *pool)
+{
+    return (size_t)pool->used * pool->item_bytes;
+}
+
+static size_t pool_committed_bytes(const struct pool *pool)
+{
+    return (size_t)(pool->used + pool->num_resident) * pool->item_bytes;
+}
+
+static int pool_open(struct pool *pool, struct state_memory *memory, size_t item_bytes, bool poison,
+                     struct error *err)
+{
+    pool->item_bytes = item_bytes;
+    if (item_bytes == 0)
+        return 0;
+    size_t capacity = memory->budget / item_bytes;
+    pool->capacity = capacity > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t)capacity;
+    if (pool->capacity == 0)
+        return 0;
+    pool->region_bytes = (size_t)pool->capacity * item_bytes;
+    pool->resident = malloc((size_t)pool->capacity * sizeof(int32_t));
+    pool->bare = malloc((size_t)pool->capacity * sizeof(int32_t));
+    if (pool->resident == NULL || pool->bare == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "state memory: no memory for %d items",
+                         pool->capacity);
+    void *base;
+    if (memory->ops->reserve(memory->backend, pool->region_bytes, &base, err) != 0)
+        return -1;
+    pool->base = base;
+    if (poison)
+        memory->ops->fill(memory->backend, base, NAN, pool->region_bytes / sizeof(float));
+    return 0;
+}
+
+static void pool_close(struct pool *pool, struct state_memory *memory)
+{
+    if (pool->base != NULL)
+        memory->ops->release(memory->backend, pool->base, pool->region_bytes);
+    free(pool->resident);
+    free(pool->bare);
+}
+
+/* Gives memory of free items back until `bytes` of it are or none is left. */
+static void pool_discard(struct pool *pool, struct state_memory *memory, size_t bytes)
+{
+    size_t given = 0;
+    while (given < bytes && pool->num_resident > 0) {
+        int32_t item = pool->resident[--pool->num_resident];
+        memory->ops->discard(memory->backend, pool->base + (size_t)item * pool->item_bytes,
+                             pool->item_bytes);
+        pool->bare[pool->num_bare++] = item;
+        given += pool->item_bytes;
+    }
+}
+
+static int32_t pool_take(struct pool *pool, struct pool *other, struct state_memory *memory)
+{
+    pool->used++;
+    pool->peak = pool->used > pool->peak ? pool->used : pool->peak;
+    if (pool->num_resident > 0)
+        return pool->resident[--pool->num_resident];
+    size_t committed = pool_committed_bytes(pool) + pool_committed_bytes(other);
+    if (committed > memory->budget)
+        pool_discard(other, memory, committed - memory->budget);
+    if (pool->num_bare > 0)
+        return pool->bare[--pool->num_bare];
+    return pool->touched++;
+}
+
+static void pool_give(struct pool *pool, int32_t item)
+{
+    pool->used--;
+    pool->resident[pool->num_resident++] = item;
+}
+
+int state_memory_create(struct state_memory **out, const struct ops *ops, struct backend *backend,
+                        const struct state_layout *layout, size_t budget_bytes, bool poison,
+                        struct error *err)
+{
+    struct state_memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "state memory: no memory");
+    memory->ops = ops;
+    memory->backend = backend;
+    memory->layout = *layout;
+    memory->budget = budget_bytes;
+    if (pool_open(&memory->slots, memory, layout->slot_bytes, poison, err) != 0 ||
+        pool_open(&memory->pages, memory, layout->page_bytes, poison, err) != 0)
+        goto fail;
+    memory->references = calloc((size_t)memory->pages.capacity + 1, sizeof *memory->references);
+    if (memory->references == NULL) {
+        error_set(err, ERROR_NO_MEMORY, "state memory: no memory");
+        goto fail;
+    }
+    *out = memory;
+    return 0;
+fail:
+    state_memory_free(memory);
+    return -1;
+}
+
+void state_memory_free(struct state_memory *memory)
+{
+    if (memory == NULL)
+        return;
+    pool_close(&memory->slots, memory);
+    pool_close(&memory->pages, memory);
+    free(memory->references);
+    free(memory);
+}
+
+void state_memory_report(const struct state_memory *memory, struct engine_memory *report)
+{
+    const struct pool *slots = &memory->slots, *pages = &memory->pages;
+    *report = (struct engine_memory){
+        .recurrent_bytes = pool_used_bytes(slots),
+        .kv_bytes = pool_used_bytes(pages),
+        .recurrent_reserved_bytes = pool_used_bytes(slots),
+        .kv_reserved_bytes = pool_used_bytes(pages) + (size_t)memory->pending * pages->item_bytes,
+        .recurrent_peak_bytes = (size_t)slots->peak * slots->item_bytes,
+        .kv_peak_bytes = (size_t)pages->peak * pages->item_bytes,
+        .states = memory->states,
+    };
+}
+
+/* Pages that hold positions [0, tokens). */
+static int64_t pages_for(const struct state_memory *memory, int64_t tokens)
+{
+    if (memory->layout.page_bytes == 0)
+        return 0;
+    return tokens / OPS_TILE + (tokens % OPS_TILE != 0);
+}
+
+size_t state_memory_needed(const struct state_memory *memory, int64_t max_tokens)
+{
+    size_t pages = (size_t)pages_for(memory, max_tokens < 0 ? 0 : max_tokens);
+    size_t bytes;
+    if (__builtin_mul_overflow(pages, memory->layout.page_bytes, &bytes) ||
+        __builtin_add_overflow(bytes, memory->layout.slot_bytes, &bytes))
+        return SIZE_MAX;
+    return bytes;
+}
+
+/* Reserves a slot and `pages` pages, or says why not. `total` is what the text needs by itself. */
+static int reserve(struct state_memory *memory, int64_t pages, size_t total, struct error *err)
+{
+    if (total > memory->budget)
+        return error_set(err, ERROR_INVALID,
+                         "the text needs %zu bytes of state memory, the budget is %zu", total,
+                         memory->budget);
+    size_t promised = pool_used_bytes(&memory->slots) + pool_used_bytes(&memory->pages) +
+                      (size_t)memory->pending * memory->pages.item_bytes;
+    size_t wanted = memory->layout.slot_bytes + (size_t)pages * memory->layout.page_bytes;
+    if (wanted > memory->budget - promised ||
+        (memory->layout.slot_bytes > 0 && memory->slots.used == memory->slots.capacity) ||
+        pages > memory->pages.capacity - memory->pages.used - memory->pending)
+        return error_set(err, ERROR_NO_MEMORY,
+                         "the text needs %zu bytes of state memory, %zu of %zu are free", wanted,
+                         memory->budget - promised, memory->budget);
+    memory->pending += pages;
+    return 0;
+}
+
+static struct state *state_allocate(struct state_memory *memory, int64_t max_tokens,
+                                    struct error *err)
+{
+    size_t pages = (size_t)pages_for(memory, max_tokens);
+    struct state *state = calloc(1, sizeof *state);
+    if (state == NULL) {
+        error_set(err, ERROR_NO_MEMORY, "state: no memory");
+        return NULL;
+    }
+    state->memory = memory;
+    state->max_tokens = max_tokens;
+    state->max_pages = (int64_t)pages;
+    state->pages = calloc(pages + 1, sizeof *state->pages);
+    state->page_id = calloc(pages + 1, sizeof *state->page_id);
+    if (state->pages == NULL || state->page_id == NULL) {
+        error_set(err, ERROR_NO_MEMORY, "state: no memory for %zu pages", pages);
+        free(state->pages);
+        free(state->page_id);
+        free(state);
+        return NULL;
+    }
+    return state;
+}
+
+static void take_slot(struct state *state)
+{
+    struct state_memory *memory = state->memory;
+    memory->states++;
+    if (memory->layout.slot_bytes == 0)
+        return;
+    int32_t item = pool_take(&memory->slots, &memory->pages, memory);
+    state->slot = memory->slots.base + (size_t)item * memory->slots.item_bytes;
+}
+
+static void take_page(struct state *state)
+{
+    struct state_memory *memory = state->memory;
+    int32_t item = pool_take(&memory->pages, &memory->slots, memory);
+    memory->pending--;
+    memory->references[item] = 1;
+    state->page_id[state->num_pages] = item;
+    state->pages[state->num_pages++] = memory->pages.base + (size_t)item * memory->pages.item_bytes;
+}
+
+static int check_length(const struct state_memory *memory, int64_t max_tokens, struct error *err)
+{
+    int64_t limit = memory->layout.max_positions;
+    if (max_tokens < 0)
+        return error_set(err, ERROR_INVALID, "max_tokens: expected 0 or more, got %lld",
+                         (long long)max_tokens);
+    if (limit > 0 && max_tokens > limit)
+        return error_set(err, ERROR_INVALID, "max_tokens: the model has %lld positions, got %lld",
+                         (long long)limit, (long long)max_tokens);
+    return 0;
+}
+
+int state_create(struct state **out, struct engine *engine, int64_t max_tokens, struct error *err)
+{
+    struct state_memory *memory = engine_state_memory(engine);
+    if (check_length(memory, max_tokens, err) != 0)
+        return -1;
+    size_t total = state_memory_needed(memory, max_tokens);
+    int64_t pages = pages_for(memory, max_tokens);
+    if (reserve(memory, pages, total, err) != 0)
+        return -1;
+    struct state *state = state_allocate(memory, max_tokens, err);
+    if (state == NULL) {
+        memory->pending -= pages;
+        return -1;
+    }
+    take_slot(state);
+    for (int i = 0; i < memory->layout.num_fills; i++) {
+        const struct state_fill *fill = &memory->layout.fills[i];
+        memory->ops->fill(memory->backend, state->slot + fill->offset, fill->value, fill->count);
+    }
+    *out = state;
+    return 0;
+}
+
+int state_clone(struct state **out, const struct state *source, int64_t max_tokens,
+                struct error *err)
+{
+    struct state_memory *memory = source->memory;
+    if (check_length(memory, max_tokens, err) != 0)
+        return -1;
+    if (max_tokens < source->position)
+        return error_set(err, ERROR_INVALID, "max_tokens: the text has %lld tokens, got %lld",
+                         (long long)source->position, (long long)max_tokens);
+    int64_t shared = memory->layout.page_bytes == 0 ? 0 : source->position / OPS_TILE;
+    int64_t pages = pages_for(memory, max_tokens) - shared;
+    if (reserve(memory, pages, state_memory_needed(memory, max_tokens), err) != 0)
+        return -1;
+    struct state *state = state_allocate(memory, max_tokens, err);
+    if (state == NULL) {
+        memory->pending -= pages;
+        return -1;
+    }
+    take_slot(state);
+    memory->ops->copy(memory->backend, state->slot, source->slot, memory->layout.slot_bytes);
+    for (int64_t i = 0; i < shared; i++) {
+        state->pages[i] = source->pages[i];
+        state->page_id[i] = source->page_id[i];
+        memory->references[source->page_id[i]]++;
+    }
+    state->num_pages = shared;
+    if (source->num_pages > shared) {
+        take_page(state);
+        memory->ops->copy(memory->backend, state->pages[shared], source->pages[shared],
+                          memory->layout.page_bytes);
+    }
+    state->position = source->position;
+    *out = state;
+    return 0;
+}
+
+void state_free(struct state *state)
+{
+    if (state == NULL)
+        return;
+    struct state_memory *memory = state->memory;
+    memory->pending -= state->max_pages - state->num_pages;
+    for (int64_t i = 0; i < state->num_pages; i++)
+        if (--memory->references[state->page_id[i]] == 0)
+            pool_give(&memory->pages, state->page_id[i]);
+    if (state->slot != NULL)
+        pool_give(&memory->slots,
+                  (int32_t)((size_t)(state->slot - memory->slots.base) / memory->slots.item_bytes));
+    memory->states--;
+    free(state->pages);
+    free(state->page_id);
+    free(state);
+}
+
+void state_grow(struct state *state, int64_t end)
+{
+    struct state_memory *memory = state->memory;
+    int64_t pages = pages_for(memory, end);
+    while (state->num_pages < pages) {
+        take_page(state);
+        /* attention reads whole tiles: what is not yet written must be finite */
+        memory->ops->fill(memory->backend, state->pages[state->num_pages - 1], 0.0f,
+                          memory->layout.page_bytes / sizeof(float));
+    }
+}
+
+int64_t state_position(const struct state *state)
+{
+    return state->position;
+}
+
+size_t state_bytes(const struct state *state)
+{
+    const struct state_memory *memory = state->memory;
+    return memory->layout.slot_bytes + (size_t)state->num_pages * memory->layout.page_bytes;
+}
