@@ -1,0 +1,70 @@
+/* Byte-pair encoding of one piece of text: characters to ids, then merges, lowest rank first.
+ *
+ * The same order as Hugging Face's: of the pairs of lowest rank the leftmost. A heap makes long
+ * pieces O(n log n); short ones are scanned. */
+#ifndef ENGINE_TEXT_BPE_H
+#define ENGINE_TEXT_BPE_H
+
+#include "engine/base/error.h"
+#include "engine/text/buffer.h"
+#include "engine/text/tokenizer.h"
+#include "engine/text/vocabulary.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct merge_slot {
+    uint64_t pair; /* left << 32 | right; UINT64_MAX: free */
+    uint32_t rank;
+    int32_t merged;
+};
+
+/* Zero-initialise; bpe_clear frees. */
+struct bpe {
+    const struct vocabulary *vocabulary; /* borrowed */
+    struct merge_slot *slots;            /* [slot_mask + 1] */
+    size_t slot_mask;
+    size_t merge_count;
+    int32_t *merged_of_rank; /* [merge_count] */
+    bool byte_level;         /* pieces are raw bytes, contents spell them in GPT-2's alphabet */
+    bool byte_fallback;
+    bool fuse_unknown;
+    bool ignore_merges;
+    int32_t unknown_id;    /* -1: characters that are not in the vocabulary vanish */
+    int32_t byte_ids[256]; /* byte_level: of each byte's character; -1: none */
+    int32_t fallback[256]; /* byte_fallback: of "<0xAB>"; -1: none */
+};
+
+/* Makes room for `count` merges. */
+int bpe_init(struct bpe *bpe, const struct vocabulary *vocabulary, size_t count, struct error *err);
+
+/* Adds the merge of the next rank; its three ids are in the vocabulary. */
+int bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t merged, struct error *err);
+
+/* Looks the bytes up, once the vocabulary is complete and the flags are set. */
+void bpe_finish(struct bpe *bpe);
+void bpe_clear(struct bpe *bpe);
+
+struct bpe_symbol {
+    int32_t id; /* -1: merged into the one before */
+    int32_t previous;
+    int32_t next;
+};
+
+/* Scratch of one call, used again for each piece; zero-initialise, bpe_scratch_clear frees. */
+struct bpe_scratch {
+    struct bpe_symbol *symbols; /* [count] */
+    size_t count;
+    size_t capacity;
+    uint64_t *heap; /* [heap_count], rank << 32 | position */
+    size_t heap_count;
+    size_t heap_capacity;
+    struct text_buffer spelled; /* a piece in GPT-2's alphabet */
+};
+void bpe_scratch_clear(struct bpe_scratch *scratch);
+
+/* Appends the ids of a piece ([length] bytes of valid UTF-8, under 2 GiB) to *ids. */
+int bpe_encode(const struct bpe *bpe, const char *piece, size_t length, struct bpe_scratch *scratch,
+               struct token_list *ids, struct error *err);
+
+#endif

@@ -1,0 +1,42 @@
+/* Growable byte arrays and span lists: the scratch that text goes through on its way to ids. */
+#ifndef ENGINE_TEXT_BUFFER_H
+#define ENGINE_TEXT_BUFFER_H
+
+#include "engine/base/error.h"
+
+#include <stddef.h>
+
+/* Zero-initialise; text_buffer_clear frees. */
+struct text_buffer {
+    char *data; /* [length] bytes, not terminated */
+    size_t length;
+    size_t capacity;
+};
+
+/* Makes room for `more` bytes beyond length. */
+int text_buffer_reserve(struct text_buffer *buffer, size_t more, struct error *err);
+int text_buffer_append(struct text_buffer *buffer, const char *data, size_t length,
+                       struct error *err);
+void text_buffer_clear(struct text_buffer *buffer);
+
+/* Bytes [start, end) of some text. */
+struct span {
+    size_t start;
+    size_t end;
+};
+
+/* Zero-initialise; span_list_clear frees. */
+struct span_list {
+    struct span *items; /* [count] */
+    size_t count;
+    size_t capacity;
+};
+
+/* Appends [start, end) unless it is empty. */
+int span_list_push(struct span_list *list, size_t start, size_t end, struct error *err);
+void span_list_clear(struct span_list *list);
+
+/* Grows *data, an array of items of `size` bytes, to hold at least `needed` of them. */
+int array_grow(void **data, size_t *capacity, size_t needed, size_t size, struct error *err);
+
+#endif

@@ -1,0 +1,76 @@
+/* The decoders of tokenizer.json: from tokens back to text, one id at a time.
+ *
+ * Each token's text is worked out at load; what depends on the neighbours happens in a decode_run,
+ * which both tokenizer_decode and the streaming detokenizer feed. */
+#ifndef ENGINE_TEXT_DECODER_H
+#define ENGINE_TEXT_DECODER_H
+
+#include "engine/base/error.h"
+#include "engine/text/buffer.h"
+#include "engine/text/pattern.h"
+#include "engine/text/vocabulary.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum decoder_kind {
+    DECODER_NONE,       /* tokens with a space between */
+    DECODER_BYTE_LEVEL, /* tokens spell bytes in GPT-2's alphabet */
+    DECODER_METASPACE,
+    DECODER_STEPS, /* Replace, ByteFallback, Fuse, Strip */
+};
+
+struct decoder_replacement {
+    struct pattern *pattern; /* owned */
+    char *content;           /* owned, [length] bytes */
+    size_t length;
+};
+
+struct decoder_token {
+    uint32_t offset; /* of the text in `texts` */
+    uint32_t length;
+    int16_t byte; /* ByteFallback: the byte the token stands for, else -1 */
+    bool skipped; /* by skip_special_tokens */
+};
+
+/* Zero-initialise; decoder_clear frees. */
+struct decoder {
+    enum decoder_kind kind;
+    struct decoder_replacement *replacements; /* [replacement_count], in order */
+    size_t replacement_count;
+    size_t replacement_capacity;
+    bool byte_fallback;
+    char strip[5];                   /* Strip: one character, ... */
+    size_t strip_count;              /* ... taken off the start this many times */
+    char metaspace[5];               /* what stands for a space */
+    bool metaspace_prepends;         /* the first token loses its metaspaces */
+    const struct vocabulary *tokens; /* borrowed */
+    struct decoder_token *by_id;     /* [tokens->size] */
+    struct text_buffer texts;
+};
+
+/* Takes both, even when it fails. */
+int decoder_add_replacement(struct decoder *decoder, struct pattern *pattern, char *content,
+                            size_t length, struct error *err);
+
+/* Works out the text of every token, once kind, options and vocabulary are set. */
+int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens, struct error *err);
+void decoder_clear(struct decoder *decoder);
+
+/* One text being decoded; zero-initialise but `decoder`, decode_run_clear frees. */
+struct decode_run {
+    const struct decoder *decoder; /* borrowed */
+    bool skip_special_tokens;
+    bool started;               /* a token has gone by */
+    bool stripped;              /* Strip is over */
+    size_t strip_done;          /* characters that Strip took */
+    struct text_buffer pending; /* bytes that are not final yet */
+    struct text_buffer out;     /* final text: the caller takes it and sets out.length to 0 */
+};
+
+/* One id; unknown ones are nothing. */
+int decode_run_push(struct decode_run *run, int32_t id, struct error *err);
+int decode_run_finish(struct decode_run *run, struct error *err);
+void decode_run_clear(struct decode_run *run);
+
+#endif

@@ -1,0 +1,51 @@
+/* The normalizers of tokenizer.json: what happens to a text before it is split.
+ *
+ * NFC and its kin follow the library's own tables (unicode.h): code points it does not know stay as
+ * they are. Time is linear in the text but for sorting runs of combining marks. */
+#ifndef ENGINE_TEXT_NORMALIZE_H
+#define ENGINE_TEXT_NORMALIZE_H
+
+#include "engine/base/error.h"
+#include "engine/text/buffer.h"
+#include "engine/text/pattern.h"
+
+#include <stdbool.h>
+
+enum normalizer_kind {
+    NORMALIZER_NFC,
+    NORMALIZER_NFD,
+    NORMALIZER_NFKC,
+    NORMALIZER_NFKD,
+    NORMALIZER_LOWERCASE,
+    NORMALIZER_STRIP_ACCENTS,
+    NORMALIZER_STRIP,
+    NORMALIZER_PREPEND,
+    NORMALIZER_REPLACE,
+};
+
+struct normalizer_step {
+    enum normalizer_kind kind;
+    bool strip_left, strip_right;
+    struct pattern *pattern; /* NORMALIZER_REPLACE: owned */
+    char *content;           /* NORMALIZER_REPLACE, _PREPEND: owned, [content_length] */
+    size_t content_length;
+};
+
+/* Steps in order; zero-initialise. */
+struct normalizer {
+    struct normalizer_step *steps; /* [count] */
+    size_t count;
+    size_t capacity;
+};
+
+/* Adds a step and takes what it owns, even when it fails. */
+int normalizer_push(struct normalizer *normalizer, struct normalizer_step step, struct error *err);
+void normalizer_clear(struct normalizer *normalizer);
+
+/* The normal form of text ([length] bytes of valid UTF-8): *result ([*result_length], valid until
+ * the buffers change) is text itself or in one of buffers[2], which keep their memory. */
+int normalizer_apply(const struct normalizer *normalizer, const char *text, size_t length,
+                     struct text_buffer buffers[2], const char **result, size_t *result_length,
+                     struct error *err);
+
+#endif

@@ -1,0 +1,69 @@
+/* The pre-tokenizers of tokenizer.json: cut a normalized text into the pieces that BPE works on. */
+#ifndef ENGINE_TEXT_PRETOKENIZE_H
+#define ENGINE_TEXT_PRETOKENIZE_H
+
+#include "engine/base/error.h"
+#include "engine/text/buffer.h"
+#include "engine/text/pattern.h"
+
+#include <stdbool.h>
+
+enum pretokenizer_kind {
+    PRETOKENIZER_GPT2,         /* ByteLevel's own pattern */
+    PRETOKENIZER_PREFIX_SPACE, /* ByteLevel's add_prefix_space */
+    PRETOKENIZER_METASPACE,
+    PRETOKENIZER_SPLIT,
+    PRETOKENIZER_DIGITS,
+    PRETOKENIZER_WHITESPACE,       /* words and runs of other characters; spaces go */
+    PRETOKENIZER_WHITESPACE_SPLIT, /* what stands between spaces */
+};
+
+/* What becomes of the matches of a splitting pattern. */
+enum split_behavior {
+    SPLIT_REMOVED,
+    SPLIT_ISOLATED,
+    SPLIT_MERGED_WITH_PREVIOUS,
+    SPLIT_MERGED_WITH_NEXT,
+    SPLIT_CONTIGUOUS,
+};
+
+enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
+
+struct pretokenizer_step {
+    enum pretokenizer_kind kind;
+    enum split_behavior behavior; /* SPLIT, DIGITS */
+    bool invert;                  /* SPLIT: the matches are what stays between */
+    struct pattern *pattern;      /* SPLIT: owned */
+    enum prepend_scheme prepend;  /* METASPACE */
+    bool split;                   /* METASPACE: cut at the replacement too */
+    char replacement[5];          /* METASPACE: one character */
+};
+
+/* Steps in order; zero-initialise. */
+struct pretokenizer {
+    struct pretokenizer_step *steps; /* [count] */
+    size_t count;
+    size_t capacity;
+};
+
+/* Adds a step and takes its pattern, even when it fails. */
+int pretokenizer_push(struct pretokenizer *pretokenizer, struct pretokenizer_step step,
+                      struct error *err);
+void pretokenizer_clear(struct pretokenizer *pretokenizer);
+
+/* The scratch of one call, and its result; zero-initialise, pieces_clear frees. */
+struct pieces {
+    const char *text;       /* what the spans are in: the caller's text or `rewritten` */
+    struct span_list spans; /* the pieces, in order */
+    struct span_list next;
+    struct span_list matches;
+    struct text_buffer rewritten[2];
+};
+void pieces_clear(struct pieces *pieces);
+
+/* Cuts text ([length] bytes of valid UTF-8) into pieces. at_start: it begins the whole text, which
+ * Metaspace's prepend_scheme "first" asks. */
+int pretokenize(const struct pretokenizer *pretokenizer, const char *text, size_t length,
+                bool at_start, struct pieces *pieces, struct error *err);
+
+#endif

@@ -1,0 +1,168 @@
+#include "engine/text/tokenizer.h"
+
+#include "engine/text/tokenizer_parts.h"
+#include "engine/text/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_TEXT_BYTES = 1 << 28 };
+
+int token_list_push(struct token_list *list, int32_t id, struct error *err)
+{
+    if (list->count == list->capacity &&
+        array_grow((void **)&list->ids, &list->capacity, list->count + 1, sizeof *list->ids, err))
+        return -1;
+    list->ids[list->count++] = id;
+    return 0;
+}
+
+void token_list_clear(struct token_list *list)
+{
+    free(list->ids);
+    *list = (struct token_list){0};
+}
+
+/* What one call of tokenizer_encode works with. */
+struct encoder {
+    const struct tokenizer *tokenizer;
+    struct pieces pieces;
+    struct bpe_scratch scratch;
+    struct text_buffer normal[2];
+    struct token_list *ids;
+    struct error *err;
+};
+
+/* Text without added tokens. */
+static int encode_plain(struct encoder *encoder, const char *text, size_t length, bool at_start)
+{
+    struct pieces *pieces = &encoder->pieces;
+    if (pretokenize(&encoder->tokenizer->pretokenizer, text, length, at_start, pieces,
+                    encoder->err))
+        return -1;
+    for (size_t i = 0; i < pieces->spans.count; i++) {
+        struct span span = pieces->spans.items[i];
+        if (bpe_encode(&encoder->tokenizer->bpe, pieces->text + span.start, span.end - span.start,
+                       &encoder->scratch, encoder->ids, encoder->err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Text without the added tokens that are looked for before it is normalized. */
+static int encode_section(struct encoder *encoder, const char *text, size_t length, bool at_start)
+{
+    const struct tokenizer *tokenizer = encoder->tokenizer;
+    struct section_reader reader = {.tokens = &tokenizer->normalized_tokens};
+    if (normalizer_apply(&tokenizer->normalizer, text, length, encoder->normal, &reader.text,
+                         &reader.length, encoder->err))
+        return -1;
+    struct section section;
+    while (section_next(&reader, &section))
+        if (section.id >= 0
+                ? token_list_push(encoder->ids, section.id, encoder->err)
+                : encode_plain(encoder, reader.text + section.start, section.end - section.start,
+                               at_start && section.start == 0))
+            return -1;
+    return 0;
+}
+
+static int push_all(struct token_list *ids, const struct token_list *more, struct error *err)
+{
+    for (size_t i = 0; i < more->count; i++)
+        if (token_list_push(ids, more->ids[i], err))
+            return -1;
+    return 0;
+}
+
+static int encode_text(struct encoder *encoder, const char *text, size_t length, bool special)
+{
+    const struct tokenizer *tokenizer = encoder->tokenizer;
+    if (special && push_all(encoder->ids, &tokenizer->prefix, encoder->err))
+        return -1;
+    struct section_reader reader = {
+        .tokens = &tokenizer->plain_tokens, .text = text, .length = length};
+    struct section section;
+    while (section_next(&reader, &section))
+        if (section.id >= 0 ? token_list_push(encoder->ids, section.id, encoder->err)
+                            : encode_section(encoder, text + section.start,
+                                             section.end - section.start, section.start == 0))
+            return -1;
+    return special ? push_all(encoder->ids, &tokenizer->suffix, encoder->err) : 0;
+}
+
+int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
+                     bool add_special_tokens, struct token_list *ids, struct error *err)
+{
+    size_t valid = length <= MAX_TEXT_BYTES ? utf8_valid_length(text, length) : 0;
+    if (length > MAX_TEXT_BYTES)
+        return error_set(err, ERROR_INVALID, "text: expected at most %d bytes, got %zu",
+                         MAX_TEXT_BYTES, length);
+    if (valid < length)
+        return error_set(err, ERROR_INVALID, "text: expected UTF-8, got byte 0x%02X at offset %zu",
+                         (unsigned char)text[valid], valid);
+    struct encoder encoder = {.tokenizer = tokenizer, .ids = ids, .err = err};
+    size_t before = ids->count;
+    int failed = encode_text(&encoder, text, length, add_special_tokens);
+    if (failed)
+        ids->count = before;
+    pieces_clear(&encoder.pieces);
+    bpe_scratch_clear(&encoder.scratch);
+    text_buffer_clear(&encoder.normal[0]);
+    text_buffer_clear(&encoder.normal[1]);
+    return failed;
+}
+
+int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count,
+                     bool skip_special_tokens, char **text, size_t *length, struct error *err)
+{
+    struct decode_run run = {.decoder = &tokenizer->decoder,
+                             .skip_special_tokens = skip_special_tokens};
+    int failed = 0;
+    for (size_t i = 0; i < count && !failed; i++)
+        failed = decode_run_push(&run, ids[i], err);
+    if (!failed)
+        failed = decode_run_finish(&run, err);
+    *length = run.out.length;
+    if (!failed)
+        failed = text_buffer_append(&run.out, "", 1, err);
+    if (!failed) {
+        *text = run.out.data;
+        run.out = (struct text_buffer){0};
+    }
+    decode_run_clear(&run);
+    return failed;
+}
+
+int32_t tokenizer_size(const struct tokenizer *tokenizer)
+{
+    return tokenizer->vocabulary.size;
+}
+
+int32_t tokenizer_token_id(const struct tokenizer *tokenizer, const char *content)
+{
+    return vocabulary_find(&tokenizer->vocabulary, content, strlen(content));
+}
+
+bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id)
+{
+    return vocabulary_knows(&tokenizer->vocabulary, id) &&
+           tokenizer->vocabulary.tokens[id].flags & TOKEN_SPECIAL;
+}
+
+const char *tokenizer_token_content(const struct tokenizer *tokenizer, int32_t id)
+{
+    return vocabulary_knows(&tokenizer->vocabulary, id)
+               ? vocabulary_content(&tokenizer->vocabulary, id)
+               : NULL;
+}
+
+const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length)
+{
+    *length = 0;
+    if (!vocabulary_knows(&tokenizer->vocabulary, id))
+        return "";
+    const struct decoder_token *token = &tokenizer->decoder.by_id[id];
+    *length = token->length;
+    return token->length ? tokenizer->decoder.texts.data + token->offset : "";
+}
