@@ -26,7 +26,7 @@ test-deps:
 	@deploy/deps.sh test
 
 build: deps
-	cmake --preset release --log-level=WARNING
+	@cmake --preset release --log-level=WARNING >/dev/null
 	cmake --build --preset release -j $(JOBS)
 
 # Flags of `regla serve` are environment variables too: REGLA_PORT=9000 make serve

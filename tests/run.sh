@@ -24,7 +24,7 @@ export TSAN_OPTIONS=second_deadlock_stack=1:history_size=4
 export PYTHONDONTWRITEBYTECODE=1
 
 build() { # preset, targets
-    cmake --preset "$1" --log-level=WARNING &&
+    cmake --preset "$1" --log-level=WARNING >/dev/null &&
         cmake --build --preset "$1" -j "$jobs" 2>&1 | sed '/^\[ *[0-9]*%\]/d'
 }
 unit() { # preset

@@ -13,7 +13,7 @@ if [ ${#targets[@]} -eq 0 ]; then
         targets+=("$(basename "$source" .c)")
     done
 fi
-cmake --preset fuzz --log-level=WARNING
+cmake --preset fuzz --log-level=WARNING >/dev/null
 cmake --build --preset fuzz -j "${JOBS:-$(nproc)}" --target "${targets[@]}" 2>&1 |
     sed '/^\[ *[0-9]*%\]/d'
 
