@@ -4,6 +4,14 @@
  * weighted sum of values are the products of kernels_product.h. A query meets the tiles of its
  * window in order, always whole ones (what a query may not see weighs exactly 0), so its sums do
  * not depend on the queries beside it. */
+#ifndef ENGINE_CPU_KERNELS_ATTENTION_H
+#define ENGINE_CPU_KERNELS_ATTENTION_H
+
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels_product.h"
+
+#include <math.h>
+#include <string.h>
 
 struct head_tile {
     float *k; /* [key_dim][OPS_TILE] */
@@ -235,3 +243,5 @@ static void kernel_window(const struct ops_attention *a, const struct batch_span
         }
     }
 }
+
+#endif

@@ -1,6 +1,13 @@
 /* Norms, formulas, positions and feature maps: everything that treats rows one by one. Loops over
  * the formulas of engine/formulas.h, which the compiler turns into vectors; the formulas give the
  * same bits in every lane and in the scalar remainder. */
+#ifndef ENGINE_CPU_KERNELS_ELEMENTWISE_H
+#define ENGINE_CPU_KERNELS_ELEMENTWISE_H
+
+#include "engine/cpu/kernels.h"
+
+#include <math.h>
+#include <string.h>
 
 /* out = formula(u, w) of n elements; in place is allowed. */
 static void map_row(enum formula formula, float *out, const float *u, const float *w,
@@ -235,3 +242,5 @@ static void kernel_key_features(const struct ops_features *a, const struct batch
         *maximum = most;
     }
 }
+
+#endif

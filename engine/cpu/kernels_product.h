@@ -2,6 +2,15 @@
  *
  * One running sum per output, over the input in order: acc = fma(x[k], w[k][j], acc). The tile's
  * shape changes only which sums run beside each other. */
+#ifndef ENGINE_CPU_KERNELS_PRODUCT_H
+#define ENGINE_CPU_KERNELS_PRODUCT_H
+
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels_elementwise.h"
+#include "engine/cpu/vector.h"
+
+#include <math.h>
+#include <string.h>
 
 /* out [m, nv * LANES] (+)= x [m, n] * w [n, nv * LANES]; m and nv are constants at each call. */
 static inline __attribute__((always_inline)) void tile(const int m, const int nv, const float *x,
@@ -119,3 +128,5 @@ static void kernel_product(const struct product *p)
         }
     }
 }
+
+#endif

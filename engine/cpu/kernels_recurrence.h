@@ -3,6 +3,13 @@
  *
  * Per head and token: 3 multiply-adds for each of dv * m2 elements (4 or 5 with decays), and
  * 2 * 4 * dv * m2 bytes of state once per TOKEN_GROUP tokens. */
+#ifndef ENGINE_CPU_KERNELS_RECURRENCE_H
+#define ENGINE_CPU_KERNELS_RECURRENCE_H
+
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/vector.h"
+
+#include <string.h>
 
 /* One block of 16 rows, TOKEN_GROUP tokens. */
 struct recurrence_block {
@@ -181,3 +188,5 @@ static void kernel_recurrence(const struct ops_recurrence *a, const struct batch
         }
     }
 }
+
+#endif

@@ -1,16 +1,11 @@
 /* The body of a simd_*.c: all kernels for the instruction set it is compiled with. */
-#include "engine/cpu/kernels.h"
-#include "engine/cpu/vector.h"
+#ifndef ENGINE_CPU_SIMD_H
+#define ENGINE_CPU_SIMD_H
 
-#include <math.h>
-#include <string.h>
-
-/* clang-format off: each of these uses the ones before it */
 #include "engine/cpu/kernels_attention.h"
 #include "engine/cpu/kernels_elementwise.h"
 #include "engine/cpu/kernels_product.h"
 #include "engine/cpu/kernels_recurrence.h"
-/* clang-format on */
 
 #define KERNELS_TABLE(name_string)                                                                \
     {                                                                                             \
@@ -19,3 +14,5 @@
         .key_features = kernel_key_features, .recurrence = kernel_recurrence,                     \
         .append = kernel_append, .attention = kernel_attention, .window = kernel_window,          \
     }
+
+#endif
