@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_TOKENS (INT64_C(1) << 53)
+
 static const char *const unsupported[] = {
     "suffix",      "response_format",   "structured_outputs", "grammar",
     "json_schema", "use_beam_search",   "prompt_logprobs",    "prompt_embeds",
@@ -49,7 +51,7 @@ static int copy_text(const json_t *string, char **text, size_t *length, struct a
     return 0;
 }
 
-/* One prompt: a string, or a list of token ids. place: "prompt", or "prompt: item 3". */
+/* One prompt: a string, or a list of token ids. */
 static int parse_one_prompt(const json_t *value, struct completion_prompt *prompt,
                             const struct completion_limits *limits, struct api_error *err)
 {
@@ -244,7 +246,7 @@ static int parse_counts(const json_t *fields, struct completion_request *request
     int64_t logprobs = -1;
     if (request_int(fields, "n", 1, 128, &n, err) != 0 ||
         request_int(fields, "logprobs", 0, 20, &logprobs, err) != 0 ||
-        request_int(fields, "max_tokens", 0, INT64_MAX, &request->max_tokens, err) != 0 ||
+        request_int(fields, "max_tokens", 0, MAX_TOKENS, &request->max_tokens, err) != 0 ||
         request_int(fields, "min_tokens", 0, INT64_MAX, &request->min_tokens, err) != 0 ||
         request_int(fields, "truncate_prompt_tokens", 1, INT64_MAX,
                     &request->truncate_prompt_tokens, err) != 0 ||
@@ -381,7 +383,8 @@ int completion_check_length(const struct completion_request *request, int64_t nu
     int64_t limit = limits->max_model_len;
     if (limit > 0 && (num_tokens > limit || request->max_tokens > limit - num_tokens))
         return api_error_context_length(err, num_tokens, request->max_tokens, limit,
-                                        "--max-model-len");
+                                        limits->limited_by ? limits->limited_by
+                                                           : "--max-model-len");
     return 0;
 }
 

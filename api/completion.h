@@ -28,7 +28,7 @@ struct completion_stop {
 struct completion_request {
     struct completion_prompt *prompts; /* [num_prompts] */
     size_t num_prompts;                /* >= 1 */
-    int64_t max_tokens;                /* >= 0 */
+    int64_t max_tokens;                /* 0..2^53, so that sums of token counts fit */
     int64_t min_tokens;                /* >= 0, <= max_tokens */
     int n, best_of;                    /* 1..128, best_of >= n */
     bool stream;
@@ -60,6 +60,7 @@ struct completion_limits {
     const char *model;       /* the served model's name */
     int32_t vocab_size;      /* of the model: logits per position */
     int64_t max_model_len;   /* prompt + generated tokens; 0: unlimited */
+    const char *limited_by;  /* what sets max_model_len; NULL: "--max-model-len" */
     size_t max_prompts;      /* of one request; 0: unlimited */
     bool allow_empty_prompt; /* "" is a text: the model has a BOS token to start from */
 };

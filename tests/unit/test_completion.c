@@ -259,6 +259,11 @@ Test(completion, length_is_checked_against_the_limit)
     cr_expect_eq(completion_check_length(&r, 101, &limits, NULL), -1);
     struct completion_limits unlimited = limits;
     unlimited.max_model_len = 0;
+    struct completion_limits learned = limits;
+    learned.limited_by = "the learned positions";
+    api_error_clear(&err);
+    cr_expect_eq(completion_check_length(&r, 81, &learned, &err), -1);
+    cr_expect(strstr(err.message, "the learned positions"));
     cr_expect_eq(completion_check_length(&r, 1, &unlimited, NULL), 0);
     completion_request_clear(&r);
 }

@@ -411,6 +411,8 @@ Test(sampler, presence_is_charged_once)
     /* 3, then 2.25 < 2.5, then 1.75 < 2; all charged once: the first leads again, for ever */
     const int32_t expected[] = {0, 1, 0, 0, 0};
     expect_greedy(s, logits, 3, prompt, 2, expected, 5);
+    s.repetition_penalty = 1.0001f; /* which does look at the prompt */
+    expect_greedy(s, logits, 3, prompt, 2, expected, 2);
 }
 
 Test(sampler, frequency_is_charged_each_time)
