@@ -12,8 +12,7 @@ struct sampler {
     struct sampling settings; /* logit_bias is ours */
     int32_t vocab_size;
     int64_t num_generated;
-    float *work;     /* [V] adjusted logits, later weights; NULL: greedy on untouched logits */
-    int32_t *ranked; /* [V] a heap of candidates; NULL without top_k and top_p */
+    float *work; /* [V] adjusted logits, then weights; NULL: greedy on untouched logits */
     /* Tokens a penalty may touch; NULL without penalties. */
     int32_t *counts;  /* [V] how often generated */
     int32_t *seen;    /* [num_seen] distinct ids, at most V */
@@ -32,11 +31,6 @@ static bool is_greedy(const struct sampling *s)
     return s->temperature < FLT_MIN;
 }
 
-static bool has_ranking(const struct sampling *s, int32_t vocab_size)
-{
-    return !is_greedy(s) && ((s->top_k > 0 && s->top_k < vocab_size) || s->top_p < 1);
-}
-
 static void see(struct sampler *sampler, int32_t id)
 {
     if (!sampler->is_seen[id]) {
@@ -52,8 +46,6 @@ static int allocate(struct sampler *sampler, struct error *err)
     bool missing = false;
     if (!is_greedy(s) || has_penalties(s) || s->num_logit_bias > 0)
         missing |= !(sampler->work = malloc(vocab * sizeof *sampler->work));
-    if (has_ranking(s, sampler->vocab_size))
-        missing |= !(sampler->ranked = malloc(vocab * sizeof *sampler->ranked));
     if (has_penalties(s)) {
         missing |= !(sampler->counts = calloc(vocab, sizeof *sampler->counts));
         missing |= !(sampler->seen = malloc(vocab * sizeof *sampler->seen));
@@ -117,7 +109,6 @@ void sampler_free(struct sampler *sampler)
         return;
     free((void *)sampler->settings.logit_bias);
     free(sampler->work);
-    free(sampler->ranked);
     free(sampler->counts);
     free(sampler->seen);
     free(sampler->is_seen);
@@ -180,95 +171,117 @@ static double weight(float logit, float max, float temperature)
     return exp(((double)logit - (double)max) / (double)temperature);
 }
 
-/* Whether candidate a comes before b: the larger logit, then the smaller id. */
-static bool before(const float *logits, int32_t a, int32_t b)
+/* A set of the best candidates: those whose key is above `key`, and of those who have it the first
+ * `ties` ids. */
+struct cut {
+    uint32_t key;
+    int32_t ties;
+};
+
+static const struct cut keep_all = {0, INT32_MAX};
+
+/* An integer in the order of the floats, which may be infinite but not NaN; -0 is 0. */
+static uint32_t order_key(float logit)
 {
-    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    float value = logit + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* Restores the heap (the first candidate at heap[0]) below position i. */
-static void sift_down(int32_t *heap, int32_t size, int32_t i, const float *logits)
+static float logit_of_key(uint32_t key)
 {
-    int32_t id = heap[i];
-    for (;;) {
-        int32_t child = 2 * i + 1;
-        if (child >= size)
-            break;
-        if (child + 1 < size && before(logits, heap[child + 1], heap[child]))
-            child++;
-        if (!before(logits, heap[child], id))
-            break;
-        heap[i] = heap[child];
-        i = child;
-    }
-    heap[i] = id;
+    uint32_t bits = key & 0x80000000u ? key & 0x7FFFFFFFu : ~key;
+    float logit;
+    memcpy(&logit, &bits, sizeof logit);
+    return logit;
 }
 
-/* Takes the candidates one by one in falling order: the j-th taken ends at heap[n - 1 - j]. */
-static void take_next(int32_t *heap, int32_t *size, const float *logits)
+/* Whether a candidate is in the set; ids must be asked for in rising order, with *ties 0 first. */
+static bool in_cut(struct cut cut, uint32_t key, int32_t *ties)
 {
-    int32_t first = heap[0];
-    int32_t last = --*size;
-    heap[0] = heap[last];
-    heap[last] = first;
-    sift_down(heap, last, 0, logits);
+    return key > cut.key || (key == cut.key && (*ties)++ < cut.ties);
 }
 
-/* Draws from the best candidates: top_k, then top_p of what that left, then min_p. Only as many as
- * are kept are ever put in order. */
-static int32_t draw_ranked(struct sampler *sampler, float max, double u)
+#define DIGIT_BITS 11
+#define DIGITS (1 << DIGIT_BITS)
+
+enum measure { BY_COUNT, BY_MASS };
+
+/* How much of `within` has each value of one digit of its keys, among keys that begin with prefix
+ * (all of them at shift 22). */
+static void fill_bins(const struct sampler *sampler, float max, struct cut within,
+                      enum measure measure, int shift, uint32_t prefix, double *bins)
 {
-    const struct sampling *s = &sampler->settings;
     const float *logits = sampler->work;
-    int32_t *heap = sampler->ranked;
-    int32_t n = 0;
-    double total = 0; /* of what top_p is a share of */
-    bool limited = s->top_k > 0 && s->top_k < sampler->vocab_size;
+    int32_t ties = 0;
+    memset(bins, 0, DIGITS * sizeof *bins);
     for (int32_t i = 0; i < sampler->vocab_size; i++) {
-        if (logits[i] == -INFINITY)
+        uint32_t key = order_key(logits[i]);
+        if (logits[i] == -INFINITY || !in_cut(within, key, &ties) ||
+            (uint64_t)key >> (shift + DIGIT_BITS) != prefix)
             continue;
-        heap[n++] = i;
-        if (!limited)
-            total += weight(logits[i], max, s->temperature);
+        double amount =
+            measure == BY_COUNT ? 1 : weight(logits[i], max, sampler->settings.temperature);
+        bins[key >> shift & (DIGITS - 1)] += amount;
     }
-    int32_t size = n;
-    for (int32_t i = n / 2 - 1; i >= 0; i--)
-        sift_down(heap, n, i, logits);
-    int32_t taken = 0;
-    for (; limited && taken < s->top_k && size > 0; taken++) {
-        take_next(heap, &size, logits);
-        total += weight(logits[heap[size]], max, s->temperature);
-    }
-    double mass = 0;
-    int32_t kept = 0;
-    for (; kept < n && (!limited || kept < taken); kept++) {
-        if (kept > 0 && s->top_p < 1 && mass >= (double)s->top_p * total)
-            break;
-        if (!limited)
-            take_next(heap, &size, logits);
-        double w = weight(logits[heap[n - 1 - kept]], max, s->temperature);
-        if (w < (double)s->min_p)
-            break;
-        mass += w;
-    }
-    double target = u * mass;
-    double sum = 0;
-    for (int32_t j = 0; j + 1 < kept; j++) {
-        sum += weight(logits[heap[n - 1 - j]], max, s->temperature);
-        if (sum > target)
-            return heap[n - 1 - j];
-    }
-    return heap[n - kept];
 }
 
-/* Draws from the whole vocabulary, but for min_p. */
-static int32_t draw_all(struct sampler *sampler, float max, double u)
+/* The smallest set of the best in `within` that reaches `wanted`: so many candidates, or that share
+ * of the mass of `within`. Finds the last one's key digit by digit, sorting nothing. */
+static struct cut best_reaching(const struct sampler *sampler, float max, struct cut within,
+                                enum measure measure, double wanted)
+{
+    double bins[DIGITS];
+    double above = 0; /* what is certainly in the set */
+    uint32_t prefix = 0;
+    for (int shift = 2 * DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+        fill_bins(sampler, max, within, measure, shift, prefix, bins);
+        if (shift == 2 * DIGIT_BITS && measure == BY_MASS) {
+            double total = 0;
+            for (int digit = DIGITS - 1; digit >= 0; digit--)
+                total += bins[digit];
+            wanted *= total;
+        }
+        int last = 0; /* the lowest that holds something, should rounding keep us from `wanted` */
+        int found = -1;
+        for (int digit = DIGITS - 1; digit >= 0 && found < 0; digit--) {
+            if (bins[digit] == 0)
+                continue;
+            last = digit;
+            if (above + bins[digit] >= wanted)
+                found = digit;
+            else
+                above += bins[digit];
+        }
+        if (found < 0) {
+            found = last;
+            above -= bins[last];
+        }
+        prefix = prefix << DIGIT_BITS | (uint32_t)found;
+    }
+    double each =
+        measure == BY_COUNT ? 1 : weight(logit_of_key(prefix), max, sampler->settings.temperature);
+    double ties = each > 0 ? ceil((wanted - above) / each) : INT32_MAX;
+    return (struct cut){prefix, ties < 1 ? 1 : ties > INT32_MAX ? INT32_MAX : (int32_t)ties};
+}
+
+/* Draws from what top_k, then top_p of what that left, then min_p keep. */
+static int32_t draw(struct sampler *sampler, float max, double u)
 {
     const struct sampling *s = &sampler->settings;
+    struct cut cut = keep_all;
+    if (s->top_k > 0 && s->top_k < sampler->vocab_size)
+        cut = best_reaching(sampler, max, cut, BY_COUNT, s->top_k);
+    if (s->top_p < 1)
+        cut = best_reaching(sampler, max, cut, BY_MASS, (double)s->top_p);
     float *weights = sampler->work;
+    int32_t ties = 0;
     double total = 0;
     for (int32_t i = 0; i < sampler->vocab_size; i++) {
-        double w = weight(weights[i], max, s->temperature);
+        double w = 0;
+        if (in_cut(cut, order_key(weights[i]), &ties))
+            w = weight(weights[i], max, s->temperature);
         weights[i] = w < (double)s->min_p ? 0 : (float)w;
         total += (double)weights[i];
     }
@@ -314,8 +327,7 @@ int32_t sampler_pick(struct sampler *sampler, const float *logits, const int32_t
         return error_set(err, ERROR_INTERNAL, "no token is left to draw");
     if (!is_greedy(&sampler->settings)) {
         float max = adjusted[id];
-        double u = uniform(sampler);
-        id = sampler->ranked ? draw_ranked(sampler, max, u) : draw_all(sampler, max, u);
+        id = draw(sampler, max, uniform(sampler));
     }
     sampler->num_generated++;
     if (sampler->counts) {
