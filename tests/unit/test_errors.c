@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 static json_t *encode(const struct api_error *err)
@@ -71,6 +72,23 @@ Test(errors, each_code_has_its_status)
     cr_expect_str_eq(api_error_row(API_NOT_IMPLEMENTED)->should_retry, "false");
     cr_expect_str_eq(api_error_row(API_CANCELLED)->should_retry, "false");
     cr_expect_eq(api_error_row((enum api_code)1000)->status, 500);
+}
+
+Test(errors, the_contract_lists_every_code)
+{
+    FILE *file = fopen(REGLA_SOURCE_DIR "/api/openapi.yaml", "r");
+    cr_assert_not_null(file);
+    static char contract[64 * 1024];
+    size_t length = fread(contract, 1, sizeof contract - 1, file);
+    fclose(file);
+    cr_assert(length > 0 && length < sizeof contract - 1);
+    for (int code = API_OK + 1; code < API_NUM_CODES; code++) {
+        const struct api_error_row *row = api_error_row((enum api_code)code);
+        char line[100];
+        snprintf(line, sizeof line, "- %s # %d\n", row->code, row->status);
+        cr_expect(strstr(contract, line), "openapi.yaml lacks \"%s\"", line);
+        cr_expect(strstr(contract, row->type), "openapi.yaml lacks the type %s", row->type);
+    }
 }
 
 Test(errors, the_object_has_four_members)
