@@ -29,4 +29,5 @@ def save_model(folder, model, raw_config, dtype):
     tensors = {name: tensor.to(DTYPES[dtype]).contiguous() if tensor.dtype.is_floating_point else tensor
                for name, tensor in checkpoint_tensors(model).items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").chmod(0o644)
     (folder / "config.json").write_text(json.dumps(raw_config, indent=2) + "\n")

@@ -1,0 +1,138 @@
+"""From a text to an exported model: tokenizer, training, interruption, decay, export."""
+
+import argparse
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, pre_tokenizers
+
+from train.checkpoint import load_model
+from train.documents import read_documents, text_files
+from train.evaluate import evaluate
+from train.export import export
+from train.fit import Schedule, Windows, fit
+from train.tokenizer import END_OF_TEXT, END_OF_TEXT_ID, encode_documents, train_tokenizer
+
+
+def arguments(folder, **changes):
+    values = {"config": folder / "config.json", "data": folder / "train.u16", "run": folder / "run", "steps": 12,
+              "warmup": 2, "decay": 4, "batch": 2, "parts": 2, "window": 32, "optimizer": "muon", "lr": 3e-3,
+              "muon_lr": 0.02, "muon_decay": 0.02, "seed": 0, "threads": 1, "bf16": False, "compile": False,
+              "resume": False, "log_every": 1, "save_seconds": 1e9}
+    return argparse.Namespace(**{**values, **changes})
+
+
+@pytest.fixture
+def prepared(tmp_path, raw_config, text):
+    tokenizer = train_tokenizer([text], 300)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    ids, _ = encode_documents(tokenizer, [text])
+    ids.tofile(tmp_path / "train.u16")
+    (tmp_path / "config.json").write_text(json.dumps(raw_config))
+    return tmp_path
+
+
+def losses(output):
+    return [json.loads(line)["loss"] for line in output.splitlines() if line.startswith("{")]
+
+
+def test_tokenizer_keeps_every_text(text):
+    tokenizer = train_tokenizer([text], 300)
+    assert tokenizer.token_to_id(END_OF_TEXT) == END_OF_TEXT_ID
+    everything = "".join(map(chr, range(0x3000))) + " e\u0301 \u212b \U0001f408 \ud7ff"
+    for x in (text, everything, "", " ", "  a", "\n\n \t"):
+        assert tokenizer.decode(tokenizer.encode(x).ids) == x
+    vocabulary = tokenizer.get_vocab()
+    assert all(byte in vocabulary for byte in pre_tokenizers.ByteLevel.alphabet())
+    assert len(pre_tokenizers.ByteLevel.alphabet()) == 256 and max(vocabulary.values()) < 300
+
+
+def test_reads_every_kind_of_file(tmp_path):
+    lines = "".join(json.dumps({"text": t}) + "\n" for t in ("one", "two"))
+    (tmp_path / "a.txt").write_bytes("plain\r\n".encode())
+    (tmp_path / "b.jsonl").write_text(lines)
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (tmp_path / "d.jsonl.xz").write_bytes(lzma.compress(lines.encode()))
+    (tmp_path / "ignored.bin").write_bytes(b"\xff")
+    assert list(read_documents(text_files(tmp_path))) == ["plain\r\n"] + ["one", "two"] * 3
+    (tmp_path / "b.jsonl").write_text('{"body": 1}\n')
+    with pytest.raises(ValueError, match="b.jsonl:1"):
+        list(read_documents([tmp_path / "b.jsonl"]))
+
+
+def test_windows_come_once_an_epoch(tmp_path):
+    np.arange(101, dtype=np.uint16).tofile(tmp_path / "x.u16")
+    windows = Windows(tmp_path / "x.u16", 10, seed=1)
+    starts = [int(row[0]) for step in range(4) for row in windows.batch(step, 5)]
+    assert sorted(starts[:10]) == sorted(starts[10:]) == list(range(0, 100, 10))
+    assert starts[:10] != starts[10:]
+    assert torch.equal(windows.batch(0, 1)[0], torch.arange(starts[0], starts[0] + 11))
+
+
+def test_schedule():
+    schedule = Schedule(steps=100, warmup=10, decay=20)
+    assert [schedule.at(s) for s in (0, 9, 50, 80, 90, 100)] == [0.1, 1, 1, 1, 0.5, 0]
+    schedule.decay_now(40, 10)
+    assert (schedule.steps, schedule.at(40), schedule.at(45)) == (50, 1, 0.5)
+    schedule.decay_now(45)
+    assert schedule.steps == 50
+
+
+def test_training_learns_and_can_be_interrupted(prepared, capsys):
+    fit(arguments(prepared, steps=60, decay=20))
+    whole = losses(capsys.readouterr().out)
+    assert whole[-1] < whole[0] - 1.5
+    with pytest.raises(KeyboardInterrupt):
+        interrupted = arguments(prepared, steps=60, decay=20, run=prepared / "again", save_seconds=0)
+        stop_at(interrupted, 31)
+    capsys.readouterr()
+    fit(arguments(prepared, steps=60, decay=20, run=prepared / "again", resume=True))
+    assert losses(capsys.readouterr().out) == whole[30:]
+
+
+def stop_at(args, step):
+    """Runs fit, interrupted while it makes its step-th batch."""
+    original = Windows.batch
+
+    def batch(self, number, size):
+        if number == step - 1:
+            raise KeyboardInterrupt
+        return original(self, number, size)
+    Windows.batch = batch
+    try:
+        fit(args)
+    finally:
+        Windows.batch = original
+
+
+def test_decay_now(prepared, capsys):
+    (prepared / "run").mkdir()
+    (prepared / "run" / "decay-now").write_text("3")
+    fit(arguments(prepared, steps=1000, decay=100))
+    assert len(losses(capsys.readouterr().out)) == 4
+    assert not (prepared / "run" / "decay-now").exists()
+
+
+def test_adamw_trains_too(prepared, capsys):
+    fit(arguments(prepared, steps=30, optimizer="adamw"))
+    seen = losses(capsys.readouterr().out)
+    assert seen[-1] < seen[0] - 0.5
+
+
+@pytest.mark.parametrize("dtype, tolerance", (("f32", 1e-6), ("bf16", 0.05)))
+def test_export(prepared, text, dtype, tolerance):
+    fit(arguments(prepared))
+    export(prepared / "run" / "state.pt", prepared / "config.json", prepared / "tokenizer.json", prepared / "out", dtype)
+    model, raw = load_model(prepared / "out")
+    assert "shapes" not in raw
+    trained = torch.load(prepared / "run" / "state.pt")["model"]
+    for name, value in model.state_dict().items():
+        assert torch.allclose(value, trained[name], rtol=2 ** -8 if dtype == "bf16" else 0, atol=0), name
+    tokenizer = Tokenizer.from_file(str(prepared / "out" / "tokenizer.json"))
+    whole = evaluate(model, tokenizer, [text])
+    assert sum(b["tokens"] for b in whole["loss_by_position"]) == whole["tokens"] == whole["scored_tokens"]
+    assert whole["bytes"] == len(text.encode())
