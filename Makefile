@@ -44,7 +44,7 @@ test-train:
 	train/test.sh
 
 test-clients: build
-	tests/http/clients/record.sh
+	tests/clients/run.sh
 
 fuzz: test-deps
 	tests/fuzz/run.sh $(FUZZ_SECONDS)
