@@ -1,0 +1,60 @@
+/* What the commands that compute have in common: opening a model, feeding it a text, reading
+ * standard input, and the flags for all that. */
+#ifndef SERVER_COMMAND_MODEL_H
+#define SERVER_COMMAND_MODEL_H
+
+#include "engine/engine.h"
+#include "engine/text/tokenizer.h"
+#include "server/options.h"
+
+struct command_model_options {
+    int64_t threads;
+    int64_t state_memory; /* bytes */
+};
+
+/* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
+#define COMMAND_MODEL_OPTIONS(type)                                                              \
+    {"threads",                                                                                  \
+     OPTION_INTEGER,                                                                             \
+     offsetof(type, model.threads),                                                              \
+     "threads",                                                                                  \
+     "0",                                                                                        \
+     0,                                                                                          \
+     1024,                                                                                       \
+     NULL,                                                                                       \
+     "compute threads; 0: as many as this process may use"},                                     \
+    {                                                                                            \
+        "state-memory", OPTION_BYTES, offsetof(type, model.state_memory), "bytes", "0", 0, 1e15, \
+            NULL, "memory for the states of texts; 0: a share of what is free"                   \
+    }
+
+struct command_model {
+    struct engine *engine;
+    struct tokenizer *tokenizer;
+};
+
+/* Opens the engine, and the tokenizer beside the model. step_tokens: most tokens of a step, all of
+ * which may ask for logits if all_logits; 0: the engine's default. */
+int command_model_open(struct command_model *model, const char *directory,
+                       const struct command_model_options *options, int step_tokens,
+                       bool all_logits, struct error *err);
+void command_model_close(struct command_model *model);
+
+/* Only the tokenizer: `path` is a model's directory, or a tokenizer.json. */
+int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
+
+/* Feeds count >= 1 tokens; *logits [vocab_size] are those after the last, valid until the next
+ * step. */
+int command_feed(struct engine *engine, struct state *state, const int32_t *tokens, size_t count,
+                 const float **logits, struct error *err);
+
+/* All of standard input into *text (malloc'd, NUL after *length bytes). */
+int command_read_stdin(char **text, size_t *length, struct error *err);
+
+/* Prints "regla COMMAND: message" to stderr; returns 1, the exit status. */
+int command_failed(const char *command, const struct error *err);
+
+/* Seconds of a clock that only moves forward. */
+double command_seconds(void);
+
+#endif
