@@ -119,7 +119,8 @@ int engine_open(struct engine **out, const char *model_directory,
         model_open(&engine->model, model_directory, err) != 0)
         goto fail;
     const struct cpu_options cpu = {.threads = options->threads,
-                                    .instruction_set = options->instruction_set};
+                                    .instruction_set = options->instruction_set,
+                                    .share_always = options->share_always};
     engine->ops = &cpu_ops;
     if (cpu_open(&engine->backend, &cpu, err) != 0)
         goto fail;

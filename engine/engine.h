@@ -25,6 +25,7 @@ struct engine_options {
     int max_step_logits;         /* most positions of a step that ask for logits; 0: 128 */
     const char *instruction_set; /* "avx512", "avx2", "generic"; NULL: the best there is */
     bool poison;                 /* for tests: fill all memory with NaN before its first use */
+    bool share_always;           /* for tests: threads share even the smallest operation */
     /* Progress of loading, 0..1, from the calling thread; may be NULL. */
     void (*progress)(void *context, double fraction);
     void *progress_context;

@@ -10,12 +10,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Fewest elements of an operation worth a second thread: waking one costs microseconds. */
-enum { SHARE_ELEMENTS = 1 << 14 };
+/* Fewest elements (or multiply-adds) of an operation worth a second thread: some 10 microseconds of
+ * work, as much as waking a thread can cost. */
+enum { SHARE_ELEMENTS = 1 << 17 };
 
 struct backend {
     const struct kernels *kernels;
     struct threads *threads;
+    int64_t share_elements; /* fewest of an operation worth a second thread */
     const struct batch *batch;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;
@@ -34,6 +36,7 @@ static int cpu_reserve(struct backend *backend, size_t bytes, void **out, struct
     if (memory == MAP_FAILED)
         return error_set(err, ERROR_NO_MEMORY, "no address space for %zu bytes: %s", bytes,
                          strerror(errno));
+    madvise(memory, bytes, MADV_HUGEPAGE); /* fewer TLB misses where the kernel agrees */
     *out = memory;
     return 0;
 }
@@ -154,7 +157,7 @@ static void run_rows(struct backend *backend, rows_kernel *kernel, const void *a
 {
     struct rows_job job = {backend, kernel, arguments, num_rows, num_rows};
     int threads = threads_count(backend->threads);
-    if (num_rows > 1 && (int64_t)num_rows * width >= SHARE_ELEMENTS)
+    if (num_rows > 1 && (int64_t)num_rows * width >= backend->share_elements)
         job.chunk = (num_rows + 4 * threads - 1) / (4 * threads);
     threads_run(backend->threads, rows_task, &job, (num_rows + job.chunk - 1) / job.chunk);
 }
@@ -288,7 +291,7 @@ static void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
     int64_t groups = (a->weight->panels + PANEL_GROUP - 1) / PANEL_GROUP;
     struct product_job job = {backend->kernels, a, groups};
     int tasks = (int)(groups * a->weight->heads);
-    if (a->weight->out * a->weight->heads * a->weight->in * a->num_rows < 4 * SHARE_ELEMENTS)
+    if (a->weight->out * a->weight->heads * a->weight->in * a->num_rows < backend->share_elements)
         for (int i = 0; i < tasks; i++)
             product_task(&job, i, 0);
     else
@@ -308,7 +311,7 @@ static void run_heads(struct backend *backend, threads_task *task, const void *a
 {
     struct head_job job = {backend, arguments, heads};
     int tasks = items * heads;
-    if (elements < SHARE_ELEMENTS)
+    if (elements < backend->share_elements)
         for (int i = 0; i < tasks; i++)
             task(&job, i, 0);
     else
@@ -488,6 +491,7 @@ int cpu_open(struct backend **out, const struct cpu_options *options, struct err
     struct backend *backend = calloc(1, sizeof *backend);
     if (backend == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory");
+    backend->share_elements = options->share_always ? 0 : SHARE_ELEMENTS;
     backend->kernels = choose(options->instruction_set, err);
     if (backend->kernels == NULL || threads_open(&backend->threads, options->threads, err) != 0) {
         cpu_close(backend);

@@ -14,7 +14,7 @@
 
 enum {
     MOST_THREADS = 1024,
-    SPINS = 600 /* about 10 microseconds: as long as the gaps between the jobs of a step */
+    SPINS = 2500 /* some 40 microseconds: longer than the gaps between the jobs of a step */
 };
 
 struct worker {

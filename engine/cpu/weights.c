@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static float from_half(uint16_t half)
 {
@@ -60,6 +61,18 @@ static int check_parts(const struct matrix *parts, int num_parts, int heads, int
     return 0;
 }
 
+/* Large matrices on huge pages where the kernel agrees: decoding reads all of them every token. */
+static void *allocate(size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    if (bytes < 2 * huge)
+        return aligned_alloc(64, bytes);
+    void *memory = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
+    if (memory != NULL)
+        madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+}
+
 int weights_create(struct weight **out, const struct matrix *parts, int num_parts, int heads,
                    struct error *err)
 {
@@ -78,7 +91,7 @@ int weights_create(struct weight **out, const struct matrix *parts, int num_part
     size_t panel_bytes = (size_t)weight->in * PANEL * sizeof(float);
     if (__builtin_mul_overflow(panel_bytes, (size_t)(weight->panels * heads), &weight->bytes))
         goto fail;
-    weight->data = aligned_alloc(64, weight->bytes);
+    weight->data = allocate(weight->bytes);
     weight->bias = biased ? calloc((size_t)rows, sizeof(float)) : NULL;
     if (weight->data == NULL || (biased && weight->bias == NULL))
         goto fail;
