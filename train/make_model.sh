@@ -35,5 +35,6 @@ $python -m train.fit --config train/regla-books.json --data "$RUN/train.u16" --r
 $python -m train.export --state "$RUN/state.pt" --config train/regla-books.json \
     --tokenizer "$RUN/tokenizer.json" --out "$OUT"
 if [ -n "${VALID:-}" ] && [ -x build/release/regla ]; then
-    $python -m train.make_card "$OUT" --valid "$VALID" --log "$RUN/log"
+    $python -m train.make_card "$OUT" --valid "$VALID" --log "$RUN/log" \
+        --train-tokens $(($(stat -c %s "$RUN/train.u16") / 2))
 fi
