@@ -353,6 +353,17 @@ Test(sampler, the_boundary_of_each_filter)
     }
 }
 
+Test(sampler, a_tie_goes_to_the_smaller_id_whatever_the_sign_of_zero)
+{
+    const float logits[] = {-1, -0.0f, 0.0f, -INFINITY};
+    struct sampling s = plain;
+    s.top_k = 1;
+    for (int seed = 0; seed < 20; seed++) {
+        s.seed = seed;
+        cr_expect_eq(pick_once(&s, logits, 4), 1);
+    }
+}
+
 Test(sampler, logit_bias_moves_a_token)
 {
     const float logits[] = {1, 2, 3};
