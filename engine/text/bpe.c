@@ -8,7 +8,7 @@
 
 enum {
     MAX_PROBES = 512, /* as in vocabulary.c */
-    SHORT_PIECE = 32, /* symbols: up to here scanning beats the heap */
+    SHORT_PIECE = 32, /* symbols: up to here scanning is faster */
     NO_RANK = INT32_MAX,
 };
 
@@ -87,7 +87,9 @@ void bpe_clear(struct bpe *bpe)
 void bpe_scratch_clear(struct bpe_scratch *scratch)
 {
     free(scratch->symbols);
-    free(scratch->heap);
+    free(scratch->buckets);
+    free(scratch->pool);
+    free(scratch->ranks);
     text_buffer_clear(&scratch->spelled);
     *scratch = (struct bpe_scratch){0};
 }
@@ -195,45 +197,105 @@ static int merge_short(const struct bpe *bpe, const struct bpe_scratch *scratch,
     return 0;
 }
 
-/* A 4-ary heap, smallest first: shallower than a binary one, and a node's children share a line. */
-static void heap_down(uint64_t *heap, size_t count, size_t at)
+static int ranks_push(struct bpe_scratch *scratch, uint32_t rank, struct error *err)
 {
-    uint64_t item = heap[at];
-    for (;;) {
-        size_t child = 4 * at + 1;
-        if (child >= count)
-            break;
-        size_t end = child + 4 < count ? child + 4 : count;
-        size_t least = child;
-        for (size_t i = child + 1; i < end; i++)
-            if (heap[i] < heap[least])
-                least = i;
-        if (heap[least] >= item)
-            break;
-        heap[at] = heap[least];
-        at = least;
-    }
-    heap[at] = item;
+    if (array_grow((void **)&scratch->ranks, &scratch->rank_capacity, scratch->rank_count + 1,
+                   sizeof *scratch->ranks, err))
+        return -1;
+    uint32_t *heap = scratch->ranks;
+    size_t at = scratch->rank_count++;
+    for (; at > 0 && heap[(at - 1) / 2] > rank; at = (at - 1) / 2)
+        heap[at] = heap[(at - 1) / 2];
+    heap[at] = rank;
+    return 0;
 }
 
-static void heap_push(struct bpe_scratch *scratch, uint64_t item)
+static void ranks_pop(struct bpe_scratch *scratch)
 {
-    size_t at = scratch->heap_count++;
-    uint64_t *heap = scratch->heap;
-    while (at > 0 && heap[(at - 1) / 4] > item) {
-        heap[at] = heap[(at - 1) / 4];
-        at = (at - 1) / 4;
+    uint32_t *heap = scratch->ranks;
+    size_t count = --scratch->rank_count;
+    uint32_t rank = heap[count];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && heap[child + 1] < heap[child])
+            child++;
+        if (heap[child] >= rank)
+            break;
+        heap[at] = heap[child];
     }
-    heap[at] = item;
+    heap[at] = rank;
 }
 
-static uint64_t heap_pop(struct bpe_scratch *scratch)
+static int bucket_push(struct bpe_scratch *scratch, uint32_t rank, int32_t position,
+                       struct error *err)
 {
-    uint64_t top = scratch->heap[0];
-    scratch->heap[0] = scratch->heap[--scratch->heap_count];
-    if (scratch->heap_count)
-        heap_down(scratch->heap, scratch->heap_count, 0);
-    return top;
+    uint32_t at = scratch->free_entry;
+    if (at) {
+        scratch->free_entry = scratch->pool[at].next;
+    } else {
+        if (scratch->pool_count == 0)
+            scratch->pool_count = 1;
+        if (array_grow((void **)&scratch->pool, &scratch->pool_capacity, scratch->pool_count + 1,
+                       sizeof *scratch->pool, err))
+            return -1;
+        at = (uint32_t)scratch->pool_count++;
+    }
+    scratch->pool[at] = (struct bpe_entry){position, 0};
+    struct bpe_bucket *bucket = &scratch->buckets[rank];
+    if (bucket->head) {
+        bucket->unsorted |= position < scratch->pool[bucket->tail].position;
+        scratch->pool[bucket->tail].next = at;
+        bucket->tail = at;
+        return 0;
+    }
+    *bucket = (struct bpe_bucket){at, at, 0};
+    return ranks_push(scratch, rank, err);
+}
+
+static int compare_positions(const void *left, const void *right)
+{
+    int32_t a = *(const int32_t *)left, b = *(const int32_t *)right;
+    return (a > b) - (a < b);
+}
+
+/* Happens once at most while a bucket is emptied: whatever merges after its first entry makes only
+ * longer symbols than its own two, so nothing is added to it before it is empty. */
+static int bucket_sort(struct bpe_scratch *scratch, struct bpe_bucket *bucket, struct error *err)
+{
+    size_t count = 0, capacity = 0;
+    int32_t *positions = NULL;
+    for (uint32_t at = bucket->head; at; at = scratch->pool[at].next)
+        count++;
+    if (array_grow((void **)&positions, &capacity, count, sizeof *positions, err))
+        return -1;
+    count = 0;
+    for (uint32_t at = bucket->head; at; at = scratch->pool[at].next)
+        positions[count++] = scratch->pool[at].position;
+    qsort(positions, count, sizeof *positions, compare_positions);
+    count = 0;
+    for (uint32_t at = bucket->head; at; at = scratch->pool[at].next)
+        scratch->pool[at].position = positions[count++];
+    free(positions);
+    bucket->unsorted = 0;
+    return 0;
+}
+
+/* Takes the leftmost place of the lowest rank. */
+static int take_lowest(struct bpe_scratch *scratch, uint32_t *rank, int32_t *position,
+                       struct error *err)
+{
+    *rank = scratch->ranks[0];
+    struct bpe_bucket *bucket = &scratch->buckets[*rank];
+    if (bucket->unsorted && bucket_sort(scratch, bucket, err))
+        return -1;
+    uint32_t at = bucket->head;
+    *position = scratch->pool[at].position;
+    bucket->head = scratch->pool[at].next;
+    scratch->pool[at].next = scratch->free_entry;
+    scratch->free_entry = at;
+    if (!bucket->head)
+        ranks_pop(scratch);
+    return 0;
 }
 
 static int push_pair(const struct bpe *bpe, struct bpe_scratch *scratch, int32_t left,
@@ -242,29 +304,29 @@ static int push_pair(const struct bpe *bpe, struct bpe_scratch *scratch, int32_t
     const struct bpe_symbol *symbols = scratch->symbols;
     const struct merge_slot *merge =
         find_merge(bpe, symbols[left].id, symbols[symbols[left].next].id);
-    if (!merge)
-        return 0;
-    if (array_grow((void **)&scratch->heap, &scratch->heap_capacity, scratch->heap_count + 1,
-                   sizeof *scratch->heap, err))
-        return -1;
-    heap_push(scratch, (uint64_t)merge->rank << 32 | (uint32_t)left);
-    return 0;
+    return merge ? bucket_push(scratch, merge->rank, left, err) : 0;
 }
 
 static int merge_long(const struct bpe *bpe, struct bpe_scratch *scratch, struct error *err)
 {
     struct bpe_symbol *symbols = scratch->symbols;
-    scratch->heap_count = 0;
-    for (int32_t i = 0; i >= 0 && symbols[i].next >= 0; i = symbols[i].next)
+    if (!scratch->buckets)
+        scratch->buckets = calloc(bpe->merge_count + 1, sizeof *scratch->buckets);
+    if (!scratch->buckets)
+        return error_set(err, ERROR_NO_MEMORY, "tokenizer: no memory for %zu merges",
+                         bpe->merge_count);
+    for (int32_t i = 0; symbols[i].next >= 0; i = symbols[i].next)
         if (push_pair(bpe, scratch, i, err))
             return -1;
-    while (scratch->heap_count > 0) {
-        uint64_t item = heap_pop(scratch);
-        int32_t at = (int32_t)(item & UINT32_MAX);
+    while (scratch->rank_count > 0) {
+        uint32_t rank;
+        int32_t at;
+        if (take_lowest(scratch, &rank, &at, err))
+            return -1;
         if (symbols[at].id < 0 || symbols[at].next < 0)
             continue;
-        /* An entry is stale when the pair at its place has changed since. */
-        int32_t merged = bpe->merged_of_rank[item >> 32];
+        /* A place is stale when its pair has changed since. */
+        int32_t merged = bpe->merged_of_rank[rank];
         const struct merge_slot *merge =
             find_merge(bpe, symbols[at].id, symbols[symbols[at].next].id);
         if (!merge || merge->merged != merged)

@@ -1,7 +1,8 @@
 /* Byte-pair encoding of one piece of text: characters to ids, then merges, lowest rank first.
  *
- * The same order as Hugging Face's: of the pairs of lowest rank the leftmost. A heap makes long
- * pieces O(n log n); short ones are scanned. */
+ * The same order as Hugging Face's: of the pairs of lowest rank the leftmost. Short pieces are
+ * scanned for it. Long ones keep a list of places per rank and a heap of ranks, so that each merge
+ * costs O(log ranks) at most, and next to nothing where a few merges apply in many places. */
 #ifndef ENGINE_TEXT_BPE_H
 #define ENGINE_TEXT_BPE_H
 
@@ -51,14 +52,31 @@ struct bpe_symbol {
     int32_t next;
 };
 
+/* The places in a piece where one merge may apply: a list in the pool, by position. */
+struct bpe_bucket {
+    uint32_t head; /* index into the pool; 0: empty */
+    uint32_t tail;
+    uint32_t unsorted; /* boolean */
+};
+
+struct bpe_entry {
+    int32_t position;
+    uint32_t next; /* in the bucket, or in the list of free entries; 0: none */
+};
+
 /* Scratch of one call, used again for each piece; zero-initialise, bpe_scratch_clear frees. */
 struct bpe_scratch {
     struct bpe_symbol *symbols; /* [count] */
     size_t count;
     size_t capacity;
-    uint64_t *heap; /* [heap_count], rank << 32 | position */
-    size_t heap_count;
-    size_t heap_capacity;
+    struct bpe_bucket *buckets; /* [merge_count], by rank; all empty between pieces */
+    struct bpe_entry *pool;     /* [pool_count]; the first is not used */
+    size_t pool_count;
+    size_t pool_capacity;
+    uint32_t free_entry; /* head of the list of free entries */
+    uint32_t *ranks;     /* [rank_count], a heap: the buckets that are not empty, lowest first */
+    size_t rank_count;
+    size_t rank_capacity;
     struct text_buffer spelled; /* a piece in GPT-2's alphabet */
 };
 void bpe_scratch_clear(struct bpe_scratch *scratch);

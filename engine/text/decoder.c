@@ -131,33 +131,34 @@ static int fallback_byte(const char *text, size_t length)
 
 static int prepare_token(struct decoder *decoder, int32_t id, struct error *err)
 {
-    const struct vocabulary_token *token = &decoder->tokens->tokens[id];
-    const char *content = vocabulary_content(decoder->tokens, id);
+    struct decoder_token *decoded = &decoder->by_id[id];
+    const char *content = decoded->spelling;
+    size_t length = decoded->spelling_length;
     struct text_buffer *texts = &decoder->texts;
     size_t offset = texts->length;
     int failed = 0;
     switch (decoder->kind) {
     case DECODER_NONE:
-        failed = text_buffer_append(texts, content, token->length, err);
+        failed = text_buffer_append(texts, content, length, err);
         break;
     case DECODER_BYTE_LEVEL:
-        failed = append_byte_level(content, token->length, texts, err);
+        failed = append_byte_level(content, length, texts, err);
         break;
     case DECODER_METASPACE:
-        failed = append_replaced(content, token->length, decoder->metaspace, " ", texts, err);
+        failed = append_replaced(content, length, decoder->metaspace, " ", texts, err);
         break;
     case DECODER_STEPS:
-        failed = append_steps(decoder, content, token->length, texts, err);
+        failed = append_steps(decoder, content, length, texts, err);
         break;
     }
     if (failed)
         return -1;
     if (texts->length > UINT32_MAX)
         return error_set(err, ERROR_INVALID, "decoder: the tokens have more than 4 GiB of text");
-    struct decoder_token *decoded = &decoder->by_id[id];
     decoded->offset = (uint32_t)offset;
     decoded->length = (uint32_t)(texts->length - offset);
-    decoded->skipped = token->flags & TOKEN_SPECIAL;
+    decoded->byte = -1;
+    decoded->skipped = decoder->tokens->tokens[id].flags & TOKEN_SPECIAL;
     if (decoder->byte_fallback && decoded->length == 6) {
         int byte = fallback_byte(texts->data + offset, decoded->length);
         if (byte >= 0) {
@@ -169,17 +170,26 @@ static int prepare_token(struct decoder *decoder, int32_t id, struct error *err)
     return 0;
 }
 
-int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens, struct error *err)
+int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens,
+                    const struct added_tokens *normalized, struct error *err)
 {
     decoder->tokens = tokens;
     decoder->by_id = calloc((size_t)tokens->size + 1, sizeof *decoder->by_id);
     if (!decoder->by_id)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %d tokens", tokens->size);
-    for (int32_t id = 0; id < tokens->size; id++) {
-        decoder->by_id[id].byte = -1;
+    for (int32_t id = 0; id < tokens->size; id++)
+        if (vocabulary_knows(tokens, id)) {
+            decoder->by_id[id].spelling = vocabulary_content(tokens, id);
+            decoder->by_id[id].spelling_length = tokens->tokens[id].length;
+        }
+    for (size_t i = 0; i < normalized->count; i++) {
+        struct decoder_token *token = &decoder->by_id[normalized->items[i].id];
+        token->spelling = normalized->items[i].content;
+        token->spelling_length = (uint32_t)normalized->items[i].length;
+    }
+    for (int32_t id = 0; id < tokens->size; id++)
         if (vocabulary_knows(tokens, id) && prepare_token(decoder, id, err))
             return -1;
-    }
     return 0;
 }
 
@@ -268,8 +278,7 @@ int decode_run_push(struct decode_run *run, int32_t id, struct error *err)
         return drain_bytes(run, false, err);
     case DECODER_METASPACE:
         if (first && decoder->metaspace_prepends)
-            return append_replaced(vocabulary_content(decoder->tokens, id),
-                                   decoder->tokens->tokens[id].length, decoder->metaspace, "",
+            return append_replaced(token->spelling, token->spelling_length, decoder->metaspace, "",
                                    &run->out, err);
         return text_buffer_append(&run->out, text, token->length, err);
     case DECODER_STEPS:

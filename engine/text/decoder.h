@@ -6,6 +6,7 @@
 #define ENGINE_TEXT_DECODER_H
 
 #include "engine/base/error.h"
+#include "engine/text/added_tokens.h"
 #include "engine/text/buffer.h"
 #include "engine/text/pattern.h"
 #include "engine/text/vocabulary.h"
@@ -27,6 +28,8 @@ struct decoder_replacement {
 };
 
 struct decoder_token {
+    const char *spelling; /* what the decoder reads: the content, or a normalized added token's */
+    uint32_t spelling_length;
     uint32_t offset; /* of the text in `texts` */
     uint32_t length;
     int16_t byte; /* ByteFallback: the byte the token stands for, else -1 */
@@ -53,8 +56,12 @@ struct decoder {
 int decoder_add_replacement(struct decoder *decoder, struct pattern *pattern, char *content,
                             size_t length, struct error *err);
 
-/* Works out the text of every token, once kind, options and vocabulary are set. */
-int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens, struct error *err);
+/* Works out the text of every token, once kind and options are set. normalized: the added tokens
+ * that are looked for in normalized text; as in the library they decode as they are looked for.
+ * (Where that differs from their content, the library also forgets that they are special. We do
+ * not.) Borrows both. */
+int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens,
+                    const struct added_tokens *normalized, struct error *err);
 void decoder_clear(struct decoder *decoder);
 
 /* One text being decoded; zero-initialise but `decoder`, decode_run_clear frees. */

@@ -255,7 +255,8 @@ static int read_all(struct tokenizer *tokenizer, json_t *root, struct error *err
                 return error_set(err, ERROR_UNSUPPORTED,
                                  "model: byte_fallback with ByteLevel and no token for byte %d",
                                  byte);
-    return decoder_prepare(&tokenizer->decoder, &tokenizer->vocabulary, err);
+    return decoder_prepare(&tokenizer->decoder, &tokenizer->vocabulary,
+                           &tokenizer->normalized_tokens, err);
 }
 
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err)

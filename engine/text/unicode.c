@@ -56,6 +56,10 @@ int unicode_lowercase_of(uint32_t c, uint32_t out[2])
 
 bool unicode_is_inert(uint32_t c)
 {
+    /* The code point before the trailing consonants: utf8proc 2.8 takes it for the first of them
+     * and composes it away. */
+    if (c == 0x11A7)
+        return true;
     const struct unicode_run *run = find_run(unicode_inert, unicode_inert_count, c);
     return run && c <= run->last;
 }
