@@ -11,12 +11,20 @@ void admission_destroy(struct admission *admission)
     pthread_mutex_destroy(&admission->lock);
 }
 
+/* Places of the queue, with those that lead straight through it. */
+static int64_t places(const struct admission *admission)
+{
+    const struct admission_limits *limits = &admission->limits;
+    int64_t direct = limits->max_running - admission->running;
+    return limits->max_requests + (admission->saturated || direct < 0 ? 0 : direct);
+}
+
 int admission_enter(struct admission *admission, int64_t tokens, struct api_error *err)
 {
     int result = 0;
     pthread_mutex_lock(&admission->lock);
     const struct admission_limits *limits = &admission->limits;
-    if (admission->requests >= limits->max_requests)
+    if (admission->requests >= places(admission))
         result = api_error_set(err, API_QUEUE_FULL, NULL,
                                "the queue is full: %lld requests wait, --max-queue is %lld",
                                (long long)admission->requests, (long long)limits->max_requests);
@@ -39,6 +47,14 @@ void admission_leave(struct admission *admission, int64_t tokens)
     pthread_mutex_lock(&admission->lock);
     admission->requests--;
     admission->tokens -= tokens;
+    pthread_mutex_unlock(&admission->lock);
+}
+
+void admission_update(struct admission *admission, int64_t running, bool saturated)
+{
+    pthread_mutex_lock(&admission->lock);
+    admission->running = running;
+    admission->saturated = saturated;
     pthread_mutex_unlock(&admission->lock);
 }
 

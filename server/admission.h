@@ -11,7 +11,8 @@
 #include <stdint.h>
 
 struct admission_limits {
-    int64_t max_requests;   /* waiting, not yet running */
+    int64_t max_requests;   /* waiting because what runs leaves no room */
+    int64_t max_running;    /* at once: so many more may be on their way there */
     int64_t max_tokens;     /* estimated, of what waits */
     int64_t max_body_bytes; /* of all bodies that are being received */
 };
@@ -20,6 +21,8 @@ struct admission {
     pthread_mutex_t lock;
     struct admission_limits limits;
     int64_t requests, tokens, body_bytes; /* taken now */
+    int64_t running;
+    bool saturated; /* the oldest request waits for room */
 };
 
 void admission_init(struct admission *admission, const struct admission_limits *limits);
@@ -31,6 +34,10 @@ int admission_enter(struct admission *admission, int64_t tokens, struct api_erro
 
 /* Gives the place back: the request runs, or has ended. */
 void admission_leave(struct admission *admission, int64_t tokens);
+
+/* What the engine thread knows: requests that run, and whether the oldest of the others has to wait
+ * for room. Until it has, those that are on their way do not count as waiting. */
+void admission_update(struct admission *admission, int64_t running, bool saturated);
 
 /* Takes (or with a negative number gives back) memory for a body; false: none is left. */
 bool admission_body(struct admission *admission, int64_t bytes);

@@ -77,7 +77,7 @@ static int read_text(struct documents *documents, char **text, size_t *length, s
 static int read_line(struct documents *documents, char **text, size_t *length, struct error *err)
 {
     char place[128];
-    snprintf(place, sizeof place, "%.90s: line %zu", documents->name, documents->line_number);
+    snprintf(place, sizeof place, "%.90s, line %zu", documents->name, documents->line_number);
     json_t *record;
     struct fields fields;
     const char *value;

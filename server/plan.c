@@ -2,6 +2,7 @@
 
 struct budget {
     int tokens, logits;
+    int chunk; /* most tokens of one prompt */
 };
 
 static void plan_decodes(struct plan_row *rows, size_t count, struct budget *budget, size_t *turn)
@@ -9,7 +10,7 @@ static void plan_decodes(struct plan_row *rows, size_t count, struct budget *bud
     size_t start = *turn < count ? *turn : 0;
     for (size_t i = 0; i < count; i++) {
         size_t at = (start + i) % count;
-        if (rows[at].prefill > 0)
+        if (rows[at].prefill > 0 || rows[at].idle)
             continue;
         if (budget->tokens == 0 || budget->logits == 0) {
             *turn = at;
@@ -29,6 +30,8 @@ static void give(struct plan_row *row, int tokens, struct budget *budget)
     int take = tokens < budget->tokens ? tokens : budget->tokens;
     if (take > want)
         take = (int)want;
+    if (take > budget->chunk - row->tokens)
+        take = budget->chunk - row->tokens;
     if (row->wants_all && take > budget->logits)
         take = budget->logits;
     bool ends = row->tokens + take == row->prefill && !row->wants_none;
@@ -50,7 +53,7 @@ static struct plan_row *least_left(struct plan_row *rows, size_t count)
 {
     struct plan_row *best = NULL;
     for (size_t i = 0; i < count; i++)
-        if (rows[i].prefill > 0 && rows[i].tokens == 0 &&
+        if (rows[i].prefill > 0 && !rows[i].idle && rows[i].tokens == 0 &&
             (!best || rows[i].prefill < best->prefill))
             best = &rows[i];
     return best;
@@ -60,7 +63,7 @@ static void plan_prefills(struct plan_row *rows, size_t count, struct budget *bu
 {
     struct plan_row *oldest = NULL;
     for (size_t i = 0; i < count && !oldest; i++)
-        if (rows[i].prefill > 0)
+        if (rows[i].prefill > 0 && !rows[i].idle)
             oldest = &rows[i];
     if (!oldest)
         return;
@@ -69,9 +72,8 @@ static void plan_prefills(struct plan_row *rows, size_t count, struct budget *bu
         struct plan_row *row = least_left(rows, count);
         if (!row)
             break;
-        int before = row->tokens;
         give(row, budget->tokens, budget);
-        if (row->tokens == before)
+        if (row->tokens == 0)
             break;
     }
     give(oldest, budget->tokens, budget);
@@ -82,14 +84,15 @@ void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *li
     bool prefills = false;
     for (size_t i = 0; i < count; i++) {
         rows[i].tokens = rows[i].logits = 0;
-        prefills = prefills || rows[i].prefill > 0;
+        prefills = prefills || (rows[i].prefill > 0 && !rows[i].idle);
     }
-    struct budget kept = {0, 0};
+    struct budget kept = {0};
     if (prefills) {
         kept.tokens = limits->max_tokens / 4 > 1 ? limits->max_tokens / 4 : 1;
         kept.logits = limits->max_logits / 8 > 1 ? limits->max_logits / 8 : 1;
     }
-    struct budget budget = {limits->max_tokens - kept.tokens, limits->max_logits - kept.logits};
+    struct budget budget = {limits->max_tokens - kept.tokens, limits->max_logits - kept.logits,
+                            limits->max_chunk ? limits->max_chunk : limits->max_tokens};
     if (count)
         plan_decodes(rows, count, &budget, turn);
     budget.tokens += kept.tokens;

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 struct plan_row {
+    bool idle;       /* takes no part in the step */
     int64_t prefill; /* tokens of the prompt not yet taken; 0: the text decodes */
     bool wants_all;  /* prefill: logits of every position (echo with logprobs) */
     bool wants_none; /* prefill: no logits at all, not even the last position's */
@@ -22,6 +23,7 @@ struct plan_row {
 
 struct plan_limits {
     int max_tokens, max_logits; /* of a step; >= 2 each */
+    int max_chunk;              /* tokens of one prompt in a step; 0: no limit */
 };
 
 /* rows: [count], oldest first. *turn: which decoding row goes first; moved on for the next step. */

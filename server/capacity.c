@@ -1,0 +1,82 @@
+#include "server/capacity.h"
+
+#include "engine/model/model.h"
+#include "server/log.h"
+
+#include <stdio.h>
+
+static const char *human(double bytes, char text[32])
+{
+    static const char *const UNITS[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    while (bytes >= 1024 && unit < 4) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, unit ? "%.1f %s" : "%.0f %s", bytes, UNITS[unit]);
+    return text;
+}
+
+int64_t capacity_longest_text(const struct engine *engine)
+{
+    const struct engine_info *info = engine_info(engine);
+    if (info->kv_bytes_per_token == 0)
+        return 0;
+    int64_t low = 0, high = (int64_t)(info->state_memory_bytes / info->kv_bytes_per_token) + 1;
+    while (low + 1 < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (engine_state_bytes(engine, middle) <= info->state_memory_bytes)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low > 0 ? low : 1;
+}
+
+static int64_t texts_that_fit(const struct engine *engine, int64_t tokens)
+{
+    size_t bytes = engine_state_bytes(engine, tokens);
+    return bytes ? (int64_t)(engine_info(engine)->state_memory_bytes / bytes) : INT64_MAX;
+}
+
+static void report_model(const struct engine *engine)
+{
+    const struct engine_info *info = engine_info(engine);
+    const struct model *model = engine_model(engine);
+    char weights[32], state[32], kv[32], budget[32];
+    log_message(LOG_LEVEL_INFO, "model      %s: family %s, %d layers, %lld parameters, %s",
+                model->name, model->family, model->num_layers, (long long)model->parameters,
+                dtype_name(model->dtype));
+    log_message(LOG_LEVEL_INFO, "device     %s, %s, %d threads", info->device,
+                info->instruction_set, info->threads);
+    log_message(LOG_LEVEL_INFO, "weights    %s", human((double)info->weights_bytes, weights));
+    log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token",
+                human((double)info->recurrent_bytes_per_text, state),
+                human((double)info->kv_bytes_per_token, kv));
+    log_message(LOG_LEVEL_INFO, "budget     %s for states and KV (--state-memory)",
+                human((double)info->state_memory_bytes, budget));
+}
+
+void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t max_texts)
+{
+    static const int64_t LENGTHS[] = {2048, 8192, 32768};
+    report_model(engine);
+    int count = max_model_len ? 1 : (int)(sizeof LENGTHS / sizeof *LENGTHS);
+    for (int i = 0; i < count; i++) {
+        int64_t length = max_model_len ? max_model_len : LENGTHS[i];
+        log_message(LOG_LEVEL_INFO, "texts      %lld of %lld tokens fit%s",
+                    (long long)texts_that_fit(engine, length), (long long)length,
+                    max_model_len ? " (--max-model-len)" : "");
+    }
+    int64_t asked = max_model_len ? max_model_len : LENGTHS[0];
+    int64_t fit = texts_that_fit(engine, asked);
+    if (fit == 0)
+        log_message(LOG_LEVEL_WARN,
+                    "not one text of %lld tokens fits the memory for states: the longest has %lld",
+                    (long long)asked, (long long)capacity_longest_text(engine));
+    else if (fit < max_texts)
+        log_message(LOG_LEVEL_WARN,
+                    "only %lld of the %lld texts of %lld tokens that may run at once fit: the "
+                    "others will wait",
+                    (long long)fit, (long long)max_texts, (long long)asked);
+}

@@ -1,0 +1,375 @@
+/* `regla serve`: the life of the server, from its flags to the end of its drain. */
+#include "server/command.h"
+
+#include "api/models.h"
+#include "engine/model/model.h"
+#include "server/capacity.h"
+#include "server/clock.h"
+#include "server/http.h"
+#include "server/log.h"
+#include "server/scheduler.h"
+#include "server/service.h"
+
+#include <errno.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct serve_options {
+    const char *model, *host, *served_model_name, *api_key_file;
+    struct option_list api_keys;
+    int64_t port, max_model_len, threads, http_threads, tokenizer_threads;
+    int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
+    int64_t max_body_bytes, max_body_memory, state_memory, max_step_tokens, prefill_chunk;
+    double request_timeout, idle_timeout, drain_timeout;
+    const char *log_level, *log_format, *metrics_compat;
+};
+
+#define FIELD(member) offsetof(struct serve_options, member)
+
+static const struct option ITEMS[] = {
+    {"model", OPTION_TEXT, FIELD(model), "DIR", NULL, 0, 0, NULL,
+     "directory of the model: config.json, tokenizer.json, *.safetensors"},
+    {"host", OPTION_TEXT, FIELD(host), "HOST", "127.0.0.1", 0, 0, NULL,
+     "name or address to listen on; 0.0.0.0 or :: for all"},
+    {"port", OPTION_INTEGER, FIELD(port), "PORT", "8000", 0, 65535, NULL,
+     "TCP port to listen on; 0 picks a free one, which the log names"},
+    {"served-model-name", OPTION_TEXT, FIELD(served_model_name), "NAME", NULL, 0, 0, NULL,
+     "the model's name to clients; without it the directory's name"},
+    {"api-key", OPTION_LIST, FIELD(api_keys), "KEY", NULL, 0, 0, NULL,
+     "key that requests must bear; several: repeat it, or part them by commas"},
+    {"api-key-file", OPTION_TEXT, FIELD(api_key_file), "PATH", NULL, 0, 0, NULL,
+     "file with one API key a line"},
+    {"max-model-len", OPTION_INTEGER, FIELD(max_model_len), "tokens", "0", 0, 1e12, NULL,
+     "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
+    {"threads", OPTION_INTEGER, FIELD(threads), "threads", "0", 0, 1024, NULL,
+     "threads that compute; 0: as many as this process may use"},
+    {"http-threads", OPTION_INTEGER, FIELD(http_threads), "threads", "2", 1, 256, NULL,
+     "threads of the HTTP event loops"},
+    {"tokenizer-threads", OPTION_INTEGER, FIELD(tokenizer_threads), "threads", "2", 1, 256, NULL,
+     "threads that tokenize prompts"},
+    {"max-running", OPTION_INTEGER, FIELD(max_running), "texts", "128", 1, 65536, NULL,
+     "most texts that are advanced at once (each of n and best_of is one)"},
+    {"max-queue", OPTION_INTEGER, FIELD(max_queue), "requests", "1024", 0, 1e9, NULL,
+     "most requests that wait for those; more are refused with 429"},
+    {"max-queue-tokens", OPTION_INTEGER, FIELD(max_queue_tokens), "tokens", "4194304", 1, 1e15,
+     NULL, "most tokens that wait, by estimate; more are refused with 429"},
+    {"max-connections", OPTION_INTEGER, FIELD(max_connections), "connections", "4096", 1, 1e6, NULL,
+     "most open connections; more wait to be accepted"},
+    {"max-prompts", OPTION_INTEGER, FIELD(max_prompts), "prompts", "2048", 1, 1e6, NULL,
+     "most prompts of one request"},
+    {"max-body-bytes", OPTION_BYTES, FIELD(max_body_bytes), "bytes", "8M", 1024, 1e12, NULL,
+     "largest request body; larger ones are refused with 413"},
+    {"max-body-memory", OPTION_BYTES, FIELD(max_body_memory), "bytes", "512M", 65536, 1e15, NULL,
+     "memory for all request bodies together; beyond it requests are refused with 429"},
+    {"state-memory", OPTION_BYTES, FIELD(state_memory), "bytes", "0", 0, 1e18, NULL,
+     "memory for the states and KV of running texts; 0: a share of what is free"},
+    {"max-step-tokens", OPTION_INTEGER, FIELD(max_step_tokens), "tokens", "0", 0, 65536, NULL,
+     "most tokens of one step of the engine: less shortens the gaps between tokens while prompts "
+     "are read; 0: 512"},
+    {"prefill-chunk", OPTION_INTEGER, FIELD(prefill_chunk), "tokens", "0", 0, 65536, NULL,
+     "most tokens of one prompt in a step; 0: as many as the step has room for"},
+    {"request-timeout", OPTION_SECONDS, FIELD(request_timeout), "seconds", "30", 0.1, 86400, NULL,
+     "from a request's first byte to its last; then its connection is closed"},
+    {"idle-timeout", OPTION_SECONDS, FIELD(idle_timeout), "seconds", "75", 1, 86400, NULL,
+     "without a byte in either direction; then the connection is closed"},
+    {"drain-timeout", OPTION_SECONDS, FIELD(drain_timeout), "seconds", "30", 0, 86400, NULL,
+     "after SIGTERM or SIGINT, for running requests to finish"},
+    {"log-level", OPTION_CHOICE, FIELD(log_level), NULL, "info", 0, 0, "debug|info|warn|error|off",
+     "least important messages that are logged"},
+    {"log-format", OPTION_CHOICE, FIELD(log_format), NULL, "text", 0, 0, "text|json",
+     "text for people, or one JSON object a line"},
+    {"metrics-compat", OPTION_CHOICE, FIELD(metrics_compat), NULL, "none", 0, 0, "none|vllm",
+     "vllm: the metrics also under the names that vLLM's gateways and dashboards read"},
+};
+
+static const struct options OPTIONS = {
+    .usage = "regla serve --model DIR [options]",
+    .summary = "Serves a model over HTTP: the OpenAI completions API with vLLM's extensions.",
+    .items = ITEMS,
+    .count = sizeof ITEMS / sizeof *ITEMS,
+};
+
+/* What main and the thread of the signals share. */
+struct lifecycle {
+    struct service *service;
+    sigset_t signals;
+    sem_t stop;
+};
+
+/* The first signal begins the drain, the second ends the process at once. */
+static void *signal_main(void *context)
+{
+    struct lifecycle *life = context;
+    int number = 0;
+    pthread_setname_np(pthread_self(), "regla-signals");
+    sigwait(&life->signals, &number);
+    if (atomic_exchange(&life->service->phase, SERVICE_DRAINING) == SERVICE_LOADING) {
+        log_message(LOG_LEVEL_INFO, "signal %d while loading: exiting", number);
+        _exit(0);
+    }
+    log_message(LOG_LEVEL_INFO, "signal %d: draining; a second one exits at once", number);
+    sem_post(&life->stop);
+    sigwait(&life->signals, &number);
+    _exit(128 + number);
+}
+
+static void on_progress(void *context, double fraction)
+{
+    int *told = context;
+    int percent = (int)(fraction * 100);
+    if (percent < *told + 10 && !(percent == 100 && *told < 100))
+        return;
+    *told = percent - percent % 10;
+    log_message(LOG_LEVEL_INFO, "loading weights: %d %%", percent);
+}
+
+/* FNV-1a. The fingerprint of the model's tensors is for when states leave the process. */
+static uint64_t mix(uint64_t hash, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static void set_fingerprint(struct service *service)
+{
+    const struct model *model = engine_model(service->engine);
+    uint64_t hash = mix(0xcbf29ce484222325u, model->name, strlen(model->name));
+    hash = mix(hash, &model->parameters, sizeof model->parameters);
+    hash = mix(hash, &model->file_bytes, sizeof model->file_bytes);
+    snprintf(service->fingerprint, sizeof service->fingerprint, "regla-%s-%08x-%s", REGLA_VERSION,
+             (unsigned)(hash ^ hash >> 32), engine_info(service->engine)->instruction_set);
+}
+
+/* Reads what can be wrong with the model before the socket opens. */
+static int validate_model(struct service *service, const struct serve_options *options,
+                          struct error *err)
+{
+    struct model *model = NULL;
+    char path[4096];
+    if (model_open(&model, options->model, err))
+        return -1;
+    int length = snprintf(path, sizeof path, "%s/tokenizer.json", options->model);
+    int result = length < (int)sizeof path
+                     ? tokenizer_open(&service->tokenizer, path, err)
+                     : error_set(err, ERROR_INVALID, "--model: the path is too long");
+    if (result == 0 && tokenizer_size(service->tokenizer) > model->vocab_size)
+        result = error_set(err, ERROR_INVALID,
+                           "%s: expected at most %d ids, the model's vocab_size, got %d", path,
+                           (int)model->vocab_size, (int)tokenizer_size(service->tokenizer));
+    const char *name = options->served_model_name ? options->served_model_name : model->name;
+    int32_t *eos = calloc(model->eos.count + 1, sizeof *eos);
+    service->model = strdup(name);
+    if (result == 0 && (!eos || !service->model))
+        result = error_set(err, ERROR_NO_MEMORY, "out of memory");
+    if (eos && model->eos.count)
+        memcpy(eos, model->eos.ids, model->eos.count * sizeof *eos);
+    service->eos_ids = eos;
+    service->num_eos = model->eos.count;
+    service->bos_token_id = model->bos_token_id;
+    int64_t limit = options->max_model_len;
+    if (model->position_embedding == POSITION_EMBEDDING_LEARNED &&
+        (limit == 0 || limit > model->max_position_embeddings))
+        limit = model->max_position_embeddings;
+    service->limits = (struct completion_limits){.model = service->model,
+                                                 .vocab_size = model->vocab_size,
+                                                 .max_model_len = limit,
+                                                 .max_prompts = (size_t)options->max_prompts,
+                                                 .allow_empty_prompt = model->bos_token_id >= 0};
+    model_close(model);
+    return result;
+}
+
+static int describe_model(struct service *service, const struct serve_options *options,
+                          struct error *err)
+{
+    const struct model *model = engine_model(service->engine);
+    const struct engine_info *info = engine_info(service->engine);
+    const char **names = calloc((size_t)model->num_layers, sizeof *names);
+    if (!names)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    for (int i = 0; i < model->num_layers; i++)
+        names[i] = model->layers[i].mixer.name;
+    service->card = (struct model_card){
+        .id = service->model,
+        .root = options->model,
+        .created = (int64_t)time(NULL),
+        .max_model_len = service->limits.max_model_len,
+        .family = model->family,
+        .layer_types = names,
+        .num_layers = model->num_layers,
+        .parameters = model->parameters,
+        .dtype = dtype_name(model->dtype),
+        .state_bytes_per_text = (int64_t)info->recurrent_bytes_per_text,
+        .kv_bytes_per_token = (int64_t)info->kv_bytes_per_token,
+    };
+    return 0;
+}
+
+static int load(struct service *service, const struct serve_options *options, struct error *err)
+{
+    double began = clock_seconds();
+    int told = -10;
+    struct engine_options engine = {.threads = (int)options->threads,
+                                    .state_memory_bytes = (size_t)options->state_memory,
+                                    .max_step_tokens = (int)options->max_step_tokens,
+                                    .progress = on_progress,
+                                    .progress_context = &told};
+    if (engine_open(&service->engine, options->model, &engine, err) ||
+        describe_model(service, options, err))
+        return -1;
+    set_fingerprint(service);
+    service->memory_limit_tokens = capacity_longest_text(service->engine);
+    if (scheduler_create(&service->scheduler, service, (int)options->max_running,
+                         (int)options->prefill_chunk, err))
+        return -1;
+    log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
+    capacity_report(service->engine, service->limits.max_model_len, options->max_running);
+    return 0;
+}
+
+static void sleep_ms(int ms)
+{
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&pause, NULL);
+}
+
+static bool at_rest(struct service *service)
+{
+    return atomic_load(&service->metrics.running) == 0 &&
+           atomic_load(&service->metrics.waiting) == 0;
+}
+
+/* Lets what runs finish until the deadline, then cancels it. Nothing new comes in meanwhile. */
+static void drain(struct service *service, struct http_server *http, double timeout_s)
+{
+    double deadline = clock_seconds() + timeout_s;
+    while (!at_rest(service) && clock_seconds() < deadline)
+        sleep_ms(10);
+    if (!at_rest(service)) {
+        log_message(LOG_LEVEL_WARN, "cancelling %zu requests at the drain's deadline",
+                    registry_count(&service->registry));
+        registry_cancel_all(&service->registry, CANCEL_DRAINING);
+        scheduler_poke(service->scheduler);
+    }
+    /* The last frames and error replies still have to be written; a client that does not read
+     * them is not waited for. */
+    deadline = clock_seconds() + 2;
+    while (http_active(http) && clock_seconds() < deadline)
+        sleep_ms(10);
+}
+
+/* In an order that leaves no connection suspended: whoever could wake one ends after it has. */
+static void stop(struct service *service, struct http_server *http)
+{
+    if (http)
+        http_stop_accepting(http);
+    worker_pool_free(service->workers);
+    scheduler_free(service->scheduler);
+    http_stop(http);
+    if (service->engine)
+        engine_close(service->engine);
+    if (service->tokenizer)
+        tokenizer_free(service->tokenizer);
+    free((void *)service->card.layer_types);
+    free((void *)service->eos_ids);
+    free((void *)service->model);
+    auth_clear(&service->auth);
+    registry_destroy(&service->registry);
+    admission_destroy(&service->admission);
+}
+
+static void init(struct service *service, const struct serve_options *options)
+{
+    *service = (struct service){0};
+    atomic_init(&service->phase, SERVICE_LOADING);
+    service->vllm_names = strcmp(options->metrics_compat, "vllm") == 0;
+    service->max_body_bytes = options->max_body_bytes;
+    metrics_init(&service->metrics);
+    registry_init(&service->registry);
+    struct admission_limits limits = {options->max_queue, options->max_running,
+                                      options->max_queue_tokens, options->max_body_memory};
+    admission_init(&service->admission, &limits);
+}
+
+static int run(struct service *service, const struct serve_options *options, struct error *err)
+{
+    static struct lifecycle life; /* the thread of the signals outlives this function */
+    struct http_server *http = NULL;
+    pthread_t signals;
+    life.service = service;
+    sem_init(&life.stop, 0, 0);
+    sigemptyset(&life.signals);
+    sigaddset(&life.signals, SIGTERM);
+    sigaddset(&life.signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &life.signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    struct http_options listening = {.host = options->host,
+                                     .port = (int)options->port,
+                                     .threads = (int)options->http_threads,
+                                     .max_connections = (int)options->max_connections,
+                                     .request_timeout_s = options->request_timeout,
+                                     .idle_timeout_s = options->idle_timeout};
+    int result = -1;
+    if (auth_init(&service->auth, &options->api_keys, options->api_key_file, err) == 0 &&
+        validate_model(service, options, err) == 0 &&
+        worker_pool_create(&service->workers, (int)options->tokenizer_threads, err) == 0 &&
+        http_start(&http, service, &listening, err) == 0) {
+        log_message(LOG_LEVEL_INFO, "listening on http://%s, loading the model",
+                    http_address(http));
+        int code = pthread_create(&signals, NULL, signal_main, &life);
+        if (code)
+            error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));
+        else
+            pthread_detach(signals);
+        if (code == 0 && load(service, options, err) == 0) {
+            int loading = SERVICE_LOADING;
+            atomic_compare_exchange_strong(&service->phase, &loading, SERVICE_READY);
+            log_message(LOG_LEVEL_INFO, "ready: %s on http://%s/v1", service->model,
+                        http_address(http));
+            while (sem_wait(&life.stop) && errno == EINTR)
+                ;
+            drain(service, http, options->drain_timeout);
+            result = 0;
+        }
+    }
+    stop(service, http);
+    if (result == 0)
+        log_message(LOG_LEVEL_INFO, "bye");
+    return result;
+}
+
+int command_serve(int argc, char **argv)
+{
+    struct serve_options options = {0};
+    struct error err = ERROR_INIT;
+    int status = 0;
+    if (command_options(&OPTIONS, &options, argc, argv, NULL, &status)) {
+        options_clear(&OPTIONS, &options);
+        return status;
+    }
+    if (!options.model) {
+        fprintf(stderr, "regla serve: --model: expected a directory, got nothing\n");
+        options_clear(&OPTIONS, &options);
+        return 2;
+    }
+    log_configure(log_level_named(options.log_level), strcmp(options.log_format, "json") == 0);
+    struct service *service = calloc(1, sizeof *service);
+    if (!service) {
+        options_clear(&OPTIONS, &options);
+        fprintf(stderr, "regla serve: out of memory\n");
+        return 1;
+    }
+    init(service, &options);
+    status = run(service, &options, &err) ? 1 : 0;
+    if (status)
+        fprintf(stderr, "regla serve: %s\n", err.message);
+    free(service);
+    options_clear(&OPTIONS, &options);
+    return status;
+}

@@ -1,0 +1,242 @@
+#include "server/job.h"
+
+#include "server/clock.h"
+#include "server/prompt.h"
+#include "server/scheduler.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static void job_destroy(struct ticket *ticket)
+{
+    struct job *job = (struct job *)ticket;
+    for (size_t i = 0; job->prompts && i < job->request.num_prompts; i++)
+        prompt_clear(&job->prompts[i]);
+    for (size_t i = 0; i < job->num_choices; i++)
+        piece_clear(&job->choices[i].piece);
+    free(job->prompts);
+    free(job->choices);
+    free(job->banned);
+    stop_set_free(job->stops);
+    outbox_clear(&job->outbox);
+    completion_request_clear(&job->request);
+    ticket_clear(&job->ticket);
+    free(job);
+}
+
+static int out_of_memory(struct api_error *err)
+{
+    return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+}
+
+/* What the request will cost in tokens, before anything is tokenized: a token of text has about
+ * four bytes, each choice and each stop string has its own cost in memory. */
+static int64_t estimate_tokens(const struct completion_request *request)
+{
+    int64_t tokens = 0;
+    for (size_t i = 0; i < request->num_prompts; i++) {
+        const struct completion_prompt *prompt = &request->prompts[i];
+        tokens += prompt->text ? (int64_t)(prompt->length / 4) : (int64_t)prompt->num_ids;
+    }
+    if (request->echo && request->logprobs > 0)
+        tokens += tokens * request->logprobs / 4;
+    for (size_t i = 0; i < request->num_stops; i++)
+        tokens += (int64_t)request->stops[i].length;
+    return tokens + 16 * (int64_t)request->num_prompts * request->best_of;
+}
+
+static int random_bytes(void *bytes, size_t size, struct api_error *err)
+{
+    if (getrandom(bytes, size, 0) != (ssize_t)size)
+        return api_error_set(err, API_INTERNAL, NULL, "the system gives no random numbers");
+    return 0;
+}
+
+static int name_job(struct job *job, const char *request_id, struct api_error *err)
+{
+    uint64_t random[2];
+    if (random_bytes(random, sizeof random, err))
+        return -1;
+    snprintf(job->id, sizeof job->id, "cmpl-%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    snprintf(job->request_id, sizeof job->request_id, "%s", request_id);
+    if (job->request.seed_given)
+        return 0;
+    return random_bytes(&job->request.sampling.seed, sizeof job->request.sampling.seed, err);
+}
+
+static void job_run_prepare(struct work *work);
+
+int job_create(struct job **out, struct service *service, struct completion_request *request,
+               const char *request_id, int owner, struct api_error *err)
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (!job) {
+        completion_request_clear(request);
+        return out_of_memory(err);
+    }
+    ticket_init(&job->ticket, job_destroy);
+    job->service = service;
+    job->request = *request;
+    job->work.run = job_run_prepare;
+    job->created = (int64_t)time(NULL);
+    job->received = clock_seconds();
+    job->entry = (struct registry_entry){
+        .ticket = &job->ticket, .id = job->id, .request_id = job->request_id, .owner = owner};
+    job->admitted_tokens = estimate_tokens(request);
+    job->num_choices = request->num_prompts * (size_t)request->best_of;
+    job->prompts = calloc(request->num_prompts, sizeof *job->prompts);
+    job->choices = calloc(job->num_choices, sizeof *job->choices);
+    if (!job->choices)
+        job->num_choices = 0;
+    for (size_t i = 0; i < job->num_choices; i++) {
+        job->choices[i].stop_index = job->choices[i].stop_token = -1;
+        job->choices[i].piece.num_top = request->logprobs > 0 ? request->logprobs : 0;
+    }
+    int result = job->prompts && job->choices ? name_job(job, request_id, err) : out_of_memory(err);
+    if (result) {
+        ticket_release(&job->ticket);
+        return -1;
+    }
+    *out = job;
+    return 0;
+}
+
+int job_start(struct job *job, struct api_error *err)
+{
+    struct service *service = job->service;
+    if (admission_enter(&service->admission, job->admitted_tokens, err))
+        return -1;
+    job->in_queue = true;
+    atomic_fetch_add(&service->metrics.waiting, 1);
+    registry_add(&service->registry, &job->entry);
+    ticket_hold(&job->ticket);
+    worker_submit(service->workers, &job->work);
+    return 0;
+}
+
+void job_running(struct job *job)
+{
+    if (job->running)
+        return;
+    job->running = true;
+    job->started = clock_seconds();
+    atomic_fetch_sub(&job->service->metrics.waiting, 1);
+    atomic_fetch_add(&job->service->metrics.running, 1);
+    histogram_observe(&job->service->metrics.queue, job->started - job->received);
+}
+
+void job_leave_queue(struct job *job)
+{
+    if (!job->in_queue)
+        return;
+    job->in_queue = false;
+    admission_leave(&job->service->admission, job->admitted_tokens);
+}
+
+void job_finish(struct job *job)
+{
+    struct metrics *metrics = &job->service->metrics;
+    job_leave_queue(job);
+    atomic_fetch_sub(job->running ? &metrics->running : &metrics->waiting, 1);
+    job->ended = clock_seconds();
+    if (job->error.code == API_OK)
+        histogram_observe(&metrics->request_duration, job->ended - job->received);
+    ticket_lock(&job->ticket);
+    job->ticket.done = true;
+    ticket_wake(&job->ticket);
+    ticket_unlock(&job->ticket);
+    ticket_release(&job->ticket);
+}
+
+void job_fail(struct job *job, const struct api_error *err)
+{
+    if (job->error.code == API_OK)
+        job->error = *err;
+    job->failed = true;
+}
+
+void job_fail_engine(struct job *job, const struct error *err)
+{
+    struct api_error api = {0};
+    api_error_from_engine(&api, err, NULL);
+    job_fail(job, &api);
+}
+
+void job_fail_cancelled(struct job *job)
+{
+    struct api_error err = {0};
+    switch (ticket_cancelled(&job->ticket)) {
+    case CANCEL_SLOW:
+        api_error_set(&err, API_CANCELLED, NULL,
+                      "cancelled: the client reads its stream too slowly");
+        break;
+    case CANCEL_DRAINING:
+        api_error_set(&err, API_DRAINING, NULL, "cancelled: the server is shutting down");
+        break;
+    default:
+        api_error_set(&err, API_CANCELLED, NULL, "the request was cancelled");
+    }
+    job_fail(job, &err);
+}
+
+/* Stop strings and the tokens that may not come before min_tokens. */
+static int prepare_stops(struct job *job, struct error *err)
+{
+    const struct completion_request *request = &job->request;
+    const struct service *service = job->service;
+    size_t num_eos = request->ignore_eos ? 0 : service->num_eos;
+    job->banned = malloc((num_eos + request->num_stop_token_ids + 1) * sizeof *job->banned);
+    struct stop_string *strings = malloc((request->num_stops + 1) * sizeof *strings);
+    if (!job->banned || !strings) {
+        free(strings);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for this request");
+    }
+    for (size_t i = 0; i < num_eos; i++)
+        job->banned[job->num_banned++] = service->eos_ids[i];
+    for (size_t i = 0; i < request->num_stop_token_ids; i++)
+        job->banned[job->num_banned++] = request->stop_token_ids[i];
+    for (size_t i = 0; i < request->num_stops; i++)
+        strings[i] = (struct stop_string){request->stops[i].text, request->stops[i].length};
+    int result = 0;
+    if (request->num_stops)
+        result = stop_set_create(&job->stops, strings, request->num_stops, err);
+    free(strings);
+    return result;
+}
+
+static int job_prepare(struct job *job, struct api_error *err)
+{
+    struct error engine_error = ERROR_INIT;
+    for (size_t i = 0; i < job->request.num_prompts; i++) {
+        if (ticket_cancelled(&job->ticket))
+            return 0;
+        if (prompt_prepare(&job->prompts[i], job->service, &job->request, i, err))
+            return -1;
+        job->prompt_tokens += (int64_t)job->prompts[i].count;
+    }
+    if (prepare_stops(job, &engine_error))
+        return api_error_from_engine(err, &engine_error, "stop");
+    return 0;
+}
+
+static void job_run_prepare(struct work *work)
+{
+    struct job *job = (struct job *)((char *)work - offsetof(struct job, work));
+    struct api_error err = {0};
+    if (job_prepare(job, &err))
+        job_fail(job, &err);
+    else if (ticket_cancelled(&job->ticket))
+        job_fail_cancelled(job);
+    if (job->failed) {
+        job_finish(job);
+        return;
+    }
+    ticket_lock(&job->ticket);
+    job->accepted = true;
+    if (job->request.stream)
+        ticket_wake(&job->ticket);
+    ticket_unlock(&job->ticket);
+    scheduler_submit(job->service->scheduler, job);
+}

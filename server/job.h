@@ -1,0 +1,101 @@
+/* One completion request on its way through the threads.
+ *
+ * HTTP thread: job_create, job_start. Worker: job_prepare (tokenizes, checks lengths), then the job
+ * goes to the scheduler, whose engine thread runs it and ends it with job_finish. Whoever works on
+ * it is the only one to write it, but for what the ticket's lock guards. After `done` nothing of it
+ * changes any more. */
+#ifndef SERVER_JOB_H
+#define SERVER_JOB_H
+
+#include "api/completion.h"
+#include "server/piece.h"
+#include "server/service.h"
+#include "server/stop.h"
+#include "server/ticket.h"
+
+enum { JOB_ID_SIZE = 48, REQUEST_ID_SIZE = 129 };
+
+struct job_prompt {
+    const int32_t *ids;       /* [count]: what the engine takes */
+    size_t count;             /* >= 1 */
+    struct token_list tokens; /* holds the ids of a text */
+
+    /* With echo. */
+    const char *text; /* [text_length] */
+    size_t text_length;
+    char *text_owned;
+    int64_t characters;
+    struct reply_token *logprobs; /* [count]: with logprobs; else NULL */
+    struct token_logprob *tops;   /* [count, logprobs] */
+};
+
+struct job_choice {
+    struct piece piece; /* what has not been put into the outbox; without stream all of it */
+    enum finish_reason finish;
+    int32_t stop_index, stop_token; /* or -1 */
+    int64_t generated;
+    double sum_logprob;
+    bool prompt_told; /* stream: a record has said that the prompt is ready */
+};
+
+struct job {
+    struct ticket ticket; /* its lock guards accepted, outbox, error */
+    struct work work;
+    struct registry_entry entry;
+    struct service *service;
+    char id[JOB_ID_SIZE];             /* "cmpl-..." */
+    char request_id[REQUEST_ID_SIZE]; /* X-Request-Id */
+    int64_t created;                  /* seconds since 1970 */
+    double received;                  /* clock_seconds() */
+    struct completion_request request;
+
+    int64_t admitted_tokens; /* what admission_leave is owed */
+    bool in_queue;           /* owes it, and counts as waiting */
+    bool running;            /* counts as running */
+
+    struct job_prompt *prompts; /* [request.num_prompts] */
+    struct stop_set *stops;     /* NULL: none */
+    int32_t *banned;            /* [num_banned]: may not come before min_tokens */
+    size_t num_banned;
+    int64_t prompt_tokens; /* of all prompts */
+
+    struct job_choice *choices; /* [num_prompts * best_of] */
+    size_t num_choices;
+    int64_t generated; /* tokens of all choices */
+    int64_t peak_state_bytes;
+    double started, first_token, ended; /* clock_seconds(); 0: not yet */
+
+    /* The scheduler's. */
+    struct job *next;
+    size_t next_prompt; /* the first that has not started */
+    size_t num_running; /* texts that hold a state */
+    bool failed;
+
+    bool accepted; /* validated: a stream may begin */
+    struct outbox outbox;
+    struct api_error error; /* API_OK: it ended well */
+};
+
+/* Takes the request (also on failure). request_id: borrowed for the call. The caller holds the
+ * first reference. */
+int job_create(struct job **out, struct service *service, struct completion_request *request,
+               const char *request_id, int owner, struct api_error *err);
+
+/* Enters the queue (or refuses with API_QUEUE_FULL) and hands the job to the workers. */
+int job_start(struct job *job, struct api_error *err);
+
+/* The job runs from now on: it leaves the queue's count of requests. */
+void job_running(struct job *job);
+/* All its prompts have started: it gives its place in the queue back. */
+void job_leave_queue(struct job *job);
+
+/* Ends the job, unless it has ended: with its error if one is set. Everything it held in the engine
+ * must be free by now. Gives the worker's reference back. */
+void job_finish(struct job *job);
+
+/* Sets the error of a job that cannot go on (the first one stays). */
+void job_fail(struct job *job, const struct api_error *err);
+void job_fail_engine(struct job *job, const struct error *err);
+void job_fail_cancelled(struct job *job);
+
+#endif

@@ -1,0 +1,276 @@
+#include "server/sequence.h"
+
+#include "engine/sampler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a stream may be behind before its reader counts as too slow. */
+enum { OUTBOX_LIMIT_BYTES = 256 * 1024 };
+/* Enough ids to hold an unfinished character of the prompt. */
+enum { PRIMING_TOKENS = 4 };
+
+static int no_memory(struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
+}
+
+/* The detokenizer goes on where the prompt ends: what a token's text is depends on what came
+ * before it (a leading space, a character begun). */
+static int prime(struct sequence *sequence, struct error *err)
+{
+    const struct job_prompt *prompt = sequence->prompt;
+    size_t from = prompt->count > PRIMING_TOKENS ? prompt->count - PRIMING_TOKENS : 0;
+    for (size_t i = from; i < prompt->count; i++) {
+        const char *text;
+        size_t length;
+        if (detokenizer_push(sequence->detokenizer, prompt->ids[i], &text, &length, err))
+            return -1;
+    }
+    return 0;
+}
+
+int sequence_open(struct sequence **out, struct job *job, size_t index, struct engine *engine,
+                  int64_t max_tokens, struct error *err)
+{
+    struct sequence *sequence = calloc(1, sizeof *sequence);
+    if (!sequence)
+        return no_memory(err);
+    const struct completion_request *request = &job->request;
+    size_t prompt = index / (size_t)request->best_of;
+    sequence->job = job;
+    sequence->prompt = &job->prompts[prompt];
+    sequence->choice = &job->choices[index];
+    sequence->index = (int)index;
+    sequence->characters = sequence->prompt->characters;
+    struct sampling sampling = request->sampling;
+    sampling.choice = (int32_t)(index % (size_t)request->best_of);
+    if (state_create(&sequence->state, engine, max_tokens, err) ||
+        sampler_create(&sequence->sampler, &sampling, job->service->limits.vocab_size,
+                       sequence->prompt->ids, sequence->prompt->count, err) ||
+        detokenizer_create(&sequence->detokenizer, job->service->tokenizer,
+                           request->skip_special_tokens, err) ||
+        prime(sequence, err)) {
+        sequence_close(sequence);
+        return -1;
+    }
+    *out = sequence;
+    return 0;
+}
+
+void sequence_close(struct sequence *sequence)
+{
+    if (!sequence)
+        return;
+    state_free(sequence->state);
+    sampler_free(sequence->sampler);
+    detokenizer_free(sequence->detokenizer);
+    free(sequence);
+}
+
+/* Moves `text_length` bytes of the choice's piece, and all its tokens, into the outbox. */
+static int emit(struct sequence *sequence, size_t text_length, struct error *err)
+{
+    struct job *job = sequence->job;
+    struct job_choice *choice = sequence->choice;
+    if (!job->request.stream)
+        return 0;
+    struct outbox_record record = {.choice = sequence->index,
+                                   .prompt = !choice->prompt_told,
+                                   .finish = choice->finish,
+                                   .stop_index = choice->stop_index,
+                                   .stop_token = choice->stop_token,
+                                   .generated = job->generated};
+    struct piece *piece = &choice->piece;
+    size_t held = piece->text.length - text_length;
+    piece->text.length = text_length;
+    choice->prompt_told = true;
+    ticket_lock(&job->ticket);
+    enum outbox_result result = outbox_put(&job->outbox, &record, piece, OUTBOX_LIMIT_BYTES);
+    ticket_wake(&job->ticket);
+    ticket_unlock(&job->ticket);
+    if (result == OUTBOX_NO_MEMORY)
+        return no_memory(err);
+    if (result == OUTBOX_FULL)
+        ticket_cancel(&job->ticket, CANCEL_SLOW);
+    piece->num_tokens = 0;
+    piece->text.length = held;
+    if (held)
+        memmove(piece->text.data, piece->text.data + text_length, held);
+    return 0;
+}
+
+int sequence_begin(struct sequence *sequence, struct error *err)
+{
+    sequence->decoding = true;
+    if (sequence->job->request.max_tokens == 0)
+        sequence->choice->finish = FINISH_LENGTH;
+    if (sequence->job->request.echo || sequence->choice->finish != FINISH_NONE)
+        return emit(sequence, 0, err);
+    return 0;
+}
+
+/* Enters the token into the piece, with its log-probabilities. */
+static int record_token(struct sequence *sequence, int32_t id, const float *logits,
+                        struct error *err)
+{
+    const struct completion_request *request = &sequence->job->request;
+    struct job_choice *choice = sequence->choice;
+    int32_t vocab_size = sequence->job->service->limits.vocab_size;
+    struct token_logprob *top;
+    struct reply_token *token = piece_add(&choice->piece, &top);
+    if (!token)
+        return no_memory(err);
+    token->id = id;
+    token->text_offset = sequence->characters;
+    if (request->logprobs >= 0 || request->best_of > request->n) {
+        token->has_logprob = true;
+        token->logprob = top ? logprobs_top(logits, vocab_size, id, request->logprobs, top)
+                             : logprob_of(logits, vocab_size, id);
+        choice->sum_logprob += token->logprob;
+    }
+    choice->generated++;
+    sequence->job->generated++;
+    return 0;
+}
+
+static bool contains(const int32_t *ids, size_t count, int32_t id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Whether the token ends the text by itself; then it adds nothing to it. */
+static bool ends_text(struct sequence *sequence, int32_t id)
+{
+    const struct completion_request *request = &sequence->job->request;
+    const struct service *service = sequence->job->service;
+    struct job_choice *choice = sequence->choice;
+    if (!request->ignore_eos && contains(service->eos_ids, service->num_eos, id)) {
+        choice->finish = FINISH_STOP;
+    } else if (contains(request->stop_token_ids, request->num_stop_token_ids, id)) {
+        choice->finish = FINISH_STOP;
+        choice->stop_token = id;
+    }
+    return choice->finish != FINISH_NONE;
+}
+
+/* The text ends with a stop string: cuts it, and the offsets of the tokens beyond. */
+static void cut_at_stop(struct sequence *sequence, size_t before, const struct stop_match *match)
+{
+    struct job_choice *choice = sequence->choice;
+    struct piece *piece = &choice->piece;
+    size_t end = before + match->end;
+    size_t keep = sequence->job->request.include_stop_str_in_output ? end : end - match->length;
+    int64_t cut = (int64_t)utf8_characters(piece->text.data + keep, piece->text.length - keep);
+    sequence->characters -= cut;
+    piece->text.length = keep;
+    for (size_t i = 0; i < piece->num_tokens; i++)
+        if (piece->tokens[i].text_offset > sequence->characters)
+            piece->tokens[i].text_offset = sequence->characters;
+    choice->finish = FINISH_STOP;
+    choice->stop_index = (int32_t)match->index;
+}
+
+/* Takes text that has become final, and looks for stop strings in it. */
+static int add_text(struct sequence *sequence, const char *text, size_t length, struct error *err)
+{
+    struct job *job = sequence->job;
+    struct job_choice *choice = sequence->choice;
+    struct strbuf *all = &choice->piece.text;
+    size_t before = all->length;
+    strbuf_append(all, text, length);
+    if (all->failed)
+        return no_memory(err);
+    sequence->characters += (int64_t)utf8_characters(text, length);
+    /* Text that comes before min_tokens is no part of a stop string. */
+    struct stop_match match;
+    if (job->stops && choice->generated >= job->request.min_tokens &&
+        stop_scan_push(job->stops, &sequence->scan, text, length, &match))
+        cut_at_stop(sequence, before, &match);
+    return 0;
+}
+
+/* The text ends without a stop string: what was held back belongs to it. */
+static int flush(struct sequence *sequence, struct error *err)
+{
+    const char *text;
+    size_t length;
+    if (detokenizer_finish(sequence->detokenizer, &text, &length, err))
+        return -1;
+    strbuf_append(&sequence->choice->piece.text, text, length);
+    if (sequence->choice->piece.text.failed)
+        return no_memory(err);
+    sequence->characters += (int64_t)utf8_characters(text, length);
+    return 0;
+}
+
+/* EOS or a stop token: what was held back goes first, the end comes on a frame without text. */
+static int end_by_token(struct sequence *sequence, int32_t id, const float *logits,
+                        struct error *err)
+{
+    struct job_choice *choice = sequence->choice;
+    enum finish_reason finish = choice->finish;
+    int32_t stop_token = choice->stop_token;
+    choice->finish = FINISH_NONE;
+    choice->stop_token = -1;
+    if (flush(sequence, err))
+        return -1;
+    struct piece *piece = &choice->piece;
+    if ((piece->text.length || piece->num_tokens) && emit(sequence, piece->text.length, err))
+        return -1;
+    if (record_token(sequence, id, logits, err))
+        return -1;
+    choice->finish = finish;
+    choice->stop_token = stop_token;
+    return emit(sequence, piece->text.length, err);
+}
+
+/* Emits what is certain. A token that adds no text, while nothing is held back, is a frame too. */
+static int emit_certain(struct sequence *sequence, struct error *err)
+{
+    const struct job *job = sequence->job;
+    const struct job_choice *choice = sequence->choice;
+    size_t length = choice->piece.text.length;
+    if (choice->finish != FINISH_NONE)
+        return emit(sequence, length, err);
+    size_t held = job->stops && !job->request.include_stop_str_in_output
+                      ? stop_scan_held(job->stops, &sequence->scan)
+                      : 0;
+    if (length > held || (held == 0 && detokenizer_pending(sequence->detokenizer) == 0))
+        return emit(sequence, length - held, err);
+    return 0;
+}
+
+int sequence_sample(struct sequence *sequence, const float *logits, double now, struct error *err)
+{
+    struct job *job = sequence->job;
+    struct job_choice *choice = sequence->choice;
+    size_t num_banned = choice->generated < job->request.min_tokens ? job->num_banned : 0;
+    int32_t id = sampler_pick(sequence->sampler, logits, job->banned, num_banned, err);
+    if (id < 0)
+        return -1;
+    sequence->next_token = id;
+    if (choice->generated > 0)
+        histogram_observe(&job->service->metrics.inter_token_latency, now - sequence->last_token);
+    else
+        sequence->first_token = now;
+    sequence->last_token = now;
+    atomic_fetch_add_explicit(&job->service->metrics.generated_tokens, 1, memory_order_relaxed);
+    if (ends_text(sequence, id))
+        return end_by_token(sequence, id, logits, err);
+    const char *text;
+    size_t length;
+    if (record_token(sequence, id, logits, err) ||
+        detokenizer_push(sequence->detokenizer, id, &text, &length, err) ||
+        add_text(sequence, text, length, err))
+        return -1;
+    if (choice->finish == FINISH_NONE && choice->generated >= job->request.max_tokens) {
+        if (flush(sequence, err))
+            return -1;
+        choice->finish = FINISH_LENGTH;
+    }
+    return emit_certain(sequence, err);
+}

@@ -1,0 +1,40 @@
+/* One text that the engine advances: its state, how its next token is drawn, and how its tokens
+ * become text that never shows a stop string or half a character. The engine thread's. */
+#ifndef SERVER_SEQUENCE_H
+#define SERVER_SEQUENCE_H
+
+#include "engine/engine.h"
+#include "engine/text/detokenize.h"
+#include "server/job.h"
+
+struct sequence {
+    struct job *job;
+    struct job_prompt *prompt;
+    struct job_choice *choice;
+    int index; /* of the choice, within the request */
+    struct state *state;
+    struct sampler *sampler;
+    struct detokenizer *detokenizer;
+    struct stop_scan scan;
+    int64_t taken;      /* tokens of the prompt that the state holds */
+    int32_t next_token; /* to feed next, once the prompt is done */
+    bool decoding;      /* the prompt is done */
+    bool follower;      /* waits for another text of its prompt to finish it */
+    int64_t characters; /* of the choice's text so far, echo included */
+    double last_token;  /* clock_seconds() */
+    double first_token;
+};
+
+/* A text for choice `index`; max_tokens: what its state reserves. Errors as state_create's. */
+int sequence_open(struct sequence **out, struct job *job, size_t index, struct engine *engine,
+                  int64_t max_tokens, struct error *err);
+void sequence_close(struct sequence *sequence);
+
+/* The prompt is done: tells a stream so (its echo), and makes ready to generate. */
+int sequence_begin(struct sequence *sequence, struct error *err);
+
+/* Draws a token from logits [vocab_size] and takes it: afterwards choice->finish says whether the
+ * text has ended. -1 with *err when the text cannot go on. */
+int sequence_sample(struct sequence *sequence, const float *logits, double now, struct error *err);
+
+#endif

@@ -1,0 +1,15 @@
+#include "server/service.h"
+
+int service_check_ready(struct service *service, struct api_error *err)
+{
+    switch (service_phase(service)) {
+    case SERVICE_LOADING:
+        return api_error_set(err, API_LOADING, NULL, "the model is still being loaded");
+    case SERVICE_DRAINING:
+        return api_error_set(err, API_DRAINING, NULL, "the server is shutting down");
+    case SERVICE_FAILED:
+        return api_error_set(err, API_ENGINE_FAILED, NULL, "the engine has failed");
+    default:
+        return 0;
+    }
+}

@@ -1,0 +1,53 @@
+/* What the threads of the server share. Set before the first of them starts, but for `engine` and
+ * `memory_limit_tokens`, which are there once the phase has been SERVICE_READY. */
+#ifndef SERVER_SERVICE_H
+#define SERVER_SERVICE_H
+
+#include "api/completion.h"
+#include "api/models.h"
+#include "engine/engine.h"
+#include "engine/text/tokenizer.h"
+#include "server/admission.h"
+#include "server/auth.h"
+#include "server/metrics.h"
+#include "server/registry.h"
+#include "server/worker.h"
+
+enum service_phase { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, SERVICE_FAILED };
+
+struct scheduler;
+
+struct service {
+    _Atomic int phase; /* enum service_phase */
+
+    const char *model; /* the served name */
+    struct tokenizer *tokenizer;
+    struct completion_limits limits;
+    int32_t bos_token_id;   /* -1: none */
+    const int32_t *eos_ids; /* [num_eos] */
+    size_t num_eos;
+    char fingerprint[96]; /* system_fingerprint */
+    bool vllm_names;      /* --metrics-compat vllm */
+    int64_t max_body_bytes;
+
+    struct auth auth;
+    struct metrics metrics;
+    struct admission admission;
+    struct registry registry;
+    struct worker_pool *workers;
+    struct scheduler *scheduler;
+
+    struct engine *engine;
+    struct model_card card;
+    int64_t memory_limit_tokens; /* the longest text that the state budget holds; 0: any */
+};
+
+static inline enum service_phase service_phase(struct service *service)
+{
+    return (enum service_phase)atomic_load(&service->phase);
+}
+
+/* Whether a request may start work now; else API_LOADING, API_DRAINING or API_ENGINE_FAILED. */
+int service_check_ready(struct service *service, struct api_error *err);
+
+#endif
