@@ -27,8 +27,8 @@ struct check_options {
 static const struct option items[] = {
     {"reproducibility", OPTION_FLAG, offsetof(struct check_options, reproducibility), NULL, "false",
      0, 0, NULL,
-     "also run each case in chunks of 1, 3 and 7, beside 7 other texts, on 1, 2 and 3 threads, and "
-     "demand the same bits"},
+     "also run each case in chunks of 1, 3 and 7, beside 7 other texts, on 1, 2\n      and 3 "
+     "threads, and demand the same bits"},
     {"chunk", OPTION_INTEGER, offsetof(struct check_options, chunk), "tokens", "0", 0, MAX_CHUNK,
      NULL, "feed the prompt in pieces of so many tokens; 0: as large as a step takes"},
     {"company", OPTION_INTEGER, offsetof(struct check_options, company), "texts", "0", 0,

@@ -31,21 +31,21 @@ static const struct option items[] = {
      "what to continue; without it, standard input (less one newline at its end)"},
     {"max-tokens", OPTION_INTEGER, AT(max_tokens), "tokens", "256", 1, 1e9, NULL,
      "most tokens to generate"},
-    {"temperature", OPTION_NUMBER, AT(temperature), NULL, "0.8", 0, 2, NULL,
+    {"temperature", OPTION_NUMBER, AT(temperature), "NUMBER", "0.8", 0, 2, NULL,
      "how freely to draw; 0: always the likeliest token"},
-    {"top-p", OPTION_NUMBER, AT(top_p), NULL, "0.95", 1e-6, 1, NULL,
+    {"top-p", OPTION_NUMBER, AT(top_p), "NUMBER", "0.95", 1e-6, 1, NULL,
      "draw from the likeliest tokens that have this probability together"},
     {"top-k", OPTION_INTEGER, AT(top_k), "tokens", "0", -1, 1e9, NULL,
      "draw from so many of the likeliest tokens; 0: from all"},
-    {"min-p", OPTION_NUMBER, AT(min_p), NULL, "0", 0, 1, NULL,
+    {"min-p", OPTION_NUMBER, AT(min_p), "NUMBER", "0", 0, 1, NULL,
      "draw no token that is less likely than this share of the likeliest"},
-    {"presence-penalty", OPTION_NUMBER, AT(presence_penalty), NULL, "0", -2, 2, NULL,
+    {"presence-penalty", OPTION_NUMBER, AT(presence_penalty), "NUMBER", "0", -2, 2, NULL,
      "subtracted from the logit of every token generated before"},
-    {"frequency-penalty", OPTION_NUMBER, AT(frequency_penalty), NULL, "0", -2, 2, NULL,
+    {"frequency-penalty", OPTION_NUMBER, AT(frequency_penalty), "NUMBER", "0", -2, 2, NULL,
      "the same, for each time it was generated"},
-    {"repetition-penalty", OPTION_NUMBER, AT(repetition_penalty), NULL, "1", 1e-6, 1e6, NULL,
+    {"repetition-penalty", OPTION_NUMBER, AT(repetition_penalty), "NUMBER", "1", 1e-6, 1e6, NULL,
      "divides the logits of tokens seen before, in the prompt too; 1: off"},
-    {"seed", OPTION_INTEGER, AT(seed), NULL, "-1", -1, 9e15, NULL,
+    {"seed", OPTION_INTEGER, AT(seed), "SEED", "-1", -1, 9e15, NULL,
      "equal seeds draw equal tokens; -1: a new one, which is printed at the end"},
     {"stop", OPTION_LIST, AT(stop), "TEXT", NULL, 0, 0, NULL,
      "end before this text (may be given more than once)"},
@@ -77,7 +77,7 @@ struct generation {
     char *held; /* [held_length]: may be the beginning of a stop string */
     size_t held_length, held_capacity;
     int64_t seed;
-    int64_t generated;
+    int64_t limit, generated; /* tokens */
     const char *reason;
 };
 
@@ -129,8 +129,8 @@ static int draw(struct generation *g, const float *logits, struct error *err)
     const struct model *model = engine_model(g->model.engine);
     const char *text;
     size_t length;
-    g->reason = "max-tokens";
-    while (g->generated < g->options->max_tokens) {
+    g->reason = g->limit < g->options->max_tokens ? "the model's last position" : "max-tokens";
+    while (g->generated < g->limit) {
         int32_t id = sampler_pick(g->sampler, logits, NULL, 0, err);
         if (id < 0)
             return -1;
@@ -148,7 +148,7 @@ static int draw(struct generation *g, const float *logits, struct error *err)
             g->reason = "stop string";
             return 0;
         }
-        if (g->generated < g->options->max_tokens &&
+        if (g->generated < g->limit &&
             command_feed(g->model.engine, g->state, &id, 1, &logits, err) != 0)
             return -1;
     }
@@ -209,6 +209,17 @@ static int take_prompt(struct generation *g, struct error *err)
     return result;
 }
 
+/* A state for the prompt and all that may follow; the last token drawn needs no position. */
+static int make_room(struct generation *g, struct error *err)
+{
+    int64_t prompt = (int64_t)g->prompt.count;
+    int64_t positions = engine_info(g->model.engine)->max_positions;
+    g->limit = g->options->max_tokens;
+    if (positions > 0 && prompt <= positions && g->limit > positions - prompt + 1)
+        g->limit = positions - prompt + 1;
+    return state_create(&g->state, g->model.engine, prompt + g->limit - 1, err);
+}
+
 static int prepare(struct generation *g, struct error *err)
 {
     const struct generate_options *options = g->options;
@@ -232,8 +243,7 @@ static int prepare(struct generation *g, struct error *err)
                        g->prompt.ids, g->prompt.count, err) != 0 ||
         detokenizer_create(&g->detokenizer, g->model.tokenizer, true, err) != 0)
         return -1;
-    return state_create(&g->state, g->model.engine, (int64_t)g->prompt.count + options->max_tokens,
-                        err);
+    return make_room(g, err);
 }
 
 static int generate(struct generation *g, struct error *err)

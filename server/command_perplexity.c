@@ -35,8 +35,8 @@ struct perplexity_options {
 
 static const struct option items[] = {
     {"context", OPTION_INTEGER, AT(context), "tokens", "0", 0, 1e12, NULL,
-     "score in windows of so many tokens, each without what came before; 0: every document whole, "
-     "or, where memory is short, in the largest windows that fit"},
+     "score in windows of so many tokens, each without what came before;\n      0: every document "
+     "whole or, where memory is short, in the largest windows that fit"},
     {"format", OPTION_CHOICE, AT(format), NULL, "auto", 0, 0, "auto|text|jsonl",
      "text: the file is one document; jsonl: a document per line, in \"text\"; auto: by its name"},
     {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL, "print one JSON object"},
@@ -156,7 +156,8 @@ static int64_t window_size(struct scorer *s, int64_t tokens)
         }
         fits = low;
     }
-    if (fits < tokens && fits != s->options->context && !s->windowed) {
+    bool possible = engine_state_bytes(s->model.engine, fits) <= info->state_memory_bytes;
+    if (possible && fits < tokens && fits != s->options->context && !s->windowed) {
         s->windowed = true;
         fprintf(stderr,
                 "note: a document of %" PRId64 " tokens is scored in windows of %" PRId64
@@ -302,10 +303,10 @@ static int score(struct scorer *s, struct error *err)
         drop_finished(s);
         progress(s, false);
     }
-    progress(s, true);
     if (s->totals.tokens == 0)
         return error_set(err, ERROR_INVALID, "%s: expected text to score, got none",
                          s->documents.name);
+    progress(s, true);
     return 0;
 }
 
