@@ -223,6 +223,35 @@ Test(completion, unknown_fields_are_ignored)
     completion_request_clear(&r);
 }
 
+Test(completion, bodies_as_clients_send_them)
+{
+    const char *const bodies[] = {
+        /* vllm bench serve */
+        "{\"model\":\"tiny\",\"prompt\":\"x\",\"temperature\":0.0,\"repetition_penalty\":1.0,"
+        "\"max_tokens\":128,\"logprobs\":null,\"stream\":true,\"ignore_eos\":true,"
+        "\"stream_options\":{\"include_usage\":true},\"best_of\":1}",
+        /* guidellm */
+        "{\"model\":\"tiny\",\"stream\":true,\"stream_options\":{\"include_usage\":true,"
+        "\"continuous_usage_stats\":true},\"max_tokens\":64,\"stop\":null,\"ignore_eos\":true,"
+        "\"prompt\":\"a b\"}",
+        /* aiperf */
+        "{\"prompt\":[\"a b\"],\"model\":\"tiny\",\"stream\":true,\"max_tokens\":10}",
+        /* langchain */
+        "{\"model\":\"tiny\",\"prompt\":[\"x\"],\"frequency_penalty\":0,\"logit_bias\":{},"
+        "\"max_tokens\":256,\"n\":1,\"presence_penalty\":0,\"temperature\":0.7,\"top_p\":1}",
+        /* lm-evaluation-harness: loglikelihood, generate_until */
+        "{\"model\":\"tiny\",\"prompt\":[[1,2,3],[4]],\"temperature\":0,\"max_tokens\":1,"
+        "\"logprobs\":1,\"seed\":1234,\"echo\":true}",
+        "{\"prompt\":[[1,2]],\"model\":\"tiny\",\"max_tokens\":256,\"temperature\":0,"
+        "\"stop\":[\"\\n\",\"<|endoftext|>\"],\"seed\":1234}",
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        struct completion_request r = parse(bodies[i]);
+        cr_expect_geq(r.num_prompts, 1);
+        completion_request_clear(&r);
+    }
+}
+
 Test(completion, nesting_of_64_is_allowed)
 {
     char body[400] = "{\"prompt\":\"]}[{\\\"[\",\"x\":";
