@@ -1,0 +1,277 @@
+"""The other commands: check, info, tokenize, generate and perplexity, against the server and the
+golden files."""
+
+import json
+import math
+import subprocess
+
+import pytest
+
+import checkpoints
+from harness import BINARY, GOLDEN, SLOWNESS
+from test_lifecycle import regla
+
+HYBRID = GOLDEN / "hybrid_regla"
+COMMANDS = ["check", "info", "tokenize", "generate", "perplexity"]
+TEXT = "The quick brown fox, naïvely:\n  jumped over 13 lazy dogs. 😀 The end of the story."
+
+
+def fed(text, *arguments):
+    """A command that reads bytes from standard input."""
+    return subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, input=text,
+                          timeout=60 * SLOWNESS)
+
+
+def tokens_of(server, text):
+    return server.post("/tokenize", {"prompt": text}).json()["tokens"]
+
+
+def greedy_text(server, prompt, count):
+    return server.complete(prompt=prompt, max_tokens=count, temperature=0,
+                           ignore_eos=True)["choices"][0]["text"]
+
+
+# check
+
+def changed_case(tmp_path, change):
+    folder = checkpoints.copy_of(tmp_path / "case")
+    path = folder / "expected.json"
+    expected = json.loads(path.read_text())
+    change(expected)
+    path.write_text(json.dumps(expected))
+    return regla("check", folder)
+
+
+def test_check_passes_and_counts():
+    result = regla("check", "--reproducibility", HYBRID, GOLDEN / "gla_two_kv_heads")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("PASS") == 2 and "the same bits in" in result.stdout
+    assert result.stdout.splitlines()[-1] == "check: 2 passed, 0 failed"
+
+
+def shift_prompt(expected):
+    expected["prompt_logprobs"][3] += 2 * expected["tolerance"]
+
+
+def shift_top(expected):
+    expected["top5"][7][2][1] -= 2 * expected["tolerance"]
+
+
+def other_top(expected):
+    expected["top5"][7][0][0] = (expected["top5"][7][0][0] + 1) % 275
+
+
+def other_greedy(expected):
+    expected["greedy"][2] = (expected["greedy"][2] + 1) % 275
+
+
+@pytest.mark.parametrize("change, place", [
+    (shift_prompt, "prompt_logprobs[3]"), (shift_top, "top5[7]"), (other_top, "top5[7]"),
+    (other_greedy, "greedy[2]")])
+def test_check_fails_where_expected_differs(tmp_path, change, place):
+    result = changed_case(tmp_path, change)
+    assert result.returncode == 1 and place in result.stdout, result.stdout
+    assert result.stdout.splitlines()[-1] == "check: 0 passed, 1 failed"
+
+
+def test_check_allows_another_greedy_token_after_a_small_margin(tmp_path):
+    def change(expected):
+        expected["greedy_margin"][1] = 5e-4
+        other_greedy(expected)
+    assert changed_case(tmp_path, change).returncode == 0
+
+
+@pytest.mark.parametrize("change, word", [
+    (lambda e: e.pop("tolerance"), "tolerance"), (lambda e: e["greedy"].pop(), "greedy_margin"),
+    (lambda e: e["prompt"].append(0), "prompt_logprobs"), (lambda e: e["top5"][3].pop(), "top5[3]"),
+    (lambda e: e.update(prompt=[]), "prompt"), (lambda e: e["prompt"].insert(0, 275), "prompt[0]"),
+    (lambda e: e["greedy"].insert(0, -1), "greedy[0]")])
+def test_check_names_what_is_wrong_in_expected(tmp_path, change, word):
+    result = changed_case(tmp_path, change)
+    assert result.returncode == 1
+    assert "expected.json" in result.stderr and word in result.stderr, result.stderr
+
+
+def test_check_goes_on_after_a_case_that_cannot_run(tmp_path):
+    result = regla("check", tmp_path, HYBRID)
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[-1] == "check: 1 passed, 1 failed"
+    assert "config.json" in result.stderr
+
+
+# info
+
+def test_info(server):
+    text = regla("info", HYBRID)
+    assert text.returncode == 0
+    for word in ("hybrid_regla", "110424", "state per text", "KV per token", "refined", "rope"):
+        assert word in text.stdout, word
+    told = json.loads(regla("info", HYBRID, "--json").stdout)
+    assert told["parameters"] == 110424 and told["dtype"] == "F32"
+    assert [layer["kind"] for layer in told["layers"]] == ["linear", "softmax"] * 2
+    served = server.get("/v1/models").json()["data"][0]
+    assert served["parameters"] == told["parameters"]
+
+
+# tokenize
+
+def test_tokenize_is_the_servers(server):
+    ids = tokens_of(server, TEXT)
+    told = json.loads(regla("tokenize", HYBRID, "--text", TEXT, "--format", "json").stdout)
+    assert told == {"tokens": ids, "count": len(ids)}
+    assert regla("tokenize", HYBRID / "tokenizer.json", "--text", TEXT, "--format",
+                 "ids").stdout.split() == [str(i) for i in ids]
+    assert regla("tokenize", HYBRID, "--text", TEXT, "--format",
+                 "count").stdout.strip() == str(len(ids))
+    lines = regla("tokenize", HYBRID, "--text", TEXT).stdout.splitlines()
+    assert [int(line.split("\t")[0]) for line in lines] == ids
+
+
+def test_tokenize_and_back():
+    encoded = fed(TEXT.encode(), "tokenize", HYBRID, "--format", "ids").stdout
+    assert fed(encoded, "tokenize", HYBRID, "--decode").stdout == TEXT.encode()
+    assert fed(b"[1, 2,x]", "tokenize", HYBRID, "--decode").returncode == 1
+    assert b"UTF-8" in fed(b"\xff", "tokenize", HYBRID).stderr
+
+
+# generate
+
+def test_generate_is_the_servers_greedy_text(server):
+    result = regla("generate", HYBRID, "--prompt", TEXT, "--max-tokens", 20, "--temperature", 0,
+                   "--ignore-eos")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == greedy_text(server, TEXT, 20) + "\n"
+    assert "20 tokens" in result.stderr
+
+
+def test_generate_from_standard_input_with_echo(server):
+    result = fed(TEXT.encode() + b"\n", "generate", HYBRID, "--max-tokens", 5, "--temperature", 0,
+                 "--ignore-eos", "--echo", "--quiet")
+    assert result.stdout.decode() == TEXT + greedy_text(server, TEXT, 5) + "\n"
+    assert result.stderr == b""
+
+
+def test_generate_stops_before_a_stop_string(server):
+    whole = greedy_text(server, TEXT, 30)
+    for stop in (whole[4:7], whole[9]):
+        result = regla("generate", HYBRID, "--prompt", TEXT, "--max-tokens", 30, "--temperature",
+                       0, "--ignore-eos", "--stop", stop, "--stop", "never to come")
+        assert result.stdout == whole[:whole.index(stop)] + "\n"
+        assert "stop string" in result.stderr
+
+
+def test_generate_draws_by_seed():
+    def drawn(seed):
+        return regla("generate", HYBRID, "--prompt", "a", "--max-tokens", 40, "--temperature", 1,
+                     "--top-p", 1, "--seed", seed, "--ignore-eos").stdout
+    assert drawn(7) == drawn(7) and drawn(7) != drawn(8)
+
+
+def test_generate_ends_at_the_last_position():
+    result = regla("generate", GOLDEN / "sliding_parallel_learned", "--prompt", "abc",
+                   "--max-tokens", 500, "--ignore-eos")
+    assert result.returncode == 0 and "last position" in result.stderr
+
+
+def test_generate_an_empty_prompt_begins_with_bos():
+    assert regla("generate", HYBRID, "--prompt", "", "--max-tokens", 2).returncode == 0
+
+
+# perplexity
+
+def nll_of(server, ids):
+    """Of ids[1:], as the API's echo tells it."""
+    choice = server.complete(prompt=ids, max_tokens=1, echo=True, logprobs=0,
+                             temperature=0)["choices"][0]
+    return -math.fsum(choice["logprobs"]["token_logprobs"][1:len(ids)])
+
+
+def score(path, *arguments):
+    result = regla("perplexity", HYBRID, path, "--json", "--quiet", *arguments)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_perplexity_of_a_text(server, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    ids = [0, *tokens_of(server, TEXT)]  # 0: the model's BOS
+    got = score(path)
+    assert got["documents"] == 1 and got["tokens"] == len(ids) - 1
+    assert got["words"] == len(TEXT.split()) and got["bytes"] == len(TEXT.encode())
+    nll = nll_of(server, ids)
+    assert got["nll"] == pytest.approx(nll, abs=1e-4)  # the API rounds each log-probability to f32
+    assert got["ppl_token"] == pytest.approx(math.exp(nll / got["tokens"]), rel=1e-4)
+    assert got["ppl_word"] == pytest.approx(math.exp(nll / got["words"]), rel=1e-4)
+    assert got["bits_per_byte"] == pytest.approx(nll / math.log(2) / got["bytes"], rel=1e-4)
+
+
+def test_perplexity_in_windows(server, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    ids = [0, *tokens_of(server, TEXT)]
+    windows = [ids[at:at + 17] for at in range(0, len(ids) - 1, 16)]
+    expected = math.fsum(nll_of(server, window) for window in windows)
+    got = score(path, "--context", 16)
+    assert got["tokens"] == len(ids) - 1
+    assert got["nll"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_perplexity_of_many_documents_is_the_sum_of_each(tmp_path):
+    texts = [TEXT[at:at + 5 + 7 * (at % 11)] for at in range(0, len(TEXT) - 12)] * 2
+    path = tmp_path / "texts.jsonl"
+    path.write_text("\n\n".join(json.dumps({"n": i, "text": t}) for i, t in enumerate(texts)))
+    together = score(path, "--by-position")
+    assert together["documents"] == len(texts)
+    assert together["bytes"] == sum(len(text.encode()) for text in texts)
+    alone = tmp_path / "alone.jsonl"
+    total = 0
+    for text in texts[:8]:
+        alone.write_text(json.dumps({"text": text}))
+        total += score(alone)["nll"]
+    path.write_text("\n".join(json.dumps({"text": t}) for t in texts[:8]))
+    assert score(path)["nll"] == pytest.approx(total, rel=1e-9)
+    places = together["by_position"]
+    assert sum(place["tokens"] for place in places) == together["tokens"]
+    assert sum(place["tokens"] * place["nll_per_token"]
+               for place in places) == pytest.approx(together["nll"], rel=1e-6)
+
+
+def test_perplexity_with_little_memory_scores_in_windows(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT * 20)
+    result = regla("perplexity", HYBRID, path, "--state-memory", "256K", "--json")
+    assert result.returncode == 0, result.stderr
+    assert "windows of" in result.stderr
+    assert json.loads(result.stdout)["tokens"] == score(path)["tokens"]
+
+
+@pytest.mark.parametrize("name, content, word", [
+    ("a.jsonl", '{"text": "a"}\n{"text": 3}\n', "line 2"), ("a.jsonl", '{"text": "a"\n', "line 1"),
+    ("a.jsonl", '{"txt": "a"}\n', "text"), ("a.txt", "", "got none"), ("a.jsonl", "\n\n", "got none"),
+    ("a.txt.xz", "", "compressed")])
+def test_perplexity_names_what_is_wrong(tmp_path, name, content, word):
+    path = tmp_path / name
+    path.write_text(content)
+    result = regla("perplexity", HYBRID, path)
+    assert result.returncode == 1 and word in result.stderr, result.stderr
+    assert result.stdout == ""
+
+
+def test_perplexity_of_standard_input():
+    for text in (b'{"text": "abc"}\n', b"abc"):
+        result = fed(text, "perplexity", HYBRID, "-", "--json")
+        assert json.loads(result.stdout)["bytes"] == 3, result.stderr
+
+
+# all
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_and_wrong_usage(command):
+    told = regla(command, "--help")
+    assert told.returncode == 0 and f"usage: regla {command}" in told.stdout
+    assert "REGLA_" in told.stdout
+    for arguments in ([], [HYBRID, "--no-such-flag"]):
+        result = regla(command, *arguments)
+        assert result.returncode == 2 and result.stderr.startswith(f"regla {command}: ")
+        assert result.stdout == ""
