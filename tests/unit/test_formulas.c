@@ -1,0 +1,169 @@
+/* engine/formulas.h against float64, and its vector form against its scalar form. */
+#include "engine/formulas.h"
+
+#include "engine/cpu/kernels.h"
+
+#include <criterion/criterion.h>
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+
+/* |got - expected| in units of expected's last place. */
+static double ulps(float got, double expected)
+{
+    int exponent;
+    frexp(expected, &exponent);
+    return fabs((double)got - expected) / ldexp(1.0, exponent - 24);
+}
+
+Test(formulas, exp_is_within_2_ulp)
+{
+    double worst = 0.0;
+    for (float x = -87.0f; x < 88.7f; x += 0.00137f) {
+        double error = ulps(formula_exp(x), exp((double)x));
+        worst = error > worst ? error : worst;
+    }
+    cr_expect(worst < 2.0, "%g ulp", worst);
+    cr_expect(formula_exp(-INFINITY) == 0.0f);
+    cr_expect(formula_exp(-200.0f) == 0.0f);
+    cr_expect(formula_exp(0.0f) == 1.0f);
+    cr_expect(formula_exp(1000.0f) > 3.0e38f && isfinite(formula_exp(1000.0f)));
+    cr_expect(isnan(formula_exp(NAN)));
+}
+
+Test(formulas, log_is_within_2_ulp)
+{
+    double worst = 0.0;
+    for (float x = 1e-30f; x < 1e30f; x *= 1.00093f) {
+        double expected = log((double)x);
+        double error = fabs(expected) < 0.01 ? 0.0 : ulps(formula_log(x), expected);
+        worst = error > worst ? error : worst;
+    }
+    for (float x = 0.7f; x < 1.42f; x += 1e-4f) {
+        double error = fabs(formula_log(x) - log((double)x)) / FLT_EPSILON;
+        worst = error > worst ? error : worst;
+    }
+    cr_expect(worst < 2.0, "%g ulp", worst);
+    cr_expect(formula_log(1.0f) == 0.0f);
+}
+
+Test(formulas, erf_and_what_follows_from_exp_are_close)
+{
+    for (float x = -9.0f; x < 9.0f; x += 0.00071f) {
+        double e = x;
+        double sigmoid = 1.0 / (1.0 + exp(-e));
+        cr_assert(fabs(formula_erf(x) - erf(e)) < 2e-7, "erf(%g)", e);
+        cr_assert(fabs(formula_sigmoid(x) - sigmoid) < 2e-7, "sigmoid(%g)", e);
+        cr_assert(fabs(formula_log_sigmoid(x) + log1p(exp(-e))) < 1e-6, "log sigmoid(%g)", e);
+        /* absolute in the size of x, as f32 products are */
+        double bound = 4e-7 * (1.0 + fabs(e));
+        cr_assert(fabs(formula_gelu(x) - 0.5 * e * (1.0 + erf(e / sqrt(2.0)))) < bound);
+        cr_assert(fabs(formula_silu(x) - e * sigmoid) < bound);
+        double inner = sqrt(2.0 / M_PI) * (e + 0.044715 * e * e * e);
+        cr_assert(fabs(formula_gelu_new(x) - 0.5 * e * (1.0 + tanh(inner))) < bound);
+        cr_assert(fabs(formula_elu(x) - (e > 0 ? e : expm1(e))) < bound);
+    }
+}
+
+Test(formulas, gates_follow_their_equations)
+{
+    for (float u = -6.0f; u < 6.0f; u += 0.37f)
+        for (float w = -6.0f; w < 6.0f; w += 0.41f) {
+            double g = 1.0 / (1.0 + exp(-(double)u)), r = 1.0 / (1.0 + exp(-(double)w));
+            double f = (1 - r) * g * g + r * (1 - (1 - g) * (1 - g));
+            cr_assert(fabs(formula_refined_gate(u, w) - f) < 4e-7);
+        }
+    for (float u = -30.0f; u < 30.0f; u += 0.1f) {
+        double alpha = exp(-log1p(exp(-(double)u)) / 16.0);
+        cr_assert(fabs(formula_gla_gate(u, 16.0f) - alpha) < 3e-7);
+    }
+}
+
+Test(formulas, angles_stay_exact_at_position_ten_million)
+{
+    static const int64_t positions[] = {0, 1, 2, 3, 1000, 8191, 1000000, 9999999};
+    for (size_t i = 0; i < sizeof positions / sizeof *positions; i++)
+        for (int j = 0; j < 64; j++) {
+            double angle = (double)positions[i] * pow(10000.0, -j / 64.0);
+            float c, s;
+            formula_cos_sin(angle, &c, &s);
+            cr_assert(fabs(c - cos(angle)) < 6.1e-8, "cos(%g)", angle); /* half an ulp of 1 */
+            cr_assert(fabs(s - sin(angle)) < 6.1e-8, "sin(%g)", angle);
+        }
+}
+
+Test(formulas, t5_buckets_are_those_of_the_paper)
+{
+    cr_expect(formula_t5_bucket(0) == 0);
+    cr_expect(formula_t5_bucket(15) == 15);
+    cr_expect(formula_t5_bucket(16) == 16);
+    cr_expect(formula_t5_bucket(31) == 21);
+    cr_expect(formula_t5_bucket(64) == 26);
+    cr_expect(formula_t5_bucket(112) == 30);
+    cr_expect(formula_t5_bucket(113) == 31);
+    cr_expect(formula_t5_bucket(FORMULA_T5_DISTANCES - 1) == 31);
+    cr_expect(formula_t5_bucket(1000000) == 31);
+}
+
+Test(formulas, position_biases_follow_their_equations)
+{
+    const struct formula_bias head = {.r1 = 1.3f, .r2 = 0.7f, .r3 = 0.05f, .r4 = 1.1f};
+    for (float d = 0.0f; d < 20000.0f; d = d * 1.3f + 1.0f) {
+        float weight, bias;
+        double x = d, r1 = head.r1, r2 = head.r2, r3 = head.r3, r4 = head.r4;
+        /* relative: 1e-6 for what goes through a power */
+        formula_position_bias(POSITION_ALIBI, &head, d, &weight, &bias);
+        cr_assert(weight == 1.0f && fabs(bias + r1 * x) <= 1e-6 * (1 + r1 * x));
+        formula_position_bias(POSITION_KERPLE_LOG, &head, d, &weight, &bias);
+        cr_assert(weight == 1.0f && fabs(bias + r1 * log(1 + r2 * x)) < 2e-6);
+        formula_position_bias(POSITION_KERPLE_POWER, &head, d, &weight, &bias);
+        cr_assert(weight == 1.0f && fabs(bias + r1 * pow(x, r2)) <= 3e-6 * (1 + pow(x, r2)));
+        formula_position_bias(POSITION_KERPLE_3PARA_LOG, &head, d, &weight, &bias);
+        cr_assert(weight == 1.0f && fabs(bias + r1 * log(1 + r2 * pow(x, r3))) < 2e-6);
+        formula_position_bias(POSITION_KERPLE_BIAS_WHT, &head, d, &weight, &bias);
+        cr_assert(fabs(bias + r1 * pow(x, r2)) <= 3e-6 * (1 + pow(x, r2)));
+        cr_assert(fabs(weight - exp(-r3 * pow(x, r4))) < 4e-6);
+    }
+}
+
+/* The place of an element in an array, and so the lane or remainder it falls in, changes no bit. */
+static void check_places(const struct kernels *kernels)
+{
+    enum { COUNT = 200 };
+    float u[COUNT], w[COUNT], whole[COUNT], part[COUNT];
+    if (kernels == NULL)
+        return;
+    for (int i = 0; i < COUNT; i++) {
+        u[i] = (float)(i - 100) * 0.173f;
+        w[i] = (float)(i % 17) - 8.3f;
+    }
+    for (int f = FORMULA_IDENTITY; f <= FORMULA_GLA_GATE; f++) {
+        struct ops_map map = {.formula = (enum formula)f,
+                              .constant = 16.0f,
+                              .num_rows = 1,
+                              .num_cols = COUNT,
+                              .out = {whole, COUNT},
+                              .u = {u, COUNT},
+                              .w = {w, COUNT}};
+        kernels->map(&map, 0, 1);
+        for (int first = 0; first < COUNT; first += 7) {
+            map.num_cols = COUNT - first < 7 ? COUNT - first : 7;
+            map.u.data = u + first;
+            map.w.data = w + first;
+            map.out.data = part + first;
+            kernels->map(&map, 0, 1);
+        }
+        cr_expect(memcmp(whole, part, sizeof whole) == 0, "%s: formula %d", kernels->name, f);
+    }
+}
+
+Test(formulas, an_elements_place_changes_no_bit)
+{
+    check_places(kernels_generic);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        check_places(kernels_avx2);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+        check_places(kernels_avx512);
+#endif
+}

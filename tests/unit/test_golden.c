@@ -1,0 +1,298 @@
+/* The golden cases: right within their tolerance, and the same bits however they are computed. */
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "server/expected.h"
+#include "tests/unit/golden_cases.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONG_TEXT = 150, OTHERS = 7 };
+
+static const char *const sets[] = {"avx512", "avx2", "generic"};
+
+static struct engine *open_case(const char *path, const char *set, int threads)
+{
+    const struct engine_options options = {.threads = threads,
+                                           .instruction_set = set,
+                                           .state_memory_bytes = (size_t)32 << 20,
+                                           .max_step_tokens = 256,
+                                           .max_step_logits = 256,
+                                           .poison = true,
+                                           .share_always = true};
+    struct engine *engine = NULL;
+    struct error err = ERROR_INIT;
+    cr_assert(engine_open(&engine, path, &options, &err) == 0, "%s: %s", path, err.message);
+    return engine;
+}
+
+static bool has_set(const char *set)
+{
+    const struct engine_options options = {
+        .threads = 1, .instruction_set = set, .state_memory_bytes = (size_t)32 << 20};
+    struct engine *engine = NULL;
+    if (engine_open(&engine, GOLDEN_DIRECTORY "regla", &options, NULL) != 0)
+        return false;
+    engine_close(engine);
+    return true;
+}
+
+/* Feeds the prompt and follows `greedy`; the worst error of all log-probabilities. */
+static double worst_error(struct engine *engine, const struct expected *expected, const char *name)
+{
+    int32_t vocab = engine_info(engine)->vocab_size;
+    size_t n = expected->num_prompt;
+    double worst = 0.0;
+    struct state *state;
+    struct error err = ERROR_INIT;
+    cr_assert(state_create(&state, engine, (int64_t)(n + expected->num_greedy), &err) == 0, "%s",
+              err.message);
+    struct span span = {state, expected->prompt, (int)n, (int)n, NULL};
+    cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s: %s", name, err.message);
+    for (size_t i = 0; i < n; i++) {
+        const float *logits = span.logits + i * (size_t)vocab;
+        double error = i + 1 == n ? 0.0
+                                  : fabs(logprob_of(logits, vocab, expected->prompt[i + 1]) -
+                                         (double)expected->prompt_logprobs[i]);
+        worst = error <= worst ? worst : error;
+        for (size_t j = 0; j < EXPECTED_TOP; j++) {
+            const struct token_logprob *top = &expected->top[i * EXPECTED_TOP + j];
+            error = fabs(logprob_of(logits, vocab, top->id) - (double)top->logprob);
+            worst = error <= worst ? worst : error;
+        }
+    }
+    const float *last = span.logits + (n - 1) * (size_t)vocab;
+    for (size_t i = 0; i < expected->num_greedy && expected->greedy_margin[i] >= 1e-3f; i++) {
+        struct token_logprob best;
+        logprobs_top(last, vocab, 0, 1, &best);
+        cr_expect(best.id == expected->greedy[i], "%s: greedy[%zu]: expected %d, got %d", name, i,
+                  expected->greedy[i], best.id);
+        struct span next = {state, &expected->greedy[i], 1, 1, NULL};
+        cr_assert(engine_step(engine, &next, 1, &err) == 0, "%s: %s", name, err.message);
+        last = next.logits;
+    }
+    state_free(state);
+    return worst;
+}
+
+static void check_values(const char *set)
+{
+    char path[512], name[256];
+    for (int i = 0; golden_case(i, path, name); i++) {
+        struct engine *engine = open_case(path, set, 2);
+        struct expected expected;
+        struct error err = ERROR_INIT;
+        cr_assert(expected_open(&expected, path, engine_info(engine)->vocab_size, &err) == 0, "%s",
+                  err.message);
+        double worst = worst_error(engine, &expected, name);
+        cr_expect(worst <= expected.tolerance, "%s on %s: %g, tolerance %g", name, set, worst,
+                  expected.tolerance);
+        expected_clear(&expected);
+        engine_close(engine);
+    }
+}
+
+Test(golden, every_case_is_right_on_avx512)
+{
+    if (has_set(sets[0]))
+        check_values(sets[0]);
+}
+
+Test(golden, every_case_is_right_on_avx2)
+{
+    if (has_set(sets[1]))
+        check_values(sets[1]);
+}
+
+Test(golden, every_case_is_right_on_the_portable_kernels)
+{
+    check_values(sets[2]);
+}
+
+/* Tokens from a small generator: text `which`, position i. */
+static int32_t token_at(int which, int i, int32_t vocab)
+{
+    uint32_t x = (uint32_t)which * 2654435761u + (uint32_t)i * 40503u + 12345u;
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    return (int32_t)(x % (uint32_t)vocab);
+}
+
+struct text {
+    struct state *state;
+    int32_t tokens[LONG_TEXT];
+    int length, done, chunk;
+};
+
+static void start_text(struct text *text, struct engine *engine, int which, int length, int chunk)
+{
+    struct error err = ERROR_INIT;
+    *text = (struct text){.length = length, .chunk = chunk};
+    for (int i = 0; i < length; i++)
+        text->tokens[i] = token_at(which, i, engine_info(engine)->vocab_size);
+    cr_assert(state_create(&text->state, engine, length, &err) == 0, "%s", err.message);
+}
+
+/* Runs text 0 to its end, `chunk` tokens a step, beside `others` texts of other lengths and
+ * chunks that come and go; its logits are [length, V] in out. */
+static void run_text(struct engine *engine, int length, int chunk, int others, float *out)
+{
+    size_t vocab = (size_t)engine_info(engine)->vocab_size;
+    struct text texts[1 + OTHERS];
+    struct error err = ERROR_INIT;
+    start_text(&texts[0], engine, 0, length, chunk);
+    for (int i = 1; i <= others; i++)
+        start_text(&texts[i], engine, i, length - 3 * i, i % 5 + 1);
+    for (int step = 0; texts[0].done < length; step++) {
+        struct span spans[1 + OTHERS];
+        int owners[1 + OTHERS], count = 0;
+        for (int i = 0; i <= others; i++) {
+            int which = (i + step) % (others + 1); /* the place in the step changes as well */
+            struct text *text = &texts[which];
+            int n =
+                text->length - text->done < text->chunk ? text->length - text->done : text->chunk;
+            if (n == 0)
+                continue;
+            spans[count] = (struct span){text->state, text->tokens + text->done, n,
+                                         which == 0 ? n : step % 2, NULL};
+            owners[count++] = which;
+        }
+        cr_assert(engine_step(engine, spans, count, &err) == 0, "%s", err.message);
+        for (int i = 0; i < count; i++) {
+            struct text *text = &texts[owners[i]];
+            if (owners[i] == 0)
+                memcpy(out + (size_t)text->done * vocab, spans[i].logits,
+                       (size_t)spans[i].num_tokens * vocab * sizeof(float));
+            text->done += spans[i].num_tokens;
+        }
+    }
+    for (int i = 0; i <= others; i++)
+        state_free(texts[i].state);
+}
+
+static void check_bits(const char *path, const char *name, const char *set, int threads,
+                       const int *chunks, int num_chunks)
+{
+    struct engine *one = open_case(path, set, 1), *engine = open_case(path, set, threads);
+    const struct engine_info *info = engine_info(one);
+    int length = LONG_TEXT;
+    if (info->max_positions > 0 && info->max_positions < length)
+        length = (int)info->max_positions;
+    if (threads > 1 && length > 75) /* still beyond a tile and a page */
+        length = 75;
+    size_t bytes = (size_t)length * (size_t)info->vocab_size * sizeof(float);
+    float *expected = malloc(bytes), *got = malloc(bytes);
+    run_text(one, length, length, 0, expected);
+    cr_expect(isfinite(expected[bytes / sizeof(float) - 1]), "%s", name);
+    for (int i = 0; i < num_chunks; i++)
+        for (int others = 0; others <= OTHERS; others += OTHERS) {
+            memset(got, 0xff, bytes);
+            run_text(engine, length, chunks[i], others, got);
+            cr_expect(memcmp(expected, got, bytes) == 0,
+                      "%s on %s: other bits with %d threads, chunks of %d, beside %d", name, set,
+                      threads, chunks[i], others);
+        }
+    struct engine_memory memory;
+    engine_memory(engine, &memory);
+    cr_expect(memory.states == 0 && memory.kv_reserved_bytes == 0 &&
+              memory.recurrent_reserved_bytes == 0);
+    free(expected);
+    free(got);
+    engine_close(one);
+    engine_close(engine);
+}
+
+static void check_all_bits(const char *set, int threads, const int *chunks, int num_chunks)
+{
+    char path[512], name[256];
+    for (int i = 0; golden_case(i, path, name); i++)
+        check_bits(path, name, set, threads, chunks, num_chunks);
+}
+
+static const char *best_set(void)
+{
+    for (size_t i = 0; i < 2; i++)
+        if (has_set(sets[i]))
+            return sets[i];
+    return sets[2];
+}
+
+static const int all_chunks[] = {1, 3, 7};
+static const int one_chunk[] = {7};
+
+Test(golden, bits_do_not_depend_on_chunks_and_batch)
+{
+    check_all_bits(best_set(), 1, all_chunks, 3);
+}
+
+Test(golden, bits_do_not_depend_on_two_threads)
+{
+    check_all_bits(best_set(), 2, all_chunks, 3);
+}
+
+Test(golden, bits_do_not_depend_on_three_threads)
+{
+    check_all_bits(best_set(), 3, all_chunks, 3);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_on_avx2)
+{
+    if (has_set(sets[1]))
+        check_all_bits(sets[1], 3, one_chunk, 1);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_on_the_portable_kernels)
+{
+    check_all_bits(sets[2], 3, one_chunk, 1);
+}
+
+/* A clone at any point goes on with the same bits, and so does the text it was cloned from. */
+static void check_clones(const char *path, const char *name)
+{
+    struct engine *engine = open_case(path, NULL, 1);
+    size_t vocab = (size_t)engine_info(engine)->vocab_size;
+    int64_t limit = engine_info(engine)->max_positions;
+    int length = limit > 0 && limit < LONG_TEXT ? (int)limit : LONG_TEXT;
+    float *expected = malloc((size_t)length * vocab * sizeof(float));
+    run_text(engine, length, length, 0, expected);
+    static const int cuts[] = {1, 5, 63, 64, 65, 100, 128};
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts && cuts[c] < length; c++) {
+        struct text text, other;
+        struct error err = ERROR_INIT;
+        int cut = cuts[c], rest = length - cut;
+        start_text(&text, engine, 0, length, length);
+        start_text(&other, engine, 9, length, length);
+        struct span span = {text.state, text.tokens, cut, 0, NULL};
+        cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
+        struct state *clones[2];
+        for (int i = 0; i < 2; i++)
+            cr_assert(state_clone(&clones[i], text.state, length, &err) == 0, "%s", err.message);
+        /* one clone takes other tokens first: the rest must not see them */
+        struct span astray = {clones[1], other.tokens, rest, 0, NULL};
+        cr_assert(engine_step(engine, &astray, 1, &err) == 0, "%s", err.message);
+        struct state *both[2] = {text.state, clones[0]};
+        for (int i = 0; i < 2; i++) {
+            struct span go_on = {both[i], text.tokens + cut, rest, rest, NULL};
+            cr_assert(engine_step(engine, &go_on, 1, &err) == 0, "%s", err.message);
+            cr_expect(memcmp(go_on.logits, expected + (size_t)cut * vocab,
+                             (size_t)rest * vocab * sizeof(float)) == 0,
+                      "%s: a %s at %d goes on with other bits", name, i == 0 ? "text" : "clone",
+                      cut);
+            state_free(both[i]);
+        }
+        state_free(clones[1]);
+        state_free(other.state);
+    }
+    free(expected);
+    engine_close(engine);
+}
+
+Test(golden, clones_go_on_with_the_same_bits)
+{
+    char path[512], name[256];
+    for (int i = 0; golden_case(i, path, name); i++)
+        check_clones(path, name);
+}
