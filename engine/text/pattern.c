@@ -208,6 +208,8 @@ static int put_group(struct rewriter *rewriter)
 {
     static const char *const KNOWN[] = {"(?:", "(?=",  "(?!",  "(?<=",  "(?<!",
                                         "(?>", "(?i:", "(?i)", "(?-i:", "(?-i)"};
+    if (follows(rewriter, "(*"))
+        return refuse(rewriter, "a PCRE2 verb");
     if (!follows(rewriter, "(?")) {
         rewriter->at++;
         return put(rewriter, "(");

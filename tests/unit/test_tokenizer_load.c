@@ -1,0 +1,351 @@
+/* tokenizer.json files that are refused, and what the refusal says; lookups; threads. */
+#include "engine/text/tokenizer.h"
+
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']}"
+
+/* ' stands for ". */
+static int load(struct tokenizer **tokenizer, const char *json, struct error *err)
+{
+    char *text = strdup(json);
+    for (char *at = text; (at = strchr(at, '\''));)
+        *at = '"';
+    int failed = tokenizer_load(tokenizer, text, strlen(text), err);
+    free(text);
+    return failed;
+}
+
+struct refusal {
+    const char *json;
+    const char *message; /* a part of it */
+    enum error_code code;
+};
+
+static const struct refusal refusals[] = {
+    {"", "line 1", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0}", "line 1", ERROR_INVALID},
+    {"[]", "expected an object", ERROR_INVALID},
+    {"{'version':'2.0'," MODEL "}", "version: expected \"1.0\", got \"2.0\"", ERROR_UNSUPPORTED},
+    {"{}", "model: expected an object", ERROR_INVALID},
+    {"{'model':{'type':'Unigram','vocab':[]}}", "expected \"BPE\", got \"Unigram\"",
+     ERROR_UNSUPPORTED},
+    {"{'model':{'vocab':{'a':0,'a':1},'merges':[]}}", "duplicate object key", ERROR_INVALID},
+    {"{'model':{'vocab':{'a\\ud800':0},'merges':[]}}", "line 1", ERROR_INVALID},
+    {"{'model':{'vocab':{'a\xFF':0},'merges':[]}}", "line 1", ERROR_INVALID},
+    {"{'model':{'vocab':['a'],'merges':[]}}", "vocab: expected an object", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':-1},'merges':[]}}", "\"a\": expected an id in [0, ", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':4194304},'merges':[]}}", "\"a\": expected an id in [0, ",
+     ERROR_INVALID},
+    {"{'model':{'vocab':{'a':1e3},'merges':[]}}", "\"a\": expected an id in [0, ", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':9999999999999999999999},'merges':[]}}", "line 1", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0,'b':0},'merges':[]}}", "\"b\": id 0 is already that of \"a\"",
+     ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0}}}", "merges: expected an array", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':['a']}}", "merges[0]: expected \"a b\"", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':['a a a']}}", "merges[0]: expected", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':[['a']]}}", "merges[0]: expected", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':[['a',1]]}}", "merges[0]: expected", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':['a b']}}", "merges[0]: \"b\" is not in the vocabulary",
+     ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0,'':1},'merges':['a ']}}", "merges[0]: \"\" is not", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':['a a']}}", "merges[0]: \"aa\" is not in the vocabulary",
+     ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':[],'unk_token':'u'}}", "unk_token: \"u\" is not in",
+     ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':[],'dropout':0.5}}", "dropout: expected null",
+     ERROR_UNSUPPORTED},
+    {"{'model':{'vocab':{'a':0},'merges':[],'end_of_word_suffix':'</w>'}}",
+     "end_of_word_suffix: expected null, got \"</w>\"", ERROR_UNSUPPORTED},
+    {"{'model':{'vocab':{'a':0},'merges':[],'byte_fallback':1}}",
+     "byte_fallback: expected a boolean, got a number", ERROR_INVALID},
+    {"{'added_tokens':{}," MODEL "}", "added_tokens: expected an array", ERROR_INVALID},
+    {"{'added_tokens':[{'id':7}]," MODEL "}",
+     "added_tokens[0]: token: content: expected a string, got nothing", ERROR_INVALID},
+    {"{'added_tokens':[{'content':'x'}]," MODEL "}", "added_tokens[0]: \"x\": expected an id",
+     ERROR_INVALID},
+    {"{'added_tokens':[{'content':'a','id':7}]," MODEL "}",
+     "added_tokens[0]: \"a\": expected id 0 as in the vocabulary, got 7", ERROR_INVALID},
+    {"{'added_tokens':[{'content':'x','id':1}]," MODEL "}",
+     "added_tokens[0]: \"x\": id 1 is already that of \"b\"", ERROR_INVALID},
+    {"{'added_tokens':[{'content':'x','id':7},{'content':'x','id':7}]," MODEL "}",
+     "added_tokens[1]: \"x\": given twice", ERROR_INVALID},
+    {"{'added_tokens':[{'content':'','id':7}]," MODEL "}", "expected 1 to 512 bytes",
+     ERROR_INVALID},
+    {"{'added_tokens':[{'content':'x','id':7},{'content':'X','id':8}],"
+     "'normalizer':{'type':'Lowercase'}," MODEL "}",
+     "ids 7 and 8 are the same text", ERROR_INVALID},
+    {"{'normalizer':{'type':'Precompiled'}," MODEL "}",
+     "normalizer: type: unknown \"Precompiled\" (known: NFC", ERROR_UNSUPPORTED},
+    {"{'normalizer':{'type':'Sequence','normalizers':[{'type':'NFC'},{'type':'Nmt'}]}," MODEL "}",
+     "normalizers[1]: normalizer: type: unknown \"Nmt\"", ERROR_UNSUPPORTED},
+    {"{'normalizer':{'type':'Replace','pattern':{'Regex':'('},'content':''}," MODEL "}",
+     "normalizer: pattern \"(\": ", ERROR_INVALID},
+    {"{'normalizer':{'type':'Replace','pattern':'a','content':''}," MODEL "}",
+     "pattern: expected {\"String\": text} or {\"Regex\": text}, got a string", ERROR_INVALID},
+    {"{'normalizer':{'type':'Replace','pattern':{'String':''},'content':''}," MODEL "}",
+     "pattern: expected 1 to", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'BertPreTokenizer'}," MODEL "}",
+     "pre_tokenizer: type: unknown \"BertPreTokenizer\"", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'ByteLevel'},"
+     "{'type':'Digits'}]}," MODEL "}",
+     "pretokenizers[1]: pre_tokenizer: expected nothing after ByteLevel, got Digits",
+     ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[a[b]]'},'behavior':'Isolated'}," MODEL
+     "}",
+     "a class within a class is not supported", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[a&&b]'},'behavior':'Isolated'}," MODEL
+     "}",
+     "a class within a class is not supported", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'\\\\bx'},'behavior':'Isolated'}," MODEL
+     "}",
+     "a word boundary is not supported", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'(*LIMIT_MATCH=9)x'},"
+     "'behavior':'Isolated'}," MODEL "}",
+     "is not supported", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'Split','pattern':{'String':'x'},'behavior':'Sideways'}," MODEL "}",
+     "behavior: unknown \"Sideways\" (known: Removed", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'Metaspace','replacement':'ab'}," MODEL "}",
+     "replacement: expected one character, got \"ab\"", ERROR_INVALID},
+    {"{'pre_tokenizer':{'type':'Metaspace','replacement':'_','prepend_scheme':'last'}," MODEL "}",
+     "prepend_scheme: unknown \"last\" (known: always, first, never)", ERROR_UNSUPPORTED},
+    {"{'decoder':{'type':'WordPiece'}," MODEL "}", "decoder: type: unknown \"WordPiece\"",
+     ERROR_UNSUPPORTED},
+    {"{'decoder':{'type':'Sequence','decoders':[{'type':'Fuse'},{'type':'ByteFallback'}]}," MODEL
+     "}",
+     "decoders[1]: decoder: ByteFallback in this place", ERROR_UNSUPPORTED},
+    {"{'post_processor':{'type':'Unheard'}," MODEL "}", "post_processor: type: unknown \"Unheard\"",
+     ERROR_UNSUPPORTED},
+    {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x'}}]}," MODEL
+     "}",
+     "special_tokens: \"x\": expected a list of ids", ERROR_INVALID},
+    {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x'}}],"
+     "'special_tokens':{'x':{'ids':[3]}}}," MODEL "}",
+     "expected the id of a token, got 3", ERROR_INVALID},
+    {"{'post_processor':{'type':'TemplateProcessing','single':[]}," MODEL "}",
+     "single: expected special tokens around one sequence A", ERROR_UNSUPPORTED},
+};
+
+Test(tokenizer_load, refusals_name_the_place)
+{
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        struct error err = ERROR_INIT;
+        struct tokenizer *tokenizer = NULL;
+        cr_assert_eq(load(&tokenizer, refusals[i].json, &err), -1, "accepted: %s",
+                     refusals[i].json);
+        cr_assert_null(tokenizer);
+        cr_assert_eq(strncmp(err.message, "tokenizer.json: ", 16), 0, "%s", err.message);
+        cr_assert_not_null(strstr(err.message, refusals[i].message),
+                           "%s\n gives \"%s\"\nnot \"%s\"", refusals[i].json, err.message,
+                           refusals[i].message);
+        cr_assert_eq(err.code, refusals[i].code, "%s", err.message);
+    }
+}
+
+Test(tokenizer_load, deep_nesting_is_refused)
+{
+    enum { DEPTH = 100000 };
+    char *json = malloc(DEPTH + 1);
+    memset(json, '[', DEPTH);
+    json[DEPTH] = 0;
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    cr_assert_eq(tokenizer_load(&tokenizer, json, DEPTH, &err), -1);
+    cr_assert_not_null(strstr(err.message, "depth"), "%s", err.message);
+    free(json);
+}
+
+Test(tokenizer_load, missing_file_is_named)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    cr_assert_eq(tokenizer_open(&tokenizer, "/nonexistent/tokenizer.json", &err), -1);
+    cr_assert_str_eq(err.message, "/nonexistent/tokenizer.json: No such file or directory");
+    cr_assert_eq(err.code, ERROR_IO);
+    error_clear(&err);
+    cr_assert_eq(tokenizer_open(&tokenizer, "/", &err), -1);
+    cr_assert_eq(err.code, ERROR_IO);
+}
+
+/* A file cut anywhere is refused or, where only white space is missing, complete. */
+Test(tokenizer_load, truncated_file_is_refused)
+{
+    static const char JSON[] =
+        "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],"
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":{\"type\":\"ByteLevel\"},"
+        "\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\"]]}}";
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    for (size_t length = 0; length < sizeof JSON - 1; length++) {
+        error_clear(&err);
+        cr_assert_eq(tokenizer_load(&tokenizer, JSON, length, &err), -1, "%zu bytes", length);
+        cr_assert_eq(err.code, ERROR_INVALID);
+    }
+    error_clear(&err);
+    cr_assert_eq(tokenizer_load(&tokenizer, JSON, sizeof JSON - 1, &err), 0, "%s", err.message);
+    tokenizer_free(tokenizer);
+}
+
+Test(tokenizer_load, lookups)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    cr_assert_eq(load(&tokenizer,
+                      "{'added_tokens':[{'id':9,'content':'<s>','special':true},"
+                      "{'id':0,'content':'a','special':false}],"
+                      "'decoder':{'type':'ByteLevel'},'pre_tokenizer':{'type':'ByteLevel'},"
+                      "'model':{'vocab':{'a':0,'\xC4\xA0':1,'\xC4\xA0"
+                      "a':2,'\xC3\xA2':3},'merges':['\xC4\xA0 a']}}",
+                      &err),
+                 0, "%s", err.message);
+    cr_assert_eq(tokenizer_size(tokenizer), 10);
+    cr_assert_eq(tokenizer_token_id(tokenizer, "<s>"), 9);
+    cr_assert_eq(tokenizer_token_id(tokenizer, "\xC4\xA0"
+                                               "a"),
+                 2);
+    cr_assert_eq(tokenizer_token_id(tokenizer, "zz"), -1);
+    cr_assert(tokenizer_is_special(tokenizer, 9));
+    cr_assert_not(tokenizer_is_special(tokenizer, 0));
+    static const int32_t NOBODY[] = {-1, 5, 10, INT32_MAX, INT32_MIN};
+    size_t length;
+    for (size_t i = 0; i < sizeof NOBODY / sizeof *NOBODY; i++) {
+        cr_assert_not(tokenizer_is_special(tokenizer, NOBODY[i]));
+        cr_assert_null(tokenizer_token_content(tokenizer, NOBODY[i]));
+        tokenizer_token_bytes(tokenizer, NOBODY[i], &length);
+        cr_assert_eq(length, 0);
+    }
+    cr_assert_str_eq(tokenizer_token_content(tokenizer, 2), "\xC4\xA0"
+                                                            "a");
+    cr_assert_eq(memcmp(tokenizer_token_bytes(tokenizer, 2, &length), " a", 2), 0);
+    cr_assert_eq(length, 2);
+    cr_assert_eq(memcmp(tokenizer_token_bytes(tokenizer, 3, &length), "\xE2", 1), 0);
+    cr_assert_eq(length, 1);
+    tokenizer_free(tokenizer);
+}
+
+Test(tokenizer_load, text_that_is_not_utf8_is_refused)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    cr_assert_eq(load(&tokenizer, "{" MODEL "}", &err), 0, "%s", err.message);
+    struct token_list ids = {0};
+    cr_assert_eq(token_list_push(&ids, 77, &err), 0);
+    cr_assert_eq(tokenizer_encode(tokenizer, "abc\xED\xA0\x80", 6, true, &ids, &err), -1);
+    cr_assert_str_eq(err.message, "text: expected UTF-8, got byte 0xED at offset 3");
+    cr_assert_eq(ids.count, 1);
+    error_clear(&err);
+    cr_assert_eq(tokenizer_encode(tokenizer, "ab\0ab", 5, true, &ids, &err), 0);
+    cr_assert_eq(ids.count, 3, "NUL is a character like another");
+    token_list_clear(&ids);
+    tokenizer_free(tokenizer);
+}
+
+/* Matching that would take exponential or quadratic time ends with an error. */
+Test(tokenizer_load, hostile_pattern_does_not_hang, .timeout = 120)
+{
+    static const char *const PATTERNS[] = {"(a*)*[bc]", "(?:a|aa)+[bc]", "(?=(a+)+[bc])"};
+    enum { LENGTH = 20000 };
+    char *text = malloc(LENGTH);
+    memset(text, 'a', LENGTH);
+    for (size_t i = 0; i < sizeof PATTERNS / sizeof *PATTERNS; i++) {
+        char json[512];
+        snprintf(json, sizeof json,
+                 "{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'%s'},"
+                 "'behavior':'Isolated'}," MODEL "}",
+                 PATTERNS[i]);
+        struct error err = ERROR_INIT;
+        struct tokenizer *tokenizer;
+        cr_assert_eq(load(&tokenizer, json, &err), 0, "%s", err.message);
+        struct token_list ids = {0};
+        cr_assert_eq(tokenizer_encode(tokenizer, text, LENGTH, false, &ids, &err), -1, "%s",
+                     PATTERNS[i]);
+        cr_assert_not_null(strstr(err.message, "takes too long"), "%s", err.message);
+        token_list_clear(&ids);
+        tokenizer_free(tokenizer);
+    }
+    free(text);
+}
+
+/* Runs of combining marks in falling order, and runs of spaces around tokens that strip them: what
+ * a naive sort or scan would take quadratic time for. */
+Test(tokenizer_load, hostile_text_does_not_hang, .timeout = 60)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    cr_assert_eq(load(&tokenizer,
+                      "{'added_tokens':[{'id':5,'content':' ','rstrip':true,'normalized':false},"
+                      "{'id':6,'content':'x','lstrip':true,'normalized':false}],"
+                      "'normalizer':{'type':'NFC'}," MODEL "}",
+                      &err),
+                 0, "%s", err.message);
+    enum { LENGTH = 2000000 };
+    char *text = malloc(LENGTH);
+    for (size_t i = 0; i < LENGTH; i += 4)
+        memcpy(text + i,
+               i / 4 % 2 ? "\xCC\x80"
+                           "\xCC\xA3"
+                         : "\xCC\x81"
+                           "\xCD\x85",
+               4);
+    struct token_list ids = {0};
+    cr_assert_eq(tokenizer_encode(tokenizer, text, LENGTH, false, &ids, &err), 0);
+    memset(text, ' ', LENGTH);
+    cr_assert_eq(tokenizer_encode(tokenizer, text, LENGTH, false, &ids, &err), 0);
+    cr_assert_eq(ids.count, LENGTH);
+    token_list_clear(&ids);
+    free(text);
+    tokenizer_free(tokenizer);
+}
+
+struct worker {
+    const struct tokenizer *tokenizer;
+    size_t wrong;
+};
+
+static const char TEXT[] = "The quick brown f\xC3\xB6x, 12345 times \xF0\x9F\x98\x80 over!  \n\n x";
+
+static void *encode_often(void *argument)
+{
+    struct worker *worker = argument;
+    for (int i = 0; i < 200; i++) {
+        struct error err = ERROR_INIT;
+        struct token_list ids = {0};
+        char *text = NULL;
+        size_t length = 0;
+        if (tokenizer_encode(worker->tokenizer, TEXT, sizeof TEXT - 1, false, &ids, &err) ||
+            tokenizer_decode(worker->tokenizer, ids.ids, ids.count, false, &text, &length, &err) ||
+            length != sizeof TEXT - 1 || memcmp(text, TEXT, length) != 0)
+            worker->wrong++;
+        token_list_clear(&ids);
+        free(text);
+    }
+    return NULL;
+}
+
+Test(tokenizer_load, many_threads_share_one_tokenizer)
+{
+    enum { THREADS = 8 };
+    static const char *const NAMES[] = {"neox", "llama3"};
+    for (size_t n = 0; n < 2; n++) {
+        char path[512];
+        snprintf(path, sizeof path, REGLA_SOURCE_DIR "/tests/data/tokenizer/%s.json", NAMES[n]);
+        struct error err = ERROR_INIT;
+        struct tokenizer *tokenizer;
+        cr_assert_eq(tokenizer_open(&tokenizer, path, &err), 0, "%s", err.message);
+        pthread_t threads[THREADS];
+        struct worker workers[THREADS];
+        for (int i = 0; i < THREADS; i++) {
+            workers[i] = (struct worker){tokenizer, 0};
+            cr_assert_eq(pthread_create(&threads[i], NULL, encode_often, &workers[i]), 0);
+        }
+        for (int i = 0; i < THREADS; i++) {
+            pthread_join(threads[i], NULL);
+            cr_assert_eq(workers[i].wrong, 0);
+        }
+        tokenizer_free(tokenizer);
+    }
+}
