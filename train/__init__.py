@@ -1,1 +1,2 @@
-"""Training of regla's models in PyTorch: the definitions of model-format.md, and what makes models/."""
+"""Training of regla's models in PyTorch: the definitions of model-format.md, and what makes
+models/."""

@@ -17,8 +17,10 @@ def load_model(folder, dtype=torch.float32, recur=chunked):
     """(model, config.json's object) of a checkpoint, computing in dtype."""
     folder = Path(folder)
     raw = json.loads((folder / "config.json").read_text())
-    tensors = {name: tensor.to(dtype) if tensor.dtype.is_floating_point else tensor
-               for name, tensor in load_file(folder / "model.safetensors").items()}
+    tensors = {
+        name: tensor.to(dtype) if tensor.dtype.is_floating_point else tensor
+        for name, tensor in load_file(folder / "model.safetensors").items()
+    }
     return Model(parse_config(raw), tensors, recur).eval(), raw
 
 
@@ -26,8 +28,10 @@ def save_model(folder, model, raw_config, dtype):
     """Writes config.json and model.safetensors; dtype: "bf16", "f16" or "f32"."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.to(DTYPES[dtype]).contiguous() if tensor.dtype.is_floating_point else tensor
-               for name, tensor in checkpoint_tensors(model).items()}
+    tensors = {
+        name: tensor.to(DTYPES[dtype]).contiguous() if tensor.dtype.is_floating_point else tensor
+        for name, tensor in checkpoint_tensors(model).items()
+    }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)
     (folder / "config.json").write_text(json.dumps(raw_config, indent=2) + "\n")

@@ -4,20 +4,51 @@ import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-LINEAR = {"feature_map": ("identity", "relu", "elu", "elu+1", "exp", "favor", "cos_sin", "hedgehog", "dpfp"),
-          "gate": ("none", "scalar", "fast_decay", "refined", "gla", "delta"),
-          "query_scale": ("none", "sqrt_dim", "exp_variance")}
+LINEAR = {
+    "feature_map": (
+        "identity",
+        "relu",
+        "elu",
+        "elu+1",
+        "exp",
+        "favor",
+        "cos_sin",
+        "hedgehog",
+        "dpfp",
+    ),
+    "gate": ("none", "scalar", "fast_decay", "refined", "gla", "delta"),
+    "query_scale": ("none", "sqrt_dim", "exp_variance"),
+}
 SOFTMAX = {"activation": ("softmax", "relu"), "window": ("full", "block", "sliding")}
-BOTH = {"kind": ("linear", "softmax"), "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm"),
-        "output_norm_scope": ("head", "hidden"), "output_gate": ("none", "swish")}
-MODEL = {"model_type": ("regla",), "hidden_act": ("gelu", "gelu_new", "relu", "silu"),
-         "norm_type": ("layernorm", "rmsnorm", "simple_rmsnorm"),
-         "position_embedding": ("none", "sinusoidal", "learned")}
+BOTH = {
+    "kind": ("linear", "softmax"),
+    "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm"),
+    "output_norm_scope": ("head", "hidden"),
+    "output_gate": ("none", "swish"),
+}
+MODEL = {
+    "model_type": ("regla",),
+    "hidden_act": ("gelu", "gelu_new", "relu", "silu"),
+    "norm_type": ("layernorm", "rmsnorm", "simple_rmsnorm"),
+    "position_embedding": ("none", "sinusoidal", "learned"),
+}
 LRPE = ("lrpe_unitary", "lrpe_orthogonal", "lrpe_permutation")
-POSITION = {"type": ("none", "rope", *LRPE, "alibi", "kerple_log", "kerple_power", "kerple_3para_log",
-                     "kerple_bias_wht", "t5"),
-            "stage": (None, "before", "after"), "pairing": ("half", "adjacent"),
-            "basis": ("identity", "householder", "odd_even")}
+POSITION = {
+    "type": (
+        "none",
+        "rope",
+        *LRPE,
+        "alibi",
+        "kerple_log",
+        "kerple_power",
+        "kerple_3para_log",
+        "kerple_bias_wht",
+        "t5",
+    ),
+    "stage": (None, "before", "after"),
+    "pairing": ("half", "adjacent"),
+    "basis": ("identity", "householder", "odd_even"),
+}
 
 
 @dataclass
@@ -94,7 +125,11 @@ def _mixer(name, raw, norm_eps):
     if position == "none":
         position = {"type": "none"}
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
-    foreign = SOFTMAX if made.kind == "linear" else {**LINEAR, "sum_norm": (), "dpfp_nu": (), "gate_logit_normalizer": ()}
+    foreign = (
+        SOFTMAX
+        if made.kind == "linear"
+        else {**LINEAR, "sum_norm": (), "dpfp_nu": (), "gate_logit_normalizer": ()}
+    )
     for key in foreign:
         if key in raw:
             raise ValueError(f"config.json: {where}{key}: not of a {made.kind} mixer")
@@ -108,6 +143,7 @@ def _mixer(name, raw, norm_eps):
 def _check_mixer(mixer, where):
     def refuse(text):
         raise ValueError(f"config.json: {where}{text}")
+
     if mixer.feature_map in ("exp", "favor") and mixer.gate == "delta":
         refuse("gate: delta with an exponential feature map")
     if mixer.sum_norm and mixer.gate not in ("none", "scalar"):
@@ -116,7 +152,9 @@ def _check_mixer(mixer, where):
         refuse("position.stage: a linear mixer's rope must say before or after")
     if mixer.kind == "linear" and mixer.position.type not in ("none", "rope", *LRPE):
         refuse("position.type: not for linear mixers")
-    if mixer.window != "full" and not (isinstance(mixer.window_size, int) and mixer.window_size > 0):
+    if mixer.window != "full" and not (
+        isinstance(mixer.window_size, int) and mixer.window_size > 0
+    ):
         refuse("window_size: must be a positive number")
 
 

@@ -1,4 +1,5 @@
-"""Writes a run's state as a checkpoint folder: config.json, model.safetensors, tokenizer.json, generation_config.json."""
+"""Writes a run's state as a checkpoint folder: config.json, model.safetensors, tokenizer.json,
+generation_config.json."""
 
 import argparse
 import json
@@ -22,7 +23,11 @@ def export(state_file, config_file, tokenizer_file, out, dtype):
     out = Path(out)
     shutil.copy(tokenizer_file, out / "tokenizer.json")
     (out / "generation_config.json").write_text(
-        json.dumps({"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}, indent=2) + "\n")
+        json.dumps(
+            {"bos_token_id": config.bos_token_id, "eos_token_id": config.eos_token_id}, indent=2
+        )
+        + "\n"
+    )
 
 
 def main():

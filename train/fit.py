@@ -1,7 +1,9 @@
-"""The training loop: windows of a token file, Muon and AdamW, warm-up, a constant rate, then a linear decay to zero.
+"""The training loop: windows of a token file, Muon and AdamW, warm-up, a constant rate, then a
+linear decay to zero.
 
-The rate is a function of the step alone, so a run is reproducible and can be resumed. A file named `decay-now` in the run's
-folder starts the decay at once (its text, if any, is the number of steps it takes): a run can be ended early, properly.
+The rate is a function of the step alone, so a run is reproducible and can be resumed. A file named
+`decay-now` in the run's folder starts the decay at once (its text, if any, is the number of steps
+it takes): a run can be ended early, properly.
 """
 
 import argparse
@@ -33,13 +35,21 @@ def make_optimizers(model, args):
             groups["muon" if args.optimizer == "muon" else "matrix"].append(parameter)
         else:
             groups["small"].append(parameter)
-    adam = [{"params": groups["embedding"], "lr": args.lr, "weight_decay": 0.0},
-            {"params": groups["small"], "lr": args.lr, "weight_decay": 0.0},
-            {"params": groups["matrix"], "lr": args.lr, "weight_decay": 0.1}]
+    adam = [
+        {"params": groups["embedding"], "lr": args.lr, "weight_decay": 0.0},
+        {"params": groups["small"], "lr": args.lr, "weight_decay": 0.0},
+        {"params": groups["matrix"], "lr": args.lr, "weight_decay": 0.1},
+    ]
     optimizers = [torch.optim.AdamW([g for g in adam if g["params"]], betas=(0.9, 0.95), eps=1e-10)]
     if groups["muon"]:
-        optimizers.append(Muon(groups["muon"], lr=args.muon_lr, weight_decay=args.muon_decay,
-                               dtype=torch.bfloat16 if args.bf16 else torch.float32))
+        optimizers.append(
+            Muon(
+                groups["muon"],
+                lr=args.muon_lr,
+                weight_decay=args.muon_decay,
+                dtype=torch.bfloat16 if args.bf16 else torch.float32,
+            )
+        )
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
@@ -47,7 +57,7 @@ def make_optimizers(model, args):
 
 
 class Schedule:
-    """The fraction of the peak rate at a step: warm-up, constant, linear decay to zero at `steps`."""
+    """The fraction of the peak rate at a step: warm-up, constant, linear decay to 0 at `steps`."""
 
     def __init__(self, steps, warmup, decay):
         self.steps, self.warmup, self.decay = steps, warmup, decay
@@ -63,7 +73,8 @@ class Schedule:
 
 
 class Windows:
-    """Windows of length+1 tokens of a token file, every one once in a random order, then again in another."""
+    """Windows of length+1 tokens of a token file, every one once in a random order, then again in
+    another."""
 
     def __init__(self, path, length, seed):
         self.tokens = np.memmap(path, dtype=np.uint16, mode="r")
@@ -82,7 +93,7 @@ class Windows:
                 self.epoch = epoch
                 self.order = np.random.default_rng([self.seed, epoch]).permutation(self.count)
             start = int(self.order[index]) * self.length
-            rows.append(self.tokens[start:start + self.length + 1].astype(np.int64))
+            rows.append(self.tokens[start : start + self.length + 1].astype(np.int64))
         return torch.from_numpy(np.stack(rows))
 
 
@@ -93,8 +104,15 @@ def window_loss(model, ids):
 
 def save_state(path, step, model, optimizers, schedule):
     temporary = path.with_suffix(".tmp")
-    torch.save({"step": step, "model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers],
-                "schedule": vars(schedule)}, temporary)
+    torch.save(
+        {
+            "step": step,
+            "model": model.state_dict(),
+            "optimizers": [o.state_dict() for o in optimizers],
+            "schedule": vars(schedule),
+        },
+        temporary,
+    )
     temporary.replace(path)
 
 
@@ -149,14 +167,27 @@ def fit(args):
     while step < schedule.steps:
         ids = windows.batch(step, args.batch)
         with autocast:
-            losses.append(train_step(model, loss_of, optimizers, ids, args.parts, schedule.at(step)))
+            losses.append(
+                train_step(model, loss_of, optimizers, ids, args.parts, schedule.at(step))
+            )
         step += 1
         now = time.time()
         if step % args.log_every == 0:
             rate = args.log_every * args.batch * args.window / (now - shown)
-            print(json.dumps({"step": step, "of": schedule.steps, "tokens": step * args.batch * args.window,
-                              "loss": round(float(np.mean(losses)), 4), "rate": round(schedule.at(step), 4),
-                              "tokens_per_s": round(rate), "seconds": round(now - started)}), flush=True)
+            print(
+                json.dumps(
+                    {
+                        "step": step,
+                        "of": schedule.steps,
+                        "tokens": step * args.batch * args.window,
+                        "loss": round(float(np.mean(losses)), 4),
+                        "rate": round(schedule.at(step), 4),
+                        "tokens_per_s": round(rate),
+                        "seconds": round(now - started),
+                    }
+                ),
+                flush=True,
+            )
             losses, shown = [], now
         if (run / "decay-now").exists():
             text = (run / "decay-now").read_text().strip()
@@ -169,7 +200,9 @@ def fit(args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--config", required=True, help='config.json with a "shapes" object')
     parser.add_argument("--data", required=True, help="token file (uint16)")
     parser.add_argument("--run", required=True, help="folder of the run's state")

@@ -4,9 +4,11 @@ import math
 
 import torch
 
-# ReGLA's gates: sigma(b_g) from 0.73 to 0.99 over the dimensions of a head, and b_r = 0, so that F = g at first.
+# ReGLA's gates: sigma(b_g) from 0.73 to 0.99 over the dimensions of a head, and b_r = 0, so that F
+# = g at first.
 GATE_BIAS = (1.0, 4.5)
-# KERPLE: with r1 >= 1 the far keys' total mass stays bounded, which is what carries beyond the training length.
+# KERPLE: with r1 >= 1 the far keys' total mass stays bounded, which is what carries beyond the
+# training length.
 KERPLE_START = {"r1": (1.0, 2.0), "r2": (1.0, 1.0), "r3": (1.0, 1.0), "r4": (1.0, 1.0)}
 KERPLE_COUNT = {"kerple_log": 2, "kerple_power": 2, "kerple_3para_log": 3, "kerple_bias_wht": 4}
 
@@ -33,12 +35,15 @@ class _Maker:
 
 
 def new_tensors(config, shapes, seed=0):
-    """Checkpoint tensors of a new model; shapes: head_dim, value_dim, features (of favor and cos_sin), glu, bias."""
+    """Checkpoint tensors of a new model; shapes: head_dim, value_dim, features (of favor and
+    cos_sin), glu, bias."""
     make = _Maker(config, shapes, seed)
     width = config.hidden_size
     make.normal("model.embeddings.weight", (config.vocab_size, width), 0.02)
     if config.position_embedding == "learned":
-        make.normal("model.position_embeddings.weight", (config.max_position_embeddings, width), 0.02)
+        make.normal(
+            "model.position_embeddings.weight", (config.max_position_embeddings, width), 0.02
+        )
     if config.embedding_norm:
         make.norm("model.embedding_norm", config.norm_type, width)
     for i, name in enumerate(config.layer_types):
@@ -54,7 +59,11 @@ def new_tensors(config, shapes, seed=0):
 
 
 def _mlp(make, name):
-    width, inner, bias = make.config.hidden_size, make.config.intermediate_size, make.shapes.get("bias", False)
+    width, inner, bias = (
+        make.config.hidden_size,
+        make.config.intermediate_size,
+        make.shapes.get("bias", False),
+    )
     if make.shapes.get("glu", False):
         make.linear(f"{name}.gate_proj", inner, width, bias)
     make.linear(f"{name}.up_proj", inner, width, bias)
@@ -74,7 +83,11 @@ def _attention(make, mixer, name):
     make.linear(f"{name}.k_proj", heads * d, width, bias)
     make.linear(f"{name}.v_proj", heads * dv, width, bias)
     make.linear(f"{name}.o_proj", width, heads * dv, bias, _residual_scale(config))
-    make.norm(f"{name}.out_norm", mixer.output_norm, heads * dv if mixer.output_norm_scope == "hidden" else dv)
+    make.norm(
+        f"{name}.out_norm",
+        mixer.output_norm,
+        heads * dv if mixer.output_norm_scope == "hidden" else dv,
+    )
     if mixer.output_gate == "swish":
         make.linear(f"{name}.out_gate_proj", heads * dv, width, False)
     m = d
@@ -107,8 +120,12 @@ def _gates(make, mixer, name, m, dv):
         make.linear(f"{name}.gk_proj.0", 16, width, False)
         make.linear(f"{name}.gk_proj.1", heads * m, 16, True)
         return
-    sizes = {"scalar": {"g_proj": 1}, "fast_decay": {"z_proj": dv, "f_proj": m}, "refined": {"g_proj": dv, "r_proj": dv},
-             "delta": {"b_proj": 1}}.get(mixer.gate, {})
+    sizes = {
+        "scalar": {"g_proj": 1},
+        "fast_decay": {"z_proj": dv, "f_proj": m},
+        "refined": {"g_proj": dv, "r_proj": dv},
+        "delta": {"b_proj": 1},
+    }.get(mixer.gate, {})
     for gate, size in sizes.items():
         make.linear(f"{name}.{gate}", heads * size, width, True)
         if gate in ("g_proj", "z_proj", "f_proj"):
@@ -125,4 +142,6 @@ def _position(make, position, name, m):
     if position.basis == "householder":
         make.normal(f"{name}.householder", (m,), 1.0)
     if position.type == "lrpe_permutation":
-        make.tensors[f"{name}.permutation"] = torch.randperm(m, generator=make.generator).to(torch.int32)
+        make.tensors[f"{name}.permutation"] = torch.randperm(m, generator=make.generator).to(
+            torch.int32
+        )

@@ -1,4 +1,4 @@
-"""Writes a model's card (README.md) from measurements: `regla perplexity`, `regla generate`, the losses by position, and
+"""Writes a model's card (README.md) from measurements: `regla perplexity`, `regla generate`, and
 the log of its training."""
 
 import argparse
@@ -7,95 +7,130 @@ import math
 import subprocess
 from pathlib import Path
 
-import torch
-from tokenizers import Tokenizer
-
-from train.checkpoint import load_model
-from train.documents import read_documents, text_files
-from train.evaluate import evaluate
+from safetensors import safe_open
 
 PROMPTS = Path(__file__).with_name("prompts.txt")
-POSITION_LENGTH, POSITION_WINDOWS = 8192, 40
+POSITION_CONTEXT = 8192
+SAMPLING = ["--max-tokens", "100", "--temperature", "0.8", "--top-p", "0.95"]
 
 CARD = """# {name}
 
-A small English language model: a hybrid of [ReGLA](../../engine/README.md) linear attention and softmax attention with
-KERPLE's logarithmic position bias, trained from nothing by `make model` on public-domain books. It continues texts in the
-style of English prose before 1928. It does not follow instructions, and what it says of the world is not to be relied on.
+A small English language model: ReGLA's linear attention and softmax attention with KERPLE's
+logarithmic position bias in alternating layers, trained from nothing by `make model` on
+public-domain books. It continues texts in the manner of English prose before 1928. It follows no
+instructions, and what it says of the world is not to be relied on.
 
 | | |
 |---|---|
-| parameters | {parameters:,} ({size:.1f} MB in {dtype}) |
+| parameters | {parameters:,} ({megabytes:.1f} MB in {dtype}) |
 | layers | {layers}; width {width}, {heads} heads |
-| vocabulary | {vocab:,}: byte-level BPE learned from the training texts; every text survives encoding and decoding |
-| data | 259 public-domain books in English (118 M characters); their authors' works before 1928 |
-| held out | 8 other books ({bytes:,} bytes), never trained on |
-| tokens seen | {seen:,} ({steps:,} steps of {batch_tokens:,}; {epochs:.2f} times the training text) |
-| training length | windows of {window} tokens, from random places |
-| time | {minutes:.0f} minutes on two CPU cores shared with other work |
+| vocabulary | {vocab:,}: byte-level BPE learned from the training text |
+| training data | {data} |
+| held out | {documents} other books, {bytes:,} bytes, never trained on |
+| tokens seen | {seen:,} of {text_tokens:,} ({steps:,} steps of {step_tokens:,}) |
+| training length | windows of {window} tokens from random places |
+| training time | {minutes:.0f} minutes on {cores} |
 | training loss | {train_loss:.3f} nats a token (mean of the last {log_every} steps) |
-| validation loss | {loss:.4f} nats a token, whole books |
+| validation loss | {loss:.4f} nats a token |
 | bits per byte | **{bits_per_byte:.4f}** |
 | perplexity per word | {ppl_word:.1f} |
 | perplexity per token | {ppl_token:.2f} |
 
-Trained with `make model` (`train/make_model.sh`): Muon for the matrices of the layers, AdamW for the rest, bfloat16 autocast;
-warm-up, a constant rate, then a linear decay to zero. The validation figures are those of
+Command: `make model`, which is `train/make_model.sh`. Muon for the matrices of the layers, AdamW
+for the rest, bfloat16 autocast; warm-up, a constant rate, a linear decay to zero over the last
+{decay:,} steps. The validation figures are those of whole books:
 
-    {perplexity_command}
+    {perplexity}
 
 ## Loss by position
 
-The mean loss of the tokens at these positions, in {position_windows} windows of {position_length:,} tokens from the held-out
-books (`{evaluate_command}`). It was trained on {window}; the loss does not rise beyond.
+The held-out books in windows of {context:,} tokens (`{by_position}`):
+the mean loss of the tokens with so many before them. It was trained with at most {window}; beyond,
+the loss does not rise.
 
-| positions | tokens | nats a token |
+| tokens before | tokens | nats a token |
 |---|---|---|
 {positions}
 
-From {window} on: {beyond:.4f}; in the last bucket, up to {position_length:,}: {last:.4f}. Mean at the training
-length (positions {half}..{window}): {at_training:.4f}.
+At the training length ({at_training_range}): {at_training:.4f}; highest beyond: {worst:.4f}
+({rise:+.1f} %).
 
 ## Twenty continuations
 
-Of fixed prompts, unedited, the first that came: `regla generate {folder} --prompt "…" {generate_flags} --seed N`, N = 1 to 20.
+Of fixed prompts, the first that came, unedited:
+`regla generate {folder} --prompt TEXT {sampling} --seed N`, N = 1 to 20.
 
 {continuations}"""
 
 
 def run(*command):
-    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+    command = [str(part) for part in command]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def training_figures(log):
-    """What the log says: its arguments, its last step, and the seconds of all its parts."""
-    steps, seconds, previous = [], 0, 0
-    for line in Path(log).read_text().splitlines():
-        if line.startswith("{"):
-            steps.append(json.loads(line))
-            elapsed = steps[-1]["seconds"]
-            seconds += elapsed - previous if elapsed >= previous else elapsed
-            previous = elapsed
-    last = steps[-1]
-    per_step = last["tokens"] // last["step"]
-    return {"seen": last["tokens"], "steps": last["step"], "batch_tokens": per_step, "minutes": seconds / 60,
-            "train_loss": last["loss"], "log_every": last["step"] - steps[-2]["step"]}
+    """What the log of train.fit says; a resumed run's log has several parts, each counting its own
+    seconds."""
+    records = [json.loads(line) for line in Path(log).read_text().splitlines() if line[:1] == "{"]
+    seconds = sum(
+        record["seconds"]
+        for record, after in zip(records, records[1:] + [{"seconds": 0}], strict=True)
+        if after["seconds"] < record["seconds"]
+    )
+    last = records[-1]
+    return {
+        "seen": last["tokens"],
+        "steps": last["step"],
+        "step_tokens": last["tokens"] // last["step"],
+        "decay": last["of"] - max(r["step"] for r in records if r["rate"] == 1),
+        "minutes": seconds / 60,
+        "train_loss": last["loss"],
+        "log_every": last["step"] - records[-2]["step"],
+    }
 
 
-def position_table(buckets, length):
-    ends = [b["from"] for b in buckets[1:]] + [length]
-    return "\n".join(f"| {b['from']:,} to {end:,} | {b['tokens']:,} | {b['loss']:.4f} |" for b, end in zip(buckets, ends))
+def model_figures(folder):
+    config = json.loads((folder / "config.json").read_text())
+    with safe_open(folder / "model.safetensors", "numpy") as file:
+        slices = [file.get_slice(name) for name in file.keys()]
+    return {
+        "parameters": sum(math.prod(part.get_shape()) for part in slices),
+        "dtype": "/".join(sorted({part.get_dtype() for part in slices})),
+        "megabytes": (folder / "model.safetensors").stat().st_size / 1e6,
+        "layers": ", ".join(config["layer_types"]),
+        "width": config["hidden_size"],
+        "heads": config["num_attention_heads"],
+        "vocab": config["vocab_size"],
+    }
 
 
-def mean_loss(buckets):
-    return sum(b["loss"] * b["tokens"] for b in buckets) / sum(b["tokens"] for b in buckets)
+def position_figures(buckets, window):
+    """The table of losses by position, and how far they rise above that at the training length."""
+
+    def first(bucket):
+        return int(bucket["tokens_before"].split("-")[0])
+
+    at_training = next(b for b in buckets if first(b) == window // 2)
+    worst = max(b["nll_per_token"] for b in buckets if first(b) >= window)
+    rows = [
+        f"| {b['tokens_before']} | {b['tokens']:,} | {b['nll_per_token']:.4f} |" for b in buckets
+    ]
+    return {
+        "positions": "\n".join(rows),
+        "at_training_range": at_training["tokens_before"],
+        "at_training": at_training["nll_per_token"],
+        "worst": worst,
+        "rise": 100 * (worst / at_training["nll_per_token"] - 1),
+    }
 
 
-def continuations(engine, folder, flags):
+def continuations(engine, folder):
     parts = []
     for seed, prompt in enumerate(PROMPTS.read_text().splitlines(), 1):
-        text = run(engine, "generate", folder, "--prompt", prompt, *flags, "--seed", seed, "--quiet").rstrip("\n")
-        quoted = "\n".join(f"> {line}".rstrip() for line in f"**{prompt}**{text}".splitlines())
+        command = ["generate", folder, "--prompt", prompt, *SAMPLING, "--seed", seed, "--quiet"]
+        text = run(engine, *command).removesuffix("\n")
+        lines = f"**{prompt}**{text}".split("\n")
+        quoted = "\n".join(f"> {line}".rstrip() for line in lines)
         parts.append(f"{seed}.\n\n{quoted}\n")
     return "\n".join(parts)
 
@@ -103,38 +138,40 @@ def continuations(engine, folder, flags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", help="checkpoint folder")
-    parser.add_argument("--valid", required=True)
+    parser.add_argument("--valid", required=True, help="held-out documents")
     parser.add_argument("--log", required=True, help="output of train.fit")
-    parser.add_argument("--train-tokens", type=int, required=True, help="tokens of the training text")
+    parser.add_argument("--text-tokens", type=int, required=True, help="of the training text")
+    parser.add_argument("--data", required=True, help="what the training text is, in words")
+    parser.add_argument("--cores", default="two CPU cores")
     parser.add_argument("--window", type=int, default=512)
     parser.add_argument("--engine", default="build/release/regla")
-    parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+
     folder = Path(args.model)
-    flags = ["--max-tokens", "100", "--temperature", "0.8", "--top-p", "0.95"]
-    measured = json.loads(run(args.engine, "perplexity", folder, args.valid, "--json"))
-    model, config = load_model(folder)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    buckets = evaluate(model, tokenizer, read_documents(text_files(args.valid)), POSITION_LENGTH,
-                       POSITION_WINDOWS)["loss_by_position"]
-    training = training_figures(args.log)
-    window = args.window
-    at_training = [b for b in buckets if b["from"] == window // 2]
-    (folder / "README.md").write_text(CARD.format(
-        name=folder.name, folder=folder, parameters=sum(p.numel() for p in model.parameters()), dtype="BF16",
-        size=(folder / "model.safetensors").stat().st_size / 1e6, layers=", ".join(config["layer_types"]),
-        width=config["hidden_size"], heads=config["num_attention_heads"], vocab=config["vocab_size"],
-        bytes=measured["bytes"], epochs=training["seen"] / args.train_tokens, window=window, half=window // 2,
-        loss=measured["nll"] / measured["tokens"], bits_per_byte=measured["bits_per_byte"],
-        ppl_word=measured["ppl_word"], ppl_token=math.exp(measured["nll"] / measured["tokens"]),
-        perplexity_command=f"regla perplexity {folder} {args.valid}",
-        evaluate_command=f"python -m train.evaluate {folder} {args.valid} --length {POSITION_LENGTH} "
-                         f"--limit {POSITION_WINDOWS}",
-        position_windows=POSITION_WINDOWS, position_length=POSITION_LENGTH,
-        positions=position_table(buckets, POSITION_LENGTH), beyond=mean_loss([b for b in buckets if b["from"] >= window]),
-        last=buckets[-1]["loss"], at_training=mean_loss(at_training), generate_flags=" ".join(flags),
-        continuations=continuations(args.engine, folder, flags), **training))
+    whole = ["perplexity", folder, args.valid]
+    windows = [*whole, "--context", POSITION_CONTEXT, "--by-position"]
+    measured = json.loads(run(args.engine, *whole, "--json"))
+    by_position = json.loads(run(args.engine, *windows, "--json"))["by_position"]
+    card = CARD.format(
+        name=folder.name,
+        folder=folder,
+        data=args.data,
+        cores=args.cores,
+        text_tokens=args.text_tokens,
+        window=args.window,
+        loss=measured["nll"] / measured["tokens"],
+        perplexity=" ".join(map(str, ["regla", *whole])),
+        by_position=" ".join(map(str, ["regla", *windows])),
+        context=POSITION_CONTEXT,
+        sampling=" ".join(SAMPLING),
+        continuations=continuations(args.engine, folder),
+        **{key: measured[key] for key in ("documents", "bytes", "bits_per_byte")},
+        **{key: measured[key] for key in ("ppl_word", "ppl_token")},
+        **training_figures(args.log),
+        **model_figures(folder),
+        **position_figures(by_position, args.window),
+    )
+    (folder / "README.md").write_text(card)
 
 
 if __name__ == "__main__":

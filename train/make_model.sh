@@ -12,6 +12,11 @@ OUT=${OUT:-models/regla-books-4.5m}
 RUN=${RUN:-train/runs/regla-books-4.5m}
 STEPS=${STEPS:-3200}
 DECAY=${DECAY:-$((STEPS * 3 / 10))}
+if [ "$DATA" = ../shared/data/books ]; then
+    ABOUT='259 public-domain books in English, published before 1928 (118 M characters)'
+else
+    ABOUT=$DATA
+fi
 if [ ! -e "$DATA" ]; then
     echo "make model: $DATA: no such file or folder; say DATA=your-texts" >&2
     exit 1
@@ -36,5 +41,5 @@ $python -m train.export --state "$RUN/state.pt" --config train/regla-books.json 
     --tokenizer "$RUN/tokenizer.json" --out "$OUT"
 if [ -n "${VALID:-}" ] && [ -x build/release/regla ]; then
     $python -m train.make_card "$OUT" --valid "$VALID" --log "$RUN/log" \
-        --train-tokens $(($(stat -c %s "$RUN/train.u16") / 2))
+        --data "$ABOUT" --text-tokens $(($(stat -c %s "$RUN/train.u16") / 2))
 fi

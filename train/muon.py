@@ -1,4 +1,5 @@
-"""Muon: momentum whose steps are orthogonalized by Newton-Schulz iterations (Jordan 2024), for the hidden matrices."""
+"""Muon: momentum whose steps are orthogonalized by Newton-Schulz iterations (Jordan 2024), for the
+hidden matrices."""
 
 import torch
 
@@ -17,7 +18,8 @@ def orthogonalize(matrix, steps=5):
 
 
 class Muon(torch.optim.Optimizer):
-    """All matrices of one shape take their step together. `dtype`: of the iterations; bfloat16 is precise enough."""
+    """All matrices of one shape take their step together. `dtype`: of the iterations; bfloat16 is
+    precise enough."""
 
     def __init__(self, parameters, lr, momentum=0.95, weight_decay=0.0, dtype=torch.float32):
         super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
@@ -42,7 +44,9 @@ class Muon(torch.optim.Optimizer):
             momentum = state["momentum"].lerp_(parameter.grad, 1 - group["momentum"])
             update = parameter.grad.lerp(momentum, group["momentum"])
             updates.append(update if update.shape[0] <= update.shape[1] else update.T)
-        for parameter, update in zip(parameters, orthogonalize(torch.stack(updates).to(self.dtype)).float()):
+        for parameter, update in zip(
+            parameters, orthogonalize(torch.stack(updates).to(self.dtype)).float()
+        ):
             update = update if parameter.shape[0] <= parameter.shape[1] else update.T
             scale = max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
             parameter.mul_(1 - group["lr"] * group["weight_decay"])

@@ -1,4 +1,5 @@
-"""Trains a byte-level BPE tokenizer (no normalizer: decode(encode(x)) is x for every x) and turns texts into token files.
+"""Trains a byte-level BPE tokenizer (no normalizer: decode(encode(x)) is x for every x) and turns
+texts into token files.
 
 A token file is uint16, every document followed by <|endoftext|> (id 0).
 """
@@ -20,8 +21,12 @@ def train_tokenizer(documents, vocab_size):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, special_tokens=[END_OF_TEXT], show_progress=False,
-                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
     tokenizer.train_from_iterator(documents, trainer)
     return tokenizer
 
@@ -40,10 +45,14 @@ def main():
     parser.add_argument("--train", required=True, nargs="+", help="files or folders to learn from")
     parser.add_argument("--valid", nargs="*", default=[], help="files held out")
     parser.add_argument("--vocab-size", type=int, default=4096)
-    parser.add_argument("--out", required=True, help="folder for tokenizer.json, train.u16, valid.u16")
+    parser.add_argument(
+        "--out", required=True, help="folder for tokenizer.json, train.u16, valid.u16"
+    )
     args = parser.parse_args()
     if not 257 <= args.vocab_size <= 65536:
-        parser.error("--vocab-size must be in 257..65536 (all bytes and <|endoftext|>; ids are uint16)")
+        parser.error(
+            "--vocab-size must be in 257..65536 (all bytes and <|endoftext|>; ids are uint16)"
+        )
 
     held_out = {Path(p).resolve() for p in args.valid}
     files = [f for p in args.train for f in text_files(p) if f.resolve() not in held_out]

@@ -1,7 +1,7 @@
 """What every part of a model is made of: tensors taken by name, linear layers, norms.
 
-A model is always built from tensors (a checkpoint's or init.py's): a layer has a bias if and only if its tensor is there,
-and sizes are what the tensors say.
+A model is always built from tensors (a checkpoint's or init.py's): a layer has a bias if and only
+if its tensor is there, and sizes are what the tensors say.
 """
 
 import torch
@@ -26,11 +26,14 @@ class Tensors:
         return tuple(self._find(name).shape)
 
     def take(self, name, shape=None):
-        """The tensor as a parameter (integers: as they are); its shape must fit, None matching any size."""
+        """The tensor as a parameter (integers: as they are); its shape must fit, None matching any
+        size."""
         tensor = self._find(name)
         full = self.prefix + name
-        if shape is not None and (len(shape) != tensor.dim() or
-                                  any(s is not None and s != n for s, n in zip(shape, tensor.shape))):
+        if shape is not None and (
+            len(shape) != tensor.dim()
+            or any(s is not None and s != n for s, n in zip(shape, tensor.shape))
+        ):
             raise ValueError(f"{full}: shape {list(tensor.shape)}, expected {list(shape)}")
         self.taken.add(full)
         if not tensor.dtype.is_floating_point:
@@ -68,7 +71,9 @@ class Norm(nn.Module):
         super().__init__()
         self.kind, self.eps = kind, eps
         self.weight = tensors.take("weight", (size,)) if kind in ("layernorm", "rmsnorm") else None
-        self.bias = tensors.take("bias", (size,)) if kind == "layernorm" and tensors.has("bias") else None
+        self.bias = (
+            tensors.take("bias", (size,)) if kind == "layernorm" and tensors.has("bias") else None
+        )
 
     def forward(self, x):
         if self.kind == "none":

@@ -1,4 +1,5 @@
-"""Linear mixers: feature maps, gates, and the recurrence between them (model-format.md, "Linear mixers")."""
+"""Linear mixers: feature maps, gates, and the recurrence between them (model-format.md, "Linear
+mixers")."""
 
 import math
 
@@ -19,7 +20,8 @@ def split_heads(x, heads):
 
 
 def log_refined(g, r):
-    """log F of ReGLA eq. 15-18, from the gates' logits: F = (1-r) g^2 + r (1-(1-g)^2) = g (g + 2 r (1-g))."""
+    """log F of ReGLA eq. 15-18, from the gates' logits: F = (1-r) g^2 + r (1-(1-g)^2) = g (g + 2 r
+    (1-g))."""
     g_open = torch.sigmoid(g)
     return F.logsigmoid(g) + torch.log(g_open + 2 * torch.sigmoid(r) * (1 - g_open))
 
@@ -45,19 +47,24 @@ class FeatureMap(nn.Module):
         return {"hedgehog": 2 * d, "dpfp": 2 * d * self.nu}.get(self.kind, d)
 
     def forward(self, q, k):
-        """phi(q), phi(k), and the logarithm of what the outputs are to be multiplied by (None: 0)."""
+        """phi(q), phi(k), and the logarithm of a factor of the outputs (None: 0)."""
         if self.kind == "exp":
             return self._exponential(q, k)
         if self.kind == "favor":
             return self._exponential(self._favor(q), self._favor(k))
         if self.kind == "hedgehog":
-            return self._hedgehog(q, self.feature_q.weight), self._hedgehog(k, self.feature_k.weight), None
+            return (
+                self._hedgehog(q, self.feature_q.weight),
+                self._hedgehog(k, self.feature_k.weight),
+                None,
+            )
         return self._elementwise(q), self._elementwise(k), None
 
     @staticmethod
     def _exponential(q, k):
-        # The running maximum M_t of the definition: all keys share the window's last maximum instead, and the outputs
-        # are corrected by exp(M_T - M_t). Neither maximum needs a gradient: the value does not depend on it.
+        # The running maximum M_t of the definition: all keys share the window's last maximum
+        # instead, and the outputs are corrected by exp(M_T - M_t). Neither maximum needs a
+        # gradient: the value does not depend on it.
         running = k.detach().amax(-1).cummax(-1).values
         last = running[..., -1:]
         q = (q - q.detach().amax(-1, keepdim=True)).exp()
@@ -65,7 +72,9 @@ class FeatureMap(nn.Module):
 
     def _favor(self, z):
         d = z.shape[-1]
-        return z @ self.features.weight.transpose(-1, -2) / d ** 0.25 - z.square().sum(-1, keepdim=True) / (2 * d ** 0.5)
+        return z @ self.features.weight.transpose(-1, -2) / d**0.25 - z.square().sum(
+            -1, keepdim=True
+        ) / (2 * d**0.5)
 
     @staticmethod
     def _hedgehog(z, weight):
@@ -106,14 +115,20 @@ class LinearMixer(nn.Module):
         self._take_gates(tensors, width)
         self.norm_over_hidden = config.output_norm_scope == "hidden"
         size = heads * self.dv if self.norm_over_hidden else self.dv
-        self.out_norm = Norm(config.output_norm, size, config.output_norm_eps, tensors.under("out_norm"))
+        self.out_norm = Norm(
+            config.output_norm, size, config.output_norm_eps, tensors.under("out_norm")
+        )
         if config.output_gate == "swish":
             self.out_gate_proj = Linear(tensors.under("out_gate_proj"), heads * self.dv, width)
 
     def _take_gates(self, tensors, width):
         heads = self.heads
-        outputs = {"scalar": {"g_proj": heads}, "fast_decay": {"z_proj": heads * self.dv, "f_proj": heads * self.m},
-                   "refined": {"g_proj": heads * self.dv, "r_proj": heads * self.dv}, "delta": {"b_proj": heads}}
+        outputs = {
+            "scalar": {"g_proj": heads},
+            "fast_decay": {"z_proj": heads * self.dv, "f_proj": heads * self.m},
+            "refined": {"g_proj": heads * self.dv, "r_proj": heads * self.dv},
+            "delta": {"b_proj": heads},
+        }
         for name, size in outputs.get(self.config.gate, {}).items():
             setattr(self, name, Linear(tensors.under(name), size, width))
         if self.config.gate == "gla":
@@ -145,9 +160,9 @@ class LinearMixer(nn.Module):
 
     def _query_scale(self):
         if self.config.query_scale == "sqrt_dim":
-            return self.m ** -0.5
+            return self.m**-0.5
         if self.config.query_scale == "exp_variance":
-            return 1 / (math.e * math.sqrt(self.m * (math.e ** 2 - 1)))
+            return 1 / (math.e * math.sqrt(self.m * (math.e**2 - 1)))
         return 1.0
 
     def _gates(self, x, v):
@@ -159,12 +174,19 @@ class LinearMixer(nn.Module):
             g = self._heads(self.g_proj, x)
             return torch.sigmoid(-g) * v, {"log_a": F.logsigmoid(g)}
         if gate == "fast_decay":
-            return v, {"log_a": F.logsigmoid(self._heads(self.z_proj, x)),
-                       "log_f": F.logsigmoid(self._heads(self.f_proj, x))}
+            return v, {
+                "log_a": F.logsigmoid(self._heads(self.z_proj, x)),
+                "log_f": F.logsigmoid(self._heads(self.f_proj, x)),
+            }
         if gate == "refined":
-            return v, {"log_a": log_refined(self._heads(self.g_proj, x), self._heads(self.r_proj, x))}
+            return v, {
+                "log_a": log_refined(self._heads(self.g_proj, x), self._heads(self.r_proj, x))
+            }
         if gate == "gla":
-            return v, {"log_f": F.logsigmoid(self._heads(self.gk_proj, x)) / self.config.gate_logit_normalizer}
+            return v, {
+                "log_f": F.logsigmoid(self._heads(self.gk_proj, x))
+                / self.config.gate_logit_normalizer
+            }
         rate = torch.sigmoid(self._heads(self.b_proj, x))
         return rate * v, {"rate": rate}
 

@@ -9,7 +9,12 @@ from train.model.linear_mixer import LinearMixer
 from train.model.recurrence import chunked
 from train.model.softmax_mixer import SoftmaxMixer
 
-ACTIVATIONS = {"gelu": F.gelu, "gelu_new": lambda x: F.gelu(x, approximate="tanh"), "relu": F.relu, "silu": F.silu}
+ACTIVATIONS = {
+    "gelu": F.gelu,
+    "gelu_new": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
 
 
 class Mlp(nn.Module):
@@ -32,8 +37,12 @@ class Block(nn.Module):
     def __init__(self, config, mixer, tensors, recur):
         super().__init__()
         self.parallel = config.parallel_residual
-        self.attn_norm = Norm(config.norm_type, config.hidden_size, config.norm_eps, tensors.under("attn_norm"))
-        self.mlp_norm = Norm(config.norm_type, config.hidden_size, config.norm_eps, tensors.under("mlp_norm"))
+        self.attn_norm = Norm(
+            config.norm_type, config.hidden_size, config.norm_eps, tensors.under("attn_norm")
+        )
+        self.mlp_norm = Norm(
+            config.norm_type, config.hidden_size, config.norm_eps, tensors.under("mlp_norm")
+        )
         if mixer.kind == "linear":
             self.attn = LinearMixer(mixer, config, tensors.under("attn"), recur)
         else:
@@ -48,30 +57,38 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """ids [B, T] -> logits [B, T, V]. Built from a config and a checkpoint's tensors by their names; every tensor
-    must be used."""
+    """ids [B, T] -> logits [B, T, V]. Built from a config and a checkpoint's tensors by their
+    names; every tensor must be used.
+    """
 
     def __init__(self, config, tensors, recur=chunked):
         super().__init__()
         source = Tensors(tensors)
         inner = source.under("model")
         self.config = config
-        self.embeddings = inner.under("embeddings").take("weight", (config.vocab_size, config.hidden_size))
+        self.embeddings = inner.under("embeddings").take(
+            "weight", (config.vocab_size, config.hidden_size)
+        )
         self.position_embeddings = None
         if config.position_embedding == "learned":
             self.position_embeddings = inner.under("position_embeddings").take(
-                "weight", (config.max_position_embeddings, config.hidden_size))
+                "weight", (config.max_position_embeddings, config.hidden_size)
+            )
         self.embedding_norm = None
         if config.embedding_norm:
-            self.embedding_norm = Norm(config.norm_type, config.hidden_size, config.norm_eps,
-                                       inner.under("embedding_norm"))
+            self.embedding_norm = Norm(
+                config.norm_type, config.hidden_size, config.norm_eps, inner.under("embedding_norm")
+            )
         self.layers = nn.ModuleList(
             Block(config, config.mixers[name], inner.under(f"layers.{i}"), recur)
-            for i, name in enumerate(config.layer_types))
+            for i, name in enumerate(config.layer_types)
+        )
         self.norm = Norm(config.norm_type, config.hidden_size, config.norm_eps, inner.under("norm"))
         self.head = None
         if not config.tie_word_embeddings:
-            self.head = source.under("lm_head").take("weight", (config.vocab_size, config.hidden_size))
+            self.head = source.under("lm_head").take(
+                "weight", (config.vocab_size, config.hidden_size)
+            )
         if source.unused():
             raise ValueError(f"unused tensors: {', '.join(source.unused())}")
 

@@ -18,12 +18,12 @@ def rope_angles(length, size, base, dtype):
 
 
 def rotate_pairs(x, angles, pairing):
-    """Rotates the first 2 * angles.shape[-1] dimensions of x [.., T, n] by angles [.., T, pairs]."""
+    """Rotates the first 2 * pairs dimensions of x [.., T, n] by angles [.., T, pairs]."""
     size = 2 * angles.shape[-1]
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     turned, rest = x[..., :size], x[..., size:]
     if pairing == "half":
-        a, b = turned[..., :size // 2], turned[..., size // 2:]
+        a, b = turned[..., : size // 2], turned[..., size // 2 :]
         turned = torch.cat((a * cos - b * sin, a * sin + b * cos), -1)
     else:
         a, b = turned[..., 0::2], turned[..., 1::2]
@@ -98,10 +98,17 @@ class LinearPosition(nn.Module):
 
     def _rope(self, z):
         size = rotary_size(z.shape[-1], self.config.rotary_pct)
-        return rotate_pairs(z, rope_angles(z.shape[-2], size, self.config.base, z.dtype), self.config.pairing)
+        return rotate_pairs(
+            z, rope_angles(z.shape[-2], size, self.config.base, z.dtype), self.config.pairing
+        )
 
 
-KERPLE_PARAMETERS = {"kerple_log": 2, "kerple_power": 2, "kerple_3para_log": 3, "kerple_bias_wht": 4}
+KERPLE_PARAMETERS = {
+    "kerple_log": 2,
+    "kerple_power": 2,
+    "kerple_3para_log": 3,
+    "kerple_bias_wht": 4,
+}
 
 
 class SoftmaxPosition(nn.Module):
@@ -122,10 +129,13 @@ class SoftmaxPosition(nn.Module):
         if self.config.type != "rope":
             return z
         size = rotary_size(z.shape[-1], self.config.rotary_pct)
-        return rotate_pairs(z, rope_angles(z.shape[-2], size, self.config.base, z.dtype), self.config.pairing)
+        return rotate_pairs(
+            z, rope_angles(z.shape[-2], size, self.config.base, z.dtype), self.config.pairing
+        )
 
     def bias(self, distance, dtype):
-        """What multiplies and what is added to the scores, [H, T, S] or None, at the distances S > t - s >= 0 [T, S]."""
+        """What multiplies and what is added to the scores, [H, T, S] or None, at the distances S >
+        t - s >= 0 [T, S]."""
         kind = self.config.type
         if kind == "alibi":
             slopes = torch.tensor(alibi_slopes(self.heads), dtype=dtype)
@@ -138,8 +148,10 @@ class SoftmaxPosition(nn.Module):
         delta = torch.arange(distance.shape[1], dtype=dtype)
         scale, bias = self._kerple(delta)
         spread = distance.flatten()
-        return (None if scale is None else scale.index_select(1, spread).unflatten(1, distance.shape),
-                bias.index_select(1, spread).unflatten(1, distance.shape))
+        return (
+            None if scale is None else scale.index_select(1, spread).unflatten(1, distance.shape),
+            bias.index_select(1, spread).unflatten(1, distance.shape),
+        )
 
     def _kerple(self, delta):
         kind = self.config.type
@@ -147,19 +159,22 @@ class SoftmaxPosition(nn.Module):
         if kind == "kerple_log":
             return None, -r1 * torch.log1p(r2 * delta)
         if kind == "kerple_power":
-            return None, -r1 * delta ** r2
+            return None, -r1 * delta**r2
         r3 = self.r3[:, None]
         if kind == "kerple_3para_log":
-            return None, -r1 * torch.log1p(r2 * delta ** r3)
-        return (-r3 * delta ** self.r4[:, None]).exp(), -r1 * delta ** r2
+            return None, -r1 * torch.log1p(r2 * delta**r3)
+        return (-r3 * delta ** self.r4[:, None]).exp(), -r1 * delta**r2
 
 
 def alibi_slopes(heads):
-    """2^(-8(h+1)/n) for a power of two; else those of the next lower power, then every other one of its double."""
+    """2^(-8(h+1)/n) for a power of two; else those of the next lower power, then every other one of
+    its double."""
+
     def power(n):
         return [2.0 ** (-8 * (h + 1) / n) for h in range(n)]
+
     lower = 1 << (heads.bit_length() - 1)
-    return power(lower) + power(2 * lower)[0::2][:heads - lower]
+    return power(lower) + power(2 * lower)[0::2][: heads - lower]
 
 
 def t5_bucket(distance):

@@ -1,8 +1,9 @@
 """The recurrence of all linear mixers, one step after the other and in chunks.
 
-Per row i of the state S [dv, m]:  s <- a_i (f * s);  s <- s + (b_i - c (s.k)) k;  h_i = s.q
-with a [.., T, dv or 1], f [.., T, m or 1] in (0, 1] given as logarithms (None: 1), b = v [.., T, dv] the written values and
-c [.., T, 1] the delta rule's rate (None: 0). q, k [.., T, m]. Returns h [.., T, dv]; the state starts at zero.
+Per row i of the state S [dv, m]:  s <- a_i (f * s);  s <- s + (b_i - c (s.k)) k;  h_i = s.q with a
+[.., T, dv or 1], f [.., T, m or 1] in (0, 1] given as logarithms (None: 1), b = v [.., T, dv] the
+written values and c [.., T, 1] the delta rule's rate (None: 0). q, k [.., T, m]. Returns h [.., T,
+dv]; the state starts at zero.
 """
 
 import torch
@@ -63,7 +64,8 @@ def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=CHUNK):
 
 def _states_before(v, k, log_a, log_f):
     """The state before every chunk, [.., chunks, dv, m]."""
-    # Taken apart at once: the gradient of an index per chunk would be a whole tensor of zeros each time.
+    # Taken apart at once: the gradient of an index per chunk would be a whole tensor of zeros each
+    # time.
     updates = (v.transpose(-1, -2) @ k).unbind(-3)
     count = len(updates)
     decays = []
@@ -89,7 +91,9 @@ def _chunked_delta(q, k, v, rate, length):
     for c in range(k.shape[-3]):
         q_c, k_c = q[..., c, :, :], k[..., c, :, :]
         right = v[..., c, :, :] - rate[..., c, :, :] * (k_c @ state.transpose(-1, -2))
-        written = torch.linalg.solve_triangular(system[..., c, :, :], right, upper=False, unitriangular=True)
+        written = torch.linalg.solve_triangular(
+            system[..., c, :, :], right, upper=False, unitriangular=True
+        )
         outputs.append(q_c @ state.transpose(-1, -2) + scores[..., c, :, :] @ written)
         state = state + written.transpose(-1, -2) @ k_c
     return torch.cat(outputs, -2)[..., :length, :]

@@ -22,13 +22,17 @@ class SoftmaxMixer(nn.Module):
         self.position = SoftmaxPosition(config.position, heads, self.d, tensors.under("position"))
         self.norm_over_hidden = config.output_norm_scope == "hidden"
         size = heads * dv if self.norm_over_hidden else dv
-        self.out_norm = Norm(config.output_norm, size, config.output_norm_eps, tensors.under("out_norm"))
+        self.out_norm = Norm(
+            config.output_norm, size, config.output_norm_eps, tensors.under("out_norm")
+        )
         if config.output_gate == "swish":
             self.out_gate_proj = Linear(tensors.under("out_gate_proj"), heads * dv, width)
 
     def forward(self, x):
-        q, k, v = (split_heads(proj(x), self.heads) for proj in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = self.position.rotate(q) * self.d ** -0.5, self.position.rotate(k)
+        q, k, v = (
+            split_heads(proj(x), self.heads) for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        q, k = self.position.rotate(q) * self.d**-0.5, self.position.rotate(k)
         h = self._attend(q, k, v).transpose(1, 2)
         if not self.norm_over_hidden:
             h = self.out_norm(h)
@@ -44,12 +48,21 @@ class SoftmaxMixer(nn.Module):
         block = 512
         if q.shape[-2] <= block:
             return self._attend_block(q, k, v, 0)
-        return torch.cat([self._attend_block(q[..., t:t + block, :], k[..., :t + block, :], v[..., :t + block, :], t)
-                          for t in range(0, q.shape[-2], block)], -2)
+        return torch.cat(
+            [
+                self._attend_block(
+                    q[..., t : t + block, :], k[..., : t + block, :], v[..., : t + block, :], t
+                )
+                for t in range(0, q.shape[-2], block)
+            ],
+            -2,
+        )
 
     def _attend_block(self, q, k, v, first):
         """Queries at positions first.. against the keys 0.. ."""
-        distance = torch.arange(first, first + q.shape[-2])[:, None] - torch.arange(k.shape[-2])[None, :]
+        distance = (
+            torch.arange(first, first + q.shape[-2])[:, None] - torch.arange(k.shape[-2])[None, :]
+        )
         seen = distance >= 0
         if self.config.window == "sliding":
             seen &= distance < self.config.window_size

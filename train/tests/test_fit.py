@@ -19,10 +19,28 @@ from train.tokenizer import END_OF_TEXT, END_OF_TEXT_ID, encode_documents, train
 
 
 def arguments(folder, **changes):
-    values = {"config": folder / "config.json", "data": folder / "train.u16", "run": folder / "run", "steps": 12,
-              "warmup": 2, "decay": 4, "batch": 2, "parts": 2, "window": 32, "optimizer": "muon", "lr": 3e-3,
-              "muon_lr": 0.02, "muon_decay": 0.02, "seed": 0, "threads": 1, "bf16": False, "compile": False,
-              "resume": False, "log_every": 1, "save_seconds": 1e9}
+    values = {
+        "config": folder / "config.json",
+        "data": folder / "train.u16",
+        "run": folder / "run",
+        "steps": 12,
+        "warmup": 2,
+        "decay": 4,
+        "batch": 2,
+        "parts": 2,
+        "window": 32,
+        "optimizer": "muon",
+        "lr": 3e-3,
+        "muon_lr": 0.02,
+        "muon_decay": 0.02,
+        "seed": 0,
+        "threads": 1,
+        "bf16": False,
+        "compile": False,
+        "resume": False,
+        "log_every": 1,
+        "save_seconds": 1e9,
+    }
     return argparse.Namespace(**{**values, **changes})
 
 
@@ -87,7 +105,9 @@ def test_training_learns_and_can_be_interrupted(prepared, capsys):
     whole = losses(capsys.readouterr().out)
     assert whole[-1] < whole[0] - 1.5
     with pytest.raises(KeyboardInterrupt):
-        interrupted = arguments(prepared, steps=60, decay=20, run=prepared / "again", save_seconds=0)
+        interrupted = arguments(
+            prepared, steps=60, decay=20, run=prepared / "again", save_seconds=0
+        )
         stop_at(interrupted, 31)
     capsys.readouterr()
     fit(arguments(prepared, steps=60, decay=20, run=prepared / "again", resume=True))
@@ -102,6 +122,7 @@ def stop_at(args, step):
         if number == step - 1:
             raise KeyboardInterrupt
         return original(self, number, size)
+
     Windows.batch = batch
     try:
         fit(args)
@@ -126,13 +147,25 @@ def test_adamw_trains_too(prepared, capsys):
 @pytest.mark.parametrize("dtype, tolerance", (("f32", 1e-6), ("bf16", 0.05)))
 def test_export(prepared, text, dtype, tolerance):
     fit(arguments(prepared))
-    export(prepared / "run" / "state.pt", prepared / "config.json", prepared / "tokenizer.json", prepared / "out", dtype)
+    export(
+        prepared / "run" / "state.pt",
+        prepared / "config.json",
+        prepared / "tokenizer.json",
+        prepared / "out",
+        dtype,
+    )
     model, raw = load_model(prepared / "out")
     assert "shapes" not in raw
     trained = torch.load(prepared / "run" / "state.pt")["model"]
     for name, value in model.state_dict().items():
-        assert torch.allclose(value, trained[name], rtol=2 ** -8 if dtype == "bf16" else 0, atol=0), name
+        assert torch.allclose(value, trained[name], rtol=2**-8 if dtype == "bf16" else 0, atol=0), (
+            name
+        )
     tokenizer = Tokenizer.from_file(str(prepared / "out" / "tokenizer.json"))
     whole = evaluate(model, tokenizer, [text])
-    assert sum(b["tokens"] for b in whole["loss_by_position"]) == whole["tokens"] == whole["scored_tokens"]
+    assert (
+        sum(b["tokens"] for b in whole["loss_by_position"])
+        == whole["tokens"]
+        == whole["scored_tokens"]
+    )
     assert whole["bytes"] == len(text.encode())

@@ -18,7 +18,10 @@ TOLERANCE = 1e-6
 
 def native_cases():
     for config in sorted(GOLDEN.glob("*/config.json")):
-        if json.loads(config.read_text())["model_type"] == "regla" and (config.parent / "expected.json").exists():
+        if (
+            json.loads(config.read_text())["model_type"] == "regla"
+            and (config.parent / "expected.json").exists()
+        ):
             yield config.parent
 
 
@@ -37,7 +40,7 @@ def test_prompt_logprobs(case):
     with torch.no_grad():
         logprobs = model(prompt).log_softmax(-1)
     got = logprobs[0, :-1].gather(-1, prompt[0, 1:, None]).squeeze(-1)
-    want = torch.tensor(expected["prompt_logprobs"], dtype=torch.float64)[:len(got)]
+    want = torch.tensor(expected["prompt_logprobs"], dtype=torch.float64)[: len(got)]
     assert len(want) == len(got)
     assert (got - want).abs().max() <= TOLERANCE
     for position, best in enumerate(expected["top5"]):

@@ -1,4 +1,4 @@
-"""The chunked form against the recurrence, for every kind of gate, and in float32 as it is trained."""
+"""The chunked form against the recurrence, for every kind of gate, and in float32 as trained."""
 
 import pytest
 import torch
@@ -14,7 +14,10 @@ def inputs(dtype, seed=0):
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
-        return torch.randn(1, HEADS, LENGTH, *shape, generator=generator, dtype=torch.float64).to(dtype)
+        return torch.randn(1, HEADS, LENGTH, *shape, generator=generator, dtype=torch.float64).to(
+            dtype
+        )
+
     return normal(M).exp(), normal(M).exp(), normal(DV), normal
 
 
@@ -23,7 +26,10 @@ GATES = {
     "scalar": lambda normal, k, v: (v, {"log_a": F.logsigmoid(normal(1) + 2)}),
     "rows": lambda normal, k, v: (v, {"log_a": F.logsigmoid(normal(DV) + 2)}),
     "features": lambda normal, k, v: (v, {"log_f": F.logsigmoid(normal(M)) / 16}),
-    "both": lambda normal, k, v: (v, {"log_a": F.logsigmoid(normal(DV) + 2), "log_f": F.logsigmoid(normal(M) + 2)}),
+    "both": lambda normal, k, v: (
+        v,
+        {"log_a": F.logsigmoid(normal(DV) + 2), "log_f": F.logsigmoid(normal(M) + 2)},
+    ),
 }
 
 
@@ -32,19 +38,25 @@ GATES = {
 def test_decays(gate, chunk):
     q, k, v, normal = inputs(torch.float64)
     v, gates = GATES[gate](normal, k, v)
-    assert torch.allclose(chunked(q, k, v, **gates, chunk=chunk), step_by_step(q, k, v, **gates), rtol=1e-9, atol=1e-9)
+    assert torch.allclose(
+        chunked(q, k, v, **gates, chunk=chunk), step_by_step(q, k, v, **gates), rtol=1e-9, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("chunk", (1, 16, 100))
 def test_delta(chunk):
     q, k, v, normal = inputs(torch.float64)
     k, rate = F.normalize(k, dim=-1), torch.sigmoid(normal(1))
-    assert torch.allclose(chunked(q, k, rate * v, rate=rate, chunk=chunk), step_by_step(q, k, rate * v, rate=rate),
-                          rtol=1e-9, atol=1e-9)
+    assert torch.allclose(
+        chunked(q, k, rate * v, rate=rate, chunk=chunk),
+        step_by_step(q, k, rate * v, rate=rate),
+        rtol=1e-9,
+        atol=1e-9,
+    )
 
 
 def test_refined_in_float32():
-    """As trained: exponential features, gates of every strength down to the lowest the chunks hold."""
+    """As trained: exponential features, gates down to the strongest decay the chunks hold."""
     q, k, v, normal = inputs(torch.float32)
     q, k = (z / z.amax((-2, -1), keepdim=True) for z in (q, k))
     log_a = log_refined(4 * normal(DV), normal(DV)).clamp(min=LOWEST_LOG_DECAY)

@@ -1,0 +1,69 @@
+"""The card holds what the engine measured and the log says, and the continuations unedited."""
+
+import json
+import sys
+
+from train import make_card
+from train.checkpoint import save_model
+from train.config import parse_config
+from train.init import new_tensors
+from train.model.model import Model
+
+ENGINE = """#!{python}
+import json, sys
+if sys.argv[1] == "generate":
+    print(" <" + sys.argv[sys.argv.index("--seed") + 1] + ">  two\\n\\nlines", end="\\n")
+elif "--by-position" in sys.argv:
+    losses = [("1-63", 10, 5.0), ("64-127", 10, 4.0), ("128-255", 10, 4.1), ("256-511", 9, 3.9)]
+    print(json.dumps({{"by_position": [
+        dict(zip(("tokens_before", "tokens", "nll_per_token"), row)) for row in losses]}}))
+else:
+    print(json.dumps({{"documents": 8, "bytes": 2000, "tokens": 500, "words": 300, "nll": 2000.0,
+                       "bits_per_byte": 1.4427, "ppl_word": 785.8, "ppl_token": 54.6}}))
+"""
+
+LOG = [
+    {"step": 10, "of": 40, "tokens": 80, "loss": 9.0, "rate": 1.0, "seconds": 30},
+    {"step": 20, "of": 40, "tokens": 160, "loss": 8.0, "rate": 1.0, "seconds": 60},
+    {"step": 30, "of": 40, "tokens": 240, "loss": 7.0, "rate": 0.5, "seconds": 40},
+    {"step": 40, "of": 40, "tokens": 320, "loss": 6.0, "rate": 0.0, "seconds": 80},
+]
+
+
+def test_card(tmp_path, raw_config, monkeypatch):
+    shapes = raw_config.pop("shapes")
+    config = parse_config(raw_config)
+    model = Model(config, new_tensors(config, shapes))
+    save_model(tmp_path / "m", model, raw_config, "bf16")
+    engine = tmp_path / "engine"
+    engine.write_text(ENGINE.format(python=sys.executable))
+    engine.chmod(0o755)
+    (tmp_path / "log").write_text("words\n" + "".join(json.dumps(r) + "\n" for r in LOG))
+    arguments = ["make_card", tmp_path / "m", "--valid", "v.jsonl", "--log", tmp_path / "log"]
+    arguments += [
+        "--text-tokens",
+        1000,
+        "--data",
+        "some books",
+        "--window",
+        128,
+        "--engine",
+        engine,
+    ]
+    monkeypatch.setattr(sys, "argv", [str(a) for a in arguments])
+    make_card.main()
+    card = (tmp_path / "m" / "README.md").read_text()
+    count = sum(p.numel() for p in model.parameters())
+    for part in (
+        f"| parameters | {count:,} (",
+        " MB in BF16) |",
+        "| training data | some books |",
+        "| tokens seen | 320 of 1,000 (40 steps of 8) |",
+        "| training time | 2 minutes on",
+        "over the last\n20 steps",
+        "| validation loss | 4.0000 nats",
+        "| bits per byte | **1.4427** |",
+        "At the training length (64-127): 4.0000; highest beyond: 4.1000\n(+2.5 %)",
+        "20.\n\n> **Nothing was heard in the house but** <20>  two\n>\n> lines\n",
+    ):
+        assert part in card, part
