@@ -62,11 +62,14 @@ int error_prefix(struct error *err, const char *format, ...)
     va_start(args, format);
     int used = vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
-    if (used < 0 || (size_t)used >= sizeof err->message)
-        used = (int)sizeof err->message - 1;
-    size_t room = sizeof err->message - (size_t)used;
-    if (room > 2)
-        snprintf(err->message + used, room, ": %s", tail);
+    size_t at = used < 0 ? 0 : (size_t)used;
+    for (const char *from = ": "; *from && at + 1 < sizeof err->message;)
+        err->message[at++] = *from++;
+    for (const char *from = tail; *from && at + 1 < sizeof err->message;)
+        err->message[at++] = *from++;
+    if (at >= sizeof err->message)
+        at = sizeof err->message - 1;
+    err->message[at] = 0;
     sanitize(err->message);
     return -1;
 }
