@@ -1,0 +1,67 @@
+/* For tests of single operations: a backend per instruction set, random arrays, a batch. */
+#ifndef TESTS_UNIT_OPS_BENCH_H
+#define TESTS_UNIT_OPS_BENCH_H
+
+#include "engine/cpu/backend.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const bench_sets[] = {"avx512", "avx2", "generic"};
+
+/* NULL where the machine does not have the instruction set. */
+static inline struct backend *bench_open(const char *set, int threads)
+{
+    const struct cpu_options options = {
+        .threads = threads, .instruction_set = set, .share_always = true};
+    const struct ops_limits limits = {.max_rows = 4096, .max_value_dim = 256, .max_input = 4096};
+    struct backend *backend = NULL;
+    if (cpu_open(&backend, &options, NULL) != 0)
+        return NULL;
+    cr_assert(cpu_ops.prepare(backend, &limits, NULL) == 0);
+    return backend;
+}
+
+/* count floats, uniform in [low, high). */
+static inline float *bench_floats(size_t count, float low, float high, uint32_t seed)
+{
+    float *out = malloc(count * sizeof(float) + 1);
+    uint32_t x = seed * 2654435761u + 1u;
+    for (size_t i = 0; i < count; i++) {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        out[i] = low + (high - low) * (float)(x >> 8) * 0x1p-24f;
+    }
+    return out;
+}
+
+static inline float *bench_nans(size_t count)
+{
+    float *out = malloc(count * sizeof(float) + 1);
+    for (size_t i = 0; i < count; i++)
+        out[i] = NAN;
+    return out;
+}
+
+/* One text of the rows [0, num_rows), at `position`. */
+struct bench_text {
+    struct batch batch;
+    struct batch_span span;
+    int64_t positions[4096];
+};
+
+static inline void bench_text(struct bench_text *text, int num_rows, int64_t position, char *slot,
+                              char *const *pages)
+{
+    for (int i = 0; i < num_rows; i++)
+        text->positions[i] = position + i;
+    text->span = (struct batch_span){
+        .num_rows = num_rows, .position = position, .slot = slot, .pages = pages};
+    text->batch = (struct batch){
+        .num_rows = num_rows, .num_spans = 1, .positions = text->positions, .spans = &text->span};
+}
+
+#endif

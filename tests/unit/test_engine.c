@@ -1,0 +1,220 @@
+/* engine_step: hostile arguments, what an error leaves behind, the caller's floating-point mode. */
+#include "engine/engine.h"
+#include "engine/model/model.h"
+#include "tests/unit/golden_cases.h"
+
+#include <criterion/criterion.h>
+#include <float.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+static struct engine *open_golden(const char *name, const struct engine_options *options)
+{
+    char path[512];
+    struct engine *engine = NULL;
+    struct error err = ERROR_INIT;
+    snprintf(path, sizeof path, GOLDEN_DIRECTORY "%s", name);
+    cr_assert(engine_open(&engine, path, options, &err) == 0, "%s: %s", name, err.message);
+    return engine;
+}
+
+static const struct engine_options small = {.threads = 1,
+                                            .state_memory_bytes = (size_t)8 << 20,
+                                            .max_step_tokens = 32,
+                                            .max_step_logits = 8};
+
+static struct state *new_state(struct engine *engine, int64_t max_tokens)
+{
+    struct state *state;
+    struct error err = ERROR_INIT;
+    cr_assert(state_create(&state, engine, max_tokens, &err) == 0, "%s", err.message);
+    return state;
+}
+
+static void refuse(struct engine *engine, struct span *spans, int count, const char *words)
+{
+    struct error err = ERROR_INIT;
+    int64_t before = spans != NULL && spans[0].state != NULL ? state_position(spans[0].state) : 0;
+    cr_expect(engine_step(engine, spans, count, &err) == -1, "accepted: %s", words);
+    cr_expect(err.code == ERROR_INVALID && strstr(err.message, words) != NULL,
+              "expected \"%s\", got \"%s\"", words, err.message);
+    if (spans != NULL && spans[0].state != NULL)
+        cr_expect(state_position(spans[0].state) == before, "moved: %s", words);
+}
+
+Test(engine, a_wrong_step_is_refused_and_moves_nothing)
+{
+    struct engine *engine = open_golden("hybrid_regla", &small);
+    struct engine *stranger = open_golden("hybrid_regla", &small);
+    struct state *state = new_state(engine, 20), *other = new_state(engine, 100);
+    struct state *foreign = new_state(stranger, 20);
+    int32_t vocab = engine_info(engine)->vocab_size;
+    int32_t tokens[64] = {1, 2, 3}, negative[] = {1, -1}, large[] = {1, vocab},
+            largest[] = {INT32_MAX}, smallest[] = {INT32_MIN};
+    struct span span = {state, tokens, 1, 0, NULL};
+
+    refuse(engine, &span, 0, "num_spans");
+    refuse(engine, &span, -1, "num_spans");
+    refuse(engine, &span, INT_MAX, "num_spans");
+    refuse(engine, &(struct span){state, tokens, 0, 0, NULL}, 1, "0 logits of 0 tokens");
+    refuse(engine, &(struct span){state, tokens, -5, 0, NULL}, 1, "of -5 tokens");
+    refuse(engine, &(struct span){state, tokens, INT_MAX, 0, NULL}, 1, "at most 32 tokens");
+    refuse(engine, &(struct span){state, tokens, 2, 3, NULL}, 1, "3 logits of 2 tokens");
+    refuse(engine, &(struct span){state, tokens, 2, -1, NULL}, 1, "-1 logits");
+    refuse(engine, &(struct span){other, tokens, 9, 9, NULL}, 1, "8 logits");
+    refuse(engine, &(struct span){state, tokens, 21, 0, NULL}, 1, "reserved for 20");
+    refuse(engine, &(struct span){state, negative, 2, 0, NULL}, 1, "got -1");
+    refuse(engine, &(struct span){state, large, 2, 0, NULL}, 1, "tokens[1]");
+    refuse(engine, &(struct span){state, largest, 1, 0, NULL}, 1, "tokens[0]");
+    refuse(engine, &(struct span){state, smallest, 1, 0, NULL}, 1, "tokens[0]");
+    refuse(engine, &(struct span){NULL, tokens, 1, 0, NULL}, 1, "no state");
+    refuse(engine, &(struct span){state, NULL, 1, 0, NULL}, 1, "no tokens");
+    refuse(engine, &(struct span){foreign, tokens, 1, 0, NULL}, 1, "another engine");
+    struct span twice[2] = {{state, tokens, 1, 0, NULL}, {state, tokens, 1, 0, NULL}};
+    refuse(engine, twice, 2, "twice");
+    struct span second[2] = {{state, tokens, 1, 0, NULL}, {other, large, 2, 0, NULL}};
+    refuse(engine, second, 2, "spans[1].tokens[1]");
+    struct span many[2] = {{other, tokens, 20, 0, NULL}, {state, tokens, 13, 0, NULL}};
+    refuse(engine, many, 2, "at most 32 tokens");
+
+    state_free(state);
+    state_free(other);
+    state_free(foreign);
+    engine_close(engine);
+    engine_close(stranger);
+}
+
+/* A refused step changes no bit of what comes after it. */
+Test(engine, after_a_refused_step_the_text_goes_on_as_if_nothing_had_been)
+{
+    struct engine *engine = open_golden("hybrid_regla", &small);
+    size_t bytes = (size_t)engine_info(engine)->vocab_size * sizeof(float);
+    int32_t tokens[] = {5, 6, 7, 8}, bad[] = {1, -1};
+    float *expected = malloc(bytes);
+    for (int refused = 0; refused < 2; refused++) {
+        struct state *state = new_state(engine, 10), *other = new_state(engine, 10);
+        struct error err = ERROR_INIT;
+        struct span first = {state, tokens, 2, 0, NULL}, rest = {state, tokens + 2, 2, 1, NULL};
+        cr_assert(engine_step(engine, &first, 1, &err) == 0);
+        struct span wrong[2] = {{state, tokens, 4, 1, NULL}, {other, bad, 2, 0, NULL}};
+        if (refused == 1)
+            cr_assert(engine_step(engine, wrong, 2, NULL) == -1);
+        cr_assert(engine_step(engine, &rest, 1, &err) == 0);
+        if (refused == 0)
+            memcpy(expected, rest.logits, bytes);
+        else
+            cr_expect(memcmp(expected, rest.logits, bytes) == 0);
+        state_free(state);
+        state_free(other);
+    }
+    free(expected);
+    engine_close(engine);
+}
+
+Test(engine, senseless_options_are_refused)
+{
+    static const struct engine_options wrong[] = {
+        {.threads = -1},         {.threads = 100000},          {.max_step_tokens = -1},
+        {.max_step_logits = -1}, {.max_step_tokens = INT_MAX}, {.max_step_logits = INT_MAX},
+        {.instruction_set = ""}, {.instruction_set = "mmx"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct engine *engine = NULL;
+        struct error err = ERROR_INIT;
+        cr_expect(engine_open(&engine, GOLDEN_DIRECTORY "regla", &wrong[i], &err) == -1, "%zu", i);
+        cr_expect(err.code == ERROR_INVALID, "%zu: %s", i, err.message);
+    }
+    struct engine *engine = NULL;
+    struct error err = ERROR_INIT;
+    cr_expect(engine_open(&engine, "/nowhere", &small, &err) == -1);
+    cr_expect(err.message[0] != 0);
+}
+
+/* A step of its largest size, and a workspace that is too large to be had, end in an error or an
+ * answer, never in a crash. */
+Test(engine, the_largest_steps_are_either_opened_or_refused)
+{
+    struct engine_options options = small;
+    options.max_step_tokens = options.max_step_logits = 1 << 20;
+    struct engine *engine = NULL;
+    struct error err = ERROR_INIT;
+    if (engine_open(&engine, GOLDEN_DIRECTORY "regla", &options, &err) != 0)
+        cr_expect(err.message[0] != 0);
+    engine_close(engine);
+}
+
+Test(engine, the_callers_denormals_are_its_own_again_after_a_step)
+{
+    struct engine *engine = open_golden("regla", &small);
+    struct state *state = new_state(engine, 4);
+    int32_t token = 3;
+    struct span span = {state, &token, 1, 1, NULL};
+    cr_assert(engine_step(engine, &span, 1, NULL) == 0);
+    volatile float tiny = FLT_MIN;
+    volatile float half = tiny * 0.5f;
+    cr_expect(half > 0.0f);
+    state_free(state);
+    engine_close(engine);
+}
+
+Test(engine, info_says_what_the_model_is)
+{
+    struct engine *engine = open_golden("sliding_parallel_learned", &small);
+    const struct engine_info *info = engine_info(engine);
+    cr_expect(info->vocab_size == engine_model(engine)->vocab_size);
+    cr_expect(info->max_positions == engine_model(engine)->max_position_embeddings);
+    cr_expect(info->max_step_tokens == 32 && info->max_step_logits == 8 && info->threads == 1);
+    cr_expect(info->weights_bytes > 0 && info->workspace_bytes > 0);
+    cr_expect_str_eq(info->device, "cpu");
+    struct error err = ERROR_INIT;
+    struct state *state;
+    cr_expect(state_create(&state, engine, info->max_positions + 1, &err) == -1);
+    cr_expect(err.code == ERROR_INVALID && strstr(err.message, "positions") != NULL, "%s",
+              err.message);
+    engine_close(engine);
+}
+
+Test(engine, logits_of_a_span_are_its_last_positions)
+{
+    struct engine *engine = open_golden("softmax_rope", &small);
+    size_t vocab = (size_t)engine_info(engine)->vocab_size;
+    int32_t tokens[] = {9, 8, 7, 6, 5};
+    struct state *all = new_state(engine, 5), *last = new_state(engine, 5),
+                 *none = new_state(engine, 5);
+    struct span spans[3] = {
+        {none, tokens, 5, 0, NULL}, {all, tokens, 5, 5, NULL}, {last, tokens, 5, 2, NULL}};
+    cr_assert(engine_step(engine, spans, 3, NULL) == 0);
+    cr_expect(spans[0].logits == NULL);
+    cr_expect(memcmp(spans[1].logits + 3 * vocab, spans[2].logits, 2 * vocab * sizeof(float)) == 0);
+    state_free(all);
+    state_free(last);
+    state_free(none);
+    engine_close(engine);
+}
+
+/* Rope, LRPE and the biases at positions no golden case reaches: finite, and a permutation's power
+ * by its cycles equals the permutation applied that many times. */
+Test(engine, a_text_of_ten_thousand_tokens_stays_finite)
+{
+    static const char *const names[] = {"hybrid_regla", "lrpe3", "kerple_bias_wht", "t5",
+                                        "regla_small_eps_bf16"};
+    struct engine_options options = small;
+    options.max_step_tokens = 512;
+    options.state_memory_bytes = (size_t)64 << 20;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct engine *engine = open_golden(names[i], &options);
+        struct state *state = new_state(engine, 10240);
+        int32_t tokens[512];
+        for (int step = 0; step < 20; step++) {
+            for (int j = 0; j < 512; j++)
+                tokens[j] = (step * 512 + j) * 31 % engine_info(engine)->vocab_size;
+            struct span span = {state, tokens, 512, 1, NULL};
+            cr_assert(engine_step(engine, &span, 1, NULL) == 0);
+            for (int v = 0; v < engine_info(engine)->vocab_size; v++)
+                cr_assert(isfinite(span.logits[v]), "%s at %d", names[i], step * 512);
+        }
+        state_free(state);
+        engine_close(engine);
+    }
+}

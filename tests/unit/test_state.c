@@ -1,0 +1,225 @@
+/* The budget of states and pages: reservations, clones, accounting, recycled memory. */
+#include "engine/engine.h"
+#include "tests/unit/golden_cases.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct engine *open_budget(const char *name, size_t budget, bool poison)
+{
+    const struct engine_options options = {
+        .threads = 1, .state_memory_bytes = budget, .max_step_logits = 512, .poison = poison};
+    char path[512];
+    struct engine *engine = NULL;
+    struct error err = ERROR_INIT;
+    snprintf(path, sizeof path, GOLDEN_DIRECTORY "%s", name);
+    cr_assert(engine_open(&engine, path, &options, &err) == 0, "%s: %s", name, err.message);
+    return engine;
+}
+
+static void feed(struct engine *engine, struct state *state, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int32_t token = (int32_t)(state_position(state) * 31 + 7) % 200;
+        struct span span = {state, &token, 1, 0, NULL};
+        struct error err = ERROR_INIT;
+        cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
+    }
+}
+
+static struct engine_memory memory_of(const struct engine *engine)
+{
+    struct engine_memory memory;
+    engine_memory(engine, &memory);
+    return memory;
+}
+
+Test(state, pages_are_taken_as_the_text_grows_and_all_come_back)
+{
+    struct engine *engine = open_budget("hybrid_regla", (size_t)4 << 20, false);
+    const struct engine_info *info = engine_info(engine);
+    size_t page = info->kv_bytes_per_token * (size_t)info->kv_page_tokens;
+    struct state *state;
+    cr_assert(state_create(&state, engine, 130, NULL) == 0);
+    cr_expect(engine_state_bytes(engine, 130) == info->recurrent_bytes_per_text + 3 * page);
+    struct engine_memory memory = memory_of(engine);
+    cr_expect(memory.states == 1 && memory.kv_bytes == 0 && memory.kv_reserved_bytes == 3 * page);
+    cr_expect(memory.recurrent_bytes == info->recurrent_bytes_per_text);
+    static const int lengths[] = {1, 63, 64, 65, 128, 129, 130}, pages[] = {1, 1, 1, 2, 2, 3, 3};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        feed(engine, state, lengths[i] - (int)state_position(state));
+        memory = memory_of(engine);
+        cr_expect(memory.kv_bytes == (size_t)pages[i] * page, "at %d", lengths[i]);
+        cr_expect(memory.kv_reserved_bytes == 3 * page);
+        cr_expect(state_bytes(state) == info->recurrent_bytes_per_text + (size_t)pages[i] * page);
+    }
+    state_free(state);
+    memory = memory_of(engine);
+    cr_expect(memory.states == 0 && memory.kv_bytes == 0 && memory.kv_reserved_bytes == 0 &&
+              memory.recurrent_bytes == 0 && memory.recurrent_reserved_bytes == 0);
+    cr_expect(memory.kv_peak_bytes == 3 * page);
+    engine_close(engine);
+}
+
+Test(state, what_does_not_fit_now_waits_and_what_never_fits_is_refused)
+{
+    struct engine *probe = open_budget("hybrid_regla", (size_t)4 << 20, false);
+    size_t one = engine_state_bytes(probe, 100);
+    engine_close(probe);
+    struct engine *engine = open_budget("hybrid_regla", 2 * one + one / 2, false);
+    struct state *states[3];
+    struct error err = ERROR_INIT;
+    cr_assert(state_create(&states[0], engine, 100, &err) == 0);
+    cr_assert(state_create(&states[1], engine, 100, &err) == 0);
+    cr_expect(state_create(&states[2], engine, 100, &err) == -1 && err.code == ERROR_NO_MEMORY);
+    error_clear(&err);
+    cr_expect(state_clone(&states[2], states[0], 100, &err) == -1 && err.code == ERROR_NO_MEMORY);
+    error_clear(&err);
+    static const int64_t never[] = {100000, INT64_MAX / 4, INT64_MAX};
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        cr_expect(state_create(&states[2], engine, never[i], &err) == -1);
+        cr_expect(err.code == ERROR_INVALID, "%lld: %s", (long long)never[i], err.message);
+        error_clear(&err);
+    }
+    cr_expect(state_create(&states[2], engine, -1, &err) == -1 && err.code == ERROR_INVALID);
+    error_clear(&err);
+    state_free(states[0]);
+    cr_expect(state_create(&states[0], engine, 100, &err) == 0, "%s", err.message);
+    state_free(states[0]);
+    state_free(states[1]);
+    cr_expect(memory_of(engine).states == 0);
+    engine_close(engine);
+}
+
+Test(state, clones_share_full_pages_and_give_them_back_last)
+{
+    struct engine *engine = open_budget("hybrid_regla", (size_t)4 << 20, false);
+    const struct engine_info *info = engine_info(engine);
+    size_t page = info->kv_bytes_per_token * (size_t)info->kv_page_tokens;
+    struct state *state, *clone;
+    struct error err = ERROR_INIT;
+    cr_assert(state_create(&state, engine, 200, &err) == 0);
+    feed(engine, state, 140); /* two full pages and one begun */
+    cr_expect(state_clone(&clone, state, 139, &err) == -1 && err.code == ERROR_INVALID);
+    error_clear(&err);
+    cr_assert(state_clone(&clone, state, 300, &err) == 0, "%s", err.message);
+    cr_expect(state_position(clone) == 140);
+    cr_expect(memory_of(engine).kv_bytes == 4 * page);          /* 3, and a copy of the last */
+    cr_expect(memory_of(engine).kv_reserved_bytes == 7 * page); /* 4 + 1 + 2 to come */
+    state_free(state);
+    cr_expect(memory_of(engine).kv_bytes == 3 * page);
+    cr_expect(memory_of(engine).kv_reserved_bytes == 5 * page);
+    feed(engine, clone, 160);
+    cr_expect(memory_of(engine).kv_bytes == 5 * page);
+    state_free(clone);
+    cr_expect(memory_of(engine).kv_bytes == 0 && memory_of(engine).kv_reserved_bytes == 0);
+    engine_close(engine);
+}
+
+/* 2,000 random creates, clones, growths and drops: after each, what the states hold and what the
+ * engine says agree, and the budget is never passed. */
+Test(state, random_lives_of_states_keep_the_accounts)
+{
+    enum { MOST = 12 };
+    struct engine *engine = open_budget("hybrid_regla", (size_t)1 << 20, false);
+    const struct engine_info *info = engine_info(engine);
+    struct state *states[MOST] = {NULL};
+    int64_t limits[MOST] = {0};
+    uint32_t x = 12345;
+    for (int round = 0; round < 2000; round++) {
+        x = x * 1664525u + 1013904223u;
+        int i = (int)(x >> 8) % MOST, j = (int)(x >> 16) % MOST, kind = (int)(x >> 24) % 4;
+        struct error err = ERROR_INIT;
+        if (states[i] == NULL && kind < 2) {
+            limits[i] = (int64_t)(x >> 4) % 150;
+            if (state_create(&states[i], engine, limits[i], &err) != 0)
+                cr_assert(err.code == ERROR_NO_MEMORY, "%s", err.message);
+        } else if (states[i] == NULL && states[j] != NULL) {
+            limits[i] = state_position(states[j]) + (int64_t)(x >> 4) % 100;
+            if (state_clone(&states[i], states[j], limits[i], &err) != 0)
+                cr_assert(err.code == ERROR_NO_MEMORY, "%s", err.message);
+        } else if (states[i] != NULL && kind != 0) {
+            int64_t room = limits[i] - state_position(states[i]);
+            feed(engine, states[i], (int)(room < 20 ? room : 20));
+        } else {
+            state_free(states[i]);
+            states[i] = NULL;
+        }
+        struct engine_memory memory = memory_of(engine);
+        int alive = 0;
+        for (int k = 0; k < MOST; k++)
+            alive += states[k] != NULL;
+        cr_assert(memory.states == alive);
+        cr_assert(memory.recurrent_bytes == (size_t)alive * info->recurrent_bytes_per_text);
+        cr_assert(memory.kv_bytes <= memory.kv_reserved_bytes);
+        cr_assert(memory.recurrent_reserved_bytes + memory.kv_reserved_bytes <=
+                  info->state_memory_bytes);
+    }
+    for (int i = 0; i < MOST; i++)
+        state_free(states[i]);
+    cr_expect(memory_of(engine).kv_reserved_bytes == 0 && memory_of(engine).states == 0);
+    engine_close(engine);
+}
+
+/* Resident memory of this process, in bytes. */
+static size_t resident(void)
+{
+    unsigned long pages = 0, total;
+    FILE *file = fopen("/proc/self/statm", "r");
+    cr_assert(file != NULL && fscanf(file, "%lu %lu", &total, &pages) == 2);
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+Test(state, a_large_budget_costs_nothing_until_it_is_used)
+{
+    size_t before = resident();
+    struct engine *engine = open_budget("hybrid_regla", (size_t)64 << 30, false);
+    cr_expect(resident() - before < (size_t)64 << 20);
+    struct state *state;
+    cr_assert(state_create(&state, engine, 1000000, NULL) == 0);
+    feed(engine, state, 3);
+    cr_expect(resident() - before < (size_t)80 << 20);
+    state_free(state);
+    engine_close(engine);
+}
+
+/* Logits after the same text in fresh memory, in memory full of NaN, and in recycled memory. */
+Test(state, results_do_not_depend_on_what_was_in_memory)
+{
+    char path[512], name[256];
+    enum { LENGTH = 90 };
+    for (int i = 0; golden_case(i, path, name); i++) {
+        struct engine *clean = open_budget(name, (size_t)1 << 20, false);
+        struct engine *dirty = open_budget(name, (size_t)1 << 20, true);
+        size_t vocab = (size_t)engine_info(clean)->vocab_size;
+        int64_t limit = engine_info(clean)->max_positions;
+        int length = limit > 0 && limit < LENGTH ? (int)limit : LENGTH;
+        float *expected = malloc((size_t)length * vocab * sizeof(float));
+        int32_t tokens[2][LENGTH];
+        for (int j = 0; j < LENGTH; j++) {
+            tokens[0][j] = j * 31 % (int)vocab;
+            tokens[1][j] = j * 17 % (int)vocab;
+        }
+        struct engine *engines[] = {clean, dirty, dirty, dirty};
+        for (int run = 0; run < 4; run++) {
+            struct state *state;
+            cr_assert(state_create(&state, engines[run], length, NULL) == 0);
+            /* run 2 is another text, whose memory run 3 gets */
+            struct span span = {state, tokens[run == 2], length, length, NULL};
+            cr_assert(engine_step(engines[run], &span, 1, NULL) == 0);
+            size_t bytes = (size_t)length * vocab * sizeof(float);
+            if (run == 0)
+                memcpy(expected, span.logits, bytes);
+            else if (run != 2)
+                cr_expect(memcmp(expected, span.logits, bytes) == 0, "%s, run %d", name, run);
+            state_free(state);
+        }
+        free(expected);
+        engine_close(clean);
+        engine_close(dirty);
+    }
+}

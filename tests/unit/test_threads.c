@@ -1,0 +1,118 @@
+#include "engine/cpu/threads.h"
+
+#include <criterion/criterion.h>
+#include <float.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum { MOST_TASKS = 2000 };
+
+struct tally {
+    atomic_int counts[MOST_TASKS];
+    atomic_int denormals; /* tasks that saw a denormal survive */
+    atomic_int strays;    /* tasks with a thread number out of range */
+    int threads;
+};
+
+static void count_task(void *context, int task, int thread)
+{
+    struct tally *tally = context;
+    volatile float tiny = FLT_MIN;
+    volatile float half = tiny * 0.5f;
+    atomic_fetch_add(&tally->counts[task], 1);
+    if (half != 0.0f)
+        atomic_fetch_add(&tally->denormals, 1);
+    if (thread < 0 || thread >= tally->threads)
+        atomic_fetch_add(&tally->strays, 1);
+}
+
+Test(threads, every_task_runs_once)
+{
+    static struct tally tally;
+    for (int count = 1; count <= 5; count++) {
+        struct threads *threads;
+        struct error err = ERROR_INIT;
+        cr_assert(threads_open(&threads, count, &err) == 0, "%s", err.message);
+        cr_expect(threads_count(threads) == count);
+        tally.threads = count;
+        for (int job = 0; job < 300; job++) {
+            int tasks = job * 37 % MOST_TASKS;
+            memset(&tally.counts, 0, sizeof tally.counts);
+            threads_run(threads, count_task, &tally, tasks);
+            cr_assert(tally.strays == 0);
+            for (int i = 0; i < MOST_TASKS; i++)
+                cr_assert(tally.counts[i] == (i < tasks), "task %d of %d on %d threads", i, tasks,
+                          count);
+        }
+        threads_close(threads);
+    }
+}
+
+Test(threads, every_thread_flushes_denormals)
+{
+    static struct tally tally = {.threads = 4};
+    struct threads *threads;
+    cr_assert(threads_open(&threads, 4, NULL) == 0);
+    unsigned saved = threads_flush_denormals();
+    threads_run(threads, count_task, &tally, MOST_TASKS);
+    threads_restore_float(saved);
+    cr_expect(tally.denormals == 0);
+    threads_close(threads);
+}
+
+static void sleep_task(void *context, int task, int thread)
+{
+    const struct timespec pause = {.tv_nsec = 2000000};
+    (void)task;
+    (void)thread;
+    nanosleep(&pause, NULL);
+    atomic_fetch_add((atomic_int *)context, 1);
+}
+
+Test(threads, a_job_ends_only_when_its_last_task_has)
+{
+    atomic_int done = 0;
+    struct threads *threads;
+    cr_assert(threads_open(&threads, 3, NULL) == 0);
+    for (int job = 1; job <= 20; job++) {
+        threads_run(threads, sleep_task, &done, 3);
+        cr_assert(atomic_load(&done) == 3 * job);
+    }
+    threads_close(threads);
+}
+
+/* Idle threads park: a pool that is open for 200 ms must not burn a fraction of a core. */
+Test(threads, idle_threads_use_no_time)
+{
+    static struct tally tally = {.threads = 4};
+    const struct timespec pause = {.tv_nsec = 200000000};
+    struct timespec before, after;
+    struct threads *threads;
+    cr_assert(threads_open(&threads, 4, NULL) == 0);
+    threads_run(threads, count_task, &tally, 4);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    nanosleep(&pause, NULL);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    double used =
+        (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
+    cr_expect(used < 0.02, "%g s", used);
+    threads_close(threads);
+}
+
+Test(threads, a_senseless_count_is_refused)
+{
+    struct threads *threads = NULL;
+    struct error err = ERROR_INIT;
+    cr_expect(threads_open(&threads, -1, &err) == -1 && err.code == ERROR_INVALID);
+    error_clear(&err);
+    cr_expect(threads_open(&threads, 1 << 20, &err) == -1 && err.code == ERROR_INVALID);
+}
+
+Test(threads, the_default_is_at_least_one)
+{
+    struct threads *threads;
+    cr_assert(threads_open(&threads, 0, NULL) == 0);
+    cr_expect(threads_count(threads) >= 1);
+    threads_close(threads);
+}
