@@ -28,8 +28,7 @@ struct admission {
 void admission_init(struct admission *admission, const struct admission_limits *limits);
 void admission_destroy(struct admission *admission);
 
-/* Takes a place in the queue, or sets API_QUEUE_FULL. A request larger than max_tokens by itself is
- * taken when nothing else waits: else it could never be. */
+/* Takes a place in the queue, or sets API_QUEUE_FULL. */
 int admission_enter(struct admission *admission, int64_t tokens, struct api_error *err);
 
 /* Gives the place back: the request runs, or has ended. */

@@ -117,7 +117,14 @@ void log_message(enum log_level level, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     struct log_line line;
-    log_begin(&line, level, "message");
-    log_text(&line, "text", text);
+    if (config.json) {
+        log_begin(&line, level, "message");
+        log_text(&line, "text", text);
+    } else {
+        for (char *at = text; *at; at++)
+            if ((unsigned char)*at < 0x20 || *at == 0x7F)
+                *at = '?';
+        log_begin(&line, level, text);
+    }
     log_end(&line);
 }

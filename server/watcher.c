@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,7 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TICK_MS = 200, NUM_EVENTS = 64, LINGER_SECONDS = 2, LINGER_SLOTS = 64 };
+enum { TICK_MS = 200, NUM_EVENTS = 64, LINGER_SLOTS = 64 };
+enum { LINGER_SECONDS = 2, HALF_CLOSED_SECONDS = 1 };
 
 enum peer_phase { PEER_FREE, PEER_IDLE, PEER_RECEIVING, PEER_ANSWERING, PEER_CUT, PEER_LINGERING };
 
@@ -23,7 +26,8 @@ struct peer {
     enum peer_phase phase;
     uint32_t generation;
     bool gone;
-    double since; /* of the phase */
+    double since;      /* of the phase */
+    uint64_t received; /* bytes, when it became idle */
     struct ticket *ticket;
     int next_free;
 };
@@ -45,6 +49,15 @@ static uint64_t tag(const struct watcher *watcher, int slot)
     return (uint64_t)watcher->peers[slot].generation << 32 | (uint32_t)slot;
 }
 
+/* Bytes that the connection has received in its life. An event would not do: libmicrohttpd may have
+ * read the bytes before the watcher looks. */
+static uint64_t bytes_received(int fd)
+{
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) ? 0 : info.tcpi_bytes_received;
+}
+
 /* Under the lock, as all that follows but watcher_main and the public functions. */
 static int take_slot(struct watcher *watcher, int fd, enum peer_phase phase)
 {
@@ -55,7 +68,7 @@ static int take_slot(struct watcher *watcher, int fd, enum peer_phase phase)
     watcher->first_free = peer->next_free;
     *peer = (struct peer){
         .fd = fd, .phase = phase, .generation = peer->generation + 1, .since = clock_seconds()};
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET,
+    struct epoll_event event = {.events = phase == PEER_LINGERING ? EPOLLIN : EPOLLRDHUP | EPOLLET,
                                 .data.u64 = tag(watcher, slot)};
     if (epoll_ctl(watcher->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0)
         return slot;
@@ -114,32 +127,46 @@ static bool handle_event(struct watcher *watcher, const struct epoll_event *even
         discard(watcher, slot);
         return false;
     }
-    if (event->events & EPOLLIN && peer->phase == PEER_IDLE) {
-        peer->phase = PEER_RECEIVING;
-        peer->since = clock_seconds();
-    }
     if (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
         return peer_left(peer);
     return false;
 }
 
+/* libmicrohttpd sees the end of both directions and closes the connection. */
+static void cut(struct peer *peer)
+{
+    shutdown(peer->fd, SHUT_RDWR);
+    peer->phase = PEER_CUT;
+}
+
+static void check_peer(struct watcher *watcher, int slot, double now)
+{
+    struct peer *peer = &watcher->peers[slot];
+    if (peer->phase == PEER_IDLE && bytes_received(peer->fd) > peer->received) {
+        peer->phase = PEER_RECEIVING;
+        peer->since = now;
+    }
+    if (peer->phase == PEER_LINGERING) {
+        if (now - peer->since > LINGER_SECONDS)
+            end_linger(watcher, slot);
+        else
+            discard(watcher, slot);
+    } else if (peer->phase == PEER_RECEIVING &&
+               now - peer->since > watcher->options.request_timeout_s) {
+        cut(peer);
+    } else if (peer->gone && (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) &&
+               now - peer->since > HALF_CLOSED_SECONDS) {
+        /* Half of a request and nothing to follow; a whole one would have been taken by now. */
+        cut(peer);
+    }
+}
+
 static void check_deadlines(struct watcher *watcher)
 {
     double now = clock_seconds();
-    for (int i = 0; i < watcher->num_peers; i++) {
-        struct peer *peer = &watcher->peers[i];
-        if (peer->phase == PEER_RECEIVING &&
-            now - peer->since > watcher->options.request_timeout_s) {
-            /* libmicrohttpd reads the end of the stream and closes the connection. */
-            shutdown(peer->fd, SHUT_RDWR);
-            peer->phase = PEER_CUT;
-        } else if (peer->phase == PEER_LINGERING) {
-            if (now - peer->since > LINGER_SECONDS)
-                end_linger(watcher, i);
-            else
-                discard(watcher, i);
-        }
-    }
+    for (int i = 0; i < watcher->num_peers; i++)
+        if (watcher->peers[i].phase != PEER_FREE)
+            check_peer(watcher, i, now);
 }
 
 static void *watcher_main(void *context)
@@ -259,6 +286,8 @@ static void enter(struct watcher *watcher, int slot, enum peer_phase phase)
     if (peer->phase != PEER_CUT && peer->phase != phase) {
         peer->phase = phase;
         peer->since = clock_seconds();
+        if (phase == PEER_IDLE)
+            peer->received = bytes_received(peer->fd);
     }
     pthread_mutex_unlock(&watcher->lock);
 }
