@@ -25,9 +25,9 @@ def start(folder, **options):
     return server
 
 
-def finish(server, check=True):
+def finish(server):
     try:
-        server.stop(check)
+        server.stop()
     finally:
         alive.remove(server)
 
@@ -69,7 +69,7 @@ def server_factory(tmp_path):
 
 @pytest.fixture(scope="session")
 def big_model(tmp_path_factory):
-    """A model of zeros, 800 MB in a file with holes: it takes a moment to load, and no disk."""
+    """A model of zeros, 250 MB in a file with holes: it takes a moment to load, and no disk."""
     folder = tmp_path_factory.mktemp("big") / "big"
-    checkpoints.write_zeros(folder, hidden_size=1024, layers=12)
+    checkpoints.write_zeros(folder, hidden_size=1024, layers=4)
     return folder

@@ -261,6 +261,7 @@ def test_chat_is_not_here(server, client):
 
 def test_wrong_key(server_factory, create_client):
     server = server_factory(api_key="right")
+    server.http.headers["Authorization"] = "Bearer right"
     with pytest.raises(openai.AuthenticationError):
         create_client(server, api_key="wrong").models.list()
     assert create_client(server, api_key="right").models.list().data[0].id == server.model_id

@@ -40,7 +40,7 @@ def wait_for(condition, what, seconds=20):
 
 @pytest.mark.parametrize("body, offset", [
     (b'{"prompt": "x",}', 15), (b'{"prompt" "x"}', 10), (b"", 0), (b"[1, 2", 5),
-    (b'{"prompt": "x"} trailing', 16), (b'{"prompt": "x", "prompt": "y"}', None),
+    (b'{"prompt": "x"} trailing', 24), (b'{"prompt": "x", "prompt": "y"}', None),
     (b'{"prompt": "\\ud800"}', None), (b'{"prompt": "a\nb"}', None), (b'{"prompt": tru}', 11),
 ])
 def test_malformed_json(server, body, offset):
@@ -81,7 +81,7 @@ def test_api_key(server_factory):
     keyed = server_factory(api_key="sesame")
     for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "sesame"},
                     {"Authorization": "Bearer sesame2"}, {"Authorization": "Bearer sesam"},
-                    {"Authorization": "Bearer "}):
+                    {"Authorization": "Bearer"}):
         reply = keyed.post("/v1/completions", GOOD, headers=headers)
         check_error(reply, 401, code="invalid_api_key")
         check_error(keyed.get("/v1/models", headers=headers), 401)
@@ -339,7 +339,7 @@ def test_garbage_on_the_wire(server, payload):
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(65536)
             assert answer == b"" or answer.startswith(b"HTTP/1.")
-        except (TimeoutError, ConnectionResetError, BrokenPipeError):
+        except OSError:  # closed, perhaps before all was sent
             pass
     assert server.get("/health").status_code == 200
 
@@ -370,7 +370,9 @@ def test_random_damage_to_a_request(server):
                 connection.shutdown(socket.SHUT_WR)
                 answer = connection.recv(65536)
                 assert answer == b"" or answer.startswith(b"HTTP/1."), (damaged, answer)
-            except (ConnectionResetError, BrokenPipeError):
+            except TimeoutError:
+                raise AssertionError(f"no answer to {bytes(damaged)}")
+            except OSError:
                 pass
     server.wait_idle()
     assert server.complete(**GOOD)
