@@ -1,0 +1,130 @@
+/* The Prometheus text: families, buckets, labels. */
+#include "server/metrics.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct metrics metrics;
+
+static void init(void)
+{
+    metrics_init(&metrics);
+}
+
+TestSuite(metrics, .init = init);
+
+/* The text; the caller frees it. */
+static char *text_of(const struct metrics_view *view)
+{
+    struct strbuf out = {0};
+    metrics_write(&out, &metrics, view);
+    strbuf_append(&out, "", 1);
+    cr_assert_not(out.failed);
+    return out.data;
+}
+
+static const struct metrics_view VIEW = {.model = "m", .device = "cpu", .weights_bytes = 77};
+
+static void expect_line(const char *text, const char *line)
+{
+    char wanted[256];
+    snprintf(wanted, sizeof wanted, "\n%s\n", line);
+    cr_assert(strstr(text, wanted), "no line %s", line);
+}
+
+Test(metrics, histograms_are_cumulative)
+{
+    histogram_observe(&metrics.batch_tokens, 1);
+    histogram_observe(&metrics.batch_tokens, 3);
+    histogram_observe(&metrics.batch_tokens, 1e9);
+    char *text = text_of(&VIEW);
+    expect_line(text, "regla_batch_tokens_bucket{model=\"m\",le=\"1\"} 1");
+    expect_line(text, "regla_batch_tokens_bucket{model=\"m\",le=\"2\"} 1");
+    expect_line(text, "regla_batch_tokens_bucket{model=\"m\",le=\"4\"} 2");
+    expect_line(text, "regla_batch_tokens_bucket{model=\"m\",le=\"4096\"} 2");
+    expect_line(text, "regla_batch_tokens_bucket{model=\"m\",le=\"+Inf\"} 3");
+    expect_line(text, "regla_batch_tokens_sum{model=\"m\"} 1000000004");
+    expect_line(text, "regla_batch_tokens_count{model=\"m\"} 3");
+    free(text);
+}
+
+Test(metrics, requests_by_status_and_reason)
+{
+    metrics_request(&metrics, 200, OUTCOME_LENGTH);
+    metrics_request(&metrics, 200, OUTCOME_LENGTH);
+    metrics_request(&metrics, 429, OUTCOME_ERROR);
+    metrics_request(&metrics, 418, OUTCOME_ERROR);
+    char *text = text_of(&VIEW);
+    expect_line(text,
+                "regla_requests_total{model=\"m\",status=\"200\",finish_reason=\"length\"} 2");
+    expect_line(text, "regla_requests_total{model=\"m\",status=\"200\",finish_reason=\"stop\"} 0");
+    expect_line(text, "regla_requests_total{model=\"m\",status=\"429\",finish_reason=\"error\"} 1");
+    expect_line(text,
+                "regla_requests_total{model=\"m\",status=\"other\",finish_reason=\"error\"} 1");
+    free(text);
+}
+
+Test(metrics, a_generation_counts_in_the_smallest_length_that_holds_it)
+{
+    metrics_generation(&metrics, 64, 1.0, 500);
+    metrics_generation(&metrics, 65, 2.0, 700);
+    metrics_generation(&metrics, 66, 2.0, 600);
+    metrics_generation(&metrics, 8193, 1.0, 900);
+    metrics_generation(&metrics, 1, 0.0, 1);
+    char *text = text_of(&VIEW);
+    expect_line(text, "regla_generation_peak_memory_bytes{model=\"m\",length=\"64\"} 500");
+    expect_line(text, "regla_generation_peak_memory_bytes{model=\"m\",length=\"128\"} 700");
+    expect_line(text, "regla_generation_peak_memory_bytes{model=\"m\",length=\"8192\"} 0");
+    expect_line(text, "regla_generation_peak_memory_bytes{model=\"m\",length=\"inf\"} 900");
+    expect_line(text, "regla_generation_tokens_per_second_sum{model=\"m\",length=\"64\"} 63");
+    expect_line(text, "regla_generation_tokens_per_second_count{model=\"m\",length=\"64\"} 1");
+    expect_line(text, "regla_generation_tokens_per_second_sum{model=\"m\",length=\"128\"} 64.5");
+    free(text);
+}
+
+Test(metrics, label_values_are_escaped)
+{
+    struct metrics_view view = VIEW;
+    view.model = "a\"b\\c\nd";
+    char *text = text_of(&view);
+    cr_assert(strstr(text, "{model=\"a\\\"b\\\\c\\nd\"}"));
+    free(text);
+}
+
+Test(metrics, vllm_names_are_there_when_asked_for)
+{
+    struct metrics_view view = VIEW;
+    char *plain = text_of(&view);
+    cr_assert_null(strstr(plain, "vllm:"));
+    view.vllm_names = true;
+    atomic_store(&metrics.running, 3);
+    char *compatible = text_of(&view);
+    expect_line(compatible, "vllm:num_requests_running{model_name=\"m\"} 3");
+    free(plain);
+    free(compatible);
+}
+
+/* Every sample belongs to the family announced last, and each family is announced once. */
+Test(metrics, families_are_whole)
+{
+    struct metrics_view view = VIEW;
+    view.vllm_names = true;
+    char *text = text_of(&view);
+    char family[128] = "", seen[16384] = "\n";
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "# HELP ", 7) == 0)
+            continue;
+        if (strncmp(line, "# TYPE ", 7) == 0) {
+            cr_assert_eq(sscanf(line, "# TYPE %127s", family), 1);
+            char name[160];
+            snprintf(name, sizeof name, "\n%s\n", family);
+            cr_assert_null(strstr(seen, name), "%s twice", family);
+            strncat(seen, name + 1, sizeof seen - strlen(seen) - 1);
+            continue;
+        }
+        cr_assert_eq(strncmp(line, family, strlen(family)), 0, "%s under %s", line, family);
+    }
+    free(text);
+}

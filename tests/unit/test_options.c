@@ -1,0 +1,185 @@
+/* Flags: defaults, environment, command line, and what each refusal says. */
+#include "server/options.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    const char *name;
+    struct option_list keys;
+    bool fast;
+    int64_t port, memory;
+    double timeout;
+    const char *format;
+};
+
+#define FIELD(member) offsetof(struct values, member)
+
+static const struct option ITEMS[] = {
+    {"name", OPTION_TEXT, FIELD(name), "NAME", NULL, 0, 0, NULL, "a name"},
+    {"key", OPTION_LIST, FIELD(keys), "KEY", NULL, 0, 0, NULL, "a key"},
+    {"fast", OPTION_FLAG, FIELD(fast), NULL, "false", 0, 0, NULL, "go fast"},
+    {"port", OPTION_INTEGER, FIELD(port), "PORT", "8000", 0, 65535, NULL, "a port"},
+    {"memory-limit", OPTION_BYTES, FIELD(memory), "bytes", "8M", 1, 1e12, NULL, "memory"},
+    {"timeout", OPTION_SECONDS, FIELD(timeout), "seconds", "30", 0.1, 7200, NULL, "patience"},
+    {"format", OPTION_CHOICE, FIELD(format), NULL, "text", 0, 0, "text|json", "a format"},
+};
+static const struct options OPTIONS = {"regla test [options]", NULL, ITEMS,
+                                       sizeof ITEMS / sizeof *ITEMS};
+
+/* Parses argv (NULL-terminated, its first entry the command's name). */
+static int parse(struct values *values, char **argv, struct error *err)
+{
+    int argc = 0;
+    while (argv[argc])
+        argc++;
+    *values = (struct values){0};
+    error_clear(err);
+    return options_parse(&OPTIONS, values, argc, argv, NULL, err);
+}
+
+#define PARSE(values, err, ...) \
+    parse(values, (char *[]){"test", __VA_ARGS__ __VA_OPT__(, ) NULL}, err)
+
+static void clean_environment(void)
+{
+    unsetenv("REGLA_NAME");
+    unsetenv("REGLA_KEY");
+    unsetenv("REGLA_FAST");
+    unsetenv("REGLA_PORT");
+    unsetenv("REGLA_MEMORY_LIMIT");
+}
+
+TestSuite(options, .init = clean_environment);
+
+Test(options, defaults)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(PARSE(&values, &err, ), 0, "%s", err.message);
+    cr_assert_null(values.name);
+    cr_assert_eq(values.keys.count, 0);
+    cr_assert_not(values.fast);
+    cr_assert_eq(values.port, 8000);
+    cr_assert_eq(values.memory, 8 * 1024 * 1024);
+    cr_assert_eq(values.timeout, 30.0);
+    cr_assert_str_eq(values.format, "text");
+}
+
+Test(options, every_way_to_give_a_value)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(PARSE(&values, &err, "--port=1", "--name", "--odd", "--fast", "--key", "a",
+                       "--key=b", "--memory-limit", "1.5G", "--timeout", "250ms", "--format",
+                       "json"),
+                 0, "%s", err.message);
+    cr_assert_eq(values.port, 1);
+    cr_assert_str_eq(values.name, "--odd");
+    cr_assert(values.fast);
+    cr_assert_eq(values.keys.count, 2);
+    cr_assert_str_eq(values.keys.items[1], "b");
+    cr_assert_eq(values.memory, 1536LL * 1024 * 1024);
+    cr_assert_eq(values.timeout, 0.25);
+    cr_assert_str_eq(values.format, "json");
+    options_clear(&OPTIONS, &values);
+    cr_assert_eq(PARSE(&values, &err, "--fast", "--no-fast", "--timeout", "2h"), 0);
+    cr_assert_not(values.fast);
+    cr_assert_eq(values.timeout, 7200.0);
+}
+
+Test(options, environment_is_overridden_by_flags)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    setenv("REGLA_PORT", "9000", 1);
+    setenv("REGLA_MEMORY_LIMIT", "64K", 1);
+    setenv("REGLA_FAST", "1", 1);
+    setenv("REGLA_KEY", "from-environment", 1);
+    cr_assert_eq(PARSE(&values, &err, "--port", "9001"), 0, "%s", err.message);
+    cr_assert_eq(values.port, 9001);
+    cr_assert_eq(values.memory, 65536);
+    cr_assert(values.fast);
+    cr_assert_eq(values.keys.count, 1);
+    options_clear(&OPTIONS, &values);
+    cr_assert_eq(PARSE(&values, &err, "--key", "flag"), 0);
+    cr_assert_eq(values.keys.count, 1);
+    cr_assert_str_eq(values.keys.items[0], "flag");
+    options_clear(&OPTIONS, &values);
+}
+
+Test(options, kubernetes_service_variable_is_no_port)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    setenv("REGLA_PORT", "tcp://10.0.0.1:8000", 1);
+    cr_assert_eq(PARSE(&values, &err, ), 0, "%s", err.message);
+    cr_assert_eq(values.port, 8000);
+    setenv("REGLA_PORT", "many", 1);
+    cr_assert_eq(PARSE(&values, &err, ), -1);
+    cr_assert(strstr(err.message, "REGLA_PORT") && strstr(err.message, "many"), "%s", err.message);
+}
+
+static void expect_refusal(char **argv, const char *part, const char *other)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(parse(&values, argv, &err), -1, "%s %s was taken", argv[1], argv[2]);
+    cr_assert(strstr(err.message, part), "no \"%s\" in: %s", part, err.message);
+    cr_assert(strstr(err.message, other), "no \"%s\" in: %s", other, err.message);
+    options_clear(&OPTIONS, &values);
+}
+
+Test(options, refusals_name_flag_expected_and_got)
+{
+    expect_refusal((char *[]){"test", "--prot", "1", NULL}, "--prot", "did you mean --port?");
+    expect_refusal((char *[]){"test", "--zzzzzzzzz", "1", NULL}, "--zzzzzzzzz", "--help");
+    expect_refusal((char *[]){"test", "--port", NULL}, "--port", "nothing");
+    expect_refusal((char *[]){"test", "--port", "x", NULL}, "--port", "\"x\"");
+    expect_refusal((char *[]){"test", "--port", "1.5", NULL}, "integer", "1.5");
+    expect_refusal((char *[]){"test", "--port", "-1", NULL}, "from 0 to 65535", "-1");
+    expect_refusal((char *[]){"test", "--port", "65536", NULL}, "--port", "65536");
+    expect_refusal((char *[]){"test", "--port", "0x10", NULL}, "--port", "0x10");
+    expect_refusal((char *[]){"test", "--port", " 1", NULL}, "--port", " 1");
+    expect_refusal((char *[]){"test", "--port", "1e999", NULL}, "--port", "1e999");
+    expect_refusal((char *[]){"test", "--memory-limit", "5X", NULL}, "--memory-limit", "5X");
+    expect_refusal((char *[]){"test", "--timeout", "inf", NULL}, "--timeout", "inf");
+    expect_refusal((char *[]){"test", "--timeout", "0.01", NULL}, "from 0.1", "0.01");
+    expect_refusal((char *[]){"test", "--format", "xml", NULL}, "text|json", "xml");
+    expect_refusal((char *[]){"test", "--format", "tex", NULL}, "text|json", "tex");
+    expect_refusal((char *[]){"test", "--fast=maybe", NULL, NULL}, "--fast", "maybe");
+    expect_refusal((char *[]){"test", "-p", "1", NULL}, "-p", "--");
+    expect_refusal((char *[]){"test", "stray", NULL, NULL}, "stray", "argument");
+}
+
+Test(options, arguments_beside_flags)
+{
+    struct values values = {0};
+    struct error err = ERROR_INIT;
+    const char *items[2];
+    struct option_arguments arguments = {items, 2, 0};
+    char *argv[] = {"test", "one", "--fast", "--", "--two", NULL};
+    cr_assert_eq(options_parse(&OPTIONS, &values, 5, argv, &arguments, &err), 0, "%s", err.message);
+    cr_assert_eq(arguments.count, 2);
+    cr_assert_str_eq(items[0], "one");
+    cr_assert_str_eq(items[1], "--two");
+    char *many[] = {"test", "a", "b", "c", NULL};
+    arguments.count = 0;
+    cr_assert_eq(options_parse(&OPTIONS, &values, 4, many, &arguments, &err), -1);
+}
+
+Test(options, help_comes_before_everything)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(PARSE(&values, &err, "--no-such-flag", "--help"), 1);
+    char text[4096] = {0};
+    FILE *out = fmemopen(text, sizeof text, "w");
+    options_help(&OPTIONS, out);
+    fclose(out);
+    for (size_t i = 0; i < OPTIONS.count; i++)
+        cr_assert(strstr(text, ITEMS[i].name) && strstr(text, ITEMS[i].help));
+    cr_assert(strstr(text, "default 8000 PORT; env REGLA_PORT"), "%s", text);
+    cr_assert(strstr(text, "REGLA_MEMORY_LIMIT"));
+}

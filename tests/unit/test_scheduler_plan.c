@@ -1,0 +1,158 @@
+/* What a step of the engine holds: budgets kept, nobody starved. */
+#include "server/plan.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void sums(const struct plan_row *rows, size_t count, int *tokens, int *logits)
+{
+    *tokens = *logits = 0;
+    for (size_t i = 0; i < count; i++) {
+        *tokens += rows[i].tokens;
+        *logits += rows[i].logits;
+    }
+}
+
+Test(scheduler_plan, decoding_goes_first_and_the_prompt_gets_the_rest)
+{
+    struct plan_row rows[4] = {{0}, {.prefill = 1000}, {0}, {0}};
+    struct plan_limits limits = {64, 16, 0};
+    size_t turn = 0;
+    plan_step(rows, 4, &limits, &turn);
+    cr_assert_eq(rows[0].tokens, 1);
+    cr_assert_eq(rows[2].tokens, 1);
+    cr_assert_eq(rows[3].tokens, 1);
+    cr_assert_eq(rows[1].tokens, 61);
+    cr_assert_eq(rows[1].logits, 0);
+}
+
+Test(scheduler_plan, the_last_chunk_asks_for_the_last_positions_logits)
+{
+    struct plan_row rows[1] = {{.prefill = 10}};
+    struct plan_limits limits = {64, 16, 0};
+    size_t turn = 0;
+    plan_step(rows, 1, &limits, &turn);
+    cr_assert_eq(rows[0].tokens, 10);
+    cr_assert_eq(rows[0].logits, 1);
+    rows[0] = (struct plan_row){.prefill = 10, .wants_none = true};
+    plan_step(rows, 1, &limits, &turn);
+    cr_assert_eq(rows[0].tokens, 10);
+    cr_assert_eq(rows[0].logits, 0);
+}
+
+Test(scheduler_plan, all_logits_are_bounded_by_the_step)
+{
+    struct plan_row rows[2] = {{.prefill = 100, .wants_all = true}, {0}};
+    struct plan_limits limits = {64, 16, 0};
+    size_t turn = 0;
+    plan_step(rows, 2, &limits, &turn);
+    cr_assert_eq(rows[0].tokens, 15);
+    cr_assert_eq(rows[0].logits, 15);
+    cr_assert_eq(rows[1].tokens, 1);
+}
+
+Test(scheduler_plan, a_chunk_has_its_own_limit)
+{
+    struct plan_row rows[2] = {{.prefill = 100}, {.prefill = 5}};
+    struct plan_limits limits = {64, 16, 3};
+    size_t turn = 0;
+    plan_step(rows, 2, &limits, &turn);
+    cr_assert_eq(rows[0].tokens, 3);
+    cr_assert_eq(rows[1].tokens, 3);
+}
+
+Test(scheduler_plan, a_short_prompt_overtakes_a_long_one_which_still_moves)
+{
+    struct plan_row rows[3] = {{.prefill = 100000}, {.prefill = 20}, {.prefill = 40}};
+    struct plan_limits limits = {64, 16, 0};
+    size_t turn = 0;
+    plan_step(rows, 3, &limits, &turn);
+    cr_assert_eq(rows[0].tokens, 32);
+    cr_assert_eq(rows[1].tokens, 20);
+    cr_assert_eq(rows[1].logits, 1);
+    cr_assert_eq(rows[2].tokens, 12);
+}
+
+Test(scheduler_plan, idle_rows_take_no_part)
+{
+    struct plan_row rows[2] = {{.prefill = 10, .idle = true}, {.idle = true}};
+    struct plan_limits limits = {64, 16, 0};
+    size_t turn = 0;
+    int tokens, logits;
+    plan_step(rows, 2, &limits, &turn);
+    sums(rows, 2, &tokens, &logits);
+    cr_assert_eq(tokens, 0);
+    plan_step(rows, 0, &limits, &turn);
+}
+
+Test(scheduler_plan, more_decoding_texts_than_fit_take_turns)
+{
+    enum { COUNT = 50, STEPS = 100 };
+    struct plan_row rows[COUNT];
+    int got[COUNT] = {0};
+    struct plan_limits limits = {64, 16, 0};
+    size_t turn = 0;
+    memset(rows, 0, sizeof rows);
+    for (int step = 0; step < STEPS; step++) {
+        plan_step(rows, COUNT, &limits, &turn);
+        for (int i = 0; i < COUNT; i++)
+            got[i] += rows[i].tokens;
+    }
+    /* 16 of 50 a step: 32 each in 100 steps. */
+    for (int i = 0; i < COUNT; i++)
+        cr_assert_eq(got[i], 32, "text %d got %d tokens", i, got[i]);
+}
+
+Test(scheduler_plan, a_prompt_is_not_starved_by_decoding)
+{
+    enum { COUNT = 65 };
+    struct plan_row rows[COUNT];
+    memset(rows, 0, sizeof rows);
+    rows[COUNT - 1].prefill = 30;
+    struct plan_limits limits = {64, 64, 0};
+    size_t turn = 0;
+    plan_step(rows, COUNT, &limits, &turn);
+    cr_assert_eq(rows[COUNT - 1].tokens, 16);
+    for (int steps = 0; rows[COUNT - 1].prefill > 0; steps++) {
+        cr_assert_lt(steps, 3);
+        plan_step(rows, COUNT, &limits, &turn);
+        rows[COUNT - 1].prefill -= rows[COUNT - 1].tokens;
+    }
+}
+
+Test(scheduler_plan, budgets_hold_for_random_batches)
+{
+    unsigned seed = 3;
+    size_t turn = 0;
+    for (int round = 0; round < 20000; round++) {
+        struct plan_row rows[24];
+        size_t count = (size_t)rand_r(&seed) % 24;
+        struct plan_limits limits = {2 + rand_r(&seed) % 60, 2 + rand_r(&seed) % 20,
+                                     rand_r(&seed) % 3 ? 0 : 1 + rand_r(&seed) % 9};
+        bool work = false;
+        for (size_t i = 0; i < count; i++) {
+            rows[i] = (struct plan_row){.prefill = rand_r(&seed) % 2 ? rand_r(&seed) % 200 : 0,
+                                        .wants_all = rand_r(&seed) % 5 == 0,
+                                        .wants_none = rand_r(&seed) % 7 == 0,
+                                        .idle = rand_r(&seed) % 9 == 0};
+            work = work || !rows[i].idle;
+        }
+        plan_step(rows, count, &limits, &turn);
+        int tokens, logits;
+        sums(rows, count, &tokens, &logits);
+        cr_assert_leq(tokens, limits.max_tokens);
+        cr_assert_leq(logits, limits.max_logits);
+        cr_assert(!work || tokens > 0, "work to do, and a step without any");
+        for (size_t i = 0; i < count; i++) {
+            const struct plan_row *row = &rows[i];
+            bool ends = row->prefill > 0 && row->tokens == row->prefill;
+            int expected = row->prefill == 0          ? row->tokens
+                           : row->wants_all           ? row->tokens
+                           : ends && !row->wants_none ? 1
+                                                      : 0;
+            cr_assert_eq(row->logits, expected);
+            cr_assert_leq(row->tokens, row->prefill ? row->prefill : 1);
+        }
+    }
+}
