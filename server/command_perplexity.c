@@ -50,7 +50,8 @@ static const struct option items[] = {
 static const struct options table = {
     .usage = "regla perplexity MODEL FILE [options]",
     .summary = "Scores the documents of FILE (plain text, JSONL with \"text\", or - for standard "
-               "input).\nPrints tokens, words, bytes, nll (nats), ppl_token, ppl_word, "
+               "input).\nEach begins with the model's BOS, if it has one, which is not scored "
+               "itself. Prints tokens,\nwords, bytes, nll (nats), ppl_token, ppl_word, "
                "bits_per_byte.",
     .items = items,
     .count = sizeof items / sizeof *items,
