@@ -44,16 +44,16 @@ for the rest, bfloat16 autocast; warm-up, a constant rate, a linear decay to zer
 
 ## Loss by position
 
-The held-out books in windows of {context:,} tokens (`{by_position}`):
-the mean loss of the tokens with so many before them. It was trained with at most {window}; beyond,
-the loss does not rise.
+The mean loss of the tokens with so many before them: of the books cut into windows of {context:,}
+tokens (the same command with `--context {context}`), and of whole books. Trained with at most
+{window} before.
 
-| tokens before | tokens | nats a token |
-|---|---|---|
+| tokens before | windows: tokens | nats a token | whole: tokens | nats a token |
+|---|---|---|---|---|
 {positions}
 
-At the training length ({at_training_range}): {at_training:.4f}; highest beyond: {worst:.4f}
-({rise:+.1f} %).
+In the windows, at the training length ({at_training_range}): {at_training:.4f}; highest beyond:
+{worst:.4f} ({rise:+.1f} %).
 
 ## Twenty continuations
 
@@ -63,9 +63,30 @@ Of fixed prompts, the first that came, unedited:
 {continuations}"""
 
 
-def run(*command):
+def run(*command, stdin=None):
     command = [str(part) for part in command]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stdin=stdin, text=True)
+    return done.stdout
+
+
+class Valid:
+    """The held-out file as the engine takes it: by name, or compressed through a pipe."""
+
+    def __init__(self, path):
+        suffix = Path(path).suffix
+        self.unpack = {".xz": ["xz", "-dc", path], ".gz": ["gzip", "-dc", path]}.get(suffix)
+        kind = "jsonl" if ".jsonl" in Path(path).suffixes else "text"
+        self.arguments = [path] if self.unpack is None else ["-", "--format", kind]
+
+    def perplexity(self, engine, folder, *options):
+        """The command in words, and what it printed."""
+        command = ["perplexity", folder, *self.arguments, "--by-position", *options]
+        shown = " ".join(["regla", *map(str, command)])
+        if self.unpack is None:
+            return shown, json.loads(run(engine, *command, "--json"))
+        with subprocess.Popen(self.unpack, stdout=subprocess.PIPE) as unpacked:
+            measured = json.loads(run(engine, *command, "--json", stdin=unpacked.stdout))
+        return f"{' '.join(self.unpack)} | {shown}", measured
 
 
 def training_figures(log):
@@ -104,17 +125,23 @@ def model_figures(folder):
     }
 
 
-def position_figures(buckets, window):
-    """The table of losses by position, and how far they rise above that at the training length."""
+def position_figures(buckets, whole, window):
+    """The table of losses by position, in windows and in whole texts, and how far they rise in the
+    windows above that at the training length."""
 
     def first(bucket):
         return int(bucket["tokens_before"].split("-")[0])
 
     at_training = next(b for b in buckets if first(b) == window // 2)
     worst = max(b["nll_per_token"] for b in buckets if first(b) >= window)
-    rows = [
-        f"| {b['tokens_before']} | {b['tokens']:,} | {b['nll_per_token']:.4f} |" for b in buckets
-    ]
+    in_windows = {b["tokens_before"]: b for b in buckets}
+    rows = []
+    for b in whole:
+        near = in_windows.get(b["tokens_before"])
+        left = f"{near['tokens']:,} | {near['nll_per_token']:.4f}" if near else "|"
+        rows.append(
+            f"| {b['tokens_before']} | {left} | {b['tokens']:,} | {b['nll_per_token']:.4f} |"
+        )
     return {
         "positions": "\n".join(rows),
         "at_training_range": at_training["tokens_before"],
@@ -148,10 +175,9 @@ def main():
     args = parser.parse_args()
 
     folder = Path(args.model)
-    whole = ["perplexity", folder, args.valid]
-    windows = [*whole, "--context", POSITION_CONTEXT, "--by-position"]
-    measured = json.loads(run(args.engine, *whole, "--json"))
-    by_position = json.loads(run(args.engine, *windows, "--json"))["by_position"]
+    valid = Valid(args.valid)
+    command, measured = valid.perplexity(args.engine, folder)
+    _, windows = valid.perplexity(args.engine, folder, "--context", POSITION_CONTEXT)
     card = CARD.format(
         name=folder.name,
         folder=folder,
@@ -160,8 +186,7 @@ def main():
         text_tokens=args.text_tokens,
         window=args.window,
         loss=measured["nll"] / measured["tokens"],
-        perplexity=" ".join(map(str, ["regla", *whole])),
-        by_position=" ".join(map(str, ["regla", *windows])),
+        perplexity=command,
         context=POSITION_CONTEXT,
         sampling=" ".join(SAMPLING),
         continuations=continuations(args.engine, folder),
@@ -169,7 +194,7 @@ def main():
         **{key: measured[key] for key in ("ppl_word", "ppl_token")},
         **training_figures(args.log),
         **model_figures(folder),
-        **position_figures(by_position, args.window),
+        **position_figures(windows["by_position"], measured["by_position"], args.window),
     )
     (folder / "README.md").write_text(card)
 

@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# Trains the shipped model again: tokenizer, tokens, training, export, model card. Two cores take about an hour and a half.
-#   DATA   folder with train.jsonl.xz and valid.jsonl.xz; or any text file or folder of them (.txt, .jsonl, .gz, .xz)
-#   VALID  held-out text; by default DATA's valid.jsonl.xz
-#   OUT    folder of the model          RUN    folder of tokens and of the run's state (resumed if it is there)
-#   STEPS, DECAY                        steps of 8,192 tokens, and how many of them the rate's decay takes
+# Trains the shipped model again: tokenizer, tokens, training, export, model card. About an hour on
+# one core, then half an hour for the card's figures. From the environment:
+#   DATA     folder with train.jsonl.xz and valid.jsonl.xz; or any text file, or folder of them
+#   VALID    held-out text; by default DATA's valid.jsonl.xz
+#   ABOUT    what the training text is, for the card
+#   OUT      folder of the model
+#   RUN      folder of the tokens and of the run's state: an interrupted run goes on from there
+#   STEPS    steps of 8,192 tokens; DECAY of them with a falling rate
+#   THREADS  of the training
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-DATA=${DATA:-../shared/data/books}
+books=../shared/data/books
+DATA=${DATA:-$books}
 OUT=${OUT:-models/regla-books-4.5m}
-RUN=${RUN:-train/runs/regla-books-4.5m}
-STEPS=${STEPS:-3200}
-DECAY=${DECAY:-$((STEPS * 3 / 10))}
-if [ "$DATA" = ../shared/data/books ]; then
-    ABOUT='259 public-domain books in English, published before 1928 (118 M characters)'
-else
-    ABOUT=$DATA
+RUN=${RUN:-train/runs/$(basename "$OUT")}
+STEPS=${STEPS:-1556}
+DECAY=${DECAY:-$((STEPS * 850 / 1556))}
+THREADS=${THREADS:-$(nproc)}
+if [ "$DATA" = $books ]; then
+    ABOUT=${ABOUT:-259 public-domain books in English, published before 1928 (118 M characters)}
 fi
 if [ ! -e "$DATA" ]; then
     echo "make model: $DATA: no such file or folder; say DATA=your-texts" >&2
@@ -29,17 +33,22 @@ train/venv.sh
 python=.venv-train/bin/python
 mkdir -p "$RUN"
 if [ ! -e "$RUN/train.u16" ]; then
-    $python -m train.tokenizer --train "$DATA" ${VALID:+--valid "$VALID"} --out "$RUN"
+    $python -m train.tokenizer "$DATA" ${VALID:+--without "$VALID"} --out "$RUN"
 fi
 
-# One wait for the other thread costs less than a core that spins, and big blocks of memory are kept, not given back.
-export OMP_WAIT_POLICY=passive MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
-$python -m train.fit --config train/regla-books.json --data "$RUN/train.u16" --run "$RUN" --resume \
-    --steps "$STEPS" --decay "$DECAY" --warmup 60 --window 512 --batch 16 --parts 2 --bf16 --compile \
-    | tee -a "$RUN/log"
+# Waiting threads sleep, and big blocks of memory are kept instead of faulted in again every step.
+export OMP_WAIT_POLICY=passive
+export MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
+$python -m train.fit --config train/regla-books.json --data "$RUN/train.u16" --run "$RUN" \
+    --steps "$STEPS" --decay "$DECAY" --warmup 60 --window 512 --batch 16 --parts 2 \
+    --threads "$THREADS" --bf16 --compile --resume | tee -a "$RUN/log"
 $python -m train.export --state "$RUN/state.pt" --config train/regla-books.json \
     --tokenizer "$RUN/tokenizer.json" --out "$OUT"
-if [ -n "${VALID:-}" ] && [ -x build/release/regla ]; then
-    $python -m train.make_card "$OUT" --valid "$VALID" --log "$RUN/log" \
-        --data "$ABOUT" --text-tokens $(($(stat -c %s "$RUN/train.u16") / 2))
+if [ -z "${VALID:-}" ]; then
+    echo "make model: no held-out text (VALID), so no model card" >&2
+elif [ ! -x build/release/regla ]; then
+    echo "make model: the card is measured by build/release/regla (make build)" >&2
+else
+    $python -m train.make_card "$OUT" --valid "$VALID" --log "$RUN/log" --data "${ABOUT:-$DATA}" \
+        --text-tokens $(($(stat -c %s "$RUN/train.u16") / 2))
 fi

@@ -42,29 +42,25 @@ def encode_documents(tokenizer, documents):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--train", required=True, nargs="+", help="files or folders to learn from")
-    parser.add_argument("--valid", nargs="*", default=[], help="files held out")
+    parser.add_argument("texts", nargs="+", help="files or folders to learn from")
+    parser.add_argument("--without", nargs="*", default=[], help="files held out")
     parser.add_argument("--vocab-size", type=int, default=4096)
-    parser.add_argument(
-        "--out", required=True, help="folder for tokenizer.json, train.u16, valid.u16"
-    )
+    parser.add_argument("--out", required=True, help="folder for tokenizer.json and train.u16")
     args = parser.parse_args()
     if not 257 <= args.vocab_size <= 65536:
-        parser.error(
-            "--vocab-size must be in 257..65536 (all bytes and <|endoftext|>; ids are uint16)"
-        )
+        parser.error("--vocab-size must be in 257..65536: all bytes and the end of text, in uint16")
 
-    held_out = {Path(p).resolve() for p in args.valid}
-    files = [f for p in args.train for f in text_files(p) if f.resolve() not in held_out]
+    held_out = {Path(p).resolve() for p in args.without}
+    files = [f for p in args.texts for f in text_files(p) if f.resolve() not in held_out]
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer(read_documents(files), args.vocab_size)
     tokenizer.save(str(out / "tokenizer.json"))
-    for name, paths in (("train", files), ("valid", args.valid)):
-        if paths:
-            ids, size = encode_documents(tokenizer, read_documents(paths))
-            ids.tofile(out / f"{name}.u16")
-            print(f"{name}: {len(ids)} tokens, {size} bytes, {size / len(ids):.3f} bytes a token")
+    ids, size = encode_documents(tokenizer, read_documents(files))
+    # The file is there when it is whole: an interrupted run starts this again.
+    ids.tofile(out / "train.u16.part")
+    (out / "train.u16.part").replace(out / "train.u16")
+    print(f"{len(ids)} tokens, {size} bytes, {size / len(ids):.3f} bytes a token")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The card holds what the engine measured and the log says, and the continuations unedited."""
 
 import json
+import lzma
 import sys
 
 from train import make_card
@@ -13,13 +14,15 @@ ENGINE = """#!{python}
 import json, sys
 if sys.argv[1] == "generate":
     print(" <" + sys.argv[sys.argv.index("--seed") + 1] + ">  two\\n\\nlines", end="\\n")
-elif "--by-position" in sys.argv:
-    losses = [("1-63", 10, 5.0), ("64-127", 10, 4.0), ("128-255", 10, 4.1), ("256-511", 9, 3.9)]
-    print(json.dumps({{"by_position": [
-        dict(zip(("tokens_before", "tokens", "nll_per_token"), row)) for row in losses]}}))
 else:
+    assert sys.stdin.read() == "held out" and sys.argv[3:6] == ["-", "--format", "jsonl"]
+    losses = [("1-63", 10, 5.0), ("64-127", 10, 4.0), ("128-255", 10, 4.1), ("256-511", 9, 3.9)]
+    if "--context" in sys.argv:
+        losses.pop()
     print(json.dumps({{"documents": 8, "bytes": 2000, "tokens": 500, "words": 300, "nll": 2000.0,
-                       "bits_per_byte": 1.4427, "ppl_word": 785.8, "ppl_token": 54.6}}))
+                       "bits_per_byte": 1.4427, "ppl_word": 785.8, "ppl_token": 54.6,
+                       "by_position": [dict(zip(("tokens_before", "tokens", "nll_per_token"), row))
+                                       for row in losses]}}))
 """
 
 LOG = [
@@ -39,7 +42,9 @@ def test_card(tmp_path, raw_config, monkeypatch):
     engine.write_text(ENGINE.format(python=sys.executable))
     engine.chmod(0o755)
     (tmp_path / "log").write_text("words\n" + "".join(json.dumps(r) + "\n" for r in LOG))
-    arguments = ["make_card", tmp_path / "m", "--valid", "v.jsonl", "--log", tmp_path / "log"]
+    (tmp_path / "v.jsonl.xz").write_bytes(lzma.compress(b"held out"))
+    arguments = ["make_card", tmp_path / "m", "--valid", tmp_path / "v.jsonl.xz"]
+    arguments += ["--log", tmp_path / "log"]
     arguments += [
         "--text-tokens",
         1000,
@@ -63,7 +68,9 @@ def test_card(tmp_path, raw_config, monkeypatch):
         "over the last\n20 steps",
         "| validation loss | 4.0000 nats",
         "| bits per byte | **1.4427** |",
-        "At the training length (64-127): 4.0000; highest beyond: 4.1000\n(+2.5 %)",
+        "In the windows, at the training length (64-127): 4.0000; highest beyond:\n4.1000 (+2.5 %)",
+        "| 64-127 | 10 | 4.0000 | 10 | 4.0000 |\n| 128-255 | 10 | 4.1000 | 10 | 4.1000 |\n"
+        "| 256-511 | | | 9 | 3.9000 |\n",
         "20.\n\n> **Nothing was heard in the house but** <20>  two\n>\n> lines\n",
     ):
         assert part in card, part
