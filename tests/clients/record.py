@@ -58,17 +58,19 @@ class Proxy(http.server.BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        try:
-            while data := reply.read1(65536):
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-                self.wfile.flush()
-            self.wfile.write(b"0\r\n\r\n")
-        except (BrokenPipeError, ConnectionResetError):
-            self.close_connection = True  # guidellm leaves at [DONE]
-        finally:
-            upstream.close()
+        while data := reply.read1(65536):
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+        upstream.close()
 
     do_GET = do_POST = forward
+
+
+class Listener(http.server.ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # clients leave as they like
+            super().handle_error(request, client_address)
 
 
 @contextlib.contextmanager
@@ -77,7 +79,7 @@ def proxy(target):
     seen = []
     handler = type("Handler", (Proxy,), {"target": urllib.parse.urlsplit(target).netloc,
                                          "seen": seen})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listener:
+    with Listener(("127.0.0.1", 0), handler) as listener:
         threading.Thread(target=listener.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{listener.server_address[1]}", seen
         listener.shutdown()

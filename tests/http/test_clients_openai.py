@@ -290,7 +290,7 @@ def test_full_queue(server_factory, create_client):
         with pytest.raises(openai.RateLimitError) as raised:
             create_client(server).completions.create(**fields)
         assert int(raised.value.response.headers["retry-after"]) >= 1
-        patient = create_client(server, max_retries=9)
+        patient = create_client(server, max_retries=99)
         retried = pool.submit(patient.completions.with_raw_response.create, max_tokens=3, **fields)
         assert isinstance(running.exception(), openai.APITimeoutError)
         assert waiting.result().usage.completion_tokens == 3
