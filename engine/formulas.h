@@ -214,17 +214,19 @@ FORMULA float formula_gla_gate(float u, float normalizer)
 }
 
 /* What ops->map computes from u, and w where a formula has two inputs. */
-enum formula {
-    FORMULA_IDENTITY,
-    FORMULA_GELU,
-    FORMULA_GELU_NEW,
-    FORMULA_RELU,
-    FORMULA_SILU,
-    FORMULA_SIGMOID,           /* RFA's g, fast decay's z and f, the delta rule's beta */
-    FORMULA_ONE_MINUS_SIGMOID, /* RFA (Peng et al. 2021, eq. 7): the input's share, 1 - g */
-    FORMULA_REFINED_GATE,      /* two inputs */
-    FORMULA_GLA_GATE           /* constant: the normalizer */
-};
+#define FORMULA_OF_ONE(X)                                                                     \
+    X(FORMULA_IDENTITY)                                                                       \
+    X(FORMULA_GELU)                                                                           \
+    X(FORMULA_GELU_NEW)                                                                       \
+    X(FORMULA_RELU)                                                                           \
+    X(FORMULA_SILU)                                                                           \
+    X(FORMULA_SIGMOID)           /* RFA's g, fast decay's z and f, the delta rule's beta */   \
+    X(FORMULA_ONE_MINUS_SIGMOID) /* RFA (Peng et al. 2021, section 3.2): the input's share */ \
+    X(FORMULA_GLA_GATE)          /* constant: the normalizer */
+#define FORMULA_OF_TWO(X) X(FORMULA_REFINED_GATE)
+#define FORMULA_VALUE(value) value,
+
+enum formula { FORMULA_OF_ONE(FORMULA_VALUE) FORMULA_OF_TWO(FORMULA_VALUE) };
 
 FORMULA float formula_apply(enum formula formula, float u, float w, float constant)
 {
@@ -298,7 +300,7 @@ FORMULA void formula_hedgehog(const float *y, int n, float *phi)
         phi[i] /= sum;
 }
 
-/* DPFP (Schlag et al. 2021, eq. 37-38) and their sum normalization. z: [d]; phi: [2 d nu]. */
+/* DPFP (Schlag et al. 2021, section 5.3) and their sum normalization. z: [d]; phi: [2 d nu]. */
 FORMULA void formula_dpfp(const float *z, int d, int nu, float *phi)
 {
     for (int i = 1; i <= nu; i++)
@@ -329,7 +331,7 @@ FORMULA void formula_features(enum feature_map map, const float *z, const float 
         for (int j = 0; j < m; j++)
             phi[j] = formula_relu(z[j]);
         break;
-    case FEATURE_ELU: /* TransNormer section 4.1 */
+    case FEATURE_ELU: /* TransNormer section 5.1 (T1) */
         for (int j = 0; j < m; j++)
             phi[j] = formula_elu(z[j]);
         break;
@@ -374,6 +376,15 @@ struct formula_bias {
     float r1, r2, r3, r4; /* alibi: r1 is the slope */
     const float *table;
 };
+
+/* The positions that are a bias. */
+#define FORMULA_BIASES(X)        \
+    X(POSITION_ALIBI)            \
+    X(POSITION_KERPLE_LOG)       \
+    X(POSITION_KERPLE_POWER)     \
+    X(POSITION_KERPLE_3PARA_LOG) \
+    X(POSITION_KERPLE_BIAS_WHT)  \
+    X(POSITION_T5)
 
 enum { FORMULA_T5_DISTANCES = 128 }; /* from 113 on every distance is in the last bucket */
 

@@ -75,12 +75,7 @@ static void fill_biases(const struct ops_attention *a, int head, int64_t last, i
             formula_position_bias(kind, &parameters, distance[x], &weights[x], &biases[x]); \
         break;
     switch (a->bias) {
-        BIAS_CASE(POSITION_ALIBI)
-        BIAS_CASE(POSITION_KERPLE_LOG)
-        BIAS_CASE(POSITION_KERPLE_POWER)
-        BIAS_CASE(POSITION_KERPLE_3PARA_LOG)
-        BIAS_CASE(POSITION_KERPLE_BIAS_WHT)
-        BIAS_CASE(POSITION_T5)
+        FORMULA_BIASES(BIAS_CASE)
     default:
         break;
     }

@@ -13,26 +13,22 @@
 static void map_row(enum formula formula, float *out, const float *u, const float *w,
                     float constant, int64_t n)
 {
-#define MAP_CASE(name)                                          \
+#define MAP_ONE(name)                                           \
     case name:                                                  \
         for (int64_t j = 0; j < n; j++)                         \
             out[j] = formula_apply(name, u[j], 0.0f, constant); \
         break;
-    switch (formula) {
-        MAP_CASE(FORMULA_IDENTITY)
-        MAP_CASE(FORMULA_GELU)
-        MAP_CASE(FORMULA_GELU_NEW)
-        MAP_CASE(FORMULA_RELU)
-        MAP_CASE(FORMULA_SILU)
-        MAP_CASE(FORMULA_SIGMOID)
-        MAP_CASE(FORMULA_ONE_MINUS_SIGMOID)
-        MAP_CASE(FORMULA_GLA_GATE)
-    case FORMULA_REFINED_GATE:
-        for (int64_t j = 0; j < n; j++)
-            out[j] = formula_apply(FORMULA_REFINED_GATE, u[j], w[j], constant);
+#define MAP_TWO(name)                                           \
+    case name:                                                  \
+        for (int64_t j = 0; j < n; j++)                         \
+            out[j] = formula_apply(name, u[j], w[j], constant); \
         break;
+    switch (formula) {
+        FORMULA_OF_ONE(MAP_ONE)
+        FORMULA_OF_TWO(MAP_TWO)
     }
-#undef MAP_CASE
+#undef MAP_ONE
+#undef MAP_TWO
 }
 
 static void kernel_map(const struct ops_map *a, int first, int end)

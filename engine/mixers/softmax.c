@@ -26,9 +26,9 @@ static int place_keys(struct mixer_layer *layer, struct mixer_context *context, 
 
 static bool has_bias(enum position_kind kind)
 {
-    return kind == POSITION_ALIBI || kind == POSITION_KERPLE_LOG || kind == POSITION_KERPLE_POWER ||
-           kind == POSITION_KERPLE_3PARA_LOG || kind == POSITION_KERPLE_BIAS_WHT ||
-           kind == POSITION_T5;
+#define IS_KIND(value) || kind == value
+    return false FORMULA_BIASES(IS_KIND);
+#undef IS_KIND
 }
 
 /* t5: the bias of each head by distance, [H, FORMULA_T5_DISTANCES]. */

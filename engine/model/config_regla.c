@@ -11,9 +11,8 @@ static const char *const norm_names[] = {"none", "layernorm", "rmsnorm", "simple
 static const char *const block_norm_names[] = {NULL, "layernorm", "rmsnorm", "simple_rmsnorm"};
 static const char *const embedding_names[] = {"none", "sinusoidal", "learned"};
 static const char *const kind_names[] = {"linear", "softmax"};
-static const char *const feature_names[] = {"identity", "relu",    "elu",      "elu+1", "exp",
-                                            "favor",    "cos_sin", "hedgehog", "dpfp"};
-static const char *const gate_names[] = {"none", "scalar", "fast_decay", "refined", "gla", "delta"};
+static const char *const feature_names[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
+static const char *const gate_names[] = {MODEL_GATES(MODEL_NAME)};
 static const char *const scale_names[] = {"none", "sqrt_dim", "exp_variance"};
 static const char *const scope_names[] = {"head", "hidden"};
 static const char *const output_gate_names[] = {"none", "swish"};

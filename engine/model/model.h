@@ -24,18 +24,29 @@ enum position_embedding {
     POSITION_EMBEDDING_LEARNED
 };
 enum mixer_kind { MIXER_LINEAR, MIXER_SOFTMAX };
-enum feature_map {
-    FEATURE_IDENTITY,
-    FEATURE_RELU,
-    FEATURE_ELU,
-    FEATURE_ELU_PLUS_1,
-    FEATURE_EXP,
-    FEATURE_FAVOR,
-    FEATURE_COS_SIN,
-    FEATURE_HEDGEHOG,
-    FEATURE_DPFP
-};
-enum gate_kind { GATE_NONE, GATE_SCALAR, GATE_FAST_DECAY, GATE_REFINED, GATE_GLA, GATE_DELTA };
+/* Feature maps and gates of linear mixers, each with its name in config.json. */
+#define MODEL_FEATURE_MAPS(X)       \
+    X(FEATURE_IDENTITY, "identity") \
+    X(FEATURE_RELU, "relu")         \
+    X(FEATURE_ELU, "elu")           \
+    X(FEATURE_ELU_PLUS_1, "elu+1")  \
+    X(FEATURE_EXP, "exp")           \
+    X(FEATURE_FAVOR, "favor")       \
+    X(FEATURE_COS_SIN, "cos_sin")   \
+    X(FEATURE_HEDGEHOG, "hedgehog") \
+    X(FEATURE_DPFP, "dpfp")
+#define MODEL_GATES(X)               \
+    X(GATE_NONE, "none")             \
+    X(GATE_SCALAR, "scalar")         \
+    X(GATE_FAST_DECAY, "fast_decay") \
+    X(GATE_REFINED, "refined")       \
+    X(GATE_GLA, "gla")               \
+    X(GATE_DELTA, "delta")
+#define MODEL_VALUE(value, name) value,
+#define MODEL_NAME(value, name) name,
+
+enum feature_map { MODEL_FEATURE_MAPS(MODEL_VALUE) };
+enum gate_kind { MODEL_GATES(MODEL_VALUE) };
 enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
 enum norm_scope { NORM_SCOPE_HEAD, NORM_SCOPE_HIDDEN };
 enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH };

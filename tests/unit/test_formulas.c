@@ -137,7 +137,7 @@ static void check_places(const struct kernels *kernels)
         u[i] = (float)(i - 100) * 0.173f;
         w[i] = (float)(i % 17) - 8.3f;
     }
-    for (int f = FORMULA_IDENTITY; f <= FORMULA_GLA_GATE; f++) {
+    for (int f = FORMULA_IDENTITY; f <= FORMULA_REFINED_GATE; f++) {
         struct ops_map map = {.formula = (enum formula)f,
                               .constant = 16.0f,
                               .num_rows = 1,
