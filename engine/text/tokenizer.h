@@ -1,5 +1,9 @@
 /* Text <-> token ids, as Hugging Face's `tokenizers` does it, from a tokenizer.json.
  *
+ * BPE models: byte-level as GPT-2, GPT-NeoX, Llama 3 and Qwen use it, and metaspace with byte
+ * fallback as Llama 2 and Mistral do. What a file asks for and we lack is an error at load that
+ * names it. "truncation" and "padding" are not applied, as transformers does by default.
+ *
  * A tokenizer is immutable once loaded: every function below may be called from many threads at
  * once. Text is UTF-8; encode refuses bytes that are not. */
 #ifndef ENGINE_TEXT_TOKENIZER_H
