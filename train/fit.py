@@ -172,13 +172,14 @@ def fit(args):
             )
         step += 1
         now = time.time()
-        if step % args.log_every == 0:
-            rate = args.log_every * args.batch * args.window / (now - shown)
+        if step % args.log_every == 0 or step == schedule.steps:
+            rate = len(losses) * args.batch * args.window / (now - shown)
             print(
                 json.dumps(
                     {
                         "step": step,
                         "of": schedule.steps,
+                        "decay": schedule.decay,
                         "tokens": step * args.batch * args.window,
                         "loss": round(float(np.mean(losses)), 4),
                         "rate": round(schedule.at(step), 4),

@@ -103,10 +103,10 @@ def training_figures(log):
         "seen": last["tokens"],
         "steps": last["step"],
         "step_tokens": last["tokens"] // last["step"],
-        "decay": last["of"] - max(r["step"] for r in records if r["rate"] == 1),
+        "decay": last["decay"],
         "minutes": seconds / 60,
         "train_loss": last["loss"],
-        "log_every": last["step"] - records[-2]["step"],
+        "log_every": last["step"] - (records[-2]["step"] if len(records) > 1 else 0),
     }
 
 
@@ -132,8 +132,10 @@ def position_figures(buckets, whole, window):
     def first(bucket):
         return int(bucket["tokens_before"].split("-")[0])
 
-    at_training = next(b for b in buckets if first(b) == window // 2)
-    worst = max(b["nll_per_token"] for b in buckets if first(b) >= window)
+    # The held-out text may be shorter than the windows it was trained on.
+    at_training = [b for b in buckets if first(b) < window][-1]
+    beyond = [b["nll_per_token"] for b in buckets if first(b) >= window]
+    worst = max(beyond, default=at_training["nll_per_token"])
     in_windows = {b["tokens_before"]: b for b in buckets}
     rows = []
     for b in whole:

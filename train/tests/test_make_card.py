@@ -26,10 +26,10 @@ else:
 """
 
 LOG = [
-    {"step": 10, "of": 40, "tokens": 80, "loss": 9.0, "rate": 1.0, "seconds": 30},
-    {"step": 20, "of": 40, "tokens": 160, "loss": 8.0, "rate": 1.0, "seconds": 60},
-    {"step": 30, "of": 40, "tokens": 240, "loss": 7.0, "rate": 0.5, "seconds": 40},
-    {"step": 40, "of": 40, "tokens": 320, "loss": 6.0, "rate": 0.0, "seconds": 80},
+    {"step": 10, "of": 40, "decay": 20, "tokens": 80, "loss": 9.0, "rate": 1.0, "seconds": 30},
+    {"step": 20, "of": 40, "decay": 20, "tokens": 160, "loss": 8.0, "rate": 1.0, "seconds": 60},
+    {"step": 30, "of": 40, "decay": 20, "tokens": 240, "loss": 7.0, "rate": 0.5, "seconds": 40},
+    {"step": 40, "of": 40, "decay": 20, "tokens": 320, "loss": 6.0, "rate": 0.0, "seconds": 80},
 ]
 
 
