@@ -15,6 +15,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -174,8 +175,13 @@ static int validate_model(struct service *service, const struct serve_options *o
     service->bos_token_id = model->bos_token_id;
     int64_t limit = options->max_model_len;
     if (model->position_embedding == POSITION_EMBEDDING_LEARNED &&
-        (limit == 0 || limit > model->max_position_embeddings))
+        (limit == 0 || limit > model->max_position_embeddings)) {
+        if (limit)
+            log_message(LOG_LEVEL_WARN,
+                        "--max-model-len: the model has learned only %lld positions",
+                        (long long)model->max_position_embeddings);
         limit = model->max_position_embeddings;
+    }
     service->limits = (struct completion_limits){.model = service->model,
                                                  .vocab_size = model->vocab_size,
                                                  .max_model_len = limit,
@@ -284,6 +290,20 @@ static void stop(struct service *service, struct http_server *http)
     admission_destroy(&service->admission);
 }
 
+/* Each connection is a file, and the soft limit is often 1024. */
+static void raise_file_limit(int64_t connections)
+{
+    enum { OTHER_FILES = 256 };
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)connections + OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
+        return;
+    limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < wanted)
+        log_message(LOG_LEVEL_WARN, "--max-connections %lld: this process may open only %llu files",
+                    (long long)connections, (unsigned long long)limit.rlim_cur);
+}
+
 static void init(struct service *service, const struct serve_options *options)
 {
     *service = (struct service){0};
@@ -309,6 +329,7 @@ static int run(struct service *service, const struct serve_options *options, str
     sigaddset(&life.signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &life.signals, NULL);
     signal(SIGPIPE, SIG_IGN);
+    raise_file_limit(options->max_connections);
     struct http_options listening = {.host = options->host,
                                      .port = (int)options->port,
                                      .threads = (int)options->http_threads,

@@ -336,6 +336,7 @@ static enum MHD_Result run(struct http_request *request)
         http_reply_error(request, &request->error);
     else
         request->route->handle(request);
+    release_body(request); /* parsed by now, whatever the request still waits for */
     return request->hang_up ? MHD_NO : MHD_YES;
 }
 

@@ -233,8 +233,9 @@ static bool needs_no_engine(const struct job *job)
     return job->request.max_tokens == 0 && job->request.logprobs < 0;
 }
 
-/* Starts what fits, strictly in order of arrival: what is large is never overtaken for good.
- * Returns whether something has to wait. */
+/* Starts what fits, in turn: a request of many prompts goes to the end of the line after each of
+ * them. Nothing overtakes who is first, so what is large is not put off for good. Returns whether
+ * something has to wait. */
 static bool start_waiting(struct scheduler *scheduler)
 {
     struct job *job;
@@ -254,10 +255,11 @@ static bool start_waiting(struct scheduler *scheduler)
         job_running(job);
         atomic_fetch_add(&scheduler->service->metrics.prompt_tokens,
                          job->prompts[job->next_prompt].count);
-        if (++job->next_prompt == job->request.num_prompts) {
-            unlink_waiting(scheduler, job);
+        unlink_waiting(scheduler, job);
+        if (++job->next_prompt < job->request.num_prompts)
+            append(&scheduler->waiting_head, &scheduler->waiting_tail, job);
+        else
             job_leave_queue(job);
-        }
     }
     return false;
 }
