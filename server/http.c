@@ -23,6 +23,7 @@ struct http_server {
     struct http_options options;
     char address[128];
     int listen_fd;
+    bool quiesced; /* libmicrohttpd has given the listening socket back */
     _Atomic size_t active;
 };
 
@@ -481,9 +482,7 @@ size_t http_active(const struct http_server *server)
 
 void http_stop_accepting(struct http_server *server)
 {
-    if (MHD_quiesce_daemon(server->daemon) == server->listen_fd)
-        listen_close(server->listen_fd);
-    server->listen_fd = -1;
+    server->quiesced = MHD_quiesce_daemon(server->daemon) == server->listen_fd;
 }
 
 void http_stop(struct http_server *server)
@@ -492,7 +491,9 @@ void http_stop(struct http_server *server)
         return;
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
-    else if (server->listen_fd >= 0)
+    /* Not before: the daemon's threads may look at a socket that it has given back a little longer.
+     * One that it has not given back it has closed itself. */
+    if (server->listen_fd >= 0 && (server->quiesced || !server->daemon))
         listen_close(server->listen_fd);
     watcher_free(server->watcher);
     free(server);
