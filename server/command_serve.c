@@ -251,6 +251,12 @@ static bool at_rest(struct service *service)
            atomic_load(&service->metrics.waiting) == 0;
 }
 
+static void cancel_all(struct service *service)
+{
+    registry_cancel_all(&service->registry, CANCEL_DRAINING);
+    scheduler_poke(service->scheduler);
+}
+
 /* Lets what runs finish until the deadline, then cancels it. Nothing new comes in meanwhile. */
 static void drain(struct service *service, struct http_server *http, double timeout_s)
 {
@@ -260,14 +266,15 @@ static void drain(struct service *service, struct http_server *http, double time
     if (!at_rest(service)) {
         log_message(LOG_LEVEL_WARN, "cancelling %zu requests at the drain's deadline",
                     registry_count(&service->registry));
-        registry_cancel_all(&service->registry, CANCEL_DRAINING);
-        scheduler_poke(service->scheduler);
+        cancel_all(service);
     }
     /* The last frames and error replies still have to be written; a client that does not read
      * them is not waited for. */
     deadline = clock_seconds() + 2;
     while (http_active(http) && clock_seconds() < deadline)
         sleep_ms(10);
+    /* A request may have been on its way in when the phase changed. */
+    cancel_all(service);
 }
 
 /* In an order that leaves no connection suspended: whoever could wake one ends after it has. */
