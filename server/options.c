@@ -356,9 +356,11 @@ static void help_of(const struct option *option, FILE *out)
     fprintf(out, "  --%s%s%s\n      %s\n      ", option->name,
             option->type == OPTION_FLAG ? "" : " ", option->type == OPTION_FLAG ? "" : unit,
             option->help);
+    /* "PORT" stands for the value itself, "tokens" says what it counts. */
+    bool counts = option->unit && islower((unsigned char)*option->unit);
     if (option->value)
-        fprintf(out, "default %s%s%s; ", option->value, option->unit ? " " : "",
-                option->unit ? option->unit : "");
+        fprintf(out, "default %s%s%s; ", option->value, counts ? " " : "",
+                counts ? option->unit : "");
     fprintf(out, "env %s\n", env);
 }
 

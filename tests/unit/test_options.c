@@ -180,6 +180,6 @@ Test(options, help_comes_before_everything)
     fclose(out);
     for (size_t i = 0; i < OPTIONS.count; i++)
         cr_assert(strstr(text, ITEMS[i].name) && strstr(text, ITEMS[i].help));
-    cr_assert(strstr(text, "default 8000 PORT; env REGLA_PORT"), "%s", text);
-    cr_assert(strstr(text, "REGLA_MEMORY_LIMIT"));
+    cr_assert(strstr(text, "default 8000; env REGLA_PORT"), "%s", text);
+    cr_assert(strstr(text, "default 8M bytes; env REGLA_MEMORY_LIMIT"), "%s", text);
 }
