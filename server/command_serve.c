@@ -217,6 +217,20 @@ static int describe_model(struct service *service, const struct serve_options *o
     return 0;
 }
 
+/* One token, so that the first request does not pay for memory that is touched for the first time.
+ * A budget too small even for that is the capacity report's to tell. */
+static void warm_up(struct engine *engine)
+{
+    const int32_t token = 0;
+    struct state *state = NULL;
+    if (state_create(&state, engine, 1, NULL))
+        return;
+    struct span span = {.state = state, .tokens = &token, .num_tokens = 1, .num_logits = 1};
+    if (engine_step(engine, &span, 1, NULL))
+        log_message(LOG_LEVEL_WARN, "the engine failed its first step");
+    state_free(state);
+}
+
 static int load(struct service *service, const struct serve_options *options, struct error *err)
 {
     double began = clock_seconds();
@@ -229,6 +243,7 @@ static int load(struct service *service, const struct serve_options *options, st
     if (engine_open(&service->engine, options->model, &engine, err) ||
         describe_model(service, options, err))
         return -1;
+    warm_up(service->engine);
     set_fingerprint(service);
     service->memory_limit_tokens = capacity_longest_text(service->engine);
     if (scheduler_create(&service->scheduler, service, (int)options->max_running,
