@@ -6,6 +6,7 @@ MODEL_DIR = $(patsubst %/model.safetensors,%,$(MODEL))
 FUZZ_SECONDS ?= 600
 JOBS ?= $(shell nproc)
 VENV = tests/.venv
+MAKEFLAGS += --no-print-directory
 
 .PHONY: help deps test-deps build serve test test-train test-clients fuzz model format lint clean
 

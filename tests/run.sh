@@ -22,6 +22,7 @@ export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=second_deadlock_stack=1:history_size=4
 export PYTHONDONTWRITEBYTECODE=1
+unset MAKEFLAGS MAKELEVEL # those of `make test` are not for the builds below
 
 build() { # preset, targets
     cmake --preset "$1" --log-level=WARNING >/dev/null &&

@@ -54,8 +54,8 @@ tail -n 25 ~/serve.log
 curl -s http://127.0.0.1:8000/v1/completions -H 'Content-Type: application/json' \
     -d '{"prompt": "It was a dark night, and", "max_tokens": 48, "temperature": 0}'
 echo
-kill $serve
-wait $serve && echo "make serve: exit 0" || echo "make serve: exit $?"
+kill "$(cat /proc/$serve/task/$serve/children)" # the server itself; make says how it ended
+wait $serve && echo "make serve: exit 0" || { echo "make serve: exit $?"; exit 1; }
 trap - EXIT
 SECONDS=0
 make test >~/test.log 2>&1 && status=0 || status=$?
