@@ -26,9 +26,8 @@ static const struct options table = {
     .count = sizeof items / sizeof *items,
 };
 
-static const char *const features[] = {"identity", "relu",    "elu",      "elu+1", "exp",
-                                       "favor",    "cos_sin", "hedgehog", "dpfp"};
-static const char *const gates[] = {"none", "scalar", "fast_decay", "refined", "gla", "delta"};
+static const char *const features[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
+static const char *const gates[] = {MODEL_GATES(MODEL_NAME)};
 static const char *const positions[] = {
     "none",  "rope",       "lrpe_unitary", "lrpe_orthogonal",  "lrpe_permutation",
     "alibi", "kerple_log", "kerple_power", "kerple_3para_log", "kerple_bias_wht",
