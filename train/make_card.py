@@ -30,7 +30,7 @@ instructions, and what it says of the world is not to be relied on.
 | tokens seen | {seen:,} of {text_tokens:,} ({steps:,} steps of {step_tokens:,}) |
 | training length | windows of {window} tokens from random places |
 | training time | {minutes:.0f} minutes on {cores} |
-| training loss | {train_loss:.3f} nats a token (mean of the last {log_every} steps) |
+| training loss | {train_loss:.3f} nats a token at the end |
 | validation loss | {loss:.4f} nats a token |
 | bits per byte | **{bits_per_byte:.4f}** |
 | perplexity per word | {ppl_word:.1f} |
@@ -45,15 +45,15 @@ for the rest, bfloat16 autocast; warm-up, a constant rate, a linear decay to zer
 ## Loss by position
 
 The mean loss of the tokens with so many before them: of the books cut into windows of {context:,}
-tokens (the same command with `--context {context}`), and of whole books. Trained with at most
-{window} before.
+tokens (the same command with `--context {context}`), and of whole books. It was trained in windows
+of {window}.
 
 | tokens before | windows: tokens | nats a token | whole: tokens | nats a token |
 |---|---|---|---|---|
 {positions}
 
-In the windows, at the training length ({at_training_range}): {at_training:.4f}; highest beyond:
-{worst:.4f} ({rise:+.1f} %).
+In the windows of {context:,}, at the training length ({at_training_range}): {at_training:.4f};
+highest beyond: {worst:.4f} ({rise:+.1f} %).
 
 ## Twenty continuations
 
@@ -106,7 +106,6 @@ def training_figures(log):
         "decay": last["decay"],
         "minutes": seconds / 60,
         "train_loss": last["loss"],
-        "log_every": last["step"] - (records[-2]["step"] if len(records) > 1 else 0),
     }
 
 
@@ -132,6 +131,8 @@ def position_figures(buckets, whole, window):
     def first(bucket):
         return int(bucket["tokens_before"].split("-")[0])
 
+    # A window's last token has all the others before it: a bucket of its own, with one a window.
+    buckets = [b for b in buckets if first(b) < POSITION_CONTEXT]
     # The held-out text may be shorter than the windows it was trained on.
     at_training = [b for b in buckets if first(b) < window][-1]
     beyond = [b["nll_per_token"] for b in buckets if first(b) >= window]
