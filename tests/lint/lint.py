@@ -123,8 +123,8 @@ def check_headers():
 
 def check_words():
     """no leftovers, no paths of one machine, no tabs or spaces at line ends"""
-    leftover = re.compile("|".join([r"\bTO" + "DO\b", r"\bFIX" + "ME\b", r"\bHA" + "CK\b",
-                                    r"\bXX" + "X\b", "<<<<" + "<<< ", ">>>>" + ">>> "]))
+    words = ["TO" + "DO", "FIX" + "ME", "HA" + "CK", "XX" + "X"]  # parted: this file is read too
+    leftover = re.compile(r"\b(" + "|".join(words) + r")\b|^(<{7}|>{7}) ")
     machine_path = re.compile(r"(?<![\w.])/(?:work|home/\w+)/")
     for name in tracked(".c", ".h", ".py", ".sh", ".md", ".txt", ".yaml", "Makefile"):
         if name.startswith(("models/", "tests/golden/", "tests/http/clients/", "tests/text/")):
