@@ -15,10 +15,10 @@ SAMPLING = ["--max-tokens", "100", "--temperature", "0.8", "--top-p", "0.95"]
 
 CARD = """# {name}
 
-A small English language model: ReGLA's linear attention and softmax attention with KERPLE's
-logarithmic position bias in alternating layers, trained from nothing by `make model` on
-public-domain books. It continues texts in the manner of English prose before 1928. It follows no
-instructions, and what it says of the world is not to be relied on.
+A small language model: ReGLA's linear attention and softmax attention with KERPLE's logarithmic
+position bias in alternating layers, trained from nothing by `make model`. It continues texts in the
+manner of those it was trained on. It follows no instructions, and what it says of the world is not
+to be relied on.
 
 | | |
 |---|---|
@@ -26,8 +26,8 @@ instructions, and what it says of the world is not to be relied on.
 | layers | {layers}; width {width}, {heads} heads |
 | vocabulary | {vocab:,}: byte-level BPE learned from the training text |
 | training data | {data} |
-| held out | {documents} other books, {bytes:,} bytes, never trained on |
-| tokens seen | {seen:,} of {text_tokens:,} ({steps:,} steps of {step_tokens:,}) |
+| held out | {documents} other texts, {bytes:,} bytes, never trained on |
+| tokens seen | {seen:,} ({steps:,} steps of {step_tokens:,}); the training data has {text_tokens:,} |
 | training length | windows of {window} tokens from random places |
 | training time | {minutes:.0f} minutes on {cores} |
 | training loss | {train_loss:.3f} nats a token at the end |
@@ -38,15 +38,15 @@ instructions, and what it says of the world is not to be relied on.
 
 Command: `make model`, which is `train/make_model.sh`. Muon for the matrices of the layers, AdamW
 for the rest, bfloat16 autocast; warm-up, a constant rate, a linear decay to zero over the last
-{decay:,} steps. The validation figures are those of whole books:
+{decay:,} steps. The validation figures are those of whole texts:
 
     {perplexity}
 
 ## Loss by position
 
-The mean loss of the tokens with so many before them: of the books cut into windows of {context:,}
-tokens (the same command with `--context {context}`), and of whole books. It was trained in windows
-of {window}.
+The mean loss of the tokens with so many before them: of the held-out texts cut into windows of
+{context:,} tokens (the same command with `--context {context}`), and whole. It was trained in
+windows of {window}.
 
 | tokens before | windows: tokens | nats a token | whole: tokens | nats a token |
 |---|---|---|---|---|
