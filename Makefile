@@ -1,8 +1,7 @@
 # Thin: every target says in one line what to run; the work is in CMake, deploy/ and tests/.
 # The two that a fresh machine needs are `make serve` and `make test`.
 
-MODEL ?= $(firstword $(wildcard models/*/model.safetensors))
-MODEL_DIR = $(patsubst %/model.safetensors,%,$(MODEL))
+MODEL ?= $(patsubst %/model.safetensors,%,$(firstword $(wildcard models/*/model.safetensors)))
 FUZZ_SECONDS ?= 600
 JOBS ?= $(shell nproc)
 VENV = tests/.venv
@@ -11,7 +10,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help deps test-deps build serve test test-train test-clients fuzz model format lint clean
 
 help:
-	@echo "make serve         install what is missing, build, serve $(MODEL_DIR) (REGLA_PORT=8000)"
+	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
 	@echo "make test          install what is missing, run every test (STAGES='lint unit' for some)"
 	@echo "make build         build/release/regla"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
@@ -33,7 +32,7 @@ build: deps
 # Flags of `regla serve` are environment variables too: REGLA_PORT=9000 make serve
 serve: build
 	@test -n "$(MODEL)" || { echo "models/ holds no model: see models/README.md" >&2; exit 1; }
-	exec build/release/regla serve --model $(MODEL_DIR)
+	exec build/release/regla serve --model $(MODEL)
 
 test:
 	@tests/run.sh $(STAGES)
