@@ -160,7 +160,11 @@ void job_fail(struct job *job, const struct api_error *err)
 void job_fail_engine(struct job *job, const struct error *err)
 {
     struct api_error api = {0};
-    api_error_from_engine(&api, err, NULL);
+    /* The request was valid: whatever the engine refuses now is our own mistake. */
+    if (err->code == ERROR_NO_MEMORY)
+        api_error_from_engine(&api, err, NULL);
+    else
+        api_error_set(&api, API_INTERNAL, NULL, "the engine failed: %s", err->message);
     job_fail(job, &api);
 }
 

@@ -104,19 +104,17 @@ static void note_state_bytes(struct scheduler *scheduler, struct job *job)
         job->peak_state_bytes = bytes;
 }
 
-static bool job_waits(const struct scheduler *scheduler, const struct job *job)
+/* Whether it stands in the line: it does until its last prompt has started. */
+static bool job_waits(const struct job *job)
 {
-    for (const struct job *at = scheduler->waiting_head; at; at = at->next)
-        if (at == job)
-            return true;
-    return false;
+    return job->next_prompt < job->request.num_prompts;
 }
 
 /* Ends the job once none of its texts run and none is to start. The states are free and the
  * numbers say so before the client can know. */
 static void end_if_done(struct scheduler *scheduler, struct job *job)
 {
-    if (job->num_running || (job_waits(scheduler, job) && !job->failed))
+    if (job->num_running || (job_waits(job) && !job->failed))
         return;
     publish_memory(scheduler);
     job_finish(job);
@@ -158,7 +156,8 @@ static void abandon(struct scheduler *scheduler, struct job *job)
 {
     job->failed = true;
     note_state_bytes(scheduler, job);
-    unlink_waiting(scheduler, job);
+    if (job_waits(job))
+        unlink_waiting(scheduler, job);
     for (size_t i = scheduler->num_running; i-- > 0;)
         if (scheduler->running[i]->job == job)
             close_running(scheduler, i);
@@ -393,7 +392,8 @@ static void fail_step(struct scheduler *scheduler, size_t num_spans, const struc
     if (++scheduler->failed_steps >= MAX_FAILED_STEPS) {
         log_message(LOG_LEVEL_ERROR, "%d steps failed one after another: giving up",
                     scheduler->failed_steps);
-        atomic_store(&scheduler->service->phase, SERVICE_FAILED);
+        int ready = SERVICE_READY; /* a drain goes on as one */
+        atomic_compare_exchange_strong(&scheduler->service->phase, &ready, SERVICE_FAILED);
     }
 }
 
