@@ -27,7 +27,7 @@ to be relied on.
 | vocabulary | {vocab:,}: byte-level BPE learned from the training text |
 | training data | {data} |
 | held out | {documents} other texts, {bytes:,} bytes, never trained on |
-| tokens seen | {seen:,} ({steps:,} steps of {step_tokens:,}); the training data has {text_tokens:,} |
+| tokens seen | {seen:,} ({steps:,} steps of {step_tokens:,}); the data has {text_tokens:,} |
 | training length | windows of {window} tokens from random places |
 | training time | {minutes:.0f} minutes on {cores} |
 | training loss | {train_loss:.3f} nats a token at the end |

@@ -63,7 +63,7 @@ def test_card(tmp_path, raw_config, monkeypatch):
         f"| parameters | {count:,} (",
         " MB in BF16) |",
         "| training data | some books |",
-        "| tokens seen | 320 (40 steps of 8); the training data has 1,000 |",
+        "| tokens seen | 320 (40 steps of 8); the data has 1,000 |",
         "| training time | 2 minutes on",
         "over the last\n20 steps",
         "| validation loss | 4.0000 nats",
