@@ -10,6 +10,7 @@
 #include "engine/cpu/kernels.h"
 #include "engine/cpu/kernels_product.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -87,6 +88,10 @@ struct running {
     float maximum, sum;
 };
 
+/* The least finite number, not -infinity: a tile may hold nothing but scores of -infinity, from
+ * which a maximum of -infinity could not be subtracted. */
+static const struct running nothing_yet = {-FLT_MAX, 0.0f};
+
 /* scores [64], q.k on entry, become the weights of the values; keys [low, high) are allowed.
  * Returns the factor that what has been summed so far takes. */
 static float weigh(const struct ops_attention *a, float *scores, const float *weights,
@@ -149,7 +154,7 @@ static void kernel_attention(const struct ops_attention *a, const struct batch_s
     float weights[OPS_TILE + QUERY_GROUP], biases[OPS_TILE + QUERY_GROUP];
 
     for (int i = 0; i < n; i++)
-        running[i] = (struct running){-INFINITY, 0.0f};
+        running[i] = nothing_yet;
     memset(scratch, 0, (size_t)(n * stride) * sizeof(float));
     for (int64_t base = 0; base <= last; base += OPS_TILE) {
         struct head_tile tile = tile_of(a, span->pages[base / OPS_TILE], kv_head);
@@ -221,7 +226,7 @@ static void kernel_window(const struct ops_attention *a, const struct batch_span
         low = low < 0 ? 0 : low;
         for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
             const float *q = a->q.data + row * a->q.stride + (int64_t)head * a->key_dim;
-            struct running running = {-INFINITY, 0.0f};
+            struct running running = nothing_yet;
             memset(sums, 0, (size_t)stride * sizeof(float));
             for (int64_t base = low / OPS_TILE * OPS_TILE; base <= position; base += OPS_TILE) {
                 int64_t from = base < low ? low : base;

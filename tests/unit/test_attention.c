@@ -30,6 +30,12 @@ static const struct attention_case cases[] = {
     {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE},
 };
 
+/* Beyond a few keys these biases are -infinity in f32: whole tiles weigh nothing. */
+static const struct attention_case steep_cases[] = {
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT},
+};
+
 static bool allowed(const struct attention_case *c, int t, int s)
 {
     switch (c->window) {
@@ -137,7 +143,7 @@ static void run(struct backend *backend, const struct attention_case *c,
     free(slot);
 }
 
-static void check_case(const struct attention_case *c, int number)
+static void check_case(const struct attention_case *c, int number, bool steep)
 {
     size_t n = (size_t)c->length;
     float *table = bench_floats(FORMULA_T5_DISTANCES, -1, 1, 9);
@@ -145,6 +151,8 @@ static void check_case(const struct attention_case *c, int number)
     for (int h = 0; h < HEADS; h++)
         biases[h] =
             (struct formula_bias){0.1f * (float)(h + 1), 0.3f * (float)(h + 1), 0.2f, 0.7f, table};
+    for (int h = 0; h < HEADS && steep; h++)
+        biases[h] = (struct formula_bias){4.0f, 25.0f, 0.2f, 0.7f, table};
     float *q = bench_floats(n * HEADS * (size_t)c->key_dim, -2, 2, 1);
     float *k = bench_floats(n * KV_HEADS * (size_t)c->key_dim, -2, 2, 2);
     float *v = bench_floats(n * KV_HEADS * (size_t)c->value_dim, -1, 1, 3);
@@ -186,5 +194,11 @@ static void check_case(const struct attention_case *c, int number)
 Test(attention, every_window_and_bias_follows_the_definition_in_any_chunks)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_case(&cases[i], (int)i);
+        check_case(&cases[i], (int)i, false);
+}
+
+Test(attention, keys_too_far_to_weigh_leave_the_near_ones_as_they_are)
+{
+    for (size_t i = 0; i < sizeof steep_cases / sizeof *steep_cases; i++)
+        check_case(&steep_cases[i], (int)i, true);
 }
