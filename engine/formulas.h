@@ -85,11 +85,12 @@ FORMULA float formula_log(float x)
     return FORMULA_FMA(n, 0.693145752f, tail + f);
 }
 
-/* x^y for x >= 0, y > 0: relative error about |y log x| ulp. */
+/* x^y for x, y >= 0, with 0^0 = 1: relative error about |y log x| ulp. */
 FORMULA float formula_pow(float x, float y)
 {
     float power = formula_exp(y * formula_log(x));
-    return x > 0.0f ? power : 0.0f;
+    float of_zero = y > 0.0f ? 0.0f : 1.0f;
+    return x > 0.0f ? power : of_zero;
 }
 
 /* erf x: absolute error under 2e-7. */

@@ -126,6 +126,20 @@ Test(formulas, position_biases_follow_their_equations)
     }
 }
 
+/* r = 0 is allowed, and 0^0 = 1 there as everywhere. */
+Test(formulas, a_power_of_zero_is_one_at_every_distance)
+{
+    const struct formula_bias head = {.r1 = 1.5f, .r2 = 0.0f, .r3 = 2.0f, .r4 = 0.0f};
+    for (float d = 0.0f; d < 3.0f; d++) {
+        float weight, bias;
+        formula_position_bias(POSITION_KERPLE_POWER, &head, d, &weight, &bias);
+        cr_expect_float_eq(bias, -1.5f, 1e-6f, "distance %g: %g", (double)d, (double)bias);
+        formula_position_bias(POSITION_KERPLE_BIAS_WHT, &head, d, &weight, &bias);
+        cr_expect_float_eq(weight, 0.13533528f, 1e-6f, "distance %g: %g", (double)d,
+                           (double)weight);
+    }
+}
+
 /* The place of an element in an array, and so the lane or remainder it falls in, changes no bit. */
 static void check_places(const struct kernels *kernels)
 {
