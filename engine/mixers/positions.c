@@ -48,7 +48,7 @@ static int create_angles(struct mixer_layer *layer, struct mixer_context *contex
     if (count == 0)
         return 0;
     bool shared = true;
-    if (position->kind != POSITION_ROPE)
+    if (position->theta != NULL)
         for (int h = 1; h < heads && shared; h++)
             shared = memcmp(position->theta, position->theta + (size_t)h * (size_t)count,
                             (size_t)count * sizeof(float)) == 0;
@@ -56,10 +56,11 @@ static int create_angles(struct mixer_layer *layer, struct mixer_context *contex
     double *theta = malloc((size_t)total * sizeof *theta);
     if (theta == NULL)
         return error_set(err, ERROR_NO_MEMORY, "positions: no memory");
+    double base = position->kind == POSITION_ROPE ? position->base : 10000.0;
+    int size = position->kind == POSITION_LRPE_UNITARY ? dim : position->rotary_dims;
     for (int i = 0; i < total; i++)
-        theta[i] = position->kind == POSITION_ROPE
-                       ? pow(position->base, -2.0 * i / position->rotary_dims)
-                       : (double)position->theta[i];
+        theta[i] =
+            position->theta != NULL ? (double)position->theta[i] : pow(base, -2.0 * i / size);
     layer->position.num_angles = total;
     layer->position.ops.angles_per_head = shared ? 0 : count;
     mixer_widen(&context->widths.angles, total);

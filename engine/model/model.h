@@ -92,7 +92,8 @@ struct position {
     enum rope_pairing pairing;
     enum rope_stage stage; /* linear mixers only */
     enum lrpe_basis basis;
-    const float *theta;             /* LRPE: [H, m] (unitary) or [H, rotary_dims/2] (orthogonal) */
+    const float *theta;             /* LRPE: [H, m] (unitary) or [H, rotary_dims/2] (orthogonal);
+                                       NULL: the default, which f32 could not hold exactly */
     const float *householder;       /* [m], of unit length, or NULL */
     const int32_t *permutation;     /* lrpe_permutation: [m], a permutation of 0..m-1 */
     const float *r1, *r2, *r3, *r4; /* KERPLE: [H] each; NULL where the kernel has none */

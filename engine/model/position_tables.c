@@ -10,30 +10,16 @@ static int rotary_dims(int size, double pct)
     return (int)(size * pct) / 2 * 2;
 }
 
-/* base^(-2j/size) for j < count, the same for every head: [H, count] */
-static int default_theta(struct arena *arena, int num_heads, int count, int size,
-                         const float **theta, struct error *err)
-{
-    float *out = arena_alloc(arena, (size_t)num_heads * (size_t)count, sizeof *out, err);
-    if (!out)
-        return -1;
-    for (int h = 0; h < num_heads; h++)
-        for (int j = 0; j < count; j++)
-            out[h * (int64_t)count + j] = (float)pow(10000, -2.0 * j / size);
-    *theta = out;
-    return 0;
-}
-
-/* theta [count] for all heads, or [H, count]; by default 10000^(-2j/size). Always [H, count]. */
+/* theta [count] for all heads, or [H, count]; always [H, count] then, or NULL when not given. */
 static int bind_theta(struct weights *weights, struct mixer *mixer, const char *prefix, int count,
-                      int size, struct error *err)
+                      struct error *err)
 {
     char name[WEIGHT_NAME_SIZE];
     struct position *position = &mixer->position;
     weights_name(name, "%s.position.theta", prefix);
     const struct tensor *tensor = safetensors_find(weights->file, name);
     if (!tensor)
-        return default_theta(weights->arena, mixer->num_heads, count, size, &position->theta, err);
+        return 0;
     int64_t per_head[2] = {mixer->num_heads, count};
     if (tensor->rank == 2)
         return weights_floats(weights, name, 2, per_head, &position->theta, err);
@@ -87,11 +73,10 @@ static int bind_lrpe(struct weights *weights, struct mixer *mixer, const char *p
                                    m, &position->permutation, err);
     if (position->kind == POSITION_LRPE_UNITARY) {
         mixer->features_positioned = 2 * m;
-        return bind_theta(weights, mixer, prefix, m, m, err);
+        return bind_theta(weights, mixer, prefix, m, err);
     }
     position->rotary_dims = rotary_dims(m, rotary_pct);
-    return bind_theta(weights, mixer, prefix, position->rotary_dims / 2, position->rotary_dims,
-                      err);
+    return bind_theta(weights, mixer, prefix, position->rotary_dims / 2, err);
 }
 
 /* ALiBi's slopes for n heads, a power of two: 2^(-8(h+1)/n). */

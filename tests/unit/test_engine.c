@@ -1,13 +1,17 @@
 /* engine_step: hostile arguments, what an error leaves behind, the caller's floating-point mode. */
 #include "engine/engine.h"
 #include "engine/model/model.h"
+#include "engine/state.h"
 #include "tests/unit/golden_cases.h"
 
 #include <criterion/criterion.h>
 #include <float.h>
+#include <jansson.h>
 #include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct engine *open_golden(const char *name, const struct engine_options *options)
 {
@@ -193,8 +197,64 @@ Test(engine, logits_of_a_span_are_its_last_positions)
     engine_close(engine);
 }
 
-/* Rope, LRPE and the biases at positions no golden case reaches: finite, and a permutation's power
- * by its cycles equals the permutation applied that many times. */
+/* A copy of a golden case in `directory` (an empty one) with another position in its config. */
+static void with_position(const char *directory, const char *name, const char *position)
+{
+    static const char *const files[] = {"model.safetensors", "tokenizer.json"};
+    char from[512], to[512];
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(from, sizeof from, GOLDEN_DIRECTORY "%s/%s", name, files[i]);
+        snprintf(to, sizeof to, "%s/%s", directory, files[i]);
+        cr_assert(symlink(from, to) == 0);
+    }
+    snprintf(from, sizeof from, GOLDEN_DIRECTORY "%s/config.json", name);
+    snprintf(to, sizeof to, "%s/config.json", directory);
+    json_t *config = json_load_file(from, 0, NULL), *mixer;
+    const char *key;
+    json_object_foreach(json_object_get(config, "mixers"), key, mixer)
+    {
+        json_object_set_new(mixer, "position", json_loads(position, 0, NULL));
+    }
+    cr_assert(json_dump_file(config, to, 0) == 0);
+    json_decref(config);
+}
+
+/* RoFormer's positions are lrpe_orthogonal with default angles (model-format.md), so the bits must
+ * be rope's, even for two tokens ten million positions apart. */
+Test(engine, default_angles_of_lrpe_are_those_of_rope_at_any_distance)
+{
+    static const char *const positions[2] = {
+        "{\"type\": \"rope\", \"stage\": \"after\", \"pairing\": \"adjacent\"}",
+        "{\"type\": \"lrpe_orthogonal\"}",
+    };
+    enum { FAR = 10000019 };
+    float logits[2][512];
+    int vocab = 0;
+    for (int i = 0; i < 2; i++) {
+        char directory[] = "/tmp/regla-test-XXXXXX", command[64];
+        cr_assert(mkdtemp(directory) != NULL);
+        with_position(directory, "rope_after_adjacent_partial", positions[i]);
+        struct engine *engine = NULL;
+        struct error err = ERROR_INIT;
+        cr_assert(engine_open(&engine, directory, &small, &err) == 0, "%s", err.message);
+        struct state *state = new_state(engine, FAR + 1);
+        int32_t tokens[2] = {17, 101};
+        struct span span = {state, tokens, 1, 0, NULL};
+        cr_assert(engine_step(engine, &span, 1, NULL) == 0);
+        state->position = FAR; /* the same state as if all between had been nothing */
+        span = (struct span){state, tokens + 1, 1, 1, NULL};
+        cr_assert(engine_step(engine, &span, 1, NULL) == 0);
+        vocab = engine_info(engine)->vocab_size;
+        memcpy(logits[i], span.logits, (size_t)vocab * sizeof(float));
+        state_free(state);
+        engine_close(engine);
+        snprintf(command, sizeof command, "rm -r %s", directory);
+        cr_expect(system(command) == 0);
+    }
+    cr_expect(memcmp(logits[0], logits[1], (size_t)vocab * sizeof(float)) == 0);
+}
+
+/* Rope, LRPE and the biases at positions no golden case reaches. */
 Test(engine, a_text_of_ten_thousand_tokens_stays_finite)
 {
     static const char *const names[] = {"hybrid_regla", "lrpe3", "kerple_bias_wht", "t5",
