@@ -249,6 +249,22 @@ Test(golden, bits_do_not_depend_on_the_step_on_the_portable_kernels)
     check_all_bits(sets[2], 3, one_chunk, 1);
 }
 
+/* `count` tokens of the text from `first` on give the logits of the undisturbed run. */
+static void go_on(struct state *state, struct engine *engine, struct text *text, int first,
+                  int count, const float *expected, const char *name)
+{
+    struct error err = ERROR_INIT;
+    size_t vocab = (size_t)engine_info(engine)->vocab_size;
+    struct span span = {state, text->tokens + first, count, count, NULL};
+    if (count == 0)
+        return;
+    cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
+    cr_expect(memcmp(span.logits, expected + (size_t)first * vocab,
+                     (size_t)count * vocab * sizeof(float)) == 0,
+              "%s: %s goes on at %d with other bits", name,
+              state == text->state ? "a text that was cloned" : "a clone", first);
+}
+
 /* A clone at any point goes on with the same bits, and so does the text it was cloned from. */
 static void check_clones(const char *path, const char *name)
 {
@@ -270,17 +286,16 @@ static void check_clones(const char *path, const char *name)
         struct state *clones[2];
         for (int i = 0; i < 2; i++)
             cr_assert(state_clone(&clones[i], text.state, length, &err) == 0, "%s", err.message);
-        /* one clone takes other tokens first: the rest must not see them */
+        /* text and clone go half the way, then another clone takes other tokens to the end: the
+         * rest of them must not see those */
+        struct state *both[2] = {text.state, clones[0]};
+        int half = rest / 2;
+        for (int i = 0; i < 2; i++)
+            go_on(both[i], engine, &text, cut, half, expected, name);
         struct span astray = {clones[1], other.tokens, rest, 0, NULL};
         cr_assert(engine_step(engine, &astray, 1, &err) == 0, "%s", err.message);
-        struct state *both[2] = {text.state, clones[0]};
         for (int i = 0; i < 2; i++) {
-            struct span go_on = {both[i], text.tokens + cut, rest, rest, NULL};
-            cr_assert(engine_step(engine, &go_on, 1, &err) == 0, "%s", err.message);
-            cr_expect(memcmp(go_on.logits, expected + (size_t)cut * vocab,
-                             (size_t)rest * vocab * sizeof(float)) == 0,
-                      "%s: a %s at %d goes on with other bits", name, i == 0 ? "text" : "clone",
-                      cut);
+            go_on(both[i], engine, &text, cut + half, rest - half, expected, name);
             state_free(both[i]);
         }
         state_free(clones[1]);
