@@ -1,13 +1,11 @@
 /* tokenizer.json into a struct tokenizer. The JSON is freed before this returns. */
 #include "engine/text/tokenizer_parts.h"
 
+#include "engine/base/file.h"
 #include "engine/text/unicode.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MAX_FILE_BYTES = 256 << 20 };
 
@@ -281,33 +279,14 @@ int tokenizer_load(struct tokenizer **out, const char *json, size_t length, stru
     return 0;
 }
 
-static int read_file(FILE *file, const char *path, struct text_buffer *content, struct error *err)
-{
-    struct stat status;
-    if (fstat(fileno(file), &status) || !S_ISREG(status.st_mode))
-        return error_set(err, ERROR_IO, "%s: expected a regular file", path);
-    if (status.st_size > MAX_FILE_BYTES)
-        return error_set(err, ERROR_INVALID, "%s: expected at most %d bytes, got %lld", path,
-                         MAX_FILE_BYTES, (long long)status.st_size);
-    if (text_buffer_reserve(content, (size_t)status.st_size + 1, err))
-        return -1;
-    content->length = fread(content->data, 1, (size_t)status.st_size, file);
-    if (ferror(file))
-        return error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
-    return 0;
-}
-
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err)
 {
-    FILE *file = fopen(path, "rbe");
-    if (!file)
-        return error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
-    struct text_buffer content = {0};
-    int failed = read_file(file, path, &content, err);
-    fclose(file);
-    if (!failed)
-        failed = tokenizer_load(out, content.data, content.length, err);
-    text_buffer_clear(&content);
+    char *content;
+    size_t length;
+    if (file_read(path, MAX_FILE_BYTES, &content, &length, err))
+        return -1;
+    int failed = tokenizer_load(out, content, length, err);
+    free(content);
     return failed;
 }
 

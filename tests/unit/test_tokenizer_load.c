@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MODEL "'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']}"
 
@@ -164,11 +166,27 @@ Test(tokenizer_load, missing_file_is_named)
     struct error err = ERROR_INIT;
     struct tokenizer *tokenizer;
     cr_assert_eq(tokenizer_open(&tokenizer, "/nonexistent/tokenizer.json", &err), -1);
-    cr_assert_str_eq(err.message, "/nonexistent/tokenizer.json: No such file or directory");
+    cr_assert_str_eq(err.message,
+                     "/nonexistent/tokenizer.json: cannot open: No such file or directory");
     cr_assert_eq(err.code, ERROR_IO);
     error_clear(&err);
     cr_assert_eq(tokenizer_open(&tokenizer, "/", &err), -1);
     cr_assert_eq(err.code, ERROR_IO);
+}
+
+/* Opening a FIFO that nobody writes to would wait for ever. */
+Test(tokenizer_load, a_pipe_is_refused_at_once, .timeout = 10)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    char directory[] = "/tmp/regla-test-XXXXXX", path[64];
+    cr_assert(mkdtemp(directory));
+    snprintf(path, sizeof path, "%s/tokenizer.json", directory);
+    cr_assert(mkfifo(path, 0600) == 0);
+    cr_expect_eq(tokenizer_open(&tokenizer, path, &err), -1);
+    cr_expect_eq(err.code, ERROR_IO);
+    unlink(path);
+    rmdir(directory);
 }
 
 /* A file cut anywhere is refused or, where only white space is missing, complete. */
