@@ -49,14 +49,28 @@ Test(threads, every_task_runs_once)
     }
 }
 
+enum { MET = 4 };
+
+/* Ends when MET threads are in it, so that each of them runs one task (or after 10 s). */
+static void meet_task(void *context, int task, int thread)
+{
+    static atomic_int arrived;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    atomic_fetch_add(&arrived, 1);
+    for (int i = 0; i < 10000 && arrived < MET; i++)
+        nanosleep(&pause, NULL);
+    count_task(context, task, arrived == MET ? thread : -1);
+}
+
 Test(threads, every_thread_flushes_denormals)
 {
-    static struct tally tally = {.threads = 4};
+    static struct tally tally = {.threads = MET};
     struct threads *threads;
-    cr_assert(threads_open(&threads, 4, NULL) == 0);
+    cr_assert(threads_open(&threads, MET, NULL) == 0);
     unsigned saved = threads_flush_denormals();
-    threads_run(threads, count_task, &tally, MOST_TASKS);
+    threads_run(threads, meet_task, &tally, MET);
     threads_restore_float(saved);
+    cr_expect(tally.strays == 0, "the threads did not meet");
     cr_expect(tally.denormals == 0);
     threads_close(threads);
 }
