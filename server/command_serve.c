@@ -182,11 +182,14 @@ static int validate_model(struct service *service, const struct serve_options *o
                         (long long)model->max_position_embeddings);
         limit = model->max_position_embeddings;
     }
-    service->limits = (struct completion_limits){.model = service->model,
-                                                 .vocab_size = model->vocab_size,
-                                                 .max_model_len = limit,
-                                                 .max_prompts = (size_t)options->max_prompts,
-                                                 .allow_empty_prompt = model->bos_token_id >= 0};
+    bool learned = limit && limit != options->max_model_len;
+    service->limits = (struct completion_limits){
+        .model = service->model,
+        .vocab_size = model->vocab_size,
+        .max_model_len = limit,
+        .limited_by = learned ? "the model's learned positions" : "--max-model-len",
+        .max_prompts = (size_t)options->max_prompts,
+        .allow_empty_prompt = model->bos_token_id >= 0};
     model_close(model);
     return result;
 }
@@ -297,9 +300,10 @@ static void stop(struct service *service, struct http_server *http)
 {
     if (http)
         http_stop_accepting(http);
-    worker_pool_free(service->workers);
+    worker_pool_stop(service->workers);
     scheduler_free(service->scheduler);
     http_stop(http);
+    worker_pool_free(service->workers);
     if (service->engine)
         engine_close(service->engine);
     if (service->tokenizer)

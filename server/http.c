@@ -149,6 +149,14 @@ static void resume(void *context)
     MHD_resume_connection(context);
 }
 
+void http_take_body(struct http_request *request, struct strbuf *body, int64_t *reserved)
+{
+    *body = request->body;
+    *reserved = request->body_reserved;
+    request->body = (struct strbuf){0};
+    request->body_reserved = 0;
+}
+
 void http_attach(struct http_request *request, struct ticket *ticket)
 {
     ticket_lock(ticket);
@@ -178,7 +186,7 @@ static void poke(void *context)
         scheduler_poke(service->scheduler);
 }
 
-static void detach(struct http_request *request)
+void http_detach(struct http_request *request)
 {
     struct ticket *ticket = request->ticket;
     if (!ticket)
@@ -388,7 +396,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
         request->route->end(request);
     else
         http_log(request);
-    detach(request);
+    http_detach(request);
     release_body(request);
     watcher_idle(server->watcher, request->slot);
     free(request);

@@ -51,6 +51,7 @@ struct http_request {
     /* The handler's, for work on other threads. */
     struct ticket *ticket; /* holds a reference */
     void *state;
+    bool parsing; /* the ticket is not yet the job's, but that of its body (parsing.h) */
     bool aborted; /* in `end`: the connection was lost before the reply was out */
 };
 
@@ -82,8 +83,14 @@ void http_reply_error(struct http_request *request, const struct api_error *err)
  * request. */
 void http_reply_stream(struct http_request *request, MHD_ContentReaderCallback read);
 
+/* The body and what it has reserved go from the request to *body and *reserved, for work that
+ * outlives the request; admission_body takes the reservation back. */
+void http_take_body(struct http_request *request, struct strbuf *body, int64_t *reserved);
+
 /* Ties the request to work elsewhere: takes over a reference. */
 void http_attach(struct http_request *request, struct ticket *ticket);
+/* Unties it, and cancels the work unless it is done. */
+void http_detach(struct http_request *request);
 /* Suspends the connection until the ticket wakes it. With the ticket's lock held. False when the
  * peer has left: then the request is to be given up. */
 bool http_wait(struct http_request *request);

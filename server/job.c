@@ -1,6 +1,7 @@
 #include "server/job.h"
 
 #include "server/clock.h"
+#include "server/job_reply.h"
 #include "server/prompt.h"
 #include "server/scheduler.h"
 
@@ -20,6 +21,7 @@ static void job_destroy(struct ticket *ticket)
     free(job->banned);
     stop_set_free(job->stops);
     outbox_clear(&job->outbox);
+    strbuf_clear(&job->reply);
     completion_request_clear(&job->request);
     ticket_clear(&job->ticket);
     free(job);
@@ -135,19 +137,48 @@ void job_leave_queue(struct job *job)
     admission_leave(&job->service->admission, job->admitted_tokens);
 }
 
-void job_finish(struct job *job)
+static void tell_done(struct job *job)
 {
-    struct metrics *metrics = &job->service->metrics;
-    job_leave_queue(job);
-    atomic_fetch_sub(job->running ? &metrics->running : &metrics->waiting, 1);
-    job->ended = clock_seconds();
-    if (job->error.code == API_OK)
-        histogram_observe(&metrics->request_duration, job->ended - job->received);
     ticket_lock(&job->ticket);
     job->ticket.done = true;
     ticket_wake(&job->ticket);
     ticket_unlock(&job->ticket);
     ticket_release(&job->ticket);
+}
+
+static struct job *job_of(struct work *work)
+{
+    return (struct job *)((char *)work - offsetof(struct job, work));
+}
+
+static void job_run_encode(struct work *work)
+{
+    struct job *job = job_of(work);
+    if (ticket_cancelled(&job->ticket)) {
+        job_fail_cancelled(job);
+    } else if (job_reply_encode(&job->reply, job)) {
+        struct error err = ERROR_INIT;
+        error_set(&err, ERROR_NO_MEMORY, "out of memory for the reply");
+        job_fail_engine(job, &err);
+    }
+    tell_done(job);
+}
+
+void job_finish(struct job *job)
+{
+    struct metrics *metrics = &job->service->metrics;
+    bool well = job->error.code == API_OK;
+    job_leave_queue(job);
+    atomic_fetch_sub(job->running ? &metrics->running : &metrics->waiting, 1);
+    job->ended = clock_seconds();
+    if (well)
+        histogram_observe(&metrics->request_duration, job->ended - job->received);
+    if (well && !job->request.stream && job_reply_is_long(job)) {
+        job->work.run = job_run_encode;
+        worker_submit(job->service->workers, &job->work);
+    } else {
+        tell_done(job);
+    }
 }
 
 void job_fail(struct job *job, const struct api_error *err)
@@ -227,7 +258,7 @@ static int job_prepare(struct job *job, struct api_error *err)
 
 static void job_run_prepare(struct work *work)
 {
-    struct job *job = (struct job *)((char *)work - offsetof(struct job, work));
+    struct job *job = job_of(work);
     struct api_error err = {0};
     if (job_prepare(job, &err))
         job_fail(job, &err);

@@ -74,6 +74,7 @@ struct job {
     bool accepted; /* validated: a stream may begin */
     struct outbox outbox;
     struct api_error error; /* API_OK: it ended well */
+    struct strbuf reply;    /* a long one without stream: what a worker made of it */
 };
 
 /* Takes the request (also on failure). request_id: borrowed for the call. The caller holds the
@@ -89,8 +90,8 @@ void job_running(struct job *job);
 /* All its prompts have started: it gives its place in the queue back. */
 void job_leave_queue(struct job *job);
 
-/* Ends the job, unless it has ended: with its error if one is set. Everything it held in the engine
- * must be free by now. Gives the worker's reference back. */
+/* Ends the job: with its error if one is set; one with a long reply once a worker has written that.
+ * Everything it held in the engine must be free by now. Gives the worker's reference back. */
 void job_finish(struct job *job);
 
 /* Sets the error of a job that cannot go on (the first one stays). */

@@ -10,8 +10,8 @@ struct text_task {
     struct work work;
     struct service *service;
     int64_t admitted_tokens;
-    struct tokenize_request tokenize; /* one of the two is empty */
-    struct detokenize_request detokenize;
+    struct strbuf body;
+    int64_t body_reserved;
     struct strbuf reply;
     struct api_error error;
 };
@@ -19,8 +19,8 @@ struct text_task {
 static void task_destroy(struct ticket *ticket)
 {
     struct text_task *task = (struct text_task *)ticket;
-    tokenize_request_clear(&task->tokenize);
-    detokenize_request_clear(&task->detokenize);
+    strbuf_clear(&task->body);
+    admission_body(&task->service->admission, -task->body_reserved);
     strbuf_clear(&task->reply);
     ticket_clear(&task->ticket);
     free(task);
@@ -44,19 +44,21 @@ static void finish(struct text_task *task)
 static void run_tokenize(struct work *work)
 {
     struct text_task *task = task_of(work);
-    const struct tokenize_request *wanted = &task->tokenize;
+    const struct completion_limits *limits = &task->service->limits;
     const struct tokenizer *tokenizer = task->service->tokenizer;
+    struct tokenize_request wanted = {0};
     struct token_list ids = {0};
     struct error err = ERROR_INIT;
-    if (ticket_cancelled(&task->ticket) == CANCEL_NONE) {
-        if (tokenizer_encode(tokenizer, wanted->prompt, wanted->length, wanted->add_special_tokens,
+    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
+        tokenize_parse(&wanted, task->body.data, task->body.length, limits, &task->error) == 0) {
+        if (tokenizer_encode(tokenizer, wanted.prompt, wanted.length, wanted.add_special_tokens,
                              &ids, &err))
             api_error_from_engine(&task->error, &err, "prompt");
         else
-            tokenize_reply_encode(&task->reply, ids.ids, ids.count,
-                                  task->service->limits.max_model_len,
-                                  wanted->return_token_strs ? tokenizer : NULL);
+            tokenize_reply_encode(&task->reply, ids.ids, ids.count, limits->max_model_len,
+                                  wanted.return_token_strs ? tokenizer : NULL);
     }
+    tokenize_request_clear(&wanted);
     token_list_clear(&ids);
     finish(task);
 }
@@ -64,43 +66,46 @@ static void run_tokenize(struct work *work)
 static void run_detokenize(struct work *work)
 {
     struct text_task *task = task_of(work);
+    struct detokenize_request wanted = {0};
     struct error err = ERROR_INIT;
     char *text = NULL;
     size_t length = 0;
-    if (ticket_cancelled(&task->ticket) == CANCEL_NONE) {
-        if (tokenizer_decode(task->service->tokenizer, task->detokenize.ids, task->detokenize.count,
-                             false, &text, &length, &err))
+    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
+        detokenize_parse(&wanted, task->body.data, task->body.length, &task->service->limits,
+                         &task->error) == 0) {
+        if (tokenizer_decode(task->service->tokenizer, wanted.ids, wanted.count, false, &text,
+                             &length, &err))
             api_error_from_engine(&task->error, &err, "tokens");
         else
             detokenize_reply_encode(&task->reply, text, length);
     }
+    detokenize_request_clear(&wanted);
     free(text);
     finish(task);
 }
 
-/* Takes what `parsed` holds. tokens: what it is estimated to cost. */
-static int start(struct http_request *request, const struct text_task *parsed, int64_t tokens,
-                 void (*run)(struct work *work), struct api_error *err)
+/* A token has about four bytes of text, or as an id a few more. */
+static int start(struct http_request *request, void (*run)(struct work *work),
+                 struct api_error *err)
 {
-    struct text_task *task = malloc(sizeof *task);
-    if (!task) {
-        struct text_task copy = *parsed;
-        tokenize_request_clear(&copy.tokenize);
-        detokenize_request_clear(&copy.detokenize);
+    struct service *service = request->service;
+    if (service_check_ready(service, err))
+        return -1;
+    struct text_task *task = calloc(1, sizeof *task);
+    if (!task)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
-    }
-    *task = *parsed;
     ticket_init(&task->ticket, task_destroy);
     task->work.run = run;
-    task->service = request->service;
-    task->admitted_tokens = tokens;
-    if (admission_enter(&task->service->admission, tokens, err)) {
+    task->service = service;
+    task->admitted_tokens = (int64_t)(request->body.length / 4);
+    if (admission_enter(&service->admission, task->admitted_tokens, err)) {
         ticket_release(&task->ticket);
         return -1;
     }
+    http_take_body(request, &task->body, &task->body_reserved);
     http_attach(request, &task->ticket);
     ticket_hold(&task->ticket);
-    worker_submit(task->service->workers, &task->work);
+    worker_submit(service->workers, &task->work);
     return 0;
 }
 
@@ -124,13 +129,7 @@ static void answer(struct http_request *request)
 void tokenize_handle(struct http_request *request)
 {
     struct api_error err = {0};
-    struct text_task parsed = {0};
-    struct service *service = request->service;
-    if (!request->ticket &&
-        (service_check_ready(service, &err) ||
-         tokenize_parse(&parsed.tokenize, request->body.data, request->body.length,
-                        &service->limits, &err) ||
-         start(request, &parsed, (int64_t)(parsed.tokenize.length / 4), run_tokenize, &err)))
+    if (!request->ticket && start(request, run_tokenize, &err))
         http_reply_error(request, &err);
     else
         answer(request);
@@ -139,13 +138,7 @@ void tokenize_handle(struct http_request *request)
 void detokenize_handle(struct http_request *request)
 {
     struct api_error err = {0};
-    struct text_task parsed = {0};
-    struct service *service = request->service;
-    if (!request->ticket &&
-        (service_check_ready(service, &err) ||
-         detokenize_parse(&parsed.detokenize, request->body.data, request->body.length,
-                          &service->limits, &err) ||
-         start(request, &parsed, (int64_t)parsed.detokenize.count, run_detokenize, &err)))
+    if (!request->ticket && start(request, run_detokenize, &err))
         http_reply_error(request, &err);
     else
         answer(request);

@@ -55,7 +55,7 @@ int worker_pool_create(struct worker_pool **out, int threads, struct error *err)
     return 0;
 }
 
-void worker_pool_free(struct worker_pool *pool)
+void worker_pool_stop(struct worker_pool *pool)
 {
     if (!pool)
         return;
@@ -65,6 +65,14 @@ void worker_pool_free(struct worker_pool *pool)
     pthread_mutex_unlock(&pool->lock);
     for (int i = 0; i < pool->num_threads; i++)
         pthread_join(pool->threads[i], NULL);
+    pool->num_threads = 0;
+}
+
+void worker_pool_free(struct worker_pool *pool)
+{
+    if (!pool)
+        return;
+    worker_pool_stop(pool);
     pthread_cond_destroy(&pool->filled);
     pthread_mutex_destroy(&pool->lock);
     free(pool);
@@ -74,11 +82,16 @@ void worker_submit(struct worker_pool *pool, struct work *work)
 {
     work->next = NULL;
     pthread_mutex_lock(&pool->lock);
-    if (pool->tail)
-        pool->tail->next = work;
-    else
-        pool->head = work;
-    pool->tail = work;
-    pthread_cond_signal(&pool->filled);
+    bool closing = pool->closing;
+    if (!closing) {
+        if (pool->tail)
+            pool->tail->next = work;
+        else
+            pool->head = work;
+        pool->tail = work;
+        pthread_cond_signal(&pool->filled);
+    }
     pthread_mutex_unlock(&pool->lock);
+    if (closing)
+        work->run(work);
 }

@@ -1,4 +1,5 @@
-/* A pool of threads for what would hold up an event loop: tokenizing. First come, first served. */
+/* A pool of threads for what would hold up an event loop: long bodies, tokenizing, long replies.
+ * First come, first served. */
 #ifndef SERVER_WORKER_H
 #define SERVER_WORKER_H
 
@@ -12,7 +13,10 @@ struct work {
 struct worker_pool;
 
 int worker_pool_create(struct worker_pool **out, int threads, struct error *err);
-void worker_pool_free(struct worker_pool *pool); /* runs what is queued first */
+/* Runs what is queued, then ends the threads: what comes later runs in its caller's. NULL is
+ * allowed, twice too. */
+void worker_pool_stop(struct worker_pool *pool);
+void worker_pool_free(struct worker_pool *pool); /* stops it first */
 
 void worker_submit(struct worker_pool *pool, struct work *work);
 

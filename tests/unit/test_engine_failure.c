@@ -49,10 +49,10 @@ static void start_server(void)
     metrics_init(&service.metrics);
     registry_init(&service.registry);
     admission_init(&service.admission, &limits);
-    int result = tokenizer_open(&service.tokenizer, GOLDEN_DIRECTORY "hybrid_regla/tokenizer.json",
-                                &err) ||
-                 engine_open(&service.engine, folder, &engine, &err) ||
-                 worker_pool_create(&service.workers, 1, &err);
+    int result =
+        tokenizer_open(&service.tokenizer, GOLDEN_DIRECTORY "hybrid_regla/tokenizer.json", &err) ||
+        engine_open(&service.engine, folder, &engine, &err) ||
+        worker_pool_create(&service.workers, 1, &err);
     cr_assert(result == 0, "%s", err.message);
     service.limits = (struct completion_limits){
         .model = service.model, .vocab_size = engine_info(service.engine)->vocab_size};
@@ -68,9 +68,10 @@ static void stop_server(void)
     cr_expect(atomic_load(&service.metrics.waiting) == 0);
     cr_expect(atomic_load(&service.metrics.recurrent_reserved_bytes) == 0);
     http_stop_accepting(http);
-    worker_pool_free(service.workers);
+    worker_pool_stop(service.workers);
     scheduler_free(service.scheduler);
     http_stop(http);
+    worker_pool_free(service.workers);
     engine_close(service.engine);
     tokenizer_free(service.tokenizer);
     registry_destroy(&service.registry);

@@ -1,0 +1,23 @@
+/* What a job has come to, as api/completion_reply.h wants it: the parts that whole replies and
+ * streams share, and the whole reply. */
+#ifndef SERVER_JOB_REPLY_H
+#define SERVER_JOB_REPLY_H
+
+#include "server/job.h"
+
+/* All of them borrow from the job. */
+struct reply_head job_reply_head(const struct job *job);
+struct reply_usage job_reply_usage(const struct job *job, int64_t generated);
+struct reply_timings job_reply_timings(const struct job *job);
+
+/* How a choice ended, into *reply. */
+void job_reply_ending(struct reply_choice *reply, const struct job *job, enum finish_reason finish,
+                      int32_t stop_index, int32_t stop_token);
+
+/* Appends the reply of a job without stream that ended well. -1: out of memory; *body is empty. */
+int job_reply_encode(struct strbuf *body, struct job *job);
+
+/* Whether that takes so long that an event loop should not do it. */
+bool job_reply_is_long(const struct job *job);
+
+#endif

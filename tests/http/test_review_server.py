@@ -1,0 +1,82 @@
+"""What a hostile or unlucky client must not be able to do to the others."""
+
+import json
+import select
+import time
+
+from harness import GOLDEN, SLOWNESS, RawReply, check_error, request_bytes
+
+# A megabyte of it takes a JSON parser a tenth of a second.
+VALUES = b'{"prompt":[' + b"1," * 4_000_000 + b'-1],"max_tokens":1}'
+
+
+def wait_for_bodies(server):
+    """Until no body is held."""
+    deadline = time.monotonic() + 20 * SLOWNESS
+    while server.metric("regla_request_body_bytes") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert server.metric("regla_request_body_bytes") == 0
+
+
+def test_a_long_body_does_not_stall_the_event_loop(server_factory):
+    """With one HTTP thread others are answered while it is parsed."""
+    server = server_factory(http_threads=1)
+    for path, status in (("/v1/completions", 400), ("/detokenize", 400)):
+        body = VALUES if path == "/v1/completions" else VALUES.replace(b"prompt", b"tokens")
+        server.get("/health")
+        hostile = server.connect()
+        hostile.sendall(request_bytes(path, body))
+        for _ in range(3):
+            assert server.get("/health").status_code == 200
+        assert not select.select([hostile], [], [], 0)[0], f"{path}: parsed before the others"
+        assert RawReply(hostile).head()[0] == status
+        hostile.close()
+    wait_for_bodies(server)
+
+
+def test_a_long_body_is_refused_as_a_short_one_is(server):
+    filler = " " * 100_000
+    for body, code in (('{"prompt": "x", "max_tokens": -1}', "invalid_value"), ('{"a": }', "invalid_json"),
+                       ('{"prompt": "x", "model": "other"}', "model_not_found")):
+        replies = [server.http.post("/v1/completions", content=body + rest,
+                                    headers={"Content-Type": "application/json"})
+                   for rest in ("", filler)]
+        assert replies[0].json() == replies[1].json()
+        assert replies[0].status_code == replies[1].status_code
+        check_error(replies[1], replies[0].status_code, code=code)
+    fields = {"prompt": [40] * 20, "max_tokens": 4, "seed": 3, "user": "u" * 50_000}
+    short = server.complete(**{**fields, "user": "u"})["choices"]
+    assert server.complete(**fields)["choices"] == short
+    assert server.stream(**fields)[-1]["choices"][0]["finish_reason"] == short[0]["finish_reason"]
+
+
+def test_a_client_that_leaves_while_its_body_is_parsed(server):
+    for pause in (0, 0.02, 0.2):
+        hostile = server.connect()
+        hostile.sendall(request_bytes("/v1/completions", VALUES))
+        time.sleep(pause)
+        hostile.close()
+    wait_for_bodies(server)
+    server.wait_idle()
+
+
+def test_a_long_reply_is_whole(server):
+    """Written by another thread than a short one."""
+    fields = {"prompt": "abc", "max_tokens": 40, "n": 6, "logprobs": 5, "seed": 1, "echo": True,
+              "ignore_eos": True}
+    choices = server.complete(**fields)["choices"]
+    assert [choice["index"] for choice in choices] == list(range(6))
+    frames = server.stream(**fields)
+    for choice in choices:
+        tokens = [token for frame in frames for part in frame["choices"]
+                  if part["index"] == choice["index"] for token in part["logprobs"]["tokens"]]
+        assert choice["logprobs"]["tokens"] == tokens
+
+
+def test_learned_positions_are_named(server_factory):
+    learned = server_factory(model=GOLDEN / "sliding_parallel_learned")
+    limit = json.loads((learned.model / "config.json").read_text())["max_position_embeddings"]
+    message = learned.refuse(400, prompt=[40] * limit, max_tokens=1)["message"]
+    assert "learned positions" in message and "--max-model-len" not in message
+    shorter = server_factory(model=GOLDEN / "sliding_parallel_learned", max_model_len=8)
+    assert "--max-model-len" in shorter.refuse(400, prompt=[40] * 8, max_tokens=1)["message"]
