@@ -20,5 +20,6 @@ if [ $made = no ]; then
     echo "venv: python3 -m venv does not work here (package python3-venv)" >&2
     exit 1
 fi
-$venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+$venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
+    -r tests/requirements.txt
 cp tests/requirements.txt $venv/installed
