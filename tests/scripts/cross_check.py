@@ -1,0 +1,377 @@
+"""Random configurations of the native family: train/'s PyTorch model in float64 against `regla check`.
+
+    python tests/scripts/cross_check.py --out FOLDER --regla build/dev/regla [--count 200] [--seed 1]
+
+Needs torch and safetensors (train/requirements.txt); not part of `make test`. Every configuration
+becomes a checkpoint folder with an expected.json as tests/golden has them. Its tolerance is the
+larger of 2e-4 and 20 times the error that PyTorch itself makes in float32 on the same case: some
+combinations (an unnormalised identity map, a normalizer near zero) are badly conditioned, and where
+even PyTorch is off by 0.01 the case is dropped. What
+train/ refuses, regla must refuse, and the other way round.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+
+from train.checkpoint import DTYPES, load_model  # noqa: E402
+from train.config import LINEAR, LRPE, MODEL, POSITION, SOFTMAX, parse_config  # noqa: E402
+from train.init import new_tensors  # noqa: E402
+from train.model.model import Model  # noqa: E402
+from train.model.recurrence import step_by_step  # noqa: E402
+
+TOKENIZER = ROOT / "tests/golden/alibi/tokenizer.json"
+TOKENIZER_IDS = 275
+NORMS = ("none", "layernorm", "rmsnorm", "simple_rmsnorm")
+GREEDY_TOKENS = 3
+WORST_CONDITION = 0.01  # PyTorch's error in float32 beyond which a case says nothing
+
+
+class IllConditioned(Exception):
+    pass
+
+
+
+def random_position(rng, kind):
+    """A `position` object; now and then one that both sides must refuse."""
+    types = ["none", "rope", *LRPE]
+    if kind == "softmax" or rng.random() < 0.03:
+        types += [t for t in POSITION["type"] if t not in types]
+    position = {"type": rng.choice(types)}
+    if position["type"] == "rope":
+        position["pairing"] = rng.choice(POSITION["pairing"])
+        position["base"] = rng.choice([10000.0, 100.0, 500000.0])
+        if kind == "linear":
+            position["stage"] = rng.choice(["before", "after"])
+    if position["type"] in ("rope", "lrpe_orthogonal"):
+        position["rotary_pct"] = rng.choice([1.0, 0.5, 0.25, 0.7, 0.0])
+    if position["type"] in LRPE:
+        position["basis"] = rng.choice(POSITION["basis"])
+    return position
+
+
+def random_mixer(rng):
+    kind = rng.choice(["linear", "linear", "softmax"])
+    mixer = {"kind": kind, "position": random_position(rng, kind)}
+    mixer["output_norm"] = rng.choice(NORMS)
+    mixer["output_norm_scope"] = rng.choice(["head", "hidden"])
+    mixer["output_norm_eps"] = rng.choice([1e-10, 1e-5, 1e-3])
+    mixer["output_gate"] = rng.choice(["none", "swish"])
+    if kind == "softmax":
+        mixer["activation"] = rng.choice(["softmax", "softmax", "relu"])
+        mixer["window"] = rng.choice(SOFTMAX["window"])
+        if mixer["window"] != "full":
+            mixer["window_size"] = rng.choice([1, 2, 7, 32, 63, 64, 65, 100, 128, 5000])
+        return mixer
+    mixer["feature_map"] = rng.choice(LINEAR["feature_map"])
+    mixer["gate"] = rng.choice(LINEAR["gate"])
+    mixer["query_scale"] = rng.choice(LINEAR["query_scale"])
+    mixer["sum_norm"] = rng.random() < (0.4 if mixer["gate"] in ("none", "scalar") else 0.03)
+    if mixer["feature_map"] == "dpfp":
+        mixer["dpfp_nu"] = rng.choice([1, 2, 3, 5])
+    if mixer["gate"] == "gla":
+        mixer["gate_logit_normalizer"] = rng.choice([1.0, 16.0, 3.5])
+    if mixer["gate"] == "delta" and mixer["feature_map"] in ("exp", "favor") and rng.random() < 0.8:
+        mixer["feature_map"] = "dpfp"
+    return mixer
+
+
+def random_config(rng):
+    layers = rng.choice([1, 2, 3])
+    mixers = {name: random_mixer(rng) for name in "abc"[: rng.choice([1, 2])]}
+    heads = rng.choice([1, 2, 3, 4, 5, 6, 8])
+    raw = {
+        "model_type": "regla",
+        "vocab_size": TOKENIZER_IDS + rng.choice([0, 1, 5, 13, 40]),
+        "hidden_size": 2 * rng.randint(4, 33) + (rng.random() < 0.3),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "intermediate_size": rng.randint(1, 80),
+        "hidden_act": rng.choice(MODEL["hidden_act"]),
+        "norm_type": rng.choice(MODEL["norm_type"]),
+        "norm_eps": rng.choice([1e-5, 1e-6, 1e-2]),
+        "parallel_residual": rng.random() < 0.3,
+        "tie_word_embeddings": rng.random() < 0.3,
+        "position_embedding": rng.choice(["none", "none", "sinusoidal", "learned"]),
+        "embedding_norm": rng.random() < 0.3,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "layer_types": [rng.choice(sorted(mixers)) for _ in range(layers)],
+        "mixers": mixers,
+    }
+    if raw["position_embedding"] == "learned":
+        raw["max_position_embeddings"] = 256
+    if raw["position_embedding"] == "sinusoidal":
+        raw["hidden_size"] += raw["hidden_size"] % 2
+    shapes = {
+        "head_dim": rng.randint(2, 24),
+        "value_dim": rng.randint(1, 40),
+        "features": rng.randint(2, 30),
+        "glu": rng.random() < 0.5,
+        "bias": rng.random() < 0.5,
+    }
+    return raw, shapes
+
+
+# Combinations that no other golden case has, as (shapes, config, mixers by layer).
+GOLDEN = {
+    "lrpe1_gla_gate_scaled_hidden_norm": (
+        {"head_dim": 5, "value_dim": 7, "glu": True, "bias": True},
+        {"num_attention_heads": 3, "hidden_act": "relu", "parallel_residual": True},
+        {
+            "kind": "linear",
+            "feature_map": "hedgehog",
+            "gate": "gla",
+            "gate_logit_normalizer": 3.5,
+            "query_scale": "exp_variance",
+            "position": {"type": "lrpe_unitary", "basis": "householder"},
+            "output_norm": "layernorm",
+            "output_norm_scope": "hidden",
+            "output_gate": "swish",
+        },
+    ),
+    "sum_norm_at_its_floor": (
+        {"head_dim": 2, "value_dim": 17},
+        {"num_attention_heads": 2, "position_embedding": "sinusoidal"},
+        {
+            "kind": "linear",
+            "feature_map": "relu",
+            "sum_norm": True,
+            "query_scale": "sqrt_dim",
+            "output_norm": "none",
+        },
+    ),
+    "sliding_t5": (
+        {"head_dim": 6, "value_dim": 3},
+        {"num_attention_heads": 5, "tie_word_embeddings": True, "norm_type": "rmsnorm"},
+        {
+            "kind": "softmax",
+            "window": "sliding",
+            "window_size": 20,
+            "position": {"type": "t5"},
+            "output_norm": "rmsnorm",
+        },
+    ),
+    "block_kerple_dpfp": (
+        {"head_dim": 4, "value_dim": 9},
+        {"num_attention_heads": 1, "embedding_norm": True, "norm_type": "simple_rmsnorm"},
+        {
+            "kind": "softmax",
+            "window": "block",
+            "window_size": 13,
+            "position": {"type": "kerple_3para_log"},
+            "output_gate": "swish",
+        },
+        {
+            "kind": "linear",
+            "feature_map": "dpfp",
+            "dpfp_nu": 3,
+            "gate": "fast_decay",
+            "position": {"type": "lrpe_permutation", "basis": "odd_even"},
+            "output_norm": "rmsnorm",
+        },
+    ),
+}
+
+
+def golden_config(name):
+    shapes, changes, *mixers = GOLDEN[name]
+    names = "abc"[: len(mixers)]
+    return {
+        "model_type": "regla",
+        "vocab_size": TOKENIZER_IDS,
+        "hidden_size": 18,
+        "num_hidden_layers": 2,
+        "intermediate_size": 23,
+        "norm_type": "layernorm",
+        "norm_eps": 1e-5,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "layer_types": [names[0], names[-1]],
+        "mixers": dict(zip(names, mixers)),
+        **changes,
+    }, shapes
+
+
+def random_tensors(config, shapes, rng):
+    """Tensors of the right shapes with values that leave nothing at its neutral element."""
+    generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
+
+    def normal(shape, std=1.0):
+        return torch.randn(shape, generator=generator) * std
+
+    made = {}
+    for name, tensor in new_tensors(config, shapes).items():
+        shape = tensor.shape
+        if name.endswith("permutation"):
+            made[name] = tensor.to(rng.choice([torch.int32, torch.int64]))
+        elif "norm.weight" in name:
+            made[name] = 1 + normal(shape, 0.2)
+        elif ".position.r" in name:
+            made[name] = 0.05 + 1.2 * torch.rand(shape, generator=generator)
+        elif name.endswith(".bias"):
+            if rng.random() < 0.7 or "norm" not in name:
+                made[name] = normal(shape, 0.5) + (tensor if "g_proj" in name else 0)
+        elif "features.weight" in name or "householder" in name:
+            made[name] = normal(shape)
+        elif "feature_" in name or "bucket_bias" in name or "embeddings" in name:
+            made[name] = normal(shape, 0.7)
+        else:
+            made[name] = normal(shape, 1.2 / max(1, shape[-1]) ** 0.5)
+    for i, layer in enumerate(config.layer_types):
+        calm_delta(config.mixers[layer], f"model.layers.{i}.attn", made)
+    for name in [n for n in made if n.endswith("proj.weight") and ".gk_proj" not in n]:
+        bias = name.replace(".weight", ".bias")
+        if rng.random() < 0.15:
+            if bias in made:
+                del made[bias]
+            else:
+                made[bias] = normal((made[name].shape[0],), 0.3)
+    add_thetas(config, shapes, made, rng, normal)
+    return made
+
+
+def calm_delta(mixer, name, made):
+    """The delta rule grows without bound where beta |phi(k)|^2 > 2: small keys and rates."""
+    if mixer.gate == "delta" and mixer.feature_map in ("identity", "relu", "elu", "elu+1"):
+        made[f"{name}.k_proj.weight"] *= 0.3
+        made[f"{name}.b_proj.bias"] = torch.full_like(made[f"{name}.b_proj.bias"], -4.0)
+        made[f"{name}.b_proj.weight"] *= 0.3
+
+
+def add_thetas(config, shapes, made, rng, normal):
+    model = Model(config, made)
+    for i, layer in enumerate(model.layers):
+        lrpe = getattr(layer.attn.position, "lrpe", None)
+        if lrpe is None or not hasattr(lrpe, "default_theta") or rng.random() < 0.4:
+            continue
+        pairs = len(lrpe.default_theta)
+        if pairs == 0:
+            continue
+        shape = (pairs,) if rng.random() < 0.5 else (config.num_attention_heads, pairs)
+        made[f"model.layers.{i}.attn.position.theta"] = normal(shape, 1.0)
+
+
+def logprobs_of(folder, dtype, prompt):
+    model, _ = load_model(folder, dtype, step_by_step)
+    with torch.no_grad():
+        return model(torch.tensor([prompt]))[0].double().log_softmax(-1)
+
+
+def greedy_of(folder, prompt):
+    ids, margins = list(prompt), []
+    for _ in range(GREEDY_TOKENS):
+        best = logprobs_of(folder, torch.float64, ids)[-1].topk(2)
+        ids.append(int(best.indices[0]))
+        margins.append(float(best.values[0] - best.values[1]))
+    return ids[len(prompt) :], margins
+
+
+def write_case(folder, rng, name=None):
+    """Writes a case (random, or GOLDEN's); returns what train/ refuses it for, or None."""
+    raw, shapes = random_config(rng) if name is None else golden_config(name)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(raw, indent=1))
+    shutil.copy(TOKENIZER, folder / "tokenizer.json")
+    refusal = None
+    try:
+        config = parse_config(raw)
+    except ValueError as error:
+        refusal = str(error)
+        save_file({"x": torch.zeros(1)}, folder / "model.safetensors")
+        config = None
+    length = rng.choice([1, 2, 60, 64, 65, 100, 130, 150]) if name is None else 70
+    prompt = [rng.randrange(raw["vocab_size"]) for _ in range(length)]
+    if config is None:
+        write_expected(folder, prompt, torch.zeros(length, raw["vocab_size"]), [0], [1.0], 1.0)
+        return refusal
+    dtype = DTYPES[rng.choice(["f32", "f32", "bf16", "f16"] if name is None else ["bf16"])]
+    tensors = {
+        name: (tensor.to(dtype) if tensor.dtype.is_floating_point else tensor).contiguous()
+        for name, tensor in random_tensors(config, shapes, rng).items()
+    }
+    save_file(tensors, folder / "model.safetensors")
+    exact = logprobs_of(folder, torch.float64, prompt)
+    single = logprobs_of(folder, torch.float32, prompt)
+    error = float((exact - single).abs().max())
+    if not error < WORST_CONDITION:
+        raise IllConditioned
+    write_expected(folder, prompt, exact, *greedy_of(folder, prompt), max(2e-4, 20 * error))
+    return None
+
+
+def write_expected(folder, prompt, logprobs, greedy, margins, tolerance):
+    top = logprobs.topk(5)
+    expected = {
+        "prompt": prompt,
+        "prompt_logprobs": [round(float(logprobs[i, t]), 6) for i, t in enumerate(prompt[1:])],
+        "top5": [
+            [[int(t), round(float(p), 6)] for t, p in zip(ids, values)]
+            for ids, values in zip(top.indices, top.values)
+        ],
+        "greedy": greedy,
+        "greedy_margin": margins,
+        "tolerance": tolerance,
+    }
+    (folder / "expected.json").write_text(json.dumps(expected))
+
+
+def check(regla, folder, reproducibility):
+    command = [regla, "check", str(folder)] + ["--reproducibility"] * reproducibility
+    result = subprocess.run(command, capture_output=True, text=True)
+    return result.returncode, (result.stdout + result.stderr).strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--regla", required=True)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--reproducibility", type=int, default=4, help="every so many-th case")
+    parser.add_argument("--golden", action="store_true", help="write GOLDEN's cases instead")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.golden:
+        for name in GOLDEN:
+            write_case(args.out / name, random.Random(name), name)
+        return 0
+    passed, refused, ill, failures = 0, 0, 0, []
+    for i in range(args.count):
+        folder = args.out / f"case{args.seed}_{i:04}"
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            refusal = write_case(folder, random.Random(args.seed * 100003 + i))
+        except IllConditioned:
+            ill += 1
+            shutil.rmtree(folder)
+            continue
+        code, text = check(args.regla, folder, i % args.reproducibility == 0)
+        print(f"{folder.name}: {refusal or ''} | {text.splitlines()[0] if text else code}", flush=True)
+        if refusal is not None and code == 1 and "config.json" in text:
+            refused += 1
+        elif refusal is None and code == 0:
+            passed += 1
+            shutil.rmtree(folder)
+        else:
+            failures.append(folder.name)
+    print(
+        f"cross-check: {passed} agree, {refused} refused by both, {ill} ill-conditioned, "
+        f"{len(failures)} differ",
+        *failures,
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
