@@ -92,6 +92,39 @@ Test(formulas, angles_stay_exact_at_position_ten_million)
         }
 }
 
+/* The kernels multiply position and angle in double precision as well. */
+static void check_far_angles(const struct kernels *kernels)
+{
+    enum { ANGLES = 5 };
+    static const double theta[ANGLES] = {1.0, 0.7498942093324559, 0.1, 0.0177827941003892, 1e-4};
+    const int64_t position = 9999991;
+    float cosines[ANGLES], sines[ANGLES];
+    const struct batch batch = {.num_rows = 1, .positions = &position};
+    if (kernels == NULL)
+        return;
+    kernels->angles(&(struct ops_angles){.theta = theta,
+                                         .count = ANGLES,
+                                         .cosines = {cosines, ANGLES},
+                                         .sines = {sines, ANGLES}},
+                    &batch, 0, 1);
+    for (int j = 0; j < ANGLES; j++) {
+        double angle = (double)position * theta[j];
+        cr_expect(fabs(cosines[j] - cos(angle)) < 6.1e-8, "%s: cos(%g)", kernels->name, angle);
+        cr_expect(fabs(sines[j] - sin(angle)) < 6.1e-8, "%s: sin(%g)", kernels->name, angle);
+    }
+}
+
+Test(formulas, angles_of_rows_stay_exact_as_far)
+{
+    check_far_angles(kernels_generic);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        check_far_angles(kernels_avx2);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+        check_far_angles(kernels_avx512);
+#endif
+}
+
 Test(formulas, t5_buckets_are_those_of_the_paper)
 {
     cr_expect(formula_t5_bucket(0) == 0);
