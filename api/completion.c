@@ -299,6 +299,27 @@ static int parse_names(const json_t *fields, struct completion_request *request,
     return 0;
 }
 
+/* Each id once: the lists of bans and of stop tokens are searched for every token. */
+static int drop_repeats(int32_t **list, size_t *count, int32_t vocab_size, struct api_error *err)
+{
+    int32_t *ids = *list;
+    unsigned char *seen = calloc((size_t)vocab_size / 8 + 1, 1);
+    size_t kept = 0;
+    if (!seen)
+        return request_no_memory(err);
+    for (size_t i = 0; i < *count; i++) {
+        unsigned char *byte = &seen[ids[i] / 8], bit = (unsigned char)(1 << ids[i] % 8);
+        if (!(*byte & bit))
+            ids[kept++] = ids[i];
+        *byte |= bit;
+    }
+    free(seen);
+    if (kept < *count && (ids = realloc(ids, kept * sizeof *ids)))
+        *list = ids;
+    *count = kept;
+    return 0;
+}
+
 static int check_together(const struct completion_request *request, struct api_error *err)
 {
     if (request->max_tokens == 0 && !request->echo)
@@ -331,8 +352,11 @@ static int parse_fields(const json_t *fields, struct completion_request *request
     const json_t *stop_ids = request_field(fields, "stop_token_ids");
     if (stop_ids && !json_is_array(stop_ids))
         return request_wrong_type(err, "stop_token_ids", "a list of token ids", stop_ids);
-    if (stop_ids && request_token_ids(stop_ids, "stop_token_ids", limits->vocab_size,
-                                      &request->stop_token_ids, &request->num_stop_token_ids, err))
+    if (stop_ids &&
+        (request_token_ids(stop_ids, "stop_token_ids", limits->vocab_size, &request->stop_token_ids,
+                           &request->num_stop_token_ids, err) != 0 ||
+         drop_repeats(&request->stop_token_ids, &request->num_stop_token_ids, limits->vocab_size,
+                      err) != 0))
         return -1;
     return check_together(request, err);
 }

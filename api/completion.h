@@ -38,7 +38,7 @@ struct completion_request {
     bool echo;
     struct completion_stop *stops; /* [num_stops] */
     size_t num_stops;
-    int32_t *stop_token_ids; /* [num_stop_token_ids] */
+    int32_t *stop_token_ids; /* [num_stop_token_ids], each once */
     size_t num_stop_token_ids;
     bool include_stop_str_in_output;
     bool ignore_eos;

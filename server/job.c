@@ -44,7 +44,9 @@ static int64_t estimate_tokens(const struct completion_request *request)
     if (request->echo && request->logprobs > 0)
         tokens += tokens * request->logprobs / 4;
     for (size_t i = 0; i < request->num_stops; i++)
-        tokens += (int64_t)request->stops[i].length;
+        tokens += 16 + (int64_t)request->stops[i].length;
+    tokens += (int64_t)(request->user ? strlen(request->user) : 0) / 4;
+    tokens += (int64_t)request->cache_salt_length / 4;
     return tokens + 16 * (int64_t)request->num_prompts * request->best_of;
 }
 
@@ -216,9 +218,18 @@ void job_fail_cancelled(struct job *job)
     job_fail(job, &err);
 }
 
-/* Stop strings and the tokens that may not come before min_tokens. */
-static int prepare_stops(struct job *job, struct error *err)
+static bool contains(const int32_t *ids, size_t count, int32_t id)
 {
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Stop strings and the tokens that may not come before min_tokens. */
+static int prepare_stops(struct job *job, struct api_error *err)
+{
+    struct error error = ERROR_INIT;
     const struct completion_request *request = &job->request;
     const struct service *service = job->service;
     size_t num_eos = request->ignore_eos ? 0 : service->num_eos;
@@ -226,24 +237,28 @@ static int prepare_stops(struct job *job, struct error *err)
     struct stop_string *strings = malloc((request->num_stops + 1) * sizeof *strings);
     if (!job->banned || !strings) {
         free(strings);
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for this request");
+        return out_of_memory(err);
     }
     for (size_t i = 0; i < num_eos; i++)
         job->banned[job->num_banned++] = service->eos_ids[i];
     for (size_t i = 0; i < request->num_stop_token_ids; i++)
-        job->banned[job->num_banned++] = request->stop_token_ids[i];
+        if (!contains(service->eos_ids, num_eos, request->stop_token_ids[i]))
+            job->banned[job->num_banned++] = request->stop_token_ids[i];
     for (size_t i = 0; i < request->num_stops; i++)
         strings[i] = (struct stop_string){request->stops[i].text, request->stops[i].length};
     int result = 0;
-    if (request->num_stops)
-        result = stop_set_create(&job->stops, strings, request->num_stops, err);
+    if (request->min_tokens > 0 && job->num_banned >= (size_t)service->limits.vocab_size)
+        result = api_error_set(err, API_INVALID_VALUE, "stop_token_ids",
+                               "stop_token_ids: no token is left that may come before min_tokens");
+    else if (request->num_stops &&
+             stop_set_create(&job->stops, strings, request->num_stops, &error))
+        result = api_error_from_engine(err, &error, "stop");
     free(strings);
     return result;
 }
 
 static int job_prepare(struct job *job, struct api_error *err)
 {
-    struct error engine_error = ERROR_INIT;
     for (size_t i = 0; i < job->request.num_prompts; i++) {
         if (ticket_cancelled(&job->ticket))
             return 0;
@@ -251,9 +266,7 @@ static int job_prepare(struct job *job, struct api_error *err)
             return -1;
         job->prompt_tokens += (int64_t)job->prompts[i].count;
     }
-    if (prepare_stops(job, &engine_error))
-        return api_error_from_engine(err, &engine_error, "stop");
-    return 0;
+    return prepare_stops(job, err);
 }
 
 static void job_run_prepare(struct work *work)

@@ -79,6 +79,15 @@ void log_text(struct log_line *line, const char *name, const char *value)
         strbuf_json_cstring(&line->text, value);
 }
 
+void log_text_cut(struct log_line *line, const char *name, const char *value)
+{
+    char start[129];
+    if (!line->enabled || !value)
+        return;
+    snprintf(start, sizeof start, "%s", value);
+    log_text(line, name, start);
+}
+
 void log_int(struct log_line *line, const char *name, int64_t value)
 {
     if (!line->enabled)

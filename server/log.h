@@ -26,6 +26,8 @@ struct log_line {
 
 void log_begin(struct log_line *line, enum log_level level, const char *event);
 void log_text(struct log_line *line, const char *name, const char *value); /* NULL: left out */
+/* At most its first 128 bytes: for what clients may send at any length. */
+void log_text_cut(struct log_line *line, const char *name, const char *value);
 void log_int(struct log_line *line, const char *name, int64_t value);
 void log_ms(struct log_line *line, const char *name, double value); /* not finite: left out */
 void log_end(struct log_line *line);

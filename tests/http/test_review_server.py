@@ -80,3 +80,32 @@ def test_learned_positions_are_named(server_factory):
     assert "learned positions" in message and "--max-model-len" not in message
     shorter = server_factory(model=GOLDEN / "sliding_parallel_learned", max_model_len=8)
     assert "--max-model-len" in shorter.refuse(400, prompt=[40] * 8, max_tokens=1)["message"]
+
+
+def test_stop_tokens_given_a_million_times_cost_no_more_than_once(server):
+    """They were searched for every token of every text, on the thread that all share."""
+    fields = {"prompt": "abc", "max_tokens": 50, "min_tokens": 50, "n": 8, "seed": 5}
+    once = server.complete(**fields, stop_token_ids=[7])["choices"]
+    began = time.monotonic()
+    reply = server.complete(**fields, stop_token_ids=[7] * 1_500_000)
+    assert reply["choices"] == once
+    assert reply["timings"]["decode_ms"] < 200 * SLOWNESS, reply["timings"]
+    assert time.monotonic() - began < 10 * SLOWNESS
+
+
+def test_all_tokens_banned_is_the_clients_mistake(server):
+    every = list(range(275))
+    error = server.refuse(400, prompt="abc", min_tokens=1, max_tokens=2, stop_token_ids=every)
+    assert error["param"] == "stop_token_ids"
+    # Without min_tokens the first one ends it.
+    reply = server.complete(prompt="abc", max_tokens=2, stop_token_ids=every)
+    assert reply["usage"]["completion_tokens"] == 1
+
+
+def test_memory_that_hides_outside_of_the_prompt_counts_in_the_queue(server_factory):
+    small = server_factory(max_queue_tokens=5000)
+    for fields in ({"user": "u" * 100_000}, {"cache_salt": "s" * 100_000},
+                   {"stop": [chr(200 + i) for i in range(2000)]}):
+        check_error(small.post("/v1/completions", {"prompt": "a", **fields}), 429, code="queue_full")
+    small.complete(prompt="a", user="u" * 10_000, max_tokens=1)
+    assert "u" * 129 not in small.tail(100_000) and "u" * 100 in small.tail()

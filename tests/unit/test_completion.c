@@ -311,3 +311,13 @@ Test(completion, request_ids_are_fit_for_a_header)
     cr_expect_not(request_id_valid("\xc3\xa9", 2));
     cr_expect_not(request_id_valid("\x7f", 1));
 }
+
+Test(completion, stop_token_ids_are_kept_once)
+{
+    struct completion_request r =
+        parse("{\"prompt\":[1],\"stop_token_ids\":[299,7,7,299,0,8,7,299]}");
+    static const int32_t once[] = {299, 7, 0, 8};
+    cr_assert_eq(r.num_stop_token_ids, 4);
+    cr_expect_arr_eq(r.stop_token_ids, once, sizeof once);
+    completion_request_clear(&r);
+}
