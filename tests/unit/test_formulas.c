@@ -141,7 +141,7 @@ Test(formulas, t5_buckets_are_those_of_the_paper)
 Test(formulas, position_biases_follow_their_equations)
 {
     const struct formula_bias head = {.r1 = 1.3f, .r2 = 0.7f, .r3 = 0.05f, .r4 = 1.1f};
-    for (float d = 0.0f; d < 20000.0f; d = d * 1.3f + 1.0f) {
+    for (float d = 0.0f; d < 2e6f; d = d * 1.3f + 1.0f) {
         float weight, bias;
         double x = d, r1 = head.r1, r2 = head.r2, r3 = head.r3, r4 = head.r4;
         /* relative: 1e-6 for what goes through a power */
