@@ -14,7 +14,7 @@ struct admission_limits {
     int64_t max_requests;   /* waiting because what runs leaves no room */
     int64_t max_running;    /* at once: so many more may be on their way there */
     int64_t max_tokens;     /* estimated, of what waits */
-    int64_t max_body_bytes; /* of all bodies that are being received */
+    int64_t max_body_bytes; /* of all bodies, and of the prompts and replies that jobs hold */
 };
 
 struct admission {
@@ -38,10 +38,10 @@ void admission_leave(struct admission *admission, int64_t tokens);
  * for room. Until it has, those that are on their way do not count as waiting. */
 void admission_update(struct admission *admission, int64_t running, bool saturated);
 
-/* Takes (or with a negative number gives back) memory for a body; false: none is left. */
+/* Takes (or with a negative number gives back) memory for a body or a job; false: none is left. */
 bool admission_body(struct admission *admission, int64_t bytes);
 
-/* Requests and estimated tokens that wait, and bytes of bodies that are held. */
+/* Requests and estimated tokens that wait, and bytes of bodies and jobs that are held. */
 void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,
                     int64_t *body_bytes);
 

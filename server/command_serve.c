@@ -65,7 +65,7 @@ static const struct option ITEMS[] = {
     {"max-body-bytes", OPTION_BYTES, FIELD(max_body_bytes), "bytes", "8M", 1024, 1e12, NULL,
      "largest request body; larger ones are refused with 413"},
     {"max-body-memory", OPTION_BYTES, FIELD(max_body_memory), "bytes", "512M", 65536, 1e15, NULL,
-     "memory for all request bodies together; beyond it requests are refused with 429"},
+     "memory for the bodies, prompts and replies of all requests together; beyond it: 429, or 503"},
     {"state-memory", OPTION_BYTES, FIELD(state_memory), "bytes", "0", 0, 1e18, NULL,
      "memory for the states and KV of running texts; 0: a share of what is free"},
     {"max-step-tokens", OPTION_INTEGER, FIELD(max_step_tokens), "tokens", "0", 0, 65536, NULL,

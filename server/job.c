@@ -23,6 +23,7 @@ static void job_destroy(struct ticket *ticket)
     outbox_clear(&job->outbox);
     strbuf_clear(&job->reply);
     completion_request_clear(&job->request);
+    admission_body(&job->service->admission, -job->reserved_bytes);
     ticket_clear(&job->ticket);
     free(job);
 }
@@ -120,6 +121,24 @@ int job_start(struct job *job, struct api_error *err)
     return 0;
 }
 
+int job_reserve(struct job *job, size_t bytes, struct error *err)
+{
+    enum { STEP_BYTES = 8192 };
+    if (bytes > INT64_MAX / 4)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for this request");
+    job->held_bytes += (int64_t)bytes;
+    int64_t lacking = job->held_bytes - job->reserved_bytes;
+    if (lacking <= 0)
+        return 0;
+    lacking = (lacking + STEP_BYTES - 1) / STEP_BYTES * STEP_BYTES;
+    if (!admission_body(&job->service->admission, lacking))
+        return error_set(err, ERROR_NO_MEMORY,
+                         "the requests that are being answered hold as much as --max-body-memory "
+                         "allows: stream, or ask for less");
+    job->reserved_bytes += lacking;
+    return 0;
+}
+
 void job_running(struct job *job)
 {
     if (job->running)
@@ -153,13 +172,18 @@ static struct job *job_of(struct work *work)
     return (struct job *)((char *)work - offsetof(struct job, work));
 }
 
+/* Longer ones are written by a worker: on an event loop they would take over a millisecond. */
+enum { LONG_REPLY_BYTES = 32 * 1024 };
+
 static void job_run_encode(struct work *work)
 {
     struct job *job = job_of(work);
+    struct error err = ERROR_INIT;
     if (ticket_cancelled(&job->ticket)) {
         job_fail_cancelled(job);
+    } else if (job_reserve(job, job_reply_bytes(job), &err)) {
+        job_fail_engine(job, &err);
     } else if (job_reply_encode(&job->reply, job)) {
-        struct error err = ERROR_INIT;
         error_set(&err, ERROR_NO_MEMORY, "out of memory for the reply");
         job_fail_engine(job, &err);
     }
@@ -175,7 +199,7 @@ void job_finish(struct job *job)
     job->ended = clock_seconds();
     if (well)
         histogram_observe(&metrics->request_duration, job->ended - job->received);
-    if (well && !job->request.stream && job_reply_is_long(job)) {
+    if (well && !job->request.stream && job_reply_bytes(job) > LONG_REPLY_BYTES) {
         job->work.run = job_run_encode;
         worker_submit(job->service->workers, &job->work);
     } else {
@@ -262,7 +286,7 @@ static int job_prepare(struct job *job, struct api_error *err)
     for (size_t i = 0; i < job->request.num_prompts; i++) {
         if (ticket_cancelled(&job->ticket))
             return 0;
-        if (prompt_prepare(&job->prompts[i], job->service, &job->request, i, err))
+        if (prompt_prepare(job, i, err))
             return -1;
         job->prompt_tokens += (int64_t)job->prompts[i].count;
     }

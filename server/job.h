@@ -61,7 +61,8 @@ struct job {
 
     struct job_choice *choices; /* [num_prompts * best_of] */
     size_t num_choices;
-    int64_t generated; /* tokens of all choices */
+    int64_t generated;                  /* tokens of all choices */
+    int64_t held_bytes, reserved_bytes; /* prompts and replies; of the server's budget for them */
     int64_t peak_state_bytes;
     double started, first_token, ended; /* clock_seconds(); 0: not yet */
 
@@ -84,6 +85,10 @@ int job_create(struct job **out, struct service *service, struct completion_requ
 
 /* Enters the queue (or refuses with API_QUEUE_FULL) and hands the job to the workers. */
 int job_start(struct job *job, struct api_error *err);
+
+/* Accounts for `bytes` more that the job holds until it is destroyed: ERROR_NO_MEMORY when the
+ * budget of all requests (--max-body-memory) is spent. For whoever works on the job. */
+int job_reserve(struct job *job, size_t bytes, struct error *err);
 
 /* The job runs from now on: it leaves the queue's count of requests. */
 void job_running(struct job *job);

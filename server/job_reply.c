@@ -183,18 +183,17 @@ int job_reply_encode(struct strbuf *body, struct job *job)
     return -1;
 }
 
-bool job_reply_is_long(const struct job *job)
+size_t job_reply_bytes(const struct job *job)
 {
-    /* Some 2,000 numbers take a millisecond; text is copied much faster. */
-    enum { SHORT = 2048, BYTES_PER_NUMBER = 16 };
+    enum { BYTES_PER_ENTRY = 16 };
     const struct completion_request *request = &job->request;
-    size_t per_token = request->logprobs >= 0 ? 2 + (size_t)request->logprobs : 1, cost = 0;
-    for (size_t i = 0; i < job->num_choices && cost <= SHORT; i++) {
+    size_t per_token = request->logprobs >= 0 ? 3 + (size_t)request->logprobs : 1, bytes = 0;
+    for (size_t i = 0; i < job->num_choices; i++) {
         const struct job_prompt *prompt = &job->prompts[i / (size_t)request->best_of];
         const struct piece *piece = &job->choices[i].piece;
         size_t echoed = request->echo ? prompt->count : 0;
-        cost += (piece->num_tokens + echoed) * per_token + piece->text.length / BYTES_PER_NUMBER +
-                prompt->text_length / BYTES_PER_NUMBER;
+        bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY + piece->text.length +
+                 prompt->text_length;
     }
-    return cost > SHORT;
+    return bytes;
 }

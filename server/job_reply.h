@@ -17,7 +17,7 @@ void job_reply_ending(struct reply_choice *reply, const struct job *job, enum fi
 /* Appends the reply of a job without stream that ended well. -1: out of memory; *body is empty. */
 int job_reply_encode(struct strbuf *body, struct job *job);
 
-/* Whether that takes so long that an event loop should not do it. */
-bool job_reply_is_long(const struct job *job);
+/* About how long that is. */
+size_t job_reply_bytes(const struct job *job);
 
 #endif

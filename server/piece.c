@@ -45,6 +45,11 @@ struct reply_token *piece_add(struct piece *piece, struct token_logprob **top)
     return &piece->tokens[at];
 }
 
+size_t piece_bytes(const struct piece *piece)
+{
+    return piece->capacity * (sizeof *piece->tokens + (size_t)piece->num_top * sizeof *piece->tops);
+}
+
 void piece_seal(struct piece *piece)
 {
     for (size_t i = 0; i < piece->num_tokens; i++)

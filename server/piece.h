@@ -21,6 +21,9 @@ void piece_reset(struct piece *piece);
  */
 struct reply_token *piece_add(struct piece *piece, struct token_logprob **top);
 
+/* What its tokens take. */
+size_t piece_bytes(const struct piece *piece);
+
 /* Points each token's `top` into tops: nothing may be added afterwards. */
 void piece_seal(struct piece *piece);
 

@@ -95,10 +95,11 @@ static int find_offsets(struct job_prompt *prompt, const struct service *service
     return result;
 }
 
-static int prepare_echo(struct job_prompt *prompt, const struct service *service,
-                        const struct completion_request *request,
+static int prepare_echo(struct job *job, struct job_prompt *prompt,
                         const struct completion_prompt *source, bool verbatim, struct error *err)
 {
+    const struct service *service = job->service;
+    const struct completion_request *request = &job->request;
     if (verbatim) {
         prompt->text = source->text;
         prompt->text_length = source->length;
@@ -108,11 +109,16 @@ static int prepare_echo(struct job_prompt *prompt, const struct service *service
                              &prompt->text_length, err))
             return -1;
         prompt->text = prompt->text_owned;
+        if (job_reserve(job, prompt->text_length, err))
+            return -1;
     }
     prompt->characters = (int64_t)utf8_characters(prompt->text, prompt->text_length);
     if (request->logprobs < 0)
         return 0;
     size_t tops = prompt->count * (size_t)request->logprobs;
+    if (job_reserve(job, prompt->count * sizeof *prompt->logprobs + tops * sizeof *prompt->tops,
+                    err))
+        return -1;
     prompt->logprobs = calloc(prompt->count, sizeof *prompt->logprobs);
     prompt->tops = calloc(tops + 1, sizeof *prompt->tops);
     if (!prompt->logprobs || !prompt->tops)
@@ -120,10 +126,13 @@ static int prepare_echo(struct job_prompt *prompt, const struct service *service
     return find_offsets(prompt, service, verbatim, request->skip_special_tokens, err);
 }
 
-int prompt_prepare(struct job_prompt *prompt, const struct service *service,
-                   const struct completion_request *request, size_t index, struct api_error *err)
+int prompt_prepare(struct job *job, size_t index, struct api_error *err)
 {
+    struct job_prompt *prompt = &job->prompts[index];
+    const struct service *service = job->service;
+    const struct completion_request *request = &job->request;
     const struct completion_prompt *source = &request->prompts[index];
+    struct error error = ERROR_INIT;
     bool verbatim = source->text != NULL;
     if (source->text) {
         if (from_text(prompt, service, request, source, err))
@@ -132,6 +141,8 @@ int prompt_prepare(struct job_prompt *prompt, const struct service *service,
         prompt->ids = source->ids;
         prompt->count = source->num_ids;
     }
+    if (job_reserve(job, prompt->count * sizeof *prompt->ids + source->length, &error))
+        return api_error_from_engine(err, &error, "prompt");
     int64_t keep = request->truncate_prompt_tokens;
     if (keep > 0 && (int64_t)prompt->count > keep) {
         prompt->ids += prompt->count - (size_t)keep;
@@ -141,8 +152,7 @@ int prompt_prepare(struct job_prompt *prompt, const struct service *service,
     if (completion_check_length(request, (int64_t)prompt->count, &service->limits, err) ||
         check_memory(prompt, service, request, err))
         return -1;
-    struct error error = ERROR_INIT;
-    if (request->echo && prepare_echo(prompt, service, request, source, verbatim, &error))
+    if (request->echo && prepare_echo(job, prompt, source, verbatim, &error))
         return api_error_from_engine(err, &error, "prompt");
     return 0;
 }

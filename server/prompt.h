@@ -5,9 +5,8 @@
 
 #include "server/job.h"
 
-/* Fills *prompt (zeroed by the caller) from request->prompts[index], which it borrows from. */
-int prompt_prepare(struct job_prompt *prompt, const struct service *service,
-                   const struct completion_request *request, size_t index, struct api_error *err);
+/* Fills job->prompts[index] from the request's prompt of that index, which it borrows from. */
+int prompt_prepare(struct job *job, size_t index, struct api_error *err);
 void prompt_clear(struct job_prompt *prompt);
 
 #endif

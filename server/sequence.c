@@ -118,9 +118,12 @@ static int record_token(struct sequence *sequence, int32_t id, const float *logi
     struct job_choice *choice = sequence->choice;
     int32_t vocab_size = sequence->job->service->limits.vocab_size;
     struct token_logprob *top;
+    size_t held = piece_bytes(&choice->piece);
     struct reply_token *token = piece_add(&choice->piece, &top);
     if (!token)
         return no_memory(err);
+    if (job_reserve(sequence->job, piece_bytes(&choice->piece) - held, err))
+        return -1;
     token->id = id;
     token->text_offset = sequence->characters;
     if (request->logprobs >= 0 || request->best_of > request->n) {

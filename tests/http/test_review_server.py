@@ -109,3 +109,19 @@ def test_memory_that_hides_outside_of_the_prompt_counts_in_the_queue(server_fact
         check_error(small.post("/v1/completions", {"prompt": "a", **fields}), 429, code="queue_full")
     small.complete(prompt="a", user="u" * 10_000, max_tokens=1)
     assert "u" * 129 not in small.tail(100_000) and "u" * 100 in small.tail()
+
+
+def test_replies_that_are_held_have_a_budget(server_factory):
+    """128 texts with 20 logprobs a token would take all memory there is, given time."""
+    small = server_factory(max_body_memory="1M")
+    fields = {"prompt": [40] * 4, "max_tokens": 400, "n": 20, "logprobs": 20, "ignore_eos": True}
+    for too_much in (fields, {"prompt": [40] * 8000, "max_tokens": 0, "echo": True, "logprobs": 20}):
+        reply = small.post("/v1/completions", too_much)
+        check_error(reply, 503, code="out_of_memory")
+        assert int(reply.headers["retry-after"]) >= 1
+        wait_for_bodies(small)
+    frames = small.stream(**{**fields, "n": 1, "logprobs": None})
+    assert frames[-1]["choices"][0]["finish_reason"] == "length"
+    assert small.complete(**{**fields, "n": 1})["usage"]["completion_tokens"] == 400
+    wait_for_bodies(small)
+    small.wait_idle()
