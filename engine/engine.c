@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_STEP_TOKENS = 512, DEFAULT_STEP_LOGITS = 128, MOST_STEP_TOKENS = 1 << 20 };
+/* The most, times the most heads of a model (2^12), still counts as tasks in an int. */
+enum { DEFAULT_STEP_TOKENS = 512, DEFAULT_STEP_LOGITS = 128, MOST_STEP_TOKENS = 1 << 18 };
 
 struct engine {
     struct model *model;

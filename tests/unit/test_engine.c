@@ -119,9 +119,15 @@ Test(engine, after_a_refused_step_the_text_goes_on_as_if_nothing_had_been)
 Test(engine, senseless_options_are_refused)
 {
     static const struct engine_options wrong[] = {
-        {.threads = -1},         {.threads = 100000},          {.max_step_tokens = -1},
-        {.max_step_logits = -1}, {.max_step_tokens = INT_MAX}, {.max_step_logits = INT_MAX},
-        {.instruction_set = ""}, {.instruction_set = "mmx"},
+        {.threads = -1},
+        {.threads = 100000},
+        {.max_step_tokens = -1},
+        {.max_step_logits = -1},
+        {.max_step_tokens = INT_MAX},
+        {.max_step_logits = INT_MAX},
+        {.max_step_tokens = (1 << 18) + 1},
+        {.instruction_set = ""},
+        {.instruction_set = "mmx"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct engine *engine = NULL;
@@ -140,7 +146,7 @@ Test(engine, senseless_options_are_refused)
 Test(engine, the_largest_steps_are_either_opened_or_refused)
 {
     struct engine_options options = small;
-    options.max_step_tokens = options.max_step_logits = 1 << 20;
+    options.max_step_tokens = options.max_step_logits = 1 << 18;
     struct engine *engine = NULL;
     struct error err = ERROR_INIT;
     if (engine_open(&engine, GOLDEN_DIRECTORY "regla", &options, &err) != 0)
