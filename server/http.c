@@ -118,7 +118,9 @@ void http_reply_error(struct http_request *request, const struct api_error *err)
         MHD_add_response_header(response, "Allow", err->allow);
     if (row->close) {
         MHD_add_response_header(response, "Connection", "close");
-        connection_of(request->connection)->linger = true;
+        struct connection *peer = connection_of(request->connection);
+        if (peer) /* NULL: out of memory when it began */
+            peer->linger = true;
     }
     queue(request, row->status, response);
 }

@@ -27,7 +27,7 @@ static void print_help(FILE *out)
     fprintf(out, "\n`regla COMMAND --help` lists a command's options; `regla --version`.\n");
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     if (argc < 2) {
         print_help(stderr);
@@ -51,4 +51,16 @@ int main(int argc, char **argv)
         fprintf(stderr, " (did you mean %s?)", nearest);
     fprintf(stderr, "; `regla --help` lists them\n");
     return 2;
+}
+
+/* What could not be written is a failure, whatever the command thinks. */
+int main(int argc, char **argv)
+{
+    int status = run(argc, argv);
+    bool lost = ferror(stdout) != 0;
+    if (fflush(stdout) == 0 && !lost)
+        return status;
+    if (status == 0)
+        fprintf(stderr, "regla: cannot write to the standard output\n");
+    return status ? status : 1;
 }

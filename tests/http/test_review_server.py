@@ -2,9 +2,12 @@
 
 import json
 import select
+import subprocess
 import time
 
-from harness import GOLDEN, SLOWNESS, RawReply, check_error, request_bytes
+import pytest
+
+from harness import BINARY, GOLDEN, SLOWNESS, RawReply, check_error, request_bytes
 
 # A megabyte of it takes a JSON parser a tenth of a second.
 VALUES = b'{"prompt":[' + b"1," * 4_000_000 + b'-1],"max_tokens":1}'
@@ -125,3 +128,15 @@ def test_replies_that_are_held_have_a_budget(server_factory):
     assert small.complete(**{**fields, "n": 1})["usage"]["completion_tokens"] == 400
     wait_for_bodies(small)
     small.wait_idle()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["serve", "--help"],
+                                       ["info", str(GOLDEN / "hybrid_regla")],
+                                       ["check", str(GOLDEN / "hybrid_regla")]])
+def test_output_that_is_lost_is_a_failure(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([BINARY, *arguments], stdout=full, stderr=subprocess.PIPE,
+                              timeout=60 * SLOWNESS)
+    assert done.returncode == 1 and b"standard output" in done.stderr
+    assert subprocess.run([BINARY, *arguments], stdout=subprocess.DEVNULL,
+                          timeout=60 * SLOWNESS).returncode == 0
