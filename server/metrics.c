@@ -283,8 +283,8 @@ void metrics_write(struct strbuf *out, const struct metrics *m, const struct met
            (double)view->queue_requests);
     single(&family, "regla_queue_tokens", "gauge", "Estimated tokens that wait.",
            (double)view->queue_tokens);
-    single(&family, "regla_request_body_bytes", "gauge", "Bytes held of bodies, prompts and replies.",
-           (double)view->body_bytes);
+    single(&family, "regla_request_body_bytes", "gauge",
+           "Bytes held of bodies, prompts and replies.", (double)view->body_bytes);
     single(&family, "regla_connections", "gauge", "Open connections.",
            (double)atomic_load(&m->connections));
     if (view->vllm_names)
