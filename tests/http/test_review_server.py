@@ -111,6 +111,14 @@ def test_memory_that_hides_outside_of_the_prompt_counts_in_the_queue(server_fact
                    {"stop": [chr(200 + i) for i in range(2000)]}):
         check_error(small.post("/v1/completions", {"prompt": "a", **fields}), 429, code="queue_full")
     small.complete(prompt="a", user="u" * 10_000, max_tokens=1)
+    # The line is written once the reply is out.
+    for _ in range(100):
+        if "u" * 100 in small.tail():
+            break
+        time.sleep(0.05)
+    deadline = time.monotonic() + 10 * SLOWNESS  # the line is logged after the reply is sent
+    while "u" * 100 not in small.tail() and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert "u" * 129 not in small.tail(100_000) and "u" * 100 in small.tail()
 
 
