@@ -37,7 +37,7 @@ serve: build
 test:
 	@tests/run.sh $(STAGES)
 
-model:
+model: build
 	train/make_model.sh
 
 test-train:

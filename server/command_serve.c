@@ -25,7 +25,7 @@ struct serve_options {
     int64_t port, max_model_len, threads, http_threads, tokenizer_threads;
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
     int64_t max_body_bytes, max_body_memory, state_memory, max_step_tokens, prefill_chunk;
-    double request_timeout, idle_timeout, drain_timeout;
+    double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
 };
 
@@ -77,6 +77,8 @@ static const struct option ITEMS[] = {
      "from a request's first byte to its last; then its connection is closed"},
     {"idle-timeout", OPTION_SECONDS, FIELD(idle_timeout), "seconds", "75", 1, 86400, NULL,
      "without a byte in either direction; then the connection is closed"},
+    {"stall-timeout", OPTION_SECONDS, FIELD(stall_timeout), "seconds", "10", 0.1, 86400, NULL,
+     "a stream that is behind, and whose reader takes nothing for so long, is cancelled"},
     {"drain-timeout", OPTION_SECONDS, FIELD(drain_timeout), "seconds", "30", 0, 86400, NULL,
      "after SIGTERM or SIGINT, for running requests to finish"},
     {"log-level", OPTION_CHOICE, FIELD(log_level), NULL, "info", 0, 0, "debug|info|warn|error|off",
@@ -336,6 +338,7 @@ static void init(struct service *service, const struct serve_options *options)
     atomic_init(&service->phase, SERVICE_LOADING);
     service->vllm_names = strcmp(options->metrics_compat, "vllm") == 0;
     service->max_body_bytes = options->max_body_bytes;
+    service->stall_timeout_s = options->stall_timeout;
     metrics_init(&service->metrics);
     registry_init(&service->registry);
     struct admission_limits limits = {options->max_queue, options->max_running,

@@ -5,6 +5,7 @@
 #include "server/job_reply.h"
 #include "server/log.h"
 #include "server/parsing.h"
+#include "server/scheduler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,7 +104,7 @@ static bool refill(struct http_request *request, struct stream *stream)
     strbuf_reset(&stream->frames);
     stream->sent = 0;
     ticket_lock(&job->ticket);
-    bool empty = job->outbox.length == 0;
+    bool empty = job->outbox.length == 0, full = outbox_full(&job->outbox);
     bool done = job->ticket.done;
     if (empty && !done) {
         http_wait(request);
@@ -116,6 +117,8 @@ static bool refill(struct http_request *request, struct stream *stream)
     stream->taken = job->outbox;
     job->outbox = emptied;
     ticket_unlock(&job->ticket);
+    if (full)
+        scheduler_poke(job->service->scheduler);
     struct outbox_record record;
     struct piece piece;
     size_t offset = 0;

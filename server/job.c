@@ -230,8 +230,7 @@ void job_fail_cancelled(struct job *job)
     struct api_error err = {0};
     switch (ticket_cancelled(&job->ticket)) {
     case CANCEL_SLOW:
-        api_error_set(&err, API_CANCELLED, NULL,
-                      "cancelled: the client reads its stream too slowly");
+        api_error_set(&err, API_CANCELLED, NULL, "cancelled: the client does not read its stream");
         break;
     case CANCEL_DRAINING:
         api_error_set(&err, API_DRAINING, NULL, "cancelled: the server is shutting down");

@@ -68,8 +68,9 @@ struct job {
 
     /* The scheduler's. */
     struct job *next;
-    size_t next_prompt; /* the first that has not started */
-    size_t num_running; /* texts that hold a state */
+    size_t next_prompt;  /* the first that has not started */
+    size_t num_running;  /* texts that hold a state */
+    double behind_since; /* clock_seconds(): the stream's reader lets it wait; 0: it does not */
     bool failed;
 
     bool accepted; /* validated: a stream may begin */

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What a stream may be behind before its texts pause. */
+enum { OUTBOX_FULL_BYTES = 256 * 1024 };
+
 void piece_clear(struct piece *piece)
 {
     strbuf_clear(&piece->text);
@@ -80,23 +83,20 @@ static void copy(unsigned char **at, const void *from, size_t size)
     *at += size;
 }
 
-enum outbox_result outbox_put(struct outbox *outbox, struct outbox_record *record,
-                              const struct piece *piece, size_t limit)
+int outbox_put(struct outbox *outbox, struct outbox_record *record, const struct piece *piece)
 {
     record->num_top = piece->num_top;
     record->num_tokens = piece->num_tokens;
     record->text_length = piece->text.length;
     record->size = aligned(sizeof *record) + aligned(tokens_bytes(record)) +
                    aligned(tops_bytes(record)) + aligned(record->text_length);
-    if (outbox->length && record->size > limit - outbox->length)
-        return OUTBOX_FULL;
     if (outbox->length + record->size > outbox->capacity) {
         size_t capacity = outbox->capacity ? outbox->capacity : 4096;
         while (capacity < outbox->length + record->size)
             capacity *= 2;
         unsigned char *data = realloc(outbox->data, capacity);
         if (!data)
-            return OUTBOX_NO_MEMORY;
+            return -1;
         outbox->data = data;
         outbox->capacity = capacity;
     }
@@ -111,7 +111,12 @@ enum outbox_result outbox_put(struct outbox *outbox, struct outbox_record *recor
          aligned(tops_bytes(record));
     copy(&at, piece->text.data, record->text_length);
     outbox->length += record->size;
-    return OUTBOX_OK;
+    return 0;
+}
+
+bool outbox_full(const struct outbox *outbox)
+{
+    return outbox->length >= OUTBOX_FULL_BYTES;
 }
 
 void outbox_clear(struct outbox *outbox)

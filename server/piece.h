@@ -46,12 +46,12 @@ struct outbox {
     size_t length, capacity;
 };
 
-enum outbox_result { OUTBOX_OK, OUTBOX_FULL, OUTBOX_NO_MEMORY };
+/* Appends a copy of the record and the piece; -1: no memory. */
+int outbox_put(struct outbox *outbox, struct outbox_record *record, const struct piece *piece);
 
-/* Appends a copy of the record and the piece. FULL when that exceeds `limit` bytes (the reader is
- * too slow); an empty outbox takes one record of any size. */
-enum outbox_result outbox_put(struct outbox *outbox, struct outbox_record *record,
-                              const struct piece *piece, size_t limit);
+/* Whether the reader is so far behind that nothing more should be made for it now. What is made in
+ * the step that fills it still goes in. */
+bool outbox_full(const struct outbox *outbox);
 void outbox_clear(struct outbox *outbox);
 
 /* Reads the record at *offset into *record and *piece, which then points into the outbox (do not

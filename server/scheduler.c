@@ -10,6 +10,8 @@
 
 /* Steps that fail one after another until the engine counts as broken. */
 enum { MAX_FAILED_STEPS = 3 };
+/* How often texts that wait for their readers are looked at, unless something happens. */
+enum { STALL_TICK_MS = 50 };
 
 struct scheduler {
     struct service *service;
@@ -31,6 +33,7 @@ struct scheduler {
     struct span *spans;        /* [max_tokens]: a span has at least one token */
     struct sequence **stepped; /* [max_tokens]: whose span it is */
     int failed_steps;
+    bool stalled; /* texts run, but all of them wait for their readers */
 };
 
 static void append(struct job **head, struct job **tail, struct job *job)
@@ -59,6 +62,17 @@ void scheduler_poke(struct scheduler *scheduler)
     pthread_mutex_unlock(&scheduler->lock);
 }
 
+/* Under the lock. */
+static void wait_for_readers(struct scheduler *scheduler)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += STALL_TICK_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    pthread_cond_timedwait(&scheduler->filled, &scheduler->lock, &until);
+}
+
 /* Moves the inbox to the waiting jobs; sleeps while there is nothing to do. False: time to end. */
 static bool take_inbox(struct scheduler *scheduler)
 {
@@ -66,6 +80,8 @@ static bool take_inbox(struct scheduler *scheduler)
     while (!scheduler->inbox_head && !scheduler->poked && !scheduler->closing &&
            !scheduler->waiting_head && !scheduler->num_running)
         pthread_cond_wait(&scheduler->filled, &scheduler->lock);
+    if (scheduler->stalled && !scheduler->inbox_head && !scheduler->poked)
+        wait_for_readers(scheduler);
     scheduler->poked = false;
     struct job *job = scheduler->inbox_head;
     scheduler->inbox_head = scheduler->inbox_tail = NULL;
@@ -263,18 +279,37 @@ static bool start_waiting(struct scheduler *scheduler)
     return false;
 }
 
+/* Whether the job's reader is behind: its texts then pause, and the batch goes on. One that takes
+ * nothing at all is given up. */
+static bool reader_behind(struct job *job, double now)
+{
+    if (!job->request.stream)
+        return false;
+    ticket_lock(&job->ticket);
+    bool full = outbox_full(&job->outbox);
+    ticket_unlock(&job->ticket);
+    if (!full)
+        job->behind_since = 0;
+    else if (job->behind_since == 0)
+        job->behind_since = now;
+    else if (now - job->behind_since > job->service->stall_timeout_s)
+        ticket_cancel(&job->ticket, CANCEL_SLOW);
+    return full;
+}
+
 static size_t make_plan(struct scheduler *scheduler)
 {
+    double now = clock_seconds();
     for (size_t i = 0; i < scheduler->num_running; i++) {
         const struct sequence *sequence = scheduler->running[i];
-        const struct job *job = sequence->job;
+        struct job *job = sequence->job;
         struct plan_row *row = &scheduler->rows[i];
         *row = (struct plan_row){0};
         if (!sequence->decoding)
             row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
         row->wants_all = sequence->prompt->logprobs != NULL;
         row->wants_none = job->request.max_tokens == 0;
-        row->idle = sequence->follower;
+        row->idle = sequence->follower || reader_behind(job, now);
     }
     plan_step(scheduler->rows, scheduler->num_running, &scheduler->limits, &scheduler->turn);
     size_t num_spans = 0;
@@ -400,6 +435,7 @@ static void fail_step(struct scheduler *scheduler, size_t num_spans, const struc
 static void run_step(struct scheduler *scheduler)
 {
     size_t num_spans = make_plan(scheduler);
+    scheduler->stalled = num_spans == 0 && scheduler->num_running > 0;
     if (num_spans == 0)
         return;
     struct metrics *metrics = &scheduler->service->metrics;

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a stream may be behind before its reader counts as too slow. */
-enum { OUTBOX_LIMIT_BYTES = 256 * 1024 };
 /* Enough ids to hold an unfinished character of the prompt. */
 enum { PRIMING_TOKENS = 4 };
 
@@ -86,13 +84,11 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
     piece->text.length = text_length;
     choice->prompt_told = true;
     ticket_lock(&job->ticket);
-    enum outbox_result result = outbox_put(&job->outbox, &record, piece, OUTBOX_LIMIT_BYTES);
+    int result = outbox_put(&job->outbox, &record, piece);
     ticket_wake(&job->ticket);
     ticket_unlock(&job->ticket);
-    if (result == OUTBOX_NO_MEMORY)
+    if (result)
         return no_memory(err);
-    if (result == OUTBOX_FULL)
-        ticket_cancel(&job->ticket, CANCEL_SLOW);
     piece->num_tokens = 0;
     piece->text.length = held;
     if (held)

@@ -29,6 +29,7 @@ struct service {
     char fingerprint[96]; /* system_fingerprint */
     bool vllm_names;      /* --metrics-compat vllm */
     int64_t max_body_bytes;
+    double stall_timeout_s; /* a reader that takes nothing for so long is given up */
 
     struct auth auth;
     struct metrics metrics;

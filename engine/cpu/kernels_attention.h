@@ -103,7 +103,7 @@ static float weigh(const struct ops_attention *a, float *scores, const float *we
         for (int j = 0; j < OPS_TILE; j++)
             scores[j] = scores[j] * weights[j] + biases[j];
     for (int j = 0; j < OPS_TILE; j++)
-        scores[j] = (j >= low) & (j < high) ? scores[j] : -INFINITY;
+        scores[j] = ((j >= low) & (j < high)) ? scores[j] : -INFINITY;
     if (a->activation == SOFTMAX_ACT_RELU) {
         for (int j = 0; j < OPS_TILE; j++)
             scores[j] = formula_relu(scores[j]);

@@ -235,8 +235,9 @@ def test_cancel_by_the_clients_own_name(server):
 # Slow readers
 
 
-def test_slow_reader_is_cancelled_and_disturbs_nobody(server):
-    """It never reads: the kernel's buffers and its ring fill, then its text is dropped."""
+def test_slow_reader_is_cancelled_and_disturbs_nobody(server_factory):
+    """It never reads: the kernel's buffers and its ring fill, its text pauses, then is dropped."""
+    server = server_factory(stall_timeout=2)
     connection = server.connect(receive_buffer=4096)
     connection.sendall(request_bytes("/v1/completions", {**ENDLESS, "logprobs": 20}))
     while server.metric("regla_requests_running") != 1:
@@ -249,6 +250,21 @@ def test_slow_reader_is_cancelled_and_disturbs_nobody(server):
         time.sleep(0.05)
     assert server.busy() == {}
     connection.close()
+
+
+def test_reader_that_lets_its_ring_fill_gets_everything(server):
+    """A tiny model outruns any client: its texts wait for the reader instead of being cancelled."""
+    fields = {**ENDLESS, "n": 8, "max_tokens": 250, "logprobs": 20, "seed": 3}
+    with server.connect(receive_buffer=4096) as connection:
+        connection.sendall(request_bytes("/v1/completions", fields))
+        time.sleep(1)
+        assert server.metric("regla_requests_running") == 1
+        reply = RawReply(connection)
+        reply.head()
+        frames = read_frames(b"".join(reply.chunks()))
+    plain = server.complete(**{**fields, "stream": False})
+    for choice in plain["choices"]:
+        assert text_of(frames, choice["index"]) == choice["text"]
 
 
 def test_reader_that_pauses_gets_everything(server):

@@ -45,6 +45,7 @@ static void start_server(void)
     log_configure(LOG_LEVEL_OFF, false);
     service.model = "golden";
     service.max_body_bytes = 1 << 20;
+    service.stall_timeout_s = 10;
     service.bos_token_id = -1;
     metrics_init(&service.metrics);
     registry_init(&service.registry);
