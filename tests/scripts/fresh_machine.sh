@@ -12,7 +12,7 @@ folder=${1:?a folder for the system}
 shift
 
 if [ ! -e "$folder/etc/debian_version" ]; then
-    debootstrap --variant=minbase bookworm "$folder" http://deb.debian.org/debian >"$folder.log" 2>&1 ||
+    debootstrap --variant=minbase bookworm "$folder" >"$folder.log" 2>&1 ||
         { tail -n 5 "$folder.log" >&2; exit 1; }
 fi
 cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
