@@ -95,6 +95,24 @@ int config_token_ids(struct config *config, const struct fields *fields, struct 
     return 0;
 }
 
+int config_sizes(struct config *config, const struct fields *root, const char *heads_key,
+                 struct error *err)
+{
+    const struct {
+        const char *key;
+        int64_t most, *value;
+    } sizes[] = {
+        {"vocab_size", CONFIG_MAX_VOCAB, &config->vocab_size},
+        {"hidden_size", CONFIG_MAX_HIDDEN, &config->hidden_size},
+        {"num_hidden_layers", CONFIG_MAX_LAYERS, &config->num_layers},
+        {heads_key, CONFIG_MAX_HEADS, &config->num_heads},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (fields_int(root, sizes[i].key, FIELD_REQUIRED, 1, sizes[i].most, sizes[i].value, err))
+            return -1;
+    return 0;
+}
+
 int config_single_mixer(struct config *config, const char *name, const struct mixer_config *mixer,
                         struct error *err)
 {

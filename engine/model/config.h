@@ -61,6 +61,10 @@ int config_parse_generation(struct config *config, const char *text, size_t leng
 /* For the families' parsers: bos_token_id and eos_token_id (an id, a list, or null) of `fields`. */
 int config_token_ids(struct config *config, const struct fields *fields, struct error *err);
 
+/* For the families' parsers: the sizes that all of them have; heads_key names the heads' number. */
+int config_sizes(struct config *config, const struct fields *root, const char *heads_key,
+                 struct error *err);
+
 /* For the families' parsers: one mixer, named `name`, for every layer. */
 int config_single_mixer(struct config *config, const char *name, const struct mixer_config *mixer,
                         struct error *err);

@@ -53,14 +53,7 @@ static int check_heads(const struct config *config, const struct fields *root, s
 static int parse_sizes(struct config *config, const struct fields *root, struct error *err)
 {
     double expand_k = 0.5, expand_v = 1;
-    if (fields_int(root, "vocab_size", FIELD_REQUIRED, 1, CONFIG_MAX_VOCAB, &config->vocab_size,
-                   err) != 0 ||
-        fields_int(root, "hidden_size", FIELD_REQUIRED, 1, CONFIG_MAX_HIDDEN, &config->hidden_size,
-                   err) != 0 ||
-        fields_int(root, "num_hidden_layers", FIELD_REQUIRED, 1, CONFIG_MAX_LAYERS,
-                   &config->num_layers, err) != 0 ||
-        fields_int(root, "num_heads", FIELD_REQUIRED, 1, CONFIG_MAX_HEADS, &config->num_heads,
-                   err) != 0 ||
+    if (config_sizes(config, root, "num_heads", err) != 0 ||
         fields_double(root, "expand_k", FIELD_OPTIONAL, 0, 64, &expand_k, err) != 0 ||
         fields_double(root, "expand_v", FIELD_OPTIONAL, 0, 64, &expand_v, err) != 0)
         return -1;

@@ -51,14 +51,7 @@ static int parse_rope(const struct fields *root, struct mixer_config *mixer, str
 
 static int parse_sizes(struct config *config, const struct fields *root, struct error *err)
 {
-    if (fields_int(root, "vocab_size", FIELD_REQUIRED, 1, CONFIG_MAX_VOCAB, &config->vocab_size,
-                   err) != 0 ||
-        fields_int(root, "hidden_size", FIELD_REQUIRED, 1, CONFIG_MAX_HIDDEN, &config->hidden_size,
-                   err) != 0 ||
-        fields_int(root, "num_hidden_layers", FIELD_REQUIRED, 1, CONFIG_MAX_LAYERS,
-                   &config->num_layers, err) != 0 ||
-        fields_int(root, "num_attention_heads", FIELD_REQUIRED, 1, CONFIG_MAX_HEADS,
-                   &config->num_heads, err) != 0 ||
+    if (config_sizes(config, root, "num_attention_heads", err) != 0 ||
         fields_int(root, "intermediate_size", FIELD_REQUIRED, 1, CONFIG_MAX_INTERMEDIATE,
                    &config->intermediate_size, err) != 0 ||
         fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
