@@ -300,8 +300,6 @@ static void drain(struct service *service, struct http_server *http, double time
 /* In an order that leaves no connection suspended: whoever could wake one ends after it has. */
 static void stop(struct service *service, struct http_server *http)
 {
-    if (http)
-        http_stop_accepting(http);
     worker_pool_stop(service->workers);
     scheduler_free(service->scheduler);
     http_stop(http);

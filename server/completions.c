@@ -116,9 +116,10 @@ static bool refill(struct http_request *request, struct stream *stream)
     emptied.length = 0;
     stream->taken = job->outbox;
     job->outbox = emptied;
-    ticket_unlock(&job->ticket);
-    if (full)
+    /* Under the lock: while the job is not done the scheduler is there. */
+    if (full && !done)
         scheduler_poke(job->service->scheduler);
+    ticket_unlock(&job->ticket);
     struct outbox_record record;
     struct piece piece;
     size_t offset = 0;

@@ -23,7 +23,6 @@ struct http_server {
     struct http_options options;
     char address[128];
     int listen_fd;
-    bool quiesced; /* libmicrohttpd has given the listening socket back */
     _Atomic size_t active;
 };
 
@@ -490,20 +489,15 @@ size_t http_active(const struct http_server *server)
     return atomic_load(&server->active);
 }
 
-void http_stop_accepting(struct http_server *server)
-{
-    server->quiesced = MHD_quiesce_daemon(server->daemon) == server->listen_fd;
-}
-
 void http_stop(struct http_server *server)
 {
     if (!server)
         return;
+    /* No MHD_quiesce_daemon before: it takes the listening socket out of the epoll sets at the same
+     * time as their threads do, and aborts the process when it comes second. */
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
-    /* Not before: the daemon's threads may look at a socket that it has given back a little longer.
-     * One that it has not given back it has closed itself. */
-    if (server->listen_fd >= 0 && (server->quiesced || !server->daemon))
+    else if (server->listen_fd >= 0)
         listen_close(server->listen_fd);
     watcher_free(server->watcher);
     free(server);

@@ -69,7 +69,6 @@ int http_start(struct http_server **out, struct service *service,
 /* "127.0.0.1:8000" or "[::1]:8000": where it listens. */
 const char *http_address(const struct http_server *server);
 size_t http_active(const struct http_server *server); /* requests not answered yet */
-void http_stop_accepting(struct http_server *server);
 /* All requests must have been answered or cancelled. */
 void http_stop(struct http_server *server);
 

@@ -68,7 +68,6 @@ static void stop_server(void)
     cr_expect(atomic_load(&service.metrics.running) == 0);
     cr_expect(atomic_load(&service.metrics.waiting) == 0);
     cr_expect(atomic_load(&service.metrics.recurrent_reserved_bytes) == 0);
-    http_stop_accepting(http);
     worker_pool_stop(service.workers);
     scheduler_free(service.scheduler);
     http_stop(http);
