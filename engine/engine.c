@@ -99,6 +99,8 @@ static void fill_info(struct engine *engine)
     const struct state_layout *layout = forward_layout(engine->forward);
     struct engine_info *info = &engine->info;
     info->vocab_size = engine->model->vocab_size;
+    info->weights = WEIGHTS_F32;
+    info->kv = KV_F32;
     info->threads = engine->ops->threads(engine->backend);
     info->max_positions = layout->max_positions;
     info->weights_bytes = forward_weights_bytes(engine->forward);

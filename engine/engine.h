@@ -9,6 +9,7 @@
 #define ENGINE_ENGINE_H
 
 #include "engine/base/error.h"
+#include "engine/formats.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,6 +20,8 @@ struct state; /* everything one text needs to go on */
 struct model;
 
 struct engine_options {
+    enum weight_format weights;
+    enum kv_format kv;
     int threads;                 /* 0: as many as the affinity mask and the cgroup allow */
     size_t state_memory_bytes;   /* budget for all states and KV pages; 0: a share of free memory */
     int max_step_tokens;         /* most tokens of all spans of a step together; 0: 512 */
@@ -34,6 +37,8 @@ struct engine_options {
 /* Everything that does not change after engine_open. */
 struct engine_info {
     int32_t vocab_size;
+    enum weight_format weights; /* never auto */
+    enum kv_format kv;          /* never auto */
     int threads;
     int max_step_tokens, max_step_logits;
     int64_t max_positions; /* limit of learned positions; 0: none */

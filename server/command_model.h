@@ -10,6 +10,7 @@
 struct command_model_options {
     int64_t threads;
     int64_t state_memory; /* bytes */
+    const char *weights, *kv;
 };
 
 /* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
@@ -23,6 +24,24 @@ struct command_model_options {
      1024,                                                                                       \
      NULL,                                                                                       \
      "compute threads; 0: as many as this process may use"},                                     \
+        {"weights",                                                                              \
+         OPTION_CHOICE,                                                                          \
+         offsetof(type, model.weights),                                                          \
+         "format",                                                                               \
+         "auto",                                                                                 \
+         0,                                                                                      \
+         0,                                                                                      \
+         "auto|f32|bf16|f16|q8",                                                                 \
+         "format of the weights in memory; auto: as in the file"},                               \
+        {"kv",                                                                                   \
+         OPTION_CHOICE,                                                                          \
+         offsetof(type, model.kv),                                                               \
+         "format",                                                                               \
+         "auto",                                                                                 \
+         0,                                                                                      \
+         0,                                                                                      \
+         "auto|f32|f16|bf16",                                                                    \
+         "format of the KV cache; auto: f32 when the weights are f32, else f16"},                \
     {                                                                                            \
         "state-memory", OPTION_BYTES, offsetof(type, model.state_memory), "bytes", "0", 0, 1e15, \
             NULL, "memory for the states of texts; 0: a share of what is free"                   \

@@ -1,0 +1,61 @@
+#include "engine/cpu/device.h"
+
+void attention_groups(struct backend *backend, const struct batch *batch)
+{
+    backend->num_groups = 0;
+    for (int i = 0; i < batch->num_spans; i++) {
+        const struct batch_span *span = &batch->spans[i];
+        for (int t = 0; t < span->num_rows;) {
+            int64_t position = span->position + t;
+            int n = QUERY_GROUP - (int)(position % QUERY_GROUP);
+            n = n < span->num_rows - t ? n : span->num_rows - t;
+            backend->groups[backend->num_groups++] = (struct query_group){
+                .span = i, .first_row = span->first_row + t, .num_rows = n, .position = position};
+            t += n;
+        }
+    }
+}
+
+static void append_task(void *context, int task, int thread)
+{
+    (void)thread;
+    const struct head_job *job = context;
+    job->backend->kernels->append(job->arguments, &job->backend->batch->spans[task / job->heads],
+                                  task % job->heads);
+}
+
+static float *scratch_of(struct backend *backend, int thread)
+{
+    return backend->scratch + (size_t)thread * backend->scratch_floats;
+}
+
+static void attention_task(void *context, int task, int thread)
+{
+    const struct head_job *job = context;
+    const struct query_group *group = &job->backend->groups[task / job->heads];
+    job->backend->kernels->attention(job->arguments, &job->backend->batch->spans[group->span],
+                                     group, task % job->heads, scratch_of(job->backend, thread));
+}
+
+static void window_task(void *context, int task, int thread)
+{
+    const struct head_job *job = context;
+    job->backend->kernels->window(job->arguments, &job->backend->batch->spans[task / job->heads],
+                                  task % job->heads, scratch_of(job->backend, thread));
+}
+
+void cpu_attention(struct backend *backend, const struct ops_attention *a)
+{
+    const struct batch *batch = backend->batch;
+    int64_t width = (int64_t)a->num_heads * (a->key_dim + a->value_dim);
+    if (a->window != WINDOW_FULL) {
+        heads_run(backend, window_task, a, batch->num_spans, a->num_kv_heads,
+                  width * a->window_size * batch->num_rows);
+        return;
+    }
+    int64_t keys = 0;
+    for (int i = 0; i < batch->num_spans; i++)
+        keys += (batch->spans[i].position + batch->spans[i].num_rows) * batch->spans[i].num_rows;
+    heads_run(backend, append_task, a, batch->num_spans, a->num_kv_heads, width * batch->num_rows);
+    heads_run(backend, attention_task, a, backend->num_groups, a->num_heads, width * keys);
+}

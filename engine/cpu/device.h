@@ -1,0 +1,62 @@
+/* What the files of the CPU backend share: the device itself, and how an operation is divided among
+ * its threads. The operations of engine/ops.h, each in the file named beside it. */
+#ifndef ENGINE_CPU_DEVICE_H
+#define ENGINE_CPU_DEVICE_H
+
+#include "engine/cpu/backend.h"
+#include "engine/cpu/kernels.h"
+#include "engine/cpu/threads.h"
+
+#include <stddef.h>
+
+struct backend {
+    const struct kernels *kernels;
+    struct threads *threads;
+    int64_t share_elements; /* fewest of an operation worth a second thread */
+    const struct batch *batch;
+    struct query_group *groups; /* [max_rows]: of the batch */
+    int num_groups;
+    float *scratch; /* [threads][scratch_floats] */
+    size_t scratch_floats;
+    unsigned saved_float; /* of the thread that called begin */
+};
+
+/* The best instruction set of this machine, or the one named; NULL with an error. */
+const struct kernels *instruction_set_choose(const char *name, struct error *err);
+
+/* One text (or group of queries) and head each: task / heads, task % heads. */
+struct head_job {
+    struct backend *backend;
+    const void *arguments;
+    int heads;
+};
+
+/* Runs items * heads tasks, whose context is a struct head_job; elements: of all of them, for the
+ * decision whether sharing pays. */
+void heads_run(struct backend *backend, threads_task *task, const void *arguments, int items,
+               int heads, int64_t elements);
+
+/* A kernel over rows [first, end), whatever its arguments are. */
+typedef void rows_kernel(struct backend *backend, const void *arguments, int first, int end);
+
+/* width: elements of a row, for the same decision. */
+void rows_run(struct backend *backend, rows_kernel *kernel, const void *arguments, int num_rows,
+              int64_t width);
+
+/* rows.c */
+void cpu_embed(struct backend *, const struct ops_embed *);
+void cpu_norm(struct backend *, const struct ops_norm *);
+void cpu_map(struct backend *, const struct ops_map *);
+void cpu_angles(struct backend *, const struct ops_angles *);
+void cpu_positions(struct backend *, const struct ops_positions *);
+void cpu_gather(struct backend *, struct rows x, struct rows out, int cols);
+/* product.c */
+void cpu_matmul(struct backend *, const struct ops_matmul *);
+/* recurrence.c */
+void cpu_features(struct backend *, const struct ops_features *);
+void cpu_recurrence(struct backend *, const struct ops_recurrence *);
+/* attention.c */
+void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */
+void cpu_attention(struct backend *, const struct ops_attention *);
+
+#endif

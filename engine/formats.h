@@ -1,0 +1,34 @@
+/* The number formats that are chosen when a model is loaded, and their names in flags and replies.
+ * Activations, states, norms and softmax are f32 whatever is chosen. */
+#ifndef ENGINE_FORMATS_H
+#define ENGINE_FORMATS_H
+
+#include <stdbool.h>
+
+/* Of the matrices that are multiplied with. q8: int8 with one f16 scale per 32 weights of a row. */
+#define WEIGHT_FORMATS(X)   \
+    X(WEIGHTS_AUTO, "auto") \
+    X(WEIGHTS_F32, "f32")   \
+    X(WEIGHTS_BF16, "bf16") \
+    X(WEIGHTS_F16, "f16")   \
+    X(WEIGHTS_Q8, "q8")
+/* Of the KV pages of layers with a full window (rings are f32, as all of a slot). */
+#define KV_FORMATS(X)  \
+    X(KV_AUTO, "auto") \
+    X(KV_F32, "f32")   \
+    X(KV_F16, "f16")   \
+    X(KV_BF16, "bf16")
+#define FORMATS_VALUE(value, name) value,
+
+/* auto: as most of the file's bytes are. */
+enum weight_format { WEIGHT_FORMATS(FORMATS_VALUE) };
+/* auto: f32 when the weights are f32, else f16. */
+enum kv_format { KV_FORMATS(FORMATS_VALUE) };
+
+const char *weight_format_name(enum weight_format format);
+const char *kv_format_name(enum kv_format format);
+/* False: no format has that name. */
+bool weight_format_find(const char *name, enum weight_format *out);
+bool kv_format_find(const char *name, enum kv_format *out);
+
+#endif
