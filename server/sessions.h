@@ -1,0 +1,63 @@
+/* Sessions: names for points of the tree of states (api.md, "Sessions"). A session is its tokens; its
+ * state is the deepest checkpoint on their way, and what lies behind that is computed again when it
+ * is continued, forked or exported. With a store each change of a session is on disk before it is
+ * answered: a file with its tokens. All functions are for the engine thread. */
+#ifndef SERVER_SESSIONS_H
+#define SERVER_SESSIONS_H
+
+#include "api/errors.h"
+#include "server/state_tree.h"
+
+enum { SESSION_ID_SIZE = 129 };
+
+struct sessions;
+struct session;
+
+/* What a reply says about one. */
+struct session_view {
+    char id[SESSION_ID_SIZE];
+    int64_t position; /* tokens it holds */
+    int64_t recurrent_bytes, kv_bytes;
+    enum tier tier;
+    double created, used; /* seconds since 1970 */
+    int checkpoints;
+};
+
+struct sessions_options {
+    struct engine *engine;
+    struct state_tree *tree;
+    struct store *store;  /* NULL: in memory only */
+    double ttl_s;         /* unused for so long: deleted; 0: never */
+    int64_t quota_bytes;  /* of an owner's sessions; 0: any */
+};
+
+int sessions_create(struct sessions **out, const struct sessions_options *options,
+                    struct error *err);
+void sessions_free(struct sessions *sessions);
+void sessions_found(struct sessions *sessions, const struct store_found *file);
+void sessions_poll(struct sessions *sessions); /* time to live */
+
+/* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
+struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
+                              struct api_error *err);
+const int32_t *session_tokens(const struct session *session, int64_t *count);
+struct space *session_space(const struct session *session);
+void session_view(struct sessions *sessions, const struct session *session,
+                  struct session_view *view);
+/* Calls each for every session of the owner, by id. */
+void sessions_each(struct sessions *sessions, const char *owner,
+                   void (*each)(void *context, const struct session *session), void *context);
+
+/* For a request: finds or makes the session and marks it busy until sessions_settle. expected < 0:
+ * any position. API_SESSION_BUSY, API_POSITION_MISMATCH (the message gives the position),
+ * API_SESSION_QUOTA. */
+int sessions_bind(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
+                  const char *salt, size_t salt_length, struct session **out,
+                  struct api_error *err);
+/* The request has ended: the session now holds tokens [count] (NULL: as before it; one that was
+ * made for the request then goes away). `done` is called, perhaps at once, when that is on disk (or
+ * cannot be: then it goes on in memory, logged and counted); only then is it free again. */
+void sessions_settle(struct sessions *sessions, struct session *session, const int32_t *tokens,
+                     int64_t count, void (*done)(void *context), void *context);
+
+#endif

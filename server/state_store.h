@@ -1,0 +1,95 @@
+/* The files of --state-dir, written, read and removed by a thread of their own.
+ *
+ *   DIR/lock                              held (flock) by the one server that uses the directory
+ *   DIR/secret                            16 random bytes, mode 0600: see store_owner_tag
+ *   DIR/<model fingerprint>/sessions/<name>.session      tokens and META, no state
+ *   DIR/<model fingerprint>/checkpoints/<name>.state     tokens and a state
+ *   ... *.tmp (removed at start), *.rejected (what was corrupt, torn or foreign: kept, not read)
+ *
+ * Both kinds are state files (engine/state_file.h). A file comes into being whole: temporary name,
+ * write, fsync (when durable), rename, fsync of the directory. All functions are for the engine
+ * thread; the I/O thread only runs operations, whose `done` is called by store_poll. */
+#ifndef SERVER_STATE_STORE_H
+#define SERVER_STATE_STORE_H
+
+#include "engine/engine.h"
+
+enum store_kind { STORE_SESSION, STORE_CHECKPOINT };
+enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33 };
+
+struct store;
+
+/* A file that was there at the start; its header, META and tokens have been checked, its state
+ * will be when it is read. Everything is borrowed for the call. */
+struct store_found {
+    enum store_kind kind;
+    const char *name;
+    const char *meta; /* [meta_length] */
+    size_t meta_length;
+    const int32_t *tokens; /* [count] */
+    int64_t count, position;
+    bool logits;
+    int64_t bytes;    /* of the file */
+    int64_t modified; /* seconds since 1970 */
+};
+
+struct store_options {
+    const char *directory;
+    int64_t budget_bytes; /* --disk-state */
+    void (*wake)(void *context); /* from the I/O thread: store_poll has something to do */
+    void *wake_context;
+    void (*found)(void *context, const struct store_found *file);
+    void *found_context;
+};
+
+/* Creates or opens the directory, takes its lock, scans it. Errors name the path. */
+int store_open(struct store **out, struct engine *engine, const struct store_options *options,
+               struct error *err);
+/* Finishes every operation that was begun, without calling `done`. NULL is allowed. */
+void store_close(struct store *store);
+
+/* Who a file belongs to, as it is written into files: a keyed hash of the API key ("": none), in
+ * hex; without DIR/secret nobody can test a guessed key against it. */
+void store_owner_tag(const struct store *store, const char *api_key, char tag[STORE_OWNER_SIZE]);
+
+/* An operation, owned by the caller until `done` has been called. */
+struct store_op {
+    void (*done)(struct store_op *op); /* engine thread; may free op */
+    struct error error;                /* of the operation: code OK when it went well */
+    struct store_op *next;             /* the store's */
+    enum store_kind kind;
+    char name[STORE_NAME_SIZE];
+    bool durable;
+    /* write: borrowed until done. image NULL: no state (position 0). */
+    const char *meta;
+    size_t meta_length;
+    const int32_t *tokens; /* [count] */
+    int64_t count, position;
+    const void *image;   /* [state_image_bytes(position)] */
+    const float *logits; /* [vocab_size], or NULL */
+    /* read: the caller's buffers, of the same sizes; logits NULL: not wanted */
+    void *image_out;
+    float *logits_out;
+    int what; /* the store's */
+};
+
+/* Over the budget or on a full disk: `error` ERROR_NO_MEMORY, no file, and store_full says so. */
+void store_write(struct store *store, struct store_op *op);
+/* Checks everything; a file that is not what it was is set aside as *.rejected. */
+void store_read(struct store *store, struct store_op *op);
+void store_remove(struct store *store, struct store_op *op);
+/* Calls `done` of what has ended. Whether operations are still under way. */
+bool store_poll(struct store *store);
+
+struct store_report {
+    int64_t bytes, budget_bytes;             /* of all files, rejected ones too */
+    int64_t session_files, checkpoint_files; /* that are whole */
+    int64_t failures;                        /* operations that failed, since the start */
+    bool full;                               /* the last write found no room */
+};
+void store_report(const struct store *store, struct store_report *report);
+/* Bytes that a write would take, for the caller's own decisions on what to remove. */
+int64_t store_file_bytes(const struct store *store, int64_t position, int64_t count, bool state,
+                         bool logits, size_t meta_length);
+
+#endif
