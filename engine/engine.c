@@ -2,7 +2,9 @@
 
 #include "engine/cpu/backend.h"
 #include "engine/forward.h"
+#include "engine/model/fingerprint.h"
 #include "engine/state.h"
+#include "engine/state_image.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@ struct engine {
     struct forward *forward;
     struct state_memory *memory;
     struct engine_info info;
+    unsigned char fingerprint[FINGERPRINT_BYTES];
     /* arrays of a step */
     int32_t *tokens;           /* [max_step_tokens] */
     int64_t *positions;        /* [max_step_tokens] */
@@ -134,6 +137,7 @@ int engine_open(struct engine **out, const char *model_directory,
                                             .progress_context = options->progress_context};
     if (forward_open(&engine->forward, engine->model, engine->ops, engine->backend, &forward,
                      err) != 0 ||
+        model_fingerprint(engine->model, engine->fingerprint, err) != 0 ||
         allocate_step(engine, err) != 0)
         goto fail;
     fill_info(engine);
@@ -177,6 +181,11 @@ const struct model *engine_model(const struct engine *engine)
     return engine->model;
 }
 
+const unsigned char *engine_fingerprint(const struct engine *engine)
+{
+    return engine->fingerprint;
+}
+
 void engine_memory(const struct engine *engine, struct engine_memory *memory)
 {
     state_memory_report(engine->memory, memory);
@@ -190,6 +199,16 @@ size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens)
 struct state_memory *engine_state_memory(const struct engine *engine)
 {
     return engine->memory;
+}
+
+const struct state_layout *engine_state_layout(const struct engine *engine)
+{
+    return forward_layout(engine->forward);
+}
+
+size_t state_image_bytes(const struct engine *engine, int64_t position)
+{
+    return state_image_size(forward_layout(engine->forward), position);
 }
 
 /* Whether the state is already in the step; remembers it. */

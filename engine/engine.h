@@ -2,9 +2,10 @@
  * many of them at once.
  *
  * One thread at a time may use an engine and its states (the engine thread); engine_info,
- * engine_state_bytes and engine_model may be called from any. Nothing here prints, exits or knows
- * HTTP. Reproducibility (api.md): the logits of a text are the same bits whatever shares the step,
- * however its tokens are cut into spans, and on any number of threads. */
+ * engine_model, engine_fingerprint, engine_state_bytes and state_image_bytes may be called from
+ * any. Nothing here prints, exits or knows HTTP. Reproducibility (api.md): the logits of a text are
+ * the same bits whatever shares the step, however its tokens are cut into spans, and on any number
+ * of threads. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -66,6 +67,8 @@ void engine_close(struct engine *engine); /* all its states must have been freed
 
 const struct engine_info *engine_info(const struct engine *engine);
 const struct model *engine_model(const struct engine *engine);
+/* [16]: the same for whoever loads the same tensors and configuration (model/fingerprint.h). */
+const unsigned char *engine_fingerprint(const struct engine *engine);
 void engine_memory(const struct engine *engine, struct engine_memory *memory);
 
 /* What a text of at most max_tokens positions reserves. */
@@ -80,6 +83,17 @@ int state_clone(struct state **out, const struct state *state, int64_t max_token
 void state_free(struct state *state);              /* NULL is allowed */
 int64_t state_position(const struct state *state); /* tokens taken so far */
 size_t state_bytes(const struct state *state);     /* in use now, not reserved */
+/* Changes what the state reserves to max_tokens positions, its own at least. Less never fails; more
+ * may, as state_create. */
+int state_reserve(struct state *state, int64_t max_tokens, struct error *err);
+
+/* A state in host memory: its slot, then its KV pages; what its text has not written is zero. */
+size_t state_image_bytes(const struct engine *engine, int64_t position);
+void state_save(const struct state *state, void *image); /* [state_image_bytes(position)] */
+/* A new state at `position` out of an image saved there by an engine of this layout and KV format
+ * (state_file.h converts others). Errors as state_create. */
+int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,
+                  int64_t max_tokens, struct error *err);
 
 /* Consecutive tokens of one text in a step. */
 struct span {

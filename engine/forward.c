@@ -122,6 +122,7 @@ static int open_weights(struct forward *forward, const struct forward_options *o
         upload_norm(forward, &forward->final_norm, &model->final_norm, err) != 0)
         return -1;
     for (int i = 0; i < model->num_layers; i++) {
+        forward->context.layer = i;
         if (open_block(forward, &forward->blocks[i], &model->layers[i], err) != 0)
             return error_prefix(err, "layer %d", i);
         if (options->progress != NULL)
@@ -228,6 +229,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     forward->context.ops = ops;
     forward->context.backend = backend;
     forward->context.hidden_size = model->hidden_size;
+    forward->context.layout.kv = KV_F32;
     if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
         forward->context.layout.max_positions = model->max_position_embeddings;
     if (open_weights(forward, options, err) != 0 || open_workspace(forward, err) != 0)
@@ -279,7 +281,7 @@ void forward_close(struct forward *forward)
         ops->unload(backend, forward->context.thetas[i].device);
     }
     free(forward->context.thetas);
-    free(forward->context.layout.fills);
+    state_layout_clear(&forward->context.layout);
     if (forward->memory != NULL)
         ops->release(backend, forward->memory, forward->memory_bytes);
     free(forward);

@@ -183,6 +183,9 @@ struct ops {
     void (*discard)(struct backend *, void *memory, size_t bytes);
     void (*fill)(struct backend *, void *memory, float value, size_t count);
     void (*copy)(struct backend *, void *to, const void *from, size_t bytes);
+    /* Between host and device, between steps; the host's side may be used again at once. */
+    void (*copy_in)(struct backend *, void *to, const void *from, size_t bytes);
+    void (*copy_out)(struct backend *, void *to, const void *from, size_t bytes);
     int (*upload)(struct backend *, const void *host, size_t bytes, void **out, struct error *);
     void (*unload)(struct backend *, void *); /* what upload gave; NULL is allowed */
 

@@ -1,5 +1,9 @@
 #include "engine/state.h"
 
+#include "engine/base/bytes.h"
+#include "engine/state_image.h"
+
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +27,31 @@ struct state_memory {
     int64_t pending;     /* pages reserved by states alive and not yet taken */
     int states;
 };
+
+int state_layout_add(struct state_layout *layout, struct state_part part, size_t *offset,
+                     struct error *err)
+{
+    size_t *total = part.kind == STATE_PART_KV ? &layout->page_bytes : &layout->slot_bytes;
+    size_t bytes, end;
+    if (!size_mul((size_t)part.heads, part.head_bytes, &bytes) || !size_add(bytes, 63, &bytes) ||
+        !size_add(*total, bytes / 64 * 64, &end) || end > SIZE_MAX / 4)
+        return error_set(err, ERROR_INVALID, "the state of a text is too large");
+    struct state_part *parts =
+        realloc(layout->parts, (size_t)(layout->num_parts + 1) * sizeof *parts);
+    if (parts == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "state layout: no memory");
+    part.offset = *offset = *total;
+    *total = end;
+    layout->parts = parts;
+    layout->parts[layout->num_parts++] = part;
+    return 0;
+}
+
+void state_layout_clear(struct state_layout *layout)
+{
+    free(layout->parts);
+    layout->parts = NULL;
+}
 
 static size_t pool_used_bytes(const struct pool *pool)
 {
@@ -150,26 +179,20 @@ void state_memory_report(const struct state_memory *memory, struct engine_memory
     };
 }
 
-/* Pages that hold positions [0, tokens). */
 static int64_t pages_for(const struct state_memory *memory, int64_t tokens)
 {
-    if (memory->layout.page_bytes == 0)
-        return 0;
-    return tokens / OPS_TILE + (tokens % OPS_TILE != 0);
+    return state_layout_pages(&memory->layout, tokens);
 }
 
 size_t state_memory_needed(const struct state_memory *memory, int64_t max_tokens)
 {
-    size_t pages = (size_t)pages_for(memory, max_tokens < 0 ? 0 : max_tokens);
-    size_t bytes;
-    if (__builtin_mul_overflow(pages, memory->layout.page_bytes, &bytes) ||
-        __builtin_add_overflow(bytes, memory->layout.slot_bytes, &bytes))
-        return SIZE_MAX;
-    return bytes;
+    return state_image_size(&memory->layout, max_tokens);
 }
 
-/* Reserves a slot and `pages` pages, or says why not. `total` is what the text needs by itself. */
-static int reserve(struct state_memory *memory, int64_t pages, size_t total, struct error *err)
+/* Reserves `slots` slots and `pages` pages, or says why not. `total` is what the text needs by
+ * itself. */
+static int reserve(struct state_memory *memory, int slots, int64_t pages, size_t total,
+                   struct error *err)
 {
     if (total > memory->budget)
         return error_set(err, ERROR_INVALID,
@@ -177,9 +200,10 @@ static int reserve(struct state_memory *memory, int64_t pages, size_t total, str
                          memory->budget);
     size_t promised = pool_used_bytes(&memory->slots) + pool_used_bytes(&memory->pages) +
                       (size_t)memory->pending * memory->pages.item_bytes;
-    size_t wanted = memory->layout.slot_bytes + (size_t)pages * memory->layout.page_bytes;
+    size_t wanted =
+        (size_t)slots * memory->layout.slot_bytes + (size_t)pages * memory->layout.page_bytes;
     if (wanted > memory->budget - promised ||
-        (memory->layout.slot_bytes > 0 && memory->slots.used == memory->slots.capacity) ||
+        (memory->layout.slot_bytes > 0 && slots > memory->slots.capacity - memory->slots.used) ||
         pages > memory->pages.capacity - memory->pages.used - memory->pending)
         return error_set(err, ERROR_NO_MEMORY,
                          "the text needs %zu bytes of state memory, %zu of %zu are free", wanted,
@@ -232,7 +256,8 @@ static void take_page(struct state *state)
     state->pages[state->num_pages++] = memory->pages.base + (size_t)item * memory->pages.item_bytes;
 }
 
-static int check_length(const struct state_memory *memory, int64_t max_tokens, struct error *err)
+static int check_length(const struct state_memory *memory, int64_t position, int64_t max_tokens,
+                        struct error *err)
 {
     int64_t limit = memory->layout.max_positions;
     if (max_tokens < 0)
@@ -241,17 +266,20 @@ static int check_length(const struct state_memory *memory, int64_t max_tokens, s
     if (limit > 0 && max_tokens > limit)
         return error_set(err, ERROR_INVALID, "max_tokens: the model has %lld positions, got %lld",
                          (long long)limit, (long long)max_tokens);
+    if (max_tokens < position)
+        return error_set(err, ERROR_INVALID, "max_tokens: the text has %lld tokens, got %lld",
+                         (long long)position, (long long)max_tokens);
     return 0;
 }
 
-int state_create(struct state **out, struct engine *engine, int64_t max_tokens, struct error *err)
+/* A state at `position` with a slot, whose first `shared` pages are still to be set. */
+static int state_begin(struct state **out, struct state_memory *memory, int64_t position,
+                       int64_t max_tokens, int64_t shared, struct error *err)
 {
-    struct state_memory *memory = engine_state_memory(engine);
-    if (check_length(memory, max_tokens, err) != 0)
+    if (check_length(memory, position, max_tokens, err) != 0)
         return -1;
-    size_t total = state_memory_needed(memory, max_tokens);
-    int64_t pages = pages_for(memory, max_tokens);
-    if (reserve(memory, pages, total, err) != 0)
+    int64_t pages = pages_for(memory, max_tokens) - shared;
+    if (reserve(memory, 1, pages, state_memory_needed(memory, max_tokens), err) != 0)
         return -1;
     struct state *state = state_allocate(memory, max_tokens, err);
     if (state == NULL) {
@@ -259,9 +287,24 @@ int state_create(struct state **out, struct engine *engine, int64_t max_tokens, 
         return -1;
     }
     take_slot(state);
-    for (int i = 0; i < memory->layout.num_fills; i++) {
-        const struct state_fill *fill = &memory->layout.fills[i];
-        memory->ops->fill(memory->backend, state->slot + fill->offset, fill->value, fill->count);
+    state->position = position;
+    state->num_pages = shared;
+    *out = state;
+    return 0;
+}
+
+int state_create(struct state **out, struct engine *engine, int64_t max_tokens, struct error *err)
+{
+    struct state_memory *memory = engine_state_memory(engine);
+    struct state *state;
+    if (state_begin(&state, memory, 0, max_tokens, 0, err) != 0)
+        return -1;
+    for (int i = 0; i < memory->layout.num_parts; i++) {
+        const struct state_part *part = &memory->layout.parts[i];
+        if (part->kind == STATE_PART_RECURRENT || part->kind == STATE_PART_MAXIMA)
+            memory->ops->fill(memory->backend, state->slot + part->offset,
+                              part->kind == STATE_PART_MAXIMA ? -INFINITY : 0.0f,
+                              (size_t)part->heads * part->head_bytes / sizeof(float));
     }
     *out = state;
     return 0;
@@ -271,34 +314,92 @@ int state_clone(struct state **out, const struct state *source, int64_t max_toke
                 struct error *err)
 {
     struct state_memory *memory = source->memory;
-    if (check_length(memory, max_tokens, err) != 0)
-        return -1;
-    if (max_tokens < source->position)
-        return error_set(err, ERROR_INVALID, "max_tokens: the text has %lld tokens, got %lld",
-                         (long long)source->position, (long long)max_tokens);
     int64_t shared = memory->layout.page_bytes == 0 ? 0 : source->position / OPS_TILE;
-    int64_t pages = pages_for(memory, max_tokens) - shared;
-    if (reserve(memory, pages, state_memory_needed(memory, max_tokens), err) != 0)
+    struct state *state;
+    if (state_begin(&state, memory, source->position, max_tokens, shared, err) != 0)
         return -1;
-    struct state *state = state_allocate(memory, max_tokens, err);
-    if (state == NULL) {
-        memory->pending -= pages;
-        return -1;
-    }
-    take_slot(state);
     memory->ops->copy(memory->backend, state->slot, source->slot, memory->layout.slot_bytes);
     for (int64_t i = 0; i < shared; i++) {
         state->pages[i] = source->pages[i];
         state->page_id[i] = source->page_id[i];
         memory->references[source->page_id[i]]++;
     }
-    state->num_pages = shared;
     if (source->num_pages > shared) {
         take_page(state);
         memory->ops->copy(memory->backend, state->pages[shared], source->pages[shared],
                           memory->layout.page_bytes);
     }
-    state->position = source->position;
+    *out = state;
+    return 0;
+}
+
+/* Room for the addresses of `pages` pages. */
+static int grow_tables(struct state *state, int64_t pages, struct error *err)
+{
+    char **addresses = realloc(state->pages, ((size_t)pages + 1) * sizeof *addresses);
+    state->pages = addresses == NULL ? state->pages : addresses;
+    int32_t *ids = realloc(state->page_id, ((size_t)pages + 1) * sizeof *ids);
+    state->page_id = ids == NULL ? state->page_id : ids;
+    if (addresses == NULL || ids == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "state: no memory for %lld pages", (long long)pages);
+    return 0;
+}
+
+int state_reserve(struct state *state, int64_t max_tokens, struct error *err)
+{
+    struct state_memory *memory = state->memory;
+    if (check_length(memory, state->position, max_tokens, err) != 0)
+        return -1;
+    int64_t more = pages_for(memory, max_tokens) - state->max_pages;
+    if (more <= 0) {
+        memory->pending += more;
+    } else {
+        if (reserve(memory, 0, more, state_memory_needed(memory, max_tokens), err) != 0)
+            return -1;
+        if (grow_tables(state, state->max_pages + more, err) != 0) {
+            memory->pending -= more;
+            return -1;
+        }
+    }
+    state->max_pages += more;
+    state->max_tokens = max_tokens;
+    return 0;
+}
+
+void state_save(const struct state *state, void *image)
+{
+    const struct state_memory *memory = state->memory;
+    const struct state_layout *layout = &memory->layout;
+    char *to = image;
+    if (layout->slot_bytes > 0)
+        memory->ops->copy_out(memory->backend, to, state->slot, layout->slot_bytes);
+    to += layout->slot_bytes;
+    for (int64_t i = 0; i < state->num_pages; i++, to += layout->page_bytes)
+        memory->ops->copy_out(memory->backend, to, state->pages[i], layout->page_bytes);
+    state_image_scrub(layout, state->position, image);
+}
+
+int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,
+                  int64_t max_tokens, struct error *err)
+{
+    struct state_memory *memory = engine_state_memory(engine);
+    const struct state_layout *layout = &memory->layout;
+    const char *from = image;
+    struct state *state;
+    if (position < 0)
+        return error_set(err, ERROR_INVALID, "position: expected 0 or more, got %lld",
+                         (long long)position);
+    if (state_begin(&state, memory, position, max_tokens, 0, err) != 0)
+        return -1;
+    if (layout->slot_bytes > 0)
+        memory->ops->copy_in(memory->backend, state->slot, from, layout->slot_bytes);
+    from += layout->slot_bytes;
+    while (state->num_pages < pages_for(memory, position)) {
+        take_page(state);
+        memory->ops->copy_in(memory->backend, state->pages[state->num_pages - 1], from,
+                             layout->page_bytes);
+        from += layout->page_bytes;
+    }
     *out = state;
     return 0;
 }

@@ -12,23 +12,52 @@
 #include "engine/engine.h"
 #include "engine/ops.h"
 
-/* A run of a new slot that begins as `value`; the rest is never read before it is written. */
-struct state_fill {
-    size_t offset, count; /* bytes, floats */
-    float value;
+/* Numbers and names are those of the state file (server/README.md). */
+#define STATE_PARTS(X)                            \
+    X(STATE_PART_RECURRENT, 1, "recurrent state") \
+    X(STATE_PART_MAXIMA, 2, "running maxima")     \
+    X(STATE_PART_RING, 3, "ring of keys")         \
+    X(STATE_PART_KV, 4, "KV page")
+#define STATE_PART_VALUE(value, number, name) value = number,
+
+enum state_part_kind { STATE_PARTS(STATE_PART_VALUE) };
+
+/* What a layer keeps of a text: heads one after the other, each `head_bytes` long. A new slot's
+ * recurrent parts are 0 and its maxima -infinity; rings begin unwritten. */
+struct state_part {
+    enum state_part_kind kind;
+    int layer, heads;
+    int rows;                  /* dv of S, then c where there is one; dv of keys' values */
+    int features;              /* m2 of S, of keys */
+    int window;                /* W of a ring */
+    size_t offset, head_bytes; /* in the slot; of kind KV in a page */
 };
 
 struct state_layout {
-    size_t slot_bytes; /* of a text */
-    size_t page_bytes; /* of 64 tokens, all layers; 0: no layer has a full window */
-    struct state_fill *fills;
-    int num_fills;
+    size_t slot_bytes;        /* of a text; f32 */
+    size_t page_bytes;        /* of 64 tokens, all layers; 0: no layer has a full window */
+    enum kv_format kv;        /* of the pages */
+    struct state_part *parts; /* in the order of their offsets, those of the pages among them */
+    int num_parts;
     int64_t max_positions; /* learned positions; 0: no limit */
 };
 
+/* Lays a part behind those there are, 64-byte aligned; sets part.offset in its copy. */
+int state_layout_add(struct state_layout *layout, struct state_part part, size_t *offset,
+                     struct error *err);
+void state_layout_clear(struct state_layout *layout);
+
+/* Pages that hold positions [0, tokens). */
+static inline int64_t state_layout_pages(const struct state_layout *layout, int64_t tokens)
+{
+    if (layout->page_bytes == 0 || tokens <= 0)
+        return 0;
+    return tokens / OPS_TILE + (tokens % OPS_TILE != 0);
+}
+
 struct state_memory;
 
-/* Keeps a copy of the layout but borrows its fills. `poison` fills the budget with NaN first. */
+/* Borrows the layout. `poison` fills the budget with NaN first. */
 int state_memory_create(struct state_memory **out, const struct ops *ops, struct backend *backend,
                         const struct state_layout *layout, size_t budget_bytes, bool poison,
                         struct error *err);
@@ -40,8 +69,8 @@ struct state {
     struct state_memory *memory;
     int64_t position, max_tokens;
     char *slot;       /* device */
-    char **pages;     /* device; [max_pages], the first num_pages are there */
-    int32_t *page_id; /* [max_pages] */
+    char **pages;     /* device; [room for max_pages], the first num_pages are there */
+    int32_t *page_id; /* likewise */
     int64_t num_pages, max_pages;
 };
 
@@ -50,5 +79,6 @@ void state_grow(struct state *state, int64_t end);
 
 /* Of an engine: implemented by engine.c. */
 struct state_memory *engine_state_memory(const struct engine *engine);
+const struct state_layout *engine_state_layout(const struct engine *engine);
 
 #endif

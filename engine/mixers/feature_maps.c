@@ -40,9 +40,16 @@ int mixer_features_create(struct mixer_layer *layer, struct mixer_context *conte
     const struct mixer *config = layer->config;
     mixer_widen(&context->widths.features, (int64_t)config->num_heads * config->features);
     mixer_widen(&context->widths.mapped, (int64_t)config->num_heads * map_rows(config));
+    const struct state_part maxima = {
+        .kind = STATE_PART_MAXIMA,
+        .layer = context->layer,
+        .heads = config->num_kv_heads,
+        .rows = 1,
+        .features = 1,
+        .head_bytes = sizeof(float),
+    };
     if (formula_is_exponential(config->feature_map) &&
-        mixer_add_slot(context, (size_t)config->num_kv_heads, true, -INFINITY,
-                       &layer->maxima_offset, err) != 0)
+        state_layout_add(&context->layout, maxima, &layer->maxima_offset, err) != 0)
         return -1;
     switch (config->feature_map) {
     case FEATURE_FAVOR:

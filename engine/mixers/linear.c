@@ -4,17 +4,22 @@
 int mixer_linear_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
-    size_t head_floats =
-        ops_recurrent_bytes(config->value_dim, config->sum_norm, config->features_positioned) /
-        sizeof(float);
+    const struct state_part part = {
+        .kind = STATE_PART_RECURRENT,
+        .layer = context->layer,
+        .heads = config->num_heads,
+        .rows = config->value_dim + (config->sum_norm ? 1 : 0),
+        .features = config->features_positioned,
+        .head_bytes =
+            ops_recurrent_bytes(config->value_dim, config->sum_norm, config->features_positioned),
+    };
     bool before =
         config->position.kind == POSITION_ROPE && config->position.stage == ROPE_STAGE_BEFORE;
     int dim = before ? config->head_dim : config->features;
     mixer_widen(&context->widths.position, (int64_t)config->num_heads * config->head_dim);
     mixer_widen(&context->widths.position,
                 (int64_t)config->num_heads * config->features_positioned);
-    if (mixer_add_slot(context, (size_t)config->num_heads * head_floats, true, 0.0f,
-                       &layer->state_offset, err) != 0 ||
+    if (state_layout_add(&context->layout, part, &layer->state_offset, err) != 0 ||
         mixer_features_create(layer, context, err) != 0 ||
         mixer_gate_create(layer, context, err) != 0)
         return -1;

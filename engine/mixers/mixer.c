@@ -2,29 +2,6 @@
 
 #include <stdlib.h>
 
-int mixer_add_slot(struct mixer_context *context, size_t count, bool fill, float value,
-                   size_t *offset, struct error *err)
-{
-    struct state_layout *layout = &context->layout;
-    size_t bytes, end;
-    if (__builtin_mul_overflow(count, sizeof(float), &bytes) ||
-        __builtin_add_overflow(bytes, 63, &bytes) ||
-        __builtin_add_overflow(layout->slot_bytes, bytes / 64 * 64, &end) || end > SIZE_MAX / 4)
-        return error_set(err, ERROR_INVALID, "the state of a text is too large");
-    if (fill) {
-        struct state_fill *fills =
-            realloc(layout->fills, (size_t)(layout->num_fills + 1) * sizeof *fills);
-        if (fills == NULL)
-            return error_set(err, ERROR_NO_MEMORY, "state layout: no memory");
-        layout->fills = fills;
-        layout->fills[layout->num_fills++] =
-            (struct state_fill){.offset = layout->slot_bytes, .count = count, .value = value};
-    }
-    *offset = layout->slot_bytes;
-    layout->slot_bytes = end;
-    return 0;
-}
-
 /* Packs q, k, v, the gate's projections and the output gate's as one matrix. */
 static int pack_projections(struct mixer_layer *layer, struct mixer_context *context,
                             struct error *err)

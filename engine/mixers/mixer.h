@@ -40,7 +40,8 @@ struct mixer_context {
     const struct ops *ops;
     struct backend *backend;
     int hidden_size;
-    struct state_layout layout; /* fills: grown by realloc */
+    int layer; /* the one being created */
+    struct state_layout layout;
     struct mixer_widths widths;
     struct mixer_theta *thetas; /* [num_thetas] */
     int num_thetas;
@@ -125,9 +126,5 @@ static inline void mixer_widen(int64_t *width, int64_t wanted)
 {
     *width = wanted > *width ? wanted : *width;
 }
-
-/* Lays `count` floats that begin as `value` (or unset) into the slot; 64-byte aligned. */
-int mixer_add_slot(struct mixer_context *context, size_t count, bool fill, float value,
-                   size_t *offset, struct error *err);
 
 #endif

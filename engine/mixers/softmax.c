@@ -8,20 +8,19 @@
 static int place_keys(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
-    size_t tile = ops_tile_bytes(config->features_positioned, config->value_dim);
-    size_t bytes;
-    if (__builtin_mul_overflow(tile, (size_t)config->num_kv_heads, &bytes))
-        return error_set(err, ERROR_INVALID, "the keys of a layer are too large");
-    if (config->window == WINDOW_FULL) {
-        layer->state_offset = context->layout.page_bytes;
-        if (__builtin_add_overflow(context->layout.page_bytes, bytes, &context->layout.page_bytes))
-            return error_set(err, ERROR_INVALID, "the keys of a page are too large");
-        return 0;
-    }
-    size_t tiles = ((size_t)config->window_size + OPS_TILE - 1) / OPS_TILE;
-    if (__builtin_mul_overflow(tiles, bytes, &bytes))
+    bool full = config->window == WINDOW_FULL;
+    size_t tiles = full ? 1 : ((size_t)config->window_size + OPS_TILE - 1) / OPS_TILE;
+    struct state_part part = {
+        .kind = full ? STATE_PART_KV : STATE_PART_RING,
+        .layer = context->layer,
+        .heads = config->num_kv_heads,
+        .rows = config->value_dim,
+        .features = config->features_positioned,
+        .window = full ? 0 : config->window_size,
+    };
+    if (__builtin_mul_overflow(tiles, ops_tile_bytes(part.features, part.rows), &part.head_bytes))
         return error_set(err, ERROR_INVALID, "window_size: %d is too large", config->window_size);
-    return mixer_add_slot(context, bytes / sizeof(float), false, 0.0f, &layer->state_offset, err);
+    return state_layout_add(&context->layout, part, &layer->state_offset, err);
 }
 
 static bool has_bias(enum position_kind kind)

@@ -162,6 +162,11 @@ int model_load(struct model **out, const char *config_json, size_t config_length
     return 0;
 }
 
+struct safetensors *model_tensors(const struct model *model)
+{
+    return model->storage->file;
+}
+
 void model_close(struct model *model)
 {
     if (!model)

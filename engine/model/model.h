@@ -191,6 +191,9 @@ int model_load(struct model **out, const char *config_json, size_t config_length
                const void *weights, size_t weights_size, struct error *err);
 void model_close(struct model *model); /* NULL is allowed */
 
+/* The tensors it was loaded from, as they are in the file. */
+struct safetensors *model_tensors(const struct model *model);
+
 const char *dtype_name(enum dtype dtype); /* "F32", "F16", "BF16" */
 size_t dtype_bytes(enum dtype dtype);
 
