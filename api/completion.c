@@ -1,6 +1,7 @@
 #include "api/completion.h"
 
 #include "api/request.h"
+#include "api/sessions.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -11,8 +12,7 @@
 static const char *const unsupported[] = {
     "suffix",      "response_format",   "structured_outputs", "grammar",
     "json_schema", "use_beam_search",   "prompt_logprobs",    "prompt_embeds",
-    "bad_words",   "logits_processors", "session_id",         "expected_position",
-    "store",       "allowed_token_ids",
+    "bad_words",   "logits_processors", "allowed_token_ids",
 };
 
 /* guided_json, guided_regex, ... whatever follows the prefix. */
@@ -320,11 +320,50 @@ static int drop_repeats(int32_t **list, size_t *count, int32_t vocab_size, struc
     return 0;
 }
 
+/* session_id, expected_position, store. */
+static int parse_session(const json_t *fields, struct completion_request *request,
+                         struct api_error *err)
+{
+    size_t length = 0;
+    if (request_text(fields, "session_id", &request->session_id, &length, err) != 0 ||
+        request_int(fields, "expected_position", 0, MAX_TOKENS, &request->expected_position, err) !=
+            0 ||
+        request_bool(fields, "store", &request->store, err) != 0)
+        return -1;
+    if (request->session_id)
+        return session_id_check(request->session_id, length, "session_id", err);
+    if (request->expected_position >= 0)
+        return api_error_set(err, API_INVALID_VALUE, "expected_position",
+                             "expected_position is only allowed with session_id");
+    return 0;
+}
+
+/* A session is one text, in the space of its owner. */
+static int check_session(const struct completion_request *request, struct api_error *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+        const char *why;
+    } refused[] = {
+        {"prompt", request->num_prompts > 1, "several prompts are"},
+        {"n", request->n > 1, "more than 1 is"},
+        {"best_of", request->best_of > 1, "more than 1 is"},
+        {"cache_salt", request->cache_salt != NULL, "it is"},
+    };
+    for (size_t i = 0; request->session_id && i < sizeof refused / sizeof *refused; i++)
+        if (refused[i].given)
+            return api_error_set(err, API_INVALID_VALUE, refused[i].name,
+                                 "%s: %s not allowed with session_id", refused[i].name,
+                                 refused[i].why);
+    return 0;
+}
+
 static int check_together(const struct completion_request *request, struct api_error *err)
 {
-    if (request->max_tokens == 0 && !request->echo)
+    if (request->max_tokens == 0 && !request->echo && !request->session_id)
         return api_error_set(err, API_INVALID_VALUE, "max_tokens",
-                             "max_tokens: 0 is only allowed with echo");
+                             "max_tokens: 0 is only allowed with echo or session_id");
     if (request->min_tokens > request->max_tokens)
         return api_error_set(err, API_INVALID_VALUE, "min_tokens",
                              "min_tokens: %lld is more than max_tokens, %lld",
@@ -341,13 +380,17 @@ static int check_together(const struct completion_request *request, struct api_e
 static int parse_fields(const json_t *fields, struct completion_request *request,
                         const struct completion_limits *limits, struct api_error *err)
 {
+    struct completion_limits of_prompt = *limits;
     if (request_model(fields, limits->model, err) != 0 || check_unsupported(fields, err) != 0 ||
-        parse_prompt(fields, request, limits, err) != 0 ||
+        parse_session(fields, request, err) != 0)
+        return -1;
+    of_prompt.allow_empty_prompt |= request->session_id != NULL; /* "": it goes on by itself */
+    if (parse_prompt(fields, request, &of_prompt, err) != 0 ||
         parse_counts(fields, request, err) != 0 || parse_flags(fields, request, err) != 0 ||
         parse_sampling(fields, request, err) != 0 || parse_stream(fields, request, err) != 0 ||
         parse_stop(fields, request, err) != 0 ||
         parse_logit_bias(fields, request, limits->vocab_size, err) != 0 ||
-        parse_names(fields, request, err) != 0)
+        parse_names(fields, request, err) != 0 || check_session(request, err) != 0)
         return -1;
     const json_t *stop_ids = request_field(fields, "stop_token_ids");
     if (stop_ids && !json_is_array(stop_ids))
@@ -371,6 +414,8 @@ int completion_parse(struct completion_request *request, const char *body, size_
         .logprobs = -1,
         .add_special_tokens = true,
         .skip_special_tokens = true,
+        .expected_position = -1,
+        .store = true,
         .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
     };
     json_t *fields = request_load(body, length, err);
@@ -398,6 +443,7 @@ void completion_request_clear(struct completion_request *request)
     free(request->user);
     free(request->request_id);
     free(request->cache_salt);
+    free(request->session_id);
     *request = (struct completion_request){0};
 }
 

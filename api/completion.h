@@ -53,6 +53,9 @@ struct completion_request {
     char *cache_salt; /* NULL: absent; [cache_salt_length] */
     size_t cache_salt_length;
     int64_t priority;
+    char *session_id;          /* NULL: none; else session_id_valid (sessions.h) */
+    int64_t expected_position; /* tokens that the session holds; -1: whatever it does */
+    bool store;                /* false: the session is read and left as it is */
 };
 
 /* What a request is checked against. */

@@ -20,10 +20,18 @@ enum api_code {
     API_UNKNOWN_PATH,       /* no such endpoint */
     API_MODEL_NOT_FOUND,    /* `model` is not what is served */
     API_REQUEST_NOT_FOUND,  /* cancel: no such request in flight */
+    API_SESSION_NOT_FOUND,  /* nobody's, or another API key's */
     API_METHOD_NOT_ALLOWED, /* `allow` says which are */
+    API_SESSION_BUSY,       /* another request works on it */
+    API_SESSION_EXISTS,     /* the target of a fork or an import */
+    API_POSITION_MISMATCH,  /* expected_position is not what the session holds */
     API_BODY_TOO_LARGE,     /* the connection is closed */
     API_MEDIA_TYPE,         /* not application/json */
     API_QUEUE_FULL,         /* admission refused; retry later */
+    API_SESSION_QUOTA,      /* the API key's sessions hold as much as they may */
+    API_STATE_FILE,         /* truncated, corrupt, foreign or of a newer version */
+    API_KEY_IN_FLIGHT,      /* the first request with this Idempotency-Key is still at work */
+    API_KEY_MISMATCH,       /* it had another body */
     API_NOT_IMPLEMENTED,    /* a known endpoint that we lack */
     API_INTERNAL,           /* our own mistake */
     API_LOADING,            /* weights are not there yet */

@@ -135,7 +135,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
     (void)position;
     struct http_request *request = context;
     struct stream *stream = request->state;
-    if (ticket_cancelled(request->ticket) == CANCEL_GONE)
+    if (ticket_gone(request->ticket))
         return MHD_CONTENT_READER_END_WITH_ERROR;
     if (stream->sent == stream->frames.length) {
         if (stream->ended)

@@ -171,7 +171,7 @@ void http_attach(struct http_request *request, struct ticket *ticket)
 bool http_wait(struct http_request *request)
 {
     /* A peer that had left before this got its wake-up call when nobody waited. */
-    if (ticket_cancelled(request->ticket) == CANCEL_GONE) {
+    if (ticket_gone(request->ticket)) {
         http_hang_up(request);
         return false;
     }
@@ -336,7 +336,7 @@ static enum MHD_Result take_body(struct http_request *request, const char *bytes
 
 static enum MHD_Result run(struct http_request *request)
 {
-    if (request->ticket && ticket_cancelled(request->ticket) == CANCEL_GONE)
+    if (request->ticket && ticket_gone(request->ticket))
         return MHD_NO;
     if (!request->complete) {
         request->complete = true;

@@ -10,6 +10,7 @@
 #include "api/completion.h"
 #include "server/piece.h"
 #include "server/service.h"
+#include "server/sessions.h"
 #include "server/stop.h"
 #include "server/ticket.h"
 
@@ -18,6 +19,7 @@ enum { JOB_ID_SIZE = 48, REQUEST_ID_SIZE = 129 };
 struct job_prompt {
     const int32_t *ids;       /* [count]: what the engine takes */
     size_t count;             /* >= 1 */
+    size_t context;           /* so many of them a session held before; the rest is the request's */
     struct token_list tokens; /* holds the ids of a text */
 
     /* With echo. */
@@ -25,8 +27,8 @@ struct job_prompt {
     size_t text_length;
     char *text_owned;
     int64_t characters;
-    struct reply_token *logprobs; /* [count]: with logprobs; else NULL */
-    struct token_logprob *tops;   /* [count, logprobs] */
+    struct reply_token *logprobs; /* [count - context]: with logprobs; else NULL */
+    struct token_logprob *tops;   /* [count - context, logprobs] */
 };
 
 struct job_choice {
@@ -54,8 +56,20 @@ struct job {
     bool running;            /* counts as running */
 
     struct job_prompt *prompts; /* [request.num_prompts] */
-    struct stop_set *stops;     /* NULL: none */
-    int32_t *banned;            /* [num_banned]: may not come before min_tokens */
+    const char *owner;     /* service_owner: the tree's and the sessions' name for the API key */
+    int64_t cached_tokens; /* of prompt_tokens: not computed again */
+    enum miss_reason miss; /* why no more */
+
+    /* With request.session_id: session_job.h. */
+    struct session *session;   /* busy with this job; NULL: not bound, or store: false */
+    struct token_list context; /* what the session held */
+    struct token_list taken;   /* what it is to hold; if has_taken */
+    bool has_taken;
+    struct session_view view;    /* after the end; id "": there is none */
+    struct replay_entry *replay; /* where the reply is to be kept (replay.h); NULL: nowhere */
+
+    struct stop_set *stops; /* NULL: none */
+    int32_t *banned;        /* [num_banned]: may not come before min_tokens */
     size_t num_banned;
     int64_t prompt_tokens; /* of all prompts */
 

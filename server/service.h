@@ -11,11 +11,16 @@
 #include "server/auth.h"
 #include "server/metrics.h"
 #include "server/registry.h"
+#include "server/state_store.h"
 #include "server/worker.h"
 
 enum service_phase { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, SERVICE_FAILED };
 
 struct scheduler;
+struct state_tree;
+struct sessions;
+struct state_task;
+struct replay;
 
 struct service {
     _Atomic int phase; /* enum service_phase */
@@ -41,7 +46,22 @@ struct service {
     struct engine *engine;
     struct model_card card;
     int64_t memory_limit_tokens; /* the longest text that the state budget holds; 0: any */
+
+    /* The engine thread's while it runs: made before it starts, freed after it has ended. */
+    struct store *store; /* NULL: no --state-dir */
+    struct state_tree *tree;
+    struct sessions *sessions;
+    struct state_task *parked; /* those that wait for a file */
+
+    char (*owners)[STORE_OWNER_SIZE]; /* [max(1, auth.count)] */
+    struct replay *replay;            /* any thread's: it has a lock of its own */
 };
+
+/* The name of an API key (its index) to the tree and in files. */
+static inline const char *service_owner(const struct service *service, int key)
+{
+    return service->owners[key];
+}
 
 static inline enum service_phase service_phase(struct service *service)
 {

@@ -1,7 +1,7 @@
-/* Sessions: names for points of the tree of states (api.md, "Sessions"). A session is its tokens; its
- * state is the deepest checkpoint on their way, and what lies behind that is computed again when it
- * is continued, forked or exported. With a store each change of a session is on disk before it is
- * answered: a file with its tokens. All functions are for the engine thread. */
+/* Sessions: names for points of the tree of states (api.md, "Sessions"). A session is its tokens;
+ * its state is the deepest checkpoint on their way, and what lies behind that is computed again
+ * when it is continued, forked or exported. With a store each change of a session is on disk before
+ * it is answered: a file with its tokens. All functions are for the engine thread. */
 #ifndef SERVER_SESSIONS_H
 #define SERVER_SESSIONS_H
 
@@ -26,16 +26,19 @@ struct session_view {
 struct sessions_options {
     struct engine *engine;
     struct state_tree *tree;
-    struct store *store;  /* NULL: in memory only */
-    double ttl_s;         /* unused for so long: deleted; 0: never */
-    int64_t quota_bytes;  /* of an owner's sessions; 0: any */
+    struct store *store; /* NULL: in memory only */
+    double ttl_s;        /* unused for so long: deleted; 0: never */
+    int64_t quota_bytes; /* of an owner's sessions; 0: any */
 };
 
 int sessions_create(struct sessions **out, const struct sessions_options *options,
                     struct error *err);
 void sessions_free(struct sessions *sessions);
 void sessions_found(struct sessions *sessions, const struct store_found *file);
-void sessions_poll(struct sessions *sessions); /* time to live */
+/* Time to live. Returns the seconds until it wants to be called again; < 0: it need not be. */
+double sessions_poll(struct sessions *sessions);
+/* Whether a file is being written or removed: `done`s are to come. */
+bool sessions_pending(const struct sessions *sessions);
 
 /* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
@@ -48,6 +51,9 @@ void session_view(struct sessions *sessions, const struct session *session,
 void sessions_each(struct sessions *sessions, const char *owner,
                    void (*each)(void *context, const struct session *session), void *context);
 
+/* Sessions of all owners by the tier of their states: counts[4], by enum tier. */
+void sessions_count(struct sessions *sessions, int64_t counts[4]);
+
 /* For a request: finds or makes the session and marks it busy until sessions_settle. expected < 0:
  * any position. API_SESSION_BUSY, API_POSITION_MISMATCH (the message gives the position),
  * API_SESSION_QUOTA. */
@@ -59,5 +65,20 @@ int sessions_bind(struct sessions *sessions, const char *owner, const char *id, 
  * cannot be: then it goes on in memory, logged and counted); only then is it free again. */
 void sessions_settle(struct sessions *sessions, struct session *session, const int32_t *tokens,
                      int64_t count, void (*done)(void *context), void *context);
+
+/* Changes outside of a completion. Each returns -1 with *err, or 0 and calls `done`, perhaps before
+ * it returns, once the change is on disk (or cannot be, as above). API_SESSION_NOT_FOUND,
+ * API_SESSION_BUSY, API_SESSION_EXISTS, API_SESSION_QUOTA. */
+int sessions_remove(struct sessions *sessions, const char *owner, const char *id,
+                    void (*done)(void *context), void *context, struct api_error *err);
+int sessions_fork(struct sessions *sessions, const char *owner, const char *id, const char *target,
+                  void (*done)(void *context), void *context, struct api_error *err);
+int sessions_rewind(struct sessions *sessions, const char *owner, const char *id, int64_t position,
+                    void (*done)(void *context), void *context, struct api_error *err);
+/* A new session of these tokens. image (malloc'd, taken over, also on an error; NULL: none): their
+ * state at `position`. */
+int sessions_import(struct sessions *sessions, const char *owner, const char *id,
+                    const int32_t *tokens, int64_t count, void *image, int64_t position,
+                    void (*done)(void *context), void *context, struct api_error *err);
 
 #endif

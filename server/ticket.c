@@ -4,6 +4,8 @@ void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket))
 {
     atomic_init(&ticket->references, 1);
     atomic_init(&ticket->cancelled, CANCEL_NONE);
+    atomic_init(&ticket->gone, false);
+    ticket->runs_on = false;
     pthread_mutex_init(&ticket->lock, NULL);
     ticket->done = false;
     ticket->waiting = false;
@@ -55,8 +57,10 @@ bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason)
 {
     ticket_lock(ticket);
     int none = CANCEL_NONE;
-    bool first =
-        !ticket->done && atomic_compare_exchange_strong(&ticket->cancelled, &none, (int)reason);
+    bool spared = ticket->done || (reason == CANCEL_GONE && ticket->runs_on);
+    bool first = !spared && atomic_compare_exchange_strong(&ticket->cancelled, &none, (int)reason);
+    if (reason == CANCEL_GONE)
+        atomic_store(&ticket->gone, true);
     /* A client that left has nothing to wait for; who else cancels lets the worker say the end. */
     if (reason == CANCEL_GONE)
         ticket_wake(ticket);
@@ -67,4 +71,9 @@ bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason)
 enum cancel_reason ticket_cancelled(const struct ticket *ticket)
 {
     return (enum cancel_reason)atomic_load(&ticket->cancelled);
+}
+
+bool ticket_gone(const struct ticket *ticket)
+{
+    return atomic_load(&ticket->gone);
 }

@@ -21,6 +21,8 @@ enum cancel_reason {
 struct ticket {
     _Atomic int references;
     _Atomic int cancelled; /* enum cancel_reason; the first reason stays */
+    _Atomic bool gone;     /* the client has left: nothing more can be sent */
+    bool runs_on;          /* the work goes on without its client; set before it is shared */
     pthread_mutex_t lock;  /* of everything below and of what the holders share */
     bool done;             /* nothing more comes */
     bool waiting;          /* the connection is suspended until wake */
@@ -46,5 +48,6 @@ void ticket_wake(struct ticket *ticket);
  */
 bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason);
 enum cancel_reason ticket_cancelled(const struct ticket *ticket);
+bool ticket_gone(const struct ticket *ticket); /* whether the client has left */
 
 #endif

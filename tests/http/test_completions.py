@@ -494,7 +494,7 @@ UNSUPPORTED = {
     "guided_json": {}, "guided_regex": "a", "guided_choice": ["a"], "guided_grammar": "g",
     "grammar": "g", "json_schema": {}, "use_beam_search": True, "prompt_logprobs": 1,
     "prompt_embeds": "x", "bad_words": ["x"], "allowed_token_ids": [1], "logits_processors": [],
-    "session_id": "s", "expected_position": 0, "store": False,
+
 }
 
 

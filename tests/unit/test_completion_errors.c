@@ -220,9 +220,6 @@ Test(completion_errors, fields_we_cannot_honour)
         "bad_words",
         "allowed_token_ids",
         "logits_processors",
-        "session_id",
-        "expected_position",
-        "store",
     };
     const char *const values[] = {"true", "\"x\"", "1", "0", "[]", "{\"type\":\"json_object\"}"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

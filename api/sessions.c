@@ -1,0 +1,168 @@
+#include "api/sessions.h"
+
+#include "api/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool session_id_valid(const char *id, size_t length)
+{
+    static const char ALLOWED[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    if (length == 0 || length > 128)
+        return false;
+    for (size_t i = 0; i < length; i++)
+        if (id[i] == 0 || !strchr(ALLOWED, id[i]))
+            return false;
+    return true;
+}
+
+int session_id_check(const char *id, size_t length, const char *param, struct api_error *err)
+{
+    if (session_id_valid(id, length))
+        return 0;
+    return api_error_set(err, API_INVALID_VALUE, param,
+                         "%s: expected 1 to 128 of A-Z a-z 0-9 . _ -, got \"%.130s\"", param, id);
+}
+
+static void encode_field(struct strbuf *buf, const char *name, int64_t value)
+{
+    strbuf_printf(buf, ",\"%s\":%lld", name, (long long)value);
+}
+
+void session_encode(struct strbuf *buf, const struct session_card *card)
+{
+    strbuf_puts(buf, "{\"id\":");
+    strbuf_json_cstring(buf, card->id);
+    strbuf_puts(buf, ",\"object\":\"session\"");
+    encode_field(buf, "position", card->position);
+    strbuf_printf(buf, ",\"bytes\":{\"recurrent\":%lld,\"kv\":%lld,\"total\":%lld}",
+                  (long long)card->recurrent_bytes, (long long)card->kv_bytes,
+                  (long long)(card->recurrent_bytes + card->kv_bytes));
+    strbuf_puts(buf, ",\"tier\":");
+    strbuf_json_cstring(buf, card->tier);
+    encode_field(buf, "created", card->created);
+    encode_field(buf, "used", card->used);
+    encode_field(buf, "checkpoints", card->checkpoints);
+    strbuf_puts(buf, "}");
+}
+
+void session_list_begin(struct strbuf *buf)
+{
+    strbuf_puts(buf, "{\"object\":\"list\",\"data\":[");
+}
+
+void session_list_add(struct strbuf *buf, const struct session_card *card, bool first)
+{
+    if (!first)
+        strbuf_puts(buf, ",");
+    session_encode(buf, card);
+}
+
+void session_list_end(struct strbuf *buf)
+{
+    strbuf_puts(buf, "]}");
+}
+
+void session_brief_encode(struct strbuf *buf, const struct session_card *card)
+{
+    strbuf_puts(buf, "{\"id\":");
+    strbuf_json_cstring(buf, card->id);
+    encode_field(buf, "position", card->position);
+    encode_field(buf, "bytes", card->recurrent_bytes + card->kv_bytes);
+    strbuf_puts(buf, ",\"tier\":");
+    strbuf_json_cstring(buf, card->tier);
+    strbuf_puts(buf, "}");
+}
+
+int fork_parse(const char *body, size_t length, char *id, size_t id_size, struct api_error *err)
+{
+    json_t *fields = request_load(body, length, err);
+    if (!fields)
+        return -1;
+    char *text = NULL;
+    size_t bytes = 0;
+    int result = request_text(fields, "id", &text, &bytes, err);
+    if (result == 0 && !text)
+        result =
+            api_error_set(err, API_MISSING_PARAMETER, "id", "id is required: the new session's");
+    if (result == 0)
+        result = session_id_check(text, bytes, "id", err);
+    if (result == 0)
+        snprintf(id, id_size, "%s", text);
+    free(text);
+    json_decref(fields);
+    return result;
+}
+
+int rewind_parse(const char *body, size_t length, int64_t *position, struct api_error *err)
+{
+    json_t *fields = request_load(body, length, err);
+    if (!fields)
+        return -1;
+    *position = -1;
+    int result = request_int(fields, "position", 0, INT64_MAX, position, err);
+    if (result == 0 && *position < 0)
+        result = api_error_set(err, API_MISSING_PARAMETER, "position",
+                               "position is required: the tokens to keep");
+    json_decref(fields);
+    return result;
+}
+
+static void encode_tiers(struct strbuf *buf, const struct state_card *card)
+{
+    strbuf_puts(buf, ",\"tiers\":{");
+    for (int i = 3; i > 0; i--) {
+        strbuf_printf(buf, "\"%s\":{\"checkpoints\":%lld,\"bytes\":%lld,\"budget_bytes\":%lld}%s",
+                      card->tiers[i].name, (long long)card->tiers[i].checkpoints,
+                      (long long)card->tiers[i].bytes, (long long)card->tiers[i].budget_bytes,
+                      i > 1 ? "," : "");
+    }
+    strbuf_puts(buf, "},\"sessions\":{");
+    for (int i = 3; i >= 0; i--)
+        strbuf_printf(buf, "\"%s\":%lld%s", card->tiers[i].name, (long long)card->tiers[i].sessions,
+                      i ? "," : "}");
+}
+
+static void encode_store(struct strbuf *buf, const struct state_card *card)
+{
+    if (!card->has_store) {
+        strbuf_puts(buf, ",\"store\":null");
+        return;
+    }
+    strbuf_printf(buf, ",\"store\":{\"bytes\":%lld", (long long)card->store_bytes);
+    encode_field(buf, "budget_bytes", card->store_budget_bytes);
+    encode_field(buf, "session_files", card->store_sessions);
+    encode_field(buf, "checkpoint_files", card->store_checkpoints);
+    encode_field(buf, "failures", card->store_failures);
+    strbuf_puts(buf, ",\"full\":");
+    strbuf_json_bool(buf, card->store_full);
+    strbuf_puts(buf, "}");
+}
+
+void state_encode(struct strbuf *buf, const struct state_card *card)
+{
+    strbuf_puts(buf, "{\"object\":\"state\"");
+    strbuf_printf(buf, ",\"tree\":{\"spaces\":%lld", (long long)card->spaces);
+    encode_field(buf, "nodes", card->nodes);
+    encode_field(buf, "checkpoints", card->checkpoints);
+    encode_field(buf, "tokens", card->tokens);
+    encode_field(buf, "checkpoint_interval", card->interval_tokens);
+    encode_field(buf, "evictions", card->evictions);
+    encode_field(buf, "dropped", card->dropped);
+    strbuf_puts(buf, "}");
+    encode_tiers(buf, card);
+    strbuf_printf(buf, ",\"parts\":{\"recurrent\":%lld", (long long)card->recurrent_bytes);
+    encode_field(buf, "kv", card->kv_bytes);
+    encode_field(buf, "logits", card->logits_bytes);
+    encode_field(buf, "checkpoints", card->recurrent_bytes + card->kv_bytes + card->logits_bytes);
+    encode_field(buf, "running_recurrent", card->running_recurrent_bytes);
+    encode_field(buf, "running_kv", card->running_kv_bytes);
+    strbuf_printf(buf, "},\"device\":{\"total\":%lld", (long long)card->device_total_bytes);
+    encode_field(buf, "used", card->device_used_bytes);
+    encode_field(buf, "cached", card->device_cached_bytes);
+    encode_field(buf, "free", card->device_free_bytes);
+    strbuf_puts(buf, "}");
+    encode_store(buf, card);
+    strbuf_puts(buf, "}");
+}

@@ -1,0 +1,51 @@
+/* Sessions and states as JSON: /v1/sessions, /v1/state, and the `session` of a completion's reply.
+ */
+#ifndef API_SESSIONS_H
+#define API_SESSIONS_H
+
+#include "api/errors.h"
+
+/* 1 to 128 of A-Z a-z 0-9 . _ - */
+bool session_id_valid(const char *id, size_t length);
+/* The same as an error about the field `param`. */
+int session_id_check(const char *id, size_t length, const char *param, struct api_error *err);
+
+struct session_card {
+    const char *id;
+    int64_t position;
+    int64_t recurrent_bytes, kv_bytes;
+    const char *tier;
+    int64_t created, used; /* seconds since 1970 */
+    int64_t checkpoints;
+};
+
+void session_encode(struct strbuf *buf, const struct session_card *card);
+/* {object: "list", data: [...]}: begin, each card, end. */
+void session_list_begin(struct strbuf *buf);
+void session_list_add(struct strbuf *buf, const struct session_card *card, bool first);
+void session_list_end(struct strbuf *buf);
+/* {id, position, bytes, tier}: as a reply has it. */
+void session_brief_encode(struct strbuf *buf, const struct session_card *card);
+
+/* The bodies of fork ({"id"}; id [id_size] is filled) and rewind ({"position"}). */
+int fork_parse(const char *body, size_t length, char *id, size_t id_size, struct api_error *err);
+int rewind_parse(const char *body, size_t length, int64_t *position, struct api_error *err);
+
+/* GET /v1/state. Bytes and counts; tiers in the order none, disk, host, device. */
+struct state_card {
+    int64_t spaces, nodes, checkpoints, tokens, interval_tokens;
+    struct {
+        const char *name;
+        int64_t sessions, checkpoints, bytes, budget_bytes;
+    } tiers[4];
+    int64_t recurrent_bytes, kv_bytes, logits_bytes; /* of the checkpoints in memory */
+    int64_t device_total_bytes, device_used_bytes, device_cached_bytes, device_free_bytes;
+    int64_t running_recurrent_bytes, running_kv_bytes;
+    int64_t evictions, dropped;
+    bool has_store;
+    int64_t store_bytes, store_budget_bytes, store_sessions, store_checkpoints, store_failures;
+    bool store_full;
+};
+void state_encode(struct strbuf *buf, const struct state_card *card);
+
+#endif

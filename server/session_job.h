@@ -1,0 +1,26 @@
+/* A completion that creates or continues a session: bound to it before its prompt is tokenized,
+ * settled at its end, whatever end that is, before its reply is complete. */
+#ifndef SERVER_SESSION_JOB_H
+#define SERVER_SESSION_JOB_H
+
+#include "server/job.h"
+
+/* Whether the job names a session. */
+static inline bool session_job(const struct job *job)
+{
+    return job->request.session_id != NULL;
+}
+
+/* HTTP thread: sends the job by the engine thread, which binds it, to the workers. */
+void session_job_bind(struct job *job);
+
+/* Engine thread, for each text of a session's job whose prompt has been taken, when it is closed,
+ * finished or not: what the session is to hold, the job's prompt and what was generated, without an
+ * EOS or stop token that ended it. tokens [count] are copied. Not called: as before the request. */
+void session_job_take(struct job *job, const int32_t *tokens, int64_t count);
+
+/* Any thread, as the first half of job_finish: lets go of the session, once it is on disk, then
+ * calls job_finished (on the engine thread). After an error of the engine it is as before. */
+void session_job_settle(struct job *job);
+
+#endif
