@@ -61,9 +61,9 @@ struct state_file_source {
 
 /* Bytes of the file; the pointers of `source` are only asked whether they are NULL. */
 uint64_t state_file_bytes(const struct engine *engine, const struct state_file_source *source);
-/* Gives the file piece by piece to `write`, until that returns other than 0; returns what it did.
- */
+/* Gives the file to `write` piece by piece; its failure is the result. */
 int state_file_write(const struct engine *engine, const struct state_file_source *source,
-                     int (*write)(void *context, const void *bytes, size_t size), void *context);
+                     int (*write)(void *context, const void *bytes, size_t size, struct error *err),
+                     void *context, struct error *err);
 
 #endif
