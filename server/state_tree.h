@@ -104,8 +104,9 @@ void state_tree_release(struct state_tree *tree, struct space *space, const int3
  * nothing behind in its own branch). */
 void state_tree_forget(struct state_tree *tree, struct space *space, const int32_t *tokens,
                        int64_t count);
+/* Checkpoints on the way, and the tier of the deepest (TIER_NONE: none). Marks nothing as used. */
 int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, const int32_t *tokens,
-                              int64_t count); /* on the way */
+                              int64_t count, enum tier *deepest);
 
 /* Once per turn of the engine thread: files that have ended, writing behind. */
 void state_tree_poll(struct state_tree *tree);
