@@ -57,7 +57,8 @@ struct engine_memory {                                  /* of the state budget, 
     size_t recurrent_bytes, kv_bytes;                   /* in use */
     size_t recurrent_reserved_bytes, kv_reserved_bytes; /* reserved by the states alive */
     size_t recurrent_peak_bytes, kv_peak_bytes;         /* highest in use since the start */
-    int states;
+    size_t recurrent_cached_bytes, kv_cached_bytes;     /* in use by states set aside alone */
+    int states, cached;                                 /* all; of these, set aside */
 };
 
 /* Opens the model directory and packs its weights. The caller closes *out with engine_close. */
@@ -86,6 +87,9 @@ size_t state_bytes(const struct state *state);     /* in use now, not reserved *
 /* Changes what the state reserves to max_tokens positions, its own at least. Less never fails; more
  * may, as state_create. */
 int state_reserve(struct state *state, int64_t max_tokens, struct error *err);
+/* Sets a state aside, which no text runs on until it is taken up again: engine_memory tells apart
+ * what such states alone hold. */
+void state_set_cached(struct state *state, bool cached);
 
 /* A state in host memory: its slot, then its KV pages; what its text has not written is zero. */
 size_t state_image_bytes(const struct engine *engine, int64_t position);

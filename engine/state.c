@@ -24,6 +24,9 @@ struct state_memory {
     size_t budget;
     struct pool slots, pages;
     int32_t *references; /* of pages: [pages.capacity] */
+    int32_t *users;      /* of those, states that are not set aside: [pages.capacity] */
+    int32_t used_pages;  /* that have users */
+    int32_t cached;      /* states set aside */
     int64_t pending;     /* pages reserved by states alive and not yet taken */
     int states;
 };
@@ -144,7 +147,8 @@ int state_memory_create(struct state_memory **out, const struct ops *ops, struct
         pool_open(&memory->pages, memory, layout->page_bytes, poison, err) != 0)
         goto fail;
     memory->references = calloc((size_t)memory->pages.capacity + 1, sizeof *memory->references);
-    if (memory->references == NULL) {
+    memory->users = calloc((size_t)memory->pages.capacity + 1, sizeof *memory->users);
+    if (memory->references == NULL || memory->users == NULL) {
         error_set(err, ERROR_NO_MEMORY, "state memory: no memory");
         goto fail;
     }
@@ -162,6 +166,7 @@ void state_memory_free(struct state_memory *memory)
     pool_close(&memory->slots, memory);
     pool_close(&memory->pages, memory);
     free(memory->references);
+    free(memory->users);
     free(memory);
 }
 
@@ -175,7 +180,10 @@ void state_memory_report(const struct state_memory *memory, struct engine_memory
         .kv_reserved_bytes = pool_used_bytes(pages) + (size_t)memory->pending * pages->item_bytes,
         .recurrent_peak_bytes = (size_t)slots->peak * slots->item_bytes,
         .kv_peak_bytes = (size_t)pages->peak * pages->item_bytes,
+        .recurrent_cached_bytes = (size_t)memory->cached * slots->item_bytes,
+        .kv_cached_bytes = (size_t)(pages->used - memory->used_pages) * pages->item_bytes,
         .states = memory->states,
+        .cached = memory->cached,
     };
 }
 
@@ -246,12 +254,24 @@ static void take_slot(struct state *state)
     state->slot = memory->slots.base + (size_t)item * memory->slots.item_bytes;
 }
 
+/* A state that is not set aside begins or ceases to use a page. */
+static void add_user(struct state_memory *memory, int32_t page)
+{
+    memory->used_pages += memory->users[page]++ == 0;
+}
+
+static void remove_user(struct state_memory *memory, int32_t page)
+{
+    memory->used_pages -= --memory->users[page] == 0;
+}
+
 static void take_page(struct state *state)
 {
     struct state_memory *memory = state->memory;
     int32_t item = pool_take(&memory->pages, &memory->slots, memory);
     memory->pending--;
     memory->references[item] = 1;
+    add_user(memory, item);
     state->page_id[state->num_pages] = item;
     state->pages[state->num_pages++] = memory->pages.base + (size_t)item * memory->pages.item_bytes;
 }
@@ -323,6 +343,7 @@ int state_clone(struct state **out, const struct state *source, int64_t max_toke
         state->pages[i] = source->pages[i];
         state->page_id[i] = source->page_id[i];
         memory->references[source->page_id[i]]++;
+        add_user(memory, source->page_id[i]);
     }
     if (source->num_pages > shared) {
         take_page(state);
@@ -404,12 +425,26 @@ int state_restore(struct state **out, struct engine *engine, const void *image, 
     return 0;
 }
 
+void state_set_cached(struct state *state, bool cached)
+{
+    struct state_memory *memory = state->memory;
+    if (state->cached == cached)
+        return;
+    state->cached = cached;
+    memory->cached += cached ? 1 : -1;
+    for (int64_t i = 0; i < state->num_pages; i++)
+        (cached ? remove_user : add_user)(memory, state->page_id[i]);
+}
+
 void state_free(struct state *state)
 {
     if (state == NULL)
         return;
     struct state_memory *memory = state->memory;
+    state_set_cached(state, false);
     memory->pending -= state->max_pages - state->num_pages;
+    for (int64_t i = 0; i < state->num_pages; i++)
+        remove_user(memory, state->page_id[i]);
     for (int64_t i = 0; i < state->num_pages; i++)
         if (--memory->references[state->page_id[i]] == 0)
             pool_give(&memory->pages, state->page_id[i]);

@@ -72,6 +72,7 @@ struct state {
     char **pages;     /* device; [room for max_pages], the first num_pages are there */
     int32_t *page_id; /* likewise */
     int64_t num_pages, max_pages;
+    bool cached;
 };
 
 /* Takes the pages for positions up to `end`; cannot fail inside the reservation. */

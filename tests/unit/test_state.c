@@ -223,3 +223,36 @@ Test(state, results_do_not_depend_on_what_was_in_memory)
         engine_close(dirty);
     }
 }
+
+Test(state, what_is_set_aside_counts_as_cached_until_a_text_shares_it)
+{
+    struct engine *engine = open_budget("hybrid_regla", (size_t)4 << 20, false);
+    const struct engine_info *info = engine_info(engine);
+    size_t page = info->kv_bytes_per_token * (size_t)info->kv_page_tokens;
+    size_t slot = info->recurrent_bytes_per_text;
+    struct state *state, *aside, *text;
+    struct error err = ERROR_INIT;
+    cr_assert(state_create(&state, engine, 200, &err) == 0);
+    feed(engine, state, 140);
+    cr_assert(state_clone(&aside, state, 140, &err) == 0, "%s", err.message);
+    state_set_cached(aside, true);
+    struct engine_memory memory = memory_of(engine);
+    cr_expect(memory.states == 2 && memory.cached == 1);
+    cr_expect(memory.recurrent_cached_bytes == slot && memory.kv_cached_bytes == page);
+    state_free(state);
+    cr_expect(memory_of(engine).kv_cached_bytes == 3 * page);
+    cr_assert(state_clone(&text, aside, 150, &err) == 0, "%s", err.message);
+    cr_expect(memory_of(engine).kv_cached_bytes == page, "two pages are the text's too");
+    state_free(aside);
+    memory = memory_of(engine);
+    cr_expect(memory.cached == 0 && memory.kv_cached_bytes == 0 && memory.kv_bytes == 3 * page);
+    state_set_cached(text, true);
+    state_set_cached(text, true);
+    cr_expect(memory_of(engine).kv_cached_bytes == 3 * page);
+    state_set_cached(text, false);
+    memory = memory_of(engine);
+    cr_expect(memory.kv_cached_bytes == 0 && memory.recurrent_cached_bytes == 0);
+    state_free(text);
+    cr_expect(memory_of(engine).kv_bytes == 0);
+    engine_close(engine);
+}
