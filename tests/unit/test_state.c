@@ -119,6 +119,44 @@ Test(state, clones_share_full_pages_and_give_them_back_last)
     engine_close(engine);
 }
 
+Test(state, a_reservation_shrinks_and_grows)
+{
+    struct engine *engine = open_budget("hybrid_regla", (size_t)1 << 20, false);
+    const struct engine_info *info = engine_info(engine);
+    size_t page = info->kv_bytes_per_token * (size_t)info->kv_page_tokens;
+    int64_t most = (int64_t)((info->state_memory_bytes - info->recurrent_bytes_per_text) / page);
+    struct state *state, *other;
+    struct error err = ERROR_INIT;
+    cr_assert(state_create(&state, engine, 64 * most, &err) == 0, "%s", err.message);
+    cr_expect(state_create(&other, engine, 64, &err) == -1 && err.code == ERROR_NO_MEMORY);
+    error_clear(&err);
+    feed(engine, state, 65);
+    cr_expect(state_reserve(state, 64, &err) == -1 && err.code == ERROR_INVALID);
+    error_clear(&err);
+    cr_expect(state_reserve(state, 65, &err) == 0);
+    cr_expect(memory_of(engine).kv_reserved_bytes == 2 * page);
+    int32_t tokens[64] = {0};
+    struct span span = {state, tokens, 1, 0, NULL};
+    cr_expect(engine_step(engine, &span, 1, &err) == -1 && err.code == ERROR_INVALID);
+    error_clear(&err);
+    cr_assert(state_create(&other, engine, 64, &err) == 0, "%s", err.message);
+    cr_expect(state_reserve(state, 64 * most, &err) == -1 && err.code == ERROR_NO_MEMORY);
+    error_clear(&err);
+    cr_expect(memory_of(engine).kv_reserved_bytes == 3 * page);
+    state_free(other);
+    static const int64_t never[] = {1000000, INT64_MAX};
+    for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
+        cr_expect(state_reserve(state, never[i], &err) == -1 && err.code == ERROR_INVALID);
+        error_clear(&err);
+    }
+    cr_expect(state_reserve(state, 64 * most, &err) == 0, "%s", err.message);
+    cr_expect(memory_of(engine).kv_reserved_bytes == (size_t)most * page);
+    feed(engine, state, 64); /* into pages beyond the first reservation's table */
+    state_free(state);
+    cr_expect(memory_of(engine).kv_reserved_bytes == 0 && memory_of(engine).states == 0);
+    engine_close(engine);
+}
+
 /* 2,000 random creates, clones, growths and drops: after each, what the states hold and what the
  * engine says agree, and the budget is never passed. */
 Test(state, random_lives_of_states_keep_the_accounts)
@@ -144,6 +182,12 @@ Test(state, random_lives_of_states_keep_the_accounts)
         } else if (states[i] != NULL && kind != 0) {
             int64_t room = limits[i] - state_position(states[i]);
             feed(engine, states[i], (int)(room < 20 ? room : 20));
+        } else if (states[i] != NULL && x >> 31) {
+            int64_t wanted = state_position(states[i]) + (int64_t)(x >> 4) % 200;
+            if (state_reserve(states[i], wanted, &err) == 0)
+                limits[i] = wanted;
+            else
+                cr_assert(err.code == ERROR_NO_MEMORY && wanted > limits[i], "%s", err.message);
         } else {
             state_free(states[i]);
             states[i] = NULL;
