@@ -5,7 +5,8 @@
  *
  * A checkpoint lies on the device (a struct state that shares its KV pages), in host memory (an
  * image), or in a file, or in several of them. Budgets are bytes: of the device, that of the engine
- * (--state-memory), where whatever running texts do not need belongs to the tree; --host-state-memory;
+ * (--state-memory), where whatever running texts do not need belongs to the tree;
+ * --host-state-memory;
  * --disk-state. Under pressure the least recently used moves down a tier; files are written behind,
  * by the store's thread, so that room can be made without waiting; what is in no lower tier in time
  * is dropped: it can be computed again. All functions are for the engine thread. */
@@ -18,21 +19,22 @@ struct state_tree;
 struct space;      /* who may share: an API key and a cache_salt */
 struct checkpoint; /* valid until the next call that may make room */
 
-enum tier { TIER_NONE, TIER_DISK, TIER_HOST, TIER_DEVICE };
+enum tier { TIER_NONE, TIER_DISK, TIER_HOST, TIER_DEVICE, NUM_TIERS };
 const char *tier_name(enum tier tier); /* "none", "disk", "host", "device" */
 
-enum miss_reason { /* why no more of a prompt was reused (api.md) */
-    MISS_NONE,          /* all was that could be */
-    MISS_NO_CHECKPOINT, /* its tokens, or the first of them, are new here or have no checkpoint */
-    MISS_DIVERGED,      /* another text goes on differently from there */
-    MISS_EVICTED,       /* there was a checkpoint further on */
-    MISS_DISABLED,
-    NUM_MISS_REASONS
+enum miss_reason {                     /* why no more of a prompt was reused (api.md) */
+                   MISS_NONE,          /* all was that could be */
+                   MISS_NO_CHECKPOINT, /* its tokens, or the first of them, are new here or have no
+                                          checkpoint */
+                   MISS_DIVERGED,      /* another text goes on differently from there */
+                   MISS_EVICTED,       /* there was a checkpoint further on */
+                   MISS_DISABLED,
+                   NUM_MISS_REASONS
 };
 const char *miss_reason_name(enum miss_reason reason);
 
 struct state_tree_options {
-    bool reuse;           /* false: prompts are not matched, only sessions keep states */
+    bool reuse; /* false: prompts are not matched, only sessions keep states */
     int64_t host_budget_bytes;
     int64_t interval_tokens; /* 0: from the model */
     struct store *store;     /* NULL: no disk */
@@ -48,17 +50,24 @@ void state_tree_save_all(struct state_tree *tree, double deadline);
 void state_tree_found(struct state_tree *tree, const struct store_found *file);
 
 int64_t state_tree_interval(const struct state_tree *tree);
+bool state_tree_reuses(const struct state_tree *tree); /* options.reuse */
+/* Whether a prompt's last logits can be kept, by the budget of the host. */
+bool state_tree_keeps_logits(const struct state_tree *tree);
+/* Whether `bytes` of the device are free, or would be without any checkpoint. */
+bool state_tree_has_room(const struct state_tree *tree, size_t bytes);
 
-/* The space of an owner's tag (store_owner_tag, or any text that names an API key) and a salt; it
- * lives as long as the tree. NULL: no memory. */
+/* The space of an owner's tag (store_owner_tag, or any text that names an API key) and a salt, with
+ * a reference that state_tree_space_release gives back: one that is unused and empty goes. NULL: no
+ * memory. */
 struct space *state_tree_space(struct state_tree *tree, const char *owner, const char *salt,
                                size_t salt_length);
+void state_tree_space_release(struct state_tree *tree, struct space *space); /* NULL is allowed */
 
 struct state_match {
     struct checkpoint *checkpoint; /* NULL: nothing to reuse */
     int64_t position;              /* of the checkpoint; 0 */
-    const float *logits;           /* those after `position` tokens when position = count; else NULL */
-    int64_t shared;                /* tokens that the tree knows, checkpoint or not: a branch point */
+    const float *logits; /* those after `position` tokens when position = count; else NULL */
+    int64_t shared;      /* tokens that the tree knows, checkpoint or not: a branch point */
     enum miss_reason reason;
     enum tier tier;
 };
@@ -74,13 +83,10 @@ void state_tree_match(struct state_tree *tree, struct space *space, const int32_
  * state_tree_poll has been called. -1: ERROR_NO_MEMORY (wait), ERROR_INVALID (never). */
 int state_tree_start(struct state_tree *tree, const struct state_match *match, int64_t max_tokens,
                      struct state **out, struct error *err);
-/* state_reserve, making room. */
-int state_tree_reserve(struct state_tree *tree, struct state *state, int64_t max_tokens,
-                       struct error *err);
 
-/* Keeps a checkpoint of `state`, which has taken tokens [0, position). `keep` clones it (a text goes
- * on), `give` takes it over (always: frees it if it cannot be kept, or is there already). logits
- * [vocab_size] or NULL. Without room for it there is no checkpoint: never an error. */
+/* Keeps a checkpoint of `state`, which has taken tokens [0, position). `keep` clones it (a text
+ * goes on), `give` takes it over (always: frees it if it cannot be kept, or is there already).
+ * logits [vocab_size] or NULL. Without room for it there is no checkpoint: never an error. */
 void state_tree_keep(struct state_tree *tree, struct space *space, const int32_t *tokens,
                      struct state *state, const float *logits);
 void state_tree_give(struct state_tree *tree, struct space *space, const int32_t *tokens,
@@ -115,9 +121,9 @@ struct state_tree_report {
     int64_t spaces, nodes, checkpoints, tokens; /* tokens: kept in nodes */
     struct {
         int64_t checkpoints, bytes, budget_bytes;
-    } tiers[4];                                 /* by enum tier */
+    } tiers[NUM_TIERS];                              /* by enum tier */
     int64_t recurrent_bytes, kv_bytes, logits_bytes; /* of checkpoints on the device and host */
-    int64_t evictions, dropped;                 /* moved down a tier; lost */
+    int64_t evictions, dropped;                      /* moved down a tier; lost */
 };
 void state_tree_report(const struct state_tree *tree, struct state_tree_report *report);
 

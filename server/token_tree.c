@@ -22,11 +22,13 @@ void token_tree_clear(struct token_tree *tree)
         if (node == &tree->root)
             break;
         struct token_node *parent = node->parent;
+        tree->totals->nodes--;
+        tree->totals->tokens -= node->count;
         node_free(node);
         node = parent;
     }
     free(tree->root.children);
-    *tree = (struct token_tree){0};
+    tree->root = (struct token_node){0};
 }
 
 /* Where the child whose edge begins with `token` is, or would be put. */
@@ -149,7 +151,7 @@ static struct token_node *split(struct token_tree *tree, struct token_node *node
     if (smaller)
         node->tokens = smaller;
     add_child(upper, node);
-    tree->nodes++;
+    tree->totals->nodes++;
     return upper;
 }
 
@@ -174,8 +176,8 @@ struct token_node *token_tree_insert(struct token_tree *tree, const int32_t *tok
     }
     leaf->position = count;
     add_child(node, leaf);
-    tree->nodes++;
-    tree->tokens += leaf->count;
+    tree->totals->nodes++;
+    tree->totals->tokens += leaf->count;
     return leaf;
 }
 
@@ -193,7 +195,7 @@ static void merge(struct token_tree *tree, struct token_node *node)
     child->count += node->count;
     child->parent = node->parent;
     node->parent->children[child_index(node->parent, tokens[0])] = child;
-    tree->nodes--;
+    tree->totals->nodes--;
     node_free(node);
 }
 
@@ -202,8 +204,8 @@ void token_tree_trim(struct token_tree *tree, struct token_node *node)
     while (node->parent && !node->value && !node->holds && !node->num_children) {
         struct token_node *parent = node->parent;
         remove_child(parent, node);
-        tree->nodes--;
-        tree->tokens -= node->count;
+        tree->totals->nodes--;
+        tree->totals->tokens -= node->count;
         node_free(node);
         node = parent;
     }

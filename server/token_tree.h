@@ -17,10 +17,15 @@ struct token_node {
     int64_t holds;    /* the user's: how many want this node or one below it to stay */
 };
 
-/* Zero-initialise. */
+/* Several trees may count into one. */
+struct token_totals {
+    int64_t nodes, tokens; /* without roots; on all edges */
+};
+
+/* Zero-initialise, set totals. */
 struct token_tree {
     struct token_node root;
-    int64_t nodes, tokens; /* without the root; on all edges */
+    struct token_totals *totals; /* borrowed */
 };
 
 /* Frees every node; values are the user's to free before. */

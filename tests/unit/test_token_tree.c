@@ -11,14 +11,15 @@ static const int32_t OTHER[] = {5, 6, 7, 1, 2, 3};
 
 Test(token_tree, texts_share_their_beginning)
 {
-    struct token_tree tree = {0};
+    struct token_totals totals = {0};
+    struct token_tree tree = {.totals = &totals};
     int64_t shared;
     struct token_node *text = token_tree_insert(&tree, TEXT, 6);
     cr_assert(text && text->position == 6);
     struct token_node *other = token_tree_insert(&tree, OTHER, 6);
     cr_assert(other && other->position == 6);
-    cr_assert_eq(tree.nodes, 3);
-    cr_assert_eq(tree.tokens, 9);
+    cr_assert_eq(totals.nodes, 3);
+    cr_assert_eq(totals.tokens, 9);
     cr_expect(token_tree_find(&tree, TEXT, 6, &shared) == text && shared == 6);
     cr_expect(token_tree_find(&tree, OTHER, 6, &shared) == other && shared == 6);
     struct token_node *fork = token_tree_find(&tree, TEXT, 5, &shared);
@@ -29,33 +30,34 @@ Test(token_tree, texts_share_their_beginning)
     cr_expect(token_tree_find(&tree, stranger, 3, &shared) == &tree.root && shared == 2);
     cr_expect(token_tree_insert(&tree, TEXT, 0) == &tree.root);
     token_tree_clear(&tree);
-    cr_expect(tree.nodes == 0 && tree.tokens == 0);
+    cr_expect(totals.nodes == 0 && totals.tokens == 0);
 }
 
 Test(token_tree, what_nobody_wants_goes)
 {
-    struct token_tree tree = {0};
+    struct token_totals totals = {0};
+    struct token_tree tree = {.totals = &totals};
     int value;
     struct token_node *text = token_tree_insert(&tree, TEXT, 6);
     struct token_node *middle = token_tree_insert(&tree, TEXT, 2);
     struct token_node *other = token_tree_insert(&tree, OTHER, 6);
     text->value = other->value = &value;
-    cr_assert_eq(tree.nodes, 4);
+    cr_assert_eq(totals.nodes, 4);
     token_tree_trim(&tree, middle); /* joins the edge below it */
-    cr_assert_eq(tree.nodes, 3);
-    cr_expect_eq(tree.tokens, 9);
+    cr_assert_eq(totals.nodes, 3);
+    cr_expect_eq(totals.tokens, 9);
     other->value = NULL;
     token_tree_trim(&tree, other); /* and then the fork is none */
-    cr_assert_eq(tree.nodes, 1);
-    cr_expect_eq(tree.tokens, 6);
+    cr_assert_eq(totals.nodes, 1);
+    cr_expect_eq(totals.tokens, 6);
     cr_expect(text->parent == &tree.root && memcmp(text->tokens, TEXT, sizeof TEXT) == 0);
     text->value = NULL;
     text->holds = 1;
     token_tree_trim(&tree, text);
-    cr_expect_eq(tree.nodes, 1);
+    cr_expect_eq(totals.nodes, 1);
     text->holds = 0;
     token_tree_trim(&tree, text);
-    cr_expect(tree.nodes == 0 && tree.tokens == 0);
+    cr_expect(totals.nodes == 0 && totals.tokens == 0);
     token_tree_clear(&tree);
 }
 
@@ -120,7 +122,8 @@ static void check_node(const struct token_node *node, int64_t *nodes, int64_t *t
 
 Test(token_tree, random_texts_agree_with_a_list, .timeout = 120)
 {
-    struct token_tree tree = {0};
+    struct token_totals totals = {0};
+    struct token_tree tree = {.totals = &totals};
     struct entry entries[MOST];
     int count = 0;
     unsigned seed = 11;
@@ -154,7 +157,7 @@ Test(token_tree, random_texts_agree_with_a_list, .timeout = 120)
             continue;
         int64_t nodes = 0, sum = 0;
         check_node(&tree.root, &nodes, &sum);
-        cr_assert(nodes == tree.nodes && sum == tree.tokens);
+        cr_assert(nodes == totals.nodes && sum == totals.tokens);
         for (int i = 0; i < count; i++) {
             int64_t shared;
             cr_assert(token_tree_find(&tree, entries[i].tokens, entries[i].count, &shared) ==

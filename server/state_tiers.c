@@ -1,0 +1,234 @@
+#include "server/state_tiers.h"
+
+#include "server/state_files.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What they cost is the tokens on their way. */
+enum { MAX_TOMBSTONES = 4096, MAX_TOMBSTONE_TOKENS = 16 << 20 };
+
+static struct tier_list *list_of(struct state_tree *tree, const struct checkpoint *checkpoint,
+                                 enum tier tier)
+{
+    return &tree->lists[tier][checkpoint->held];
+}
+
+static void list_add(struct state_tree *tree, struct checkpoint *checkpoint, enum tier tier)
+{
+    struct tier_list *list = list_of(tree, checkpoint, tier);
+    struct tier_link *link = &checkpoint->link[tier];
+    *link = (struct tier_link){.older = list->newest, .listed = true};
+    if (list->newest)
+        list->newest->link[tier].newer = checkpoint;
+    else
+        list->oldest = checkpoint;
+    list->newest = checkpoint;
+}
+
+static void list_remove(struct state_tree *tree, struct checkpoint *checkpoint, enum tier tier)
+{
+    struct tier_list *list = list_of(tree, checkpoint, tier);
+    struct tier_link *link = &checkpoint->link[tier];
+    if (link->older)
+        link->older->link[tier].newer = link->newer;
+    else
+        list->oldest = link->newer;
+    if (link->newer)
+        link->newer->link[tier].older = link->older;
+    else
+        list->newest = link->older;
+    *link = (struct tier_link){0};
+}
+
+struct checkpoint *checkpoint_oldest(const struct state_tree *tree, enum tier tier)
+{
+    for (int held = 0; held < 2; held++) {
+        struct checkpoint *oldest = tree->lists[tier][held].oldest;
+        if (oldest && oldest == tree->pinned)
+            oldest = oldest->link[tier].newer;
+        if (oldest)
+            return oldest;
+    }
+    return NULL;
+}
+
+void checkpoint_touch(struct state_tree *tree, struct checkpoint *checkpoint)
+{
+    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++)
+        if (checkpoint->link[tier].listed) {
+            list_remove(tree, checkpoint, tier);
+            list_add(tree, checkpoint, tier);
+        }
+}
+
+void checkpoint_set_held(struct state_tree *tree, struct checkpoint *checkpoint, bool held)
+{
+    if (checkpoint->held == held)
+        return;
+    bool listed[NUM_TIERS];
+    for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++) {
+        listed[tier] = checkpoint->link[tier].listed;
+        if (listed[tier])
+            list_remove(tree, checkpoint, tier);
+    }
+    checkpoint->held = held;
+    for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
+        if (listed[tier])
+            list_add(tree, checkpoint, tier);
+    files_consider(tree, checkpoint);
+}
+
+static void set_place(struct state_tree *tree, struct checkpoint *checkpoint, enum tier tier,
+                      bool there)
+{
+    if (there && !checkpoint->link[tier].listed)
+        list_add(tree, checkpoint, tier);
+    else if (!there && checkpoint->link[tier].listed)
+        list_remove(tree, checkpoint, tier);
+}
+
+static void bound_tombstones(struct state_tree *tree)
+{
+    while (tree->counts[TIER_NONE] > MAX_TOMBSTONES ||
+           (tree->totals.tokens > MAX_TOMBSTONE_TOKENS && tree->counts[TIER_NONE] > 1))
+        checkpoint_drop(tree, tree->lists[TIER_NONE][0].oldest ? tree->lists[TIER_NONE][0].oldest
+                                                               : tree->lists[TIER_NONE][1].oldest);
+}
+
+void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint)
+{
+    bool filed = files_has(checkpoint), writing = files_writing(checkpoint);
+    enum tier tier = checkpoint->state   ? TIER_DEVICE
+                     : checkpoint->image ? TIER_HOST
+                     : filed             ? TIER_DISK
+                                         : TIER_NONE;
+    tree->counts[checkpoint->tier]--;
+    tree->counts[tier]++;
+    checkpoint->tier = tier;
+    set_place(tree, checkpoint, TIER_DEVICE, checkpoint->state);
+    /* What is being written cannot be freed. */
+    set_place(tree, checkpoint, TIER_HOST, (checkpoint->image || checkpoint->logits) && !writing);
+    set_place(tree, checkpoint, TIER_DISK, filed && !writing);
+    set_place(tree, checkpoint, TIER_NONE, tier == TIER_NONE && !writing);
+    if (tier == TIER_NONE)
+        bound_tombstones(tree);
+}
+
+void checkpoint_set_image(struct state_tree *tree, struct checkpoint *checkpoint, void *image)
+{
+    int64_t bytes = (int64_t)state_image_bytes(tree->engine, checkpoint->position);
+    int64_t kv = bytes - (int64_t)engine_info(tree->engine)->recurrent_bytes_per_text;
+    int change = (image != NULL) - (checkpoint->image != NULL);
+    tree->host_bytes += change * bytes;
+    tree->host_kv_bytes += change * kv;
+    free(checkpoint->image);
+    checkpoint->image = image;
+}
+
+void checkpoint_set_logits(struct state_tree *tree, struct checkpoint *checkpoint, float *logits)
+{
+    int change = (logits != NULL) - (checkpoint->logits != NULL);
+    tree->host_bytes += change * (int64_t)tree->logits_size;
+    tree->host_logits_bytes += change * (int64_t)tree->logits_size;
+    free(checkpoint->logits);
+    checkpoint->logits = logits;
+}
+
+void checkpoint_keep_logits(struct state_tree *tree, struct checkpoint *checkpoint,
+                            const float *logits)
+{
+    if (!logits || checkpoint->logits || files_writing(checkpoint))
+        return;
+    const struct checkpoint *pinned = tree->pinned;
+    tree->pinned = checkpoint;
+    float *copy =
+        tiers_host_room(tree, (int64_t)tree->logits_size) ? malloc(tree->logits_size) : NULL;
+    tree->pinned = pinned;
+    if (!copy)
+        return;
+    memcpy(copy, logits, tree->logits_size);
+    checkpoint_set_logits(tree, checkpoint, copy);
+    checkpoint_settle(tree, checkpoint);
+}
+
+void checkpoint_drop(struct state_tree *tree, struct checkpoint *checkpoint)
+{
+    struct token_node *node = checkpoint->node;
+    struct space *space = checkpoint->space;
+    state_free(checkpoint->state);
+    checkpoint->state = NULL;
+    for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
+        set_place(tree, checkpoint, tier, false);
+    tree->counts[checkpoint->tier]--;
+    if (!files_drop(tree, checkpoint)) {
+        checkpoint_set_image(tree, checkpoint, NULL);
+        checkpoint_set_logits(tree, checkpoint, NULL);
+        free(checkpoint);
+    }
+    node->value = NULL;
+    space_trim(tree, space, node);
+}
+
+/* Frees its host memory; a state on the device stays. */
+static void evict_host(struct state_tree *tree, struct checkpoint *checkpoint)
+{
+    if (checkpoint->image) {
+        if (files_has(checkpoint))
+            tree->evictions++;
+        else
+            tree->dropped++;
+    }
+    checkpoint_set_image(tree, checkpoint, NULL);
+    checkpoint_set_logits(tree, checkpoint, NULL);
+    checkpoint_settle(tree, checkpoint);
+}
+
+bool tiers_host_room(struct state_tree *tree, int64_t bytes)
+{
+    if (bytes > tree->options.host_budget_bytes)
+        return false;
+    while (tree->host_bytes > tree->options.host_budget_bytes - bytes) {
+        struct checkpoint *oldest = checkpoint_oldest(tree, TIER_HOST);
+        if (!oldest)
+            return false;
+        evict_host(tree, oldest);
+    }
+    return true;
+}
+
+bool tiers_save(struct state_tree *tree, struct checkpoint *checkpoint)
+{
+    size_t bytes = state_image_bytes(tree->engine, checkpoint->position);
+    void *image = tiers_host_room(tree, (int64_t)bytes) ? malloc(bytes) : NULL;
+    if (!image)
+        return false;
+    state_save(checkpoint->state, image);
+    checkpoint_set_image(tree, checkpoint, image);
+    return true;
+}
+
+void tiers_left_device(struct state_tree *tree, struct checkpoint *checkpoint)
+{
+    checkpoint->state = NULL;
+    if (checkpoint->image || files_has(checkpoint))
+        tree->evictions++;
+    else
+        tree->dropped++;
+    if (!checkpoint->image)
+        checkpoint_set_logits(tree, checkpoint, NULL);
+    checkpoint_settle(tree, checkpoint);
+    files_consider(tree, checkpoint);
+}
+
+bool tiers_evict(struct state_tree *tree)
+{
+    struct checkpoint *oldest = checkpoint_oldest(tree, TIER_DEVICE);
+    if (!oldest)
+        return false;
+    if (!tiers_save(tree, oldest))
+        files_write_through(tree, oldest);
+    state_free(oldest->state);
+    tiers_left_device(tree, oldest);
+    return true;
+}
