@@ -303,6 +303,25 @@ Test(state_file, of_another_model)
     engine_close(engine);
 }
 
+Test(state_file, with_a_part_too_few)
+{
+    struct engine *engine = open_golden("hybrid_regla", false);
+    struct example example = make_example(engine, 70, 0);
+    struct blob *file = &example.file, less = {NULL, 0};
+    size_t layout = section_at(file, 3), end = section_at(file, 4);
+    uint32_t parts = read_u32(file->bytes + layout + 20);
+    append(&less, file->bytes, end - 48, NULL);
+    append(&less, file->bytes + end, file->size - end, NULL);
+    put_u64(&less, 24, less.size);
+    put_u64(&less, HEAD + 2 * ENTRY + 8, end - 48 - layout);
+    put_u32(&less, layout + 20, parts - 1);
+    seal(&less);
+    expect_refused(engine, &less, "LAYOUT: expected 6 parts, got 5");
+    free(less.bytes);
+    free_example(&example);
+    engine_close(engine);
+}
+
 /* A file without its end: the sections that are at hand are checked, and only these. */
 Test(state_file, the_first_part_of_a_file)
 {
