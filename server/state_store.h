@@ -35,14 +35,15 @@ struct store_found {
 
 struct store_options {
     const char *directory;
-    int64_t budget_bytes; /* --disk-state */
+    int64_t budget_bytes;        /* --disk-state */
     void (*wake)(void *context); /* from the I/O thread: store_poll has something to do */
     void *wake_context;
     void (*found)(void *context, const struct store_found *file);
     void *found_context;
 };
 
-/* Creates or opens the directory, takes its lock, scans it. Errors name the path. */
+/* Creates or opens the directory, takes its lock, scans it. Errors name the path. *out is set
+ * before the first file is told of, so that `found` may begin operations. */
 int store_open(struct store **out, struct engine *engine, const struct store_options *options,
                struct error *err);
 /* Finishes every operation that was begun, without calling `done`. NULL is allowed. */
@@ -73,9 +74,15 @@ struct store_op {
     int what; /* the store's */
 };
 
-/* Over the budget or on a full disk: `error` ERROR_NO_MEMORY, no file, and store_full says so. */
+/* What a request may wait for (reads, and all of sessions) goes before the writing of checkpoints;
+ * operations on one file run in the order in which they were begun. A file that is to be removed
+ * may be gone already.
+ *
+ * Over the budget or on a full disk: `error` ERROR_NO_MEMORY, nothing of the file, and the report
+ * says full. While a file takes the place of an older one both count. */
 void store_write(struct store *store, struct store_op *op);
-/* Checks everything; a file that is not what it was is set aside as *.rejected. */
+/* Checks everything (tokens only when op->tokens is not NULL); a file that is not what it was is
+ * set aside as *.rejected. */
 void store_read(struct store *store, struct store_op *op);
 void store_remove(struct store *store, struct store_op *op);
 /* Calls `done` of what has ended. Whether operations are still under way. */

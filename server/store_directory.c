@@ -1,0 +1,585 @@
+#include "server/store_directory.h"
+
+#include "engine/model/fingerprint.h"
+#include "engine/state_file.h"
+#include "server/log.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_NAME_SIZE = STORE_NAME_SIZE + 32, MOST_REJECTED = 1000 };
+
+static const char *const folders[] = {
+    [STORE_SESSION] = "sessions", [STORE_CHECKPOINT] = "checkpoints"};
+static const char *const suffixes[] = {[STORE_SESSION] = ".session", [STORE_CHECKPOINT] = ".state"};
+
+/* ---- opening ---- */
+
+static int cannot(const struct store_directory *directory, const char *what, const char *name,
+                  struct error *err)
+{
+    return error_set(err, ERROR_IO, "%s%s%s: cannot %s: %s", directory->path,
+                     name[0] != 0 ? "/" : "", name, what, strerror(errno));
+}
+
+/* Opens the folder `name` below `parent`, and makes it if need be. */
+static int open_folder(const struct store_directory *directory, int parent, const char *name,
+                       int *out, struct error *err)
+{
+    if (mkdirat(parent, name, 0700) != 0 && errno != EEXIST)
+        return cannot(directory, "make", name, err);
+    *out = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return *out < 0 ? cannot(directory, "open", name, err) : 0;
+}
+
+static int take_lock(struct store_directory *directory, struct error *err)
+{
+    char owner[24] = "";
+    directory->lock = openat(directory->root, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (directory->lock < 0)
+        return cannot(directory, "open", "lock", err);
+    if (flock(directory->lock, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK)
+            return cannot(directory, "lock", "lock", err);
+        ssize_t length = pread(directory->lock, owner, sizeof owner - 1, 0);
+        owner[length > 0 ? strcspn(owner, "\n") : 0] = 0;
+        return error_set(err, ERROR_IO, "%s: another server uses it (process %s)", directory->path,
+                         owner);
+    }
+    int length = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());
+    if (ftruncate(directory->lock, 0) != 0 ||
+        pwrite(directory->lock, owner, (size_t)length, 0) != length)
+        return cannot(directory, "write", "lock", err);
+    return 0;
+}
+
+/* Reads the secret, or makes one that is whole or not there. */
+static int read_secret(struct store_directory *directory, struct error *err)
+{
+    unsigned char *secret = directory->secret;
+    int fd = openat(directory->root, "secret", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd >= 0) {
+        unsigned char more[SIPHASH_BYTES + 1];
+        ssize_t size = read(fd, more, sizeof more);
+        close(fd);
+        if (size != SIPHASH_BYTES)
+            return error_set(err, ERROR_INVALID, "%s/secret: expected %d bytes, got %s",
+                             directory->path, SIPHASH_BYTES,
+                             size < SIPHASH_BYTES ? "less" : "more");
+        memcpy(secret, more, SIPHASH_BYTES);
+        return 0;
+    }
+    if (errno != ENOENT)
+        return cannot(directory, "open", "secret", err);
+    if (getrandom(secret, SIPHASH_BYTES, 0) != SIPHASH_BYTES)
+        return cannot(directory, "make", "secret", err);
+    fd = openat(directory->root, "secret.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return cannot(directory, "make", "secret.tmp", err);
+    bool written = write(fd, secret, SIPHASH_BYTES) == SIPHASH_BYTES && fsync(fd) == 0;
+    written = close(fd) == 0 && written;
+    if (!written || renameat(directory->root, "secret.tmp", directory->root, "secret") != 0 ||
+        fsync(directory->root) != 0)
+        return cannot(directory, "write", "secret", err);
+    return 0;
+}
+
+int store_directory_open(struct store_directory *directory, struct engine *engine,
+                         const struct store_options *options, struct error *err)
+{
+    char name[2 * FINGERPRINT_BYTES + 1];
+    *directory = (struct store_directory){
+        .engine = engine, .root = -1, .model = -1, .kinds = {-1, -1}, .lock = -1};
+    directory->report.budget_bytes = options->budget_bytes;
+    pthread_mutex_init(&directory->mutex, NULL);
+    directory->path = strdup(options->directory);
+    if (directory->path == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->directory);
+    if (mkdir(directory->path, 0700) != 0 && errno != EEXIST)
+        return cannot(directory, "make", "", err);
+    directory->root = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory->root < 0)
+        return cannot(directory, "open", "", err);
+    if (take_lock(directory, err) != 0 || read_secret(directory, err) != 0)
+        return -1;
+    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
+        snprintf(name + 2 * i, 3, "%02x", engine_fingerprint(engine)[i]);
+    if (open_folder(directory, directory->root, name, &directory->model, err) != 0 ||
+        open_folder(directory, directory->model, folders[STORE_SESSION],
+                    &directory->kinds[STORE_SESSION], err) != 0 ||
+        open_folder(directory, directory->model, folders[STORE_CHECKPOINT],
+                    &directory->kinds[STORE_CHECKPOINT], err) != 0)
+        return -1;
+    if (fsync(directory->root) != 0 || fsync(directory->model) != 0)
+        return cannot(directory, "write", name, err);
+    return 0;
+}
+
+void store_directory_close(struct store_directory *directory)
+{
+    const int files[] = {directory->kinds[0], directory->kinds[1], directory->model,
+                         directory->lock, directory->root};
+    if (directory->path == NULL)
+        return;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] >= 0)
+            close(files[i]);
+    pthread_mutex_destroy(&directory->mutex);
+    free(directory->path);
+}
+
+/* ---- names and accounts ---- */
+
+static const char *file_name(const struct store_op *op, char name[FILE_NAME_SIZE])
+{
+    snprintf(name, FILE_NAME_SIZE, "%s%s", op->name, suffixes[op->kind]);
+    return name;
+}
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t length = strlen(name), tail = strlen(suffix);
+    return length > tail && strcmp(name + length - tail, suffix) == 0;
+}
+
+/* -1: there is no such file. */
+static int64_t size_of(int folder, const char *name)
+{
+    struct stat status;
+    return fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? (int64_t)status.st_size : -1;
+}
+
+static void account(struct store_directory *directory, enum store_kind kind, int64_t bytes,
+                    int files)
+{
+    pthread_mutex_lock(&directory->mutex);
+    directory->report.bytes += bytes;
+    *(kind == STORE_SESSION ? &directory->report.session_files
+                            : &directory->report.checkpoint_files) += files;
+    pthread_mutex_unlock(&directory->mutex);
+}
+
+static int failed(struct store_directory *directory)
+{
+    pthread_mutex_lock(&directory->mutex);
+    directory->report.failures++;
+    pthread_mutex_unlock(&directory->mutex);
+    return -1;
+}
+
+/* Keeps a file that must not be read, under a name nothing else has. False: it is still there. */
+static bool set_aside(const struct store_directory *directory, enum store_kind kind,
+                      const char *name, const char *why)
+{
+    int folder = directory->kinds[kind];
+    char aside[NAME_MAX + 32];
+    snprintf(aside, sizeof aside, "%s.rejected", name);
+    for (int i = 1; size_of(folder, aside) >= 0 && i < MOST_REJECTED; i++)
+        snprintf(aside, sizeof aside, "%s.%d.rejected", name, i);
+    if (renameat(folder, name, folder, aside) != 0) {
+        log_message(LOG_LEVEL_ERROR, "%s/%s is not accepted and cannot be set aside (%s): %s",
+                    folders[kind], name, strerror(errno), why);
+        return false;
+    }
+    log_message(LOG_LEVEL_WARN, "%s/%s is not accepted, and now %s: %s", folders[kind], name, aside,
+                why);
+    return true;
+}
+
+/* ---- the scan ---- */
+
+static int read_fully(int fd, void *bytes, size_t from, size_t to, struct error *err)
+{
+    while (from < to) {
+        ssize_t got = pread(fd, (char *)bytes + from, to - from, (off_t)from);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return error_set(err, ERROR_IO, "cannot read: %s",
+                             got == 0 ? "the file has become shorter" : strerror(errno));
+        from += (size_t)got;
+    }
+    return 0;
+}
+
+/* A regular file, open; its size. */
+static int open_file(int folder, const char *name, struct stat *status, struct error *err)
+{
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, status) != 0) {
+        int code = errno;
+        if (fd >= 0)
+            close(fd);
+        error_set(err, code == ELOOP ? ERROR_INVALID : ERROR_IO, "cannot open: %s", strerror(code));
+        errno = code;
+        return -1;
+    }
+    if (S_ISREG(status->st_mode))
+        return fd;
+    close(fd);
+    return error_set(err, ERROR_INVALID, "it is no regular file");
+}
+
+/* The file's first bytes up to its state, malloc'd, and parsed. NULL: *err says why. */
+static void *read_start(int fd, size_t size, struct state_file *file, struct error *err)
+{
+    size_t have = size < STATE_FILE_MAX_HEAD_BYTES ? size : STATE_FILE_MAX_HEAD_BYTES;
+    char *bytes = malloc(have + 1);
+    for (int pass = 0; bytes != NULL; pass++) {
+        if (read_fully(fd, bytes, pass == 0 ? 0 : STATE_FILE_MAX_HEAD_BYTES, have, err) != 0 ||
+            state_file_parse_part(file, bytes, have, size, err) != 0)
+            break;
+        size_t wanted = file->state.present    ? file->state.offset
+                        : file->logits.present ? file->logits.offset
+                                               : size;
+        if (wanted <= have)
+            return bytes;
+        char *more = realloc(bytes, wanted);
+        if (more == NULL)
+            break;
+        bytes = more;
+        have = wanted;
+    }
+    free(bytes);
+    error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size); /* if it is nothing else */
+    return NULL;
+}
+
+static int check_kind(const struct state_file *file, enum store_kind kind, struct error *err)
+{
+    if (kind == STORE_SESSION && file->state.present)
+        return error_set(err, ERROR_INVALID, "expected a session without a state, got one");
+    if (kind == STORE_CHECKPOINT && !file->state.present)
+        return error_set(err, ERROR_INVALID, "expected a state, got none");
+    return 0;
+}
+
+static int tell_found(const struct store_options *options, const struct state_file *file,
+                      struct store_found *found, struct error *err)
+{
+    int32_t *tokens = malloc(file->tokens.size + 1);
+    if (tokens == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for its tokens");
+    state_file_tokens(file, tokens);
+    found->meta = (const char *)file->meta.bytes;
+    found->meta_length = file->meta.size;
+    found->tokens = tokens;
+    found->count = file->num_tokens;
+    found->position = file->position;
+    found->logits = file->logits.present;
+    if (options->found != NULL)
+        options->found(options->found_context, found);
+    free(tokens);
+    return 0;
+}
+
+static bool good_name(const char *name, const char *suffix, char out[STORE_NAME_SIZE])
+{
+    size_t length = strlen(name) - strlen(suffix);
+    if (length >= STORE_NAME_SIZE || name[0] == '.')
+        return false;
+    memcpy(out, name, length);
+    out[length] = 0;
+    return true;
+}
+
+static int scan_file(struct store_directory *directory, const struct store_options *options,
+                     enum store_kind kind, const char *name, struct error *err)
+{
+    char stem[STORE_NAME_SIZE];
+    struct state_file file;
+    struct stat status;
+    if (!has_suffix(name, suffixes[kind]) || !good_name(name, suffixes[kind], stem))
+        return error_set(err, ERROR_INVALID, "it is none of this server's files");
+    int fd = open_file(directory->kinds[kind], name, &status, err);
+    if (fd < 0)
+        return -1;
+    void *bytes = read_start(fd, (size_t)status.st_size, &file, err);
+    close(fd);
+    if (bytes == NULL)
+        return -1;
+    struct store_found found = {.kind = kind,
+                                .name = stem,
+                                .bytes = (int64_t)status.st_size,
+                                .modified = (int64_t)status.st_mtime};
+    int result = state_file_check(&file, directory->engine, err) != 0 ||
+                         check_kind(&file, kind, err) != 0 ||
+                         tell_found(options, &file, &found, err) != 0
+                     ? -1
+                     : 0;
+    free(bytes);
+    return result;
+}
+
+/* The names of a folder, so that it may change while they are gone through; NULL-terminated. */
+static char **list_names(const struct store_directory *directory, int folder, struct error *err)
+{
+    size_t count = 0, room = 64;
+    char **names = malloc(room * sizeof *names);
+    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+    bool fine = names != NULL && stream != NULL;
+    struct dirent *entry;
+    while (fine && (errno = 0, entry = readdir(stream)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (count + 1 == room) {
+            char **more = realloc(names, 2 * room * sizeof *names);
+            fine = more != NULL;
+            names = fine ? more : names;
+            room = fine ? 2 * room : room;
+        }
+        if (fine)
+            fine = (names[count] = strdup(entry->d_name)) != NULL;
+        count += fine ? 1 : 0;
+    }
+    if (!fine || errno != 0)
+        cannot(directory, "read", "", err);
+    fine = fine && errno == 0;
+    if (stream != NULL)
+        closedir(stream);
+    else if (fd >= 0)
+        close(fd);
+    if (fine) {
+        names[count] = NULL;
+        return names;
+    }
+    while (names != NULL && count > 0)
+        free(names[--count]);
+    free(names);
+    return NULL;
+}
+
+static void scan_name(struct store_directory *directory, const struct store_options *options,
+                      enum store_kind kind, const char *name)
+{
+    struct error err = ERROR_INIT;
+    int folder = directory->kinds[kind];
+    if (has_suffix(name, ".tmp")) {
+        unlinkat(folder, name, 0);
+        return;
+    }
+    int64_t size = size_of(folder, name);
+    bool whole =
+        !has_suffix(name, ".rejected") && scan_file(directory, options, kind, name, &err) == 0;
+    account(directory, kind, size > 0 ? size : 0, whole);
+    if (err.code == ERROR_INVALID) {
+        set_aside(directory, kind, name, err.message);
+        failed(directory);
+    } else if (err.code != ERROR_NONE) {
+        /* it may be whole all the same: it stays where it is */
+        log_message(LOG_LEVEL_ERROR, "%s/%s: %s", folders[kind], name, err.message);
+        failed(directory);
+    }
+}
+
+int store_directory_scan(struct store_directory *directory, const struct store_options *options,
+                         struct error *err)
+{
+    for (int kind = STORE_SESSION; kind <= STORE_CHECKPOINT; kind++) {
+        char **names = list_names(directory, directory->kinds[kind], err);
+        if (names == NULL)
+            return -1;
+        for (size_t i = 0; names[i] != NULL; i++) {
+            scan_name(directory, options, (enum store_kind)kind, names[i]);
+            free(names[i]);
+        }
+        free(names);
+    }
+    return 0;
+}
+
+/* ---- operations ---- */
+
+struct sink {
+    int fd, code; /* code: the errno of the write that failed */
+};
+
+static int put(void *context, const void *bytes, size_t size, struct error *err)
+{
+    struct sink *sink = context;
+    const char *from = bytes;
+    while (size > 0) {
+        ssize_t put = write(sink->fd, from, size);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0) {
+            sink->code = errno;
+            return error_set(err, ERROR_IO, "cannot write");
+        }
+        from += put;
+        size -= (size_t)put;
+    }
+    return 0;
+}
+
+/* Writes the file under a temporary name, to its end and, if durable, to the disk, and renames it.
+ * Returns 0 or an errno. */
+static int write_whole(struct store_directory *directory, const struct store_op *op,
+                       const struct state_file_source *source, const char *name)
+{
+    char temporary[FILE_NAME_SIZE + 4];
+    int folder = directory->kinds[op->kind], code = 0;
+    snprintf(temporary, sizeof temporary, "%s.tmp", name);
+    int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return errno;
+    struct sink sink = {fd, ENOMEM};
+    if (state_file_write(directory->engine, source, put, &sink, NULL) != 0)
+        code = sink.code;
+    else if (op->durable && fsync(fd) != 0)
+        code = errno;
+    if (close(fd) != 0 && code == 0)
+        code = errno;
+    if (code == 0 && renameat(folder, temporary, folder, name) != 0)
+        code = errno;
+    if (code != 0)
+        unlinkat(folder, temporary, 0);
+    return code;
+}
+
+static bool is_no_room(int code)
+{
+    return code == ENOSPC || code == EDQUOT || code == EFBIG;
+}
+
+/* Counts how a write ended. */
+static void count_write(struct store_directory *directory, bool full, bool fine)
+{
+    pthread_mutex_lock(&directory->mutex);
+    directory->report.full = full;
+    directory->report.failures += !fine;
+    pthread_mutex_unlock(&directory->mutex);
+}
+
+/* How the disk took a write (0, or an errno): says so once when that is another way than before. */
+static void tell_trouble(struct store_directory *directory, int code, const char *why)
+{
+    int trouble = is_no_room(code) ? ENOSPC : code;
+    bool changed = directory->trouble != trouble;
+    directory->trouble = trouble;
+    count_write(directory, trouble == ENOSPC, trouble == 0);
+    if (changed && trouble == 0)
+        log_message(LOG_LEVEL_INFO, "%s: states are written to disk again", directory->path);
+    else if (changed)
+        log_message(LOG_LEVEL_ERROR, "%s: states are kept in memory only: %s", directory->path,
+                    why);
+}
+
+int store_directory_write(struct store_directory *directory, const struct store_op *op,
+                          struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    int folder = directory->kinds[op->kind];
+    const struct state_file_source source = {.position = op->image != NULL ? op->position : 0,
+                                             .num_tokens = op->count,
+                                             .tokens = op->tokens,
+                                             .image = op->image,
+                                             .logits = op->logits,
+                                             .meta = op->meta,
+                                             .meta_bytes = op->meta_length};
+    int64_t bytes = (int64_t)state_file_bytes(directory->engine, &source);
+    const struct store_report *report = &directory->report; /* nobody else writes it */
+    file_name(op, name);
+    if (bytes > report->budget_bytes - report->bytes) {
+        count_write(directory, true, false);
+        return error_set(err, ERROR_NO_MEMORY,
+                         "%s/%s: it has %lld bytes, of the budget's %lld are %lld taken",
+                         folders[op->kind], name, (long long)bytes, (long long)report->budget_bytes,
+                         (long long)report->bytes);
+    }
+    int64_t old = size_of(folder, name);
+    int code = write_whole(directory, op, &source, name);
+    if (code == 0) {
+        account(directory, op->kind, bytes - (old > 0 ? old : 0), old < 0);
+        if (op->durable && fsync(folder) != 0)
+            code = errno;
+    }
+    if (code != 0)
+        error_set(err, is_no_room(code) || code == ENOMEM ? ERROR_NO_MEMORY : ERROR_IO,
+                  "%s/%s: cannot write %lld bytes: %s", folders[op->kind], name, (long long)bytes,
+                  strerror(code));
+    tell_trouble(directory, code, code == 0 ? "" : err->message);
+    return code == 0 ? 0 : -1;
+}
+
+/* Everything that a file must be for the operation's buffers. */
+static int take_file(const struct store_directory *directory, const struct store_op *op,
+                     const void *bytes, size_t size, struct error *err)
+{
+    struct state_file file;
+    if (state_file_parse(&file, bytes, size, err) != 0 ||
+        state_file_check(&file, directory->engine, err) != 0 ||
+        check_kind(&file, op->kind, err) != 0)
+        return -1;
+    if (file.position != op->position || file.num_tokens != op->count)
+        return error_set(err, ERROR_INVALID,
+                         "expected position %lld of %lld tokens, got %lld of %lld",
+                         (long long)op->position, (long long)op->count, (long long)file.position,
+                         (long long)file.num_tokens);
+    if (op->tokens != NULL && memcmp(op->tokens, file.tokens.bytes, file.tokens.size) != 0)
+        return error_set(err, ERROR_INVALID, "its tokens are others");
+    if (op->logits_out != NULL && !file.logits.present)
+        return error_set(err, ERROR_INVALID, "expected logits, got none");
+    if (op->image_out != NULL && file.state.present)
+        state_file_image(&file, directory->engine, op->image_out);
+    if (op->logits_out != NULL)
+        state_file_logits(&file, op->logits_out);
+    return 0;
+}
+
+int store_directory_read(struct store_directory *directory, const struct store_op *op,
+                         struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    struct stat status;
+    file_name(op, name);
+    int fd = open_file(directory->kinds[op->kind], name, &status, err);
+    int result = -1;
+    if (fd >= 0) {
+        size_t size = (size_t)status.st_size;
+        char *bytes = malloc(size + 1);
+        if (bytes == NULL)
+            error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size);
+        else if (read_fully(fd, bytes, 0, size, err) == 0)
+            result = take_file(directory, op, bytes, size, err);
+        free(bytes);
+        close(fd);
+    }
+    if (result == 0)
+        return 0;
+    if (err->code == ERROR_INVALID && set_aside(directory, op->kind, name, err->message))
+        account(directory, op->kind, 0, -1);
+    error_prefix(err, "%s/%s", folders[op->kind], name);
+    return failed(directory);
+}
+
+int store_directory_remove(struct store_directory *directory, const struct store_op *op,
+                           struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    int folder = directory->kinds[op->kind];
+    file_name(op, name);
+    int64_t size = size_of(folder, name);
+    if (unlinkat(folder, name, 0) == 0)
+        account(directory, op->kind, -(size > 0 ? size : 0), -1);
+    else if (errno != ENOENT) {
+        error_set(err, ERROR_IO, "%s/%s: cannot remove: %s", folders[op->kind], name,
+                  strerror(errno));
+        return failed(directory);
+    }
+    if (op->durable && fsync(folder) != 0) {
+        error_set(err, ERROR_IO, "%s: cannot fsync: %s", folders[op->kind], strerror(errno));
+        return failed(directory);
+    }
+    return 0;
+}

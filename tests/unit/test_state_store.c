@@ -1,0 +1,547 @@
+/* The directory of states: what is written is found again, what is not whole never is. */
+#include "engine/base/bytes.h"
+#include "server/siphash.h"
+#include "server/state_store.h"
+#include "tests/unit/checkpoint.h"
+#include "tests/unit/state_texts.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum { MOST_FOUND = 32, BUDGET = 64 << 20 };
+
+struct found {
+    enum store_kind kind;
+    char name[STORE_NAME_SIZE], meta[128];
+    int64_t count, position, bytes;
+    int32_t last_token;
+    bool logits;
+};
+
+/* A directory, the store on it, and what the store has said. */
+struct bench {
+    char path[64], folder[256]; /* folder: of the model */
+    struct engine *engine;
+    struct store *store;
+    struct found found[MOST_FOUND];
+    int num_found, done;
+    pthread_mutex_t mutex;
+    pthread_cond_t woken;
+    int wakes;
+};
+
+static void on_found(void *context, const struct store_found *file)
+{
+    struct bench *bench = context;
+    struct found *found = &bench->found[bench->num_found++];
+    cr_assert(bench->num_found <= MOST_FOUND);
+    *found = (struct found){.kind = file->kind,
+                            .count = file->count,
+                            .position = file->position,
+                            .bytes = file->bytes,
+                            .last_token = file->count > 0 ? file->tokens[file->count - 1] : -1,
+                            .logits = file->logits};
+    snprintf(found->name, sizeof found->name, "%s", file->name);
+    snprintf(found->meta, sizeof found->meta, "%.*s", (int)file->meta_length,
+             file->meta != NULL ? file->meta : "");
+    cr_expect(llabs(file->modified - (int64_t)time(NULL)) < 3600);
+}
+
+static void on_wake(void *context)
+{
+    struct bench *bench = context;
+    pthread_mutex_lock(&bench->mutex);
+    bench->wakes++;
+    pthread_cond_signal(&bench->woken);
+    pthread_mutex_unlock(&bench->mutex);
+}
+
+static int try_open(struct bench *bench, int64_t budget, struct error *err)
+{
+    const struct store_options options = {.directory = bench->path,
+                                          .budget_bytes = budget,
+                                          .wake = on_wake,
+                                          .wake_context = bench,
+                                          .found = on_found,
+                                          .found_context = bench};
+    bench->num_found = 0;
+    return store_open(&bench->store, bench->engine, &options, err);
+}
+
+static void reopen(struct bench *bench, int64_t budget)
+{
+    struct error err = ERROR_INIT;
+    store_close(bench->store);
+    cr_assert(try_open(bench, budget, &err) == 0, "%s", err.message);
+}
+
+static void bench_open(struct bench *bench)
+{
+    char hex[40] = "";
+    *bench = (struct bench){.path = "/tmp/regla-store-XXXXXX"};
+    cr_assert(mkdtemp(bench->path) != NULL);
+    bench->engine = open_golden("hybrid_regla", false);
+    for (int i = 0; i < 16; i++)
+        snprintf(hex + 2 * i, 3, "%02x", engine_fingerprint(bench->engine)[i]);
+    snprintf(bench->folder, sizeof bench->folder, "%s/%s", bench->path, hex);
+    pthread_mutex_init(&bench->mutex, NULL);
+    pthread_cond_init(&bench->woken, NULL);
+    reopen(bench, BUDGET);
+}
+
+static void bench_close(struct bench *bench)
+{
+    char command[128];
+    store_close(bench->store);
+    engine_close(bench->engine);
+    snprintf(command, sizeof command, "rm -r %s", bench->path);
+    cr_assert(system(command) == 0);
+}
+
+/* Until all operations have ended and been told. */
+static void drain(struct bench *bench)
+{
+    int seen = 0;
+    while (store_poll(bench->store)) {
+        pthread_mutex_lock(&bench->mutex);
+        while (bench->wakes == seen)
+            pthread_cond_wait(&bench->woken, &bench->mutex);
+        seen = bench->wakes;
+        pthread_mutex_unlock(&bench->mutex);
+    }
+}
+
+/* A text's file, its buffers, and where they are read into again. */
+struct item {
+    struct store_op op;
+    char *image, *image_out;
+    int32_t tokens[200];
+    float logits[275], logits_out[275];
+    int *done;
+};
+
+static void on_done(struct store_op *op)
+{
+    struct item *item = (struct item *)op;
+    (*item->done)++;
+}
+
+static struct item *new_item(struct bench *bench, enum store_kind kind, const char *name,
+                             int64_t position)
+{
+    struct item *item = calloc(1, sizeof *item);
+    size_t bytes = state_image_bytes(bench->engine, position);
+    item->image = text_image(bench->engine, 1, position);
+    item->image_out = calloc(1, bytes);
+    item->done = &bench->done;
+    for (int i = 0; i < 200; i++)
+        item->tokens[i] = text_token(bench->engine, 1, i);
+    for (int i = 0; i < 275; i++)
+        item->logits[i] = (float)i;
+    item->op = (struct store_op){.done = on_done,
+                                 .kind = kind,
+                                 .durable = kind == STORE_SESSION,
+                                 .meta = "{\"owner\": \"a\"}",
+                                 .meta_length = 14,
+                                 .tokens = item->tokens,
+                                 .count = position,
+                                 .position = kind == STORE_SESSION ? 0 : position,
+                                 .image = kind == STORE_SESSION ? NULL : item->image,
+                                 .logits = kind == STORE_SESSION ? NULL : item->logits,
+                                 .image_out = item->image_out,
+                                 .logits_out = item->logits_out};
+    snprintf(item->op.name, sizeof item->op.name, "%s", name);
+    return item;
+}
+
+static void free_item(struct item *item)
+{
+    free(item->image);
+    free(item->image_out);
+    free(item);
+}
+
+static void run_op(struct bench *bench, void (*begin)(struct store *, struct store_op *),
+                   struct item *item)
+{
+    int done = bench->done;
+    begin(bench->store, &item->op);
+    drain(bench);
+    cr_assert(bench->done == done + 1);
+}
+
+/* Writes it, which must go well. */
+static void write_item(struct bench *bench, struct item *item)
+{
+    run_op(bench, store_write, item);
+    cr_assert(item->op.error.code == ERROR_NONE, "%s", item->op.error.message);
+}
+
+static const char *path_of(const struct bench *bench, const char *name, char path[512])
+{
+    snprintf(path, 512, "%s/%s", bench->folder, name);
+    return path;
+}
+
+static bool there(const struct bench *bench, const char *name)
+{
+    char path[512];
+    struct stat status;
+    return lstat(path_of(bench, name, path), &status) == 0;
+}
+
+static int64_t bytes_in(const struct bench *bench, const char *folder, int *files)
+{
+    char path[512], file[1024];
+    int64_t bytes = 0;
+    DIR *stream = opendir(path_of(bench, folder, path));
+    cr_assert(stream != NULL);
+    for (struct dirent *entry; (entry = readdir(stream)) != NULL;) {
+        struct stat status;
+        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+        cr_assert(stat(file, &status) == 0);
+        if (!S_ISREG(status.st_mode))
+            continue;
+        bytes += status.st_size;
+        *files += 1;
+    }
+    closedir(stream);
+    return bytes;
+}
+
+/* The report says what lies in the directory; of the files, `others` are not whole. */
+static void expect_accounts(const struct bench *bench, int sessions, int checkpoints, int others)
+{
+    struct store_report report;
+    int files = 0;
+    store_report(bench->store, &report);
+    int64_t bytes = bytes_in(bench, "sessions", &files) + bytes_in(bench, "checkpoints", &files);
+    cr_expect(report.bytes == bytes, "%lld, %lld are there", (long long)report.bytes,
+              (long long)bytes);
+    cr_expect(files == sessions + checkpoints + others, "%d files", files);
+    cr_expect(report.session_files == sessions && report.checkpoint_files == checkpoints,
+              "%lld and %lld", (long long)report.session_files, (long long)report.checkpoint_files);
+}
+
+Test(state_store, there_and_back_and_over_a_restart)
+{
+    struct bench bench;
+    bench_open(&bench);
+    struct item *session = new_item(&bench, STORE_SESSION, "s1", 70);
+    struct item *state = new_item(&bench, STORE_CHECKPOINT, "0123456789abcdef0123456789abcdef", 70);
+    write_item(&bench, session);
+    write_item(&bench, state);
+    expect_accounts(&bench, 1, 1, 0);
+    cr_expect(there(&bench, "sessions/s1.session"));
+    cr_expect(there(&bench, "checkpoints/0123456789abcdef0123456789abcdef.state"));
+    for (int round = 0; round < 2; round++) {
+        memset(state->image_out, 0, state_image_bytes(bench.engine, 70));
+        memset(state->logits_out, 0, sizeof state->logits_out);
+        run_op(&bench, store_read, state);
+        cr_expect(state->op.error.code == ERROR_NONE, "%s", state->op.error.message);
+        cr_expect(memcmp(state->image, state->image_out, state_image_bytes(bench.engine, 70)) == 0);
+        cr_expect(memcmp(state->logits, state->logits_out, sizeof state->logits) == 0);
+        reopen(&bench, BUDGET);
+        expect_accounts(&bench, 1, 1, 0);
+        cr_assert(bench.num_found == 2);
+        const struct found *found = bench.found;
+        cr_expect(found[0].kind == STORE_SESSION && strcmp(found[0].name, "s1") == 0);
+        cr_expect(strcmp(found[0].meta, session->op.meta) == 0 && found[0].position == 0);
+        cr_expect(found[0].count == 70 && found[0].last_token == session->tokens[69]);
+        cr_expect(found[1].kind == STORE_CHECKPOINT && found[1].position == 70 && found[1].logits);
+        cr_expect(found[1].bytes == store_file_bytes(bench.store, 70, 70, true, true, 14));
+        cr_expect(found[0].bytes == store_file_bytes(bench.store, 0, 70, false, false, 14));
+    }
+    session->op.count = 90; /* takes the place of the old one */
+    write_item(&bench, session);
+    expect_accounts(&bench, 1, 1, 0);
+    run_op(&bench, store_remove, state);
+    cr_expect(state->op.error.code == ERROR_NONE);
+    run_op(&bench, store_remove, state); /* gone already */
+    cr_expect(state->op.error.code == ERROR_NONE);
+    expect_accounts(&bench, 1, 0, 0);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == 1 && bench.found[0].count == 90);
+    run_op(&bench, store_read, state);
+    cr_expect(state->op.error.code == ERROR_IO);
+    free_item(session);
+    free_item(state);
+    bench_close(&bench);
+}
+
+Test(state_store, of_two_servers_one_gets_the_directory)
+{
+    struct bench bench, other;
+    bench_open(&bench);
+    other = bench;
+    other.store = NULL;
+    struct error err = ERROR_INIT;
+    char expected[64];
+    snprintf(expected, sizeof expected, "another server uses it (process %ld)", (long)getpid());
+    cr_expect(try_open(&other, BUDGET, &err) == -1 && other.store == NULL);
+    cr_expect(strstr(err.message, expected) != NULL, "%s", err.message);
+    error_clear(&err);
+    store_close(bench.store);
+    bench.store = NULL;
+    cr_expect(try_open(&other, BUDGET, &err) == 0, "%s", err.message);
+    store_close(other.store);
+    snprintf(other.path, sizeof other.path, "/dev/null");
+    cr_expect(try_open(&other, BUDGET, &err) == -1);
+    cr_expect(strstr(err.message, "/dev/null: cannot") != NULL, "%s", err.message);
+    bench_close(&bench);
+}
+
+/* Changes a byte of a file, or makes it shorter when at is -1. */
+static void damage(const struct bench *bench, const char *name, long at)
+{
+    char path[512];
+    size_t size;
+    char *bytes = read_whole(path_of(bench, name, path), &size);
+    if (at >= 0)
+        bytes[at] ^= 1;
+    write_whole(bench->folder, name, bytes, at >= 0 ? size : size - 1);
+    free(bytes);
+}
+
+Test(state_store, what_is_not_whole_is_set_aside_at_the_start)
+{
+    static const char *const names[] = {"good", "short", "head", "tokens", "cut"};
+    struct bench bench;
+    char path[512], to[512];
+    bench_open(&bench);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct item *item = new_item(&bench, STORE_CHECKPOINT, names[i], 10);
+        write_item(&bench, item);
+        free_item(item);
+    }
+    damage(&bench, "checkpoints/short.state", -1);
+    damage(&bench, "checkpoints/head.state", 50);
+    damage(&bench, "checkpoints/tokens.state", 216 + 16);
+    write_whole(bench.folder, "checkpoints/cut.state", "", 0);
+    write_whole(bench.folder, "checkpoints/torn.state.tmp", "torn", 4);
+    write_whole(bench.folder, "sessions/strange.txt", "what?", 5);
+    write_whole(bench.folder, "sessions/foreign.session", "no state file", 13);
+    cr_assert(mkfifo(path_of(&bench, "checkpoints/pipe.state", path), 0600) == 0);
+    cr_assert(symlink("/etc/passwd", path_of(&bench, "checkpoints/link.state", path)) == 0);
+    path_of(&bench, "checkpoints/good.state", path);
+    cr_assert(link(path, path_of(&bench, "sessions/state.session", to)) == 0);
+    cr_assert(link(path, path_of(&bench,
+                                 "checkpoints/"
+                                 "a_name_that_is_longer_than_any_of_ours.state",
+                                 to)) == 0);
+    static const char *const aside[] = {
+        "checkpoints/short.state",  "checkpoints/head.state",
+        "checkpoints/tokens.state", "checkpoints/cut.state",
+        "sessions/strange.txt",     "sessions/foreign.session",
+        "checkpoints/pipe.state",   "checkpoints/link.state",
+        "sessions/state.session",   "checkpoints/a_name_that_is_longer_than_any_of_ours.state",
+    };
+    for (int round = 0; round < 2; round++) {
+        reopen(&bench, BUDGET);
+        cr_expect(bench.num_found == 1 && strcmp(bench.found[0].name, "good") == 0);
+        for (size_t i = 0; i < sizeof aside / sizeof *aside; i++) {
+            char rejected[256];
+            snprintf(rejected, sizeof rejected, "%s.rejected", aside[i]);
+            cr_expect(!there(&bench, aside[i]) && there(&bench, rejected), "%s", aside[i]);
+        }
+        cr_expect(!there(&bench, "checkpoints/torn.state.tmp"));
+        struct store_report report;
+        store_report(bench.store, &report);
+        cr_expect(report.checkpoint_files == 1 && report.session_files == 0);
+        cr_expect(report.failures == (round == 0 ? 10 : 0));
+    }
+    write_whole(bench.folder, "sessions/foreign.session", "again", 5);
+    reopen(&bench, BUDGET);
+    cr_expect(there(&bench, "sessions/foreign.session.rejected") &&
+              there(&bench, "sessions/foreign.session.1.rejected"));
+    bench_close(&bench);
+}
+
+Test(state_store, what_is_not_whole_is_set_aside_when_it_is_read)
+{
+    struct bench bench;
+    bench_open(&bench);
+    struct item *item = new_item(&bench, STORE_CHECKPOINT, "x", 70);
+    write_item(&bench, item);
+    damage(&bench, "checkpoints/x.state", 9000); /* in the state: the scan does not see it */
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == 1);
+    run_op(&bench, store_read, item);
+    cr_expect(item->op.error.code == ERROR_INVALID, "%s", item->op.error.message);
+    cr_expect(strstr(item->op.error.message, "checkpoints/x.state: state file: corrupt: STATE") !=
+                  NULL,
+              "%s", item->op.error.message);
+    cr_expect(there(&bench, "checkpoints/x.state.rejected"));
+    expect_accounts(&bench, 0, 0, 1);
+    write_item(&bench, item);
+    item->tokens[3]++;
+    run_op(&bench, store_read, item);
+    cr_expect(item->op.error.code == ERROR_INVALID && strstr(item->op.error.message, "tokens"));
+    expect_accounts(&bench, 0, 0, 2);
+    write_item(&bench, item);
+    item->op.position = 69;
+    run_op(&bench, store_read, item);
+    cr_expect(item->op.error.code == ERROR_INVALID &&
+              strstr(item->op.error.message, "expected position 69 of 70 tokens, got 70 of 70"));
+    free_item(item);
+    bench_close(&bench);
+}
+
+Test(state_store, the_budget_is_kept)
+{
+    struct bench bench;
+    struct store_report report;
+    bench_open(&bench);
+    int64_t one = store_file_bytes(bench.store, 10, 10, true, true, 14);
+    reopen(&bench, 2 * one + 100);
+    struct item *items[3];
+    for (int i = 0; i < 3; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "c%d", i);
+        items[i] = new_item(&bench, STORE_CHECKPOINT, name, 10);
+        run_op(&bench, store_write, items[i]);
+        store_report(bench.store, &report);
+        cr_expect(items[i]->op.error.code == (i < 2 ? ERROR_NONE : ERROR_NO_MEMORY));
+        cr_expect(report.full == (i == 2) && report.bytes <= report.budget_bytes);
+    }
+    expect_accounts(&bench, 0, 2, 0);
+    run_op(&bench, store_remove, items[0]);
+    run_op(&bench, store_write, items[2]);
+    store_report(bench.store, &report);
+    cr_expect(items[2]->op.error.code == ERROR_NONE && !report.full && report.failures == 1);
+    expect_accounts(&bench, 0, 2, 0);
+    for (int i = 0; i < 3; i++)
+        free_item(items[i]);
+    bench_close(&bench);
+}
+
+/* The kernel refuses to write past the limit, as it would on a full disk. */
+Test(state_store, without_room_on_the_disk_nothing_stays)
+{
+    struct bench bench;
+    struct store_report report;
+    bench_open(&bench);
+    struct item *session = new_item(&bench, STORE_SESSION, "s", 10);
+    struct item *state = new_item(&bench, STORE_CHECKPOINT, "c", 70);
+    write_item(&bench, session);
+    struct rlimit before, limit;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before);
+    limit = before;
+    limit.rlim_cur = 4096;
+    cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    for (int i = 0; i < 3; i++)
+        run_op(&bench, store_write, state);
+    cr_expect(state->op.error.code == ERROR_NO_MEMORY, "%s", state->op.error.message);
+    store_report(bench.store, &report);
+    cr_expect(report.full && report.failures == 3);
+    expect_accounts(&bench, 1, 0, 0);
+    write_item(&bench, session); /* small enough */
+    store_report(bench.store, &report);
+    cr_expect(!report.full);
+    cr_assert(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    write_item(&bench, state);
+    expect_accounts(&bench, 1, 1, 0);
+    free_item(session);
+    free_item(state);
+    bench_close(&bench);
+}
+
+/* Many operations at once: each file ends as the last that was said of it, also across a close. */
+Test(state_store, operations_on_a_file_run_in_order)
+{
+    enum { FILES = 20 };
+    struct bench bench;
+    bench_open(&bench);
+    struct item *writes[FILES], *removes[FILES];
+    for (int i = 0; i < FILES; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "f%d", i);
+        writes[i] = new_item(&bench, i % 2 ? STORE_SESSION : STORE_CHECKPOINT, name, 10);
+        removes[i] = new_item(&bench, i % 2 ? STORE_SESSION : STORE_CHECKPOINT, name, 10);
+    }
+    for (int round = 0; round < 2; round++) {
+        int done = bench.done;
+        for (int i = 0; i < FILES; i++)
+            store_write(bench.store, &writes[i]->op);
+        for (int i = 0; i < FILES - 4; i++)
+            store_remove(bench.store, &removes[i]->op);
+        if (round == 0) {
+            drain(&bench);
+            cr_expect(bench.done == done + 2 * FILES - 4);
+            cr_expect(!store_poll(bench.store));
+        } else {
+            reopen(&bench, BUDGET); /* ends them, and says nothing */
+            cr_expect(bench.done == done && bench.num_found == 4);
+        }
+        expect_accounts(&bench, 2, 2, 0);
+    }
+    for (int i = 0; i < FILES; i++) {
+        free_item(writes[i]);
+        free_item(removes[i]);
+    }
+    bench_close(&bench);
+}
+
+Test(state_store, owners_are_told_apart_by_a_keyed_hash)
+{
+    struct bench bench, other;
+    char tags[5][STORE_OWNER_SIZE], path[128];
+    bench_open(&bench);
+    bench_open(&other);
+    store_owner_tag(bench.store, "", tags[0]);
+    store_owner_tag(bench.store, "sk-1", tags[1]);
+    store_owner_tag(bench.store, "sk-2", tags[2]);
+    store_owner_tag(other.store, "sk-1", tags[3]);
+    for (int i = 0; i < 4; i++) {
+        cr_expect(strlen(tags[i]) == 32);
+        for (int j = 0; j < i; j++)
+            cr_expect(strcmp(tags[i], tags[j]) != 0);
+    }
+    reopen(&bench, BUDGET);
+    store_owner_tag(bench.store, "sk-1", tags[4]);
+    cr_expect(strcmp(tags[1], tags[4]) == 0);
+    struct stat status;
+    snprintf(path, sizeof path, "%s/secret", bench.path);
+    cr_expect(stat(path, &status) == 0 && status.st_size == 16 && (status.st_mode & 0777) == 0600);
+    store_close(bench.store);
+    bench.store = NULL;
+    write_whole(bench.path, "secret", "short", 5);
+    struct error err = ERROR_INIT;
+    cr_expect(try_open(&bench, BUDGET, &err) == -1 && strstr(err.message, "secret: expected 16"));
+    bench_close(&bench);
+    bench_close(&other);
+}
+
+/* Of the reference implementation: key 00..0f, input 00, 01, ... */
+Test(state_store, siphash_as_published)
+{
+    static const struct {
+        size_t size;
+        unsigned char hash[16];
+    } vectors[] = {
+        {0,
+         {0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6, 0x6d, 0xf6, 0x72, 0x14, 0xc7, 0x55, 0x02,
+          0x93}},
+        {1,
+         {0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44, 0x34, 0x76, 0x59, 0x11, 0x9b, 0x22, 0xfc,
+          0x45}},
+        {7,
+         {0xa1, 0xf1, 0xeb, 0xbe, 0xd8, 0xdb, 0xc1, 0x53, 0xc0, 0xb8, 0x4a, 0xa6, 0x1f, 0xf0, 0x82,
+          0x39}},
+        {9,
+         {0x26, 0x44, 0x99, 0x06, 0x0a, 0xd9, 0xba, 0xab, 0xc4, 0x7f, 0x8b, 0x02, 0xbb, 0x6d, 0x71,
+          0xed}},
+    };
+    unsigned char key[16], input[16], hash[16];
+    for (int i = 0; i < 16; i++)
+        key[i] = input[i] = (unsigned char)i;
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
+        siphash(key, input, vectors[i].size, hash);
+        cr_expect(memcmp(hash, vectors[i].hash, 16) == 0, "%zu bytes", vectors[i].size);
+    }
+}
