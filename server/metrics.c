@@ -68,6 +68,33 @@ void metrics_generation(struct metrics *metrics, int64_t generated, double secon
         ;
 }
 
+void metrics_lookup(struct metrics *metrics, int64_t cached, enum miss_reason miss)
+{
+    atomic_fetch_add_explicit(&metrics->cached_tokens, (uint64_t)cached, memory_order_relaxed);
+    atomic_fetch_add_explicit(&metrics->lookups[miss], 1, memory_order_relaxed);
+}
+
+void metrics_state(struct metrics *metrics, const struct engine_memory *memory,
+                   const struct state_tree_report *tree)
+{
+    size_t recurrent = memory->recurrent_cached_bytes, kv = memory->kv_cached_bytes;
+    atomic_store(&metrics->recurrent_bytes, (int64_t)(memory->recurrent_bytes - recurrent));
+    atomic_store(&metrics->kv_bytes, (int64_t)(memory->kv_bytes - kv));
+    atomic_store(&metrics->recurrent_reserved_bytes,
+                 (int64_t)(memory->recurrent_reserved_bytes - recurrent));
+    atomic_store(&metrics->kv_reserved_bytes, (int64_t)(memory->kv_reserved_bytes - kv));
+    atomic_store(&metrics->recurrent_peak_bytes, (int64_t)memory->recurrent_peak_bytes);
+    atomic_store(&metrics->kv_peak_bytes, (int64_t)memory->kv_peak_bytes);
+    atomic_store(&metrics->states, memory->states - memory->cached);
+    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++) {
+        atomic_store(&metrics->checkpoints[tier], tree->tiers[tier].checkpoints);
+        atomic_store(&metrics->checkpoint_bytes[tier], tree->tiers[tier].bytes);
+    }
+    atomic_store(&metrics->host_state_budget, tree->tiers[TIER_HOST].budget_bytes);
+    atomic_store(&metrics->evictions, tree->evictions);
+    atomic_store(&metrics->dropped, tree->dropped);
+}
+
 /* One family being written: its name, and the labels of every sample. */
 struct family {
     struct strbuf *out;
@@ -173,10 +200,13 @@ static void memory_families(struct family *family, const struct metrics *m,
                             const struct metrics_view *view)
 {
     double weights = (double)view->weights_bytes, workspace = (double)view->workspace_bytes;
+    double cached = (double)atomic_load(&m->checkpoint_bytes[TIER_DEVICE]);
     begin(family, "regla_memory_bytes", "gauge", "Memory in use.");
     component(family, "weights", view->device, weights);
     component(family, "recurrent_state", view->device, (double)atomic_load(&m->recurrent_bytes));
     component(family, "kv_cache", view->device, (double)atomic_load(&m->kv_bytes));
+    component(family, "checkpoints", view->device, cached);
+    component(family, "checkpoints", "host", (double)atomic_load(&m->checkpoint_bytes[TIER_HOST]));
     component(family, "workspace", view->device, workspace);
     begin(family, "regla_memory_reserved_bytes", "gauge", "Memory reserved by what runs.");
     component(family, "recurrent_state", view->device,
@@ -191,11 +221,40 @@ static void memory_families(struct family *family, const struct metrics *m,
     single(family, "regla_state_memory_budget_bytes", "gauge", "Budget of states and KV pages.",
            (double)view->state_budget_bytes);
     single(family, "regla_state_memory_free_bytes", "gauge",
-           "Budget that no running text has reserved.",
+           "Budget that no running text has reserved and no checkpoint holds.",
            (double)(view->state_budget_bytes - atomic_load(&m->recurrent_reserved_bytes) -
-                    atomic_load(&m->kv_reserved_bytes)));
+                    atomic_load(&m->kv_reserved_bytes)) -
+               cached);
     single(family, "regla_states", "gauge", "Texts that hold a state.",
            (double)atomic_load(&m->states));
+}
+
+static void state_families(struct family *family, const struct metrics *m)
+{
+    char more[64];
+    begin(family, "regla_cache_lookups_total", "counter",
+          "Prompts looked up, by why no more of them was there.");
+    for (enum miss_reason reason = MISS_NONE; reason < NUM_MISS_REASONS; reason++) {
+        snprintf(more, sizeof more, ",result=\"%s\"", miss_reason_name(reason));
+        sample(family, more, (double)atomic_load(&m->lookups[reason]));
+    }
+    begin(family, "regla_checkpoints", "gauge", "Checkpoints, by the highest tier they lie in.");
+    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++) {
+        snprintf(more, sizeof more, ",tier=\"%s\"", tier_name(tier));
+        sample(family, more, (double)atomic_load(&m->checkpoints[tier]));
+    }
+    begin(family, "regla_state_bytes", "gauge",
+          "Bytes of checkpoints, and on disk of sessions, by tier.");
+    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++) {
+        snprintf(more, sizeof more, ",tier=\"%s\"", tier_name(tier));
+        sample(family, more, (double)atomic_load(&m->checkpoint_bytes[tier]));
+    }
+    single(family, "regla_host_state_budget_bytes", "gauge",
+           "Budget of checkpoints in host memory.", (double)atomic_load(&m->host_state_budget));
+    single(family, "regla_state_evictions_total", "counter",
+           "Checkpoints that moved down a tier to make room.", (double)atomic_load(&m->evictions));
+    single(family, "regla_state_dropped_total", "counter",
+           "Checkpoints that were dropped to make room.", (double)atomic_load(&m->dropped));
 }
 
 static void generation_families(struct family *family, const struct metrics *metrics)
@@ -278,6 +337,7 @@ void metrics_write(struct strbuf *out, const struct metrics *m, const struct met
     histogram_family(&family, "regla_batch_tokens", "Tokens in a step of the engine.",
                      &m->batch_tokens);
     memory_families(&family, m, view);
+    state_families(&family, m);
     generation_families(&family, m);
     single(&family, "regla_queue_requests", "gauge", "Places of the queue that are taken.",
            (double)view->queue_requests);

@@ -4,6 +4,7 @@
 #define SERVER_METRICS_H
 
 #include "api/strbuf.h"
+#include "server/state_tree.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -34,6 +35,10 @@ struct metrics {
     /* Snapshots of the engine's memory, written by the engine thread. */
     _Atomic int64_t recurrent_bytes, kv_bytes, recurrent_reserved_bytes, kv_reserved_bytes;
     _Atomic int64_t recurrent_peak_bytes, kv_peak_bytes, states;
+    /* The same of the tree of states, and of lookups in it. */
+    _Atomic uint64_t lookups[NUM_MISS_REASONS];
+    _Atomic int64_t checkpoints[NUM_TIERS], checkpoint_bytes[NUM_TIERS], host_state_budget;
+    _Atomic int64_t evictions, dropped;
 
     _Atomic int64_t connections;
 };
@@ -48,6 +53,12 @@ void metrics_request(struct metrics *metrics, int status, enum outcome outcome);
  * that its request held. */
 void metrics_generation(struct metrics *metrics, int64_t generated, double seconds,
                         int64_t state_bytes);
+
+/* A prompt was looked up in the tree: so many of its tokens were there; why no more. */
+void metrics_lookup(struct metrics *metrics, int64_t cached, enum miss_reason miss);
+/* Texts hold what checkpoints do not. */
+void metrics_state(struct metrics *metrics, const struct engine_memory *memory,
+                   const struct state_tree_report *tree);
 
 /* What is known elsewhere. */
 struct metrics_view {

@@ -32,6 +32,8 @@ static void give(struct plan_row *row, int tokens, struct budget *budget)
         take = (int)want;
     if (take > budget->chunk - row->tokens)
         take = budget->chunk - row->tokens;
+    if (row->until && take > row->until - row->tokens)
+        take = (int)(row->until - row->tokens);
     if (row->wants_all && take > budget->logits)
         take = budget->logits;
     bool ends = row->tokens + take == row->prefill && !row->wants_none;

@@ -15,6 +15,7 @@
 struct plan_row {
     bool idle;       /* takes no part in the step */
     int64_t prefill; /* tokens of the prompt not yet taken; 0: the text decodes */
+    int64_t until;   /* prefill: a step ends at the latest after so many of them; 0: anywhere */
     bool wants_all;  /* prefill: logits of every position (echo with logprobs) */
     bool wants_none; /* prefill: no logits at all, not even the last position's */
     int tokens;      /* out: tokens to take in this step */

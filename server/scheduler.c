@@ -1,9 +1,11 @@
 #include "server/scheduler.h"
 
 #include "server/clock.h"
+#include "server/inbox.h"
 #include "server/log.h"
 #include "server/plan.h"
-#include "server/sequence.h"
+#include "server/prefix.h"
+#include "server/session_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +17,14 @@ enum { STALL_TICK_MS = 50 };
 
 struct scheduler {
     struct service *service;
+    struct state_tree *tree;
     pthread_t thread;
     int max_texts;
+    struct inbox inbox;
 
-    pthread_mutex_t lock; /* of what follows, up to the blank line */
-    pthread_cond_t filled;
-    struct job *inbox_head, *inbox_tail;
-    bool poked, closing;
-
-    /* The engine thread's. Jobs that have prompts to start, oldest first. */
-    struct job *waiting_head, *waiting_tail;
+    /* The engine thread's. */
+    struct job_list waiting;   /* have prompts to start, oldest first */
+    struct job_list aside;     /* of these, what waits for a file */
     struct sequence **running; /* [num_running], oldest first */
     size_t num_running, capacity;
     struct plan_row *rows; /* [capacity] */
@@ -32,81 +32,63 @@ struct scheduler {
     size_t turn;
     struct span *spans;        /* [max_tokens]: a span has at least one token */
     struct sequence **stepped; /* [max_tokens]: whose span it is */
+    float *logits;             /* [vocab_size]: of a prompt that is there as a whole */
     int failed_steps;
     bool stalled; /* texts run, but all of them wait for their readers */
+    bool lost;    /* some have lost their leaders */
 };
-
-static void append(struct job **head, struct job **tail, struct job *job)
-{
-    job->next = NULL;
-    if (*tail)
-        (*tail)->next = job;
-    else
-        *head = job;
-    *tail = job;
-}
 
 void scheduler_submit(struct scheduler *scheduler, struct job *job)
 {
-    pthread_mutex_lock(&scheduler->lock);
-    append(&scheduler->inbox_head, &scheduler->inbox_tail, job);
-    pthread_cond_signal(&scheduler->filled);
-    pthread_mutex_unlock(&scheduler->lock);
+    inbox_put_job(&scheduler->inbox, job);
+}
+
+void scheduler_post(struct scheduler *scheduler, struct work *work)
+{
+    inbox_put_work(&scheduler->inbox, work);
 }
 
 void scheduler_poke(struct scheduler *scheduler)
 {
-    pthread_mutex_lock(&scheduler->lock);
-    scheduler->poked = true;
-    pthread_cond_signal(&scheduler->filled);
-    pthread_mutex_unlock(&scheduler->lock);
+    inbox_poke(&scheduler->inbox);
 }
 
-/* Under the lock. */
-static void wait_for_readers(struct scheduler *scheduler)
+/* How long the thread may sleep: < 0 until something comes. */
+static double may_sleep(const struct scheduler *scheduler)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += STALL_TICK_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    pthread_cond_timedwait(&scheduler->filled, &scheduler->lock, &until);
+    if (scheduler->stalled)
+        return STALL_TICK_MS / 1e3;
+    return scheduler->waiting.head || scheduler->num_running ? 0 : -1;
 }
 
-/* Moves the inbox to the waiting jobs; sleeps while there is nothing to do. False: time to end. */
+/* Takes what has come; sleeps while there is nothing to do. False: time to end. */
 static bool take_inbox(struct scheduler *scheduler)
 {
-    pthread_mutex_lock(&scheduler->lock);
-    while (!scheduler->inbox_head && !scheduler->poked && !scheduler->closing &&
-           !scheduler->waiting_head && !scheduler->num_running)
-        pthread_cond_wait(&scheduler->filled, &scheduler->lock);
-    if (scheduler->stalled && !scheduler->inbox_head && !scheduler->poked)
-        wait_for_readers(scheduler);
-    scheduler->poked = false;
-    struct job *job = scheduler->inbox_head;
-    scheduler->inbox_head = scheduler->inbox_tail = NULL;
-    bool closing = scheduler->closing;
-    pthread_mutex_unlock(&scheduler->lock);
-    while (job) {
-        struct job *next = job->next;
-        append(&scheduler->waiting_head, &scheduler->waiting_tail, job);
-        job = next;
+    struct inbox_taken taken;
+    inbox_take(&scheduler->inbox, may_sleep(scheduler), &taken);
+    for (struct work *work = taken.work, *next; work; work = next) {
+        next = work->next;
+        work->run(work);
     }
-    return !closing || scheduler->waiting_head || scheduler->num_running;
+    state_tree_poll(scheduler->tree);
+    /* A file may have been read. */
+    if (taken.poked)
+        job_list_prepend(&scheduler->waiting, &scheduler->aside);
+    for (struct job *job = taken.jobs.head, *next; job; job = next) {
+        next = job->next;
+        job_list_append(&scheduler->waiting, job);
+    }
+    return !taken.closing || taken.work || scheduler->waiting.head || scheduler->aside.head ||
+           scheduler->num_running;
 }
 
-static void publish_memory(struct scheduler *scheduler)
+void scheduler_publish(struct scheduler *scheduler)
 {
-    struct metrics *metrics = &scheduler->service->metrics;
     struct engine_memory memory;
+    struct state_tree_report report;
     engine_memory(scheduler->service->engine, &memory);
-    atomic_store(&metrics->recurrent_bytes, (int64_t)memory.recurrent_bytes);
-    atomic_store(&metrics->kv_bytes, (int64_t)memory.kv_bytes);
-    atomic_store(&metrics->recurrent_reserved_bytes, (int64_t)memory.recurrent_reserved_bytes);
-    atomic_store(&metrics->kv_reserved_bytes, (int64_t)memory.kv_reserved_bytes);
-    atomic_store(&metrics->recurrent_peak_bytes, (int64_t)memory.recurrent_peak_bytes);
-    atomic_store(&metrics->kv_peak_bytes, (int64_t)memory.kv_peak_bytes);
-    atomic_store(&metrics->states, memory.states);
+    state_tree_report(scheduler->tree, &report);
+    metrics_state(&scheduler->service->metrics, &memory, &report);
 }
 
 /* A text of the job is about to end: notes the most state that its texts held together. */
@@ -132,23 +114,20 @@ static void end_if_done(struct scheduler *scheduler, struct job *job)
 {
     if (job->num_running || (job_waits(job) && !job->failed))
         return;
-    publish_memory(scheduler);
+    scheduler_publish(scheduler);
     job_finish(job);
 }
 
-static void unlink_waiting(struct scheduler *scheduler, struct job *job)
+/* Texts that wait for this one to come to one of its first `end` tokens wait in vain. */
+static void lose_waiters(struct scheduler *scheduler, struct sequence *leader, int64_t end)
 {
-    struct job *before = NULL;
-    for (struct job *at = scheduler->waiting_head; at; before = at, at = at->next) {
-        if (at != job)
+    for (size_t i = 0; leader->prefix.waiters && i < scheduler->num_running; i++) {
+        struct prefix *prefix = &scheduler->running[i]->prefix;
+        if (prefix->leader != leader || prefix->wait_at > end)
             continue;
-        if (before)
-            before->next = at->next;
-        else
-            scheduler->waiting_head = at->next;
-        if (scheduler->waiting_tail == at)
-            scheduler->waiting_tail = before;
-        return;
+        prefix->leader = NULL;
+        prefix->lost = scheduler->lost = true;
+        leader->prefix.waiters--;
     }
 }
 
@@ -160,11 +139,13 @@ static void close_running(struct scheduler *scheduler, size_t at)
     if (sequence->choice->finish != FINISH_NONE && sequence->choice->generated)
         metrics_generation(&scheduler->service->metrics, sequence->choice->generated,
                            sequence->last_token - sequence->first_token, job->peak_state_bytes);
-    sequence_close(sequence);
+    prefix_end(scheduler->tree, sequence);
     scheduler->num_running--;
     memmove(scheduler->running + at, scheduler->running + at + 1,
             (scheduler->num_running - at) * sizeof *scheduler->running);
     job->num_running--;
+    lose_waiters(scheduler, sequence, INT64_MAX);
+    sequence_close(sequence);
 }
 
 /* Ends a job that has failed or was cancelled, wherever it stands. */
@@ -172,23 +153,29 @@ static void abandon(struct scheduler *scheduler, struct job *job)
 {
     job->failed = true;
     note_state_bytes(scheduler, job);
-    if (job_waits(job))
-        unlink_waiting(scheduler, job);
+    if (job_waits(job) && !job_list_remove(&scheduler->waiting, job))
+        job_list_remove(&scheduler->aside, job);
     for (size_t i = scheduler->num_running; i-- > 0;)
         if (scheduler->running[i]->job == job)
             close_running(scheduler, i);
     end_if_done(scheduler, job);
 }
 
-static void drop_cancelled(struct scheduler *scheduler)
+static void drop_from(struct scheduler *scheduler, const struct job_list *list)
 {
-    for (struct job *job = scheduler->waiting_head, *next; job; job = next) {
+    for (struct job *job = list->head, *next; job; job = next) {
         next = job->next;
         if (ticket_cancelled(&job->ticket)) {
             job_fail_cancelled(job);
             abandon(scheduler, job);
         }
     }
+}
+
+static void drop_cancelled(struct scheduler *scheduler)
+{
+    drop_from(scheduler, &scheduler->waiting);
+    drop_from(scheduler, &scheduler->aside);
     for (size_t i = 0; i < scheduler->num_running;) {
         struct job *job = scheduler->running[i]->job;
         if (!ticket_cancelled(&job->ticket)) {
@@ -218,72 +205,111 @@ static int reserve_rows(struct scheduler *scheduler, size_t count, struct error 
     return 0;
 }
 
-/* Starts all texts of the job's next prompt, or none of them (ERROR_NO_MEMORY: not now). The
- * first takes the prompt; the others hold their memory until they can branch from it. */
-static int start_prompt(struct scheduler *scheduler, struct job *job, struct error *err)
-{
-    size_t texts = (size_t)job->request.best_of;
-    size_t before = scheduler->num_running;
-    if (reserve_rows(scheduler, before + texts, err))
-        return -1;
-    int64_t tokens = (int64_t)job->prompts[job->next_prompt].count + job->request.max_tokens;
-    for (size_t i = 0; i < texts; i++) {
-        struct sequence *sequence;
-        if (sequence_open(&sequence, job, job->next_prompt * texts + i, scheduler->service->engine,
-                          tokens, err)) {
-            while (scheduler->num_running > before)
-                sequence_close(scheduler->running[--scheduler->num_running]);
-            return -1;
-        }
-        sequence->follower = i > 0;
-        scheduler->running[scheduler->num_running++] = sequence;
-    }
-    job->num_running += texts;
-    return 0;
-}
-
 /* Nothing can be computed where no token is asked for: the echo alone is the reply. */
 static bool needs_no_engine(const struct job *job)
 {
-    return job->request.max_tokens == 0 && job->request.logprobs < 0;
+    return job->request.max_tokens == 0 && job->request.logprobs < 0 && !session_job(job);
 }
 
-/* Starts what fits, in turn: a request of many prompts goes to the end of the line after each of
- * them. Nothing overtakes who is first, so what is large is not put off for good. Returns whether
- * something has to wait. */
-static bool start_waiting(struct scheduler *scheduler)
+/* A text of the job's next prompt at the end of those that run, on a match. 1: not now, a file is
+ * being read. */
+static int start_text(struct scheduler *scheduler, struct job *job, int number,
+                      const struct state_match *match, struct error *err)
 {
-    struct job *job;
-    while ((job = scheduler->waiting_head)) {
-        size_t texts = (size_t)job->request.best_of;
-        if (scheduler->num_running && scheduler->num_running + texts > (size_t)scheduler->max_texts)
-            return true;
-        struct error err = ERROR_INIT;
-        if (start_prompt(scheduler, job, &err)) {
-            /* What fits an empty budget was checked at admission. */
-            if (err.code == ERROR_NO_MEMORY && scheduler->num_running)
-                return true;
-            job_fail_engine(job, &err);
-            abandon(scheduler, job);
-            continue;
-        }
-        job_running(job);
-        atomic_fetch_add(&scheduler->service->metrics.prompt_tokens,
-                         job->prompts[job->next_prompt].count);
-        unlink_waiting(scheduler, job);
-        if (++job->next_prompt < job->request.num_prompts)
-            append(&scheduler->waiting_head, &scheduler->waiting_tail, job);
-        else
-            job_leave_queue(job);
+    struct state_tree *tree = scheduler->tree;
+    const struct completion_request *request = &job->request;
+    size_t index = job->next_prompt * (size_t)request->best_of + (size_t)number;
+    int64_t tokens = (int64_t)job->prompts[job->next_prompt].count + request->max_tokens;
+    struct state *state = NULL;
+    struct sequence *sequence;
+    struct space *space = state_tree_space(tree, job->owner ? job->owner : "", request->cache_salt,
+                                           request->cache_salt_length);
+    int result = 0;
+    if (!space)
+        result = error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
+    else if (!needs_no_engine(job))
+        result = state_tree_start(tree, match, tokens, &state, err);
+    if (result == 0 && sequence_open(&sequence, job, index, err)) {
+        state_free(state);
+        result = -1;
     }
-    return false;
+    if (result) {
+        state_tree_space_release(tree, space);
+        return result;
+    }
+    sequence->state = state;
+    prefix_begin(tree, sequence, space, match);
+    scheduler->running[scheduler->num_running++] = sequence;
+    return 0;
+}
+
+static void unstart(struct scheduler *scheduler, size_t before)
+{
+    while (scheduler->num_running > before) {
+        struct sequence *sequence = scheduler->running[--scheduler->num_running];
+        prefix_cancel(scheduler->tree, sequence);
+        sequence_close(sequence);
+    }
+}
+
+/* What the tree has of the job's next prompt; its logits are copied, other texts may push them out
+ * of memory. */
+static int match_prompt(struct scheduler *scheduler, const struct job *job,
+                        struct state_match *match, struct error *err)
+{
+    const struct completion_request *request = &job->request;
+    struct space *space = state_tree_space(scheduler->tree, job->owner ? job->owner : "",
+                                           request->cache_salt, request->cache_salt_length);
+    if (!space)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
+    prefix_match(scheduler->tree, space, job, &job->prompts[job->next_prompt], match);
+    if (match->logits)
+        memcpy(scheduler->logits, match->logits,
+               (size_t)scheduler->service->limits.vocab_size * sizeof *match->logits);
+    state_tree_space_release(scheduler->tree, space);
+    return 0;
+}
+
+/* Starts all texts of the job's next prompt, or none of them (ERROR_NO_MEMORY: not now; 1: when a
+ * file has been read). The first takes the prompt; the others hold their memory until they can
+ * branch from it. */
+static int start_prompt(struct scheduler *scheduler, struct job *job, struct error *err)
+{
+    int texts = (int)job->request.best_of;
+    size_t before = scheduler->num_running;
+    const struct job_prompt *prompt = &job->prompts[job->next_prompt];
+    size_t bytes = engine_state_bytes(scheduler->service->engine,
+                                      (int64_t)prompt->count + job->request.max_tokens);
+    if (reserve_rows(scheduler, before + (size_t)texts, err))
+        return -1;
+    if (!needs_no_engine(job) && !state_tree_has_room(scheduler->tree, (size_t)texts * bytes))
+        return error_set(err, ERROR_NO_MEMORY, "%d texts need %zu bytes each", texts, bytes);
+    struct state_match match = {.reason = MISS_DISABLED}, none = {.reason = MISS_DISABLED};
+    if (!needs_no_engine(job) && match_prompt(scheduler, job, &match, err))
+        return -1;
+    for (int i = 0; i < texts; i++) {
+        int result = start_text(scheduler, job, i, i ? &none : &match, err);
+        if (result) {
+            unstart(scheduler, before);
+            return result;
+        }
+        struct sequence *first = scheduler->running[before];
+        if (needs_no_engine(job))
+            continue;
+        if (i)
+            prefix_follow(scheduler->running[before + (size_t)i], first, (int64_t)prompt->count);
+        else if (first->taken < (int64_t)prompt->count)
+            prefix_wait(scheduler->tree, first, scheduler->running, before);
+    }
+    job->num_running += (size_t)texts;
+    return 0;
 }
 
 /* Whether the job's reader is behind: its texts then pause, and the batch goes on. One that takes
  * nothing at all is given up. */
 static bool reader_behind(struct job *job, double now)
 {
-    if (!job->request.stream)
+    if (!job->request.stream || job->ticket.runs_on)
         return false;
     ticket_lock(&job->ticket);
     bool full = outbox_full(&job->outbox);
@@ -297,19 +323,41 @@ static bool reader_behind(struct job *job, double now)
     return full;
 }
 
+/* Log-probabilities of what a session held before are not asked for. */
+static bool wants_all(const struct sequence *sequence)
+{
+    return sequence->prompt->logprobs && sequence->taken >= (int64_t)sequence->prompt->context;
+}
+
+/* A text that waits for another: that one stops where it is waited for. */
+static void stop_for(struct scheduler *scheduler, const struct sequence *sequence)
+{
+    const struct sequence *leader = sequence->prefix.leader;
+    if (!leader)
+        return;
+    struct plan_row *row = &scheduler->rows[leader->prefix.row];
+    int64_t until = sequence->prefix.wait_at - leader->taken;
+    if (row->until > until)
+        row->until = until;
+}
+
 static size_t make_plan(struct scheduler *scheduler)
 {
     double now = clock_seconds();
     for (size_t i = 0; i < scheduler->num_running; i++) {
-        const struct sequence *sequence = scheduler->running[i];
+        struct sequence *sequence = scheduler->running[i];
         struct job *job = sequence->job;
         struct plan_row *row = &scheduler->rows[i];
         *row = (struct plan_row){0};
         if (!sequence->decoding)
             row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
-        row->wants_all = sequence->prompt->logprobs != NULL;
-        row->wants_none = job->request.max_tokens == 0;
-        row->idle = sequence->follower || reader_behind(job, now);
+        row->wants_all = wants_all(sequence);
+        row->wants_none = job->request.max_tokens == 0 && !session_job(job);
+        row->idle = sequence->prefix.leader || reader_behind(job, now);
+        if (row->prefill)
+            row->until = prefix_until(scheduler->tree, sequence);
+        sequence->prefix.row = i;
+        stop_for(scheduler, sequence);
     }
     plan_step(scheduler->rows, scheduler->num_running, &scheduler->limits, &scheduler->turn);
     size_t num_spans = 0;
@@ -341,44 +389,78 @@ static void take_prompt_logprobs(struct sequence *sequence, const struct span *s
         if (position + 1 == prompt->count)
             break;
         const float *logits = span->logits + (size_t)i * (size_t)vocab_size;
-        struct reply_token *token = &prompt->logprobs[position + 1];
+        size_t at = position + 1 - prompt->context;
+        struct reply_token *token = &prompt->logprobs[at];
         token->has_logprob = true;
         token->num_top = count;
         if (count > 0)
-            token->top = prompt->tops + (position + 1) * (size_t)count;
+            token->top = prompt->tops + at * (size_t)count;
         token->logprob = count > 0 ? logprobs_top(logits, vocab_size, token->id, count,
-                                                  prompt->tops + (position + 1) * (size_t)count)
+                                                  prompt->tops + at * (size_t)count)
                                    : logprob_of(logits, vocab_size, token->id);
     }
 }
 
-/* The leader has taken the whole prompt: the others of its prompt branch off, and each draws its
- * first token from the same logits (NULL: none is asked for). */
-static int branch(struct scheduler *scheduler, struct sequence *leader, const float *logits,
-                  double now, struct error *err)
+/* The first text of a prompt has it all: what of it had been computed before. */
+static void count_cached(struct sequence *sequence)
 {
-    struct job *job = leader->job;
+    struct job *job = sequence->job;
+    const struct prefix *prefix = &sequence->prefix;
+    job->cached_tokens += prefix->cached;
+    if (job->miss == MISS_NONE)
+        job->miss = prefix->miss;
+    metrics_lookup(&job->service->metrics, prefix->cached, prefix->miss);
+}
+
+/* The text has taken its whole prompt: draws its first token from these logits (NULL: none is
+ * asked for). */
+static int begin_text(struct sequence *sequence, const float *logits, double now, struct error *err)
+{
+    struct job *job = sequence->job;
+    bool first = sequence->index % job->request.best_of == 0;
     if (job->first_token == 0)
         job->first_token = now;
-    for (size_t i = 0; i < scheduler->num_running; i++) {
-        struct sequence *sequence = scheduler->running[i];
-        if (sequence->prompt != leader->prompt)
-            continue;
-        if (sequence != leader) {
-            /* Its reservation makes room for the clone's. */
-            state_free(sequence->state);
-            sequence->state = NULL;
-            sequence->follower = false;
-            int64_t tokens = (int64_t)leader->prompt->count + job->request.max_tokens;
-            if (state_clone(&sequence->state, leader->state, tokens, err))
-                return -1;
-        }
-        if (sequence_begin(sequence, err) ||
-            (logits && sequence_sample(sequence, logits, now, err)))
-            return -1;
-    }
-    if (logits)
+    if (first)
+        count_cached(sequence);
+    if (job->request.max_tokens == 0)
+        logits = NULL;
+    if (sequence_begin(sequence, err) || (logits && sequence_sample(sequence, logits, now, err)))
+        return -1;
+    if (logits && first)
         histogram_observe(&job->service->metrics.time_to_first_token, now - job->received);
+    return 0;
+}
+
+/* Texts that wait for this one to come where it is now branch off; with its prompt's last logits
+ * those of the same prompt begin. */
+static void wake_waiters(struct scheduler *scheduler, struct sequence *leader, const float *logits,
+                         double now)
+{
+    for (size_t i = 0; leader->prefix.waiters && i < scheduler->num_running; i++) {
+        struct sequence *sequence = scheduler->running[i];
+        if (sequence->prefix.leader != leader || sequence->prefix.wait_at != leader->taken)
+            continue;
+        struct error err = ERROR_INIT;
+        int result = prefix_adopt(sequence, &err);
+        bool whole = sequence->taken == (int64_t)sequence->prompt->count;
+        if (result == 0 && whole)
+            result = begin_text(sequence, logits, now, &err);
+        if (result)
+            job_fail_engine(sequence->job, &err);
+        else
+            wake_waiters(scheduler, sequence, whole ? logits : NULL, now);
+    }
+}
+
+/* The text has more of its prompt, perhaps all of it. */
+static int advance_prompt(struct scheduler *scheduler, struct sequence *sequence, const float *last,
+                          double now, struct error *err)
+{
+    bool whole = sequence->taken == (int64_t)sequence->prompt->count;
+    if (whole && begin_text(sequence, last, now, err))
+        return -1;
+    prefix_keep(scheduler->tree, sequence, whole ? last : NULL);
+    wake_waiters(scheduler, sequence, whole ? last : NULL, now);
     return 0;
 }
 
@@ -386,17 +468,81 @@ static int take_result(struct scheduler *scheduler, struct sequence *sequence,
                        const struct span *span, double now, struct error *err)
 {
     size_t vocab_size = (size_t)scheduler->service->limits.vocab_size;
-    if (sequence->decoding)
-        return sequence_sample(sequence, span->logits, now, err);
+    if (sequence->decoding) {
+        if (sequence_sample(sequence, span->logits, now, err))
+            return -1;
+        if (sequence->choice->finish == FINISH_NONE)
+            prefix_keep(scheduler->tree, sequence, NULL);
+        return 0;
+    }
     if (sequence->prompt->logprobs)
         take_prompt_logprobs(sequence, span);
     sequence->taken += span->num_tokens;
-    if (sequence->taken < (int64_t)sequence->prompt->count)
-        return 0;
-    bool generate = sequence->job->request.max_tokens > 0;
     const float *last =
-        generate ? span->logits + (size_t)(span->num_logits - 1) * vocab_size : NULL;
-    return branch(scheduler, sequence, last, now, err);
+        span->num_logits ? span->logits + (size_t)(span->num_logits - 1) * vocab_size : NULL;
+    return advance_prompt(scheduler, sequence, last, now, err);
+}
+
+/* The whole prompt was there. */
+static int begin_whole(struct scheduler *scheduler, struct sequence *sequence, struct error *err)
+{
+    double now = clock_seconds();
+    if (begin_text(sequence, scheduler->logits, now, err))
+        return -1;
+    wake_waiters(scheduler, sequence, scheduler->logits, now);
+    return 0;
+}
+
+/* Starts what fits, in turn: a request of many prompts goes to the end of the line after each of
+ * them. Nothing overtakes who is first, so what is large is not put off for good; only what waits
+ * for a file stands aside. Returns whether something has to wait. */
+static bool start_waiting(struct scheduler *scheduler)
+{
+    struct job *job;
+    while ((job = scheduler->waiting.head)) {
+        size_t texts = (size_t)job->request.best_of, before = scheduler->num_running;
+        if (before && before + texts > (size_t)scheduler->max_texts)
+            return true;
+        struct error err = ERROR_INIT;
+        int result = start_prompt(scheduler, job, &err);
+        /* What fits an empty budget was checked at admission. */
+        if (result < 0 && err.code == ERROR_NO_MEMORY && before)
+            return true;
+        job_list_remove(&scheduler->waiting, job);
+        if (result > 0) {
+            job_list_append(&scheduler->aside, job);
+            continue;
+        }
+        if (result < 0) {
+            job_fail_engine(job, &err);
+            abandon(scheduler, job);
+            continue;
+        }
+        job_running(job);
+        struct sequence *first = scheduler->running[before];
+        atomic_fetch_add(&scheduler->service->metrics.prompt_tokens, first->prompt->count);
+        if (++job->next_prompt < job->request.num_prompts)
+            job_list_append(&scheduler->waiting, job);
+        else
+            job_leave_queue(job);
+        if (first->taken == (int64_t)first->prompt->count && begin_whole(scheduler, first, &err))
+            job_fail_engine(job, &err);
+    }
+    return false;
+}
+
+/* Those whose leaders have gone: each goes on from what there is, or waits for another. */
+static void recover_lost(struct scheduler *scheduler)
+{
+    for (size_t i = 0; scheduler->lost && i < scheduler->num_running; i++) {
+        struct sequence *sequence = scheduler->running[i];
+        if (!sequence->prefix.lost)
+            continue;
+        prefix_recover(scheduler->tree, sequence);
+        lose_waiters(scheduler, sequence, sequence->taken);
+        prefix_wait(scheduler->tree, sequence, scheduler->running, i);
+    }
+    scheduler->lost = false;
 }
 
 /* Closes the texts that have ended; a job's last one ends the job. */
@@ -468,6 +614,7 @@ static void finish_echoes(struct scheduler *scheduler)
         struct error err = ERROR_INIT;
         if (!needs_no_engine(sequence->job) || sequence->decoding)
             continue;
+        sequence->job->miss = MISS_DISABLED;
         if (sequence_begin(sequence, &err))
             job_fail_engine(sequence->job, &err);
     }
@@ -484,8 +631,9 @@ static void *engine_main(void *context)
                          atomic_load(&scheduler->service->metrics.running), saturated);
         finish_echoes(scheduler);
         sweep_finished(scheduler);
+        recover_lost(scheduler);
         run_step(scheduler);
-        publish_memory(scheduler);
+        scheduler_publish(scheduler);
         sweep_finished(scheduler);
     }
     return NULL;
@@ -493,12 +641,12 @@ static void *engine_main(void *context)
 
 static void scheduler_release(struct scheduler *scheduler)
 {
-    pthread_cond_destroy(&scheduler->filled);
-    pthread_mutex_destroy(&scheduler->lock);
+    inbox_clear(&scheduler->inbox);
     free(scheduler->running);
     free(scheduler->rows);
     free(scheduler->spans);
     free(scheduler->stepped);
+    free(scheduler->logits);
     free(scheduler);
 }
 
@@ -510,19 +658,20 @@ int scheduler_create(struct scheduler **out, struct service *service, int max_te
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
     const struct engine_info *info = engine_info(service->engine);
     scheduler->service = service;
+    scheduler->tree = service->tree;
     scheduler->max_texts = max_texts;
     scheduler->limits =
         (struct plan_limits){info->max_step_tokens, info->max_step_logits, prefill_chunk};
-    pthread_mutex_init(&scheduler->lock, NULL);
-    pthread_cond_init(&scheduler->filled, NULL);
+    inbox_init(&scheduler->inbox);
+    scheduler->logits = calloc((size_t)info->vocab_size, sizeof *scheduler->logits);
     scheduler->spans = calloc((size_t)info->max_step_tokens, sizeof *scheduler->spans);
     scheduler->stepped = calloc((size_t)info->max_step_tokens, sizeof *scheduler->stepped);
-    if (!scheduler->spans || !scheduler->stepped ||
+    if (!scheduler->spans || !scheduler->stepped || !scheduler->logits ||
         reserve_rows(scheduler, (size_t)max_texts, err)) {
         scheduler_release(scheduler);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
     }
-    publish_memory(scheduler);
+    scheduler_publish(scheduler);
     int code = pthread_create(&scheduler->thread, NULL, engine_main, scheduler);
     if (code) {
         scheduler_release(scheduler);
@@ -536,10 +685,7 @@ void scheduler_free(struct scheduler *scheduler)
 {
     if (!scheduler)
         return;
-    pthread_mutex_lock(&scheduler->lock);
-    scheduler->closing = true;
-    pthread_cond_signal(&scheduler->filled);
-    pthread_mutex_unlock(&scheduler->lock);
+    inbox_close(&scheduler->inbox);
     pthread_join(scheduler->thread, NULL);
     scheduler_release(scheduler);
 }

@@ -7,8 +7,8 @@
 
 struct scheduler;
 
-/* Starts the thread; service->engine must be open. max_texts: most texts that run at once;
- * prefill_chunk: most tokens of one prompt in a step, 0: as many as fit. */
+/* Starts the thread; service->engine and ->tree must be there. max_texts: most texts that run at
+ * once; prefill_chunk: most tokens of one prompt in a step, 0: as many as fit. */
 int scheduler_create(struct scheduler **out, struct service *service, int max_texts,
                      int prefill_chunk, struct error *err);
 
@@ -17,6 +17,12 @@ void scheduler_free(struct scheduler *scheduler);
 
 /* Takes a job that job_prepare has made ready, with the worker's reference. */
 void scheduler_submit(struct scheduler *scheduler, struct job *job);
+
+/* Runs the work on the engine thread, between steps and in order; from any thread, that one too. */
+void scheduler_post(struct scheduler *scheduler, struct work *work);
+
+/* Engine thread: brings the metrics of memory up to date, before somebody is told of a change. */
+void scheduler_publish(struct scheduler *scheduler);
 
 /* Something has been cancelled: the thread looks, also when it sleeps. */
 void scheduler_poke(struct scheduler *scheduler);

@@ -28,8 +28,7 @@ static int prime(struct sequence *sequence, struct error *err)
     return 0;
 }
 
-int sequence_open(struct sequence **out, struct job *job, size_t index, struct engine *engine,
-                  int64_t max_tokens, struct error *err)
+int sequence_open(struct sequence **out, struct job *job, size_t index, struct error *err)
 {
     struct sequence *sequence = calloc(1, sizeof *sequence);
     if (!sequence)
@@ -43,8 +42,7 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     sequence->characters = sequence->prompt->characters;
     struct sampling sampling = request->sampling;
     sampling.choice = (int32_t)(index % (size_t)request->best_of);
-    if (state_create(&sequence->state, engine, max_tokens, err) ||
-        sampler_create(&sequence->sampler, &sampling, job->service->limits.vocab_size,
+    if (sampler_create(&sequence->sampler, &sampling, job->service->limits.vocab_size,
                        sequence->prompt->ids, sequence->prompt->count, err) ||
         detokenizer_create(&sequence->detokenizer, job->service->tokenizer,
                            request->skip_special_tokens, err) ||
@@ -63,6 +61,7 @@ void sequence_close(struct sequence *sequence)
     state_free(sequence->state);
     sampler_free(sequence->sampler);
     detokenizer_free(sequence->detokenizer);
+    token_list_clear(&sequence->prefix.ids);
     free(sequence);
 }
 
@@ -243,6 +242,16 @@ static int emit_certain(struct sequence *sequence, struct error *err)
     return 0;
 }
 
+/* What follows the prompt is a part of the text that others may begin with. */
+static int keep_id(struct sequence *sequence, int32_t id, struct error *err)
+{
+    if (!sequence->prefix.keeps)
+        return 0;
+    if (job_reserve(sequence->job, sizeof id, err))
+        return -1;
+    return token_list_push(&sequence->prefix.ids, id, err);
+}
+
 int sequence_sample(struct sequence *sequence, const float *logits, double now, struct error *err)
 {
     struct job *job = sequence->job;
@@ -262,7 +271,7 @@ int sequence_sample(struct sequence *sequence, const float *logits, double now, 
         return end_by_token(sequence, id, logits, err);
     const char *text;
     size_t length;
-    if (record_token(sequence, id, logits, err) ||
+    if (keep_id(sequence, id, err) || record_token(sequence, id, logits, err) ||
         detokenizer_push(sequence->detokenizer, id, &text, &length, err) ||
         add_text(sequence, text, length, err))
         return -1;

@@ -7,6 +7,21 @@
 #include "engine/text/detokenize.h"
 #include "server/job.h"
 
+/* How a text shares what it begins with: server/prefix.h. */
+struct prefix {
+    struct space *space;
+    bool keeps;              /* leaves checkpoints */
+    int64_t cached;          /* tokens of the prompt that others have computed */
+    enum miss_reason miss;   /* why no more of them */
+    int64_t branch_at;       /* a checkpoint is due there: two prompts part; 0: nowhere */
+    struct sequence *leader; /* NULL, or who computes the prompt up to wait_at for this text */
+    int64_t wait_at;
+    int waiters;           /* texts whose leader this is */
+    bool lost;             /* its leader has gone */
+    size_t row;            /* of the step's plan */
+    struct token_list ids; /* generated, without an EOS or stop token that ended the text */
+};
+
 struct sequence {
     struct job *job;
     struct job_prompt *prompt;
@@ -19,15 +34,14 @@ struct sequence {
     int64_t taken;      /* tokens of the prompt that the state holds */
     int32_t next_token; /* to feed next, once the prompt is done */
     bool decoding;      /* the prompt is done */
-    bool follower;      /* waits for another text of its prompt to finish it */
+    struct prefix prefix;
     int64_t characters; /* of the choice's text so far, echo included */
     double last_token;  /* clock_seconds() */
     double first_token;
 };
 
-/* A text for choice `index`; max_tokens: what its state reserves. Errors as state_create's. */
-int sequence_open(struct sequence **out, struct job *job, size_t index, struct engine *engine,
-                  int64_t max_tokens, struct error *err);
+/* A text for choice `index`; its state is the caller's to set. */
+int sequence_open(struct sequence **out, struct job *job, size_t index, struct error *err);
 void sequence_close(struct sequence *sequence);
 
 /* The prompt is done: tells a stream so (its echo), and makes ready to generate. */

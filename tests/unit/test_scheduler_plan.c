@@ -62,6 +62,18 @@ Test(scheduler_plan, a_chunk_has_its_own_limit)
     cr_assert_eq(rows[1].tokens, 3);
 }
 
+Test(scheduler_plan, a_chunk_ends_where_a_checkpoint_is_due)
+{
+    struct plan_row rows[2] = {{.prefill = 100, .until = 7}, {.prefill = 10, .until = 10}};
+    struct plan_limits limits = {64, 16, 0};
+    size_t turn = 0;
+    plan_step(rows, 2, &limits, &turn);
+    cr_assert_eq(rows[0].tokens, 7);
+    cr_assert_eq(rows[0].logits, 0);
+    cr_assert_eq(rows[1].tokens, 10);
+    cr_assert_eq(rows[1].logits, 1);
+}
+
 Test(scheduler_plan, a_short_prompt_overtakes_a_long_one_which_still_moves)
 {
     struct plan_row rows[3] = {{.prefill = 100000}, {.prefill = 20}, {.prefill = 40}};
