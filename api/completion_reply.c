@@ -205,7 +205,8 @@ void reply_timings_encode(struct strbuf *buf, const struct reply_timings *timing
 
 void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
                              const struct reply_choice *choices, size_t num_choices,
-                             const struct reply_usage *usage, const struct reply_timings *timings)
+                             const struct reply_usage *usage, const struct reply_timings *timings,
+                             const struct session_card *session)
 {
     strbuf_puts(buf, "{");
     reply_head_encode(buf, head);
@@ -219,5 +220,9 @@ void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
     reply_usage_encode(buf, usage);
     strbuf_puts(buf, ",\"timings\":");
     reply_timings_encode(buf, timings);
+    if (session) {
+        strbuf_puts(buf, ",\"session\":");
+        session_brief_encode(buf, session);
+    }
     strbuf_puts(buf, "}");
 }

@@ -3,6 +3,7 @@
 #ifndef API_COMPLETION_REPLY_H
 #define API_COMPLETION_REPLY_H
 
+#include "api/sessions.h"
 #include "api/strbuf.h"
 #include "engine/sampler.h"
 #include "engine/text/tokenizer.h"
@@ -64,10 +65,11 @@ struct reply_timings {
     double prefill_tokens_per_second, decode_tokens_per_second; /* NaN: null */
 };
 
-/* The whole reply of a request without `stream`. */
+/* The whole reply of a request without `stream`; session NULL: it names none. */
 void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
                              const struct reply_choice *choices, size_t num_choices,
-                             const struct reply_usage *usage, const struct reply_timings *timings);
+                             const struct reply_usage *usage, const struct reply_timings *timings,
+                             const struct session_card *session);
 
 /* Parts, for sse.c: objects without what surrounds them. */
 void reply_head_encode(struct strbuf *buf,

@@ -36,9 +36,9 @@ void session_encode(struct strbuf *buf, const struct session_card *card)
     strbuf_json_cstring(buf, card->id);
     strbuf_puts(buf, ",\"object\":\"session\"");
     encode_field(buf, "position", card->position);
-    strbuf_printf(buf, ",\"bytes\":{\"recurrent\":%lld,\"kv\":%lld,\"total\":%lld}",
-                  (long long)card->recurrent_bytes, (long long)card->kv_bytes,
-                  (long long)(card->recurrent_bytes + card->kv_bytes));
+    encode_field(buf, "bytes", card->recurrent_bytes + card->kv_bytes);
+    encode_field(buf, "recurrent_bytes", card->recurrent_bytes);
+    encode_field(buf, "kv_bytes", card->kv_bytes);
     strbuf_puts(buf, ",\"tier\":");
     strbuf_json_cstring(buf, card->tier);
     encode_field(buf, "created", card->created);

@@ -19,7 +19,8 @@ void sse_choice_frame(struct strbuf *buf, const struct reply_head *head,
 }
 
 void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
-                     const struct reply_usage *usage, const struct reply_timings *timings)
+                     const struct reply_usage *usage, const struct reply_timings *timings,
+                     const struct session_card *session)
 {
     strbuf_puts(buf, "data: {");
     reply_head_encode(buf, head);
@@ -27,6 +28,10 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
     reply_usage_encode(buf, usage);
     strbuf_puts(buf, ",\"timings\":");
     reply_timings_encode(buf, timings);
+    if (session) {
+        strbuf_puts(buf, ",\"session\":");
+        session_brief_encode(buf, session);
+    }
     strbuf_puts(buf, "}\n\n");
 }
 

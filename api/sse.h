@@ -18,9 +18,10 @@ void sse_choice_frame(struct strbuf *buf, const struct reply_head *head,
                       const struct reply_choice *choice, enum sse_usage usage_kind,
                       const struct reply_usage *usage);
 
-/* include_usage: the frame with `choices: []`, usage and timings. */
+/* include_usage: the frame with `choices: []`, usage, timings and the session, if there is one. */
 void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
-                     const struct reply_usage *usage, const struct reply_timings *timings);
+                     const struct reply_usage *usage, const struct reply_timings *timings,
+                     const struct session_card *session);
 
 /* A failure after the status line: `data: {"error": ...}`; sse_done follows. */
 void sse_error_frame(struct strbuf *buf, const struct api_error *err);

@@ -95,3 +95,11 @@ int auth_check(const struct auth *auth, const char *authorization)
             found = (int)i;
     return found;
 }
+
+int auth_first(const struct auth *auth, int key)
+{
+    for (int i = 0; i < key; i++)
+        if (strcmp(auth->keys[i], auth->keys[key]) == 0)
+            return i;
+    return key;
+}

@@ -22,4 +22,7 @@ void auth_clear(struct auth *auth);
  * or -1. Its time does not depend on how much of a key was right. */
 int auth_check(const struct auth *auth, const char *authorization);
 
+/* The first key of the same words: a key that is given twice is one owner. */
+int auth_first(const struct auth *auth, int key);
+
 #endif

@@ -9,6 +9,7 @@
 #include "server/log.h"
 #include "server/scheduler.h"
 #include "server/service.h"
+#include "server/states.h"
 
 #include <errno.h>
 #include <semaphore.h>
@@ -25,6 +26,11 @@ struct serve_options {
     int64_t port, max_model_len, threads, http_threads, tokenizer_threads;
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
     int64_t max_body_bytes, max_body_memory, state_memory, max_step_tokens, prefill_chunk;
+    bool prefix_cache;
+    int64_t checkpoint_interval, host_state_memory, disk_state, session_quota;
+    int64_t max_state_bytes, idempotency_memory;
+    const char *state_dir;
+    double session_ttl;
     double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
 };
@@ -68,6 +74,24 @@ static const struct option ITEMS[] = {
      "memory for the bodies, prompts and replies of all requests together; beyond it: 429, or 503"},
     {"state-memory", OPTION_BYTES, FIELD(state_memory), "bytes", "0", 0, 1e18, NULL,
      "memory for the states and KV of running texts; 0: a share of what is free"},
+    {"prefix-cache", OPTION_FLAG, FIELD(prefix_cache), NULL, "true", 0, 0, NULL,
+     "reuse the states of prompts that begin as earlier ones did"},
+    {"checkpoint-interval", OPTION_INTEGER, FIELD(checkpoint_interval), "tokens", "0", 0, 1e9, NULL,
+     "keep a state every so many tokens; 0: from the model, so that it costs less than the KV"},
+    {"host-state-memory", OPTION_BYTES, FIELD(host_state_memory), "bytes", "1G", 0, 1e18, NULL,
+     "memory for states that --state-memory has no room for"},
+    {"state-dir", OPTION_TEXT, FIELD(state_dir), "DIR", NULL, 0, 0, NULL,
+     "directory for sessions and states: they survive a restart; made if need be"},
+    {"disk-state", OPTION_BYTES, FIELD(disk_state), "bytes", "16G", 0, 1e18, NULL,
+     "most bytes of the files in --state-dir"},
+    {"session-ttl", OPTION_SECONDS, FIELD(session_ttl), "seconds", "0", 0, 1e9, NULL,
+     "a session that is not used for so long is deleted; 0: never"},
+    {"session-quota", OPTION_BYTES, FIELD(session_quota), "bytes", "0", 0, 1e18, NULL,
+     "most bytes of the sessions of one API key; 0: any"},
+    {"max-state-bytes", OPTION_BYTES, FIELD(max_state_bytes), "bytes", "256M", 1024, 1e12, NULL,
+     "largest state file that may be imported; larger ones are refused with 413"},
+    {"idempotency-memory", OPTION_BYTES, FIELD(idempotency_memory), "bytes", "64M", 0, 1e15, NULL,
+     "memory for the replies of requests with an Idempotency-Key, kept for ten minutes"},
     {"max-step-tokens", OPTION_INTEGER, FIELD(max_step_tokens), "tokens", "0", 0, 65536, NULL,
      "most tokens of one step of the engine: less shortens the gaps between tokens while prompts "
      "are read; 0: 512"},
@@ -251,6 +275,16 @@ static int load(struct service *service, const struct serve_options *options, st
     warm_up(service->engine);
     set_fingerprint(service);
     service->memory_limit_tokens = capacity_longest_text(service->engine);
+    struct states_options keeping = {.reuse = options->prefix_cache,
+                                     .interval_tokens = options->checkpoint_interval,
+                                     .host_bytes = options->host_state_memory,
+                                     .directory = options->state_dir,
+                                     .disk_bytes = options->disk_state,
+                                     .session_ttl_s = options->session_ttl,
+                                     .session_quota_bytes = options->session_quota,
+                                     .idempotency_bytes = options->idempotency_memory};
+    if (states_open(service, &keeping, err))
+        return -1;
     if (scheduler_create(&service->scheduler, service, (int)options->max_running,
                          (int)options->prefill_chunk, err))
         return -1;
@@ -297,6 +331,9 @@ static void drain(struct service *service, struct http_server *http, double time
     cancel_all(service);
 }
 
+/* At the end, for states that are only in memory to be written to --state-dir. */
+enum { SAVE_SECONDS = 10 };
+
 /* In an order that leaves no connection suspended: whoever could wake one ends after it has. */
 static void stop(struct service *service, struct http_server *http)
 {
@@ -304,6 +341,7 @@ static void stop(struct service *service, struct http_server *http)
     scheduler_free(service->scheduler);
     http_stop(http);
     worker_pool_free(service->workers);
+    states_close(service, SAVE_SECONDS);
     if (service->engine)
         engine_close(service->engine);
     if (service->tokenizer)
@@ -336,6 +374,7 @@ static void init(struct service *service, const struct serve_options *options)
     atomic_init(&service->phase, SERVICE_LOADING);
     service->vllm_names = strcmp(options->metrics_compat, "vllm") == 0;
     service->max_body_bytes = options->max_body_bytes;
+    service->max_state_bytes = options->max_state_bytes;
     service->stall_timeout_s = options->stall_timeout;
     metrics_init(&service->metrics);
     registry_init(&service->registry);

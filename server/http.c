@@ -3,6 +3,7 @@
 #include "server/clock.h"
 #include "server/listen.h"
 #include "server/log.h"
+#include "server/replay.h"
 #include "server/routes.h"
 #include "server/scheduler.h"
 #include "server/watcher.h"
@@ -41,10 +42,13 @@ static struct connection *connection_of(struct MHD_Connection *connection)
 
 /* Replies. */
 
+static const char EVENT_STREAM[] = "text/event-stream; charset=utf-8";
+
 static void set_headers(struct http_request *request, struct MHD_Response *response,
                         const char *content_type)
 {
-    MHD_add_response_header(response, "Content-Type", content_type);
+    if (content_type)
+        MHD_add_response_header(response, "Content-Type", content_type);
     MHD_add_response_header(response, "X-Request-Id", request->request_id);
     if (service_phase(request->service) == SERVICE_DRAINING)
         MHD_add_response_header(response, "Connection", "close");
@@ -91,6 +95,20 @@ void http_reply_json(struct http_request *request, struct strbuf *body)
     http_reply(request, 200, "application/json", body);
 }
 
+/* What the table of errors says beyond the status. */
+static void set_error_headers(struct MHD_Response *response, const struct api_error_row *row)
+{
+    if (row->retry_after_s) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d", row->retry_after_s);
+        MHD_add_response_header(response, "Retry-After", seconds);
+    }
+    if (row->should_retry)
+        MHD_add_response_header(response, "x-should-retry", row->should_retry);
+    if (row->status == 401)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+}
+
 void http_reply_error(struct http_request *request, const struct api_error *err)
 {
     const struct api_error_row *row = api_error_row(err->code);
@@ -104,15 +122,7 @@ void http_reply_error(struct http_request *request, const struct api_error *err)
         return;
     }
     set_headers(request, response, "application/json");
-    if (row->retry_after_s) {
-        char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d", row->retry_after_s);
-        MHD_add_response_header(response, "Retry-After", seconds);
-    }
-    if (row->should_retry)
-        MHD_add_response_header(response, "x-should-retry", row->should_retry);
-    if (row->status == 401)
-        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+    set_error_headers(response, row);
     if (err->allow[0])
         MHD_add_response_header(response, "Allow", err->allow);
     if (row->close) {
@@ -124,6 +134,32 @@ void http_reply_error(struct http_request *request, const struct api_error *err)
     queue(request, row->status, response);
 }
 
+static void set_stream_headers(struct MHD_Response *response)
+{
+    MHD_add_response_header(response, "Cache-Control", "no-cache");
+    MHD_add_response_header(response, "X-Accel-Buffering", "no");
+}
+
+void http_reply_kept(struct http_request *request, struct replay_reply *kept)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(kept->length, kept->data, MHD_RESPMEM_MUST_COPY);
+    if (!response) {
+        replay_reply_release(kept);
+        http_hang_up(request);
+        return;
+    }
+    set_headers(request, response, kept->stream ? EVENT_STREAM : "application/json");
+    MHD_add_response_header(response, "Idempotent-Replayed", "true");
+    if (kept->stream)
+        set_stream_headers(response);
+    if (kept->error != API_OK)
+        set_error_headers(response, api_error_row(kept->error));
+    int status = kept->status;
+    replay_reply_release(kept);
+    queue(request, status, response);
+}
+
 void http_reply_stream(struct http_request *request, MHD_ContentReaderCallback read)
 {
     struct MHD_Response *response = MHD_create_response_from_callback(
@@ -132,9 +168,8 @@ void http_reply_stream(struct http_request *request, MHD_ContentReaderCallback r
         http_hang_up(request);
         return;
     }
-    set_headers(request, response, "text/event-stream; charset=utf-8");
-    MHD_add_response_header(response, "Cache-Control", "no-cache");
-    MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    set_headers(request, response, EVENT_STREAM);
+    set_stream_headers(response);
     queue(request, 200, response);
 }
 
@@ -224,6 +259,11 @@ static void take_request_id(struct http_request *request)
              (unsigned long long)random[0], (unsigned long long)random[1]);
 }
 
+const char *http_header(const struct http_request *request, const char *name)
+{
+    return header(request->connection, name);
+}
+
 static bool is_json(const char *content_type)
 {
     static const char JSON[] = "application/json";
@@ -256,18 +296,24 @@ static void check_headers(struct http_request *request, const char *path)
     }
 }
 
+static int64_t body_limit(const struct http_request *request)
+{
+    const struct service *service = request->service;
+    return request->route && request->route->octets ? service->max_state_bytes
+                                                    : service->max_body_bytes;
+}
+
 static bool declared_too_large(struct http_request *request)
 {
     const char *length = header(request->connection, "Content-Length");
-    return length &&
-           strtoull(length, NULL, 10) > (unsigned long long)request->service->max_body_bytes;
+    return length && strtoull(length, NULL, 10) > (unsigned long long)body_limit(request);
 }
 
 static void refuse_body(struct http_request *request)
 {
     api_error_clear(&request->error);
     api_error_set(&request->error, API_BODY_TOO_LARGE, NULL, "the body is larger than %lld bytes",
-                  (long long)request->service->max_body_bytes);
+                  (long long)body_limit(request));
     http_reply_error(request, &request->error);
 }
 
@@ -319,11 +365,11 @@ static enum MHD_Result take_body(struct http_request *request, const char *bytes
 {
     /* Only a chunked body gets here without having said its length: there is no way to reply in
      * the middle of it. */
-    if (request->body.length + size > (size_t)request->service->max_body_bytes) {
+    if (request->body.length + size > (size_t)body_limit(request)) {
         request->too_large = true;
         return MHD_NO;
     }
-    if (request->error.code != API_OK || !request->route->json)
+    if (request->error.code != API_OK || !(request->route->json || request->route->octets))
         return MHD_YES;
     if (reserve_body(request, size) == 0)
         strbuf_append(&request->body, bytes, size);

@@ -12,14 +12,16 @@
 
 struct http_server;
 struct http_request;
+struct replay_reply;
 
 /* One endpoint. handle is called once the whole request is there, and again each time the
  * connection was resumed; it ends with http_reply*, http_wait or http_hang_up. */
 struct route {
     const char *method;
-    const char *path; /* an asterisk stands for one part, or at the end for all that follows */
+    const char *path; /* "*" stands for one part, "**" at the end for all that follows */
     bool open;        /* needs no API key */
     bool json;        /* wants a JSON body */
+    bool octets;      /* wants a body of its own kind: --max-state-bytes is its limit */
     bool quiet;       /* logged at level debug */
     void (*handle)(struct http_request *request);
     /* The reply is out, or the connection gone; also where handle was never called. NULL: the
@@ -49,8 +51,8 @@ struct http_request {
     int status; /* of the reply; 0: none was sent */
 
     /* The handler's, for work on other threads. */
-    struct ticket *ticket; /* holds a reference */
-    void *state;
+    struct ticket *ticket;       /* holds a reference */
+    struct replay_entry *replay; /* until the work that bears an Idempotency-Key takes it over */
     bool parsing; /* the ticket is not yet the job's, but that of its body (parsing.h) */
     bool aborted; /* in `end`: the connection was lost before the reply was out */
 };
@@ -72,11 +74,16 @@ size_t http_active(const struct http_server *server); /* requests not answered y
 /* All requests must have been answered or cancelled. */
 void http_stop(struct http_server *server);
 
-/* Replies take what is in *body and leave it empty. */
+/* The value of a header; NULL: absent. */
+const char *http_header(const struct http_request *request, const char *name);
+
+/* Replies take what is in *body and leave it empty. content_type NULL: no such header. */
 void http_reply(struct http_request *request, int status, const char *content_type,
                 struct strbuf *body);
 void http_reply_json(struct http_request *request, struct strbuf *body);
 void http_reply_error(struct http_request *request, const struct api_error *err);
+/* What was replied before, as it was; gives the reference back. */
+void http_reply_kept(struct http_request *request, struct replay_reply *kept);
 
 /* A reply whose body comes from `read` until it ends (server-sent events). Its context is the
  * request. */

@@ -1,9 +1,12 @@
 #include "server/job.h"
 
 #include "server/clock.h"
+#include "server/completion_stream.h"
 #include "server/job_reply.h"
 #include "server/prompt.h"
+#include "server/replay.h"
 #include "server/scheduler.h"
+#include "server/session_job.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +15,8 @@
 static void job_destroy(struct ticket *ticket)
 {
     struct job *job = (struct job *)ticket;
+    registry_remove(&job->service->registry, &job->entry);
+    completion_stream_free(job);
     for (size_t i = 0; job->prompts && i < job->request.num_prompts; i++)
         prompt_clear(&job->prompts[i]);
     for (size_t i = 0; i < job->num_choices; i++)
@@ -22,6 +27,7 @@ static void job_destroy(struct ticket *ticket)
     stop_set_free(job->stops);
     outbox_clear(&job->outbox);
     strbuf_clear(&job->reply);
+    token_list_clear(&job->taken);
     completion_request_clear(&job->request);
     admission_body(&job->service->admission, -job->reserved_bytes);
     ticket_clear(&job->ticket);
@@ -71,8 +77,6 @@ static int name_job(struct job *job, const char *request_id, struct api_error *e
     return random_bytes(&job->request.sampling.seed, sizeof job->request.sampling.seed, err);
 }
 
-static void job_run_prepare(struct work *work);
-
 int job_create(struct job **out, struct service *service, struct completion_request *request,
                const char *request_id, int owner, struct api_error *err)
 {
@@ -84,7 +88,7 @@ int job_create(struct job **out, struct service *service, struct completion_requ
     ticket_init(&job->ticket, job_destroy);
     job->service = service;
     job->request = *request;
-    job->work.run = job_run_prepare;
+    job->owner = service_owner(service, owner);
     job->created = (int64_t)time(NULL);
     job->received = clock_seconds();
     job->entry = (struct registry_entry){
@@ -117,8 +121,23 @@ int job_start(struct job *job, struct api_error *err)
     atomic_fetch_add(&service->metrics.waiting, 1);
     registry_add(&service->registry, &job->entry);
     ticket_hold(&job->ticket);
-    worker_submit(service->workers, &job->work);
+    if (session_job(job))
+        session_job_bind(job);
+    else
+        job_to_workers(job, job_run_prepare);
     return 0;
+}
+
+void job_to_workers(struct job *job, void (*run)(struct work *work))
+{
+    job->work.run = run;
+    worker_submit(job->service->workers, &job->work);
+}
+
+void job_to_engine(struct job *job, void (*run)(struct work *work))
+{
+    job->work.run = run;
+    scheduler_post(job->service->scheduler, &job->work);
 }
 
 int job_reserve(struct job *job, size_t bytes, struct error *err)
@@ -162,12 +181,16 @@ static void tell_done(struct job *job)
 {
     ticket_lock(&job->ticket);
     job->ticket.done = true;
+    bool left = job->left && job->replay;
     ticket_wake(&job->ticket);
     ticket_unlock(&job->ticket);
-    ticket_release(&job->ticket);
+    if (left)
+        job_to_workers(job, completion_stream_run_rest);
+    else
+        ticket_release(&job->ticket);
 }
 
-static struct job *job_of(struct work *work)
+struct job *job_of_work(struct work *work)
 {
     return (struct job *)((char *)work - offsetof(struct job, work));
 }
@@ -175,9 +198,8 @@ static struct job *job_of(struct work *work)
 /* Longer ones are written by a worker: on an event loop they would take over a millisecond. */
 enum { LONG_REPLY_BYTES = 32 * 1024 };
 
-static void job_run_encode(struct work *work)
+static void encode(struct job *job)
 {
-    struct job *job = job_of(work);
     struct error err = ERROR_INIT;
     if (ticket_cancelled(&job->ticket)) {
         job_fail_cancelled(job);
@@ -187,24 +209,47 @@ static void job_run_encode(struct work *work)
         error_set(&err, ERROR_NO_MEMORY, "out of memory for the reply");
         job_fail_engine(job, &err);
     }
+}
+
+/* The whole reply is made, and kept for who repeats the request. */
+static void job_run_encode(struct work *work)
+{
+    struct job *job = job_of_work(work);
+    struct replay *replay = job->service->replay;
+    if (job->error.code == API_OK)
+        encode(job);
+    if (job->replay && job->error.code == API_OK)
+        replay_keep(replay, job->replay, 200, false, job->reply.data, job->reply.length);
+    else if (job->replay)
+        replay_keep_error(replay, job->replay, &job->error);
+    job->replay = NULL;
     tell_done(job);
 }
 
-void job_finish(struct job *job)
+/* Its session is settled: it is over. */
+static void finish_settled(struct job *job)
 {
     struct metrics *metrics = &job->service->metrics;
     bool well = job->error.code == API_OK;
-    job_leave_queue(job);
     atomic_fetch_sub(job->running ? &metrics->running : &metrics->waiting, 1);
     job->ended = clock_seconds();
     if (well)
         histogram_observe(&metrics->request_duration, job->ended - job->received);
-    if (well && !job->request.stream && job_reply_bytes(job) > LONG_REPLY_BYTES) {
-        job->work.run = job_run_encode;
-        worker_submit(job->service->workers, &job->work);
-    } else {
+    bool streams = job->request.stream && job->accepted;
+    bool elsewhere = job->replay || (well && job_reply_bytes(job) > LONG_REPLY_BYTES);
+    if (!streams && elsewhere)
+        job_to_workers(job, job_run_encode);
+    else
         tell_done(job);
-    }
+}
+
+void job_finish(struct job *job)
+{
+    job_leave_queue(job);
+    if (job->session)
+        session_job_settle(job, finish_settled);
+    else
+        finish_settled(job);
 }
 
 void job_fail(struct job *job, const struct api_error *err)
@@ -292,22 +337,33 @@ static int job_prepare(struct job *job, struct api_error *err)
     return prepare_stops(job, err);
 }
 
-static void job_run_prepare(struct work *work)
+static void run_finish(struct work *work)
 {
-    struct job *job = job_of(work);
-    struct api_error err = {0};
-    if (job_prepare(job, &err))
-        job_fail(job, &err);
-    else if (ticket_cancelled(&job->ticket))
-        job_fail_cancelled(job);
-    if (job->failed) {
-        job_finish(job);
-        return;
-    }
+    job_finish(job_of_work(work));
+}
+
+void job_accept(struct job *job)
+{
     ticket_lock(&job->ticket);
     job->accepted = true;
     if (job->request.stream)
         ticket_wake(&job->ticket);
     ticket_unlock(&job->ticket);
     scheduler_submit(job->service->scheduler, job);
+}
+
+void job_run_prepare(struct work *work)
+{
+    struct job *job = job_of_work(work);
+    struct api_error err = {0};
+    if (job_prepare(job, &err))
+        job_fail(job, &err);
+    else if (ticket_cancelled(&job->ticket))
+        job_fail_cancelled(job);
+    if (job->session)
+        job_to_engine(job, job->failed ? run_finish : session_job_run_admit);
+    else if (job->failed)
+        job_finish(job);
+    else
+        job_accept(job);
 }

@@ -31,6 +31,12 @@ struct job_prompt {
     struct token_logprob *tops;   /* [count - context, logprobs] */
 };
 
+/* Tokens of the request's own prompt. */
+static inline size_t job_prompt_own(const struct job_prompt *prompt)
+{
+    return prompt->count - prompt->context;
+}
+
 struct job_choice {
     struct piece piece; /* what has not been put into the outbox; without stream all of it */
     enum finish_reason finish;
@@ -56,17 +62,18 @@ struct job {
     bool running;            /* counts as running */
 
     struct job_prompt *prompts; /* [request.num_prompts] */
-    const char *owner;     /* service_owner: the tree's and the sessions' name for the API key */
-    int64_t cached_tokens; /* of prompt_tokens: not computed again */
-    enum miss_reason miss; /* why no more */
+    const char *owner; /* service_owner: the tree's and the sessions' name for the API key */
+    _Atomic int64_t cached_tokens; /* of prompt_tokens: not computed again */
+    _Atomic int miss;              /* enum miss_reason: why no more */
 
     /* With request.session_id: session_job.h. */
-    struct session *session;   /* busy with this job; NULL: not bound, or store: false */
-    struct token_list context; /* what the session held */
-    struct token_list taken;   /* what it is to hold; if has_taken */
+    struct session *session; /* busy with this job; NULL: not bound, or store: false */
+    struct token_list taken; /* what it is to hold; if has_taken */
     bool has_taken;
-    struct session_view view;    /* after the end; id "": there is none */
-    struct replay_entry *replay; /* where the reply is to be kept (replay.h); NULL: nowhere */
+    void (*settled)(struct job *job);
+    struct session_view view;         /* as the reply has it; id "": there is none */
+    struct completion_stream *stream; /* NULL: none is asked for */
+    struct replay_entry *replay;      /* where the reply is to be kept (replay.h); NULL: nowhere */
 
     struct stop_set *stops; /* NULL: none */
     int32_t *banned;        /* [num_banned]: may not come before min_tokens */
@@ -88,6 +95,7 @@ struct job {
     bool failed;
 
     bool accepted; /* validated: a stream may begin */
+    bool left;     /* the client has: the stream's record is completed without it */
     struct outbox outbox;
     struct api_error error; /* API_OK: it ended well */
     struct strbuf reply;    /* a long one without stream: what a worker made of it */
@@ -105,13 +113,23 @@ int job_start(struct job *job, struct api_error *err);
  * budget of all requests (--max-body-memory) is spent. For whoever works on the job. */
 int job_reserve(struct job *job, size_t bytes, struct error *err);
 
+/* Worker: job_prepare has made the job ready; it goes to the scheduler. */
+void job_accept(struct job *job);
+/* Runs run(&job->work) on a worker, or on the engine thread. */
+void job_to_workers(struct job *job, void (*run)(struct work *work));
+void job_to_engine(struct job *job, void (*run)(struct work *work));
+/* Tokenizes and so on: for job_to_workers. */
+void job_run_prepare(struct work *work);
+struct job *job_of_work(struct work *work);
+
 /* The job runs from now on: it leaves the queue's count of requests. */
 void job_running(struct job *job);
 /* All its prompts have started: it gives its place in the queue back. */
 void job_leave_queue(struct job *job);
 
-/* Ends the job: with its error if one is set; one with a long reply once a worker has written that.
- * Everything it held in the engine must be free by now. Gives the worker's reference back. */
+/* Ends the job: with its error if one is set; once its session is settled, and one with a long
+ * reply once a worker has written that. Everything it held in the engine must be free by now. For
+ * the engine thread. Gives the worker's reference back. */
 void job_finish(struct job *job);
 
 /* Sets the error of a job that cannot go on (the first one stays). */

@@ -12,13 +12,13 @@ struct reply_head job_reply_head(const struct job *job)
                                .system_fingerprint = job->service->fingerprint};
 }
 
-/* No prefix is reused yet. */
-struct reply_usage job_reply_usage(const struct job *job, int64_t generated)
+struct reply_usage job_reply_usage(struct job *job, int64_t generated)
 {
+    enum miss_reason miss = (enum miss_reason)atomic_load(&job->miss);
     return (struct reply_usage){.prompt_tokens = job->prompt_tokens,
                                 .completion_tokens = generated,
-                                .cached_tokens = 0,
-                                .cache_miss_reason = "disabled"};
+                                .cached_tokens = atomic_load(&job->cached_tokens),
+                                .cache_miss_reason = miss_reason_name(miss)};
 }
 
 static double per_second(double count, double seconds)
@@ -40,6 +40,14 @@ struct reply_timings job_reply_timings(const struct job *job)
         .prefill_tokens_per_second =
             job->first_token > 0 ? per_second((double)job->prompt_tokens, prefill) : NAN,
         .decode_tokens_per_second = per_second((double)(job->generated - texts), decode)};
+}
+
+const struct session_card *job_reply_session(const struct job *job, struct session_card *card)
+{
+    if (!job->view.id[0])
+        return NULL;
+    *card = session_card(&job->view);
+    return card;
 }
 
 void job_reply_ending(struct reply_choice *reply, const struct job *job, enum finish_reason finish,
@@ -80,7 +88,7 @@ static void *join(const void *a, size_t a_size, const void *b, size_t b_size)
 static int join_logprobs(struct whole_choice *whole, const struct job *job,
                          const struct job_prompt *prompt, const struct piece *piece)
 {
-    size_t echoed = job->request.echo ? prompt->count : 0;
+    size_t echoed = job->request.echo ? job_prompt_own(prompt) : 0;
     whole->tokens = join(prompt->logprobs, echoed * sizeof *whole->tokens, piece->tokens,
                          piece->num_tokens * sizeof *whole->tokens);
     whole->logprobs =
@@ -119,8 +127,8 @@ static int make_choice(struct reply_choice *reply, struct whole_choice *whole, s
     if (request->return_token_ids) {
         reply->token_ids = whole->ids;
         reply->num_token_ids = piece->num_tokens;
-        reply->prompt_token_ids = prompt->ids;
-        reply->num_prompt_token_ids = prompt->count;
+        reply->prompt_token_ids = prompt->ids + prompt->context;
+        reply->num_prompt_token_ids = job_prompt_own(prompt);
     }
     return 0;
 }
@@ -168,7 +176,9 @@ int job_reply_encode(struct strbuf *body, struct job *job)
         struct reply_head head = job_reply_head(job);
         struct reply_usage usage = job_reply_usage(job, job->generated);
         struct reply_timings timings = job_reply_timings(job);
-        completion_reply_encode(body, &head, replies, count, &usage, &timings);
+        struct session_card session;
+        completion_reply_encode(body, &head, replies, count, &usage, &timings,
+                                job_reply_session(job, &session));
     }
     for (size_t i = 0; wholes && i < count; i++) {
         free(wholes[i].text);
@@ -191,7 +201,7 @@ size_t job_reply_bytes(const struct job *job)
     for (size_t i = 0; i < job->num_choices; i++) {
         const struct job_prompt *prompt = &job->prompts[i / (size_t)request->best_of];
         const struct piece *piece = &job->choices[i].piece;
-        size_t echoed = request->echo ? prompt->count : 0;
+        size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
         bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY + piece->text.length +
                  prompt->text_length;
     }

@@ -7,8 +7,11 @@
 
 /* All of them borrow from the job. */
 struct reply_head job_reply_head(const struct job *job);
-struct reply_usage job_reply_usage(const struct job *job, int64_t generated);
+struct reply_usage job_reply_usage(struct job *job, int64_t generated);
 struct reply_timings job_reply_timings(const struct job *job);
+
+/* What a whole reply and the last frame of a stream say of the session, in *card; NULL: nothing. */
+const struct session_card *job_reply_session(const struct job *job, struct session_card *card);
 
 /* How a choice ended, into *reply. */
 void job_reply_ending(struct reply_choice *reply, const struct job *job, enum finish_reason finish,

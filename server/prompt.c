@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Appends to what a session held, if anything: then no special tokens are added. */
 static int from_text(struct job_prompt *prompt, const struct service *service,
                      const struct completion_request *request,
                      const struct completion_prompt *source, struct api_error *err)
@@ -12,7 +13,7 @@ static int from_text(struct job_prompt *prompt, const struct service *service,
     struct error error = ERROR_INIT;
     struct token_list *list = &prompt->tokens;
     if (tokenizer_encode(service->tokenizer, source->text, source->length,
-                         request->add_special_tokens, list, &error))
+                         request->add_special_tokens && !prompt->context, list, &error))
         return api_error_from_engine(err, &error, "prompt");
     /* Where the tokenizer adds nothing to "", a text begins with the BOS token. */
     if (list->count == 0 && service->bos_token_id >= 0 &&
@@ -21,7 +22,7 @@ static int from_text(struct job_prompt *prompt, const struct service *service,
     if (list->count == 0)
         return api_error_set(err, API_INVALID_VALUE, "prompt",
                              "prompt: the text has no tokens and the model has no BOS token");
-    for (size_t i = 0; i < list->count; i++)
+    for (size_t i = prompt->context; i < list->count; i++)
         if (list->ids[i] >= service->limits.vocab_size)
             return api_error_set(err, API_INVALID_VALUE, "prompt",
                                  "prompt: the text has token %d, the model knows ids under %d",
@@ -29,6 +30,40 @@ static int from_text(struct job_prompt *prompt, const struct service *service,
     prompt->ids = list->ids;
     prompt->count = list->count;
     return 0;
+}
+
+static int from_ids(struct job_prompt *prompt, const struct completion_prompt *source,
+                    struct api_error *err)
+{
+    struct token_list *list = &prompt->tokens;
+    prompt->ids = source->ids;
+    prompt->count = source->num_ids;
+    if (!prompt->context)
+        return 0;
+    size_t count = list->count + source->num_ids;
+    int32_t *ids = realloc(list->ids, count * sizeof *ids);
+    if (!ids)
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    memcpy(ids + list->count, source->ids, source->num_ids * sizeof *ids);
+    prompt->ids = list->ids = ids;
+    prompt->count = list->count = list->capacity = count;
+    return 0;
+}
+
+/* Keeps the last `keep` of the request's own tokens. Whether there were more. */
+static bool truncate_own(struct job_prompt *prompt, int64_t keep)
+{
+    size_t own = job_prompt_own(prompt);
+    if (keep <= 0 || own <= (size_t)keep)
+        return false;
+    size_t dropped = own - (size_t)keep;
+    if (prompt->context) /* then the ids are a list of our own */
+        memmove(prompt->tokens.ids + prompt->context,
+                prompt->tokens.ids + prompt->context + dropped, (size_t)keep * sizeof *prompt->ids);
+    else
+        prompt->ids += dropped;
+    prompt->count -= dropped;
+    return true;
 }
 
 /* What the state budget can never hold is refused here; the texts of one prompt run together. */
@@ -74,8 +109,8 @@ static int find_offsets(struct job_prompt *prompt, const struct service *service
     int result = 0;
     int64_t characters = 0;
     size_t bytes = 0;
-    for (size_t i = 0; i < prompt->count && result == 0; i++) {
-        int32_t id = prompt->ids[i];
+    for (size_t i = 0; i < job_prompt_own(prompt) && result == 0; i++) {
+        int32_t id = prompt->ids[prompt->context + i];
         const char *text;
         size_t length;
         prompt->logprobs[i].id = id;
@@ -100,11 +135,12 @@ static int prepare_echo(struct job *job, struct job_prompt *prompt,
 {
     const struct service *service = job->service;
     const struct completion_request *request = &job->request;
+    size_t own = job_prompt_own(prompt);
     if (verbatim) {
         prompt->text = source->text;
         prompt->text_length = source->length;
     } else {
-        if (tokenizer_decode(service->tokenizer, prompt->ids, prompt->count,
+        if (tokenizer_decode(service->tokenizer, prompt->ids + prompt->context, own,
                              request->skip_special_tokens, &prompt->text_owned,
                              &prompt->text_length, err))
             return -1;
@@ -115,11 +151,10 @@ static int prepare_echo(struct job *job, struct job_prompt *prompt,
     prompt->characters = (int64_t)utf8_characters(prompt->text, prompt->text_length);
     if (request->logprobs < 0)
         return 0;
-    size_t tops = prompt->count * (size_t)request->logprobs;
-    if (job_reserve(job, prompt->count * sizeof *prompt->logprobs + tops * sizeof *prompt->tops,
-                    err))
+    size_t tops = own * (size_t)request->logprobs;
+    if (job_reserve(job, own * sizeof *prompt->logprobs + tops * sizeof *prompt->tops, err))
         return -1;
-    prompt->logprobs = calloc(prompt->count, sizeof *prompt->logprobs);
+    prompt->logprobs = calloc(own + 1, sizeof *prompt->logprobs);
     prompt->tops = calloc(tops + 1, sizeof *prompt->tops);
     if (!prompt->logprobs || !prompt->tops)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the prompt's logprobs");
@@ -134,21 +169,13 @@ int prompt_prepare(struct job *job, size_t index, struct api_error *err)
     const struct completion_prompt *source = &request->prompts[index];
     struct error error = ERROR_INIT;
     bool verbatim = source->text != NULL;
-    if (source->text) {
-        if (from_text(prompt, service, request, source, err))
-            return -1;
-    } else {
-        prompt->ids = source->ids;
-        prompt->count = source->num_ids;
-    }
+    if (source->text ? from_text(prompt, service, request, source, err)
+                     : from_ids(prompt, source, err))
+        return -1;
     if (job_reserve(job, prompt->count * sizeof *prompt->ids + source->length, &error))
         return api_error_from_engine(err, &error, "prompt");
-    int64_t keep = request->truncate_prompt_tokens;
-    if (keep > 0 && (int64_t)prompt->count > keep) {
-        prompt->ids += prompt->count - (size_t)keep;
-        prompt->count = (size_t)keep;
+    if (truncate_own(prompt, request->truncate_prompt_tokens))
         verbatim = false;
-    }
     if (completion_check_length(request, (int64_t)prompt->count, &service->limits, err) ||
         check_memory(prompt, service, request, err))
         return -1;

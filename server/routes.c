@@ -3,6 +3,7 @@
 #include "api/tokenizer.h"
 #include "server/completions.h"
 #include "server/scheduler.h"
+#include "server/session_routes.h"
 #include "server/text_task.h"
 
 #include <string.h>
@@ -141,7 +142,17 @@ static void handle_cancel(struct http_request *request)
 static const struct route ROUTES[] = {
     {"POST", "/v1/completions", .json = true, .handle = completions_handle, .end = completions_end},
     {"GET", "/v1/models", .handle = handle_models},
-    {"GET", "/v1/models/*", .handle = handle_model},
+    {"GET", "/v1/models/**", .handle = handle_model},
+    {"GET", "/v1/sessions", .handle = sessions_list_handle},
+    {"GET", "/v1/sessions/*", .handle = session_get_handle},
+    {"DELETE", "/v1/sessions/*", .handle = session_delete_handle},
+    {"POST", "/v1/sessions/*/fork", .json = true, .handle = session_fork_handle,
+     .end = session_routes_end},
+    {"POST", "/v1/sessions/*/rewind", .json = true, .handle = session_rewind_handle,
+     .end = session_routes_end},
+    {"GET", "/v1/sessions/*/state", .handle = session_export_handle},
+    {"PUT", "/v1/sessions/*/state", .octets = true, .handle = session_import_handle},
+    {"GET", "/v1/state", .handle = state_handle},
     {"POST", "/v1/requests/*/cancel", .handle = handle_cancel},
     {"POST", "/tokenize", .json = true, .handle = tokenize_handle},
     {"POST", "/detokenize", .json = true, .handle = detokenize_handle},
@@ -157,11 +168,8 @@ static const struct route ROUTES[] = {
 static const char *const LACKING[] = {
     "/v1/chat/completions",
     "/v1/embeddings",
-    "/v1/sessions",
-    "/v1/sessions/*",
-    "/v1/state",
     "/v1/responses",
-    "/v1/responses/*",
+    "/v1/responses/**",
     "/v1/messages",
     "/v1/rerank",
     "/rerank",
@@ -170,16 +178,16 @@ static const char *const LACKING[] = {
     "/pooling",
     "/classify",
     "/v1/moderations",
-    "/v1/audio/*",
-    "/v1/images/*",
+    "/v1/audio/**",
+    "/v1/images/**",
     "/v1/files",
-    "/v1/files/*",
+    "/v1/files/**",
     "/v1/batches",
-    "/v1/batches/*",
-    "/v1/fine_tuning/*",
+    "/v1/batches/**",
+    "/v1/fine_tuning/**",
 };
 
-/* Whether path fits pattern; what the asterisk stands for goes to parameter [size]. */
+/* Whether path fits pattern (http.h); what the asterisk stands for goes to parameter [size]. */
 static bool matches(const char *pattern, const char *path, char *parameter, size_t size)
 {
     const char *star = strchr(pattern, '*');
@@ -188,7 +196,8 @@ static bool matches(const char *pattern, const char *path, char *parameter, size
         return false;
     if (!star)
         return path[head] == 0;
-    const char *tail = star + 1;
+    bool all = star[1] == '*';
+    const char *tail = star + 1 + all;
     size_t rest = strlen(path + head), tail_length = strlen(tail);
     if (rest <= tail_length || strcmp(path + head + rest - tail_length, tail) != 0)
         return false;
@@ -197,7 +206,7 @@ static bool matches(const char *pattern, const char *path, char *parameter, size
         return false;
     memcpy(parameter, path + head, length);
     parameter[length] = 0;
-    return !tail_length || !strchr(parameter, '/');
+    return all || !strchr(parameter, '/');
 }
 
 static bool serves(const struct route *route, const char *method)
@@ -206,25 +215,36 @@ static bool serves(const struct route *route, const char *method)
            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
+/* "GET, HEAD, PUT": the methods that the path has. False: none. */
+static bool allowed(const char *path, char *list, size_t size)
+{
+    char parameter[256];
+    size_t length = 0;
+    list[0] = 0;
+    for (size_t i = 0; i < sizeof ROUTES / sizeof *ROUTES; i++)
+        if (matches(ROUTES[i].path, path, parameter, sizeof parameter))
+            length += (size_t)snprintf(list + length, size - length, "%s%s", length ? ", " : "",
+                                       strcmp(ROUTES[i].method, "GET") == 0 ? "GET, HEAD"
+                                                                            : ROUTES[i].method);
+    return length > 0;
+}
+
 const struct route *route_find(const char *method, const char *path, char *parameter, size_t size,
                                struct api_error *err)
 {
-    const struct route *other = NULL;
-    for (size_t i = 0; i < sizeof ROUTES / sizeof *ROUTES; i++) {
-        if (!matches(ROUTES[i].path, path, parameter, size))
-            continue;
-        if (serves(&ROUTES[i], method))
+    char methods[sizeof err->allow];
+    for (size_t i = 0; i < sizeof ROUTES / sizeof *ROUTES; i++)
+        if (serves(&ROUTES[i], method) && matches(ROUTES[i].path, path, parameter, size))
             return &ROUTES[i];
-        other = &ROUTES[i];
+    if (allowed(path, methods, sizeof methods)) {
+        api_error_method(err, method, methods);
+        return NULL;
     }
-    for (size_t i = 0; !other && i < sizeof LACKING / sizeof *LACKING; i++)
+    for (size_t i = 0; i < sizeof LACKING / sizeof *LACKING; i++)
         if (matches(LACKING[i], path, parameter, size)) {
             api_error_set(err, API_NOT_IMPLEMENTED, NULL, "%s is not implemented", path);
             return NULL;
         }
-    if (other)
-        api_error_method(err, method, strcmp(other->method, "GET") == 0 ? "GET, HEAD" : "POST");
-    else
-        api_error_unknown_path(err, path);
+    api_error_unknown_path(err, path);
     return NULL;
 }

@@ -19,8 +19,11 @@ void session_job_bind(struct job *job);
  * EOS or stop token that ended it. tokens [count] are copied. Not called: as before the request. */
 void session_job_take(struct job *job, const int32_t *tokens, int64_t count);
 
-/* Any thread, as the first half of job_finish: lets go of the session, once it is on disk, then
- * calls job_finished (on the engine thread). After an error of the engine it is as before. */
-void session_job_settle(struct job *job);
+/* Engine thread: a bound job that has been prepared goes on, if its owner's quota allows it. */
+void session_job_run_admit(struct work *work);
+
+/* Engine thread: lets go of the job's session and calls done(job) once that is on disk. After an
+ * error of the engine the session is as before. */
+void session_job_settle(struct job *job, void (*done)(struct job *job));
 
 #endif

@@ -6,6 +6,7 @@
 #define SERVER_SESSIONS_H
 
 #include "api/errors.h"
+#include "api/sessions.h"
 #include "server/state_tree.h"
 
 enum { SESSION_ID_SIZE = 129 };
@@ -22,6 +23,9 @@ struct session_view {
     double created, used; /* seconds since 1970 */
     int checkpoints;
 };
+
+/* The same for JSON; borrows the id. */
+struct session_card session_card(const struct session_view *view);
 
 struct sessions_options {
     struct engine *engine;
@@ -44,7 +48,9 @@ bool sessions_pending(const struct sessions *sessions);
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct api_error *err);
 const int32_t *session_tokens(const struct session *session, int64_t *count);
-struct space *session_space(const struct session *session);
+/* The deepest checkpoint on the way of its tokens, with those that stand at their end. */
+void session_match(struct sessions *sessions, const struct session *session,
+                   struct state_match *match);
 void session_view(struct sessions *sessions, const struct session *session,
                   struct session_view *view);
 /* Calls each for every session of the owner, by id. */
@@ -56,10 +62,17 @@ void sessions_count(struct sessions *sessions, int64_t counts[4]);
 
 /* For a request: finds or makes the session and marks it busy until sessions_settle. expected < 0:
  * any position. API_SESSION_BUSY, API_POSITION_MISMATCH (the message gives the position),
- * API_SESSION_QUOTA. */
+ * API_OUT_OF_MEMORY. */
 int sessions_bind(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
-                  const char *salt, size_t salt_length, struct session **out,
-                  struct api_error *err);
+                  struct session **out, struct api_error *err);
+/* The same for a request that only reads: *out is NULL where there is no such session, which then
+ * counts as an empty one; it is valid for the moment. */
+int sessions_peek(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
+                  const struct session **out, struct api_error *err);
+/* A bound request may leave the session with so many tokens: API_SESSION_QUOTA unless the owner's
+ * sessions have room for that. */
+int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
+                   struct api_error *err);
 /* The request has ended: the session now holds tokens [count] (NULL: as before it; one that was
  * made for the request then goes away). `done` is called, perhaps at once, when that is on disk (or
  * cannot be: then it goes on in memory, logged and counted); only then is it free again. */

@@ -1,9 +1,8 @@
 /* A request about states and sessions on its way through the threads: /v1/sessions, /v1/state.
  *
- * HTTP thread: state_task_create, state_task_start. Engine thread: run between steps; what has to
- * wait (a state that is being read from a file, a session that is being written to one) ends later.
- * Its results are plain structs, of which the HTTP thread makes JSON after `done`; a worker takes
- * large ones apart and puts them together. */
+ * HTTP thread: state_task_create, state_task_start. A worker takes an imported file apart. Engine
+ * thread: does what is asked, between two steps; what has to wait there (a state that is being read
+ * from a file, a session that is being written to one) ends later. A worker makes the reply. */
 #ifndef SERVER_STATE_TASK_H
 #define SERVER_STATE_TASK_H
 
@@ -41,25 +40,26 @@ struct state_task {
     char id[SESSION_ID_SIZE], target[SESSION_ID_SIZE];
     int64_t position;
     struct strbuf body;          /* of an import */
-    int64_t reserved;            /* bytes, of the budget for bodies */
+    int64_t reserved;            /* bytes, of the budget for bodies and replies */
     struct replay_entry *replay; /* where the reply is to be kept; NULL: nowhere */
 
-    /* Results. */
-    struct api_error error; /* API_OK: it went well */
+    /* What the engine thread leaves for a worker, which makes the reply of it. */
     struct session_view view;
     struct session_view *views; /* [num_views] */
-    size_t num_views;
+    size_t num_views, views_capacity;
     struct state_report report;
     int32_t *tokens; /* [num_tokens] */
     int64_t num_tokens, image_position;
     void *image; /* [state_image_bytes(image_position)]; NULL: no state */
 
+    struct api_error error; /* API_OK: it went well */
+    int status;
+    struct strbuf reply;
     struct state_task *next; /* of those that wait for a file */
 };
 
-/* `owner` as service_owner's. NULL: out of memory. The caller holds the first reference. */
-struct state_task *state_task_create(struct service *service, enum state_task_kind kind,
-                                     const char *owner);
+/* NULL: out of memory. The caller holds the first reference. */
+struct state_task *state_task_create(struct service *service, enum state_task_kind kind, int key);
 /* Hands it to its first thread, which holds a reference of its own. */
 void state_task_start(struct state_task *task);
 

@@ -130,8 +130,8 @@ def test_wrong_method(server, method, path, allow):
 
 @pytest.mark.parametrize("method, path", [
     ("POST", "/v1/chat/completions"), ("POST", "/v1/embeddings"), ("POST", "/v1/responses"),
-    ("GET", "/v1/sessions"), ("GET", "/v1/sessions/a"), ("POST", "/v1/sessions/a/fork"),
-    ("GET", "/v1/state")])
+    ("GET", "/v1/files"), ("GET", "/v1/files/a"), ("POST", "/v1/batches"),
+    ("GET", "/v1/responses/a")])
 def test_known_endpoints_that_we_lack(server, method, path):
     reply = server.http.request(method, path, json={} if method == "POST" else None)
     check_error(reply, 501)

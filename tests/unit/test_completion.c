@@ -53,6 +53,25 @@ Test(completion, defaults)
     cr_expect_null(r.user);
     cr_expect_null(r.request_id);
     cr_expect_null(r.cache_salt);
+    cr_expect_null(r.session_id);
+    cr_expect_eq(r.expected_position, -1);
+    cr_expect(r.store);
+    completion_request_clear(&r);
+}
+
+Test(completion, session_fields)
+{
+    struct completion_request r = parse(
+        "{\"prompt\":\"x\",\"session_id\":\"A.z_9-\",\"expected_position\":7,\"store\":false}");
+    cr_expect_str_eq(r.session_id, "A.z_9-");
+    cr_expect_eq(r.expected_position, 7);
+    cr_expect_not(r.store);
+    completion_request_clear(&r);
+    /* A session goes on by itself, and may be given a prompt only. */
+    r = parse("{\"prompt\":\"\",\"session_id\":\"s\",\"max_tokens\":0,\"expected_position\":0}");
+    cr_expect_eq(r.prompts[0].length, 0);
+    cr_expect_eq(r.max_tokens, 0);
+    cr_expect_eq(r.expected_position, 0);
     completion_request_clear(&r);
 }
 

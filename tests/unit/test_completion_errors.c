@@ -204,22 +204,10 @@ Test(completion_errors, flags_and_names)
 Test(completion_errors, fields_we_cannot_honour)
 {
     const char *const names[] = {
-        "suffix",
-        "response_format",
-        "structured_outputs",
-        "guided_json",
-        "guided_regex",
-        "guided_choice",
-        "guided_grammar",
-        "guided_decoding_backend",
-        "grammar",
-        "json_schema",
-        "use_beam_search",
-        "prompt_logprobs",
-        "prompt_embeds",
-        "bad_words",
-        "allowed_token_ids",
-        "logits_processors",
+        "suffix",        "response_format", "structured_outputs", "guided_json",
+        "guided_regex",  "guided_choice",   "guided_grammar",     "guided_decoding_backend",
+        "grammar",       "json_schema",     "use_beam_search",    "prompt_logprobs",
+        "prompt_embeds", "bad_words",       "allowed_token_ids",  "logits_processors",
     };
     const char *const values[] = {"true", "\"x\"", "1", "0", "[]", "{\"type\":\"json_object\"}"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -231,6 +219,28 @@ Test(completion_errors, fields_we_cannot_honour)
             cr_expect_str_eq(err.param, names[i]);
         }
     }
+}
+
+Test(completion_errors, sessions)
+{
+    const struct violation list[] = {
+        {"\"session_id\":1", API_INVALID_TYPE, "session_id"},
+        {"\"session_id\":\"\"", API_INVALID_VALUE, "session_id"},
+        {"\"session_id\":\"a/b\"", API_INVALID_VALUE, "session_id"},
+        {"\"session_id\":\"a b\"", API_INVALID_VALUE, "session_id"},
+        {"\"session_id\":\"\u00e9\"", API_INVALID_VALUE, "session_id"},
+        {"\"session_id\":\"a\\u0000\"", API_INVALID_VALUE, "session_id"},
+        {"\"expected_position\":0", API_INVALID_VALUE, "expected_position"},
+        {"\"session_id\":\"a\",\"expected_position\":-1", API_INVALID_VALUE, "expected_position"},
+        {"\"session_id\":\"a\",\"expected_position\":\"1\"", API_INVALID_TYPE, "expected_position"},
+        {"\"session_id\":\"a\",\"store\":1", API_INVALID_TYPE, "store"},
+        {"\"session_id\":\"a\",\"n\":2", API_INVALID_VALUE, "n"},
+        {"\"session_id\":\"a\",\"best_of\":2", API_INVALID_VALUE, "best_of"},
+        {"\"session_id\":\"a\",\"cache_salt\":\"s\"", API_INVALID_VALUE, "cache_salt"},
+        {"\"session_id\":\"a\",\"prompt\":[\"x\",\"y\"]", API_INVALID_VALUE, "prompt"},
+        {"\"session_id\":\"a\",\"prompt\":[]", API_INVALID_VALUE, "prompt"},
+    };
+    EXPECT_VIOLATIONS(list);
 }
 
 Test(completion_errors, malformed_json_names_the_byte)

@@ -246,7 +246,7 @@ Test(reply, the_whole_reply)
                                           .decode_ms = 1.25,
                                           .decode_tokens_per_second = NAN};
     struct strbuf buf = {0};
-    completion_reply_encode(&buf, &head, choices, 2, &usage, &timings);
+    completion_reply_encode(&buf, &head, choices, 2, &usage, &timings, NULL);
     json_decref(read_back(&buf));
     expect_buffer(
         &buf, "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000,"

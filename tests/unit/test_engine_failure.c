@@ -4,6 +4,7 @@
 #include "server/http.h"
 #include "server/log.h"
 #include "server/scheduler.h"
+#include "server/states.h"
 #include "tests/unit/golden_cases.h"
 
 #include <arpa/inet.h>
@@ -57,7 +58,9 @@ static void start_server(void)
     cr_assert(result == 0, "%s", err.message);
     service.limits = (struct completion_limits){
         .model = service.model, .vocab_size = engine_info(service.engine)->vocab_size};
-    result = scheduler_create(&service.scheduler, &service, 1, 0, &err) ||
+    struct states_options keeping = {.reuse = true};
+    result = states_open(&service, &keeping, &err) ||
+             scheduler_create(&service.scheduler, &service, 1, 0, &err) ||
              http_start(&http, &service, &listening, &err);
     cr_assert(result == 0, "%s", err.message);
     atomic_store(&service.phase, SERVICE_READY);
@@ -72,6 +75,7 @@ static void stop_server(void)
     scheduler_free(service.scheduler);
     http_stop(http);
     worker_pool_free(service.workers);
+    states_close(&service, 0);
     engine_close(service.engine);
     tokenizer_free(service.tokenizer);
     registry_destroy(&service.registry);

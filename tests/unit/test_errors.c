@@ -47,6 +47,14 @@ Test(errors, each_code_has_its_status)
         {API_UNKNOWN_PATH, 404, "unknown_url"},
         {API_MODEL_NOT_FOUND, 404, "model_not_found"},
         {API_REQUEST_NOT_FOUND, 404, "request_not_found"},
+        {API_SESSION_NOT_FOUND, 404, "session_not_found"},
+        {API_SESSION_BUSY, 409, "session_busy"},
+        {API_SESSION_EXISTS, 409, "session_exists"},
+        {API_POSITION_MISMATCH, 412, "position_mismatch"},
+        {API_SESSION_QUOTA, 429, "session_quota"},
+        {API_STATE_FILE, 400, "invalid_state_file"},
+        {API_KEY_IN_FLIGHT, 409, "idempotency_in_flight"},
+        {API_KEY_MISMATCH, 422, "idempotency_mismatch"},
         {API_METHOD_NOT_ALLOWED, 405, "method_not_allowed"},
         {API_BODY_TOO_LARGE, 413, "request_too_large"},
         {API_MEDIA_TYPE, 415, "unsupported_media_type"},
@@ -65,12 +73,16 @@ Test(errors, each_code_has_its_status)
         cr_expect_eq(row->status, rows[i].status, "%s", rows[i].name);
         cr_expect_str_eq(row->code, rows[i].name);
         cr_expect_not_null(row->type);
-        bool retry = row->status == 429 || row->status == 503;
+        /* Time alone does not make room in a quota; it does free a session. */
+        bool retry = rows[i].code == API_QUEUE_FULL || rows[i].code == API_SESSION_BUSY ||
+                     row->status == 503;
         cr_expect_eq(row->retry_after_s > 0, retry, "%s", rows[i].name);
     }
     cr_expect(api_error_row(API_BODY_TOO_LARGE)->close);
     cr_expect_str_eq(api_error_row(API_NOT_IMPLEMENTED)->should_retry, "false");
     cr_expect_str_eq(api_error_row(API_CANCELLED)->should_retry, "false");
+    cr_expect_str_eq(api_error_row(API_KEY_IN_FLIGHT)->should_retry, "false");
+    cr_expect_null(api_error_row(API_SESSION_BUSY)->should_retry);
     cr_expect_eq(api_error_row((enum api_code)1000)->status, 500);
 }
 

@@ -52,7 +52,7 @@ Test(sse, the_usage_frame_has_no_choices)
 {
     const struct reply_timings timings = {0};
     struct strbuf buf = {0};
-    sse_usage_frame(&buf, &head, &usage, &timings);
+    sse_usage_frame(&buf, &head, &usage, &timings, NULL);
     expect_stream(&buf,
                   HEAD "],\"usage\":" USAGE ",\"timings\":{\"queue_ms\":0.0,\"prefill_ms\":0.0,"
                        "\"prefill_tokens_per_second\":0.0,\"decode_ms\":0.0,"

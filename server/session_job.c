@@ -1,0 +1,115 @@
+#include "server/session_job.h"
+
+#include "server/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the session holds goes before the request's own prompt. */
+static int take_context(struct job *job, const struct session *session, struct api_error *err)
+{
+    struct job_prompt *prompt = &job->prompts[0];
+    int64_t count = 0;
+    const int32_t *tokens = session ? session_tokens(session, &count) : NULL;
+    if (count == 0)
+        return 0;
+    size_t bytes = (size_t)count * sizeof *tokens;
+    prompt->tokens.ids = malloc(bytes);
+    if (!prompt->tokens.ids)
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL,
+                             "out of memory for the session's tokens");
+    memcpy(prompt->tokens.ids, tokens, bytes);
+    prompt->tokens.count = prompt->tokens.capacity = prompt->context = (size_t)count;
+    return 0;
+}
+
+static int bind(struct job *job, struct api_error *err)
+{
+    struct sessions *sessions = job->service->sessions;
+    const struct completion_request *request = &job->request;
+    const struct session *session;
+    if (!request->store) {
+        if (sessions_peek(sessions, job->owner, request->session_id, request->expected_position,
+                          &session, err))
+            return -1;
+        if (session)
+            session_view(sessions, session, &job->view);
+        return take_context(job, session, err);
+    }
+    if (sessions_bind(sessions, job->owner, request->session_id, request->expected_position,
+                      &job->session, err))
+        return -1;
+    return take_context(job, job->session, err);
+}
+
+static void run_bind(struct work *work)
+{
+    struct job *job = job_of_work(work);
+    struct api_error err = {0};
+    if (ticket_cancelled(&job->ticket))
+        job_fail_cancelled(job);
+    else if (bind(job, &err))
+        job_fail(job, &err);
+    if (job->failed)
+        job_finish(job);
+    else
+        job_to_workers(job, job_run_prepare);
+}
+
+void session_job_bind(struct job *job)
+{
+    job_to_engine(job, run_bind);
+}
+
+void session_job_run_admit(struct work *work)
+{
+    struct job *job = job_of_work(work);
+    struct api_error err = {0};
+    int64_t tokens = (int64_t)job->prompts[0].count + job->request.max_tokens;
+    if (sessions_admit(job->service->sessions, job->session, tokens, &err)) {
+        job_fail(job, &err);
+        job_finish(job);
+    } else {
+        job_accept(job);
+    }
+}
+
+void session_job_take(struct job *job, const int32_t *tokens, int64_t count)
+{
+    if (!job->session)
+        return;
+    size_t bytes = (size_t)count * sizeof *tokens;
+    job->taken.ids = malloc(bytes + 1);
+    if (!job->taken.ids) {
+        log_message(LOG_LEVEL_ERROR, "out of memory: session %s stays as it was",
+                    job->request.session_id);
+        return;
+    }
+    if (count)
+        memcpy(job->taken.ids, tokens, bytes);
+    job->taken.count = job->taken.capacity = (size_t)count;
+    job->has_taken = true;
+}
+
+static void on_settled(void *context)
+{
+    struct job *job = context;
+    struct sessions *sessions = job->service->sessions;
+    /* By name: one that was made for a request that failed is no more. */
+    const struct session *session =
+        sessions_find(sessions, job->owner, job->request.session_id, NULL);
+    if (session)
+        session_view(sessions, session, &job->view);
+    job->session = NULL;
+    job->settled(job);
+}
+
+void session_job_settle(struct job *job, void (*done)(struct job *job))
+{
+    /* However a client or a drain ends it, what has been generated stays. */
+    bool keeps = job->has_taken && (job->error.code == API_OK || job->error.code == API_CANCELLED ||
+                                    job->error.code == API_DRAINING);
+    job->settled = done;
+    sessions_settle(job->service->sessions, job->session, keeps ? job->taken.ids : NULL,
+                    (int64_t)job->taken.count, on_settled, job);
+}

@@ -1,0 +1,33 @@
+#include "server/session_meta.h"
+
+#include "api/sessions.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+size_t session_meta_encode(const struct session_meta *meta, char *text)
+{
+    int length =
+        snprintf(text, SESSION_META_SIZE, "session 1\nowner %s\nid %s\ncreated %.3f\nused %.3f\n",
+                 meta->owner, meta->id, meta->created, meta->used);
+    return (size_t)length;
+}
+
+int session_meta_parse(struct session_meta *meta, const char *text, size_t length)
+{
+    char copy[SESSION_META_SIZE];
+    int end = 0;
+    if (length >= sizeof copy || memchr(text, 0, length))
+        return -1;
+    memcpy(copy, text, length);
+    copy[length] = 0;
+    /* %s stops at white space, which neither an owner nor an id can hold. */
+    _Static_assert(STORE_OWNER_SIZE == 33 && SESSION_ID_SIZE == 129, "the widths below");
+    if (sscanf(copy, "session 1\nowner %32s\nid %128s\ncreated %lf\nused %lf%n", meta->owner,
+               meta->id, &meta->created, &meta->used, &end) != 4 ||
+        !end || !session_id_valid(meta->id, strlen(meta->id)) || !isfinite(meta->created) ||
+        !isfinite(meta->used))
+        return -1;
+    return 0;
+}

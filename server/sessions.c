@@ -1,0 +1,635 @@
+#include "server/sessions.h"
+
+#include "server/log.h"
+#include "server/session_meta.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+struct session {
+    struct sessions *sessions;
+    struct session_meta meta;
+    struct space *space;
+    int32_t *tokens; /* [count] */
+    int64_t count;
+    int64_t promised; /* tokens that it may have after the request at work; 0: none is */
+    bool held;        /* the tree holds its tokens */
+    bool busy;        /* a request or a change is at work on it */
+    bool fresh;       /* being made: nobody has been told of it */
+    char file[STORE_NAME_SIZE];
+    bool in_file;
+
+    /* Of the change that is being written. */
+    struct store_op op;
+    char text[SESSION_META_SIZE];
+    void (*done)(void *context); /* NULL: nobody waits */
+    void *context;
+};
+
+struct sessions {
+    struct sessions_options options;
+    struct session **list; /* [count], by owner, then id */
+    size_t count, capacity;
+    size_t writing;  /* operations of the store under way */
+    double next_due; /* wall clock: when the first may have lived its time; 0: unknown */
+    bool failing;    /* the last write failed: said in the log once */
+};
+
+static double wall_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int out_of_memory(struct api_error *err)
+{
+    return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for the session");
+}
+
+int sessions_create(struct sessions **out, const struct sessions_options *options,
+                    struct error *err)
+{
+    struct sessions *sessions = calloc(1, sizeof *sessions);
+    if (!sessions)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for sessions");
+    sessions->options = *options;
+    *out = sessions;
+    return 0;
+}
+
+/* The table. */
+
+/* Where the session is, or would be. */
+static size_t place_of(const struct sessions *sessions, const char *owner, const char *id,
+                       bool *found)
+{
+    size_t low = 0, high = sessions->count;
+    *found = false;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct session_meta *meta = &sessions->list[middle]->meta;
+        int order = strcmp(meta->owner, owner);
+        if (order == 0)
+            order = strcmp(meta->id, id);
+        if (order == 0) {
+            *found = true;
+            return middle;
+        }
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct session *lookup(const struct sessions *sessions, const char *owner, const char *id)
+{
+    bool found;
+    size_t at = place_of(sessions, owner, id, &found);
+    return found ? sessions->list[at] : NULL;
+}
+
+static void release(struct session *session)
+{
+    if (session->held)
+        state_tree_release(session->sessions->options.tree, session->space, session->tokens,
+                           session->count);
+    session->held = false;
+}
+
+static void session_free(struct session *session)
+{
+    release(session);
+    state_tree_space_release(session->sessions->options.tree, session->space);
+    free(session->tokens);
+    free(session);
+}
+
+static struct session *enter(struct sessions *sessions, const char *owner, const char *id,
+                             struct api_error *err)
+{
+    bool found;
+    size_t at = place_of(sessions, owner, id, &found);
+    if (sessions->count == sessions->capacity) {
+        size_t capacity = 2 * sessions->capacity + 16;
+        struct session **list = realloc(sessions->list, capacity * sizeof(*list));
+        if (!list) {
+            out_of_memory(err);
+            return NULL;
+        }
+        sessions->list = list;
+        sessions->capacity = capacity;
+    }
+    struct session *session = calloc(1, sizeof *session);
+    uint64_t random[2];
+    if (session) {
+        session->sessions = sessions;
+        session->space = state_tree_space(sessions->options.tree, owner, "", 0);
+    }
+    if (!session || !session->space || getrandom(random, sizeof random, 0) != sizeof random) {
+        if (session)
+            session_free(session);
+        out_of_memory(err);
+        return NULL;
+    }
+    snprintf(session->meta.owner, sizeof session->meta.owner, "%s", owner);
+    snprintf(session->meta.id, sizeof session->meta.id, "%s", id);
+    session->meta.created = session->meta.used = wall_seconds();
+    snprintf(session->file, sizeof session->file, "%016" PRIx64 "%016" PRIx64, random[0],
+             random[1]);
+    session->fresh = true;
+    memmove(sessions->list + at + 1, sessions->list + at,
+            (sessions->count - at) * sizeof *sessions->list);
+    sessions->list[at] = session;
+    sessions->count++;
+    return session;
+}
+
+static void leave(struct session *session)
+{
+    struct sessions *sessions = session->sessions;
+    bool found;
+    size_t at = place_of(sessions, session->meta.owner, session->meta.id, &found);
+    sessions->count--;
+    memmove(sessions->list + at, sessions->list + at + 1,
+            (sessions->count - at) * sizeof *sessions->list);
+    session_free(session);
+}
+
+void sessions_free(struct sessions *sessions)
+{
+    if (!sessions)
+        return;
+    for (size_t i = 0; i < sessions->count; i++)
+        session_free(sessions->list[i]);
+    free(sessions->list);
+    free(sessions);
+}
+
+/* Gives it other tokens; the old ones are left alone when there is no memory for that. */
+static int set_tokens(struct session *session, const int32_t *tokens, int64_t count,
+                      struct api_error *err)
+{
+    struct state_tree *tree = session->sessions->options.tree;
+    int32_t *copy = malloc(((size_t)count + 1) * sizeof *copy);
+    if (!copy)
+        return out_of_memory(err);
+    if (count)
+        memcpy(copy, tokens, (size_t)count * sizeof *copy);
+    /* The old ones go after the new ones are held: what both share stays. Without memory to hold
+     * them the session only loses its precedence. */
+    struct error lacking = ERROR_INIT;
+    bool held = count && state_tree_hold(tree, session->space, copy, count, &lacking) == 0;
+    release(session);
+    free(session->tokens);
+    session->tokens = copy;
+    session->count = count;
+    session->held = held;
+    return 0;
+}
+
+/* Files. */
+
+/* The change is on disk, as far as it can be: the session is free again. */
+static void end_change(struct session *session)
+{
+    void (*done)(void *) = session->done;
+    session->busy = session->fresh = false;
+    session->promised = 0;
+    session->done = NULL;
+    if (done)
+        done(session->context);
+}
+
+static void tell_failure(struct sessions *sessions, const struct error *err)
+{
+    if (err->code == ERROR_NONE) {
+        if (sessions->failing)
+            log_message(LOG_LEVEL_INFO, "sessions are written to disk again");
+        sessions->failing = false;
+        return;
+    }
+    if (!sessions->failing)
+        log_message(LOG_LEVEL_ERROR, "a session cannot be written and goes on in memory only: %s",
+                    err->message);
+    sessions->failing = true;
+}
+
+static void on_written(struct store_op *op)
+{
+    struct session *session = (struct session *)((char *)op - offsetof(struct session, op));
+    session->sessions->writing--;
+    session->in_file |= op->error.code == ERROR_NONE;
+    tell_failure(session->sessions, &op->error);
+    end_change(session);
+}
+
+static void on_removed(struct store_op *op)
+{
+    struct session *session = (struct session *)((char *)op - offsetof(struct session, op));
+    void (*done)(void *) = session->done;
+    void *context = session->context;
+    session->sessions->writing--;
+    if (op->error.code != ERROR_NONE)
+        log_message(LOG_LEVEL_ERROR, "the file of a deleted session stays: %s", op->error.message);
+    leave(session);
+    if (done)
+        done(context);
+}
+
+/* Writes the session as it is now, then ends the change. */
+static void save(struct session *session, void (*done)(void *context), void *context)
+{
+    struct sessions *sessions = session->sessions;
+    session->busy = true;
+    session->done = done;
+    session->context = context;
+    if (!sessions->options.store) {
+        end_change(session);
+        return;
+    }
+    session->op =
+        (struct store_op){.done = on_written,
+                          .kind = STORE_SESSION,
+                          .durable = true,
+                          .meta = session->text,
+                          .meta_length = session_meta_encode(&session->meta, session->text),
+                          .tokens = session->tokens,
+                          .count = session->count};
+    memcpy(session->op.name, session->file, sizeof session->file);
+    sessions->writing++;
+    store_write(sessions->options.store, &session->op);
+}
+
+/* Takes the session away, and its file. */
+static void take_away(struct session *session, void (*done)(void *context), void *context)
+{
+    struct sessions *sessions = session->sessions;
+    release(session);
+    state_tree_forget(sessions->options.tree, session->space, session->tokens, session->count);
+    session->busy = true;
+    session->done = done;
+    session->context = context;
+    if (!session->in_file) {
+        leave(session);
+        if (done)
+            done(context);
+        return;
+    }
+    session->op = (struct store_op){.done = on_removed, .kind = STORE_SESSION, .durable = true};
+    memcpy(session->op.name, session->file, sizeof session->file);
+    sessions->writing++;
+    store_remove(sessions->options.store, &session->op);
+}
+
+void sessions_found(struct sessions *sessions, const struct store_found *file)
+{
+    struct session_meta meta;
+    struct api_error err = {0};
+    if (session_meta_parse(&meta, file->meta, file->meta_length)) {
+        log_message(LOG_LEVEL_WARN, "session file %s: its META is none of a session: left alone",
+                    file->name);
+        return;
+    }
+    struct session *session = lookup(sessions, meta.owner, meta.id);
+    if (session && session->meta.used >= meta.used)
+        return;
+    if (!session)
+        session = enter(sessions, meta.owner, meta.id, &err);
+    if (!session || set_tokens(session, file->tokens, file->count, &err)) {
+        log_message(LOG_LEVEL_ERROR, "session %s: %s", meta.id, err.message);
+        if (session && session->fresh)
+            leave(session);
+        return;
+    }
+    session->meta = meta;
+    session->fresh = false;
+    session->in_file = true;
+    snprintf(session->file, sizeof session->file, "%s", file->name);
+}
+
+bool sessions_pending(const struct sessions *sessions)
+{
+    return sessions->writing > 0;
+}
+
+double sessions_poll(struct sessions *sessions)
+{
+    double ttl = sessions->options.ttl_s;
+    if (ttl <= 0)
+        return -1;
+    double now = wall_seconds();
+    if (now < sessions->next_due && sessions->next_due <= now + ttl)
+        return sessions->next_due - now;
+    double due = now + ttl;
+    for (size_t i = sessions->count; i-- > 0;) {
+        struct session *session = sessions->list[i];
+        if (session->busy)
+            continue;
+        if (session->meta.used + ttl <= now)
+            take_away(session, NULL, NULL);
+        else if (session->meta.used + ttl < due)
+            due = session->meta.used + ttl;
+    }
+    sessions->next_due = due;
+    return due - now;
+}
+
+/* Looking. */
+
+static int not_found(const char *id, struct api_error *err)
+{
+    return api_error_set(err, API_SESSION_NOT_FOUND, NULL, "there is no session \"%s\"", id);
+}
+
+static int busy(const char *id, struct api_error *err)
+{
+    return api_error_set(err, API_SESSION_BUSY, NULL,
+                         "the session \"%s\" is busy with another request", id);
+}
+
+struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
+                              struct api_error *err)
+{
+    struct session *session = lookup(sessions, owner, id);
+    if (session && !session->fresh)
+        return session;
+    not_found(id, err);
+    return NULL;
+}
+
+const int32_t *session_tokens(const struct session *session, int64_t *count)
+{
+    *count = session->count;
+    return session->tokens;
+}
+
+void session_match(struct sessions *sessions, const struct session *session,
+                   struct state_match *match)
+{
+    state_tree_match(sessions->options.tree, session->space, session->tokens, session->count, true,
+                     match);
+}
+
+static int64_t state_bytes_of(const struct sessions *sessions, int64_t tokens)
+{
+    return tokens ? (int64_t)engine_state_bytes(sessions->options.engine, tokens) : 0;
+}
+
+void session_view(struct sessions *sessions, const struct session *session,
+                  struct session_view *view)
+{
+    const struct engine_info *info = engine_info(sessions->options.engine);
+    *view = (struct session_view){
+        .position = session->count, .created = session->meta.created, .used = session->meta.used};
+    memcpy(view->id, session->meta.id, sizeof view->id);
+    if (!session->count)
+        return;
+    view->recurrent_bytes = (int64_t)info->recurrent_bytes_per_text;
+    view->kv_bytes = state_bytes_of(sessions, session->count) - view->recurrent_bytes;
+    view->checkpoints = state_tree_checkpoints_of(sessions->options.tree, session->space,
+                                                  session->tokens, session->count, &view->tier);
+}
+
+struct session_card session_card(const struct session_view *view)
+{
+    return (struct session_card){.id = view->id,
+                                 .position = view->position,
+                                 .recurrent_bytes = view->recurrent_bytes,
+                                 .kv_bytes = view->kv_bytes,
+                                 .tier = tier_name(view->tier),
+                                 .created = (int64_t)view->created,
+                                 .used = (int64_t)view->used,
+                                 .checkpoints = view->checkpoints};
+}
+
+void sessions_each(struct sessions *sessions, const char *owner,
+                   void (*each)(void *context, const struct session *session), void *context)
+{
+    bool found;
+    for (size_t i = place_of(sessions, owner, "", &found);
+         i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++)
+        if (!sessions->list[i]->fresh)
+            each(context, sessions->list[i]);
+}
+
+void sessions_count(struct sessions *sessions, int64_t counts[4])
+{
+    for (int tier = 0; tier < 4; tier++)
+        counts[tier] = 0;
+    for (size_t i = 0; i < sessions->count; i++) {
+        const struct session *session = sessions->list[i];
+        enum tier tier = TIER_NONE;
+        state_tree_checkpoints_of(sessions->options.tree, session->space, session->tokens,
+                                  session->count, &tier);
+        counts[tier]++;
+    }
+}
+
+/* Requests. */
+
+static int check_free(const struct session *session, const char *id, int64_t expected,
+                      struct api_error *err)
+{
+    int64_t position = session ? session->count : 0;
+    if (session && session->busy)
+        return busy(id, err);
+    if (expected >= 0 && expected != position)
+        return api_error_set(err, API_POSITION_MISMATCH, NULL,
+                             "the session \"%s\" is at position %lld, expected_position is %lld",
+                             id, (long long)position, (long long)expected);
+    return 0;
+}
+
+int sessions_bind(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
+                  struct session **out, struct api_error *err)
+{
+    struct session *session = lookup(sessions, owner, id);
+    if (check_free(session, id, expected, err) ||
+        (!session && !(session = enter(sessions, owner, id, err))))
+        return -1;
+    session->busy = true;
+    session->meta.used = wall_seconds();
+    *out = session;
+    return 0;
+}
+
+int sessions_peek(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
+                  const struct session **out, struct api_error *err)
+{
+    struct session *session = lookup(sessions, owner, id);
+    if (check_free(session, id, expected, err))
+        return -1;
+    if (session)
+        session->meta.used = wall_seconds();
+    *out = session;
+    return 0;
+}
+
+/* Whether the owner's sessions have room for `session` (NULL: another) to hold so many tokens. */
+static int check_quota(const struct sessions *sessions, const char *owner,
+                       const struct session *session, int64_t tokens, struct api_error *err)
+{
+    int64_t quota = sessions->options.quota_bytes, held = 0;
+    int64_t wanted = state_bytes_of(sessions, tokens);
+    bool found;
+    if (quota == 0)
+        return 0;
+    for (size_t i = place_of(sessions, owner, "", &found);
+         i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++) {
+        const struct session *other = sessions->list[i];
+        if (other != session)
+            held += state_bytes_of(sessions,
+                                   other->promised > other->count ? other->promised : other->count);
+    }
+    if (wanted <= quota - held)
+        return 0;
+    return api_error_set(err, API_SESSION_QUOTA, NULL,
+                         "this session can need %lld bytes and the other sessions of this API key "
+                         "hold %lld, --session-quota allows %lld together",
+                         (long long)wanted, (long long)held, (long long)quota);
+}
+
+int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
+                   struct api_error *err)
+{
+    if (check_quota(sessions, session->meta.owner, session, tokens, err))
+        return -1;
+    session->promised = tokens;
+    return 0;
+}
+
+void sessions_settle(struct sessions *sessions, struct session *session, const int32_t *tokens,
+                     int64_t count, void (*done)(void *context), void *context)
+{
+    struct api_error err = {0};
+    (void)sessions;
+    if (tokens && set_tokens(session, tokens, count, &err) == 0) {
+        session->meta.used = wall_seconds();
+        save(session, done, context);
+        return;
+    }
+    if (err.code != API_OK)
+        log_message(LOG_LEVEL_ERROR, "session %s stays as it was: %s", session->meta.id,
+                    err.message);
+    if (session->fresh) {
+        leave(session);
+        done(context);
+        return;
+    }
+    session->done = done;
+    session->context = context;
+    end_change(session);
+}
+
+/* Changes outside of a completion. */
+
+static struct session *find_free(struct sessions *sessions, const char *owner, const char *id,
+                                 struct api_error *err)
+{
+    struct session *session = lookup(sessions, owner, id);
+    if (!session)
+        not_found(id, err);
+    else if (session->busy)
+        busy(id, err);
+    else
+        return session;
+    return NULL;
+}
+
+/* A new session of these tokens, busy. */
+static struct session *make(struct sessions *sessions, const char *owner, const char *id,
+                            const int32_t *tokens, int64_t count, struct api_error *err)
+{
+    if (lookup(sessions, owner, id)) {
+        api_error_set(err, API_SESSION_EXISTS, NULL, "there is a session \"%s\" already", id);
+        return NULL;
+    }
+    if (check_quota(sessions, owner, NULL, count, err))
+        return NULL;
+    struct session *session = enter(sessions, owner, id, err);
+    if (!session)
+        return NULL;
+    if (set_tokens(session, tokens, count, err)) {
+        leave(session);
+        return NULL;
+    }
+    return session;
+}
+
+int sessions_remove(struct sessions *sessions, const char *owner, const char *id,
+                    void (*done)(void *context), void *context, struct api_error *err)
+{
+    struct session *session = find_free(sessions, owner, id, err);
+    if (!session)
+        return -1;
+    take_away(session, done, context);
+    return 0;
+}
+
+int sessions_fork(struct sessions *sessions, const char *owner, const char *id, const char *target,
+                  void (*done)(void *context), void *context, struct api_error *err)
+{
+    struct session *session = find_free(sessions, owner, id, err);
+    if (!session)
+        return -1;
+    struct session *copy = make(sessions, owner, target, session->tokens, session->count, err);
+    if (!copy)
+        return -1;
+    session->meta.used = wall_seconds();
+    save(copy, done, context);
+    return 0;
+}
+
+int sessions_rewind(struct sessions *sessions, const char *owner, const char *id, int64_t position,
+                    void (*done)(void *context), void *context, struct api_error *err)
+{
+    struct session *session = find_free(sessions, owner, id, err);
+    if (!session)
+        return -1;
+    if (position > session->count)
+        return api_error_set(err, API_INVALID_VALUE, "position",
+                             "position: the session \"%s\" holds %lld tokens, got %lld", id,
+                             (long long)session->count, (long long)position);
+    int64_t count = session->count;
+    int32_t *before = malloc(((size_t)count + 1) * sizeof *before);
+    if (!before)
+        return out_of_memory(err);
+    if (count)
+        memcpy(before, session->tokens, (size_t)count * sizeof *before);
+    int result = set_tokens(session, before, position, err);
+    /* What lies behind is nobody's any more, unless another session goes on there. */
+    if (result == 0)
+        state_tree_forget(sessions->options.tree, session->space, before, count);
+    free(before);
+    if (result)
+        return -1;
+    session->meta.used = wall_seconds();
+    save(session, done, context);
+    return 0;
+}
+
+int sessions_import(struct sessions *sessions, const char *owner, const char *id,
+                    const int32_t *tokens, int64_t count, void *image, int64_t position,
+                    void (*done)(void *context), void *context, struct api_error *err)
+{
+    struct session *session = make(sessions, owner, id, tokens, count, err);
+    if (!session) {
+        free(image);
+        return -1;
+    }
+    struct error lacking = ERROR_INIT;
+    /* No room for the state: it is computed again when it is needed. */
+    if (image && state_tree_give_image(sessions->options.tree, session->space, tokens, position,
+                                       image, &lacking))
+        log_message(LOG_LEVEL_INFO, "session %s: imported without its state: %s", id,
+                    lacking.message);
+    save(session, done, context);
+    return 0;
+}

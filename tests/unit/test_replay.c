@@ -1,0 +1,182 @@
+/* Replies kept for who repeats a request with an Idempotency-Key. */
+#include "server/replay.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+#include <time.h>
+
+static struct replay *create(int64_t bytes, double lifetime_s)
+{
+    struct replay *replay;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(replay_create(&replay, bytes, lifetime_s, &err), 0);
+    return replay;
+}
+
+static int begin(struct replay *replay, const char *owner, const char *path, const char *key,
+                 const char *body, struct replay_entry **entry, struct replay_reply **kept,
+                 struct api_error *err)
+{
+    struct replay_request request = {owner, path, key, body, strlen(body)};
+    *err = (struct api_error){0};
+    return replay_begin(replay, &request, entry, kept, err);
+}
+
+static struct replay_entry *begin_new(struct replay *replay, const char *key, const char *body)
+{
+    struct replay_entry *entry;
+    struct replay_reply *kept;
+    struct api_error err;
+    cr_assert_eq(begin(replay, "o", "/p", key, body, &entry, &kept, &err), 0, "%s", err.message);
+    cr_assert_not_null(entry, "key %s is known", key);
+    cr_assert_null(kept);
+    return entry;
+}
+
+static bool is_kept(struct replay *replay, const char *key, const char *body)
+{
+    struct replay_entry *entry;
+    struct replay_reply *kept;
+    struct api_error err;
+    cr_assert_eq(begin(replay, "o", "/p", key, body, &entry, &kept, &err), 0, "%s", err.message);
+    if (entry)
+        replay_drop(replay, entry);
+    if (kept)
+        replay_reply_release(kept);
+    return kept != NULL;
+}
+
+Test(replay, gives_the_reply_again)
+{
+    struct replay *replay = create(1 << 20, 60);
+    struct replay_entry *entry = begin_new(replay, "k", "body"), *again;
+    struct replay_reply *kept;
+    struct api_error err;
+    cr_expect_eq(begin(replay, "o", "/p", "k", "body", &again, &kept, &err), -1);
+    cr_expect_eq(err.code, API_KEY_IN_FLIGHT);
+    cr_expect_eq(begin(replay, "o", "/p", "k", "other", &again, &kept, &err), -1);
+    cr_expect_eq(err.code, API_KEY_MISMATCH);
+    replay_keep(replay, entry, 201, true, "re\0ply", 6);
+    cr_expect_gt(replay_bytes(replay), 6);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(begin(replay, "o", "/p", "k", "body", &again, &kept, &err), 0);
+        cr_expect_null(again);
+        cr_assert_not_null(kept);
+        cr_expect_eq(kept->status, 201);
+        cr_expect(kept->stream);
+        cr_expect_eq(kept->length, 6);
+        cr_expect_arr_eq(kept->data, "re\0ply", 6);
+        replay_reply_release(kept);
+    }
+    cr_expect_eq(begin(replay, "o", "/p", "k", "other", &again, &kept, &err), -1);
+    cr_expect_eq(err.code, API_KEY_MISMATCH);
+    replay_free(replay);
+}
+
+Test(replay, owner_path_and_key_tell_apart)
+{
+    struct replay *replay = create(1 << 20, 60);
+    const char *names[][3] = {{"o", "/p", "k"}, {"p", "/p", "k"}, {"o", "/q", "k"},
+                              {"o", "/p", "l"}, {"o/p", "", "k"}, {"", "o/p", "k"}};
+    struct replay_entry *entries[6];
+    struct replay_reply *kept;
+    struct api_error err;
+    for (size_t i = 0; i < 6; i++) {
+        cr_assert_eq(
+            begin(replay, names[i][0], names[i][1], names[i][2], "", &entries[i], &kept, &err), 0);
+        cr_expect_not_null(entries[i], "%zu", i);
+    }
+    for (size_t i = 0; i < 6; i++)
+        replay_drop(replay, entries[i]);
+    cr_expect_eq(replay_bytes(replay), 0);
+    replay_free(replay);
+}
+
+Test(replay, a_dropped_request_is_new_again)
+{
+    struct replay *replay = create(1 << 20, 60);
+    replay_drop(replay, begin_new(replay, "k", "a"));
+    replay_drop(replay, begin_new(replay, "k", "b"));
+    replay_free(replay);
+}
+
+Test(replay, keeps_errors_that_would_come_again)
+{
+    const struct {
+        enum api_code code;
+        bool kept;
+    } cases[] = {
+        {API_INVALID_VALUE, true},  {API_SESSION_NOT_FOUND, true}, {API_POSITION_MISMATCH, true},
+        {API_SESSION_EXISTS, true}, {API_CANCELLED, true},         {API_SESSION_BUSY, false},
+        {API_QUEUE_FULL, false},    {API_SESSION_QUOTA, false},    {API_INTERNAL, false},
+        {API_OUT_OF_MEMORY, false}, {API_DRAINING, false},         {API_ENGINE_FAILED, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct replay *replay = create(1 << 20, 60);
+        struct api_error error = {0};
+        api_error_set(&error, cases[i].code, NULL, "why");
+        replay_keep_error(replay, begin_new(replay, "k", "a"), &error);
+        cr_expect_eq(is_kept(replay, "k", "a"), cases[i].kept, "code %d", (int)cases[i].code);
+        replay_free(replay);
+    }
+}
+
+Test(replay, is_bounded_and_forgets_the_least_recently_used)
+{
+    struct replay *replay = create(3000, 60);
+    char data[700] = {0};
+    struct replay_entry *at_work = begin_new(replay, "at work", "a");
+    replay_keep(replay, begin_new(replay, "1", "a"), 200, false, data, sizeof data);
+    replay_keep(replay, begin_new(replay, "2", "a"), 200, false, data, sizeof data);
+    replay_keep(replay, begin_new(replay, "3", "a"), 200, false, data, sizeof data);
+    cr_expect(is_kept(replay, "1", "a"));
+    replay_keep(replay, begin_new(replay, "4", "a"), 200, false, data, sizeof data);
+    cr_expect_leq(replay_bytes(replay), 3000);
+    cr_expect_not(is_kept(replay, "2", "a"));
+    cr_expect(is_kept(replay, "1", "a"));
+    cr_expect(is_kept(replay, "4", "a"));
+    /* One that can never fit takes nobody's place, and who is at work keeps its own. */
+    char huge[4000] = {0};
+    replay_keep(replay, begin_new(replay, "huge", "a"), 200, false, huge, sizeof huge);
+    cr_expect_not(is_kept(replay, "huge", "a"));
+    cr_expect(is_kept(replay, "1", "a"));
+    struct replay_entry *entry;
+    struct replay_reply *kept;
+    struct api_error err;
+    cr_expect_eq(begin(replay, "o", "/p", "at work", "a", &entry, &kept, &err), -1);
+    cr_expect_eq(err.code, API_KEY_IN_FLIGHT);
+    replay_drop(replay, at_work);
+    replay_free(replay);
+}
+
+Test(replay, expires)
+{
+    struct replay *replay = create(1 << 20, 0.001);
+    replay_keep(replay, begin_new(replay, "k", "a"), 200, false, "x", 1);
+    struct timespec pause = {0, 5000000};
+    nanosleep(&pause, NULL);
+    cr_expect_not(is_kept(replay, "k", "a"));
+    cr_expect_eq(replay_bytes(replay), 0);
+    replay_free(replay);
+}
+
+Test(replay, keys)
+{
+    struct replay *replay = create(1 << 20, 60);
+    struct replay_entry *entry;
+    struct replay_reply *kept;
+    struct api_error err;
+    char key[258];
+    memset(key, 'k', sizeof key);
+    key[255] = 0;
+    replay_drop(replay, begin_new(replay, key, ""));
+    key[255] = 'k';
+    key[256] = 0;
+    const char *wrong[] = {"", key, "a\tb", "\x7f", "caf\xc3\xa9"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cr_expect_eq(begin(replay, "o", "/p", wrong[i], "", &entry, &kept, &err), -1, "%zu", i);
+        cr_expect_eq(err.code, API_INVALID_VALUE);
+        cr_expect_str_eq(err.param, "Idempotency-Key");
+    }
+    replay_free(replay);
+}
