@@ -338,10 +338,11 @@ enum { SAVE_SECONDS = 10 };
 static void stop(struct service *service, struct http_server *http)
 {
     worker_pool_stop(service->workers);
-    scheduler_free(service->scheduler);
+    scheduler_stop(service->scheduler);
     http_stop(http);
     worker_pool_free(service->workers);
     states_close(service, SAVE_SECONDS);
+    scheduler_free(service->scheduler); /* until then the store may poke it */
     if (service->engine)
         engine_close(service->engine);
     if (service->tokenizer)

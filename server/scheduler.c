@@ -6,6 +6,7 @@
 #include "server/plan.h"
 #include "server/prefix.h"
 #include "server/session_job.h"
+#include "server/state_task.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct scheduler {
     struct service *service;
     struct state_tree *tree;
     pthread_t thread;
+    bool stopped; /* it has ended */
     int max_texts;
     struct inbox inbox;
 
@@ -34,8 +36,9 @@ struct scheduler {
     struct sequence **stepped; /* [max_tokens]: whose span it is */
     float *logits;             /* [vocab_size]: of a prompt that is there as a whole */
     int failed_steps;
-    bool stalled; /* texts run, but all of them wait for their readers */
-    bool lost;    /* some have lost their leaders */
+    bool stalled;          /* texts run, but all of them wait for their readers */
+    bool lost;             /* some have lost their leaders */
+    double sessions_due_s; /* until sessions_poll wants to be called again; < 0: it does not */
 };
 
 void scheduler_submit(struct scheduler *scheduler, struct job *job)
@@ -58,7 +61,7 @@ static double may_sleep(const struct scheduler *scheduler)
 {
     if (scheduler->stalled)
         return STALL_TICK_MS / 1e3;
-    return scheduler->waiting.head || scheduler->num_running ? 0 : -1;
+    return scheduler->waiting.head || scheduler->num_running ? 0 : scheduler->sessions_due_s;
 }
 
 /* Takes what has come; sleeps while there is nothing to do. False: time to end. */
@@ -70,7 +73,12 @@ static bool take_inbox(struct scheduler *scheduler)
         next = work->next;
         work->run(work);
     }
+    struct service *service = scheduler->service;
+    if (service->store)
+        store_poll(service->store);
     state_tree_poll(scheduler->tree);
+    bool parked = state_task_poll(service);
+    scheduler->sessions_due_s = sessions_poll(service->sessions);
     /* A file may have been read. */
     if (taken.poked)
         job_list_prepend(&scheduler->waiting, &scheduler->aside);
@@ -79,7 +87,7 @@ static bool take_inbox(struct scheduler *scheduler)
         job_list_append(&scheduler->waiting, job);
     }
     return !taken.closing || taken.work || scheduler->waiting.head || scheduler->aside.head ||
-           scheduler->num_running;
+           scheduler->num_running || parked || sessions_pending(service->sessions);
 }
 
 void scheduler_publish(struct scheduler *scheduler)
@@ -681,11 +689,19 @@ int scheduler_create(struct scheduler **out, struct service *service, int max_te
     return 0;
 }
 
+void scheduler_stop(struct scheduler *scheduler)
+{
+    if (!scheduler || scheduler->stopped)
+        return;
+    inbox_close(&scheduler->inbox);
+    pthread_join(scheduler->thread, NULL);
+    scheduler->stopped = true;
+}
+
 void scheduler_free(struct scheduler *scheduler)
 {
     if (!scheduler)
         return;
-    inbox_close(&scheduler->inbox);
-    pthread_join(scheduler->thread, NULL);
+    scheduler_stop(scheduler);
     scheduler_release(scheduler);
 }

@@ -12,8 +12,10 @@ struct scheduler;
 int scheduler_create(struct scheduler **out, struct service *service, int max_texts,
                      int prefill_chunk, struct error *err);
 
-/* Ends the thread once nothing runs or waits. The caller makes sure that no job comes after. */
-void scheduler_free(struct scheduler *scheduler);
+/* Ends the thread once nothing runs or waits. The caller makes sure that no job comes after; a poke
+ * may. NULL is allowed, twice too. */
+void scheduler_stop(struct scheduler *scheduler);
+void scheduler_free(struct scheduler *scheduler); /* stops it first */
 
 /* Takes a job that job_prepare has made ready, with the worker's reference. */
 void scheduler_submit(struct scheduler *scheduler, struct job *job);

@@ -171,6 +171,8 @@ static void run_encode(struct work *work)
 
 static void finish(struct state_task *task)
 {
+    scheduler_publish(
+        task->service->scheduler); /* /metrics shows what it freed before it is told */
     task->work.run = run_encode;
     worker_submit(task->service->workers, &task->work);
 }
