@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ static const char *const OUTCOMES[NUM_OUTCOMES] = {"stop", "length", "cancelled"
 void metrics_init(struct metrics *metrics)
 {
     memset(metrics, 0, sizeof *metrics);
+    pthread_mutex_init(&metrics->lock, NULL);
     SET_BOUNDS(&metrics->time_to_first_token, LATENCY_BOUNDS);
     SET_BOUNDS(&metrics->inter_token_latency, LATENCY_BOUNDS);
     SET_BOUNDS(&metrics->request_duration, LATENCY_BOUNDS);
@@ -74,25 +76,11 @@ void metrics_lookup(struct metrics *metrics, int64_t cached, enum miss_reason mi
     atomic_fetch_add_explicit(&metrics->lookups[miss], 1, memory_order_relaxed);
 }
 
-void metrics_state(struct metrics *metrics, const struct engine_memory *memory,
-                   const struct state_tree_report *tree)
+void metrics_set_memory(struct metrics *metrics, const struct metrics_memory *memory)
 {
-    size_t recurrent = memory->recurrent_cached_bytes, kv = memory->kv_cached_bytes;
-    atomic_store(&metrics->recurrent_bytes, (int64_t)(memory->recurrent_bytes - recurrent));
-    atomic_store(&metrics->kv_bytes, (int64_t)(memory->kv_bytes - kv));
-    atomic_store(&metrics->recurrent_reserved_bytes,
-                 (int64_t)(memory->recurrent_reserved_bytes - recurrent));
-    atomic_store(&metrics->kv_reserved_bytes, (int64_t)(memory->kv_reserved_bytes - kv));
-    atomic_store(&metrics->recurrent_peak_bytes, (int64_t)memory->recurrent_peak_bytes);
-    atomic_store(&metrics->kv_peak_bytes, (int64_t)memory->kv_peak_bytes);
-    atomic_store(&metrics->states, memory->states - memory->cached);
-    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++) {
-        atomic_store(&metrics->checkpoints[tier], tree->tiers[tier].checkpoints);
-        atomic_store(&metrics->checkpoint_bytes[tier], tree->tiers[tier].bytes);
-    }
-    atomic_store(&metrics->host_state_budget, tree->tiers[TIER_HOST].budget_bytes);
-    atomic_store(&metrics->evictions, tree->evictions);
-    atomic_store(&metrics->dropped, tree->dropped);
+    pthread_mutex_lock(&metrics->lock);
+    metrics->memory = *memory;
+    pthread_mutex_unlock(&metrics->lock);
 }
 
 /* One family being written: its name, and the labels of every sample. */
@@ -196,65 +184,84 @@ static void component(const struct family *family, const char *name, const char 
     sample(family, more, bytes);
 }
 
-static void memory_families(struct family *family, const struct metrics *m,
+/* What texts hold, and checkpoints do not. */
+static double text_bytes(size_t all, size_t cached)
+{
+    return (double)(all - cached);
+}
+
+static double reserved_bytes(const struct engine_memory *device)
+{
+    return text_bytes(device->recurrent_reserved_bytes, device->recurrent_cached_bytes) +
+           text_bytes(device->kv_reserved_bytes, device->kv_cached_bytes);
+}
+
+static void memory_families(struct family *family, const struct metrics_memory *m,
                             const struct metrics_view *view)
 {
+    const struct engine_memory *d = &m->device;
     double weights = (double)view->weights_bytes, workspace = (double)view->workspace_bytes;
-    double cached = (double)atomic_load(&m->checkpoint_bytes[TIER_DEVICE]);
+    double cached = (double)m->tree.tiers[TIER_DEVICE].bytes;
     begin(family, "regla_memory_bytes", "gauge", "Memory in use.");
     component(family, "weights", view->device, weights);
-    component(family, "recurrent_state", view->device, (double)atomic_load(&m->recurrent_bytes));
-    component(family, "kv_cache", view->device, (double)atomic_load(&m->kv_bytes));
+    component(family, "recurrent_state", view->device,
+              text_bytes(d->recurrent_bytes, d->recurrent_cached_bytes));
+    component(family, "kv_cache", view->device, text_bytes(d->kv_bytes, d->kv_cached_bytes));
     component(family, "checkpoints", view->device, cached);
-    component(family, "checkpoints", "host", (double)atomic_load(&m->checkpoint_bytes[TIER_HOST]));
+    component(family, "checkpoints", "host", (double)m->tree.tiers[TIER_HOST].bytes);
     component(family, "workspace", view->device, workspace);
     begin(family, "regla_memory_reserved_bytes", "gauge", "Memory reserved by what runs.");
     component(family, "recurrent_state", view->device,
-              (double)atomic_load(&m->recurrent_reserved_bytes));
-    component(family, "kv_cache", view->device, (double)atomic_load(&m->kv_reserved_bytes));
+              text_bytes(d->recurrent_reserved_bytes, d->recurrent_cached_bytes));
+    component(family, "kv_cache", view->device,
+              text_bytes(d->kv_reserved_bytes, d->kv_cached_bytes));
     begin(family, "regla_memory_peak_bytes", "gauge", "Most memory in use since the start.");
     component(family, "weights", view->device, weights);
-    component(family, "recurrent_state", view->device,
-              (double)atomic_load(&m->recurrent_peak_bytes));
-    component(family, "kv_cache", view->device, (double)atomic_load(&m->kv_peak_bytes));
+    component(family, "recurrent_state", view->device, (double)d->recurrent_peak_bytes);
+    component(family, "kv_cache", view->device, (double)d->kv_peak_bytes);
     component(family, "workspace", view->device, workspace);
     single(family, "regla_state_memory_budget_bytes", "gauge", "Budget of states and KV pages.",
            (double)view->state_budget_bytes);
     single(family, "regla_state_memory_free_bytes", "gauge",
            "Budget that no running text has reserved and no checkpoint holds.",
-           (double)(view->state_budget_bytes - atomic_load(&m->recurrent_reserved_bytes) -
-                    atomic_load(&m->kv_reserved_bytes)) -
-               cached);
+           (double)view->state_budget_bytes - reserved_bytes(d) - cached);
     single(family, "regla_states", "gauge", "Texts that hold a state.",
-           (double)atomic_load(&m->states));
+           (double)(d->states - d->cached));
 }
 
-static void state_families(struct family *family, const struct metrics *m)
+/* One sample for each tier; `offset`: of an int64_t in an element of tiers. */
+static void tier_family(struct family *family, const struct state_tree_report *tree,
+                        const char *name, const char *help, size_t offset)
+{
+    char more[32];
+    begin(family, name, "gauge", help);
+    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++) {
+        snprintf(more, sizeof more, ",tier=\"%s\"", tier_name(tier));
+        sample(family, more, (double)*(const int64_t *)((const char *)&tree->tiers[tier] + offset));
+    }
+}
+
+static void state_families(struct family *family, const struct metrics *metrics,
+                           const struct state_tree_report *tree)
 {
     char more[64];
     begin(family, "regla_cache_lookups_total", "counter",
           "Prompts looked up, by why no more of them was there.");
     for (enum miss_reason reason = MISS_NONE; reason < NUM_MISS_REASONS; reason++) {
         snprintf(more, sizeof more, ",result=\"%s\"", miss_reason_name(reason));
-        sample(family, more, (double)atomic_load(&m->lookups[reason]));
+        sample(family, more, (double)atomic_load(&metrics->lookups[reason]));
     }
-    begin(family, "regla_checkpoints", "gauge", "Checkpoints, by the highest tier they lie in.");
-    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++) {
-        snprintf(more, sizeof more, ",tier=\"%s\"", tier_name(tier));
-        sample(family, more, (double)atomic_load(&m->checkpoints[tier]));
-    }
-    begin(family, "regla_state_bytes", "gauge",
-          "Bytes of checkpoints, and on disk of sessions, by tier.");
-    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++) {
-        snprintf(more, sizeof more, ",tier=\"%s\"", tier_name(tier));
-        sample(family, more, (double)atomic_load(&m->checkpoint_bytes[tier]));
-    }
-    single(family, "regla_host_state_budget_bytes", "gauge",
-           "Budget of checkpoints in host memory.", (double)atomic_load(&m->host_state_budget));
+    tier_family(family, tree, "regla_checkpoints", "Checkpoints, by the highest tier they lie in.",
+                offsetof(struct state_tree_tier, checkpoints));
+    tier_family(family, tree, "regla_state_bytes",
+                "Bytes of checkpoints and what is kept with them.",
+                offsetof(struct state_tree_tier, bytes));
+    tier_family(family, tree, "regla_state_budget_bytes", "Budgets of the tiers.",
+                offsetof(struct state_tree_tier, budget_bytes));
     single(family, "regla_state_evictions_total", "counter",
-           "Checkpoints that moved down a tier to make room.", (double)atomic_load(&m->evictions));
+           "Checkpoints that moved down a tier to make room.", (double)tree->evictions);
     single(family, "regla_state_dropped_total", "counter",
-           "Checkpoints that were dropped to make room.", (double)atomic_load(&m->dropped));
+           "Checkpoints that were dropped to make room.", (double)tree->dropped);
 }
 
 static void generation_families(struct family *family, const struct metrics *metrics)
@@ -276,10 +283,8 @@ static void generation_families(struct family *family, const struct metrics *met
 
 /* The names that gateways and dashboards for vLLM read. */
 static void vllm_families(struct family *family, const struct metrics *m,
-                          const struct metrics_view *view)
+                          const struct metrics_view *view, double reserved)
 {
-    double reserved =
-        (double)(atomic_load(&m->recurrent_reserved_bytes) + atomic_load(&m->kv_reserved_bytes));
     double budget = (double)view->state_budget_bytes;
     family->label = "model_name";
     single(family, "vllm:num_requests_running", "gauge", "Requests that run.",
@@ -310,8 +315,11 @@ static void vllm_families(struct family *family, const struct metrics *m,
                      &m->queue);
 }
 
-void metrics_write(struct strbuf *out, const struct metrics *m, const struct metrics_view *view)
+void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_view *view)
 {
+    pthread_mutex_lock(&m->lock);
+    struct metrics_memory memory = m->memory;
+    pthread_mutex_unlock(&m->lock);
     struct family family = {.out = out, .label = "model", .model = view->model};
     single(&family, "regla_requests_running", "gauge", "Requests that run.",
            (double)atomic_load(&m->running));
@@ -336,8 +344,8 @@ void metrics_write(struct strbuf *out, const struct metrics *m, const struct met
                      &m->queue);
     histogram_family(&family, "regla_batch_tokens", "Tokens in a step of the engine.",
                      &m->batch_tokens);
-    memory_families(&family, m, view);
-    state_families(&family, m);
+    memory_families(&family, &memory, view);
+    state_families(&family, m, &memory.tree);
     generation_families(&family, m);
     single(&family, "regla_queue_requests", "gauge", "Places of the queue that are taken.",
            (double)view->queue_requests);
@@ -348,5 +356,5 @@ void metrics_write(struct strbuf *out, const struct metrics *m, const struct met
     single(&family, "regla_connections", "gauge", "Open connections.",
            (double)atomic_load(&m->connections));
     if (view->vllm_names)
-        vllm_families(&family, m, view);
+        vllm_families(&family, m, view, reserved_bytes(&memory.device));
 }

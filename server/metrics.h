@@ -6,6 +6,7 @@
 #include "api/strbuf.h"
 #include "server/state_tree.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,6 +23,12 @@ struct histogram {
     _Atomic int64_t sum_micros;                         /* sum of values x 1e6 */
 };
 
+/* As the engine thread knows it, after each of its turns. */
+struct metrics_memory {
+    struct engine_memory device;
+    struct state_tree_report tree;
+};
+
 struct metrics {
     _Atomic int64_t running, waiting; /* requests */
     _Atomic uint64_t requests[NUM_STATUSES][NUM_OUTCOMES];
@@ -32,13 +39,10 @@ struct metrics {
     struct histogram tokens_per_second[NUM_LENGTH_CLASSES];
     _Atomic int64_t peak_state_bytes[NUM_LENGTH_CLASSES];
 
-    /* Snapshots of the engine's memory, written by the engine thread. */
-    _Atomic int64_t recurrent_bytes, kv_bytes, recurrent_reserved_bytes, kv_reserved_bytes;
-    _Atomic int64_t recurrent_peak_bytes, kv_peak_bytes, states;
-    /* The same of the tree of states, and of lookups in it. */
-    _Atomic uint64_t lookups[NUM_MISS_REASONS];
-    _Atomic int64_t checkpoints[NUM_TIERS], checkpoint_bytes[NUM_TIERS], host_state_budget;
-    _Atomic int64_t evictions, dropped;
+    _Atomic uint64_t lookups[NUM_MISS_REASONS]; /* prompts, by why no more of them was there */
+
+    pthread_mutex_t lock; /* of `memory`, so that its sums are right in every sample */
+    struct metrics_memory memory;
 
     _Atomic int64_t connections;
 };
@@ -56,9 +60,7 @@ void metrics_generation(struct metrics *metrics, int64_t generated, double secon
 
 /* A prompt was looked up in the tree: so many of its tokens were there; why no more. */
 void metrics_lookup(struct metrics *metrics, int64_t cached, enum miss_reason miss);
-/* Texts hold what checkpoints do not. */
-void metrics_state(struct metrics *metrics, const struct engine_memory *memory,
-                   const struct state_tree_report *tree);
+void metrics_set_memory(struct metrics *metrics, const struct metrics_memory *memory);
 
 /* What is known elsewhere. */
 struct metrics_view {
@@ -68,7 +70,6 @@ struct metrics_view {
     bool vllm_names; /* also as vllm:* */
 };
 
-void metrics_write(struct strbuf *out, const struct metrics *metrics,
-                   const struct metrics_view *view);
+void metrics_write(struct strbuf *out, struct metrics *metrics, const struct metrics_view *view);
 
 #endif

@@ -209,12 +209,8 @@ int64_t prefix_until(const struct state_tree *tree, const struct sequence *seque
 static bool due(const struct state_tree *tree, const struct sequence *sequence)
 {
     int64_t position = state_position(sequence->state), count = (int64_t)sequence->prompt->count;
-    if (position % state_tree_interval(tree) == 0)
-        return true;
-    if (sequence->decoding)
-        return false;
-    return position == sequence->prefix.branch_at || position == count ||
-           (position == count - 1 && !state_tree_keeps_logits(tree));
+    return position % state_tree_interval(tree) == 0 || position == sequence->prefix.branch_at ||
+           position == count || (position == count - 1 && !state_tree_keeps_logits(tree));
 }
 
 void prefix_keep(struct state_tree *tree, struct sequence *sequence, const float *logits)

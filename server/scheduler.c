@@ -92,11 +92,10 @@ static bool take_inbox(struct scheduler *scheduler)
 
 void scheduler_publish(struct scheduler *scheduler)
 {
-    struct engine_memory memory;
-    struct state_tree_report report;
-    engine_memory(scheduler->service->engine, &memory);
-    state_tree_report(scheduler->tree, &report);
-    metrics_state(&scheduler->service->metrics, &memory, &report);
+    struct metrics_memory memory;
+    engine_memory(scheduler->service->engine, &memory.device);
+    state_tree_report(scheduler->tree, &memory.tree);
+    metrics_set_memory(&scheduler->service->metrics, &memory);
 }
 
 /* A text of the job is about to end: notes the most state that its texts held together. */
@@ -230,8 +229,8 @@ static int start_text(struct scheduler *scheduler, struct job *job, int number,
     int64_t tokens = (int64_t)job->prompts[job->next_prompt].count + request->max_tokens;
     struct state *state = NULL;
     struct sequence *sequence;
-    struct space *space = state_tree_space(tree, job->owner ? job->owner : "", request->cache_salt,
-                                           request->cache_salt_length);
+    struct space *space =
+        state_tree_space(tree, job->owner, request->cache_salt, request->cache_salt_length);
     int result = 0;
     if (!space)
         result = error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
@@ -266,8 +265,8 @@ static int match_prompt(struct scheduler *scheduler, const struct job *job,
                         struct state_match *match, struct error *err)
 {
     const struct completion_request *request = &job->request;
-    struct space *space = state_tree_space(scheduler->tree, job->owner ? job->owner : "",
-                                           request->cache_salt, request->cache_salt_length);
+    struct space *space = state_tree_space(scheduler->tree, job->owner, request->cache_salt,
+                                           request->cache_salt_length);
     if (!space)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
     prefix_match(scheduler->tree, space, job, &job->prompts[job->next_prompt], match);

@@ -43,7 +43,8 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     struct sampling sampling = request->sampling;
     sampling.choice = (int32_t)(index % (size_t)request->best_of);
     if (sampler_create(&sequence->sampler, &sampling, job->service->limits.vocab_size,
-                       sequence->prompt->ids, sequence->prompt->count, err) ||
+                       sequence->prompt->ids + sequence->prompt->context,
+                       job_prompt_own(sequence->prompt), err) ||
         detokenizer_create(&sequence->detokenizer, job->service->tokenizer,
                            request->skip_special_tokens, err) ||
         prime(sequence, err)) {

@@ -117,11 +117,13 @@ int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, cons
 /* Once per turn of the engine thread: files that have ended, writing behind. */
 void state_tree_poll(struct state_tree *tree);
 
+struct state_tree_tier {
+    int64_t checkpoints, bytes, budget_bytes;
+};
+
 struct state_tree_report {
-    int64_t spaces, nodes, checkpoints, tokens; /* tokens: kept in nodes */
-    struct {
-        int64_t checkpoints, bytes, budget_bytes;
-    } tiers[NUM_TIERS];                              /* by enum tier */
+    int64_t spaces, nodes, checkpoints, tokens;      /* tokens: kept in nodes */
+    struct state_tree_tier tiers[NUM_TIERS];         /* by enum tier */
     int64_t recurrent_bytes, kv_bytes, logits_bytes; /* of checkpoints on the device and host */
     int64_t evictions, dropped;                      /* moved down a tier; lost */
 };

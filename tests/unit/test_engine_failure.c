@@ -70,7 +70,10 @@ static void stop_server(void)
 {
     cr_expect(atomic_load(&service.metrics.running) == 0);
     cr_expect(atomic_load(&service.metrics.waiting) == 0);
-    cr_expect(atomic_load(&service.metrics.recurrent_reserved_bytes) == 0);
+    pthread_mutex_lock(&service.metrics.lock);
+    struct engine_memory memory = service.metrics.memory.device;
+    pthread_mutex_unlock(&service.metrics.lock);
+    cr_expect(memory.states == memory.cached && memory.kv_reserved_bytes == memory.kv_cached_bytes);
     worker_pool_stop(service.workers);
     scheduler_free(service.scheduler);
     http_stop(http);
