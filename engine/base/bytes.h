@@ -1,4 +1,4 @@
-/* Checked size arithmetic, little-endian reads and half-precision numbers.
+/* Checked size arithmetic, little-endian reads and the bits of an f32.
  *
  * Files are little-endian and so is every machine we build for; reads go through memcpy, since data
  * in a file may be unaligned. */
@@ -51,13 +51,11 @@ static inline float float_of_bits(uint32_t bits)
     return value;
 }
 
-/* bfloat16 is the upper half of a float. */
-static inline float bf16_to_f32(uint16_t bits)
+static inline uint32_t bits_of_float(float value)
 {
-    return float_of_bits((uint32_t)bits << 16);
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
 }
-
-/* IEEE 754 binary16, exactly: subnormals, infinities and NaNs included. */
-float f16_to_f32(uint16_t bits);
 
 #endif

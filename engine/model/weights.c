@@ -1,6 +1,7 @@
 #include "engine/model/weights.h"
 
 #include "engine/base/bytes.h"
+#include "engine/base/half.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -6,26 +6,6 @@
 
 #include <math.h>
 
-Test(weights, half_precision)
-{
-    static const struct {
-        uint16_t bits;
-        float value;
-    } halves[] = {
-        {0x0000, 0.0f},       {0x3C00, 1.0f},      {0xC000, -2.0f},
-        {0x7BFF, 65504.0f},   {0x0400, 0x1p-14f},  {0x0001, 0x1p-24f},
-        {0x03FF, 0x3FFp-24f}, {0x8001, -0x1p-24f}, {0x3555, 0.333251953125f},
-        {0x7C00, INFINITY},   {0xFC00, -INFINITY},
-    };
-    for (size_t i = 0; i < sizeof halves / sizeof *halves; i++)
-        cr_expect_eq(f16_to_f32(halves[i].bits), halves[i].value, "0x%04x", halves[i].bits);
-    cr_expect(isnan(f16_to_f32(0x7E00)) && isnan(f16_to_f32(0x7C01)));
-    cr_expect(signbit(f16_to_f32(0x8000)));
-    cr_expect_eq(bf16_to_f32(0x3F80), 1.0f);
-    cr_expect_eq(bf16_to_f32(0xC049), -3.140625f);
-    cr_expect(isinf(bf16_to_f32(0x7F80)));
-}
-
 Test(weights, arena)
 {
     struct arena arena = {0};

@@ -1,0 +1,48 @@
+/* Numbers of two bytes: f16 (IEEE 754 binary16) and bf16 (the upper half of an f32).
+ *
+ * Exact for every value: subnormals, infinities and NaNs (which come out quiet). Towards two bytes
+ * the nearest, of two as near the even one; too large is infinite. No branches on data, so a loop
+ * over them is a vector loop, and the same results where denormals are flushed, but for what is a
+ * denormal in f32: none of f16 is. */
+#ifndef ENGINE_BASE_HALF_H
+#define ENGINE_BASE_HALF_H
+
+#include "engine/base/bytes.h"
+
+static inline float bf16_to_f32(uint16_t bits)
+{
+    return float_of_bits((uint32_t)bits << 16);
+}
+
+static inline uint16_t f32_to_bf16(float value)
+{
+    uint32_t bits = bits_of_float(value);
+    uint32_t quiet = bits >> 16 | 0x40;
+    uint32_t nearest = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? quiet : nearest);
+}
+
+static inline float f16_to_f32(uint16_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x8000) << 16, rest = (uint32_t)(bits & 0x7fff) << 13;
+    uint32_t normal = rest + (112u << 23), special = rest | 0x7f800000;
+    /* 2^-14 (1 + f) - 2^-14: subnormals of f16 are normal in f32 */
+    uint32_t subnormal = bits_of_float(float_of_bits(rest + (113u << 23)) - 0x1p-14f);
+    special |= rest > 0x0f800000 ? 0x400000u : 0;
+    normal = rest >= 0x0f800000 ? special : normal;
+    return float_of_bits(sign | (rest < 0x00800000 ? subnormal : normal));
+}
+
+static inline uint16_t f32_to_f16(float value)
+{
+    uint32_t bits = bits_of_float(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    uint32_t quiet = 0x7e00 | (rest >> 13 & 0x3ff);
+    uint32_t normal = (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
+    /* the last place of 0.5f is 2^-24, that of f16's subnormals */
+    uint32_t subnormal = bits_of_float(float_of_bits(rest) + 0.5f) - bits_of_float(0.5f);
+    normal = rest < 0x38800000 ? subnormal : normal;
+    normal = rest >= 0x47800000 ? 0x7c00 : normal;
+    return (uint16_t)(sign | (rest > 0x7f800000 ? quiet : normal));
+}
+
+#endif
