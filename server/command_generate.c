@@ -1,6 +1,7 @@
 /* regla generate: a prompt to standard output, token by token. */
 #include "server/command.h"
 
+#include "engine/base/clock.h"
 #include "engine/model/model.h"
 #include "engine/sampler.h"
 #include "engine/text/detokenize.h"
@@ -249,13 +250,13 @@ static int prepare(struct generation *g, struct error *err)
 static int generate(struct generation *g, struct error *err)
 {
     const float *logits;
-    double start = command_seconds();
+    double start = clock_seconds();
     if (command_feed(g->model.engine, g->state, g->prompt.ids, g->prompt.count, &logits, err) != 0)
         return -1;
-    double prefilled = command_seconds();
+    double prefilled = clock_seconds();
     if (draw(g, logits, err) != 0)
         return -1;
-    double seconds = command_seconds() - prefilled;
+    double seconds = clock_seconds() - prefilled;
     if (g->generated > 0 && write_out("\n", 1, err) != 0)
         return -1;
     if (!g->options->quiet)

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err)
 {
@@ -103,11 +102,4 @@ int command_failed(const char *command, const struct error *err)
     fflush(stdout);
     fprintf(stderr, "regla %s: %s\n", command, err->message);
     return 1;
-}
-
-double command_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }

@@ -73,7 +73,4 @@ int command_read_stdin(char **text, size_t *length, struct error *err);
 /* Prints "regla COMMAND: message" to stderr; returns 1, the exit status. */
 int command_failed(const char *command, const struct error *err);
 
-/* Seconds of a clock that only moves forward. */
-double command_seconds(void);
-
 #endif

@@ -2,9 +2,9 @@
 #include "server/command.h"
 
 #include "api/models.h"
+#include "engine/base/clock.h"
 #include "engine/model/model.h"
 #include "server/capacity.h"
-#include "server/clock.h"
 #include "server/http.h"
 #include "server/log.h"
 #include "server/scheduler.h"

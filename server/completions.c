@@ -1,7 +1,7 @@
 #include "server/completions.h"
 
 #include "api/sse.h"
-#include "server/clock.h"
+#include "engine/base/clock.h"
 #include "server/job_reply.h"
 #include "server/log.h"
 #include "server/parsing.h"
