@@ -94,13 +94,20 @@ static int check_options(const struct engine_options *options, struct engine_inf
     return 0;
 }
 
+/* The formats that `auto` stands for. */
+static void choose_formats(const struct engine_options *options, struct engine_info *info)
+{
+    info->weights = WEIGHTS_F32;
+    info->kv = options->kv;
+    if (info->kv == KV_AUTO)
+        info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
+}
+
 static void fill_info(struct engine *engine)
 {
     const struct state_layout *layout = forward_layout(engine->forward);
     struct engine_info *info = &engine->info;
     info->vocab_size = engine->model->vocab_size;
-    info->weights = WEIGHTS_F32;
-    info->kv = KV_F32;
     info->threads = engine->ops->threads(engine->backend);
     info->max_positions = layout->max_positions;
     info->weights_bytes = forward_weights_bytes(engine->forward);
@@ -127,8 +134,10 @@ int engine_open(struct engine **out, const char *model_directory,
     engine->ops = &cpu_ops;
     if (cpu_open(&engine->backend, &cpu, err) != 0)
         goto fail;
+    choose_formats(options, &engine->info);
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
                                             .max_logits = engine->info.max_step_logits,
+                                            .kv = engine->info.kv,
                                             .poison = options->poison,
                                             .progress = options->progress,
                                             .progress_context = options->progress_context};

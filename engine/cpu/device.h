@@ -31,6 +31,9 @@ struct head_job {
     int heads;
 };
 
+/* Runs tasks [0, tasks), beside each other if the operation's elements are worth it. */
+void tasks_run(struct backend *backend, threads_task *task, void *job, int tasks, int64_t elements);
+
 /* Runs items * heads tasks, whose context is a struct head_job; elements: of all of them, for the
  * decision whether sharing pays. */
 void heads_run(struct backend *backend, threads_task *task, const void *arguments, int items,
