@@ -2,6 +2,7 @@
 
 #include "engine/cpu/backend.h"
 #include "engine/forward.h"
+#include "engine/model/preset.h"
 #include "engine/state.h"
 
 #include <stdio.h>
@@ -122,11 +123,31 @@ static void fill_info(struct engine *engine)
 int engine_open(struct engine **out, const char *model_directory,
                 const struct engine_options *options, struct error *err)
 {
+    struct model *model;
+    if (model_open(&model, model_directory, err) != 0)
+        return -1;
+    return engine_open_model(out, model, options, err);
+}
+
+int engine_open_preset(struct engine **out, const char *preset,
+                       const struct engine_options *options, struct error *err)
+{
+    struct model *model;
+    if (preset_open(&model, preset, err) != 0)
+        return -1;
+    return engine_open_model(out, model, options, err);
+}
+
+int engine_open_model(struct engine **out, struct model *model,
+                      const struct engine_options *options, struct error *err)
+{
     struct engine *engine = calloc(1, sizeof *engine);
-    if (engine == NULL)
+    if (engine == NULL) {
+        model_close(model);
         return error_set(err, ERROR_NO_MEMORY, "engine: no memory");
-    if (check_options(options, &engine->info, err) != 0 ||
-        model_open(&engine->model, model_directory, err) != 0)
+    }
+    engine->model = model;
+    if (check_options(options, &engine->info, err) != 0)
         goto fail;
     const struct cpu_options cpu = {.threads = options->threads,
                                     .instruction_set = options->instruction_set,

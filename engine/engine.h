@@ -62,6 +62,12 @@ struct engine_memory {                                  /* of the state budget, 
 /* Opens the model directory and packs its weights. The caller closes *out with engine_close. */
 int engine_open(struct engine **out, const char *model_directory,
                 const struct engine_options *options, struct error *err);
+/* The same with a model that is open, which becomes the engine's, also when this fails. */
+int engine_open_model(struct engine **out, struct model *model,
+                      const struct engine_options *options, struct error *err);
+/* The same with a preset (engine/model/preset.h) and random weights. */
+int engine_open_preset(struct engine **out, const char *preset,
+                       const struct engine_options *options, struct error *err);
 void engine_close(struct engine *engine); /* all its states must have been freed */
 
 const struct engine_info *engine_info(const struct engine *engine);
