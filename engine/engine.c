@@ -9,8 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The most, times the most heads of a model (2^12), still counts as tasks in an int. */
-enum { DEFAULT_STEP_TOKENS = 512, DEFAULT_STEP_LOGITS = 128, MOST_STEP_TOKENS = 1 << 18 };
+enum {
+    DEFAULT_STEP_TOKENS = 512,
+    DEFAULT_STEP_LOGITS = 128,
+    MOST_STEP_TOKENS = 1 << 18, /* times the most heads of a model (2^12): tasks in an int */
+    MEASURED_BYTES = 256 << 20  /* much more than the caches */
+};
 
 struct engine {
     struct model *model;
@@ -26,6 +30,7 @@ struct engine {
     struct batch_span *spans;  /* [max_step_tokens]: every span has a token */
     const struct state **seen; /* hash table [seen_size] of the states of a step */
     size_t seen_size;
+    void *measured; /* [MEASURED_BYTES] on the device, once it is measured */
 };
 
 /* Half of what is free, by the system's and the control group's account. */
@@ -186,6 +191,8 @@ void engine_close(struct engine *engine)
         return;
     state_memory_free(engine->memory);
     forward_close(engine->forward);
+    if (engine->measured != NULL)
+        engine->ops->release(engine->backend, engine->measured, MEASURED_BYTES);
     if (engine->backend != NULL)
         engine->ops->close(engine->backend);
     model_close(engine->model);
@@ -326,5 +333,17 @@ int engine_step(struct engine *engine, struct span *spans, int num_spans, struct
         logits += (size_t)spans[i].num_logits * (size_t)engine->info.vocab_size;
         spans[i].state->position += spans[i].num_tokens;
     }
+    return 0;
+}
+
+int engine_measure(struct engine *engine, double *read_bytes, double *operations, struct error *err)
+{
+    const struct ops *ops = engine->ops;
+    if (engine->measured == NULL) {
+        if (ops->reserve(engine->backend, MEASURED_BYTES, &engine->measured, err) != 0)
+            return -1;
+        ops->fill(engine->backend, engine->measured, 1.0f, MEASURED_BYTES / sizeof(float));
+    }
+    ops->measure(engine->backend, engine->measured, MEASURED_BYTES, read_bytes, operations);
     return 0;
 }

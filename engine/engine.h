@@ -100,4 +100,9 @@ struct span {
  * state has moved. Allocates nothing. */
 int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
 
+/* Measures what the device does at most in a second: bytes read from memory and f32 operations (a
+ * multiply-add is two). Takes some 0.1 s, and memory that it keeps: much more than the caches. */
+int engine_measure(struct engine *engine, double *read_bytes, double *operations,
+                   struct error *err);
+
 #endif

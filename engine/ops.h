@@ -218,6 +218,12 @@ struct ops {
     void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
     /* Waits; returns `count` floats at device_data in host memory, valid until the next begin. */
     const float *(*finish)(struct backend *, const float *device_data, size_t count);
+
+    /* What the device does at most in a second, the best of some tries of milliseconds: bytes read
+     * in a stream from memory that has been written, and f32 operations (a multiply-add is two).
+     * Not in a step. */
+    void (*measure)(struct backend *, const void *memory, size_t bytes, double *read_bytes,
+                    double *operations);
 };
 
 /* Bytes of a head's S in a slot. */

@@ -225,4 +225,5 @@ const struct ops cpu_ops = {
     .attention = cpu_attention,
     .gather = cpu_gather,
     .finish = cpu_finish,
+    .measure = cpu_measure,
 };

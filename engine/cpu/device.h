@@ -61,5 +61,8 @@ void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */
 void cpu_attention(struct backend *, const struct ops_attention *);
+/* measure.c */
+void cpu_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
+                 double *operations);
 
 #endif

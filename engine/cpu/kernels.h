@@ -65,6 +65,10 @@ struct kernels {
     /* block and sliding windows: a whole span of one kv head, token by token */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
+    /* data: [count], a multiple of 8 vectors; then rounds of so many operations */
+    float (*measure_read)(const float *data, size_t count);
+    float (*measure_multiply)(float factor, int64_t rounds);
+    int measure_round_operations;
 };
 
 /* NULL where the instruction set was not compiled. */
