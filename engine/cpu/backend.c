@@ -153,7 +153,7 @@ static int cpu_prepare(struct backend *backend, const struct ops_limits *limits,
 {
     size_t threads = (size_t)threads_count(backend->threads);
     backend->scratch_floats = QUERY_GROUP * ops_value_stride(limits->max_value_dim);
-    backend->scratch = calloc(threads * backend->scratch_floats + 1, sizeof(float));
+    backend->scratch = aligned_alloc(64, threads * backend->scratch_floats * sizeof(float) + 64);
     backend->groups = calloc((size_t)limits->max_rows, sizeof *backend->groups);
     if (backend->scratch == NULL || backend->groups == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
