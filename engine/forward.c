@@ -161,13 +161,9 @@ static int open_workspace(struct forward *forward, struct error *err)
         {&w->project, widths->project, n},
         {&w->position_q, widths->position, n},
         {&w->position_k, widths->position, n},
-        {&w->phi_q, widths->features, n},
-        {&w->phi_k, widths->features, n},
-        {&w->mapped, widths->mapped, n},
-        {&w->row_gate, widths->row_gate, n},
-        {&w->feature_gate, widths->feature_gate, n},
-        {&w->input_scale, widths->head_gate, n},
-        {&w->rescale, widths->head_gate, n},
+        {&w->mapped_q, widths->mapped, n},
+        {&w->mapped_k, widths->mapped, n},
+        {&w->maxima, widths->maxima, n},
         {&w->low_rank, widths->low_rank, n},
         {&w->h, widths->values, n},
         {&w->cosines, widths->angles, n},
@@ -237,6 +233,8 @@ int forward_open(struct forward **out, const struct model *model, const struct o
         .max_rows = options->max_rows,
         .max_value_dim = forward->context.max_value_dim,
         .max_input = longest_input(forward),
+        .max_head_dim = forward->context.max_head_dim,
+        .max_features = forward->context.max_features,
     };
     if (ops->prepare(backend, &limits, err) != 0)
         goto fail;

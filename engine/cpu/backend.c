@@ -152,8 +152,12 @@ static const float *cpu_finish(struct backend *backend, const float *device_data
 static int cpu_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
 {
     size_t threads = (size_t)threads_count(backend->threads);
-    backend->scratch_floats = QUERY_GROUP * ops_value_stride(limits->max_value_dim);
-    backend->scratch = aligned_alloc(64, threads * backend->scratch_floats * sizeof(float) + 64);
+    size_t attention = QUERY_GROUP * ops_value_stride(limits->max_value_dim);
+    size_t recurrence =
+        recurrence_scratch(limits->max_value_dim, limits->max_head_dim, limits->max_features);
+    backend->scratch_floats = ((attention > recurrence ? attention : recurrence) + 15) / 16 * 16;
+    /* cache lines of their own: vectors that cross one cost twice */
+    backend->scratch = aligned_alloc(64, (threads * backend->scratch_floats + 16) * sizeof(float));
     backend->groups = calloc((size_t)limits->max_rows, sizeof *backend->groups);
     if (backend->scratch == NULL || backend->groups == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
@@ -220,7 +224,6 @@ const struct ops cpu_ops = {
     .map = cpu_map,
     .angles = cpu_angles,
     .positions = cpu_positions,
-    .features = cpu_features,
     .recurrence = cpu_recurrence,
     .attention = cpu_attention,
     .gather = cpu_gather,

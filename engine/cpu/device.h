@@ -56,7 +56,6 @@ void cpu_gather(struct backend *, struct rows x, struct rows out, int cols);
 /* product.c */
 void cpu_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.c */
-void cpu_features(struct backend *, const struct ops_features *);
 void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */

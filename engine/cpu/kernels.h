@@ -45,6 +45,14 @@ struct query_group {
     int64_t position; /* of first_row */
 };
 
+/* Floats that a kernel's recurrence needs, for a head of these sizes. */
+static inline size_t recurrence_scratch(int value_dim, int head_dim, int features)
+{
+    size_t rows = ((size_t)value_dim + 1 + OPS_ROW_BLOCK - 1) / OPS_ROW_BLOCK * OPS_ROW_BLOCK;
+    size_t m = ((size_t)features + 15) / 16 * 16, d = ((size_t)head_dim + 15) / 16 * 16;
+    return TOKEN_GROUP * (3 * m + 3 * rows) + d + m;
+}
+
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
@@ -53,10 +61,10 @@ struct kernels {
     void (*map)(const struct ops_map *, int first, int end);
     void (*angles)(const struct ops_angles *, const struct batch *, int first, int end);
     void (*positions)(const struct ops_positions *, const struct batch *, int first, int end);
-    void (*features)(const struct ops_features *, int first, int end);
-    /* exponential keys: a whole span of one head, in order */
-    void (*key_features)(const struct ops_features *, const struct batch_span *, int head);
-    void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head);
+    /* blocks [first, end) of 16 rows of one head's S, through a whole span.
+     * scratch: recurrence_scratch floats */
+    void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head,
+                       int first, int end, float *scratch);
     /* full windows: append a span's keys of one kv head; then a group's queries of heads [first,
      * end), all of one kv head. scratch: [QUERY_GROUP, value stride] */
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
