@@ -11,7 +11,7 @@
 enum {
     PANEL = 32,       /* outputs of a weight panel: [in][PANEL], k-major */
     PANEL_GROUP = 4,  /* panels of one task of a product */
-    QUERY_GROUP = 16, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
+    QUERY_GROUP = 32, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
     TOKEN_GROUP = 16  /* tokens that meet a block of S together */
 };
 

@@ -166,11 +166,6 @@ INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, 
             row_columns(kv, 1, x, n, part, out + c, add);
         return;
     }
-    if (kv == KV_F32) {
-        tile_matrix(rows, x, x_stride, n, (const float *)(const void *)w.data, w.stride, columns,
-                    out, out_stride, add);
-        return;
-    }
     _Alignas(64) float wide[OPS_TILE][OPS_TILE];
     for (int64_t first = 0; first < n; first += OPS_TILE)
         for (int64_t c = 0; c < columns; c += OPS_TILE) {
@@ -180,8 +175,8 @@ INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, 
                 const char *at = w.data + ((first + k) * w.stride + c) * bytes;
                 for (int64_t j = 0; j < width; j += LANES)
                     vec_store(&wide[k][j], load_numbers(kv, at + j * bytes));
-                __builtin_prefetch(at + w.ahead, 0, 2);
-                __builtin_prefetch(at + w.ahead + 64, 0, 2);
+                for (int64_t line = 0; line < width * bytes; line += 64)
+                    __builtin_prefetch(at + w.ahead + line, 0, 2);
             }
             tile_matrix(rows, x + first, x_stride, count, wide[0], OPS_TILE, width, out + c,
                         out_stride, add || first > 0);
