@@ -59,15 +59,6 @@ static int upload_norm(struct forward *forward, struct device_norm *out, const s
     return 0;
 }
 
-static int pack(struct forward *forward, struct weight **out, const struct matrix *parts,
-                int num_parts, struct error *err)
-{
-    if (forward->ops->weight_create(forward->backend, out, parts, num_parts, 1, err) != 0)
-        return -1;
-    forward->context.weights_bytes += forward->ops->weight_bytes(*out);
-    return 0;
-}
-
 static int open_block(struct forward *forward, struct block *block, const struct layer *layer,
                       struct error *err)
 {
@@ -79,8 +70,8 @@ static int open_block(struct forward *forward, struct block *block, const struct
     }
     if (upload_norm(forward, &block->attn_norm, &layer->attn_norm, err) != 0 ||
         upload_norm(forward, &block->mlp_norm, &layer->mlp_norm, err) != 0 ||
-        pack(forward, &block->up, up, block->gated ? 2 : 1, err) != 0 ||
-        pack(forward, &block->down, &layer->down_proj, 1, err) != 0)
+        mixer_pack(&forward->context, &block->up, up, block->gated ? 2 : 1, 1, err) != 0 ||
+        mixer_pack(&forward->context, &block->down, &layer->down_proj, 1, 1, err) != 0)
         return -1;
     return mixer_create(&block->mixer, &layer->mixer, &forward->context, err);
 }
@@ -127,7 +118,7 @@ static int open_weights(struct forward *forward, const struct forward_options *o
         if (options->progress != NULL)
             options->progress(options->progress_context, (i + 1.0) / (model->num_layers + 1.0));
     }
-    if (pack(forward, &forward->head, &model->lm_head, 1, err) != 0)
+    if (mixer_pack(&forward->context, &forward->head, &model->lm_head, 1, 1, err) != 0)
         return -1;
     if (options->progress != NULL)
         options->progress(options->progress_context, 1.0);
@@ -195,7 +186,7 @@ static int open_workspace(struct forward *forward, struct error *err)
     return 0;
 }
 
-static int longest_input(const struct forward *forward)
+static int64_t longest_input(const struct forward *forward)
 {
     const struct model *model = forward->model;
     int64_t longest = model->hidden_size;
@@ -204,9 +195,8 @@ static int longest_input(const struct forward *forward)
         mixer_widen(&longest, layer->down_proj.cols);
         mixer_widen(&longest, layer->mixer.o_proj.cols);
         mixer_widen(&longest, layer->mixer.gk_proj_1.cols);
-        mixer_widen(&longest, layer->mixer.head_dim);
     }
-    return (int)longest;
+    return longest;
 }
 
 int forward_open(struct forward **out, const struct model *model, const struct ops *ops,
@@ -225,6 +215,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     forward->context.backend = backend;
     forward->context.hidden_size = model->hidden_size;
     forward->context.kv = options->kv;
+    forward->context.weights = options->weights;
     if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
         forward->context.layout.max_positions = model->max_position_embeddings;
     if (open_weights(forward, options, err) != 0 || open_workspace(forward, err) != 0)
@@ -289,9 +280,9 @@ const struct state_layout *forward_layout(const struct forward *forward)
     return &forward->context.layout;
 }
 
-size_t forward_weights_bytes(const struct forward *forward)
+size_t forward_weights_bytes(const struct forward *forward, enum weight_format format)
 {
-    return forward->context.weights_bytes;
+    return forward->context.weights_bytes[format];
 }
 
 size_t forward_workspace_bytes(const struct forward *forward)

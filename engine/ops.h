@@ -75,7 +75,8 @@ struct ops_norm {
 };
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Per output element: one running sum over the input,
- * in order. A weight made of heads multiplies part h of x with matrix h. */
+ * in order (by blocks of 32 where x became integers for a q8 weight). A weight made of heads
+ * multiplies part h of x with matrix h. */
 struct ops_matmul {
     const struct weight *weight;
     int num_rows;
@@ -180,8 +181,9 @@ struct ops_attention {
 
 /* The most of a step, known before the first. */
 struct ops_limits {
-    int max_rows, max_value_dim, max_input; /* max_input: longest row of a matrix product */
-    int max_head_dim, max_features;         /* of linear mixers: d, m2 */
+    int max_rows, max_value_dim;
+    int max_head_dim, max_features; /* of linear mixers: d, m2 */
+    int64_t max_input; /* longest row of a matrix product, its heads padded to multiples of 32 */
 };
 
 struct ops {
@@ -202,11 +204,14 @@ struct ops {
     void (*unload)(struct backend *, void *); /* what upload gave; NULL is allowed */
 
     /* Packs matrices of one width as one, their outputs one after the other; with heads > 1 a
-     * single [heads * rows, cols] matrix whose part h meets part h of the input. */
+     * single [heads * rows, cols] matrix whose part h meets part h of the input. auto: the
+     * narrowest format that holds the parts as they are. ERROR_INVALID where a number is too large
+     * for the format. */
     int (*weight_create)(struct backend *, struct weight **out, const struct matrix *parts,
-                         int num_parts, int heads, struct error *);
+                         int num_parts, int heads, enum weight_format, struct error *);
     void (*weight_free)(struct backend *, struct weight *);
-    size_t (*weight_bytes)(const struct weight *);
+    /* Packed as it is (auto), or as it would be in another format. */
+    size_t (*weight_bytes)(const struct weight *, enum weight_format);
     /* Borrows the matrix's data, which must outlive the table. */
     int (*table_create)(struct backend *, struct table **out, const struct matrix *,
                         struct error *);

@@ -81,10 +81,9 @@ static void cpu_unload(struct backend *backend, void *memory)
 
 static int cpu_weight_create(struct backend *backend, struct weight **out,
                              const struct matrix *parts, int num_parts, int heads,
-                             struct error *err)
+                             enum weight_format format, struct error *err)
 {
-    (void)backend;
-    return weights_create(out, parts, num_parts, heads, err);
+    return weights_create(out, backend->threads, parts, num_parts, heads, format, err);
 }
 
 static void cpu_weight_free(struct backend *backend, struct weight *weight)
@@ -93,9 +92,11 @@ static void cpu_weight_free(struct backend *backend, struct weight *weight)
     weights_free(weight);
 }
 
-static size_t cpu_weight_bytes(const struct weight *weight)
+static size_t cpu_weight_bytes(const struct weight *weight, enum weight_format format)
 {
-    return weight->bytes;
+    return format == WEIGHTS_AUTO
+               ? weight->bytes
+               : weights_packed_bytes(format, weight->in, weight->out, weight->heads);
 }
 
 static int cpu_table_create(struct backend *backend, struct table **out,
@@ -159,6 +160,12 @@ static int cpu_prepare(struct backend *backend, const struct ops_limits *limits,
     /* cache lines of their own: vectors that cross one cost twice */
     backend->scratch = aligned_alloc(64, (threads * backend->scratch_floats + 16) * sizeof(float));
     backend->groups = calloc((size_t)limits->max_rows, sizeof *backend->groups);
+    if (backend->kernels->fix != NULL) {
+        size_t blocks = ((size_t)limits->max_input + 31) / 32;
+        backend->fixed = calloc((size_t)limits->max_rows * blocks, sizeof *backend->fixed);
+        if (backend->fixed == NULL)
+            return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
+    }
     if (backend->scratch == NULL || backend->groups == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
     return 0;
@@ -171,6 +178,7 @@ static void cpu_close(struct backend *backend)
     threads_close(backend->threads);
     free(backend->groups);
     free(backend->scratch);
+    free(backend->fixed);
     free(backend);
 }
 

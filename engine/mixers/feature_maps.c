@@ -35,10 +35,7 @@ static int pack_heads(struct mixer_layer *layer, struct mixer_context *context, 
         .dtype = DTYPE_F32,
         .data = data,
     };
-    if (context->ops->weight_create(context->backend, out, &matrix, 1, config->num_heads, err) != 0)
-        return -1;
-    context->weights_bytes += context->ops->weight_bytes(*out);
-    return 0;
+    return mixer_pack(context, out, &matrix, 1, config->num_heads, err);
 }
 
 int mixer_features_create(struct mixer_layer *layer, struct mixer_context *context,

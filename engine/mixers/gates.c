@@ -35,11 +35,7 @@ int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, 
     if (config->gate != GATE_GLA)
         return 0;
     mixer_widen(&context->widths.low_rank, config->gk_proj_1.rows);
-    if (context->ops->weight_create(context->backend, &layer->low_rank, &config->gk_proj_1, 1, 1,
-                                    err) != 0)
-        return -1;
-    context->weights_bytes += context->ops->weight_bytes(layer->low_rank);
-    return 0;
+    return mixer_pack(context, &layer->low_rank, &config->gk_proj_1, 1, 1, err);
 }
 
 void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,

@@ -44,7 +44,8 @@ struct mixer_context {
     struct mixer_theta *thetas; /* [num_thetas] */
     int num_thetas;
     int max_value_dim, max_head_dim, max_features; /* the last two of linear mixers */
-    size_t weights_bytes;
+    enum weight_format weights;
+    size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and as they would be */
 };
 
 /* Where a mixer's position applies, and what it needs. */
@@ -66,6 +67,11 @@ struct mixer_layer {
     size_t state_offset, maxima_offset;
     enum kv_format kv; /* of the keys at state_offset */
 };
+
+/* A weight from parts beside each other, or of heads (those of feature maps, which stay as they
+ * are); counts its bytes. */
+int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
+               int num_parts, int heads, struct error *err);
 
 /* Borrows config. On an error the caller still calls mixer_clear. */
 int mixer_create(struct mixer_layer *layer, const struct mixer *config,

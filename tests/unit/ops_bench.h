@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const bench_sets[] = {"avx512", "avx2", "generic"};
+static const char *const bench_sets[] = {"avx512", "avx2", "generic", "avx512vnni"};
 
 /* NULL where the machine does not have the instruction set. */
 static inline struct backend *bench_open(const char *set, int threads)
