@@ -53,7 +53,8 @@ static const struct options table = {
         "changes from\nminute to minute). tg: bytes of weights, states and KV that must move / "
         "bandwidth of reading\nmemory. pp: operations that must be done, with the logits of the "
         "last position only / peak of f32\nmultiply-adds, whatever the format. bandwidth_gbps and "
-        "peak_gflops are the highest measured.",
+        "peak_gflops are the highest measured.\nA model that fits into the caches can pass its "
+        "limit.",
     .items = items,
     .count = sizeof items / sizeof *items,
 };
