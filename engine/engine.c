@@ -227,27 +227,6 @@ void engine_memory(const struct engine *engine, struct engine_memory *memory)
     state_memory_report(engine->memory, memory);
 }
 
-struct weights_sum {
-    enum weight_format format;
-    size_t bytes;
-};
-
-static void add_matrix(void *context, const struct matrix *matrix)
-{
-    static const int bytes_of_32[] = {
-        [WEIGHTS_F32] = 128, [WEIGHTS_BF16] = 64, [WEIGHTS_F16] = 64, [WEIGHTS_Q8] = 34};
-    struct weights_sum *sum = context;
-    sum->bytes += (size_t)(matrix->rows * matrix->cols) * (size_t)bytes_of_32[sum->format] / 32;
-}
-
-size_t engine_weights_bytes(const struct engine *engine, enum weight_format format)
-{
-    struct weights_sum now = {.format = engine->info.weights}, then = {.format = format};
-    model_each_product(engine->model, add_matrix, &now);
-    model_each_product(engine->model, add_matrix, &then);
-    return engine->info.weights_bytes - now.bytes + then.bytes;
-}
-
 size_t engine_kv_bytes_per_token(const struct engine *engine, enum kv_format format)
 {
     static const size_t bytes[] = {[KV_F32] = 4, [KV_F16] = 2, [KV_BF16] = 2};

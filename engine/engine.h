@@ -76,9 +76,7 @@ const struct engine_info *engine_info(const struct engine *engine);
 const struct model *engine_model(const struct engine *engine);
 void engine_memory(const struct engine *engine, struct engine_memory *memory);
 
-/* What info.weights_bytes would be in another format, up to padding; a token reads all of it. */
-size_t engine_weights_bytes(const struct engine *engine, enum weight_format format);
-/* What info.kv_bytes_per_token would be. */
+/* What info.kv_bytes_per_token would be in another format. */
 size_t engine_kv_bytes_per_token(const struct engine *engine, enum kv_format format);
 
 /* What a text of at most max_tokens positions reserves. */

@@ -102,7 +102,7 @@ static void print_weights(const struct engine *engine)
     printf("  by --weights    ");
     for (enum weight_format format = WEIGHTS_F32; format <= WEIGHTS_Q8; format++)
         printf("%s %s %s", format == WEIGHTS_F32 ? "" : ",", weight_format_name(format),
-               megabytes((int64_t)engine_weights_bytes(engine, format), a));
+               megabytes((int64_t)engine_info(engine)->weights_bytes_as[format], a));
     printf("\nembeddings         %s, one row of it read for a token\n",
            megabytes(table_bytes(engine_model(engine)), a));
 }
@@ -169,7 +169,7 @@ static json_t *weights_json(const struct engine *engine)
 {
     json_t *formats = json_object();
     for (enum weight_format format = WEIGHTS_F32; format <= WEIGHTS_Q8; format++) {
-        json_int_t bytes = (json_int_t)engine_weights_bytes(engine, format);
+        json_int_t bytes = (json_int_t)engine_info(engine)->weights_bytes_as[format];
         json_object_set_new(formats, weight_format_name(format),
                             json_pack("{sI sI}", "bytes",
                                       bytes + (json_int_t)table_bytes(engine_model(engine)),

@@ -180,24 +180,6 @@ int model_load_map(struct model **out, const char *name, const char *config_json
     return 0;
 }
 
-void model_each_product(const struct model *model,
-                        void (*visit)(void *context, const struct matrix *matrix), void *context)
-{
-    for (int i = 0; i < model->num_layers; i++) {
-        const struct layer *layer = &model->layers[i];
-        const struct mixer *mixer = &layer->mixer;
-        const struct matrix *const matrices[] = {
-            &mixer->q_proj,    &mixer->k_proj,    &mixer->v_proj,   &mixer->o_proj,
-            &mixer->g_proj,    &mixer->r_proj,    &mixer->z_proj,   &mixer->f_proj,
-            &mixer->gk_proj_0, &mixer->gk_proj_1, &mixer->b_proj,   &mixer->out_gate_proj,
-            &layer->gate_proj, &layer->up_proj,   &layer->down_proj};
-        for (size_t j = 0; j < sizeof matrices / sizeof *matrices; j++)
-            if (matrices[j]->rows > 0)
-                visit(context, matrices[j]);
-    }
-    visit(context, &model->lm_head);
-}
-
 void model_close(struct model *model)
 {
     if (!model)

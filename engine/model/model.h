@@ -195,11 +195,6 @@ int model_load_map(struct model **out, const char *name, const char *config_json
                    size_t config_length, struct file_map *weights, struct error *err);
 void model_close(struct model *model); /* NULL is allowed */
 
-/* Calls visit for every matrix that each token is multiplied with (the tables of embeddings are
- * not). */
-void model_each_product(const struct model *model,
-                        void (*visit)(void *context, const struct matrix *matrix), void *context);
-
 const char *dtype_name(enum dtype dtype); /* "F32", "F16", "BF16" */
 size_t dtype_bytes(enum dtype dtype);
 

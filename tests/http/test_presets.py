@@ -140,6 +140,19 @@ def test_a_model_needs_its_tokenizer(tmp_path):
     assert result.returncode == 1 and "tokenizer.json" in result.stderr
 
 
+def test_info_says_what_each_format_costs():
+    told = {name: json.loads(regla("info", HYBRID, "--json", "--weights", name).stdout)
+            for name in ("f32", "bf16", "f16", "q8")}
+    predicted = told["f32"]["weights_by_format"]
+    for name in told:
+        assert told[name]["weights"] == name
+        assert predicted[name]["bytes_read_per_token"] == told[name]["weights_bytes"]
+    assert predicted["q8"]["bytes"] < predicted["bf16"]["bytes"] < predicted["f32"]["bytes"]
+    text = regla("info", HYBRID).stdout
+    for word in ("--weights", "q8", "--kv", "bf16", "loaded in"):
+        assert word in text
+
+
 def test_info_says_what_kv_costs():
     for name in ("f32", "f16", "bf16"):
         told = json.loads(regla("info", HYBRID, "--json", "--kv", name).stdout)
@@ -147,6 +160,14 @@ def test_info_says_what_kv_costs():
         assert told["kv_bytes_per_token"] == told["kv_bytes_per_token_by_format"][name]
         assert told["kv_bytes_per_token_by_format"]["f16"] * 2 == \
             told["kv_bytes_per_token_by_format"]["f32"]
+
+
+def test_the_fingerprint_names_set_and_formats(server, server_factory):
+    pattern = r"regla-[0-9.]+-[0-9a-f]{8}-[a-z0-9]+-"
+    plain = server.complete(prompt=[1], max_tokens=1)["system_fingerprint"]
+    assert re.fullmatch(pattern + "f32-f32", plain)
+    other = server_factory(weights="q8", kv="bf16").complete(prompt=[1], max_tokens=1)
+    assert re.fullmatch(pattern + "q8-bf16", other["system_fingerprint"])
 
 
 def test_check_bits_only(tmp_path):
