@@ -61,6 +61,17 @@ def test_table_and_csv():
             kind(row[name])
 
 
+def test_operations_are_shares_of_the_time():
+    for result in results_of(*SHORT, "--operations")["results"]:
+        shares = result["operations"]
+        assert all(share >= 0 for share in shares.values()) and 0 < sum(shares.values()) <= 1
+        assert shares["product"] > 0 and shares["recurrence"] > 0 and shares["attention"] > 0
+    lines = bench(*SHORT, "--operations").stdout.splitlines()
+    assert [line.split()[2] for line in lines[-2:]] == ["pp5", "tg3"] and " product " in lines[-1]
+    header = bench(*SHORT, "--operations", "--csv").stdout.splitlines()[0].split(",")
+    assert header[:len(FIELDS)][-1] == "gflops" and header[len(FIELDS):] == list(shares)
+
+
 def test_csv_quotes_names(tmp_path):
     folder = tmp_path / 'a "b", c'
     shutil.copytree(GOLDEN / "hybrid_regla", folder)
