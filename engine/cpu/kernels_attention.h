@@ -5,7 +5,11 @@
  * (decoding), and once for all rows in scratch for several. A query meets the tiles of its window
  * in order; its values are summed over the keys it may see, in order, and over no others, not even
  * with weight 0. So its sums depend neither on the queries beside it nor on what lies in lanes that
- * it may not see, be it NaN. */
+ * it may not see, be it NaN.
+ *
+ * One query of one head reads (m2 + dv) b bytes a key, b = 2 or 4, does 2 (m2 + dv) operations with
+ * them, and takes one exponential; heads of one kv head read those bytes together, and so do up to
+ * QUERY_GROUP queries of a head. A head of a text is one thread's: a sum is never divided. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 
