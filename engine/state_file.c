@@ -293,7 +293,7 @@ static enum kv_format kv_of(const struct state_file *file, const struct state_la
 /* The bytes of a part, or of pages, when their elements are of another KV format. */
 static uint64_t in_format(uint64_t bytes, enum kv_format from, enum kv_format to)
 {
-    return bytes / kv_format_bytes(from) * kv_format_bytes(to);
+    return bytes / ops_kv_bytes(from) * ops_kv_bytes(to);
 }
 
 static void encode_part(const struct state_part *part, enum kv_format own, enum kv_format kv,
@@ -414,7 +414,7 @@ void state_file_image(const struct state_file *file, const struct engine *engine
     size_t pages = file->state.size - layout->slot_bytes;
     memcpy(image, file->state.bytes, layout->slot_bytes);
     state_image_convert(kv, file->state.bytes + layout->slot_bytes, layout->kv,
-                        (char *)image + layout->slot_bytes, pages / kv_format_bytes(kv));
+                        (char *)image + layout->slot_bytes, pages / ops_kv_bytes(kv));
 }
 
 void state_file_logits(const struct state_file *file, float *logits)

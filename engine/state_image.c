@@ -47,7 +47,7 @@ void state_image_scrub(const struct state_layout *layout, int64_t position, void
         const struct state_part *part = &layout->parts[i];
         if (part->kind == STATE_PART_KV) {
             if (last >= 0)
-                scrub_tiles(part, kv_format_bytes(layout->kv), position - last * OPS_TILE,
+                scrub_tiles(part, ops_kv_bytes(layout->kv), position - last * OPS_TILE,
                             slot + layout->slot_bytes + (size_t)last * layout->page_bytes +
                                 part->offset);
             continue;
@@ -59,11 +59,6 @@ void state_image_scrub(const struct state_layout *layout, int64_t position, void
                         slot + part->offset);
     }
     memset(slot + end, 0, layout->slot_bytes - end);
-}
-
-size_t kv_format_bytes(enum kv_format format)
-{
-    return format == KV_F32 ? 4 : 2;
 }
 
 static float element_at(enum kv_format format, const char *in, size_t i)
@@ -78,7 +73,7 @@ void state_image_convert(enum kv_format from, const void *in, enum kv_format to,
                          size_t count)
 {
     if (from == to) {
-        memcpy(out, in, count * kv_format_bytes(to));
+        memcpy(out, in, count * ops_kv_bytes(to));
         return;
     }
     char *bytes = out;

@@ -16,6 +16,5 @@ void state_image_scrub(const struct state_layout *layout, int64_t position, void
 /* Elements of one KV format as another's; f32 to two bytes rounds to the nearest. */
 void state_image_convert(enum kv_format from, const void *in, enum kv_format to, void *out,
                          size_t count);
-size_t kv_format_bytes(enum kv_format format); /* of an element; not of auto */
 
 #endif

@@ -5,6 +5,7 @@
  * share a step. */
 #include "server/command.h"
 
+#include "engine/base/clock.h"
 #include "engine/model/model.h"
 #include "engine/sampler.h"
 #include "server/command_model.h"
@@ -269,7 +270,7 @@ static void drop_finished(struct scorer *s)
 /* A line every two seconds, over the one before on a terminal. */
 static void progress(struct scorer *s, bool last)
 {
-    double now = command_seconds(), nll = s->totals.nll;
+    double now = clock_seconds(), nll = s->totals.nll;
     bool terminal = isatty(STDERR_FILENO);
     if (s->options->quiet || (!last && now - s->last_progress < (terminal ? 0.5 : 10)))
         return;
@@ -287,7 +288,7 @@ static void progress(struct scorer *s, bool last)
 
 static int score(struct scorer *s, struct error *err)
 {
-    s->start = s->last_progress = command_seconds();
+    s->start = s->last_progress = clock_seconds();
     for (;;) {
         struct span spans[MAX_ACTIVE];
         int owner[MAX_ACTIVE];
@@ -382,7 +383,7 @@ static int print_json(const struct scorer *s, struct error *err)
         s->documents.name, "documents", (json_int_t)t->documents, "tokens", (json_int_t)t->tokens,
         "words", (json_int_t)t->words, "bytes", (json_int_t)t->bytes, "nll", t->nll, "ppl_token",
         number(perplexity(t->nll, t->tokens)), "ppl_word", number(perplexity(t->nll, t->words)),
-        "bits_per_byte", bits_per_byte(t), "seconds", command_seconds() - s->start);
+        "bits_per_byte", bits_per_byte(t), "seconds", clock_seconds() - s->start);
     if (json && s->options->by_position)
         json_object_set_new(json, "by_position", positions_json(t));
     if (!json || json_dumpf(json, stdout, JSON_REAL_PRECISION(10)) != 0) {

@@ -1,6 +1,6 @@
 #include "server/completions.h"
 
-#include "server/clock.h"
+#include "engine/base/clock.h"
 #include "server/completion_stream.h"
 #include "server/idempotency.h"
 #include "server/job_reply.h"

@@ -1,6 +1,6 @@
 #include "server/http.h"
 
-#include "server/clock.h"
+#include "engine/base/clock.h"
 #include "server/listen.h"
 #include "server/log.h"
 #include "server/replay.h"

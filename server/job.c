@@ -1,6 +1,6 @@
 #include "server/job.h"
 
-#include "server/clock.h"
+#include "engine/base/clock.h"
 #include "server/completion_stream.h"
 #include "server/job_reply.h"
 #include "server/prompt.h"

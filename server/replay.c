@@ -1,6 +1,6 @@
 #include "server/replay.h"
 
-#include "server/clock.h"
+#include "engine/base/clock.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "server/scheduler.h"
 
-#include "server/clock.h"
+#include "engine/base/clock.h"
 #include "server/inbox.h"
 #include "server/log.h"
 #include "server/plan.h"

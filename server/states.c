@@ -1,6 +1,6 @@
 #include "server/states.h"
 
-#include "server/clock.h"
+#include "engine/base/clock.h"
 #include "server/log.h"
 #include "server/replay.h"
 #include "server/scheduler.h"

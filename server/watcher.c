@@ -1,6 +1,6 @@
 #include "server/watcher.h"
 
-#include "server/clock.h"
+#include "engine/base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>

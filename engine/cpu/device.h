@@ -16,9 +16,11 @@ struct backend {
     const struct batch *batch;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;
-    float *scratch; /* [threads][scratch_floats] */
+    struct fixed_block *fixed; /* [max_rows, max_input / 32]: x of a product, where kernels->fix */
+    float *scratch;            /* [threads][scratch_floats] */
     size_t scratch_floats;
     unsigned saved_float; /* of the thread that called begin */
+    double *profile;      /* [NUM_PROFILE_KINDS], or NULL */
 };
 
 /* The best instruction set of this machine, or the one named; NULL with an error. */
@@ -30,6 +32,9 @@ struct head_job {
     const void *arguments;
     int heads;
 };
+
+/* Runs tasks [0, tasks), beside each other if the operation's elements are worth it. */
+void tasks_run(struct backend *backend, threads_task *task, void *job, int tasks, int64_t elements);
 
 /* Runs items * heads tasks, whose context is a struct head_job; elements: of all of them, for the
  * decision whether sharing pays. */
@@ -53,10 +58,23 @@ void cpu_gather(struct backend *, struct rows x, struct rows out, int cols);
 /* product.c */
 void cpu_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.c */
-void cpu_features(struct backend *, const struct ops_features *);
 void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */
 void cpu_attention(struct backend *, const struct ops_attention *);
+/* profile.c: the same, timed if somebody asked */
+void profiled_embed(struct backend *, const struct ops_embed *);
+void profiled_norm(struct backend *, const struct ops_norm *);
+void profiled_matmul(struct backend *, const struct ops_matmul *);
+void profiled_map(struct backend *, const struct ops_map *);
+void profiled_angles(struct backend *, const struct ops_angles *);
+void profiled_positions(struct backend *, const struct ops_positions *);
+void profiled_recurrence(struct backend *, const struct ops_recurrence *);
+void profiled_attention(struct backend *, const struct ops_attention *);
+void profiled_gather(struct backend *, struct rows x, struct rows out, int cols);
+void cpu_profile(struct backend *, double *seconds);
+/* measure.c */
+void cpu_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
+                 double *operations);
 
 #endif

@@ -1,10 +1,13 @@
 #include "engine/cpu/threads.h"
 
+#include "engine/base/clock.h"
+#include "engine/cpu/cpus.h"
+
 #include <pthread.h>
-#include <sched.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +15,23 @@
 #include <xmmintrin.h>
 #endif
 
-enum {
-    MOST_THREADS = 1024,
-    SPINS = 2500 /* some 40 microseconds: longer than the gaps between the jobs of a step */
+enum { MOST_THREADS = 1024, CACHE_LINE = 64, SPINS_PER_LOOK = 16 };
+
+/* Longer than the gaps between the jobs of a step, short beside the slices of a scheduler. */
+static const double SPIN_SECONDS = 100e-6;
+
+/* Something that happens again and again, which threads wait for. */
+struct event {
+    alignas(CACHE_LINE) atomic_uint count; /* of times it happened */
+    atomic_int sleepers; /* at least as many as wait for `wake` and were not woken; under the mutex,
+                            but for the first look */
+    pthread_cond_t wake;
+};
+
+/* A thread's share of a job's tasks in one word, the next of them << 32 | their end: who claims one
+ * adds to it once, and a claim that comes too late is either past the end, or of the next job. */
+struct share {
+    alignas(CACHE_LINE) atomic_uint_least64_t word;
 };
 
 struct worker {
@@ -27,18 +44,18 @@ struct threads {
     int count;              /* with the caller */
     struct worker *workers; /* [count - 1] */
     int started;
+    double spin_seconds;
 
-    pthread_mutex_t mutex;
-    pthread_cond_t wake, idle;
-    atomic_uint generation; /* of jobs; written under the mutex */
-    atomic_int active;      /* workers inside the job */
-    bool open, stop, caller_waits;
-    int sleepers;
+    pthread_mutex_t mutex; /* of the events' sleepers */
+    struct event posted;   /* a job */
+    struct event finished; /* by a worker */
+    atomic_bool stop;
 
+    /* the job: written while no task is left, read by who has claimed one */
     threads_task *task;
     void *context;
-    int num_tasks;
-    atomic_int next;
+    struct share *shares;                   /* [count] */
+    alignas(CACHE_LINE) atomic_int pending; /* tasks that are not done */
 };
 
 unsigned threads_flush_denormals(void)
@@ -77,64 +94,87 @@ static void pause_briefly(void)
 #endif
 }
 
-static void work(struct threads *threads, int index)
+/* Wakes at most `most` of those who wait. */
+static void event_raise(struct threads *threads, struct event *event, int most)
 {
-    for (;;) {
-        int task = atomic_fetch_add_explicit(&threads->next, 1, memory_order_relaxed);
-        if (task >= threads->num_tasks)
-            return;
-        threads->task(threads->context, task, index);
+    atomic_fetch_add(&event->count, 1);
+    if (atomic_load(&event->sleepers) == 0) /* who counts itself later sees the new count */
+        return;
+    pthread_mutex_lock(&threads->mutex);
+    for (; most > 0 && atomic_load(&event->sleepers) > 0; most--) {
+        atomic_fetch_sub(&event->sleepers, 1);
+        pthread_cond_signal(&event->wake);
     }
+    pthread_mutex_unlock(&threads->mutex);
 }
 
-/* Waits for a job after `seen`; false: the pool is closing. Counts itself in. */
-static bool join_job(struct threads *threads, unsigned *seen)
+static bool spin(const struct threads *threads, struct event *event, unsigned seen)
 {
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&threads->generation, memory_order_relaxed) != *seen)
-            break;
-        pause_briefly();
-    }
-    pthread_mutex_lock(&threads->mutex);
-    for (;;) {
-        unsigned generation = atomic_load_explicit(&threads->generation, memory_order_relaxed);
-        if (threads->stop) {
-            pthread_mutex_unlock(&threads->mutex);
-            return false;
+    double end = clock_seconds() + threads->spin_seconds;
+    do {
+        for (int i = 0; i < SPINS_PER_LOOK; i++) {
+            if (atomic_load_explicit(&event->count, memory_order_acquire) != seen)
+                return true;
+            pause_briefly();
         }
-        if (generation != *seen) {
-            *seen = generation;
-            if (threads->open)
+    } while (clock_seconds() < end);
+    return false;
+}
+
+/* Waits until the count is not `seen`, and returns it. */
+static unsigned event_await(struct threads *threads, struct event *event, unsigned seen)
+{
+    if (!spin(threads, event, seen)) {
+        pthread_mutex_lock(&threads->mutex);
+        for (;;) {
+            atomic_fetch_add(&event->sleepers, 1);
+            if (atomic_load(&event->count) != seen)
                 break;
+            pthread_cond_wait(&event->wake, &threads->mutex);
         }
-        threads->sleepers++;
-        pthread_cond_wait(&threads->wake, &threads->mutex);
-        threads->sleepers--;
+        atomic_fetch_sub(&event->sleepers, 1);
+        pthread_mutex_unlock(&threads->mutex);
     }
-    atomic_fetch_add_explicit(&threads->active, 1, memory_order_relaxed);
-    pthread_mutex_unlock(&threads->mutex);
-    return true;
+    return atomic_load_explicit(&event->count, memory_order_acquire);
 }
 
-static void leave_job(struct threads *threads)
+/* Runs tasks of a share while there are any; returns how many. */
+static int run_share(struct threads *threads, struct share *share, int index)
 {
-    pthread_mutex_lock(&threads->mutex);
-    int before = atomic_fetch_sub_explicit(&threads->active, 1, memory_order_release);
-    if (before == 1 && threads->caller_waits)
-        pthread_cond_signal(&threads->idle);
-    pthread_mutex_unlock(&threads->mutex);
+    int done = 0;
+    uint64_t word = atomic_load_explicit(&share->word, memory_order_relaxed);
+    while (word >> 32 < (uint32_t)word) {
+        word = atomic_fetch_add_explicit(&share->word, (uint64_t)1 << 32, memory_order_acquire);
+        if (word >> 32 >= (uint32_t)word)
+            break;
+        threads->task(threads->context, (int)(word >> 32), index);
+        done++;
+    }
+    return done;
+}
+
+/* Runs the thread's own share, then what is left of the others'. True: no task is left. */
+static bool work(struct threads *threads, int index)
+{
+    int done = 0;
+    for (int i = 0; i < threads->count; i++)
+        done += run_share(threads, &threads->shares[(index + i) % threads->count], index);
+    return done > 0 && atomic_fetch_sub(&threads->pending, done) == done;
 }
 
 static void *worker_main(void *argument)
 {
-    struct worker *worker = argument;
+    const struct worker *worker = argument;
+    struct threads *threads = worker->threads;
     unsigned seen = 0;
     threads_flush_denormals();
-    while (join_job(worker->threads, &seen)) {
-        work(worker->threads, worker->index);
-        leave_job(worker->threads);
+    for (;;) {
+        seen = event_await(threads, &threads->posted, seen);
+        if (atomic_load(&threads->stop))
+            return NULL;
+        if (work(threads, worker->index))
+            event_raise(threads, &threads->finished, 1);
     }
-    return NULL;
 }
 
 void threads_run(struct threads *threads, threads_task *task, void *context, int num_tasks)
@@ -144,73 +184,41 @@ void threads_run(struct threads *threads, threads_task *task, void *context, int
             task(context, i, 0);
         return;
     }
-    pthread_mutex_lock(&threads->mutex);
+    unsigned seen = atomic_load(&threads->finished.count);
     threads->task = task;
     threads->context = context;
-    threads->num_tasks = num_tasks;
-    atomic_store_explicit(&threads->next, 0, memory_order_relaxed);
-    threads->open = true;
-    atomic_fetch_add_explicit(&threads->generation, 1, memory_order_relaxed);
-    if (threads->sleepers > 0)
-        pthread_cond_broadcast(&threads->wake);
-    pthread_mutex_unlock(&threads->mutex);
-
-    work(threads, 0);
-
-    pthread_mutex_lock(&threads->mutex);
-    threads->open = false; /* who has not joined by now never will */
-    pthread_mutex_unlock(&threads->mutex);
-    for (int i = 0; i < SPINS; i++) {
-        if (atomic_load_explicit(&threads->active, memory_order_acquire) == 0)
-            return;
-        pause_briefly();
+    atomic_store(&threads->pending, num_tasks);
+    uint64_t count = (uint64_t)threads->count, first = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t end = (uint64_t)num_tasks * (i + 1) / count;
+        atomic_store_explicit(&threads->shares[i].word, first << 32 | end, memory_order_release);
+        first = end;
     }
-    pthread_mutex_lock(&threads->mutex);
-    threads->caller_waits = true;
-    while (atomic_load_explicit(&threads->active, memory_order_acquire) != 0)
-        pthread_cond_wait(&threads->idle, &threads->mutex);
-    threads->caller_waits = false;
-    pthread_mutex_unlock(&threads->mutex);
+    event_raise(threads, &threads->posted, num_tasks - 1);
+    if (!work(threads, 0))
+        event_await(threads, &threads->finished, seen);
 }
 
-/* CPUs that the control group pays for, rounded up; 0: no limit. */
-static int quota_cpus(void)
+static void event_init(struct event *event)
 {
-    long long quota = -1, period = 0;
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (file != NULL) {
-        if (fscanf(file, "%lld %lld", &quota, &period) != 2)
-            quota = -1; /* "max" */
-        fclose(file);
-    } else {
-        static const char *const names[2] = {"/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
-                                             "/sys/fs/cgroup/cpu/cpu.cfs_period_us"};
-        long long *values[2] = {&quota, &period};
-        for (int i = 0; i < 2; i++) {
-            file = fopen(names[i], "re");
-            if (file == NULL)
-                return 0;
-            if (fscanf(file, "%lld", values[i]) != 1)
-                quota = -1;
-            fclose(file);
-        }
-    }
-    if (quota <= 0 || period <= 0)
-        return 0;
-    long long cpus = quota / period + (quota % period != 0);
-    return cpus > MOST_THREADS ? 0 : (int)cpus;
+    atomic_init(&event->count, 0);
+    atomic_init(&event->sleepers, 0);
+    pthread_cond_init(&event->wake, NULL);
 }
 
-static int default_count(void)
+static int start_workers(struct threads *threads, struct error *err)
 {
-    cpu_set_t set;
-    int count = 1;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        count = CPU_COUNT(&set);
-    int quota = quota_cpus();
-    if (quota > 0 && quota < count)
-        count = quota;
-    return count < 1 ? 1 : count > MOST_THREADS ? MOST_THREADS : count;
+    for (int i = 0; i < threads->count - 1; i++) {
+        struct worker *worker = &threads->workers[i];
+        worker->threads = threads;
+        worker->index = i + 1;
+        int result = pthread_create(&worker->id, NULL, worker_main, worker);
+        if (result != 0)
+            return error_set(err, ERROR_IO, "threads: cannot start thread %d: %s", i + 1,
+                             strerror(result));
+        threads->started++;
+    }
+    return 0;
 }
 
 int threads_open(struct threads **out, int count, struct error *err)
@@ -218,48 +226,48 @@ int threads_open(struct threads **out, int count, struct error *err)
     if (count < 0 || count > MOST_THREADS)
         return error_set(err, ERROR_INVALID, "threads: expected 0 to %d, got %d", MOST_THREADS,
                          count);
-    struct threads *threads = calloc(1, sizeof *threads);
+    struct threads *threads = aligned_alloc(alignof(struct threads), sizeof *threads);
     if (threads == NULL)
         return error_set(err, ERROR_NO_MEMORY, "threads: no memory");
-    threads->count = count == 0 ? default_count() : count;
+    int cpus = cpus_allowed();
+    *threads = (struct threads){.count = count > 0             ? count
+                                         : cpus < MOST_THREADS ? cpus
+                                                               : MOST_THREADS};
+    /* Threads that share a core with each other must not keep it from each other. */
+    threads->spin_seconds = threads->count > cpus ? 0 : SPIN_SECONDS;
     pthread_mutex_init(&threads->mutex, NULL);
-    pthread_cond_init(&threads->wake, NULL);
-    pthread_cond_init(&threads->idle, NULL);
+    event_init(&threads->posted);
+    event_init(&threads->finished);
     threads->workers = calloc((size_t)threads->count, sizeof *threads->workers);
-    if (threads->workers == NULL) {
+    threads->shares =
+        aligned_alloc(alignof(struct share), (size_t)threads->count * sizeof *threads->shares);
+    int result;
+    if (threads->workers == NULL || threads->shares == NULL) {
+        result = error_set(err, ERROR_NO_MEMORY, "threads: no memory");
+    } else {
+        for (int i = 0; i < threads->count; i++)
+            atomic_init(&threads->shares[i].word, 0);
+        result = start_workers(threads, err);
+    }
+    if (result != 0)
         threads_close(threads);
-        return error_set(err, ERROR_NO_MEMORY, "threads: no memory");
-    }
-    for (int i = 0; i < threads->count - 1; i++) {
-        struct worker *worker = &threads->workers[i];
-        worker->threads = threads;
-        worker->index = i + 1;
-        int result = pthread_create(&worker->id, NULL, worker_main, worker);
-        if (result != 0) {
-            threads_close(threads);
-            return error_set(err, ERROR_IO, "threads: cannot start thread %d: %s", i + 1,
-                             strerror(result));
-        }
-        threads->started++;
-    }
-    *out = threads;
-    return 0;
+    else
+        *out = threads;
+    return result;
 }
 
 void threads_close(struct threads *threads)
 {
     if (threads == NULL)
         return;
-    pthread_mutex_lock(&threads->mutex);
-    threads->stop = true;
-    atomic_fetch_add_explicit(&threads->generation, 1, memory_order_relaxed);
-    pthread_cond_broadcast(&threads->wake);
-    pthread_mutex_unlock(&threads->mutex);
+    atomic_store(&threads->stop, true);
+    event_raise(threads, &threads->posted, threads->count);
     for (int i = 0; i < threads->started; i++)
         pthread_join(threads->workers[i].id, NULL);
-    pthread_cond_destroy(&threads->wake);
-    pthread_cond_destroy(&threads->idle);
+    pthread_cond_destroy(&threads->posted.wake);
+    pthread_cond_destroy(&threads->finished.wake);
     pthread_mutex_destroy(&threads->mutex);
+    free(threads->shares);
     free(threads->workers);
     free(threads);
 }

@@ -1,8 +1,10 @@
 /* A pool of threads that share the tasks of one job at a time and park between jobs.
  *
- * Tasks are handed out one by one, so a thread that lost its core delays only the task it holds;
- * what a task computes never depends on who runs it. The caller works too, and a worker that wakes
- * late finds the job closed. Every thread runs with denormals flushed to zero. */
+ * Each thread has a share of neighbouring tasks, so that it walks memory forward, and claims them
+ * one by one; who has finished its own takes what is left of the others'. So a thread that lost its
+ * core, or wakes late, delays only the task it holds. What a task computes never depends on who
+ * runs it. The caller works too. A job costs no lock while the threads are awake; they stay so for
+ * some 100 microseconds without work. Every thread runs with denormals flushed to zero. */
 #ifndef ENGINE_CPU_THREADS_H
 #define ENGINE_CPU_THREADS_H
 
@@ -13,12 +15,13 @@ struct threads;
 /* thread: 0..count-1, the caller is 0. */
 typedef void threads_task(void *context, int task, int thread);
 
-/* count 0: as many as the affinity mask and the control group's quota allow. */
+/* count 0: as many as this process may use (cpus.h). */
 int threads_open(struct threads **out, int count, struct error *err);
 void threads_close(struct threads *threads); /* NULL is allowed */
 int threads_count(const struct threads *threads);
 
-/* Runs task 0..num_tasks-1, each once; returns when all are done. One caller at a time. */
+/* Runs task 0..num_tasks-1, each once; returns when all are done. One caller at a time. A task that
+ * is worth claiming takes some microseconds. */
 void threads_run(struct threads *threads, threads_task *task, void *context, int num_tasks);
 
 /* Turns flush-to-zero on in the calling thread; returns what threads_restore_float takes. */

@@ -1,6 +1,9 @@
-/* The vector of the instruction set that this file is compiled for. */
+/* The vector of the instruction set that this file is compiled for. Loads and stores of two-byte
+ * numbers convert as engine/base/half.h does, bit for bit. */
 #ifndef ENGINE_CPU_VECTOR_H
 #define ENGINE_CPU_VECTOR_H
+
+#include "engine/base/half.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -20,7 +23,18 @@ static inline vec vec_set(float x)
     return _mm512_set1_ps(x);
 }
 
-#elif defined(__AVX2__) && defined(__FMA__)
+static inline vec vec_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+static inline vec vec_load_bf16(const uint16_t *p)
+{
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 typedef __m256 vec;
 enum { LANES = 8, TILE_ROWS = 6 };
@@ -33,6 +47,17 @@ static inline vec vec_fma(vec a, vec b, vec c)
 static inline vec vec_set(float x)
 {
     return _mm256_set1_ps(x);
+}
+
+static inline vec vec_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
+
+static inline vec vec_load_bf16(const uint16_t *p)
+{
+    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 
 #else
@@ -48,7 +73,27 @@ static inline vec vec_set(float x)
 {
     return (vec){x, x, x, x};
 }
+
+static inline vec vec_load_f16(const uint16_t *p)
+{
+    return (vec){f16_to_f32(p[0]), f16_to_f32(p[1]), f16_to_f32(p[2]), f16_to_f32(p[3])};
+}
+
+static inline vec vec_load_bf16(const uint16_t *p)
+{
+    return (vec){bf16_to_f32(p[0]), bf16_to_f32(p[1]), bf16_to_f32(p[2]), bf16_to_f32(p[3])};
+}
 #endif
+
+/* LANES bf16 in the lower halves of the dwords at p, and as many in the upper ones. */
+static inline void vec_load_bf16_pairs(const void *p, vec *low, vec *high)
+{
+    typedef uint32_t lanes __attribute__((vector_size(sizeof(vec))));
+    lanes pairs;
+    memcpy(&pairs, p, sizeof pairs);
+    *low = (vec)(pairs << 16);
+    *high = (vec)(pairs & 0xffff0000u);
+}
 
 /* Any alignment. */
 static inline vec vec_load(const float *p)

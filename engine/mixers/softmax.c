@@ -10,6 +10,7 @@ static int place_keys(struct mixer_layer *layer, struct mixer_context *context, 
     const struct mixer *config = layer->config;
     bool full = config->window == WINDOW_FULL;
     size_t tiles = full ? 1 : ((size_t)config->window_size + OPS_TILE - 1) / OPS_TILE;
+    layer->kv = full ? context->layout.kv : KV_F32; /* a slot is f32 all of it */
     struct state_part part = {
         .kind = full ? STATE_PART_KV : STATE_PART_RING,
         .layer = context->layer,
@@ -18,7 +19,8 @@ static int place_keys(struct mixer_layer *layer, struct mixer_context *context, 
         .features = config->features_positioned,
         .window = full ? 0 : config->window_size,
     };
-    if (__builtin_mul_overflow(tiles, ops_tile_bytes(part.features, part.rows), &part.head_bytes))
+    if (__builtin_mul_overflow(tiles, ops_tile_bytes(part.features, part.rows, layer->kv),
+                               &part.head_bytes))
         return error_set(err, ERROR_INVALID, "window_size: %d is too large", config->window_size);
     return state_layout_add(&context->layout, part, &layer->state_offset, err);
 }
@@ -114,6 +116,7 @@ void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                                 .activation = config->activation,
                                 .window = config->window,
                                 .window_size = config->window_size,
+                                .kv = layer->kv,
                                 .bias = config->position.kind,
                                 .biases = layer->biases,
                                 .q = q,

@@ -1,6 +1,6 @@
-/* The monotonic clock. */
-#ifndef SERVER_CLOCK_H
-#define SERVER_CLOCK_H
+/* The monotonic clock: seconds since some moment, never backwards. */
+#ifndef ENGINE_BASE_CLOCK_H
+#define ENGINE_BASE_CLOCK_H
 
 #include <time.h>
 
