@@ -76,7 +76,6 @@ void checkpoint_set_held(struct state_tree *tree, struct checkpoint *checkpoint,
     for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
         if (listed[tier])
             list_add(tree, checkpoint, tier);
-    files_consider(tree, checkpoint);
 }
 
 static void set_place(struct state_tree *tree, struct checkpoint *checkpoint, enum tier tier,
@@ -98,32 +97,45 @@ static void bound_tombstones(struct state_tree *tree)
 
 void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint)
 {
-    bool filed = files_has(checkpoint), writing = files_writing(checkpoint);
+    bool whole = files_whole(checkpoint), busy = files_busy(checkpoint);
     enum tier tier = checkpoint->state   ? TIER_DEVICE
                      : checkpoint->image ? TIER_HOST
-                     : filed             ? TIER_DISK
+                     : whole             ? TIER_DISK
                                          : TIER_NONE;
     tree->counts[checkpoint->tier]--;
     tree->counts[tier]++;
     checkpoint->tier = tier;
     set_place(tree, checkpoint, TIER_DEVICE, checkpoint->state);
     /* What is being written cannot be freed. */
-    set_place(tree, checkpoint, TIER_HOST, (checkpoint->image || checkpoint->logits) && !writing);
-    set_place(tree, checkpoint, TIER_DISK, filed && !writing);
-    set_place(tree, checkpoint, TIER_NONE, tier == TIER_NONE && !writing);
+    set_place(tree, checkpoint, TIER_HOST,
+              (checkpoint->image || checkpoint->logits) && !files_borrow(checkpoint));
+    set_place(tree, checkpoint, TIER_DISK, whole && !busy);
+    set_place(tree, checkpoint, TIER_NONE, tier == TIER_NONE && !busy);
     if (tier == TIER_NONE)
         bound_tombstones(tree);
 }
 
-void checkpoint_set_image(struct state_tree *tree, struct checkpoint *checkpoint, void *image)
+static void count_image(struct state_tree *tree, const struct checkpoint *checkpoint, int change)
 {
     int64_t bytes = (int64_t)state_image_bytes(tree->engine, checkpoint->position);
     int64_t kv = bytes - (int64_t)engine_info(tree->engine)->recurrent_bytes_per_text;
-    int change = (image != NULL) - (checkpoint->image != NULL);
     tree->host_bytes += change * bytes;
     tree->host_kv_bytes += change * kv;
+}
+
+void checkpoint_set_image(struct state_tree *tree, struct checkpoint *checkpoint, void *image)
+{
+    count_image(tree, checkpoint, (image != NULL) - (checkpoint->image != NULL));
     free(checkpoint->image);
     checkpoint->image = image;
+}
+
+void *checkpoint_take_image(struct state_tree *tree, struct checkpoint *checkpoint)
+{
+    void *image = checkpoint->image;
+    count_image(tree, checkpoint, -1);
+    checkpoint->image = NULL;
+    return image;
 }
 
 void checkpoint_set_logits(struct state_tree *tree, struct checkpoint *checkpoint, float *logits)
@@ -138,7 +150,7 @@ void checkpoint_set_logits(struct state_tree *tree, struct checkpoint *checkpoin
 void checkpoint_keep_logits(struct state_tree *tree, struct checkpoint *checkpoint,
                             const float *logits)
 {
-    if (!logits || checkpoint->logits || files_writing(checkpoint))
+    if (!logits || checkpoint->logits)
         return;
     const struct checkpoint *pinned = tree->pinned;
     tree->pinned = checkpoint;
@@ -161,11 +173,10 @@ void checkpoint_drop(struct state_tree *tree, struct checkpoint *checkpoint)
     for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
         set_place(tree, checkpoint, tier, false);
     tree->counts[checkpoint->tier]--;
-    if (!files_drop(tree, checkpoint)) {
-        checkpoint_set_image(tree, checkpoint, NULL);
-        checkpoint_set_logits(tree, checkpoint, NULL);
-        free(checkpoint);
-    }
+    files_drop(tree, checkpoint);
+    checkpoint_set_image(tree, checkpoint, NULL);
+    checkpoint_set_logits(tree, checkpoint, NULL);
+    free(checkpoint);
     node->value = NULL;
     space_trim(tree, space, node);
 }
@@ -174,7 +185,7 @@ void checkpoint_drop(struct state_tree *tree, struct checkpoint *checkpoint)
 static void evict_host(struct state_tree *tree, struct checkpoint *checkpoint)
 {
     if (checkpoint->image) {
-        if (files_has(checkpoint))
+        if (files_whole(checkpoint))
             tree->evictions++;
         else
             tree->dropped++;
@@ -211,14 +222,15 @@ bool tiers_save(struct state_tree *tree, struct checkpoint *checkpoint)
 void tiers_left_device(struct state_tree *tree, struct checkpoint *checkpoint)
 {
     checkpoint->state = NULL;
-    if (checkpoint->image || files_has(checkpoint))
+    if (checkpoint->image || files_whole(checkpoint) || files_busy(checkpoint))
         tree->evictions++;
     else
         tree->dropped++;
     if (!checkpoint->image)
         checkpoint_set_logits(tree, checkpoint, NULL);
     checkpoint_settle(tree, checkpoint);
-    files_consider(tree, checkpoint);
+    if (checkpoint->image)
+        files_want(tree, checkpoint, false);
 }
 
 bool tiers_evict(struct state_tree *tree)
@@ -226,9 +238,42 @@ bool tiers_evict(struct state_tree *tree)
     struct checkpoint *oldest = checkpoint_oldest(tree, TIER_DEVICE);
     if (!oldest)
         return false;
-    if (!tiers_save(tree, oldest))
+    if (!oldest->image && !tiers_save(tree, oldest))
         files_write_through(tree, oldest);
     state_free(oldest->state);
     tiers_left_device(tree, oldest);
+    return true;
+}
+
+/* Without `from` from its image. */
+static int try_promote(struct state_tree *tree, const struct checkpoint *checkpoint,
+                       const struct state *from, struct state **out, struct error *err)
+{
+    int64_t position = checkpoint->position;
+    if (from)
+        return state_clone(out, from, position, err);
+    return state_restore(out, tree->engine, checkpoint->image, position, position, err);
+}
+
+bool tiers_promote(struct state_tree *tree, struct checkpoint *checkpoint, const struct state *from,
+                   bool may_evict)
+{
+    const struct engine_info *info = engine_info(tree->engine);
+    size_t bytes = from ? info->recurrent_bytes_per_text +
+                              info->kv_bytes_per_token * (size_t)info->kv_page_tokens
+                        : engine_state_bytes(tree->engine, checkpoint->position);
+    bool evict = may_evict && state_tree_has_room(tree, bytes);
+    struct error err = ERROR_INIT;
+    struct state *state;
+    while (try_promote(tree, checkpoint, from, &state, &err)) {
+        if (!evict || err.code != ERROR_NO_MEMORY || !tiers_evict(tree))
+            return false;
+        error_clear(&err);
+    }
+    state_set_cached(state, true);
+    checkpoint->state = state;
+    if (!files_borrow(checkpoint))
+        checkpoint_set_image(tree, checkpoint, NULL);
+    checkpoint_settle(tree, checkpoint);
     return true;
 }

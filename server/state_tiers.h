@@ -56,6 +56,9 @@ struct state_tree {
     struct state_files *files;       /* NULL: no store */
 };
 
+/* The checkpoint of tokens [0, position); made without a state if need be. NULL: no memory. */
+struct checkpoint *checkpoint_at(struct state_tree *tree, struct space *space,
+                                 const int32_t *tokens, int64_t position);
 /* After a change of where it lies: its places, the counts; too many tombstones go. */
 void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint);
 void checkpoint_touch(struct state_tree *tree, struct checkpoint *checkpoint);
@@ -67,6 +70,7 @@ struct checkpoint *checkpoint_oldest(const struct state_tree *tree, enum tier ti
 
 /* The image and logits of a checkpoint; `image` [image bytes] is taken over, NULL frees. */
 void checkpoint_set_image(struct state_tree *tree, struct checkpoint *checkpoint, void *image);
+void *checkpoint_take_image(struct state_tree *tree, struct checkpoint *checkpoint);
 void checkpoint_set_logits(struct state_tree *tree, struct checkpoint *checkpoint, float *logits);
 /* Copies them; without room for them there are none. */
 void checkpoint_keep_logits(struct state_tree *tree, struct checkpoint *checkpoint,
@@ -78,6 +82,10 @@ bool tiers_host_room(struct state_tree *tree, int64_t bytes);
 bool tiers_save(struct state_tree *tree, struct checkpoint *checkpoint);
 /* Moves the least recently used state off the device; false: there is none. */
 bool tiers_evict(struct state_tree *tree);
+/* Brings its image to the device, out of `from` (a text that stands where it does; may share its
+ * pages) or of itself; false: there is no room. */
+bool tiers_promote(struct state_tree *tree, struct checkpoint *checkpoint, const struct state *from,
+                   bool may_evict);
 /* Its state has left the device. */
 void tiers_left_device(struct state_tree *tree, struct checkpoint *checkpoint);
 

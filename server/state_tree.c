@@ -8,6 +8,7 @@
 
 /* Cutting chunks of prompts more often than once in so many tokens would slow them down. */
 enum { LEAST_INTERVAL = 512, MOST_INTERVAL = 4096 };
+enum { MOST_WRITTEN_SOON = 16 << 20 };
 
 const char *tier_name(enum tier tier)
 {
@@ -46,6 +47,10 @@ int state_tree_create(struct state_tree **out, struct engine *engine,
     tree->options = *options;
     tree->interval = options->interval_tokens ? options->interval_tokens : interval_of(info);
     tree->logits_size = (size_t)info->vocab_size * sizeof(float);
+    if (files_create(&tree->files, tree, err)) {
+        free(tree);
+        return -1;
+    }
     *out = tree;
     return 0;
 }
@@ -54,6 +59,7 @@ void state_tree_free(struct state_tree *tree)
 {
     if (!tree)
         return;
+    files_close(tree);
     for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
         for (int held = 0; held < 2; held++)
             while (tree->lists[tier][held].oldest)
@@ -66,6 +72,7 @@ void state_tree_free(struct state_tree *tree)
         free(space);
     }
     free(tree->spaces);
+    free(tree->files);
     free(tree);
 }
 
@@ -205,7 +212,11 @@ static bool usable(const struct checkpoint *checkpoint, int64_t count, bool whol
 {
     if (checkpoint->tier == TIER_NONE)
         return false;
-    return checkpoint->position < count || (whole && checkpoint->logits);
+    if (checkpoint->position < count)
+        return true;
+    /* Logits that are still in the file come with the state. */
+    return whole &&
+           (checkpoint->logits || (checkpoint->tier == TIER_DISK && files_logits(checkpoint)));
 }
 
 static enum miss_reason reason_of(const struct state_match *match, const struct token_node *at,
@@ -287,33 +298,6 @@ static int take_over(struct state_tree *tree, struct checkpoint *from, int64_t m
     return 0;
 }
 
-/* A checkpoint in host memory has been used: comes back to the device if its pages can be shared
- * with the text that goes on from it, or there is room anyway. */
-static void promote(struct state_tree *tree, struct checkpoint *checkpoint,
-                    const struct state *state)
-{
-    const struct engine_info *info = engine_info(tree->engine);
-    struct error err = ERROR_INIT;
-    struct state *clone;
-    size_t own =
-        info->recurrent_bytes_per_text + info->kv_bytes_per_token * (size_t)info->kv_page_tokens;
-    bool shares = info->kv_bytes_per_token && checkpoint->position >= info->kv_page_tokens;
-    bool may_evict = shares && state_tree_has_room(tree, own);
-    int result;
-    while ((result = state_clone(&clone, state, checkpoint->position, &err)) && may_evict &&
-           err.code == ERROR_NO_MEMORY && tiers_evict(tree))
-        error_clear(&err);
-    if (result || files_writing(checkpoint)) {
-        if (!result)
-            state_free(clone);
-        return;
-    }
-    state_set_cached(clone, true);
-    checkpoint->state = clone;
-    checkpoint_set_image(tree, checkpoint, NULL);
-    checkpoint_settle(tree, checkpoint);
-}
-
 static int start_from(struct state_tree *tree, struct checkpoint *from, int64_t max_tokens,
                       struct state **out, struct error *err)
 {
@@ -326,8 +310,12 @@ static int start_from(struct state_tree *tree, struct checkpoint *from, int64_t 
         error_clear(err);
         return take_over(tree, from, max_tokens, out, err);
     }
-    if (result == 0 && from && from->image)
-        promote(tree, from, *out);
+    /* What has been used comes back to the device if its pages can be shared with the text that
+     * goes on from it, or there is room anyway. */
+    const struct engine_info *info = engine_info(tree->engine);
+    if (result == 0 && from && !from->state)
+        tiers_promote(tree, from, *out,
+                      info->kv_bytes_per_token && from->position >= info->kv_page_tokens);
     return result;
 }
 
@@ -345,9 +333,8 @@ int state_tree_start(struct state_tree *tree, const struct state_match *match, i
 
 /* Keeping. */
 
-/* The checkpoint of tokens [0, position); made without a state if need be. NULL: no memory. */
-static struct checkpoint *checkpoint_at(struct state_tree *tree, struct space *space,
-                                        const int32_t *tokens, int64_t position)
+struct checkpoint *checkpoint_at(struct state_tree *tree, struct space *space,
+                                 const int32_t *tokens, int64_t position)
 {
     struct token_node *node = token_tree_insert(&space->tokens, tokens, position);
     if (!node)
@@ -385,7 +372,7 @@ static void hang(struct state_tree *tree, struct space *space, const int32_t *to
     } else {
         state_set_cached(state, true);
         checkpoint->state = state;
-        if (!files_writing(checkpoint))
+        if (!files_borrow(checkpoint))
             checkpoint_set_image(tree, checkpoint, NULL);
         checkpoint_settle(tree, checkpoint);
     }
@@ -393,7 +380,6 @@ static void hang(struct state_tree *tree, struct space *space, const int32_t *to
         return;
     checkpoint_touch(tree, checkpoint);
     checkpoint_keep_logits(tree, checkpoint, logits);
-    files_consider(tree, checkpoint);
 }
 
 void state_tree_keep(struct state_tree *tree, struct space *space, const int32_t *tokens,
@@ -448,7 +434,8 @@ int state_tree_give_image(struct state_tree *tree, struct space *space, const in
         checkpoint_set_image(tree, checkpoint, image);
     checkpoint_settle(tree, checkpoint);
     checkpoint_touch(tree, checkpoint);
-    files_consider(tree, checkpoint);
+    if (checkpoint->image)
+        files_want(tree, checkpoint, false);
     return 0;
 }
 
@@ -476,6 +463,21 @@ static void add_holds(struct state_tree *tree, struct token_node *node, int coun
     }
 }
 
+/* The deepest state of a session is soon on disk, unless it is so large that writing it after every
+ * request would be felt: then when it leaves the device, or at the end. */
+static void want_deepest(struct state_tree *tree, struct token_node *node)
+{
+    for (; node->parent; node = node->parent) {
+        struct checkpoint *checkpoint = node->value;
+        if (!checkpoint || checkpoint->tier == TIER_NONE)
+            continue;
+        if (checkpoint->tier != TIER_DISK &&
+            state_image_bytes(tree->engine, checkpoint->position) <= MOST_WRITTEN_SOON)
+            files_want(tree, checkpoint, true);
+        return;
+    }
+}
+
 int state_tree_hold(struct state_tree *tree, struct space *space, const int32_t *tokens,
                     int64_t count, struct error *err)
 {
@@ -483,6 +485,7 @@ int state_tree_hold(struct state_tree *tree, struct space *space, const int32_t 
     if (!node)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the tokens of a session");
     add_holds(tree, node, 1);
+    want_deepest(tree, node);
     return 0;
 }
 
@@ -538,4 +541,10 @@ void state_tree_report(const struct state_tree *tree, struct state_tree_report *
         (int64_t)engine_info(tree->engine)->state_memory_bytes;
     report->tiers[TIER_HOST].bytes = tree->host_bytes;
     report->tiers[TIER_HOST].budget_bytes = tree->options.host_budget_bytes;
+    if (!tree->options.store)
+        return;
+    struct store_report store;
+    store_report(tree->options.store, &store);
+    report->tiers[TIER_DISK].bytes = store.bytes;
+    report->tiers[TIER_DISK].budget_bytes = store.budget_bytes;
 }

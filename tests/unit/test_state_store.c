@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 
 enum { MOST_FOUND = 32, BUDGET = 64 << 20 };
@@ -326,7 +327,7 @@ Test(state_store, what_is_not_whole_is_set_aside_at_the_start)
     write_whole(bench.folder, "sessions/strange.txt", "what?", 5);
     write_whole(bench.folder, "sessions/foreign.session", "no state file", 13);
     cr_assert(mkfifo(path_of(&bench, "checkpoints/pipe.state", path), 0600) == 0);
-    cr_assert(symlink("/etc/passwd", path_of(&bench, "checkpoints/link.state", path)) == 0);
+    cr_assert(symlink("good.state", path_of(&bench, "checkpoints/link.state", path)) == 0);
     path_of(&bench, "checkpoints/good.state", path);
     cr_assert(link(path, path_of(&bench, "sessions/state.session", to)) == 0);
     cr_assert(link(path, path_of(&bench,
@@ -483,6 +484,64 @@ Test(state_store, operations_on_a_file_run_in_order)
     for (int i = 0; i < FILES; i++) {
         free_item(writes[i]);
         free_item(removes[i]);
+    }
+    bench_close(&bench);
+}
+
+/* Writes versions of three files, each with one token more, until it is killed. */
+static void write_for_ever(struct bench *bench, int started)
+{
+    struct item *items[3];
+    struct error err = ERROR_INIT;
+    if (try_open(bench, BUDGET, &err) != 0)
+        _exit(1);
+    for (int i = 0; i < 3; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "k%d", i);
+        items[i] = new_item(bench, i == 0 ? STORE_CHECKPOINT : STORE_SESSION, name, 70);
+    }
+    for (int count = 71;; count = count == 199 ? 71 : count + 1) {
+        for (int i = 0; i < 3; i++) {
+            items[i]->op.count = count;
+            run_op(bench, store_write, items[i]);
+        }
+        if (count == 71 && write(started, "", 1) != 1)
+            _exit(1);
+    }
+}
+
+Test(state_store, killed_at_any_moment_it_leaves_whole_files)
+{
+    enum { KILLS = 30 };
+    struct bench bench;
+    bench_open(&bench);
+    store_close(bench.store);
+    bench.store = NULL;
+    for (int round = 0; round < KILLS; round++) {
+        int ends[2];
+        char byte;
+        cr_assert(pipe(ends) == 0);
+        pid_t child = fork();
+        if (child == 0)
+            write_for_ever(&bench, ends[1]);
+        cr_assert(child > 0 && read(ends[0], &byte, 1) == 1);
+        /* somewhere within some writes */
+        const struct timespec moment = {0, (long)((uint32_t)round * 2654435761u % 10000000)};
+        nanosleep(&moment, NULL);
+        int status;
+        cr_assert(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
+        close(ends[0]);
+        close(ends[1]);
+        reopen(&bench, BUDGET);
+        cr_assert(bench.num_found == 3, "%d", bench.num_found);
+        expect_accounts(&bench, 2, 1, 0);
+        for (int i = 0; i < 3; i++) {
+            const struct found *found = &bench.found[i];
+            cr_assert(found->count >= 71 && found->count < 200);
+            cr_assert(found->last_token == text_token(bench.engine, 1, found->count - 1));
+        }
+        store_close(bench.store);
+        bench.store = NULL;
     }
     bench_close(&bench);
 }

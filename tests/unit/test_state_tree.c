@@ -8,9 +8,12 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static struct engine *engine;
 static struct state_tree *tree;
+static struct state_tree_options tree_options;
+static struct store *store; /* NULL: no disk */
 static struct space *space;
 static size_t slot, page, vocab;
 
@@ -23,8 +26,27 @@ static void make_text(int32_t *tokens, int count, int seed, int from)
         tokens[i] = (int32_t)((i * 31 + (i >= from ? seed * 17 : 0) + 7) % 200);
 }
 
+static void found(void *context, const struct store_found *file)
+{
+    (void)context;
+    if (!tree) {
+        struct error err = ERROR_INIT;
+        tree_options.store = store;
+        cr_assert(state_tree_create(&tree, engine, &tree_options, &err) == 0, "%s", err.message);
+    }
+    state_tree_found(tree, file);
+}
+
+static void open_store(const char *directory, int64_t budget)
+{
+    struct error err = ERROR_INIT;
+    struct store_options options = {.directory = directory, .budget_bytes = budget, .found = found};
+    cr_assert(store_open(&store, engine, &options, &err) == 0, "%s", err.message);
+    tree_options.store = store;
+}
+
 /* Budgets in states of `tokens` tokens. */
-static void open_tree(double device, double host, int tokens)
+static void open_tree_on(double device, double host, int tokens, const char *directory, double disk)
 {
     char path[512];
     snprintf(path, sizeof path, GOLDEN_DIRECTORY "hybrid_regla");
@@ -39,17 +61,28 @@ static void open_tree(double device, double host, int tokens)
     engine_close(engine);
     options.state_memory_bytes = (size_t)(device * (double)one);
     cr_assert(engine_open(&engine, path, &options, &err) == 0, "%s", err.message);
-    struct state_tree_options tree_options = {
+    tree_options = (struct state_tree_options){
         .reuse = true, .host_budget_bytes = (int64_t)(host * (double)one), .interval_tokens = 64};
-    cr_assert(state_tree_create(&tree, engine, &tree_options, &err) == 0, "%s", err.message);
+    tree = NULL;
+    store = NULL;
+    if (directory)
+        open_store(directory, (int64_t)(disk * (double)one));
+    if (!tree)
+        cr_assert(state_tree_create(&tree, engine, &tree_options, &err) == 0, "%s", err.message);
     space = state_tree_space(tree, "me", NULL, 0);
     cr_assert(space);
+}
+
+static void open_tree(double device, double host, int tokens)
+{
+    open_tree_on(device, host, tokens, NULL, 0);
 }
 
 static void close_tree(void)
 {
     state_tree_space_release(tree, space);
     state_tree_free(tree);
+    store_close(store);
     struct engine_memory memory;
     engine_memory(engine, &memory);
     cr_expect(memory.states == 0 && memory.kv_reserved_bytes == 0);
@@ -86,13 +119,31 @@ static struct state_match match(const int32_t *tokens, int count, bool whole)
     return found;
 }
 
+/* Until nothing is written or read any more. */
+static void settle_files(void)
+{
+    struct timespec pause = {0, 1000000};
+    if (!store)
+        return;
+    do {
+        state_tree_poll(tree);
+        nanosleep(&pause, NULL);
+    } while (store_poll(store));
+    state_tree_poll(tree);
+}
+
 /* Starts a text on what the tree has, computes the rest, returns its state; *logits: the last. */
 static struct state *run(const int32_t *tokens, int count, const float **logits)
 {
     struct state_match found = match(tokens, count, false);
     struct state *state;
     struct error err = ERROR_INIT;
-    cr_assert(state_tree_start(tree, &found, ROOM, &state, &err) == 0, "%s", err.message);
+    int result;
+    while ((result = state_tree_start(tree, &found, ROOM, &state, &err)) == 1) {
+        settle_files();
+        found = match(tokens, count, false);
+    }
+    cr_assert(result == 0, "%s", err.message);
     cr_assert(state_position(state) == found.position);
     *logits = feed(state, tokens + found.position, count - (int)found.position);
     return state;
@@ -331,10 +382,8 @@ static void check_text(const int32_t *tokens, int count)
     free(kept);
 }
 
-Test(state_tree, random_texts_in_small_budgets_keep_bits_and_accounts, .timeout = 120)
+static void random_texts(unsigned seed)
 {
-    open_tree(3.3, 2.2, ROOM);
-    unsigned seed = 5;
     for (int step = 0; step < 400; step++) {
         int32_t text[LONG];
         make_text(text, LONG, rand_r(&seed) % 6, 20 * (rand_r(&seed) % 5));
@@ -363,5 +412,171 @@ Test(state_tree, random_texts_in_small_budgets_keep_bits_and_accounts, .timeout 
         cr_assert_eq((int64_t)(memory.recurrent_reserved_bytes + memory.kv_reserved_bytes),
                      now.tiers[TIER_DEVICE].bytes, "free + cached = total");
     }
+}
+
+Test(state_tree, random_texts_in_small_budgets_keep_bits_and_accounts, .timeout = 120)
+{
+    open_tree(3.3, 2.2, ROOM);
+    random_texts(5);
     close_tree();
+}
+
+static int count_files(const char *directory, const char *suffix)
+{
+    char command[300], line[32] = "";
+    snprintf(command, sizeof command, "find %s -name '*%s' | wc -l", directory, suffix);
+    FILE *pipe = popen(command, "r");
+    cr_assert(pipe && fgets(line, sizeof line, pipe));
+    pclose(pipe);
+    return atoi(line);
+}
+
+static void make_directory(char directory[64])
+{
+    snprintf(directory, 64, "/tmp/regla-tree-XXXXXX");
+    cr_assert(mkdtemp(directory));
+}
+
+static void remove_directory(const char *directory)
+{
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    cr_assert(system(command) == 0);
+}
+
+Test(state_tree, random_texts_with_files_keep_bits_and_accounts, .timeout = 120)
+{
+    char directory[64];
+    make_directory(directory);
+    open_tree_on(3.3, 2.2, ROOM, directory, 6);
+    random_texts(6);
+    close_tree();
+    remove_directory(directory);
+}
+
+static void check_bits(const int32_t *tokens, int count, int position)
+{
+    float *expected = cold(tokens, count);
+    const float *logits;
+    cr_expect_eq(match(tokens, count, false).position, position);
+    struct state *state = run(tokens, count, &logits);
+    cr_expect(memcmp(logits, expected, vocab * sizeof(float)) == 0);
+    state_free(state);
+    free(expected);
+}
+
+Test(state_tree, files_take_what_host_memory_has_no_room_for, .timeout = 60)
+{
+    char directory[64];
+    make_directory(directory);
+    for (int host = 0; host < 2; host++) {
+        open_tree_on(2.5, 2.2 * host, ROOM, directory, 100);
+        int32_t texts[8][LONG];
+        for (int i = 0; i < 8; i++) {
+            make_text(texts[i], LONG, i + 10 * host, 0);
+            grow(texts[i], LONG - 1);
+            settle_files();
+        }
+        struct state_tree_report now = report();
+        cr_expect(now.tiers[TIER_DISK].checkpoints > 0);
+        cr_expect_eq(now.dropped, 0);
+        for (int i = 0; i < 8; i++)
+            check_bits(texts[i], LONG, LONG - 1);
+        for (int i = 0; i < 8; i++)
+            state_tree_forget(tree, space, texts[i], LONG);
+        settle_files();
+        cr_expect_eq(count_files(directory, ".state"), 0);
+        cr_expect_eq(report().tiers[TIER_DISK].bytes, 0);
+        close_tree();
+    }
+    remove_directory(directory);
+}
+
+Test(state_tree, a_restart_finds_what_was_saved, .timeout = 60)
+{
+    char directory[64];
+    int32_t text[LONG], salted[LONG];
+    make_directory(directory);
+    make_text(text, LONG, 1, LONG);
+    make_text(salted, LONG, 2, 0);
+    open_tree_on(20, 10, ROOM, directory, 100);
+    struct space *mine = space;
+    space = state_tree_space(tree, "me", "s\0lt", 4);
+    grow(salted, 100);
+    state_tree_space_release(tree, space);
+    space = mine;
+    grow(text, 100);
+    grow(text, 200);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    cr_assert_eq(count_files(directory, ".state"), 3);
+
+    open_tree_on(20, 10, ROOM, directory, 100);
+    cr_expect_eq(match(text, 250, false).tier, TIER_DISK);
+    check_bits(text, 250, 200);
+    cr_expect_eq(match(text, 250, false).tier, TIER_DEVICE, "back on use");
+    /* The logits of a prompt's end come with its state. */
+    struct state_match whole = match(text, 100, true);
+    struct state *state;
+    struct error err = ERROR_INIT;
+    cr_expect(whole.position == 100 && whole.tier == TIER_DISK);
+    cr_expect_eq(state_tree_start(tree, &whole, ROOM, &state, &err), 1);
+    settle_files();
+    whole = match(text, 100, true);
+    cr_expect(whole.position == 100 && whole.logits && whole.tier == TIER_HOST);
+    cr_expect_eq(match(salted, 150, false).position, 0);
+    mine = space;
+    space = state_tree_space(tree, "me", "s\0lt", 4);
+    check_bits(salted, 150, 100);
+    state_tree_space_release(tree, space);
+    space = mine;
+    close_tree();
+    cr_expect_eq(count_files(directory, ".state"), 3);
+    remove_directory(directory);
+}
+
+Test(state_tree, a_file_that_is_torn_is_no_checkpoint, .timeout = 60)
+{
+    char directory[64], command[200];
+    int32_t text[LONG];
+    make_directory(directory);
+    make_text(text, LONG, 1, LONG);
+    open_tree_on(20, 10, ROOM, directory, 100);
+    grow(text, 200);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    open_tree_on(20, 10, ROOM, directory, 100);
+    snprintf(command, sizeof command, "find %s -name '*.state' -exec truncate -s -100 {} \\;",
+             directory);
+    cr_assert(system(command) == 0);
+    check_bits(text, 250, 200); /* says so in its match, and then computes all */
+    cr_expect_eq(match(text, 250, false).reason, MISS_EVICTED);
+    close_tree();
+    remove_directory(directory);
+}
+
+Test(state_tree, the_budget_of_the_disk_holds, .timeout = 60)
+{
+    char directory[64];
+    make_directory(directory);
+    open_tree_on(2.5, 2.2, ROOM, directory, 4.5);
+    int32_t texts[12][LONG];
+    struct error err = ERROR_INIT;
+    for (int i = 0; i < 12; i++) {
+        make_text(texts[i], LONG, i, 0);
+        grow(texts[i], LONG - 1);
+        if (i == 0)
+            cr_assert(state_tree_hold(tree, space, texts[0], LONG, &err) == 0);
+        settle_files();
+        struct state_tree_report now = report();
+        cr_assert_leq(now.tiers[TIER_DISK].bytes, now.tiers[TIER_DISK].budget_bytes);
+    }
+    cr_expect_eq(match(texts[0], LONG, false).position, LONG - 1, "a session's goes last");
+    cr_expect_eq(match(texts[1], LONG, false).reason, MISS_EVICTED);
+    state_tree_disk_room(tree, report().tiers[TIER_DISK].budget_bytes);
+    settle_files();
+    cr_expect_eq(report().tiers[TIER_DISK].bytes, 0);
+    state_tree_release(tree, space, texts[0], LONG);
+    close_tree();
+    remove_directory(directory);
 }
