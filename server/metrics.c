@@ -242,9 +242,15 @@ static void tier_family(struct family *family, const struct state_tree_report *t
 }
 
 static void state_families(struct family *family, const struct metrics *metrics,
-                           const struct state_tree_report *tree)
+                           const struct metrics_memory *memory)
 {
+    const struct state_tree_report *tree = &memory->tree;
     char more[64];
+    begin(family, "regla_sessions", "gauge", "Sessions, by the tier of their states.");
+    for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++) {
+        snprintf(more, sizeof more, ",tier=\"%s\"", tier_name(tier));
+        sample(family, more, (double)memory->sessions[tier]);
+    }
     begin(family, "regla_cache_lookups_total", "counter",
           "Prompts looked up, by why no more of them was there.");
     for (enum miss_reason reason = MISS_NONE; reason < NUM_MISS_REASONS; reason++) {
@@ -262,6 +268,11 @@ static void state_families(struct family *family, const struct metrics *metrics,
            "Checkpoints that moved down a tier to make room.", (double)tree->evictions);
     single(family, "regla_state_dropped_total", "counter",
            "Checkpoints that were dropped to make room.", (double)tree->dropped);
+    single(family, "regla_store_failures_total", "counter",
+           "Files of --state-dir that could not be written or read.",
+           (double)memory->store.failures);
+    single(family, "regla_store_full", "gauge",
+           "1: the last file found no room, sessions go on in memory.", memory->store.full);
 }
 
 static void generation_families(struct family *family, const struct metrics *metrics)
@@ -345,7 +356,7 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
     histogram_family(&family, "regla_batch_tokens", "Tokens in a step of the engine.",
                      &m->batch_tokens);
     memory_families(&family, &memory, view);
-    state_families(&family, m, &memory.tree);
+    state_families(&family, m, &memory);
     generation_families(&family, m);
     single(&family, "regla_queue_requests", "gauge", "Places of the queue that are taken.",
            (double)view->queue_requests);

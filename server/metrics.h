@@ -27,6 +27,8 @@ struct histogram {
 struct metrics_memory {
     struct engine_memory device;
     struct state_tree_report tree;
+    struct store_report store;   /* zero without one */
+    int64_t sessions[NUM_TIERS]; /* by the tier of their states */
 };
 
 struct metrics {

@@ -1,20 +1,21 @@
 #include "server/scheduler.h"
 
+<<<<<<< HEAD
 #include "engine/base/clock.h"
+=======
+#include "server/batch.h"
+#include "engine/base/clock.h"
+>>>>>>> state
 #include "server/inbox.h"
-#include "server/log.h"
-#include "server/plan.h"
-#include "server/prefix.h"
 #include "server/session_job.h"
 #include "server/state_task.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps that fail one after another until the engine counts as broken. */
-enum { MAX_FAILED_STEPS = 3 };
-/* How often texts that wait for their readers are looked at, unless something happens. */
-enum { STALL_TICK_MS = 50 };
+/* How often the thread looks around, unless something happens, while texts wait for their readers,
+ * or files are being written at the end. */
+enum { TICK_MS = 50 };
 
 struct scheduler {
     struct service *service;
@@ -25,20 +26,15 @@ struct scheduler {
     struct inbox inbox;
 
     /* The engine thread's. */
-    struct job_list waiting;   /* have prompts to start, oldest first */
-    struct job_list aside;     /* of these, what waits for a file */
-    struct sequence **running; /* [num_running], oldest first */
-    size_t num_running, capacity;
-    struct plan_row *rows; /* [capacity] */
-    struct plan_limits limits;
-    size_t turn;
-    struct span *spans;        /* [max_tokens]: a span has at least one token */
-    struct sequence **stepped; /* [max_tokens]: whose span it is */
-    float *logits;             /* [vocab_size]: of a prompt that is there as a whole */
-    int failed_steps;
-    bool stalled;          /* texts run, but all of them wait for their readers */
-    bool lost;             /* some have lost their leaders */
+    struct job_list waiting; /* have prompts to start, oldest first */
+    struct job_list aside;   /* of these, what waits for a file */
+    struct batch batch;
+    float *logits;         /* [vocab_size]: of a prompt that is there as a whole */
     double sessions_due_s; /* until sessions_poll wants to be called again; < 0: it does not */
+    bool closing;
+    bool sessions_changed;    /* since they were counted */
+    double count_sessions_at; /* clock_seconds(): not before */
+    int64_t sessions[NUM_TIERS];
 };
 
 void scheduler_submit(struct scheduler *scheduler, struct job *job)
@@ -59,9 +55,14 @@ void scheduler_poke(struct scheduler *scheduler)
 /* How long the thread may sleep: < 0 until something comes. */
 static double may_sleep(const struct scheduler *scheduler)
 {
-    if (scheduler->stalled)
-        return STALL_TICK_MS / 1e3;
-    return scheduler->waiting.head || scheduler->num_running ? 0 : scheduler->sessions_due_s;
+    double due = scheduler->sessions_due_s;
+    if (scheduler->batch.stalled)
+        return TICK_MS / 1e3;
+    if (scheduler->waiting.head || scheduler->batch.num_running)
+        return 0;
+    if ((scheduler->closing || scheduler->sessions_changed) && (due < 0 || due > TICK_MS / 1e3))
+        return TICK_MS / 1e3;
+    return due;
 }
 
 /* Takes what has come; sleeps while there is nothing to do. False: time to end. */
@@ -86,27 +87,43 @@ static bool take_inbox(struct scheduler *scheduler)
         next = job->next;
         job_list_append(&scheduler->waiting, job);
     }
+    scheduler->closing = taken.closing;
     return !taken.closing || taken.work || scheduler->waiting.head || scheduler->aside.head ||
-           scheduler->num_running || parked || sessions_pending(service->sessions);
+           scheduler->batch.num_running || parked || sessions_pending(service->sessions);
+}
+
+/* Sessions by the tier of their states: that takes time with many of them, so it is not done again
+ * before twenty times as much has passed. */
+static void count_sessions(struct scheduler *scheduler)
+{
+    double began = clock_seconds();
+    if (began < scheduler->count_sessions_at)
+        return;
+    sessions_count(scheduler->service->sessions, scheduler->sessions);
+    double ended = clock_seconds();
+    scheduler->count_sessions_at = ended + 20 * (ended - began);
+    scheduler->sessions_changed = false;
+}
+
+/* After every turn. */
+static void publish(struct scheduler *scheduler)
+{
+    const struct service *service = scheduler->service;
+    struct metrics_memory memory = {0};
+    if (scheduler->sessions_changed)
+        count_sessions(scheduler);
+    engine_memory(service->engine, &memory.device);
+    state_tree_report(scheduler->tree, &memory.tree);
+    if (service->store)
+        store_report(service->store, &memory.store);
+    memcpy(memory.sessions, scheduler->sessions, sizeof memory.sessions);
+    metrics_set_memory(&scheduler->service->metrics, &memory);
 }
 
 void scheduler_publish(struct scheduler *scheduler)
 {
-    struct metrics_memory memory;
-    engine_memory(scheduler->service->engine, &memory.device);
-    state_tree_report(scheduler->tree, &memory.tree);
-    metrics_set_memory(&scheduler->service->metrics, &memory);
-}
-
-/* A text of the job is about to end: notes the most state that its texts held together. */
-static void note_state_bytes(struct scheduler *scheduler, struct job *job)
-{
-    int64_t bytes = 0;
-    for (size_t i = 0; i < scheduler->num_running; i++)
-        if (scheduler->running[i]->job == job && scheduler->running[i]->state)
-            bytes += (int64_t)state_bytes(scheduler->running[i]->state);
-    if (bytes > job->peak_state_bytes)
-        job->peak_state_bytes = bytes;
+    scheduler->sessions_changed = true;
+    publish(scheduler);
 }
 
 /* Whether it stands in the line: it does until its last prompt has started. */
@@ -126,45 +143,17 @@ static void end_if_done(struct scheduler *scheduler, struct job *job)
 }
 
 /* Texts that wait for this one to come to one of its first `end` tokens wait in vain. */
-static void lose_waiters(struct scheduler *scheduler, struct sequence *leader, int64_t end)
-{
-    for (size_t i = 0; leader->prefix.waiters && i < scheduler->num_running; i++) {
-        struct prefix *prefix = &scheduler->running[i]->prefix;
-        if (prefix->leader != leader || prefix->wait_at > end)
-            continue;
-        prefix->leader = NULL;
-        prefix->lost = scheduler->lost = true;
-        leader->prefix.waiters--;
-    }
-}
-
 /* Takes a text out of the batch, in place. */
-static void close_running(struct scheduler *scheduler, size_t at)
-{
-    struct sequence *sequence = scheduler->running[at];
-    struct job *job = sequence->job;
-    if (sequence->choice->finish != FINISH_NONE && sequence->choice->generated)
-        metrics_generation(&scheduler->service->metrics, sequence->choice->generated,
-                           sequence->last_token - sequence->first_token, job->peak_state_bytes);
-    prefix_end(scheduler->tree, sequence);
-    scheduler->num_running--;
-    memmove(scheduler->running + at, scheduler->running + at + 1,
-            (scheduler->num_running - at) * sizeof *scheduler->running);
-    job->num_running--;
-    lose_waiters(scheduler, sequence, INT64_MAX);
-    sequence_close(sequence);
-}
-
 /* Ends a job that has failed or was cancelled, wherever it stands. */
 static void abandon(struct scheduler *scheduler, struct job *job)
 {
     job->failed = true;
-    note_state_bytes(scheduler, job);
+    batch_note_bytes(&scheduler->batch, job);
     if (job_waits(job) && !job_list_remove(&scheduler->waiting, job))
         job_list_remove(&scheduler->aside, job);
-    for (size_t i = scheduler->num_running; i-- > 0;)
-        if (scheduler->running[i]->job == job)
-            close_running(scheduler, i);
+    for (size_t i = scheduler->batch.num_running; i-- > 0;)
+        if (scheduler->batch.running[i]->job == job)
+            batch_close(&scheduler->batch, i);
     end_if_done(scheduler, job);
 }
 
@@ -183,8 +172,8 @@ static void drop_cancelled(struct scheduler *scheduler)
 {
     drop_from(scheduler, &scheduler->waiting);
     drop_from(scheduler, &scheduler->aside);
-    for (size_t i = 0; i < scheduler->num_running;) {
-        struct job *job = scheduler->running[i]->job;
+    for (size_t i = 0; i < scheduler->batch.num_running;) {
+        struct job *job = scheduler->batch.running[i]->job;
         if (!ticket_cancelled(&job->ticket)) {
             i++;
             continue;
@@ -193,23 +182,6 @@ static void drop_cancelled(struct scheduler *scheduler)
         abandon(scheduler, job);
         i = 0;
     }
-}
-
-static int reserve_rows(struct scheduler *scheduler, size_t count, struct error *err)
-{
-    if (count <= scheduler->capacity)
-        return 0;
-    size_t capacity = 2 * count;
-    struct sequence **running = realloc(scheduler->running, capacity * sizeof(*running));
-    if (running)
-        scheduler->running = running;
-    struct plan_row *rows = realloc(scheduler->rows, capacity * sizeof *rows);
-    if (rows)
-        scheduler->rows = rows;
-    if (!running || !rows)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu texts", count);
-    scheduler->capacity = capacity;
-    return 0;
 }
 
 /* Nothing can be computed where no token is asked for: the echo alone is the reply. */
@@ -246,14 +218,14 @@ static int start_text(struct scheduler *scheduler, struct job *job, int number,
     }
     sequence->state = state;
     prefix_begin(tree, sequence, space, match);
-    scheduler->running[scheduler->num_running++] = sequence;
+    scheduler->batch.running[scheduler->batch.num_running++] = sequence;
     return 0;
 }
 
 static void unstart(struct scheduler *scheduler, size_t before)
 {
-    while (scheduler->num_running > before) {
-        struct sequence *sequence = scheduler->running[--scheduler->num_running];
+    while (scheduler->batch.num_running > before) {
+        struct sequence *sequence = scheduler->batch.running[--scheduler->batch.num_running];
         prefix_cancel(scheduler->tree, sequence);
         sequence_close(sequence);
     }
@@ -283,11 +255,11 @@ static int match_prompt(struct scheduler *scheduler, const struct job *job,
 static int start_prompt(struct scheduler *scheduler, struct job *job, struct error *err)
 {
     int texts = (int)job->request.best_of;
-    size_t before = scheduler->num_running;
+    size_t before = scheduler->batch.num_running;
     const struct job_prompt *prompt = &job->prompts[job->next_prompt];
     size_t bytes = engine_state_bytes(scheduler->service->engine,
                                       (int64_t)prompt->count + job->request.max_tokens);
-    if (reserve_rows(scheduler, before + (size_t)texts, err))
+    if (batch_reserve(&scheduler->batch, before + (size_t)texts, err))
         return -1;
     if (!needs_no_engine(job) && !state_tree_has_room(scheduler->tree, (size_t)texts * bytes))
         return error_set(err, ERROR_NO_MEMORY, "%d texts need %zu bytes each", texts, bytes);
@@ -300,13 +272,14 @@ static int start_prompt(struct scheduler *scheduler, struct job *job, struct err
             unstart(scheduler, before);
             return result;
         }
-        struct sequence *first = scheduler->running[before];
+        struct sequence *first = scheduler->batch.running[before];
         if (needs_no_engine(job))
             continue;
         if (i)
-            prefix_follow(scheduler->running[before + (size_t)i], first, (int64_t)prompt->count);
+            prefix_follow(scheduler->batch.running[before + (size_t)i], first,
+                          (int64_t)prompt->count);
         else if (first->taken < (int64_t)prompt->count)
-            prefix_wait(scheduler->tree, first, scheduler->running, before);
+            prefix_wait(scheduler->tree, first, scheduler->batch.running, before);
     }
     job->num_running += (size_t)texts;
     return 0;
@@ -314,192 +287,16 @@ static int start_prompt(struct scheduler *scheduler, struct job *job, struct err
 
 /* Whether the job's reader is behind: its texts then pause, and the batch goes on. One that takes
  * nothing at all is given up. */
-static bool reader_behind(struct job *job, double now)
-{
-    if (!job->request.stream || job->ticket.runs_on)
-        return false;
-    ticket_lock(&job->ticket);
-    bool full = outbox_full(&job->outbox);
-    ticket_unlock(&job->ticket);
-    if (!full)
-        job->behind_since = 0;
-    else if (job->behind_since == 0)
-        job->behind_since = now;
-    else if (now - job->behind_since > job->service->stall_timeout_s)
-        ticket_cancel(&job->ticket, CANCEL_SLOW);
-    return full;
-}
-
 /* Log-probabilities of what a session held before are not asked for. */
-static bool wants_all(const struct sequence *sequence)
-{
-    return sequence->prompt->logprobs && sequence->taken >= (int64_t)sequence->prompt->context;
-}
-
 /* A text that waits for another: that one stops where it is waited for. */
-static void stop_for(struct scheduler *scheduler, const struct sequence *sequence)
-{
-    const struct sequence *leader = sequence->prefix.leader;
-    if (!leader)
-        return;
-    struct plan_row *row = &scheduler->rows[leader->prefix.row];
-    int64_t until = sequence->prefix.wait_at - leader->taken;
-    if (row->until > until)
-        row->until = until;
-}
-
-static size_t make_plan(struct scheduler *scheduler)
-{
-    double now = clock_seconds();
-    for (size_t i = 0; i < scheduler->num_running; i++) {
-        struct sequence *sequence = scheduler->running[i];
-        struct job *job = sequence->job;
-        struct plan_row *row = &scheduler->rows[i];
-        *row = (struct plan_row){0};
-        if (!sequence->decoding)
-            row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
-        row->wants_all = wants_all(sequence);
-        row->wants_none = job->request.max_tokens == 0 && !session_job(job);
-        row->idle = sequence->prefix.leader || reader_behind(job, now);
-        if (row->prefill)
-            row->until = prefix_until(scheduler->tree, sequence);
-        sequence->prefix.row = i;
-        stop_for(scheduler, sequence);
-    }
-    plan_step(scheduler->rows, scheduler->num_running, &scheduler->limits, &scheduler->turn);
-    size_t num_spans = 0;
-    for (size_t i = 0; i < scheduler->num_running; i++) {
-        struct sequence *sequence = scheduler->running[i];
-        const struct plan_row *row = &scheduler->rows[i];
-        if (!row->tokens)
-            continue;
-        scheduler->stepped[num_spans] = sequence;
-        scheduler->spans[num_spans++] = (struct span){
-            .state = sequence->state,
-            .tokens = sequence->decoding ? &sequence->next_token
-                                         : sequence->prompt->ids + sequence->taken,
-            .num_tokens = row->tokens,
-            .num_logits = row->logits,
-        };
-    }
-    return num_spans;
-}
-
 /* Log-probabilities of the prompt's own tokens: the logits of a position are about the next. */
-static void take_prompt_logprobs(struct sequence *sequence, const struct span *span)
-{
-    struct job_prompt *prompt = sequence->prompt;
-    int32_t vocab_size = sequence->job->service->limits.vocab_size;
-    int count = sequence->job->request.logprobs;
-    size_t position = (size_t)(sequence->taken + span->num_tokens - span->num_logits);
-    for (int i = 0; i < span->num_logits; i++, position++) {
-        if (position + 1 == prompt->count)
-            break;
-        const float *logits = span->logits + (size_t)i * (size_t)vocab_size;
-        size_t at = position + 1 - prompt->context;
-        struct reply_token *token = &prompt->logprobs[at];
-        token->has_logprob = true;
-        token->num_top = count;
-        if (count > 0)
-            token->top = prompt->tops + at * (size_t)count;
-        token->logprob = count > 0 ? logprobs_top(logits, vocab_size, token->id, count,
-                                                  prompt->tops + at * (size_t)count)
-                                   : logprob_of(logits, vocab_size, token->id);
-    }
-}
-
 /* The first text of a prompt has it all: what of it had been computed before. */
-static void count_cached(struct sequence *sequence)
-{
-    struct job *job = sequence->job;
-    const struct prefix *prefix = &sequence->prefix;
-    job->cached_tokens += prefix->cached;
-    if (job->miss == MISS_NONE)
-        job->miss = prefix->miss;
-    metrics_lookup(&job->service->metrics, prefix->cached, prefix->miss);
-}
-
 /* The text has taken its whole prompt: draws its first token from these logits (NULL: none is
  * asked for). */
-static int begin_text(struct sequence *sequence, const float *logits, double now, struct error *err)
-{
-    struct job *job = sequence->job;
-    bool first = sequence->index % job->request.best_of == 0;
-    if (job->first_token == 0)
-        job->first_token = now;
-    if (first)
-        count_cached(sequence);
-    if (job->request.max_tokens == 0)
-        logits = NULL;
-    if (sequence_begin(sequence, err) || (logits && sequence_sample(sequence, logits, now, err)))
-        return -1;
-    if (logits && first)
-        histogram_observe(&job->service->metrics.time_to_first_token, now - job->received);
-    return 0;
-}
-
 /* Texts that wait for this one to come where it is now branch off; with its prompt's last logits
  * those of the same prompt begin. */
-static void wake_waiters(struct scheduler *scheduler, struct sequence *leader, const float *logits,
-                         double now)
-{
-    for (size_t i = 0; leader->prefix.waiters && i < scheduler->num_running; i++) {
-        struct sequence *sequence = scheduler->running[i];
-        if (sequence->prefix.leader != leader || sequence->prefix.wait_at != leader->taken)
-            continue;
-        struct error err = ERROR_INIT;
-        int result = prefix_adopt(sequence, &err);
-        bool whole = sequence->taken == (int64_t)sequence->prompt->count;
-        if (result == 0 && whole)
-            result = begin_text(sequence, logits, now, &err);
-        if (result)
-            job_fail_engine(sequence->job, &err);
-        else
-            wake_waiters(scheduler, sequence, whole ? logits : NULL, now);
-    }
-}
-
 /* The text has more of its prompt, perhaps all of it. */
-static int advance_prompt(struct scheduler *scheduler, struct sequence *sequence, const float *last,
-                          double now, struct error *err)
-{
-    bool whole = sequence->taken == (int64_t)sequence->prompt->count;
-    if (whole && begin_text(sequence, last, now, err))
-        return -1;
-    prefix_keep(scheduler->tree, sequence, whole ? last : NULL);
-    wake_waiters(scheduler, sequence, whole ? last : NULL, now);
-    return 0;
-}
-
-static int take_result(struct scheduler *scheduler, struct sequence *sequence,
-                       const struct span *span, double now, struct error *err)
-{
-    size_t vocab_size = (size_t)scheduler->service->limits.vocab_size;
-    if (sequence->decoding) {
-        if (sequence_sample(sequence, span->logits, now, err))
-            return -1;
-        if (sequence->choice->finish == FINISH_NONE)
-            prefix_keep(scheduler->tree, sequence, NULL);
-        return 0;
-    }
-    if (sequence->prompt->logprobs)
-        take_prompt_logprobs(sequence, span);
-    sequence->taken += span->num_tokens;
-    const float *last =
-        span->num_logits ? span->logits + (size_t)(span->num_logits - 1) * vocab_size : NULL;
-    return advance_prompt(scheduler, sequence, last, now, err);
-}
-
 /* The whole prompt was there. */
-static int begin_whole(struct scheduler *scheduler, struct sequence *sequence, struct error *err)
-{
-    double now = clock_seconds();
-    if (begin_text(sequence, scheduler->logits, now, err))
-        return -1;
-    wake_waiters(scheduler, sequence, scheduler->logits, now);
-    return 0;
-}
-
 /* Starts what fits, in turn: a request of many prompts goes to the end of the line after each of
  * them. Nothing overtakes who is first, so what is large is not put off for good; only what waits
  * for a file stands aside. Returns whether something has to wait. */
@@ -507,7 +304,7 @@ static bool start_waiting(struct scheduler *scheduler)
 {
     struct job *job;
     while ((job = scheduler->waiting.head)) {
-        size_t texts = (size_t)job->request.best_of, before = scheduler->num_running;
+        size_t texts = (size_t)job->request.best_of, before = scheduler->batch.num_running;
         if (before && before + texts > (size_t)scheduler->max_texts)
             return true;
         struct error err = ERROR_INIT;
@@ -526,43 +323,31 @@ static bool start_waiting(struct scheduler *scheduler)
             continue;
         }
         job_running(job);
-        struct sequence *first = scheduler->running[before];
+        struct sequence *first = scheduler->batch.running[before];
         atomic_fetch_add(&scheduler->service->metrics.prompt_tokens, first->prompt->count);
         if (++job->next_prompt < job->request.num_prompts)
             job_list_append(&scheduler->waiting, job);
         else
             job_leave_queue(job);
-        if (first->taken == (int64_t)first->prompt->count && begin_whole(scheduler, first, &err))
+        if (first->taken == (int64_t)first->prompt->count &&
+            batch_begin_whole(&scheduler->batch, first, scheduler->logits, &err))
             job_fail_engine(job, &err);
     }
     return false;
 }
 
 /* Those whose leaders have gone: each goes on from what there is, or waits for another. */
-static void recover_lost(struct scheduler *scheduler)
-{
-    for (size_t i = 0; scheduler->lost && i < scheduler->num_running; i++) {
-        struct sequence *sequence = scheduler->running[i];
-        if (!sequence->prefix.lost)
-            continue;
-        prefix_recover(scheduler->tree, sequence);
-        lose_waiters(scheduler, sequence, sequence->taken);
-        prefix_wait(scheduler->tree, sequence, scheduler->running, i);
-    }
-    scheduler->lost = false;
-}
-
 /* Closes the texts that have ended; a job's last one ends the job. */
 static void sweep_finished(struct scheduler *scheduler)
 {
-    for (size_t i = 0; i < scheduler->num_running;) {
-        struct job *job = scheduler->running[i]->job;
+    for (size_t i = 0; i < scheduler->batch.num_running;) {
+        struct job *job = scheduler->batch.running[i]->job;
         if (job->failed) {
             abandon(scheduler, job);
             i = 0;
-        } else if (scheduler->running[i]->choice->finish != FINISH_NONE) {
-            note_state_bytes(scheduler, job);
-            close_running(scheduler, i);
+        } else if (scheduler->batch.running[i]->choice->finish != FINISH_NONE) {
+            batch_note_bytes(&scheduler->batch, job);
+            batch_close(&scheduler->batch, i);
             end_if_done(scheduler, job);
         } else {
             i++;
@@ -571,53 +356,11 @@ static void sweep_finished(struct scheduler *scheduler)
 }
 
 /* No state has moved, but which span was at fault is not known: all of them end. */
-static void fail_step(struct scheduler *scheduler, size_t num_spans, const struct error *err)
-{
-    log_message(LOG_LEVEL_ERROR, "the engine failed a step of %zu texts: %s", num_spans,
-                err->message);
-    for (size_t i = 0; i < num_spans; i++)
-        job_fail_engine(scheduler->stepped[i]->job, err);
-    if (++scheduler->failed_steps >= MAX_FAILED_STEPS) {
-        log_message(LOG_LEVEL_ERROR, "%d steps failed one after another: giving up",
-                    scheduler->failed_steps);
-        int ready = SERVICE_READY; /* a drain goes on as one */
-        atomic_compare_exchange_strong(&scheduler->service->phase, &ready, SERVICE_FAILED);
-    }
-}
-
-static void run_step(struct scheduler *scheduler)
-{
-    size_t num_spans = make_plan(scheduler);
-    scheduler->stalled = num_spans == 0 && scheduler->num_running > 0;
-    if (num_spans == 0)
-        return;
-    struct metrics *metrics = &scheduler->service->metrics;
-    struct error err = ERROR_INIT;
-    if (engine_step(scheduler->service->engine, scheduler->spans, (int)num_spans, &err)) {
-        fail_step(scheduler, num_spans, &err);
-        return;
-    }
-    scheduler->failed_steps = 0;
-    double now = clock_seconds();
-    int tokens = 0;
-    for (size_t i = 0; i < num_spans; i++) {
-        struct sequence *sequence = scheduler->stepped[i];
-        tokens += scheduler->spans[i].num_tokens;
-        if (sequence->job->failed)
-            continue;
-        error_clear(&err);
-        if (take_result(scheduler, sequence, &scheduler->spans[i], now, &err))
-            job_fail_engine(sequence->job, &err);
-    }
-    atomic_fetch_add(&metrics->steps, 1);
-    histogram_observe(&metrics->batch_tokens, tokens);
-}
-
 /* Prompts of which only the echo is asked for need no step. */
 static void finish_echoes(struct scheduler *scheduler)
 {
-    for (size_t i = 0; i < scheduler->num_running; i++) {
-        struct sequence *sequence = scheduler->running[i];
+    for (size_t i = 0; i < scheduler->batch.num_running; i++) {
+        struct sequence *sequence = scheduler->batch.running[i];
         struct error err = ERROR_INIT;
         if (!needs_no_engine(sequence->job) || sequence->decoding)
             continue;
@@ -638,9 +381,9 @@ static void *engine_main(void *context)
                          atomic_load(&scheduler->service->metrics.running), saturated);
         finish_echoes(scheduler);
         sweep_finished(scheduler);
-        recover_lost(scheduler);
-        run_step(scheduler);
-        scheduler_publish(scheduler);
+        batch_recover(&scheduler->batch);
+        batch_step(&scheduler->batch);
+        publish(scheduler);
         sweep_finished(scheduler);
     }
     return NULL;
@@ -649,10 +392,7 @@ static void *engine_main(void *context)
 static void scheduler_release(struct scheduler *scheduler)
 {
     inbox_clear(&scheduler->inbox);
-    free(scheduler->running);
-    free(scheduler->rows);
-    free(scheduler->spans);
-    free(scheduler->stepped);
+    batch_clear(&scheduler->batch);
     free(scheduler->logits);
     free(scheduler);
 }
@@ -667,14 +407,10 @@ int scheduler_create(struct scheduler **out, struct service *service, int max_te
     scheduler->service = service;
     scheduler->tree = service->tree;
     scheduler->max_texts = max_texts;
-    scheduler->limits =
-        (struct plan_limits){info->max_step_tokens, info->max_step_logits, prefill_chunk};
     inbox_init(&scheduler->inbox);
     scheduler->logits = calloc((size_t)info->vocab_size, sizeof *scheduler->logits);
-    scheduler->spans = calloc((size_t)info->max_step_tokens, sizeof *scheduler->spans);
-    scheduler->stepped = calloc((size_t)info->max_step_tokens, sizeof *scheduler->stepped);
-    if (!scheduler->spans || !scheduler->stepped || !scheduler->logits ||
-        reserve_rows(scheduler, (size_t)max_texts, err)) {
+    if (batch_init(&scheduler->batch, service, max_texts, prefill_chunk, err) ||
+        !scheduler->logits) {
         scheduler_release(scheduler);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
     }

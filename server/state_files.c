@@ -1,6 +1,6 @@
 #include "server/state_files.h"
 
-#include "server/clock.h"
+#include "engine/base/clock.h"
 #include "server/log.h"
 
 #include <stdio.h>

@@ -1,0 +1,322 @@
+#include "server/batch.h"
+
+#include "engine/base/clock.h"
+#include "server/log.h"
+#include "server/session_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Steps that fail one after another until the engine counts as broken. */
+enum { MAX_FAILED_STEPS = 3 };
+
+int batch_init(struct batch *batch, struct service *service, int max_texts, int prefill_chunk,
+               struct error *err)
+{
+    const struct engine_info *info = engine_info(service->engine);
+    *batch = (struct batch){
+        .service = service,
+        .tree = service->tree,
+        .limits = {info->max_step_tokens, info->max_step_logits, prefill_chunk},
+    };
+    batch->spans = calloc((size_t)info->max_step_tokens, sizeof *batch->spans);
+    batch->stepped = calloc((size_t)info->max_step_tokens, sizeof *batch->stepped);
+    if (!batch->spans || !batch->stepped)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
+    return batch_reserve(batch, (size_t)max_texts, err);
+}
+
+void batch_clear(struct batch *batch)
+{
+    free(batch->running);
+    free(batch->rows);
+    free(batch->spans);
+    free(batch->stepped);
+}
+
+static void lose_waiters(struct batch *batch, struct sequence *leader, int64_t end)
+{
+    for (size_t i = 0; leader->prefix.waiters && i < batch->num_running; i++) {
+        struct prefix *prefix = &batch->running[i]->prefix;
+        if (prefix->leader != leader || prefix->wait_at > end)
+            continue;
+        prefix->leader = NULL;
+        prefix->lost = batch->lost = true;
+        leader->prefix.waiters--;
+    }
+}
+
+void batch_note_bytes(struct batch *batch, struct job *job)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < batch->num_running; i++)
+        if (batch->running[i]->job == job && batch->running[i]->state)
+            bytes += (int64_t)state_bytes(batch->running[i]->state);
+    if (bytes > job->peak_state_bytes)
+        job->peak_state_bytes = bytes;
+}
+
+void batch_close(struct batch *batch, size_t at)
+{
+    struct sequence *sequence = batch->running[at];
+    struct job *job = sequence->job;
+    if (sequence->choice->finish != FINISH_NONE && sequence->choice->generated)
+        metrics_generation(&batch->service->metrics, sequence->choice->generated,
+                           sequence->last_token - sequence->first_token, job->peak_state_bytes);
+    prefix_end(batch->tree, sequence);
+    batch->num_running--;
+    memmove(batch->running + at, batch->running + at + 1,
+            (batch->num_running - at) * sizeof *batch->running);
+    job->num_running--;
+    lose_waiters(batch, sequence, INT64_MAX);
+    sequence_close(sequence);
+}
+
+int batch_reserve(struct batch *batch, size_t count, struct error *err)
+{
+    if (count <= batch->capacity)
+        return 0;
+    size_t capacity = 2 * count;
+    struct sequence **running = realloc(batch->running, capacity * sizeof(*running));
+    if (running)
+        batch->running = running;
+    struct plan_row *rows = realloc(batch->rows, capacity * sizeof *rows);
+    if (rows)
+        batch->rows = rows;
+    if (!running || !rows)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu texts", count);
+    batch->capacity = capacity;
+    return 0;
+}
+
+static bool reader_behind(struct job *job, double now)
+{
+    if (!job->request.stream || job->ticket.runs_on)
+        return false;
+    ticket_lock(&job->ticket);
+    bool full = outbox_full(&job->outbox);
+    ticket_unlock(&job->ticket);
+    if (!full)
+        job->behind_since = 0;
+    else if (job->behind_since == 0)
+        job->behind_since = now;
+    else if (now - job->behind_since > job->service->stall_timeout_s)
+        ticket_cancel(&job->ticket, CANCEL_SLOW);
+    return full;
+}
+
+static bool wants_all(const struct sequence *sequence)
+{
+    return sequence->prompt->logprobs && sequence->taken >= (int64_t)sequence->prompt->context;
+}
+
+static void stop_for(struct batch *batch, const struct sequence *sequence)
+{
+    const struct sequence *leader = sequence->prefix.leader;
+    if (!leader)
+        return;
+    struct plan_row *row = &batch->rows[leader->prefix.row];
+    int64_t until = sequence->prefix.wait_at - leader->taken;
+    if (row->until > until)
+        row->until = until;
+}
+
+static size_t make_plan(struct batch *batch)
+{
+    double now = clock_seconds();
+    for (size_t i = 0; i < batch->num_running; i++) {
+        struct sequence *sequence = batch->running[i];
+        struct job *job = sequence->job;
+        struct plan_row *row = &batch->rows[i];
+        *row = (struct plan_row){0};
+        if (!sequence->decoding)
+            row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
+        row->wants_all = wants_all(sequence);
+        row->wants_none = job->request.max_tokens == 0 && !session_job(job);
+        row->idle = sequence->prefix.leader || reader_behind(job, now);
+        if (row->prefill)
+            row->until = prefix_until(batch->tree, sequence);
+        sequence->prefix.row = i;
+        stop_for(batch, sequence);
+    }
+    plan_step(batch->rows, batch->num_running, &batch->limits, &batch->turn);
+    size_t num_spans = 0;
+    for (size_t i = 0; i < batch->num_running; i++) {
+        struct sequence *sequence = batch->running[i];
+        const struct plan_row *row = &batch->rows[i];
+        if (!row->tokens)
+            continue;
+        batch->stepped[num_spans] = sequence;
+        batch->spans[num_spans++] = (struct span){
+            .state = sequence->state,
+            .tokens = sequence->decoding ? &sequence->next_token
+                                         : sequence->prompt->ids + sequence->taken,
+            .num_tokens = row->tokens,
+            .num_logits = row->logits,
+        };
+    }
+    return num_spans;
+}
+
+static void take_prompt_logprobs(struct sequence *sequence, const struct span *span)
+{
+    struct job_prompt *prompt = sequence->prompt;
+    int32_t vocab_size = sequence->job->service->limits.vocab_size;
+    int count = sequence->job->request.logprobs;
+    size_t position = (size_t)(sequence->taken + span->num_tokens - span->num_logits);
+    for (int i = 0; i < span->num_logits; i++, position++) {
+        if (position + 1 == prompt->count)
+            break;
+        const float *logits = span->logits + (size_t)i * (size_t)vocab_size;
+        size_t at = position + 1 - prompt->context;
+        struct reply_token *token = &prompt->logprobs[at];
+        token->has_logprob = true;
+        token->num_top = count;
+        if (count > 0)
+            token->top = prompt->tops + at * (size_t)count;
+        token->logprob = count > 0 ? logprobs_top(logits, vocab_size, token->id, count,
+                                                  prompt->tops + at * (size_t)count)
+                                   : logprob_of(logits, vocab_size, token->id);
+    }
+}
+
+static void count_cached(struct sequence *sequence)
+{
+    struct job *job = sequence->job;
+    const struct prefix *prefix = &sequence->prefix;
+    job->cached_tokens += prefix->cached;
+    if (job->miss == MISS_NONE)
+        job->miss = prefix->miss;
+    metrics_lookup(&job->service->metrics, prefix->cached, prefix->miss);
+}
+
+static int begin_text(struct sequence *sequence, const float *logits, double now, struct error *err)
+{
+    struct job *job = sequence->job;
+    bool first = sequence->index % job->request.best_of == 0;
+    if (job->first_token == 0)
+        job->first_token = now;
+    if (first)
+        count_cached(sequence);
+    if (job->request.max_tokens == 0)
+        logits = NULL;
+    if (sequence_begin(sequence, err) || (logits && sequence_sample(sequence, logits, now, err)))
+        return -1;
+    if (logits && first)
+        histogram_observe(&job->service->metrics.time_to_first_token, now - job->received);
+    return 0;
+}
+
+static void wake_waiters(struct batch *batch, struct sequence *leader, const float *logits,
+                         double now)
+{
+    for (size_t i = 0; leader->prefix.waiters && i < batch->num_running; i++) {
+        struct sequence *sequence = batch->running[i];
+        if (sequence->prefix.leader != leader || sequence->prefix.wait_at != leader->taken)
+            continue;
+        struct error err = ERROR_INIT;
+        int result = prefix_adopt(sequence, &err);
+        bool whole = sequence->taken == (int64_t)sequence->prompt->count;
+        if (result == 0 && whole)
+            result = begin_text(sequence, logits, now, &err);
+        if (result)
+            job_fail_engine(sequence->job, &err);
+        else
+            wake_waiters(batch, sequence, whole ? logits : NULL, now);
+    }
+}
+
+static int advance_prompt(struct batch *batch, struct sequence *sequence, const float *last,
+                          double now, struct error *err)
+{
+    bool whole = sequence->taken == (int64_t)sequence->prompt->count;
+    if (whole && begin_text(sequence, last, now, err))
+        return -1;
+    prefix_keep(batch->tree, sequence, whole ? last : NULL);
+    wake_waiters(batch, sequence, whole ? last : NULL, now);
+    return 0;
+}
+
+static int take_result(struct batch *batch, struct sequence *sequence, const struct span *span,
+                       double now, struct error *err)
+{
+    size_t vocab_size = (size_t)batch->service->limits.vocab_size;
+    if (sequence->decoding) {
+        if (sequence_sample(sequence, span->logits, now, err))
+            return -1;
+        if (sequence->choice->finish == FINISH_NONE)
+            prefix_keep(batch->tree, sequence, NULL);
+        return 0;
+    }
+    if (sequence->prompt->logprobs)
+        take_prompt_logprobs(sequence, span);
+    sequence->taken += span->num_tokens;
+    const float *last =
+        span->num_logits ? span->logits + (size_t)(span->num_logits - 1) * vocab_size : NULL;
+    return advance_prompt(batch, sequence, last, now, err);
+}
+
+int batch_begin_whole(struct batch *batch, struct sequence *sequence, const float *logits,
+                      struct error *err)
+{
+    double now = clock_seconds();
+    if (begin_text(sequence, logits, now, err))
+        return -1;
+    wake_waiters(batch, sequence, logits, now);
+    return 0;
+}
+
+void batch_recover(struct batch *batch)
+{
+    for (size_t i = 0; batch->lost && i < batch->num_running; i++) {
+        struct sequence *sequence = batch->running[i];
+        if (!sequence->prefix.lost)
+            continue;
+        prefix_recover(batch->tree, sequence);
+        lose_waiters(batch, sequence, sequence->taken);
+        prefix_wait(batch->tree, sequence, batch->running, i);
+    }
+    batch->lost = false;
+}
+
+static void fail_step(struct batch *batch, size_t num_spans, const struct error *err)
+{
+    log_message(LOG_LEVEL_ERROR, "the engine failed a step of %zu texts: %s", num_spans,
+                err->message);
+    for (size_t i = 0; i < num_spans; i++)
+        job_fail_engine(batch->stepped[i]->job, err);
+    if (++batch->failed_steps >= MAX_FAILED_STEPS) {
+        log_message(LOG_LEVEL_ERROR, "%d steps failed one after another: giving up",
+                    batch->failed_steps);
+        int ready = SERVICE_READY; /* a drain goes on as one */
+        atomic_compare_exchange_strong(&batch->service->phase, &ready, SERVICE_FAILED);
+    }
+}
+
+void batch_step(struct batch *batch)
+{
+    size_t num_spans = make_plan(batch);
+    batch->stalled = num_spans == 0 && batch->num_running > 0;
+    if (num_spans == 0)
+        return;
+    struct metrics *metrics = &batch->service->metrics;
+    struct error err = ERROR_INIT;
+    if (engine_step(batch->service->engine, batch->spans, (int)num_spans, &err)) {
+        fail_step(batch, num_spans, &err);
+        return;
+    }
+    batch->failed_steps = 0;
+    double now = clock_seconds();
+    int tokens = 0;
+    for (size_t i = 0; i < num_spans; i++) {
+        struct sequence *sequence = batch->stepped[i];
+        tokens += batch->spans[i].num_tokens;
+        if (sequence->job->failed)
+            continue;
+        error_clear(&err);
+        if (take_result(batch, sequence, &batch->spans[i], now, &err))
+            job_fail_engine(sequence->job, &err);
+    }
+    atomic_fetch_add(&metrics->steps, 1);
+    histogram_observe(&metrics->batch_tokens, tokens);
+}
