@@ -264,6 +264,9 @@ static void save(struct session *session, void (*done)(void *context), void *con
                           .count = session->count};
     memcpy(session->op.name, session->file, sizeof session->file);
     sessions->writing++;
+    state_tree_disk_room(sessions->options.tree,
+                         store_file_bytes(sessions->options.store, 0, session->count, false, false,
+                                          session->op.meta_length));
     store_write(sessions->options.store, &session->op);
 }
 

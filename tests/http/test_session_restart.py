@@ -1,0 +1,217 @@
+"""--state-dir: sessions survive a restart, a kill, a drain; a disk without room; nothing is left."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from harness import START_SECONDS, check_error, request_bytes
+from session_helpers import GREEDY, Session, busy_session, cold, position, same, wait_until
+
+
+def kill(server):
+    server.ends_clean = False
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait(START_SECONDS)
+
+
+def files(folder, ending=""):
+    return sorted(path for path in folder.rglob("*" + ending)
+                  if path.is_file() and path.name not in ("lock", "secret"))
+
+
+def at(server, session):
+    """The session, on a server that was started later."""
+    return Session(server, session.name, session.ids)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["stopped", "killed"])
+def test_restart(server_factory, tmp_path, killed):
+    folder = tmp_path / "state"
+    server = server_factory(state_dir=folder)
+    sessions = [Session(server, f"s{number}") for number in range(4)]
+    for session in sessions:
+        session.append(f"a session of number {session.name}", max_tokens=6)
+        session.append(" that goes on", max_tokens=6)
+    sessions.append(sessions[0].fork("forked"))
+    sessions[1].rewind(5)
+    sessions.pop(2).delete()
+    before = server.get("/v1/sessions").json()["data"]
+    if killed:
+        kill(server)
+    else:
+        server.stop()
+    server = server_factory(state_dir=folder)
+    after = server.get("/v1/sessions").json()["data"]
+    # Where a state is and how many lie on the way may change; what a session is does not.
+    for name in ("id", "position", "created", "used", "bytes"):
+        assert [s[name] for s in after] == [s[name] for s in before], name
+    for session in sessions:
+        at(server, session).append(" after the restart", max_tokens=5)
+
+
+def test_owners_after_a_restart(server_factory, tmp_path):
+    """Whose a session is does not depend on the order of the keys."""
+    bodies = {"alice": "of alice", "bob": "of bob"}
+    server = server_factory(state_dir=tmp_path / "state", api_key="alice,bob")
+    server.ends_clean = False
+    for key, prompt in bodies.items():
+        reply = server.post("/v1/completions", {"prompt": prompt, "session_id": "mine",
+                                                "max_tokens": 0},
+                            headers={"Authorization": f"Bearer {key}"})
+        assert reply.status_code == 200
+    server.stop()
+    server = server_factory(state_dir=tmp_path / "state", api_key="carol,bob,alice")
+    server.ends_clean = False
+    for key, prompt in bodies.items():
+        reply = server.post("/v1/completions", {"prompt": "", "session_id": "mine", "max_tokens": 0,
+                                                "store": False},
+                            headers={"Authorization": f"Bearer {key}"}).json()
+        assert reply["usage"]["prompt_tokens"] > 0
+    check_error(server.get("/v1/sessions/mine", headers={"Authorization": "Bearer carol"}), 404)
+    server.http.headers["Authorization"] = "Bearer alice"
+    server.ends_clean = True
+    assert not any(key.encode() in path.read_bytes() for path in files(tmp_path / "state")
+                   for key in bodies)
+
+
+def test_deletion_leaves_no_file(server_factory, tmp_path):
+    folder = tmp_path / "state"
+    server = server_factory(state_dir=folder)
+    for number in range(5):
+        Session(server, f"s{number}").append(f"text {number}", max_tokens=5)
+    assert len(files(folder, ".session")) == 5
+    for number in range(5):
+        Session(server, f"s{number}").delete()
+        assert len(files(folder, ".session")) == 4 - number
+    server.stop()
+    assert not files(folder, ".tmp")
+    server = server_factory(state_dir=folder)
+    assert server.get("/v1/sessions").json()["data"] == []
+
+
+def test_drain_saves_what_runs(server_factory, tmp_path):
+    server = server_factory(state_dir=tmp_path / "state", drain_timeout=0)
+    session = Session(server, "running")
+    session.append("before", max_tokens=4)
+    body = {**GREEDY, "prompt": " it runs", "max_tokens": 200000, "stream": True,
+            "session_id": "running"}
+    with server.connect() as connection:
+        connection.sendall(request_bytes("/v1/completions", body))
+        wait_until(lambda: server.metric("regla_requests_running") == 1, "it runs")
+        wait_until(lambda: connection.recv(4096), "it streams")
+        server.ends_clean = False  # it is not idle
+        server.stop()
+    server = server_factory(state_dir=tmp_path / "state")
+    held = position(server, "running")
+    assert held > len(session.ids)
+    # As if cancelled: the prompt, and what was generated until then.
+    reply = server.complete(prompt="", session_id="running", max_tokens=0)
+    assert reply["usage"]["prompt_tokens"] == held
+    prompt = server.complete(prompt=" it runs", session_id="new", max_tokens=0, store=False,
+                             return_token_ids=True)["choices"][0]["prompt_token_ids"]
+    assert held >= len(session.ids) + len(prompt) - 1
+    check_error(server.post("/v1/sessions/running/rewind", {"position": held + 1}), 400)
+    moved = server.post("/v1/sessions/running/rewind", {"position": len(session.ids)})
+    assert moved.status_code == 200
+    at(server, session).append(" it runs", max_tokens=5)
+
+
+def test_kills_under_load(server_factory, tmp_path):
+    """What had been answered is there as it was, or one unfinished request further."""
+    folder = tmp_path / "state"
+    known = {}
+    for generation in range(4):
+        server = server_factory(state_dir=folder)
+        for name, ids in known.items():
+            held = position(server, name)
+            assert held is not None and held >= len(ids), (generation, name)
+            choice = server.complete(prompt="", session_id=name, store=False, max_tokens=3,
+                                     **GREEDY)["choices"][0]
+            if held == len(ids):
+                same(choice, cold(server, ids, 3))
+            server.post(f"/v1/sessions/{name}/rewind", {"position": len(ids)})
+        stop = threading.Event()
+
+        def client(name):
+            turn = 0
+            while not stop.is_set():
+                turn += 1
+                try:
+                    reply = server.complete(prompt=f" {turn}", session_id=name, max_tokens=4,
+                                            **GREEDY)
+                except Exception:  # killed meanwhile
+                    return
+                choice = reply["choices"][0]
+                known[name] = (known.get(name, []) + choice["prompt_token_ids"]
+                               + choice["token_ids"])
+                assert reply["session"]["position"] == len(known[name])
+        names = [f"g{generation}-c{number}" for number in range(4)] + list(known)[:2]
+        threads = [threading.Thread(target=client, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: all(len(known.get(name, ())) > 10 * (generation + 1) for name in names),
+                   "some turns")
+        kill(server)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not files(folder, ".rejected")
+
+
+def test_full_disk(server_factory, tmp_path):
+    """Sessions go on in memory; the metric and a line of the log say so."""
+    folder = tmp_path / "state"
+    server = server_factory(state_dir=folder, disk_state=2048)
+    sessions = [Session(server, f"s{number}") for number in range(12)]
+    for turn in range(3):
+        for session in sessions:
+            session.append(f"turn {turn}", max_tokens=6)
+    state = server.get("/v1/state").json()["store"]
+    assert state["full"] and state["failures"] > 0
+    assert state["bytes"] <= state["budget_bytes"] == 2048
+    assert sum(path.stat().st_size for path in files(folder)) <= 2048
+    assert "memory only" in server.tail(1 << 20)
+    for session in sessions:
+        session.append(" and on", max_tokens=2)
+        session.delete()
+    state = server.get("/v1/state").json()["store"]
+    assert state["session_files"] == 0
+
+
+def test_two_servers_do_not_share_a_directory(server_factory, tmp_path):
+    server_factory(state_dir=tmp_path / "state")
+    second = server_factory(state_dir=tmp_path / "state", wait=False)
+    second.ends_clean = False
+    assert second.process.wait(START_SECONDS) == 1
+    assert str(tmp_path / "state") in second.tail()
+
+
+def test_damaged_session_files_are_set_aside(server_factory, tmp_path):
+    folder = tmp_path / "state"
+    server = server_factory(state_dir=folder)
+    for number in range(3):
+        Session(server, f"s{number}").append("some words", max_tokens=3)
+    server.stop()
+    victims = files(folder, ".session")
+    os.truncate(victims[0], victims[0].stat().st_size - 5)
+    content = bytearray(victims[1].read_bytes())
+    content[-20] ^= 1
+    victims[1].write_bytes(content)
+    server = server_factory(state_dir=folder)
+    assert len(server.get("/v1/sessions").json()["data"]) == 1
+    assert len(files(folder, ".rejected")) == 2
+    name = server.get("/v1/sessions").json()["data"][0]["id"]
+    server.complete(prompt="", session_id=name, max_tokens=3)
+
+
+def test_busy_while_it_is_written(server_factory, tmp_path):
+    """With a store, too, a session is free before the last byte of a reply."""
+    server = server_factory(state_dir=tmp_path / "state")
+    for turn in range(25):
+        fields = {"prompt": f"turn {turn}", "session_id": "quick", "max_tokens": 2}
+        (server.stream if turn % 2 else server.complete)(**fields)
+    with busy_session(server, "quick"):
+        pass
+    assert position(server, "quick") > 50
