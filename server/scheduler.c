@@ -1,11 +1,7 @@
 #include "server/scheduler.h"
 
-<<<<<<< HEAD
 #include "engine/base/clock.h"
-=======
 #include "server/batch.h"
-#include "engine/base/clock.h"
->>>>>>> state
 #include "server/inbox.h"
 #include "server/session_job.h"
 #include "server/state_task.h"
