@@ -142,7 +142,7 @@ def test_head_of_an_export(server):
 
 
 def test_exports_share_the_memory_of_bodies(server_factory):
-    server = server_factory(max_body_memory=65536)
+    server = server_factory(max_body_memory=100000)
     server.complete(prompt=[1, 2, 3], session_id="big", max_tokens=4)
     reply = server.get("/v1/sessions/big/state")
     check_error(reply, 503, "out_of_memory")
