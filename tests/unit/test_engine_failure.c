@@ -167,6 +167,29 @@ Test(engine_failure, a_stream_gets_an_error_frame, .timeout = 60)
     stop_server();
 }
 
+Test(engine_failure, a_session_is_as_it_was_before, .timeout = 60)
+{
+    start_server();
+    const char *session = ",\"session_id\":\"s\"", *fresh = ",\"session_id\":\"fresh\"";
+    char fields[256];
+    snprintf(fields, sizeof fields, GOOD "%s", session);
+    expect_reply(complete(fields), 200, "\"position\":5");
+    poison = 50;
+    snprintf(fields, sizeof fields, BAD "%s", session);
+    expect_reply(complete(fields), 500, INTERNAL);
+    snprintf(fields, sizeof fields, BAD "%s", fresh);
+    expect_reply(complete(fields), 500, INTERNAL);
+    expect_reply(send_request("GET", "/v1/sessions/s", ""), 200, "\"position\":5,");
+    expect_reply(send_request("GET", "/v1/sessions/fresh", ""), 404, "session_not_found");
+    /* In the middle of a generation, too: what it drew is not held. */
+    snprintf(fields, sizeof fields,
+             "\"prompt\":[40],\"max_tokens\":9,\"logit_bias\":{\"50\":100}%s", session);
+    expect_reply(complete(fields), 500, INTERNAL);
+    snprintf(fields, sizeof fields, GOOD ",\"expected_position\":5%s", session);
+    expect_reply(complete(fields), 200, "\"position\":10");
+    stop_server();
+}
+
 Test(engine_failure, the_third_failure_in_a_row_is_the_last, .timeout = 60)
 {
     start_server();
