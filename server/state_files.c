@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { MOST_WRITES = 4, MOST_READS = 4 };
+enum { MOST_WRITES = 4, MOST_READS = 4, BUILD_SIZE = 160 };
 
 enum file_phase { FILE_WANTED, FILE_WRITING, FILE_READING, FILE_WHOLE, FILE_REMOVING };
 
@@ -219,17 +219,29 @@ static void written(struct store_op *op)
     checkpoint_settle(tree, checkpoint);
 }
 
-/* The owner and the salt of a checkpoint's space: owner, newline, salt. */
-static char *meta_of(const struct space *space, size_t *length)
+/* What the bits of a state depend on, besides the model: only a server that computes the same bits
+ * goes on from its files. */
+static void build_of(const struct engine *engine, char build[BUILD_SIZE])
 {
-    size_t owner = strlen(space->owner);
-    char *meta = malloc(owner + 1 + space->salt_length);
+    const struct engine_info *info = engine_info(engine);
+    snprintf(build, BUILD_SIZE, "regla %s, weights %s, KV %s, %s %s", REGLA_VERSION,
+             weight_format_name(info->weights), kv_format_name(info->kv), info->device,
+             info->instruction_set);
+}
+
+/* META of a checkpoint: build, owner and salt of its space, each but the last ended by a newline.
+ */
+static char *meta_of(const struct engine *engine, const struct space *space, size_t *length)
+{
+    char build[BUILD_SIZE];
+    build_of(engine, build);
+    size_t head = strlen(build) + strlen(space->owner) + 2;
+    char *meta = malloc(head + space->salt_length + 1);
     if (!meta)
         return NULL;
-    memcpy(meta, space->owner, owner);
-    meta[owner] = '\n';
-    memcpy(meta + owner + 1, space->salt, space->salt_length);
-    *length = owner + 1 + space->salt_length;
+    snprintf(meta, head + 1, "%s\n%s\n", build, space->owner);
+    memcpy(meta + head, space->salt, space->salt_length);
+    *length = head + space->salt_length;
     return meta;
 }
 
@@ -245,7 +257,7 @@ static int32_t *tokens_of(const struct checkpoint *checkpoint)
 static int fill_write(struct state_tree *tree, struct checkpoint_file *file)
 {
     struct checkpoint *checkpoint = file->checkpoint;
-    file->meta = meta_of(checkpoint->space, &file->op.meta_length);
+    file->meta = meta_of(tree->engine, checkpoint->space, &file->op.meta_length);
     file->tokens = tokens_of(checkpoint);
     if (checkpoint->logits)
         file->some_logits = malloc(tree->logits_size);
@@ -290,7 +302,7 @@ static void begin_write(struct state_tree *tree, struct checkpoint_file *file)
     checkpoint_settle(tree, checkpoint);
 }
 
-/* A name that no other file has. NULL: no memory. */
+/* A file with a name that no other has; checkpoint: or NULL. NULL: no memory. */
 static struct checkpoint_file *file_create(struct state_tree *tree, struct checkpoint *checkpoint)
 {
     unsigned char random[(STORE_NAME_SIZE - 1) / 2];
@@ -304,7 +316,8 @@ static struct checkpoint_file *file_create(struct state_tree *tree, struct check
     file->tree = tree;
     file->checkpoint = checkpoint;
     file->phase = FILE_WANTED;
-    checkpoint->file = file;
+    if (checkpoint)
+        checkpoint->file = file;
     return file;
 }
 
@@ -489,29 +502,48 @@ void state_tree_save_all(struct state_tree *tree, double deadline)
     }
 }
 
+/* Takes the text up to the next newline off *meta; false: there is none, or it is too long. */
+static bool take_line(const char **meta, size_t *length, char *line, size_t size)
+{
+    const char *newline = memchr(*meta, '\n', *length);
+    size_t count = newline ? (size_t)(newline - *meta) : 0;
+    if (!newline || count >= size)
+        return false;
+    memcpy(line, *meta, count);
+    line[count] = 0;
+    *meta += count + 1;
+    *length -= count + 1;
+    return true;
+}
+
+/* The space that a found file says it belongs to; NULL: it is of no use here. */
+static struct space *space_of(struct state_tree *tree, const struct store_found *found)
+{
+    char expected[BUILD_SIZE], build[BUILD_SIZE], owner[STORE_OWNER_SIZE];
+    const char *meta = found->meta;
+    size_t length = found->meta_length;
+    build_of(tree->engine, expected);
+    if (found->position != found->count || found->count == 0 ||
+        !take_line(&meta, &length, build, sizeof build) ||
+        !take_line(&meta, &length, owner, sizeof owner) || strcmp(build, expected) != 0)
+        return NULL;
+    return state_tree_space(tree, owner, meta, length);
+}
+
 void state_tree_found(struct state_tree *tree, const struct store_found *found)
 {
-    const char *newline = memchr(found->meta, '\n', found->meta_length);
-    if (!newline || found->position != found->count || found->count == 0)
-        return;
-    size_t owner_length = (size_t)(newline - found->meta);
-    char owner[STORE_OWNER_SIZE];
-    if (owner_length >= sizeof owner)
-        return;
-    memcpy(owner, found->meta, owner_length);
-    owner[owner_length] = 0;
-    struct space *space =
-        state_tree_space(tree, owner, newline + 1, found->meta_length - owner_length - 1);
+    struct space *space = space_of(tree, found);
     struct checkpoint *checkpoint =
         space ? checkpoint_at(tree, space, found->tokens, found->count) : NULL;
-    if (checkpoint && !checkpoint->file) {
-        struct checkpoint_file *file = file_create(tree, checkpoint);
-        if (file) {
-            file->phase = FILE_WHOLE;
-            file->logits = found->logits;
-            file->bytes = found->bytes;
-            snprintf(file->name, sizeof file->name, "%s", found->name);
-        }
+    bool wanted = checkpoint && !checkpoint->file;
+    struct checkpoint_file *file = file_create(tree, wanted ? checkpoint : NULL);
+    if (file) {
+        file->phase = FILE_WHOLE;
+        file->logits = found->logits;
+        file->bytes = found->bytes;
+        snprintf(file->name, sizeof file->name, "%s", found->name);
+        if (!wanted)
+            discard(file);
     }
     if (checkpoint)
         checkpoint_settle(tree, checkpoint);

@@ -16,6 +16,7 @@ static struct state_tree_options tree_options;
 static struct store *store; /* NULL: no disk */
 static struct space *space;
 static size_t slot, page, vocab;
+static const char *instruction_set; /* NULL: the best */
 
 enum { ROOM = 400, LONG = 300 };
 
@@ -51,7 +52,8 @@ static void open_tree_on(double device, double host, int tokens, const char *dir
     char path[512];
     snprintf(path, sizeof path, GOLDEN_DIRECTORY "hybrid_regla");
     struct error err = ERROR_INIT;
-    struct engine_options options = {.threads = 1, .state_memory_bytes = (size_t)1 << 20};
+    struct engine_options options = {
+        .threads = 1, .state_memory_bytes = (size_t)1 << 20, .instruction_set = instruction_set};
     cr_assert(engine_open(&engine, path, &options, &err) == 0, "%s", err.message);
     const struct engine_info *info = engine_info(engine);
     slot = info->recurrent_bytes_per_text;
@@ -552,6 +554,31 @@ Test(state_tree, a_file_that_is_torn_is_no_checkpoint, .timeout = 60)
     check_bits(text, 250, 200); /* says so in its match, and then computes all */
     cr_expect_eq(match(text, 250, false).reason, MISS_EVICTED);
     close_tree();
+    remove_directory(directory);
+}
+
+Test(state_tree, files_of_another_build_are_removed, .timeout = 60)
+{
+    char directory[64];
+    int32_t text[LONG];
+    make_directory(directory);
+    make_text(text, LONG, 1, LONG);
+    open_tree_on(20, 10, ROOM, directory, 100);
+    grow(text, 200);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    instruction_set = "generic";
+    open_tree_on(20, 10, ROOM, directory, 100);
+    cr_expect_eq(match(text, 250, false).position, 0);
+    settle_files();
+    cr_expect_eq(count_files(directory, ".state"), 0);
+    grow(text, 200);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    open_tree_on(20, 10, ROOM, directory, 100);
+    check_bits(text, 250, 200);
+    close_tree();
+    instruction_set = NULL;
     remove_directory(directory);
 }
 
