@@ -172,6 +172,7 @@ static void log_job(const struct http_request *request, const struct job *job, b
     log_text(&line, "id", request->request_id);
     log_text(&line, "completion", job->id);
     log_text_cut(&line, "user", job->request.user);
+    log_text(&line, "session", job->request.session_id);
     log_int(&line, "priority", job->request.priority);
     log_int(&line, "status", request->aborted ? 499 : request->status);
     log_text(&line, "outcome", OUTCOMES[outcome]);
