@@ -7,13 +7,14 @@ JOBS ?= $(shell nproc)
 VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help deps test-deps build serve test test-train test-clients fuzz model format lint clean
+.PHONY: help deps test-deps build serve test test-stress test-train test-clients fuzz model format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
 	@echo "make test          install what is missing, run every test (STAGES='lint unit' for some)"
 	@echo "make build         build/release/regla"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
+	@echo "make test-stress   states and sessions at full size: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch)"
 	@echo "make test-clients  record what the big clients send again (installs them)"
 	@echo "make fuzz          every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
@@ -36,6 +37,11 @@ serve: build
 
 test:
 	@tests/run.sh $(STAGES)
+
+test-stress:
+	@tests/run.sh deps build
+	REGLA_STRESS=1 $(VENV)/bin/python -m pytest -q -s -p no:cacheprovider --durations=0 \
+		$(patsubst %,tests/http/test_state_%.py,disk properties stress) $(STRESS)
 
 model: build
 	train/make_model.sh

@@ -1,0 +1,199 @@
+"""--state-dir in adversity: killed at any moment, a disk without room."""
+
+import random
+import shutil
+import subprocess
+import threading
+import time
+
+import pytest
+
+from harness import GOLDEN
+from session_helpers import GREEDY, Session, cold, same
+from stress_helpers import (Oracle, check_rest, kill, session_files, size, some_ids)
+
+KILLS = size("KILLS", 4, 2, 200)
+WRITERS = size("WRITERS", 4, 3, 8)
+MODEL = GOLDEN / "hybrid_regla"
+
+
+class Writer:
+    """A client that changes sessions of its own until the server is gone. It knows what each holds
+    by what has been answered, and by what has been asked and not answered."""
+
+    def __init__(self, number):
+        self.number = number
+        self.dice = random.Random(number)
+        self.answered = {}    # name -> tokens
+        self.asked = None     # (name, tokens it may hold instead; None: it may be gone)
+        self.made = 0
+        self.changes = 0
+
+    def run(self, server, oracle, stop):
+        while not stop.is_set():
+            try:
+                self.change(server, oracle)
+            except Gone:
+                return
+
+    def ask(self, server, method, path, name, after, **options):
+        self.asked = (name, after)
+        try:
+            reply = server.http.request(method, path, **options)
+        except Exception as error:  # killed meanwhile
+            raise Gone from error
+        assert reply.status_code in (200, 201, 204), reply.text
+        self.asked = None
+        if after is None:
+            del self.answered[name]
+        else:
+            self.answered[name] = after
+        self.changes += 1
+
+    def change(self, server, oracle):
+        names = sorted(self.answered)
+        what = self.dice.choice(("go on", "go on", "go on", "fork", "rewind", "delete"))
+        if len(names) > 6 or what == "delete" and len(names) > 2:
+            name = self.dice.choice(names)
+            self.ask(server, "DELETE", f"/v1/sessions/{name}", name, None)
+        elif what == "rewind" and names:
+            name = self.dice.choice(names)
+            place = self.dice.randint(1, len(self.answered[name]))
+            self.ask(server, "POST", f"/v1/sessions/{name}/rewind", name,
+                     self.answered[name][:place], json={"position": place})
+        elif what == "fork" and 0 < len(names) < 4:
+            name, copy = self.dice.choice(names), self.name()
+            self.ask(server, "POST", f"/v1/sessions/{name}/fork", copy,
+                     list(self.answered[name]), json={"id": copy})
+        else:
+            name = self.dice.choice(names) if len(names) > 1 else self.name()
+            held = self.answered.get(name, [])
+            prompt = some_ids(self.dice, self.dice.randint(1, 12), 200)
+            after = held + prompt + oracle.after(held + prompt, 3)["token_ids"]
+            self.ask(server, "POST", "/v1/completions", name, after,
+                     json={**GREEDY, "prompt": prompt, "max_tokens": 3, "session_id": name})
+
+    def name(self):
+        self.made += 1
+        return f"w{self.number}-{self.made}"
+
+    def settle(self, held, server, oracle):
+        """After a restart: `held` {name: position} of the sessions that are there."""
+        if self.asked:
+            name, after = self.asked
+            before = self.answered.get(name)
+            lengths = {len(ids) if ids is not None else None: ids for ids in (before, after)}
+            assert held.get(name) in lengths, (name, held.get(name), list(lengths))
+            self.answered[name] = lengths[held.get(name)]
+            if self.answered[name] is None:
+                del self.answered[name]
+            self.asked = None
+        mine = {name: length for name, length in held.items()
+                if name.startswith(f"w{self.number}-")}
+        assert mine == {name: len(ids) for name, ids in self.answered.items()}
+        for name in self.dice.sample(sorted(mine), min(2, len(mine))):
+            reply = server.complete(prompt=[7], session_id=name, store=False, max_tokens=3,
+                                    **GREEDY)
+            same(reply["choices"][0], oracle.after(self.answered[name] + [7], 3))
+
+
+class Gone(Exception):
+    """The server does not answer any more."""
+
+
+def test_killed_at_any_moment(server_factory, tmp_path):
+    """What was answered is there as it was, or as the one request left it that was not answered."""
+    folder = tmp_path / "state"
+    oracle = Oracle(server_factory(model=MODEL, no_prefix_cache=True))
+    dice = random.Random("kills")
+    writers = [Writer(number) for number in range(WRITERS)]
+    for generation in range(KILLS + 1):
+        server = server_factory(model=MODEL, state_dir=folder)
+        held = {s["id"]: s["position"] for s in server.get("/v1/sessions").json()["data"]}
+        for writer in writers:
+            writer.settle(held, server, oracle)
+        assert not list(folder.rglob("*.rejected"))
+        if generation == KILLS:
+            break
+        stop, errors = threading.Event(), []
+
+        def run(writer):
+            try:
+                writer.run(server, oracle, stop)
+            except BaseException as error:
+                errors.append(error)
+        threads = [threading.Thread(target=run, args=(writer,)) for writer in writers]
+        for thread in threads:
+            thread.start()
+        time.sleep(dice.uniform(0, 0.4))  # any moment will do: nothing waits for it
+        kill(server)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+    print(f"{KILLS} kills, {sum(writer.changes for writer in writers)} changes answered, "
+          f"{sum(len(writer.answered) for writer in writers)} sessions at the end")
+    for writer in writers:
+        for name in list(writer.answered):
+            assert server.http.delete(f"/v1/sessions/{name}").status_code == 204
+    check_rest(server)
+    assert session_files(folder) == []
+    assert not list(folder.rglob("*.tmp"))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """(folder, fill, clear): a file system of 256 KiB; where that may not be mounted, a budget of
+    as much stands for it (fill and clear are None)."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    mounted = mount and subprocess.run([mount, "-t", "tmpfs", "-o", "size=256k", "regla", folder],
+                                       capture_output=True).returncode == 0
+    ballast = folder / "ballast"
+
+    def fill():
+        with open(ballast, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+    yield (folder / "state", fill, ballast.unlink) if mounted else (folder / "state", None, None)
+    if mounted:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_disk_without_room(small_disk, server_factory):
+    """Sessions go on in memory, a metric and a line of the log say so; with room again, what is
+    answered from then on is kept."""
+    folder, fill, clear = small_disk
+    server = server_factory(model=MODEL, state_dir=folder,
+                            **({} if fill else {"disk_state": 4096}))
+    sessions = [Session(server, f"s{number}") for number in range(10)]
+    sessions[0].append("there is room", max_tokens=4)
+    if fill:
+        assert server.metric("regla_store_full") == 0
+        fill()
+    for turn in range(3):
+        for session in sessions:
+            session.append(f"turn {turn} of a disk that is full", max_tokens=4)
+    assert server.metric("regla_store_failures_total") > 0
+    assert "memory only" in server.tail(1 << 20)
+    for session in sessions:
+        session.get()
+    if not fill:
+        return
+    assert server.get("/v1/state").json()["store"]["full"]
+    assert server.metric("regla_store_full") == 1
+    clear()
+    for session in sessions:
+        session.append(" there is room again", max_tokens=4)
+    kill(server)
+    server = server_factory(model=MODEL, state_dir=folder)
+    listed = {s["id"]: s["position"] for s in server.get("/v1/sessions").json()["data"]}
+    assert listed == {session.name: len(session.ids) for session in sessions}
+    for session in sessions:
+        choice = server.complete(prompt=[7], session_id=session.name, max_tokens=3,
+                                 **GREEDY)["choices"][0]
+        same(choice, cold(server, session.ids + [7], 3))
