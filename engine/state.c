@@ -354,8 +354,8 @@ int state_clone(struct state **out, const struct state *source, int64_t max_toke
     return 0;
 }
 
-/* Room for the addresses of `pages` pages. */
-static int grow_tables(struct state *state, int64_t pages, struct error *err)
+/* Room for the addresses of `pages` pages. On failure that of before. */
+static int resize_tables(struct state *state, int64_t pages, struct error *err)
 {
     char **addresses = realloc(state->pages, ((size_t)pages + 1) * sizeof *addresses);
     state->pages = addresses == NULL ? state->pages : addresses;
@@ -374,10 +374,11 @@ int state_reserve(struct state *state, int64_t max_tokens, struct error *err)
     int64_t more = pages_for(memory, max_tokens) - state->max_pages;
     if (more <= 0) {
         memory->pending += more;
+        resize_tables(state, state->max_pages + more, NULL);
     } else {
         if (reserve(memory, 0, more, state_memory_needed(memory, max_tokens), err) != 0)
             return -1;
-        if (grow_tables(state, state->max_pages + more, err) != 0) {
+        if (resize_tables(state, state->max_pages + more, err) != 0) {
             memory->pending -= more;
             return -1;
         }

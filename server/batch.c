@@ -34,6 +34,7 @@ void batch_clear(struct batch *batch)
     free(batch->stepped);
 }
 
+/* Texts that wait for this one to come to one of its first `end` tokens wait in vain. */
 static void lose_waiters(struct batch *batch, struct sequence *leader, int64_t end)
 {
     for (size_t i = 0; leader->prefix.waiters && i < batch->num_running; i++) {
@@ -89,6 +90,8 @@ int batch_reserve(struct batch *batch, size_t count, struct error *err)
     return 0;
 }
 
+/* Whether the job's reader is behind: its texts then pause, and the batch goes on. One that takes
+ * nothing at all is given up. */
 static bool reader_behind(struct job *job, double now)
 {
     if (!job->request.stream || job->ticket.runs_on)
@@ -105,11 +108,13 @@ static bool reader_behind(struct job *job, double now)
     return full;
 }
 
+/* Log-probabilities of what a session held before are not asked for. */
 static bool wants_all(const struct sequence *sequence)
 {
     return sequence->prompt->logprobs && sequence->taken >= (int64_t)sequence->prompt->context;
 }
 
+/* A text that waits for another: that one stops where it is waited for. */
 static void stop_for(struct batch *batch, const struct sequence *sequence)
 {
     const struct sequence *leader = sequence->prefix.leader;
@@ -158,6 +163,7 @@ static size_t make_plan(struct batch *batch)
     return num_spans;
 }
 
+/* Log-probabilities of the prompt's own tokens: the logits of a position are about the next. */
 static void take_prompt_logprobs(struct sequence *sequence, const struct span *span)
 {
     struct job_prompt *prompt = sequence->prompt;
@@ -180,6 +186,7 @@ static void take_prompt_logprobs(struct sequence *sequence, const struct span *s
     }
 }
 
+/* The first text of a prompt has it all: what of it had been computed before. */
 static void count_cached(struct sequence *sequence)
 {
     struct job *job = sequence->job;
@@ -190,6 +197,8 @@ static void count_cached(struct sequence *sequence)
     metrics_lookup(&job->service->metrics, prefix->cached, prefix->miss);
 }
 
+/* The text has taken its whole prompt: draws its first token from these logits (NULL: none is
+ * asked for). */
 static int begin_text(struct sequence *sequence, const float *logits, double now, struct error *err)
 {
     struct job *job = sequence->job;
@@ -207,6 +216,8 @@ static int begin_text(struct sequence *sequence, const float *logits, double now
     return 0;
 }
 
+/* Texts that wait for this one to come where it is now branch off; with its prompt's last logits
+ * those of the same prompt begin. */
 static void wake_waiters(struct batch *batch, struct sequence *leader, const float *logits,
                          double now)
 {
@@ -226,6 +237,7 @@ static void wake_waiters(struct batch *batch, struct sequence *leader, const flo
     }
 }
 
+/* The text has more of its prompt, perhaps all of it. */
 static int advance_prompt(struct batch *batch, struct sequence *sequence, const float *last,
                           double now, struct error *err)
 {
@@ -279,6 +291,7 @@ void batch_recover(struct batch *batch)
     batch->lost = false;
 }
 
+/* No state has moved, but which span was at fault is not known: all of them end. */
 static void fail_step(struct batch *batch, size_t num_spans, const struct error *err)
 {
     log_message(LOG_LEVEL_ERROR, "the engine failed a step of %zu texts: %s", num_spans,

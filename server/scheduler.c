@@ -138,8 +138,6 @@ static void end_if_done(struct scheduler *scheduler, struct job *job)
     job_finish(job);
 }
 
-/* Texts that wait for this one to come to one of its first `end` tokens wait in vain. */
-/* Takes a text out of the batch, in place. */
 /* Ends a job that has failed or was cancelled, wherever it stands. */
 static void abandon(struct scheduler *scheduler, struct job *job)
 {
@@ -281,18 +279,6 @@ static int start_prompt(struct scheduler *scheduler, struct job *job, struct err
     return 0;
 }
 
-/* Whether the job's reader is behind: its texts then pause, and the batch goes on. One that takes
- * nothing at all is given up. */
-/* Log-probabilities of what a session held before are not asked for. */
-/* A text that waits for another: that one stops where it is waited for. */
-/* Log-probabilities of the prompt's own tokens: the logits of a position are about the next. */
-/* The first text of a prompt has it all: what of it had been computed before. */
-/* The text has taken its whole prompt: draws its first token from these logits (NULL: none is
- * asked for). */
-/* Texts that wait for this one to come where it is now branch off; with its prompt's last logits
- * those of the same prompt begin. */
-/* The text has more of its prompt, perhaps all of it. */
-/* The whole prompt was there. */
 /* Starts what fits, in turn: a request of many prompts goes to the end of the line after each of
  * them. Nothing overtakes who is first, so what is large is not put off for good; only what waits
  * for a file stands aside. Returns whether something has to wait. */
@@ -332,7 +318,6 @@ static bool start_waiting(struct scheduler *scheduler)
     return false;
 }
 
-/* Those whose leaders have gone: each goes on from what there is, or waits for another. */
 /* Closes the texts that have ended; a job's last one ends the job. */
 static void sweep_finished(struct scheduler *scheduler)
 {
@@ -351,7 +336,6 @@ static void sweep_finished(struct scheduler *scheduler)
     }
 }
 
-/* No state has moved, but which span was at fault is not known: all of them end. */
 /* Prompts of which only the echo is asked for need no step. */
 static void finish_echoes(struct scheduler *scheduler)
 {
