@@ -88,16 +88,18 @@ static bool take_inbox(struct scheduler *scheduler)
            scheduler->batch.num_running || parked || sessions_pending(service->sessions);
 }
 
-/* Sessions by the tier of their states: that takes time with many of them, so it is not done again
- * before twenty times as much has passed. */
+/* Sessions by the tier of their states: with many of them that takes a while, so it is then done
+ * again only when two hundred times as much has passed. */
 static void count_sessions(struct scheduler *scheduler)
 {
+    enum { SHARE = 200 };
+    const double unnoticed_s = 5e-4;
     double began = clock_seconds();
     if (began < scheduler->count_sessions_at)
         return;
     sessions_count(scheduler->service->sessions, scheduler->sessions);
-    double ended = clock_seconds();
-    scheduler->count_sessions_at = ended + 20 * (ended - began);
+    double took = clock_seconds() - began;
+    scheduler->count_sessions_at = took > unnoticed_s ? began + SHARE * took : 0;
     scheduler->sessions_changed = false;
 }
 
