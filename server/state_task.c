@@ -345,7 +345,8 @@ static void take_apart(struct state_task *task)
     const struct engine *engine = task->service->engine;
     struct state_file file;
     struct error err = ERROR_INIT;
-    if (state_file_parse(&file, task->body.data, task->body.length, &err) ||
+    const char *body = task->body.data ? task->body.data : ""; /* none was sent */
+    if (state_file_parse(&file, body, task->body.length, &err) ||
         state_file_check(&file, engine, &err)) {
         api_error_set(&task->error, API_STATE_FILE, NULL, "%s", err.message);
         return;
