@@ -69,6 +69,11 @@ def test_more_sessions_than_states_fit(server_factory, tmp_path):
         assert server.http.delete(f"/v1/sessions/s{number}").status_code == 204
     in_pool(CLIENTS, SESSIONS, delete)
     nothing_left(server, tmp_path / "state")
+    # There was nothing but sessions: with them goes all that was kept for them.
+    wait_until(lambda: server.get("/v1/state").json()["store"]["checkpoint_files"] == 0, "removal")
+    assert check_rest(server)["tree"]["checkpoints"] == 0
+    assert [path.name for path in (tmp_path / "state").rglob("*")
+            if path.is_file() and path.name not in ("lock", "secret")] == []
 
 
 def nothing_left(server, folder):
