@@ -362,17 +362,16 @@ void files_write_through(struct state_tree *tree, struct checkpoint *checkpoint)
 
 /* Reading. */
 
-/* The image has come: to where there is room for it. */
+/* The image has come: to host memory, without room there to the device; without that either the
+ * file is read again when there is. */
 static void take_image(struct state_tree *tree, struct checkpoint *checkpoint, void *image)
 {
     int64_t bytes = (int64_t)state_image_bytes(tree->engine, checkpoint->position);
     bool room = tiers_host_room(tree, bytes);
-    /* Without room in host memory it goes on to the device; without that either it stays until
-     * somebody needs what it takes. */
     checkpoint_set_image(tree, checkpoint, image);
+    if (!room && !tiers_promote(tree, checkpoint, NULL, true))
+        checkpoint_set_image(tree, checkpoint, NULL);
     checkpoint_settle(tree, checkpoint);
-    if (!room)
-        tiers_promote(tree, checkpoint, NULL, true);
 }
 
 static void was_read(struct store_op *op)
