@@ -2,14 +2,19 @@
 
 #include "engine/cpu/backend.h"
 #include "engine/forward.h"
+#include "engine/model/preset.h"
 #include "engine/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The most, times the most heads of a model (2^12), still counts as tasks in an int. */
-enum { DEFAULT_STEP_TOKENS = 512, DEFAULT_STEP_LOGITS = 128, MOST_STEP_TOKENS = 1 << 18 };
+enum {
+    DEFAULT_STEP_TOKENS = 512,
+    DEFAULT_STEP_LOGITS = 128,
+    MOST_STEP_TOKENS = 1 << 18, /* times the most heads of a model (2^12): tasks in an int */
+    MEASURED_BYTES = 256 << 20  /* much more than the caches */
+};
 
 struct engine {
     struct model *model;
@@ -25,6 +30,7 @@ struct engine {
     struct batch_span *spans;  /* [max_step_tokens]: every span has a token */
     const struct state **seen; /* hash table [seen_size] of the states of a step */
     size_t seen_size;
+    void *measured; /* [MEASURED_BYTES] on the device, once it is measured */
 };
 
 /* Half of what is free, by the system's and the control group's account. */
@@ -94,13 +100,20 @@ static int check_options(const struct engine_options *options, struct engine_inf
     return 0;
 }
 
+/* The formats that `auto` stands for. */
+static void choose_formats(const struct engine_options *options, struct engine_info *info)
+{
+    info->weights = WEIGHTS_F32;
+    info->kv = options->kv;
+    if (info->kv == KV_AUTO)
+        info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
+}
+
 static void fill_info(struct engine *engine)
 {
     const struct state_layout *layout = forward_layout(engine->forward);
     struct engine_info *info = &engine->info;
     info->vocab_size = engine->model->vocab_size;
-    info->weights = WEIGHTS_F32;
-    info->kv = KV_F32;
     info->threads = engine->ops->threads(engine->backend);
     info->max_positions = layout->max_positions;
     info->weights_bytes = forward_weights_bytes(engine->forward);
@@ -115,11 +128,31 @@ static void fill_info(struct engine *engine)
 int engine_open(struct engine **out, const char *model_directory,
                 const struct engine_options *options, struct error *err)
 {
+    struct model *model;
+    if (model_open(&model, model_directory, err) != 0)
+        return -1;
+    return engine_open_model(out, model, options, err);
+}
+
+int engine_open_preset(struct engine **out, const char *preset,
+                       const struct engine_options *options, struct error *err)
+{
+    struct model *model;
+    if (preset_open(&model, preset, err) != 0)
+        return -1;
+    return engine_open_model(out, model, options, err);
+}
+
+int engine_open_model(struct engine **out, struct model *model,
+                      const struct engine_options *options, struct error *err)
+{
     struct engine *engine = calloc(1, sizeof *engine);
-    if (engine == NULL)
+    if (engine == NULL) {
+        model_close(model);
         return error_set(err, ERROR_NO_MEMORY, "engine: no memory");
-    if (check_options(options, &engine->info, err) != 0 ||
-        model_open(&engine->model, model_directory, err) != 0)
+    }
+    engine->model = model;
+    if (check_options(options, &engine->info, err) != 0)
         goto fail;
     const struct cpu_options cpu = {.threads = options->threads,
                                     .instruction_set = options->instruction_set,
@@ -127,8 +160,10 @@ int engine_open(struct engine **out, const char *model_directory,
     engine->ops = &cpu_ops;
     if (cpu_open(&engine->backend, &cpu, err) != 0)
         goto fail;
+    choose_formats(options, &engine->info);
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
                                             .max_logits = engine->info.max_step_logits,
+                                            .kv = engine->info.kv,
                                             .poison = options->poison,
                                             .progress = options->progress,
                                             .progress_context = options->progress_context};
@@ -156,6 +191,8 @@ void engine_close(struct engine *engine)
         return;
     state_memory_free(engine->memory);
     forward_close(engine->forward);
+    if (engine->measured != NULL)
+        engine->ops->release(engine->backend, engine->measured, MEASURED_BYTES);
     if (engine->backend != NULL)
         engine->ops->close(engine->backend);
     model_close(engine->model);
@@ -296,5 +333,17 @@ int engine_step(struct engine *engine, struct span *spans, int num_spans, struct
         logits += (size_t)spans[i].num_logits * (size_t)engine->info.vocab_size;
         spans[i].state->position += spans[i].num_tokens;
     }
+    return 0;
+}
+
+int engine_measure(struct engine *engine, double *read_bytes, double *operations, struct error *err)
+{
+    const struct ops *ops = engine->ops;
+    if (engine->measured == NULL) {
+        if (ops->reserve(engine->backend, MEASURED_BYTES, &engine->measured, err) != 0)
+            return -1;
+        ops->fill(engine->backend, engine->measured, 1.0f, MEASURED_BYTES / sizeof(float));
+    }
+    ops->measure(engine->backend, engine->measured, MEASURED_BYTES, read_bytes, operations);
     return 0;
 }

@@ -62,6 +62,12 @@ struct engine_memory {                                  /* of the state budget, 
 /* Opens the model directory and packs its weights. The caller closes *out with engine_close. */
 int engine_open(struct engine **out, const char *model_directory,
                 const struct engine_options *options, struct error *err);
+/* The same with a model that is open, which becomes the engine's, also when this fails. */
+int engine_open_model(struct engine **out, struct model *model,
+                      const struct engine_options *options, struct error *err);
+/* The same with a preset (engine/model/preset.h) and random weights. */
+int engine_open_preset(struct engine **out, const char *preset,
+                       const struct engine_options *options, struct error *err);
 void engine_close(struct engine *engine); /* all its states must have been freed */
 
 const struct engine_info *engine_info(const struct engine *engine);
@@ -93,5 +99,10 @@ struct span {
 /* Advances every span's text by its tokens. On an error (bad arguments, past the reservation) no
  * state has moved. Allocates nothing. */
 int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
+
+/* Measures what the device does at most in a second: bytes read from memory and f32 operations (a
+ * multiply-add is two). Takes some 0.1 s, and memory that it keeps: much more than the caches. */
+int engine_measure(struct engine *engine, double *read_bytes, double *operations,
+                   struct error *err);
 
 #endif

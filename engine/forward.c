@@ -228,6 +228,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     forward->context.ops = ops;
     forward->context.backend = backend;
     forward->context.hidden_size = model->hidden_size;
+    forward->context.kv = options->kv;
     if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
         forward->context.layout.max_positions = model->max_position_embeddings;
     if (open_weights(forward, options, err) != 0 || open_workspace(forward, err) != 0)

@@ -14,6 +14,7 @@ struct forward;
 
 struct forward_options {
     int max_rows, max_logits;                         /* of a step */
+    enum kv_format kv;                                /* never auto */
     bool poison;                                      /* fill the workspace with NaN first */
     void (*progress)(void *context, double fraction); /* may be NULL */
     void *progress_context;

@@ -15,6 +15,7 @@
 #define ENGINE_OPS_H
 
 #include "engine/base/error.h"
+#include "engine/formats.h"
 #include "engine/formulas.h"
 #include "engine/model/model.h"
 
@@ -149,14 +150,19 @@ struct ops_recurrence {
 /* Causal attention over the keys of a text, these included: appends k and v, then
  *   score = q.k * scale * weight(t - s) + bias(t - s);  h = sum of act(score) v
  * Tile by tile of 64 positions, in order, with a running maximum. A full window's keys lie in the
- * pages, at `offset`; those of a block or sliding window in a ring of W keys in the slot. A tile
- * of a head: K [m2][64], then V [64][dv padded to 16]. */
+ * pages, at `offset`, in the format `kv`, to which they are rounded before any query reads them;
+ * those of a block or sliding window in a ring of W keys in the slot, in f32 always.
+ *
+ * The tile of a kv head, of ops_tile_bytes, one head after the other at `offset`: first K [m2][64],
+ * key s of the tile in column s, then V [64][dv padded to 16], its padding zero; little-endian
+ * numbers of ops_kv_bytes each. What no token has been put into yet is zero in a page. */
 struct ops_attention {
     int num_heads, num_kv_heads, key_dim, value_dim; /* key_dim: m2 */
     float scale;
     enum softmax_activation activation;
     enum window_kind window;
     int window_size;
+    enum kv_format kv; /* of the pages: KV_F32, KV_F16 or KV_BF16 */
     enum position_kind bias;
     const struct formula_bias *biases; /* [H]; NULL: none */
     struct rows q, k, v;               /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
@@ -212,6 +218,12 @@ struct ops {
     void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
     /* Waits; returns `count` floats at device_data in host memory, valid until the next begin. */
     const float *(*finish)(struct backend *, const float *device_data, size_t count);
+
+    /* What the device does at most in a second, the best of some tries of milliseconds: bytes read
+     * in a stream from memory that has been written, and f32 operations (a multiply-add is two).
+     * Not in a step. */
+    void (*measure)(struct backend *, const void *memory, size_t bytes, double *read_bytes,
+                    double *operations);
 };
 
 /* Bytes of a head's S in a slot. */
@@ -222,16 +234,22 @@ static inline size_t ops_recurrent_bytes(int value_dim, bool sum_norm, int featu
     return blocks * (size_t)features * OPS_ROW_BLOCK * sizeof(float);
 }
 
-/* Floats between two keys' values in a tile. */
+/* Bytes of a number of K or V. */
+static inline size_t ops_kv_bytes(enum kv_format kv)
+{
+    return kv == KV_F32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+/* Numbers between two keys' values in a tile. */
 static inline size_t ops_value_stride(int value_dim)
 {
     return ((size_t)value_dim + 15) / 16 * 16;
 }
 
-/* Bytes of one head's tile of 64 keys and values. */
-static inline size_t ops_tile_bytes(int key_dim, int value_dim)
+/* Bytes of one head's tile of 64 keys and values: a multiple of 128. */
+static inline size_t ops_tile_bytes(int key_dim, int value_dim, enum kv_format kv)
 {
-    return ((size_t)key_dim + ops_value_stride(value_dim)) * OPS_TILE * sizeof(float);
+    return ((size_t)key_dim + ops_value_stride(value_dim)) * OPS_TILE * ops_kv_bytes(kv);
 }
 
 #endif

@@ -1,6 +1,6 @@
 #include "engine/sampler.h"
 
-#include "engine/philox.h"
+#include "engine/base/philox.h"
 
 #include <float.h>
 #include <math.h>

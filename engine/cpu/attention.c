@@ -29,12 +29,35 @@ static float *scratch_of(struct backend *backend, int thread)
     return backend->scratch + (size_t)thread * backend->scratch_floats;
 }
 
+/* The heads of a kv head are `parts` tasks: one, so that they read a tile together, or as many as
+ * it takes to give each thread some. A head of a text is never divided. */
+struct attention_job {
+    struct backend *backend;
+    const struct ops_attention *arguments;
+    int parts;
+};
+
 static void attention_task(void *context, int task, int thread)
 {
-    const struct head_job *job = context;
-    const struct query_group *group = &job->backend->groups[task / job->heads];
-    job->backend->kernels->attention(job->arguments, &job->backend->batch->spans[group->span],
-                                     group, task % job->heads, scratch_of(job->backend, thread));
+    const struct attention_job *job = context;
+    const struct ops_attention *a = job->arguments;
+    int parts = job->parts, per_group = a->num_kv_heads * parts;
+    const struct query_group *group = &job->backend->groups[task / per_group];
+    int heads = a->num_heads / a->num_kv_heads;
+    int kv_head = task % per_group / parts, part = task % parts;
+    job->backend->kernels->attention(
+        a, &job->backend->batch->spans[group->span], group, kv_head * heads + heads * part / parts,
+        kv_head * heads + heads * (part + 1) / parts, scratch_of(job->backend, thread));
+}
+
+static int choose_parts(const struct backend *backend, const struct ops_attention *a)
+{
+    int64_t tasks = (int64_t)backend->num_groups * a->num_kv_heads;
+    int threads = threads_count(backend->threads), parts = 1;
+    while (parts < a->num_heads / a->num_kv_heads && tasks * parts % threads != 0 &&
+           tasks * parts < 4 * threads)
+        parts++;
+    return parts;
 }
 
 static void window_task(void *context, int task, int thread)
@@ -57,5 +80,7 @@ void cpu_attention(struct backend *backend, const struct ops_attention *a)
     for (int i = 0; i < batch->num_spans; i++)
         keys += (batch->spans[i].position + batch->spans[i].num_rows) * batch->spans[i].num_rows;
     heads_run(backend, append_task, a, batch->num_spans, a->num_kv_heads, width * batch->num_rows);
-    heads_run(backend, attention_task, a, backend->num_groups, a->num_heads, width * keys);
+    struct attention_job job = {backend, a, choose_parts(backend, a)};
+    tasks_run(backend, attention_task, &job, backend->num_groups * a->num_kv_heads * job.parts,
+              width * keys);
 }

@@ -118,16 +118,20 @@ static void cpu_table_free(struct backend *backend, struct table *table)
 
 /* ---- the step ---- */
 
+void tasks_run(struct backend *backend, threads_task *task, void *job, int tasks, int64_t elements)
+{
+    if (elements < backend->share_elements)
+        for (int i = 0; i < tasks; i++)
+            task(job, i, 0);
+    else
+        threads_run(backend->threads, task, job, tasks);
+}
+
 void heads_run(struct backend *backend, threads_task *task, const void *arguments, int items,
                int heads, int64_t elements)
 {
     struct head_job job = {backend, arguments, heads};
-    int tasks = items * heads;
-    if (elements < backend->share_elements)
-        for (int i = 0; i < tasks; i++)
-            task(&job, i, 0);
-    else
-        threads_run(backend->threads, task, &job, tasks);
+    tasks_run(backend, task, &job, items * heads, elements);
 }
 
 static void cpu_begin(struct backend *backend, const struct batch *batch)
@@ -221,4 +225,5 @@ const struct ops cpu_ops = {
     .attention = cpu_attention,
     .gather = cpu_gather,
     .finish = cpu_finish,
+    .measure = cpu_measure,
 };

@@ -31,6 +31,9 @@ struct head_job {
     int heads;
 };
 
+/* Runs tasks [0, tasks), beside each other if the operation's elements are worth it. */
+void tasks_run(struct backend *backend, threads_task *task, void *job, int tasks, int64_t elements);
+
 /* Runs items * heads tasks, whose context is a struct head_job; elements: of all of them, for the
  * decision whether sharing pays. */
 void heads_run(struct backend *backend, threads_task *task, const void *arguments, int items,
@@ -58,5 +61,8 @@ void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */
 void cpu_attention(struct backend *, const struct ops_attention *);
+/* measure.c */
+void cpu_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
+                 double *operations);
 
 #endif

@@ -57,14 +57,18 @@ struct kernels {
     /* exponential keys: a whole span of one head, in order */
     void (*key_features)(const struct ops_features *, const struct batch_span *, int head);
     void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head);
-    /* full windows: append a span's keys of one kv head; then groups of queries of one head.
-     * scratch: [QUERY_GROUP, value stride] */
+    /* full windows: append a span's keys of one kv head; then a group's queries of heads [first,
+     * end), all of one kv head. scratch: [QUERY_GROUP, value stride] */
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
     void (*attention)(const struct ops_attention *, const struct batch_span *,
-                      const struct query_group *, int head, float *scratch);
+                      const struct query_group *, int first, int end, float *scratch);
     /* block and sliding windows: a whole span of one kv head, token by token */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
+    /* data: [count], a multiple of 8 vectors; then rounds of so many operations */
+    float (*measure_read)(const float *data, size_t count);
+    float (*measure_multiply)(float factor, int64_t rounds);
+    int measure_round_operations;
 };
 
 /* NULL where the instruction set was not compiled. */

@@ -1,9 +1,11 @@
 /* Softmax attention over tiles of 64 keys, with a running maximum per query.
  *
- * A tile lies as K [m2][64] and V [64][value stride]: both are k-major panels, so scores and the
- * weighted sum of values are the products of kernels_product.h. A query meets the tiles of its
- * window in order, always whole ones (what a query may not see weighs exactly 0), so its sums do
- * not depend on the queries beside it. */
+ * A tile lies as K [m2][64] and V [64][value stride], both k-major panels: scores and the weighted
+ * sum of values are matrix products. Numbers of two bytes become f32 in registers for one row
+ * (decoding), and once for all rows in scratch for several. A query meets the tiles of its window
+ * in order; its values are summed over the keys it may see, in order, and over no others, not even
+ * with weight 0. So its sums depend neither on the queries beside it nor on what lies in lanes that
+ * it may not see, be it NaN. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 
@@ -14,53 +16,190 @@
 #include <math.h>
 #include <string.h>
 
-struct head_tile {
-    float *k; /* [key_dim][OPS_TILE] */
-    float *v; /* [OPS_TILE][value stride] */
+#define INLINE static inline __attribute__((always_inline))
+
+/* A matrix of a tile: row r begins at data + r * stride (in numbers). */
+struct panel {
+    const char *data;
+    int64_t stride;
+    int64_t ahead; /* bytes from here to what will be read next, after all of this */
 };
 
-static struct head_tile tile_of(const struct ops_attention *a, char *base, int kv_head)
+struct head_tile {
+    char *k, *v; /* [key_dim][OPS_TILE], [OPS_TILE][value stride] */
+};
+
+static struct head_tile tile_at(const struct ops_attention *a, char *k)
 {
-    size_t bytes = ops_tile_bytes(a->key_dim, a->value_dim);
-    float *k = (float *)(void *)(base + a->offset + (size_t)kv_head * bytes);
-    struct head_tile tile = {k, k + (size_t)a->key_dim * OPS_TILE};
+    struct head_tile tile = {k, k + (size_t)a->key_dim * OPS_TILE * ops_kv_bytes(a->kv)};
     return tile;
+}
+
+static struct head_tile tile_of(const struct ops_attention *a, char *page, int kv_head)
+{
+    size_t bytes = ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
+    return tile_at(a, page + a->offset + (size_t)kv_head * bytes);
 }
 
 /* Tile number `index` of a ring; the ring of a kv head is its tiles one after the other. */
 static struct head_tile ring_tile(const struct ops_attention *a, const struct batch_span *span,
                                   int kv_head, int64_t index)
 {
-    size_t bytes = ops_tile_bytes(a->key_dim, a->value_dim);
+    size_t bytes = ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
     size_t tiles = ((size_t)a->window_size + OPS_TILE - 1) / OPS_TILE;
-    char *base = span->slot + a->offset + ((size_t)kv_head * tiles + (size_t)index) * bytes;
-    float *k = (float *)(void *)base;
-    struct head_tile tile = {k, k + (size_t)a->key_dim * OPS_TILE};
-    return tile;
+    return tile_at(a, span->slot + a->offset + ((size_t)kv_head * tiles + (size_t)index) * bytes);
 }
 
-static void put_key(const struct ops_attention *a, struct head_tile to, int lane, int row,
-                    int kv_head)
+/* ---- appending ---- */
+
+/* from [n] f32 to [n] numbers of the format. */
+INLINE void narrow(const enum kv_format kv, const float *from, char *to, int64_t n)
 {
+    uint16_t *out = (uint16_t *)(void *)to;
+    if (kv == KV_F32)
+        memcpy(to, from, (size_t)n * sizeof(float));
+    else if (kv == KV_F16)
+        for (int64_t j = 0; j < n; j++)
+            out[j] = f32_to_f16(from[j]);
+    else
+        for (int64_t j = 0; j < n; j++)
+            out[j] = f32_to_bf16(from[j]);
+}
+
+/* Puts n <= QUERY_GROUP keys and values, of rows [row, row + n), into lanes [lane, lane + n). */
+INLINE void put_keys_as(const enum kv_format kv, const struct ops_attention *a, struct head_tile to,
+                        int lane, int row, int n, int kv_head)
+{
+    enum { PART = 64 };
+    const size_t bytes = ops_kv_bytes(kv);
+    const size_t stride = ops_value_stride(a->value_dim) * bytes;
     const float *k = a->k.data + row * a->k.stride + (int64_t)kv_head * a->key_dim;
     const float *v = a->v.data + row * a->v.stride + (int64_t)kv_head * a->value_dim;
-    size_t stride = ops_value_stride(a->value_dim);
-    float *values = to.v + (size_t)lane * stride;
-    for (int j = 0; j < a->key_dim; j++)
-        to.k[(size_t)j * OPS_TILE + (size_t)lane] = k[j];
-    memcpy(values, v, (size_t)a->value_dim * sizeof(float));
-    for (size_t j = (size_t)a->value_dim; j < stride; j++)
-        values[j] = 0.0f;
+    char numbers[QUERY_GROUP][PART * sizeof(float)];
+    for (int first = 0; first < a->key_dim; first += PART) {
+        int count = a->key_dim - first < PART ? a->key_dim - first : PART;
+        for (int i = 0; i < n; i++)
+            narrow(kv, k + i * a->k.stride + first, numbers[i], count);
+        for (int j = 0; j < count; j++) {
+            char *line = to.k + ((size_t)(first + j) * OPS_TILE + (size_t)lane) * bytes;
+            for (int i = 0; i < n; i++)
+                memcpy(line + (size_t)i * bytes, numbers[i] + (size_t)j * bytes, bytes);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        char *values = to.v + (size_t)(lane + i) * stride;
+        narrow(kv, v + i * a->v.stride, values, a->value_dim);
+        memset(values + (size_t)a->value_dim * bytes, 0, stride - (size_t)a->value_dim * bytes);
+    }
+}
+
+static void put_keys(const struct ops_attention *a, struct head_tile to, int lane, int row, int n,
+                     int kv_head)
+{
+    if (a->kv == KV_F16)
+        put_keys_as(KV_F16, a, to, lane, row, n, kv_head);
+    else if (a->kv == KV_BF16)
+        put_keys_as(KV_BF16, a, to, lane, row, n, kv_head);
+    else
+        put_keys_as(KV_F32, a, to, lane, row, n, kv_head);
 }
 
 static void kernel_append(const struct ops_attention *a, const struct batch_span *span, int kv_head)
 {
-    for (int t = 0; t < span->num_rows; t++) {
+    for (int t = 0; t < span->num_rows;) {
         int64_t position = span->position + t;
+        int n = QUERY_GROUP - (int)(position % QUERY_GROUP);
+        n = n < span->num_rows - t ? n : span->num_rows - t;
         struct head_tile to = tile_of(a, span->pages[position / OPS_TILE], kv_head);
-        put_key(a, to, (int)(position % OPS_TILE), span->first_row + t, kv_head);
+        put_keys(a, to, (int)(position % OPS_TILE), span->first_row + t, n, kv_head);
+        t += n;
     }
 }
+
+/* ---- products with a tile ---- */
+
+INLINE vec load_numbers(const enum kv_format kv, const char *at)
+{
+    if (kv == KV_F32)
+        return vec_load((const float *)(const void *)at);
+    const uint16_t *halves = (const uint16_t *)(const void *)at;
+    return kv == KV_F16 ? vec_load_f16(halves) : vec_load_bf16(halves);
+}
+
+/* out [nv * LANES] (+)= x [n] * w [n, nv * LANES], for one row; asks for what comes next. */
+INLINE void row_columns(const enum kv_format kv, const int nv, const float *x, int64_t n,
+                        struct panel w, float *out, bool add)
+{
+    const int64_t bytes = (int64_t)ops_kv_bytes(kv);
+    vec sum[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < nv; i++)
+        sum[i] = add ? vec_load(out + i * LANES) : vec_set(0.0f);
+    for (int64_t k = 0; k < n; k++) {
+        const char *at = w.data + k * w.stride * bytes;
+        vec input = vec_set(x[k]);
+#pragma GCC unroll 4
+        for (int i = 0; i < nv; i++)
+            sum[i] = vec_fma(input, load_numbers(kv, at + i * LANES * bytes), sum[i]);
+#pragma GCC unroll 4
+        for (int line = 0; line < nv * LANES * bytes; line += 64)
+            __builtin_prefetch(at + w.ahead + line);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < nv; i++)
+        vec_store(out + i * LANES, sum[i]);
+}
+
+/* out [rows, columns] (+)= x [rows, n] * w [n, columns]; columns: a multiple of 16. One running sum
+ * per output over n, in order, however many rows there are. */
+INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, int64_t x_stride,
+                             int64_t n, struct panel w, int64_t columns, float *out,
+                             int64_t out_stride, bool add)
+{
+    const int64_t bytes = (int64_t)ops_kv_bytes(kv);
+    struct panel part = w;
+    if (rows == 1) {
+        int64_t c = 0;
+        for (; c + 4 * LANES <= columns; c += 4 * LANES, part.data += 4 * LANES * bytes)
+            row_columns(kv, 4, x, n, part, out + c, add);
+        for (; c < columns; c += LANES, part.data += LANES * bytes)
+            row_columns(kv, 1, x, n, part, out + c, add);
+        return;
+    }
+    if (kv == KV_F32) {
+        tile_matrix(rows, x, x_stride, n, (const float *)(const void *)w.data, w.stride, columns,
+                    out, out_stride, add);
+        return;
+    }
+    float wide[OPS_TILE][OPS_TILE];
+    for (int64_t first = 0; first < n; first += OPS_TILE)
+        for (int64_t c = 0; c < columns; c += OPS_TILE) {
+            int64_t count = n - first < OPS_TILE ? n - first : OPS_TILE;
+            int64_t width = columns - c < OPS_TILE ? columns - c : OPS_TILE;
+            for (int64_t k = 0; k < count; k++) {
+                const char *at = w.data + ((first + k) * w.stride + c) * bytes;
+                for (int64_t j = 0; j < width; j += LANES)
+                    vec_store(&wide[k][j], load_numbers(kv, at + j * bytes));
+                __builtin_prefetch(at + w.ahead);
+                __builtin_prefetch(at + w.ahead + 64);
+            }
+            tile_matrix(rows, x + first, x_stride, count, wide[0], OPS_TILE, width, out + c,
+                        out_stride, add || first > 0);
+        }
+}
+
+static void panel_product(enum kv_format kv, int rows, const float *x, int64_t x_stride, int64_t n,
+                          struct panel w, int64_t columns, float *out, int64_t out_stride, bool add)
+{
+    if (kv == KV_F16)
+        panel_product_as(KV_F16, rows, x, x_stride, n, w, columns, out, out_stride, add);
+    else if (kv == KV_BF16)
+        panel_product_as(KV_BF16, rows, x, x_stride, n, w, columns, out, out_stride, add);
+    else
+        panel_product_as(KV_F32, rows, x, x_stride, n, w, columns, out, out_stride, add);
+}
+
+/* ---- weights ---- */
 
 /* weight and bias for distances last, last - 1, ...: [n] each. */
 static void fill_biases(const struct ops_attention *a, int head, int64_t last, int n,
@@ -141,40 +280,92 @@ static void scale_sums(float *sums, int64_t n, float factor)
             sums[j] *= factor;
 }
 
-static void kernel_attention(const struct ops_attention *a, const struct batch_span *span,
-                             const struct query_group *group, int head, float *scratch)
+/* Rows of the step that meet tiles together: n queries of one head, or one query of n heads. */
+struct query_rows {
+    const float *q;   /* of row 0 */
+    int64_t q_stride; /* from row to row */
+    int64_t position; /* of row 0 */
+    int n, first_head;
+    bool by_head;
+};
+
+/* sums [n, stride] += the values that each row may see, weighted; row i sees seen + i * step. */
+static void add_values(const struct ops_attention *a, const struct query_rows *rows, int64_t seen,
+                       const float *scores, struct panel v, float *sums)
 {
-    int kv_head = head / (a->num_heads / a->num_kv_heads);
-    int n = group->num_rows;
+    int64_t bytes = (int64_t)ops_kv_bytes(a->kv), stride = v.stride;
+    int64_t all = seen < OPS_TILE ? seen : OPS_TILE;
+    panel_product(a->kv, rows->n, scores, OPS_TILE, all, v, stride, sums, stride, true);
+    v.data += all * stride * bytes;
+    for (int i = 1; i < rows->n && !rows->by_head && all < OPS_TILE; i++) {
+        int64_t more = seen + i < OPS_TILE ? i : OPS_TILE - all;
+        panel_product(a->kv, 1, scores + i * OPS_TILE + all, 0, more, v, stride, sums + i * stride,
+                      stride, true);
+    }
+}
+
+static void attend(const struct ops_attention *a, const struct batch_span *span, int kv_head,
+                   const struct query_rows *rows, struct running *running, float *sums)
+{
     int64_t stride = (int64_t)ops_value_stride(a->value_dim);
-    int64_t last = group->position + n - 1;
-    const float *q = a->q.data + group->first_row * a->q.stride + (int64_t)head * a->key_dim;
-    struct running running[QUERY_GROUP];
+    int queries = rows->by_head ? 1 : rows->n;
+    int64_t last = rows->position + queries - 1;
     float scores[QUERY_GROUP][OPS_TILE];
     float weights[OPS_TILE + QUERY_GROUP], biases[OPS_TILE + QUERY_GROUP];
-
-    for (int i = 0; i < n; i++)
-        running[i] = nothing_yet;
-    memset(scratch, 0, (size_t)(n * stride) * sizeof(float));
     for (int64_t base = 0; base <= last; base += OPS_TILE) {
         struct head_tile tile = tile_of(a, span->pages[base / OPS_TILE], kv_head);
-        tile_matrix(n, q, a->q.stride, a->key_dim, tile.k, OPS_TILE, OPS_TILE, scores[0], OPS_TILE,
-                    false);
-        if (a->biases != NULL)
-            fill_biases(a, head, last - base, OPS_TILE + n - 1, weights, biases);
-        for (int i = 0; i < n; i++) {
-            int64_t seen = group->position + i - base + 1;
-            int shift = n - 1 - i; /* the distances of query i begin here */
-            float factor = weigh(a, scores[i], weights + shift, biases + shift, 0,
-                                 seen < OPS_TILE ? (int)seen : OPS_TILE, &running[i]);
-            scale_sums(scratch + i * stride, stride, factor);
+        int64_t ahead = base + OPS_TILE > last
+                            ? 0
+                            : span->pages[base / OPS_TILE + 1] - span->pages[base / OPS_TILE];
+        struct panel k = {tile.k, OPS_TILE, ahead}, v = {tile.v, stride, ahead};
+        panel_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k, OPS_TILE, scores[0],
+                      OPS_TILE, false);
+        int64_t seen = rows->position - base + 1; /* by row 0 */
+        for (int i = 0; i < rows->n; i++) {
+            int query = rows->by_head ? 0 : i;
+            int head = rows->first_head + i - query;
+            int shift = queries - 1 - query; /* the distances of row i begin here */
+            if (a->biases != NULL && query == 0)
+                fill_biases(a, head, last - base, OPS_TILE + queries - 1, weights, biases);
+            float factor =
+                weigh(a, scores[i], weights + shift, biases + shift, 0,
+                      seen + query < OPS_TILE ? (int)(seen + query) : OPS_TILE, &running[i]);
+            scale_sums(sums + i * stride, stride, factor);
         }
-        tile_matrix(n, scores[0], OPS_TILE, OPS_TILE, tile.v, stride, stride, scratch, stride,
-                    true);
+        add_values(a, rows, seen, scores[0], v, sums);
     }
-    for (int i = 0; i < n; i++)
-        finish_query(a, &running[i], scratch + i * stride, group->first_row + i, head);
 }
+
+/* Queries of a group of several, head by head; heads of a single one, as many as fit together. */
+static void kernel_attention(const struct ops_attention *a, const struct batch_span *span,
+                             const struct query_group *group, int first, int end, float *sums)
+{
+    int kv_head = first / (a->num_heads / a->num_kv_heads);
+    int64_t stride = (int64_t)ops_value_stride(a->value_dim);
+    bool by_head = group->num_rows == 1;
+    int most = by_head ? QUERY_GROUP : 1;
+    for (int head = first; head < end; head += most) {
+        int heads = end - head < most ? end - head : most;
+        struct query_rows rows = {
+            .q = a->q.data + group->first_row * a->q.stride + (int64_t)head * a->key_dim,
+            .q_stride = by_head ? a->key_dim : a->q.stride,
+            .position = group->position,
+            .n = by_head ? heads : group->num_rows,
+            .first_head = head,
+            .by_head = by_head,
+        };
+        struct running running[QUERY_GROUP];
+        for (int i = 0; i < rows.n; i++)
+            running[i] = nothing_yet;
+        memset(sums, 0, (size_t)(rows.n * stride) * sizeof(float));
+        attend(a, span, kv_head, &rows, running, sums);
+        for (int i = 0; i < rows.n; i++)
+            finish_query(a, &running[i], sums + i * stride, group->first_row + (by_head ? 0 : i),
+                         head + (by_head ? i : 0));
+    }
+}
+
+/* ---- windows ---- */
 
 /* Scores of keys [from, to) of one absolute tile, out of the ring, at their places in the tile. */
 static void ring_scores(const struct ops_attention *a, const struct batch_span *span, int kv_head,
@@ -187,7 +378,8 @@ static void ring_scores(const struct ops_attention *a, const struct batch_span *
         run = run < to - s ? run : to - s;
         float all[OPS_TILE];
         struct head_tile tile = ring_tile(a, span, kv_head, slot / OPS_TILE);
-        tile_matrix(1, q, 0, a->key_dim, tile.k, OPS_TILE, OPS_TILE, all, OPS_TILE, false);
+        struct panel k = {tile.k, OPS_TILE, 0};
+        panel_product(a->kv, 1, q, 0, a->key_dim, k, OPS_TILE, all, OPS_TILE, false);
         memcpy(scores + s % OPS_TILE, all + lane, (size_t)run * sizeof(float));
         s += run;
     }
@@ -203,8 +395,8 @@ static void ring_values(const struct ops_attention *a, const struct batch_span *
         int64_t run = OPS_TILE - lane < window - slot ? OPS_TILE - lane : window - slot;
         run = run < to - s ? run : to - s;
         struct head_tile tile = ring_tile(a, span, kv_head, slot / OPS_TILE);
-        tile_matrix(1, scores + s % OPS_TILE, 0, run, tile.v + lane * stride, stride, stride, sums,
-                    stride, true);
+        struct panel v = {tile.v + lane * stride * (int64_t)ops_kv_bytes(a->kv), stride, 0};
+        panel_product(a->kv, 1, scores + s % OPS_TILE, 0, run, v, stride, sums, stride, true);
         s += run;
     }
 }
@@ -220,7 +412,7 @@ static void kernel_window(const struct ops_attention *a, const struct batch_span
     for (int t = 0; t < span->num_rows; t++) {
         int64_t position = span->position + t;
         int row = span->first_row + t, slot = (int)(position % window);
-        put_key(a, ring_tile(a, span, kv_head, slot / OPS_TILE), slot % OPS_TILE, row, kv_head);
+        put_keys(a, ring_tile(a, span, kv_head, slot / OPS_TILE), slot % OPS_TILE, row, 1, kv_head);
         int64_t low =
             a->window == WINDOW_BLOCK ? position / window * window : position - window + 1;
         low = low < 0 ? 0 : low;

@@ -4,6 +4,7 @@
 
 #include "engine/cpu/kernels_attention.h"
 #include "engine/cpu/kernels_elementwise.h"
+#include "engine/cpu/kernels_measure.h"
 #include "engine/cpu/kernels_product.h"
 #include "engine/cpu/kernels_recurrence.h"
 
@@ -13,6 +14,8 @@
         .angles = kernel_angles, .positions = kernel_positions, .features = kernel_features,      \
         .key_features = kernel_key_features, .recurrence = kernel_recurrence,                     \
         .append = kernel_append, .attention = kernel_attention, .window = kernel_window,          \
+        .measure_read = kernel_measure_read, .measure_multiply = kernel_measure_multiply,         \
+        .measure_round_operations = MEASURE_ROUND_OPERATIONS,                                     \
     }
 
 #endif

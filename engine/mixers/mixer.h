@@ -40,6 +40,7 @@ struct mixer_context {
     const struct ops *ops;
     struct backend *backend;
     int hidden_size;
+    enum kv_format kv;          /* of the pages; never auto */
     struct state_layout layout; /* fills: grown by realloc */
     struct mixer_widths widths;
     struct mixer_theta *thetas; /* [num_thetas] */
@@ -65,6 +66,7 @@ struct mixer_layer {
     struct formula_bias *biases;    /* [H], host; their tables follow in bias_table */
     float *bias_table;              /* t5: [H, FORMULA_T5_DISTANCES] */
     size_t state_offset, maxima_offset;
+    enum kv_format kv; /* of the keys at state_offset */
 };
 
 /* Borrows config. On an error the caller still calls mixer_clear. */

@@ -8,7 +8,9 @@
 static int place_keys(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
-    size_t tile = ops_tile_bytes(config->features_positioned, config->value_dim);
+    /* a slot is f32 all of it */
+    layer->kv = config->window == WINDOW_FULL ? context->kv : KV_F32;
+    size_t tile = ops_tile_bytes(config->features_positioned, config->value_dim, layer->kv);
     size_t bytes;
     if (__builtin_mul_overflow(tile, (size_t)config->num_kv_heads, &bytes))
         return error_set(err, ERROR_INVALID, "the keys of a layer are too large");
@@ -115,6 +117,7 @@ void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                                 .activation = config->activation,
                                 .window = config->window,
                                 .window_size = config->window_size,
+                                .kv = layer->kv,
                                 .bias = config->position.kind,
                                 .biases = layer->biases,
                                 .q = q,

@@ -16,7 +16,8 @@ enum { MAX_CONFIG_BYTES = 4 << 20 };
 
 struct model_storage {
     struct safetensors *file;
-    struct arena arena; /* the model's strings, arrays and converted tensors */
+    struct file_map map; /* of the file, if it is not the safetensors' own */
+    struct arena arena;  /* the model's strings, arrays and converted tensors */
 };
 
 const char *dtype_name(enum dtype dtype)
@@ -143,11 +144,12 @@ int model_open(struct model **out, const char *directory, struct error *err)
     return 0;
 }
 
-int model_load(struct model **out, const char *config_json, size_t config_length,
-               const void *weights, size_t weights_size, struct error *err)
+static int load_memory(struct model **out, const char *name, const char *config_json,
+                       size_t config_length, const void *weights, size_t weights_size,
+                       struct error *err)
 {
     *out = NULL;
-    struct model *model = new_model("memory", "memory", err);
+    struct model *model = new_model(name, name, err);
     if (!model)
         return -1;
     struct config config;
@@ -162,11 +164,28 @@ int model_load(struct model **out, const char *config_json, size_t config_length
     return 0;
 }
 
+int model_load(struct model **out, const char *config_json, size_t config_length,
+               const void *weights, size_t weights_size, struct error *err)
+{
+    return load_memory(out, "memory", config_json, config_length, weights, weights_size, err);
+}
+
+int model_load_map(struct model **out, const char *name, const char *config_json,
+                   size_t config_length, struct file_map *weights, struct error *err)
+{
+    if (load_memory(out, name, config_json, config_length, weights->bytes, weights->size, err) != 0)
+        return -1;
+    (*out)->storage->map = *weights;
+    *weights = (struct file_map){0};
+    return 0;
+}
+
 void model_close(struct model *model)
 {
     if (!model)
         return;
     safetensors_close(model->storage->file);
+    file_map_close(&model->storage->map);
     arena_clear(&model->storage->arena);
     free(model->storage);
     free(model);

@@ -9,6 +9,7 @@
 #define ENGINE_MODEL_MODEL_H
 
 #include "engine/base/error.h"
+#include "engine/base/file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -189,6 +190,9 @@ int model_open(struct model **out, const char *directory, struct error *err);
  * model_close. */
 int model_load(struct model **out, const char *config_json, size_t config_length,
                const void *weights, size_t weights_size, struct error *err);
+/* The same with a mapping that becomes the model's: *weights is empty then. */
+int model_load_map(struct model **out, const char *name, const char *config_json,
+                   size_t config_length, struct file_map *weights, struct error *err);
 void model_close(struct model *model); /* NULL is allowed */
 
 const char *dtype_name(enum dtype dtype); /* "F32", "F16", "BF16" */

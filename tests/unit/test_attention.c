@@ -111,7 +111,7 @@ static void run(struct backend *backend, const struct attention_case *c,
                 int chunk)
 {
     static struct bench_text text;
-    size_t tile = ops_tile_bytes(c->key_dim, c->value_dim) * KV_HEADS;
+    size_t tile = ops_tile_bytes(c->key_dim, c->value_dim, KV_F32) * KV_HEADS;
     size_t tiles = c->window == WINDOW_FULL ? 1 : ((size_t)c->window_size + 63) / 64;
     char *slot = (char *)bench_nans(tiles * tile / sizeof(float)), *pages[MOST_PAGES];
     for (int i = 0; i < MOST_PAGES; i++)
@@ -130,6 +130,7 @@ static void run(struct backend *backend, const struct attention_case *c,
                               .activation = c->activation,
                               .window = c->window,
                               .window_size = c->window_size,
+                              .kv = KV_F32,
                               .bias = c->bias,
                               .biases = c->bias == POSITION_NONE ? NULL : biases,
                               .q = {q + first * HEADS * c->key_dim, HEADS * c->key_dim},

@@ -1,6 +1,6 @@
 /* The sampler: its generator, each filter against a naive reference, penalties, log-probabilities.
  */
-#include "engine/philox.h"
+#include "engine/base/philox.h"
 #include "engine/sampler.h"
 
 #include <criterion/criterion.h>

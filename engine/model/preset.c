@@ -1,0 +1,105 @@
+#include "engine/model/preset.h"
+
+#include "engine/base/fields.h"
+#include "engine/model/config.h"
+#include "engine/model/random_weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct preset *preset_find(const char *name)
+{
+    for (size_t i = 0; i < num_presets; i++)
+        if (strcmp(presets[i].name, name) == 0)
+            return &presets[i];
+    return NULL;
+}
+
+static int parse_shapes(struct random_shapes *shapes, const struct fields *root, struct error *err)
+{
+    static const char *const known[] = {"head_dim", "value_dim", "features", "glu", "bias"};
+    struct fields fields;
+    if (fields_object(root, "shapes", FIELD_REQUIRED, &fields, err) != 0 ||
+        fields_only(&fields, known, sizeof known / sizeof *known, err) != 0)
+        return -1;
+    const struct {
+        const char *key;
+        int64_t *value;
+    } sizes[] = {{known[0], &shapes->head_dim},
+                 {known[1], &shapes->value_dim},
+                 {known[2], &shapes->features}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (fields_int(&fields, sizes[i].key, FIELD_REQUIRED, 2, CONFIG_MAX_HIDDEN, sizes[i].value,
+                       err) != 0)
+            return -1;
+    if (fields_bool(&fields, "glu", FIELD_REQUIRED, &shapes->glu, err) != 0)
+        return -1;
+    return fields_bool(&fields, "bias", FIELD_REQUIRED, &shapes->bias, err);
+}
+
+/* Parts a preset's text into shapes and the text of a config.json, malloc'd. */
+static int part(const char *text, struct random_shapes *shapes, char **config, struct error *err)
+{
+    json_t *document;
+    struct fields root;
+    if (fields_parse(&document, "config.json", text, strlen(text), err) != 0)
+        return -1;
+    int result = fields_root(&root, document, "config.json", err);
+    if (result == 0)
+        result = parse_shapes(shapes, &root, err);
+    if (result == 0) {
+        json_object_del(document, "shapes");
+        *config = json_dumps(document, JSON_COMPACT);
+        if (!*config)
+            result = error_set(err, ERROR_NO_MEMORY, "config.json: out of memory");
+    }
+    json_decref(document);
+    return result;
+}
+
+int preset_load(struct model **out, const char *name, const char *config, struct error *err)
+{
+    struct arena arena = {0};
+    struct config parsed;
+    struct random_shapes shapes;
+    struct file_map image = {0};
+    char *text = NULL;
+    *out = NULL;
+    int result = part(config, &shapes, &text, err);
+    if (result == 0)
+        result = config_parse(&parsed, &arena, text, strlen(text), err);
+    if (result == 0)
+        result = random_weights_create(&image, &parsed, &shapes, err);
+    if (result == 0)
+        result = model_load_map(out, name, text, strlen(text), &image, err);
+    file_map_close(&image);
+    arena_clear(&arena);
+    free(text);
+    return result == 0 ? 0 : error_prefix(err, "preset %s", name);
+}
+
+/* "regla, softmax": the presets are these names, each in two depths. */
+static int unknown(const char *name, struct error *err)
+{
+    char list[384] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < num_presets; i++) {
+        const char *system = presets[i].name, *end = strrchr(system, '-');
+        const int length = end ? (int)(end - system) : (int)strlen(system);
+        if (i > 0 && strncmp(presets[i - 1].name, system, (size_t)length + 1) == 0)
+            continue;
+        used += (size_t)snprintf(list + used, used < sizeof list ? sizeof list - used : 0, "%s%.*s",
+                                 used > 0 ? ", " : "", length, system);
+    }
+    return error_set(err, ERROR_INVALID,
+                     "unknown preset \"%.40s\"; known, each with -160m or -6l: %s", name, list);
+}
+
+int preset_open(struct model **out, const char *name, struct error *err)
+{
+    const struct preset *preset = preset_find(name);
+    if (!preset)
+        return unknown(name, err);
+    return preset_load(out, name, preset->config, err);
+}

@@ -1,0 +1,146 @@
+"""Writes the presets: one configuration per system of model-format.md's table, in two depths.
+
+Run from anywhere, `python3 models/presets/make_presets.py`; `--check` only says whether the files
+are what this script writes. A preset is a config.json and the object `shapes`, which says what a
+checkpoint's tensors would. <system>-160m has Pythia-160m's shape, <system>-6l half its layers.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+DEPTHS = {"160m": 12, "6l": 6}
+HEADS, HEAD_DIM = 12, 64
+SIZES = {"hidden_size": HEADS * HEAD_DIM, "num_attention_heads": HEADS, "intermediate_size": 3072,
+         "vocab_size": 50304, "max_position_embeddings": 2048}
+
+ROPE = {"type": "rope", "stage": "before"}
+RMS = {"output_norm": "rmsnorm"}
+SMALL_RMS = {"output_norm": "rmsnorm", "output_norm_eps": 1e-10}
+TRANSNORMER = {"output_norm": "simple_rmsnorm", "output_norm_scope": "hidden"}
+
+
+def softmax(position=None, **more):
+    return {"kind": "softmax", **({"position": position} if position else {}), **more}
+
+
+def linear(feature_map, gate="none", position=None, **more):
+    return {"kind": "linear", "feature_map": feature_map, "gate": gate,
+            **({"position": position} if position else {}), **more}
+
+
+def lrpe(kind):
+    return {"type": f"lrpe_{kind}", "basis": "householder"}
+
+
+REGLA = linear("exp", "refined", ROPE, query_scale="exp_variance", **SMALL_RMS)
+
+
+def everywhere(mixer):
+    return lambda layers: [mixer] * layers
+
+
+def in_turn(first, second):
+    return lambda layers: [first, second] * (layers // 2)
+
+
+def halves(first, second):
+    return lambda layers: [first] * (layers // 2) + [second] * (layers // 2)
+
+
+def transnormer(activation, feature_map):
+    return ({"block": softmax(activation=activation, window="block", window_size=64,
+                              position=lrpe("orthogonal"), **TRANSNORMER),
+             "linear": linear(feature_map, position=lrpe("orthogonal"), **TRANSNORMER)},
+            halves("block", "linear"),
+            {"hidden_act": "silu", "norm_type": "simple_rmsnorm", "norm_eps": 1e-8,
+             "embedding_norm": True},
+            {"glu": True})
+
+
+def plain(mixer, config=None, shapes=None):
+    """The same mixer in every layer."""
+    return {"mixer": mixer}, everywhere("mixer"), config or {}, shapes or {}
+
+
+# Each: its mixers, layers -> their names, what differs from the common configuration, and shapes.
+SYSTEMS = {
+    "softmax": plain(softmax({"type": "rope"})),
+    "regla": plain(REGLA),
+    "hybrid_regla": ({"regla": REGLA, "softmax": softmax({"type": "rope"})}, in_turn("regla", "softmax"),
+                     {}, {}),
+    "fast_decay": plain(linear("identity", "fast_decay", ROPE, **RMS)),
+    "rfa": plain(linear("cos_sin", "scalar", **RMS)),
+    "la_relu": plain(linear("relu", position=ROPE, **RMS)),
+    "la_elu": plain(linear("elu+1", position=ROPE, **RMS)),
+    "hedgehog": plain(linear("hedgehog", **RMS), shapes={"features": 2 * HEAD_DIM}),
+    "deltanet": plain(linear("dpfp", "delta", **RMS), shapes={"features": 2 * HEAD_DIM}),
+    "performer": plain(linear("favor", **SMALL_RMS)),
+    "cosformer": plain(linear("relu", position={"type": "lrpe_unitary"}, **RMS)),
+    "transnormer_t1": transnormer("relu", "elu"),
+    "transnormer_t2": transnormer("softmax", "elu+1"),
+    "lrpe1": plain(linear("elu+1", position=lrpe("unitary"), **TRANSNORMER)),
+    "lrpe2": plain(linear("elu+1", position=lrpe("orthogonal"), **TRANSNORMER)),
+    "lrpe3": plain(linear("elu+1", position=lrpe("permutation"), **TRANSNORMER)),
+    "kerple_log": plain(softmax({"type": "kerple_log"})),
+    "kerple_power": plain(softmax({"type": "kerple_power"})),
+    "kerple_3para_log": plain(softmax({"type": "kerple_3para_log"})),
+    "kerple_bias_wht": plain(softmax({"type": "kerple_bias_wht"})),
+    "alibi": plain(softmax({"type": "alibi"})),
+    "t5": plain(softmax({"type": "t5"})),
+    "sinusoidal": plain(softmax(), {"position_embedding": "sinusoidal"}),
+}
+
+SHAPES = {"head_dim": HEAD_DIM, "value_dim": HEAD_DIM, "features": HEAD_DIM, "glu": False,
+          "bias": True}
+
+
+def native(system, layers):
+    mixers, layer_types, config, shapes = SYSTEMS[system]
+    common = {"hidden_act": "gelu", "norm_type": "layernorm", "norm_eps": 1e-5,
+              "parallel_residual": False, "tie_word_embeddings": False,
+              "position_embedding": "none", "embedding_norm": False}
+    return {"model_type": "regla", **SIZES, "num_hidden_layers": layers, **common, **config,
+            "bos_token_id": None, "eos_token_id": None, "layer_types": layer_types(layers),
+            "mixers": mixers, "shapes": {**SHAPES, **shapes}}
+
+
+def gpt_neox(layers):
+    """Pythia's own config.json; its mixer's shapes follow from it."""
+    return {"model_type": "gpt_neox", **SIZES, "num_hidden_layers": layers, "hidden_act": "gelu",
+            "layer_norm_eps": 1e-5, "rotary_pct": 0.25, "rotary_emb_base": 10000,
+            "use_parallel_residual": True, "attention_bias": True, "tie_word_embeddings": False,
+            "bos_token_id": None, "eos_token_id": None, "shapes": SHAPES}
+
+
+def text(config):
+    """A key per line, and a mixer per line."""
+    lines = []
+    for key, value in config.items():
+        if key == "mixers":
+            inner = ",\n".join(f"    {json.dumps(name)}: {json.dumps(mixer)}"
+                               for name, mixer in value.items())
+            lines.append(f'  "mixers": {{\n{inner}\n  }}')
+        else:
+            lines.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def main():
+    wanted = {}
+    for depth, layers in DEPTHS.items():
+        wanted[f"gpt_neox-{depth}.json"] = text(gpt_neox(layers))
+        for system in SYSTEMS:
+            wanted[f"{system}-{depth}.json"] = text(native(system, layers))
+    if "--check" not in sys.argv[1:]:
+        for name, content in wanted.items():
+            (HERE / name).write_text(content, encoding="utf-8")
+    there = {path.name: path.read_text(encoding="utf-8") for path in HERE.glob("*.json")}
+    differ = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
+    if differ:
+        sys.exit(f"make_presets.py would write otherwise: {', '.join(differ)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+#include "engine/engine.h"
+
+#include <criterion/criterion.h>
+
+/* Figures of a machine that exists, on every instruction set; how much depends on who else works.
+ */
+Test(measure, gives_plausible_figures)
+{
+    static const char *const sets[] = {NULL, "generic"};
+    for (int i = 0; i < 2; i++) {
+        const struct engine_options options = {
+            .threads = 2, .state_memory_bytes = 1 << 20, .instruction_set = sets[i]};
+        struct error err = ERROR_INIT;
+        struct engine *engine;
+        double bytes = 0, operations = 0;
+        cr_assert(engine_open(&engine, REGLA_SOURCE_DIR "/tests/golden/gpt_neox", &options, &err) ==
+                      0,
+                  "%s", err.message);
+        for (int again = 0; again < 2; again++) {
+            cr_assert(engine_measure(engine, &bytes, &operations, &err) == 0, "%s", err.message);
+            cr_expect(bytes > 1e6 && bytes < 1e13, "%g bytes a second", bytes);
+            cr_expect(operations > 1e6 && operations < 1e14, "%g operations a second", operations);
+        }
+        engine_close(engine);
+    }
+}

@@ -1,0 +1,257 @@
+/* Presets: 24 systems in two depths, and the random weights that make models of them. */
+#include "engine/base/bytes.h"
+#include "engine/engine.h"
+#include "engine/model/preset.h"
+
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const systems[] = {"softmax",
+                                      "regla",
+                                      "hybrid_regla",
+                                      "fast_decay",
+                                      "rfa",
+                                      "la_relu",
+                                      "la_elu",
+                                      "hedgehog",
+                                      "deltanet",
+                                      "performer",
+                                      "cosformer",
+                                      "transnormer_t1",
+                                      "transnormer_t2",
+                                      "lrpe1",
+                                      "lrpe2",
+                                      "lrpe3",
+                                      "kerple_log",
+                                      "kerple_power",
+                                      "kerple_3para_log",
+                                      "kerple_bias_wht",
+                                      "alibi",
+                                      "t5",
+                                      "sinusoidal",
+                                      "gpt_neox"};
+enum { NUM_SYSTEMS = sizeof systems / sizeof *systems, SMALL_FEATURES = 16, NUM_TOKENS = 300 };
+
+static const struct preset *find(const char *system, const char *depth)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s-%s", system, depth);
+    const struct preset *preset = preset_find(name);
+    cr_assert(preset != NULL, "%s", name);
+    return preset;
+}
+
+static json_t *parse(const char *text)
+{
+    json_t *json = json_loads(text, 0, NULL);
+    cr_assert(json != NULL);
+    return json;
+}
+
+static json_int_t number(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    cr_assert(json_is_integer(value), "%s", key);
+    return json_integer_value(value);
+}
+
+Test(presets, every_system_has_pythias_shape_in_two_depths)
+{
+    cr_expect(num_presets == 2 * NUM_SYSTEMS);
+    for (int i = 0; i < 2 * NUM_SYSTEMS; i++) {
+        const struct preset *preset = find(systems[i / 2], i % 2 ? "6l" : "160m");
+        json_t *config = parse(preset->config);
+        const json_t *shapes = json_object_get(config, "shapes");
+        cr_expect(number(config, "vocab_size") == 50304, "%s", preset->name);
+        cr_expect(number(config, "hidden_size") == 768, "%s", preset->name);
+        cr_expect(number(config, "num_hidden_layers") == (i % 2 ? 6 : 12), "%s", preset->name);
+        cr_expect(number(config, "num_attention_heads") == 12, "%s", preset->name);
+        cr_expect(number(config, "intermediate_size") == 3072, "%s", preset->name);
+        cr_expect(number(shapes, "head_dim") == 64 && number(shapes, "value_dim") == 64, "%s",
+                  preset->name);
+        cr_expect(json_object_size(shapes) == 5, "%s", preset->name);
+        json_decref(config);
+    }
+}
+
+/* The preset with 4 heads of 8, two of its layers and few tokens; its features as far as they are
+ * not free follow. Freed by the caller. */
+static char *shrink(const struct preset *preset)
+{
+    json_t *config = parse(preset->config);
+    json_t *shapes = json_object_get(config, "shapes");
+    json_t *layers = json_object_get(config, "layer_types");
+    if (layers) { /* the first and the last are of both kinds, where there are two */
+        json_t *both = json_pack("[OO]", json_array_get(layers, 0),
+                                 json_array_get(layers, json_array_size(layers) - 1));
+        json_object_set_new(config, "layer_types", both);
+    }
+    json_object_update_new(config, json_pack("{si si si si si}", "hidden_size", 32,
+                                             "num_attention_heads", 4, "intermediate_size", 40,
+                                             "vocab_size", 101, "num_hidden_layers", 2));
+    json_object_set_new(shapes, "features",
+                        json_integer(number(shapes, "features") * SMALL_FEATURES / 128));
+    json_object_update_new(shapes, json_pack("{si si}", "head_dim", 8, "value_dim", 8));
+    char *text = json_dumps(config, 0);
+    cr_assert(text != NULL);
+    json_decref(config);
+    return text;
+}
+
+static struct model *load_small(const struct preset *preset)
+{
+    struct error err = ERROR_INIT;
+    struct model *model;
+    char *text = shrink(preset);
+    cr_assert(preset_load(&model, preset->name, text, &err) == 0, "%s", err.message);
+    free(text);
+    return model;
+}
+
+/* What `shapes` says of the features is what the model has. */
+Test(presets, features_are_what_shapes_says)
+{
+    for (int i = 0; i < NUM_SYSTEMS; i++) {
+        const struct preset *preset = find(systems[i], "160m");
+        struct model *model = load_small(preset);
+        char *text = shrink(preset);
+        json_t *config = parse(text);
+        const json_t *shapes = json_object_get(config, "shapes");
+        for (int layer = 0; layer < model->num_layers; layer++)
+            cr_expect(model->layers[layer].mixer.features == number(shapes, "features"),
+                      "%s: layer %d", preset->name, layer);
+        cr_expect((model->layers[0].gate_proj.rows > 0) ==
+                      json_is_true(json_object_get(shapes, "glu")),
+                  "%s", preset->name);
+        cr_expect_str_eq(model->name, preset->name);
+        cr_expect(model->dtype == DTYPE_BF16, "%s", preset->name);
+        json_decref(config);
+        free(text);
+        model_close(model);
+    }
+}
+
+/* Feeds NUM_TOKENS tokens; returns the largest |logit|, infinite when one is not a number, and
+ * mixes the bits of all into *hash. */
+static double run(const struct preset *preset, uint64_t *hash)
+{
+    struct error err = ERROR_INIT;
+    struct engine_options options = {.threads = 1, .state_memory_bytes = 16 << 20};
+    struct engine *engine;
+    struct state *state;
+    double largest = 0;
+    cr_assert(engine_open_model(&engine, load_small(preset), &options, &err) == 0, "%s",
+              err.message);
+    cr_assert(state_create(&state, engine, NUM_TOKENS, &err) == 0, "%s", err.message);
+    const int32_t vocab_size = engine_info(engine)->vocab_size;
+    for (int at = 0; at < NUM_TOKENS; at += 100) {
+        int32_t tokens[100];
+        for (int i = 0; i < 100; i++)
+            tokens[i] = (at + i) * 37 % vocab_size;
+        struct span span = {.state = state, .tokens = tokens, .num_tokens = 100, .num_logits = 100};
+        cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
+        for (int i = 0; i < 100 * vocab_size; i++) {
+            const double size = fabs((double)span.logits[i]);
+            if (!(size <= largest))
+                largest = isnan(size) ? INFINITY : size;
+            *hash = (*hash ^ bits_of_float(span.logits[i])) * 0x100000001b3u;
+        }
+    }
+    state_free(state);
+    engine_close(engine);
+    return largest;
+}
+
+/* A logit is the sum of 32 normed activations times weights of deviation 1/sqrt(32): about normal,
+ * so that among 30,300 one of 20 deviations says that something else happened. */
+Test(presets, every_system_runs_and_its_logits_are_of_a_models_size)
+{
+    for (int i = 0; i < NUM_SYSTEMS; i++) {
+        uint64_t first = 0, second = 0;
+        const struct preset *preset = find(systems[i], "160m");
+        const double largest = run(preset, &first);
+        cr_expect(largest > 0.5 && largest < 20, "%s: a logit of %g", preset->name, largest);
+        run(preset, &second);
+        cr_expect(first == second, "%s: other bits the second time", preset->name);
+    }
+}
+
+/* Every machine and every build make the same numbers. */
+Test(presets, weights_are_a_fixed_function_of_the_preset)
+{
+    struct model *model = load_small(find("lrpe3", "160m"));
+    const struct matrix *table = &model->embeddings;
+    const struct position *position = &model->layers[1].mixer.position;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int64_t i = 0; i < table->rows * table->cols; i++)
+        hash = (hash ^ ((const uint16_t *)table->data)[i]) * 0x100000001b3u;
+    for (int i = 0; i < model->layers[1].mixer.features; i++)
+        hash = (hash ^ (uint64_t)position->permutation[i]) * 0x100000001b3u;
+    for (int64_t i = 0; i < model->layers[1].up_proj.rows; i++)
+        hash = (hash ^ bits_of_float(model->layers[1].up_proj.bias[i])) * 0x100000001b3u;
+    cr_expect(hash == 0x9beebd9197f4e271u, "%llx", (unsigned long long)hash);
+    model_close(model);
+}
+
+/* 3,232 numbers of mean 0 and deviation 1: their mean is within 0.07, their variance within 0.1 of
+ * it (four standard errors). */
+Test(presets, matrices_are_about_normal)
+{
+    struct model *model = load_small(find("softmax", "160m"));
+    const uint16_t *values = model->embeddings.data;
+    const int count = (int)(model->embeddings.rows * model->embeddings.cols);
+    double sum = 0, squares = 0;
+    for (int i = 0; i < count; i++) {
+        const double value = (double)float_of_bits((uint32_t)values[i] << 16);
+        sum += value;
+        squares += value * value;
+    }
+    cr_expect(count == 3232);
+    cr_expect(fabs(sum / count) < 0.07, "%g", sum / count);
+    cr_expect(fabs(squares / count - 1) < 0.1, "%g", squares / count);
+    model_close(model);
+}
+
+Test(presets, an_unknown_name_gets_the_list)
+{
+    struct error err = ERROR_INIT;
+    struct engine_options options = {0};
+    struct engine *engine;
+    cr_assert(engine_open_preset(&engine, "regla-161m", &options, &err) == -1);
+    cr_expect(err.code == ERROR_INVALID);
+    cr_expect(strstr(err.message, "\"regla-161m\"") != NULL, "%s", err.message);
+    for (int i = 0; i < NUM_SYSTEMS; i++)
+        cr_expect(strstr(err.message, systems[i]) != NULL, "%s: %s", systems[i], err.message);
+}
+
+Test(presets, shapes_are_required_and_checked)
+{
+    static const struct {
+        const char *shapes, *complaint;
+    } cases[] = {
+        {"{\"head_dim\": 8}", "value_dim"},
+        {"{\"head_dim\": 8, \"value_dim\": 8, \"features\": 8, \"glu\": false, \"bias\": 1}",
+         "bias"},
+        {"{\"head_dim\": 0, \"value_dim\": 8, \"features\": 8, \"glu\": false, \"bias\": true}",
+         "head_dim"},
+        {"{\"head_dims\": 8}", "head_dims"},
+        {"null", "shapes"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *small = shrink(find("regla", "160m"));
+        json_t *config = parse(small), *shapes = json_loads(cases[i].shapes, JSON_DECODE_ANY, NULL);
+        cr_assert(shapes != NULL);
+        json_object_set_new(config, "shapes", shapes);
+        char *text = json_dumps(config, 0);
+        struct error err = ERROR_INIT;
+        struct model *model;
+        cr_expect(preset_load(&model, "x", text, &err) == -1);
+        cr_expect(strstr(err.message, cases[i].complaint) != NULL, "%s", err.message);
+        json_decref(config);
+        free(text);
+        free(small);
+    }
+}
