@@ -10,6 +10,7 @@
 #include "server/study.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -91,12 +92,14 @@ static int parse_numbers(const char *flag, const char *list, long most_value, in
         char *end;
         errno = 0;
         long value = strtol(at, &end, 10);
-        if (end == at || errno != 0 || value < 1 || value > most_value || (*end != 0 && *end != ','))
-            return error_set(err, ERROR_INVALID, "--%s: expected numbers from 1 to %ld, got \"%.40s\"",
-                             flag, most_value, at);
+        if (end == at || errno != 0 || value < 1 || value > most_value ||
+            (*end != 0 && *end != ','))
+            return error_set(err, ERROR_INVALID,
+                             "--%s: expected numbers from 1 to %ld, got \"%.40s\"", flag,
+                             most_value, at);
         if (count == most)
-            return error_set(err, ERROR_INVALID, "--%s: expected at most %d numbers, got more", flag,
-                             most);
+            return error_set(err, ERROR_INVALID, "--%s: expected at most %d numbers, got more",
+                             flag, most);
         out[count++] = (int)value;
         at = *end == ',' ? end + 1 : end;
     }
@@ -109,7 +112,7 @@ static bool is_study_preset(const char *system)
 {
     char name[64];
     int length = snprintf(name, sizeof name, "%s-6l", system);
-    return length > 0 && (size_t)length < sizeof name && preset_config(name) != NULL;
+    return length > 0 && (size_t)length < sizeof name && preset_find(name) != NULL;
 }
 
 static int add_system(struct study *study, const char *system, struct error *err)
@@ -128,13 +131,13 @@ static int add_system(struct study *study, const char *system, struct error *err
 static int add_all_systems(struct study *study, struct error *err)
 {
     size_t size = 1;
-    for (int i = 0; i < preset_count(); i++)
-        size += strlen(preset_name(i)) + 1;
+    for (size_t i = 0; i < num_presets; i++)
+        size += strlen(presets[i].name) + 1;
     char *at = study->names = malloc(size);
     if (at == NULL)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    for (int i = 0; i < preset_count(); i++) {
-        const char *name = preset_name(i);
+    for (size_t i = 0; i < num_presets; i++) {
+        const char *name = presets[i].name;
         size_t length = strlen(name);
         if (length < 4 || strcmp(name + length - 3, "-6l") != 0)
             continue;
@@ -172,15 +175,15 @@ static int parse_axes(struct study *study, struct error *err)
         return -1;
     axes->num_lengths = parse_numbers("lengths", options->quick ? "64,256" : options->lengths,
                                       1 << 24, study->lengths, STUDY_MOST_LENGTHS, err);
-    axes->num_batches =
-        axes->num_lengths < 0
-            ? -1
-            : parse_numbers("batch", options->batch, 4096, study->batches, MOST_BATCHES, err);
+    axes->num_batches = axes->num_lengths < 0 ? -1
+                                              : parse_numbers("batch", options->batch, 4096,
+                                                              study->batches, MOST_BATCHES, err);
     if (axes->num_batches < 0)
         return -1;
     for (int i = 1; i < axes->num_lengths; i++)
         if (study->lengths[i] <= study->lengths[i - 1])
-            return error_set(err, ERROR_INVALID, "--lengths: expected rising numbers, got %d after %d",
+            return error_set(err, ERROR_INVALID,
+                             "--lengths: expected rising numbers, got %d after %d",
                              study->lengths[i], study->lengths[i - 1]);
     axes->systems = study->systems;
     axes->lengths = study->lengths;
@@ -210,7 +213,8 @@ static void show_progress(struct study *study, const struct study_point *point, 
             filled, "########################", BAR - filled, "........................", number,
             study->plan.count, point->system, point->length, point->batch);
     if (left > 0)
-        fprintf(stderr, ", %.0f:%02.0f left", (left - (int)left % 60) / 60, (double)((int)left % 60));
+        fprintf(stderr, ", %.0f:%02.0f left", (left - (int)left % 60) / 60,
+                (double)((int)left % 60));
     if (!isatty(2))
         fputc('\n', stderr);
 }
@@ -268,8 +272,9 @@ static int measure_in_child(struct study *study, struct study_point *point, stru
     struct study_point found;
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || read_result != 0 ||
         !study_csv_parse(line, &found) || found.length != point->length)
-        return error_set(err, ERROR_INTERNAL, "%s, %d tokens, batch %d: the measuring process %s %d",
-                         point->system, point->length, point->batch,
+        return error_set(err, ERROR_INTERNAL,
+                         "%s, %d tokens, batch %d: the measuring process %s %d", point->system,
+                         point->length, point->batch,
                          WIFSIGNALED(status) ? "was killed by signal" : "ended with status",
                          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     found.system = point->system;
@@ -349,13 +354,13 @@ static json_t *points_json(const struct study_plan *plan)
         if (!p->measured)
             continue;
         json_t *point = json_pack(
-            "{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "system", p->system,
-            "length", p->length, "batch", p->batch, "repeat", p->repeat, "total_s", p->total_s,
-            "ttft_s", p->ttft_s, "tokens_per_second", p->tokens_per_second, "weights_bytes",
-            (json_int_t)p->weights_bytes, "recurrent_bytes", (json_int_t)p->recurrent_bytes,
-            "kv_bytes", (json_int_t)p->kv_bytes, "workspace_bytes", (json_int_t)p->workspace_bytes,
-            "process_peak_bytes", (json_int_t)p->process_peak_bytes, "device_peak_bytes",
-            (json_int_t)p->device_peak_bytes);
+            "{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "system",
+            p->system, "length", p->length, "batch", p->batch, "repeat", p->repeat, "total_s",
+            p->total_s, "ttft_s", p->ttft_s, "tokens_per_second", p->tokens_per_second,
+            "weights_bytes", (json_int_t)p->weights_bytes, "recurrent_bytes",
+            (json_int_t)p->recurrent_bytes, "kv_bytes", (json_int_t)p->kv_bytes, "workspace_bytes",
+            (json_int_t)p->workspace_bytes, "process_peak_bytes", (json_int_t)p->process_peak_bytes,
+            "device_peak_bytes", (json_int_t)p->device_peak_bytes);
         json_array_append_new(points, point);
     }
     return points;
@@ -363,9 +368,9 @@ static json_t *points_json(const struct study_plan *plan)
 
 static int write_json(const struct study *study, const char *path, struct error *err)
 {
-    json_t *json = json_pack("{s:s, s:s, s:o?, s:o?}", "regla", REGLA_VERSION, "commit",
-                             REGLA_COMMIT, "settings", settings_of(study->options), "points",
-                             points_json(&study->plan));
+    json_t *json =
+        json_pack("{s:s, s:s, s:o?, s:o?}", "regla", REGLA_VERSION, "commit", REGLA_COMMIT,
+                  "settings", settings_of(study->options), "points", points_json(&study->plan));
     int failed = json == NULL || json_dump_file(json, path, JSON_INDENT(1)) != 0;
     json_decref(json);
     if (failed)
@@ -420,8 +425,7 @@ static int run_study(struct study *study, struct error *err)
         fprintf(stderr, "%s holds %zu of %zu points: going on\n", study->csv, known,
                 study->plan.count);
     if (write_json(study, json, err) != 0 || measure_all(study, err) != 0 ||
-        write_json(study, json, err) != 0 ||
-        study_plots(out, &study->plan, &study->axes, err) != 0)
+        write_json(study, json, err) != 0 || study_plots(out, &study->plan, &study->axes, err) != 0)
         return -1;
     study_report(stdout, &study->plan, &study->axes);
     printf("\nwritten: %s/study.csv, study.json and plots (*.svg, *.png)\n", out);
@@ -437,10 +441,14 @@ static int run_point(const struct study_options *options, struct error *err)
                &point.repeat, &end) != 4 ||
         options->point[end] != 0 || point.length < 1 || point.batch < 1 || point.batch > 4096 ||
         point.length > 1 << 24 || !is_study_preset(system))
-        return error_set(err, ERROR_INVALID, "--point: expected system:length:batch:repeat, got \"%.60s\"",
+        return error_set(err, ERROR_INVALID,
+                         "--point: expected system:length:batch:repeat, got \"%.60s\"",
                          options->point);
     point.system = system;
-    struct engine_options engine = command_engine_options(&options->model);
+    struct engine_options engine = {.threads = (int)options->model.threads,
+                                    .state_memory_bytes = (size_t)options->model.state_memory};
+    weight_format_find(options->model.weights, &engine.weights);
+    kv_format_find(options->model.kv, &engine.kv);
     if (study_measure(&point, &engine, err) != 0)
         return -1;
     study_csv_line(stdout, &point);
@@ -454,7 +462,7 @@ int command_study(int argc, char **argv)
     struct error err = ERROR_INIT;
     int status = 0;
     if (command_options(&table, &options, argc, argv, NULL, &status) == 0) {
-        int result = options.point ? run_point(&options, &err)
+        int result = options.point                   ? run_point(&options, &err)
                      : parse_axes(&study, &err) != 0 ? -1
                                                      : run_study(&study, &err);
         if (result != 0)

@@ -1,9 +1,9 @@
-/* The latency and memory study (`regla study`): which points it has, what one measures, the CSV they
- * are kept in, and what follows from them.
+/* The latency and memory study (`regla study`): which points it has, what one measures, the CSV
+ * they are kept in, and what follows from them.
  *
  * ReGLA, section 5.2 and figure 5: models of 6 layers, a prompt of 5 tokens, generation lengths of
- * 2^6 to 2^13; the total time of prompt and decoding, and the memory in use at its end, which is its
- * peak. */
+ * 2^6 to 2^13; the total time of prompt and decoding, and the memory in use at its end, which is
+ * its peak. */
 #ifndef SERVER_STUDY_H
 #define SERVER_STUDY_H
 
@@ -14,12 +14,12 @@
 enum { STUDY_PROMPT_TOKENS = 5, STUDY_MOST_LENGTHS = 16 };
 
 struct study_point {
-    const char *system; /* a preset's name without "-6l"; borrowed */
-    int length, batch;  /* tokens generated, of each text; texts */
-    int repeat;         /* 1.. */
-    bool measured;      /* what follows is there */
-    double total_s;     /* from the prompt to the last token of all texts */
-    double ttft_s;      /* to the first token of all texts */
+    const char *system;       /* a preset's name without "-6l"; borrowed */
+    int length, batch;        /* tokens generated, of each text; texts */
+    int repeat;               /* 1.. */
+    bool measured;            /* what follows is there */
+    double total_s;           /* from the prompt to the last token of all texts */
+    double ttft_s;            /* to the first token of all texts */
     double tokens_per_second; /* batch * length / total_s */
     /* bytes in use at the end */
     int64_t weights_bytes, recurrent_bytes, kv_bytes, workspace_bytes;
@@ -79,7 +79,7 @@ struct study_value study_value(const struct study_plan *plan, const char *system
  * the least to the greatest length, and where ReGLA becomes faster than softmax. */
 void study_report(FILE *out, const struct study_plan *plan, const struct study_axes *axes);
 
-/* DIR/time-bB.svg, .png and likewise memory and speed, for each batch B. */
+/* DIR/time-bB.svg, .png and likewise memory, state and speed, for each batch B. */
 int study_plots(const char *directory, const struct study_plan *plan, const struct study_axes *axes,
                 struct error *err);
 

@@ -14,8 +14,8 @@ enum { WARM_UP_TOKENS = 16 };
 struct texts {
     struct engine *engine;
     int count;
-    struct span *spans;   /* [count] */
-    int32_t *tokens;      /* [count]: each text's next */
+    struct span *spans;    /* [count] */
+    int32_t *tokens;       /* [count]: each text's next */
     struct state **states; /* [count] */
 };
 

@@ -62,10 +62,10 @@ bool study_csv_parse(char *line, struct study_point *out)
     long long bytes[6];
     int end = 0;
     *out = (struct study_point){.system = line, .measured = true};
-    int got = sscanf(comma + 1, "%d,%d,%d,%lf,%lf,%lf,%lld,%lld,%lld,%lld,%lld,%lld%n",
-                     &out->length, &out->batch, &out->repeat, &out->total_s, &out->ttft_s,
-                     &out->tokens_per_second, &bytes[0], &bytes[1], &bytes[2], &bytes[3],
-                     &bytes[4], &bytes[5], &end);
+    int got =
+        sscanf(comma + 1, "%d,%d,%d,%lf,%lf,%lf,%lld,%lld,%lld,%lld,%lld,%lld%n", &out->length,
+               &out->batch, &out->repeat, &out->total_s, &out->ttft_s, &out->tokens_per_second,
+               &bytes[0], &bytes[1], &bytes[2], &bytes[3], &bytes[4], &bytes[5], &end);
     if (got != 12 || comma[1 + end] != 0 || !(out->total_s > 0))
         return false;
     out->weights_bytes = bytes[0];
@@ -112,8 +112,9 @@ int study_csv_resume(struct study_plan *plan, const char *path, size_t *known, s
         number++;
         struct study_point found;
         if (number == 1 ? strcmp(line, HEADER) != 0 : !study_csv_parse(line, &found))
-            result = error_set(err, ERROR_INVALID, "%s:%ld: expected a line of a study, got \"%.40s\"",
-                               path, number, line);
+            result =
+                error_set(err, ERROR_INVALID, "%s:%ld: expected a line of a study, got \"%.40s\"",
+                          path, number, line);
         else if (number > 1)
             enter(plan, &found, known);
         whole = ftell(file);

@@ -9,8 +9,8 @@
 enum { WIDTH = 760, HEIGHT = 440, LEFT = 78, RIGHT = 190, TOP = 46, BOTTOM = 58, PNG_SCALE = 2 };
 
 /* Okabe and Ito's colours, told apart by most people who do not see all colours. */
-static const unsigned COLOURS[] = {0x000000, 0xe69f00, 0x0072b2, 0xd55e00, 0x009e73,
-                                   0xcc79a7, 0x56b4e9, 0x8c6d31};
+static const unsigned COLOURS[] = {0x000000, 0xe69f00, 0x0072b2, 0xd55e00,
+                                   0x009e73, 0xcc79a7, 0x56b4e9, 0x8c6d31};
 enum { NUM_COLOURS = sizeof COLOURS / sizeof *COLOURS, NUM_MARKS = 4 };
 
 struct chart {
@@ -35,16 +35,16 @@ static double across(const struct chart *chart, double length)
 static double up(const struct chart *chart, double y)
 {
     double low = chart->low, high = chart->high;
-    double part = chart->log_y ? (log(y) - log(low)) / (log(high) - log(low))
-                               : (y - low) / (high - low);
+    double part =
+        chart->log_y ? (log(y) - log(low)) / (log(high) - log(low)) : (y - low) / (high - low);
     return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM);
 }
 
 static struct study_value value_at(const struct chart *chart, int system, int length)
 {
-    struct study_value value = study_value(chart->plan, chart->axes->systems[system],
-                                           chart->axes->lengths[length], chart->batch,
-                                           chart->quantity);
+    struct study_value value =
+        study_value(chart->plan, chart->axes->systems[system], chart->axes->lengths[length],
+                    chart->batch, chart->quantity);
     value.median /= chart->unit;
     value.least /= chart->unit;
     value.greatest /= chart->unit;
@@ -116,10 +116,13 @@ static void y_tick(cairo_t *cr, const struct chart *chart, double y)
 static void draw_axes(cairo_t *cr, const struct chart *chart)
 {
     cairo_set_font_size(cr, 12);
-    if (chart->log_y)
+    if (chart->log_y) {
+        bool many = chart->high > chart->low * 1e4;
         for (double y = chart->low; y <= chart->high * 1.001; y *= 10)
-            y_tick(cr, chart, y);
-    else {
+            for (int part = 1; part <= (many ? 1 : 5); part += part == 1 ? 1 : 3)
+                if (y * part <= chart->high * 1.001)
+                    y_tick(cr, chart, y * part);
+    } else {
         double step = nice_step(chart->high);
         for (int i = 0; i * step <= chart->high * 1.001; i++)
             y_tick(cr, chart, i * step);
@@ -259,8 +262,8 @@ static int write_chart(const struct chart *chart, const char *base, struct error
     cairo_surface_destroy(surface);
     if (status == CAIRO_STATUS_SUCCESS) {
         snprintf(path, sizeof path, "%s.png", base);
-        surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH * PNG_SCALE,
-                                             HEIGHT * PNG_SCALE);
+        surface =
+            cairo_image_surface_create(CAIRO_FORMAT_RGB24, WIDTH * PNG_SCALE, HEIGHT * PNG_SCALE);
         cr = cairo_create(surface);
         cairo_scale(cr, PNG_SCALE, PNG_SCALE);
         draw(cr, chart);
@@ -286,12 +289,17 @@ int study_plots(const char *directory, const struct study_plan *plan, const stru
          .y_label = "MiB: weights, states, KV, workspace",
          .quantity = STUDY_BYTES,
          .unit = 1024.0 * 1024.0},
+        {.title = "State of the texts at the end, batch %d",
+         .y_label = "MiB: recurrent state and KV (log scale)",
+         .quantity = STUDY_STATE_BYTES,
+         .unit = 1024.0 * 1024.0,
+         .log_y = true},
         {.title = "Speed, batch %d",
          .y_label = "generated tokens per second",
          .quantity = STUDY_TOKENS_PER_SECOND,
          .unit = 1},
     };
-    static const char *const NAMES[] = {"time", "memory", "speed"};
+    static const char *const NAMES[] = {"time", "memory", "state", "speed"};
     for (int b = 0; b < axes->num_batches; b++)
         for (size_t i = 0; i < sizeof CHARTS / sizeof *CHARTS; i++) {
             struct chart chart = CHARTS[i];

@@ -46,8 +46,8 @@ struct study_value study_value(const struct study_plan *plan, const char *system
     if (count == 0)
         return (struct study_value){0};
     qsort(values, (size_t)count, sizeof *values, compare);
-    double median = count % 2 == 1 ? values[count / 2]
-                                   : (values[count / 2 - 1] + values[count / 2]) / 2;
+    double median =
+        count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
     return (struct study_value){count, median, values[0], values[count - 1]};
 }
 
@@ -101,8 +101,8 @@ static bool ends(const struct study_plan *plan, const struct study_axes *axes, c
 static void verdicts(FILE *out, const struct study_plan *plan, const struct study_axes *axes,
                      int batch)
 {
-    fprintf(out, "\n%-20s %14s %18s %18s %18s\n", "growth with length", "from, to",
-            "state memory", "process memory", "time per token");
+    fprintf(out, "\n%-20s %14s %18s %18s %18s\n", "growth with length", "from, to", "state memory",
+            "process memory", "time per token");
     for (int s = 0; s < axes->num_systems; s++) {
         const char *system = axes->systems[s];
         int first, last;
