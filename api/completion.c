@@ -56,6 +56,10 @@ static int parse_one_prompt(const json_t *value, struct completion_prompt *promp
                             const struct completion_limits *limits, struct api_error *err)
 {
     if (json_is_string(value)) {
+        if (limits->token_ids_only)
+            return api_error_set(err, API_INVALID_VALUE, "prompt",
+                                 "prompt: expected token ids, got a string, and this model has no "
+                                 "tokenizer");
         if (json_string_length(value) == 0 && !limits->allow_empty_prompt)
             return api_error_set(err, API_INVALID_VALUE, "prompt",
                                  "prompt: an empty string needs a model with a BOS token");
@@ -193,11 +197,15 @@ static int parse_logit_bias(const json_t *fields, struct completion_request *req
 }
 
 static int parse_stop(const json_t *fields, struct completion_request *request,
-                      struct api_error *err)
+                      const struct completion_limits *limits, struct api_error *err)
 {
     const json_t *value = request_field(fields, "stop");
     if (!value)
         return 0;
+    if (limits->token_ids_only)
+        return api_error_set(err, API_INVALID_VALUE, "stop",
+                             "stop: this model has no tokenizer, so that its text is empty; "
+                             "stop_token_ids takes token ids");
     bool is_list = json_is_array(value);
     if (!is_list && !json_is_string(value))
         return request_wrong_type(err, "stop", "a string or a list of strings", value);
@@ -345,7 +353,7 @@ static int parse_fields(const json_t *fields, struct completion_request *request
         parse_prompt(fields, request, limits, err) != 0 ||
         parse_counts(fields, request, err) != 0 || parse_flags(fields, request, err) != 0 ||
         parse_sampling(fields, request, err) != 0 || parse_stream(fields, request, err) != 0 ||
-        parse_stop(fields, request, err) != 0 ||
+        parse_stop(fields, request, limits, err) != 0 ||
         parse_logit_bias(fields, request, limits->vocab_size, err) != 0 ||
         parse_names(fields, request, err) != 0)
         return -1;
@@ -371,6 +379,7 @@ int completion_parse(struct completion_request *request, const char *body, size_
         .logprobs = -1,
         .add_special_tokens = true,
         .skip_special_tokens = true,
+        .return_token_ids = limits->token_ids_only,
         .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
     };
     json_t *fields = request_load(body, length, err);

@@ -63,6 +63,7 @@ struct completion_limits {
     const char *limited_by;  /* what sets max_model_len; NULL: "--max-model-len" */
     size_t max_prompts;      /* of one request; 0: unlimited */
     bool allow_empty_prompt; /* "" is a text: the model has a BOS token to start from */
+    bool token_ids_only;     /* there is no tokenizer: no texts, and replies bear token ids */
 };
 
 /* Parses body [length] into *request, which is overwritten; on 0 the caller frees what it holds

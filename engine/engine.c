@@ -101,9 +101,14 @@ static int check_options(const struct engine_options *options, struct engine_inf
 }
 
 /* The formats that `auto` stands for. */
-static void choose_formats(const struct engine_options *options, struct engine_info *info)
+static void choose_formats(const struct engine_options *options, const struct model *model,
+                           struct engine_info *info)
 {
-    info->weights = WEIGHTS_F32;
+    info->weights = options->weights;
+    if (info->weights == WEIGHTS_AUTO)
+        info->weights = model->dtype == DTYPE_F32   ? WEIGHTS_F32
+                        : model->dtype == DTYPE_F16 ? WEIGHTS_F16
+                                                    : WEIGHTS_BF16;
     info->kv = options->kv;
     if (info->kv == KV_AUTO)
         info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
@@ -116,7 +121,9 @@ static void fill_info(struct engine *engine)
     info->vocab_size = engine->model->vocab_size;
     info->threads = engine->ops->threads(engine->backend);
     info->max_positions = layout->max_positions;
-    info->weights_bytes = forward_weights_bytes(engine->forward);
+    info->weights_bytes = forward_weights_bytes(engine->forward, WEIGHTS_AUTO);
+    for (int i = 0; i < WEIGHT_FORMAT_COUNT; i++)
+        info->weights_bytes_as[i] = forward_weights_bytes(engine->forward, (enum weight_format)i);
     info->workspace_bytes = forward_workspace_bytes(engine->forward);
     info->recurrent_bytes_per_text = layout->slot_bytes;
     info->kv_bytes_per_token = layout->page_bytes / OPS_TILE;
@@ -160,10 +167,11 @@ int engine_open_model(struct engine **out, struct model *model,
     engine->ops = &cpu_ops;
     if (cpu_open(&engine->backend, &cpu, err) != 0)
         goto fail;
-    choose_formats(options, &engine->info);
+    choose_formats(options, model, &engine->info);
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
                                             .max_logits = engine->info.max_step_logits,
                                             .kv = engine->info.kv,
+                                            .weights = options->weights,
                                             .poison = options->poison,
                                             .progress = options->progress,
                                             .progress_context = options->progress_context};
@@ -217,6 +225,12 @@ const struct model *engine_model(const struct engine *engine)
 void engine_memory(const struct engine *engine, struct engine_memory *memory)
 {
     state_memory_report(engine->memory, memory);
+}
+
+size_t engine_kv_bytes_per_token(const struct engine *engine, enum kv_format format)
+{
+    static const size_t bytes[] = {[KV_F32] = 4, [KV_F16] = 2, [KV_BF16] = 2};
+    return engine->info.kv_bytes_per_token / bytes[engine->info.kv] * bytes[format];
 }
 
 size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens)

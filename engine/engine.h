@@ -22,13 +22,14 @@ struct model;
 struct engine_options {
     enum weight_format weights;
     enum kv_format kv;
-    int threads;                 /* 0: as many as the affinity mask and the cgroup allow */
-    size_t state_memory_bytes;   /* budget for all states and KV pages; 0: a share of free memory */
-    int max_step_tokens;         /* most tokens of all spans of a step together; 0: 512 */
-    int max_step_logits;         /* most positions of a step that ask for logits; 0: 128 */
-    const char *instruction_set; /* "avx512", "avx2", "generic"; NULL: the best there is */
-    bool poison;                 /* for tests: fill all memory with NaN before its first use */
-    bool share_always;           /* for tests: threads share even the smallest operation */
+    int threads;               /* 0: as many as the affinity mask and the cgroup allow */
+    size_t state_memory_bytes; /* budget for all states and KV pages; 0: a share of free memory */
+    int max_step_tokens;       /* most tokens of all spans of a step together; 0: 512 */
+    int max_step_logits;       /* most positions of a step that ask for logits; 0: 128 */
+    const char
+        *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
+    bool poison;          /* for tests: fill all memory with NaN before its first use */
+    bool share_always;    /* for tests: threads share even the smallest operation */
     /* Progress of loading, 0..1, from the calling thread; may be NULL. */
     void (*progress)(void *context, double fraction);
     void *progress_context;
@@ -41,15 +42,16 @@ struct engine_info {
     enum kv_format kv;          /* never auto */
     int threads;
     int max_step_tokens, max_step_logits;
-    int64_t max_positions; /* limit of learned positions; 0: none */
-    size_t weights_bytes;  /* as packed for the device */
+    int64_t max_positions;                        /* limit of learned positions; 0: none */
+    size_t weights_bytes;                         /* as packed for the device */
+    size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* as they would be in that format */
     size_t workspace_bytes;
     size_t recurrent_bytes_per_text; /* S, c, running maxima, rings: constant */
     size_t kv_bytes_per_token;       /* of layers with a full window */
     int kv_page_tokens;              /* KV is reserved in pages of this many tokens */
     size_t state_memory_bytes;       /* the budget */
     const char *device;              /* "cpu" */
-    const char *instruction_set;     /* "avx512", "avx2", "generic" */
+    const char *instruction_set;     /* "avx512vnni", "avx512", "avx2", "generic" */
 };
 
 struct engine_memory {                                  /* of the state budget, in bytes */
@@ -73,6 +75,9 @@ void engine_close(struct engine *engine); /* all its states must have been freed
 const struct engine_info *engine_info(const struct engine *engine);
 const struct model *engine_model(const struct engine *engine);
 void engine_memory(const struct engine *engine, struct engine_memory *memory);
+
+/* What info.kv_bytes_per_token would be in another format. */
+size_t engine_kv_bytes_per_token(const struct engine *engine, enum kv_format format);
 
 /* What a text of at most max_tokens positions reserves. */
 size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens);

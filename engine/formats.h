@@ -25,6 +25,8 @@ enum weight_format { WEIGHT_FORMATS(FORMATS_VALUE) };
 /* auto: f32 when the weights are f32, else f16. */
 enum kv_format { KV_FORMATS(FORMATS_VALUE) };
 
+enum { WEIGHT_FORMAT_COUNT = WEIGHTS_Q8 + 1 };
+
 const char *weight_format_name(enum weight_format format);
 const char *kv_format_name(enum kv_format format);
 /* False: no format has that name. */

@@ -59,15 +59,6 @@ static int upload_norm(struct forward *forward, struct device_norm *out, const s
     return 0;
 }
 
-static int pack(struct forward *forward, struct weight **out, const struct matrix *parts,
-                int num_parts, struct error *err)
-{
-    if (forward->ops->weight_create(forward->backend, out, parts, num_parts, 1, err) != 0)
-        return -1;
-    forward->context.weights_bytes += forward->ops->weight_bytes(*out);
-    return 0;
-}
-
 static int open_block(struct forward *forward, struct block *block, const struct layer *layer,
                       struct error *err)
 {
@@ -79,8 +70,8 @@ static int open_block(struct forward *forward, struct block *block, const struct
     }
     if (upload_norm(forward, &block->attn_norm, &layer->attn_norm, err) != 0 ||
         upload_norm(forward, &block->mlp_norm, &layer->mlp_norm, err) != 0 ||
-        pack(forward, &block->up, up, block->gated ? 2 : 1, err) != 0 ||
-        pack(forward, &block->down, &layer->down_proj, 1, err) != 0)
+        mixer_pack(&forward->context, &block->up, up, block->gated ? 2 : 1, 1, err) != 0 ||
+        mixer_pack(&forward->context, &block->down, &layer->down_proj, 1, 1, err) != 0)
         return -1;
     return mixer_create(&block->mixer, &layer->mixer, &forward->context, err);
 }
@@ -127,7 +118,7 @@ static int open_weights(struct forward *forward, const struct forward_options *o
         if (options->progress != NULL)
             options->progress(options->progress_context, (i + 1.0) / (model->num_layers + 1.0));
     }
-    if (pack(forward, &forward->head, &model->lm_head, 1, err) != 0)
+    if (mixer_pack(&forward->context, &forward->head, &model->lm_head, 1, 1, err) != 0)
         return -1;
     if (options->progress != NULL)
         options->progress(options->progress_context, 1.0);
@@ -161,13 +152,9 @@ static int open_workspace(struct forward *forward, struct error *err)
         {&w->project, widths->project, n},
         {&w->position_q, widths->position, n},
         {&w->position_k, widths->position, n},
-        {&w->phi_q, widths->features, n},
-        {&w->phi_k, widths->features, n},
-        {&w->mapped, widths->mapped, n},
-        {&w->row_gate, widths->row_gate, n},
-        {&w->feature_gate, widths->feature_gate, n},
-        {&w->input_scale, widths->head_gate, n},
-        {&w->rescale, widths->head_gate, n},
+        {&w->mapped_q, widths->mapped, n},
+        {&w->mapped_k, widths->mapped, n},
+        {&w->maxima, widths->maxima, n},
         {&w->low_rank, widths->low_rank, n},
         {&w->h, widths->values, n},
         {&w->cosines, widths->angles, n},
@@ -199,7 +186,7 @@ static int open_workspace(struct forward *forward, struct error *err)
     return 0;
 }
 
-static int longest_input(const struct forward *forward)
+static int64_t longest_input(const struct forward *forward)
 {
     const struct model *model = forward->model;
     int64_t longest = model->hidden_size;
@@ -208,9 +195,8 @@ static int longest_input(const struct forward *forward)
         mixer_widen(&longest, layer->down_proj.cols);
         mixer_widen(&longest, layer->mixer.o_proj.cols);
         mixer_widen(&longest, layer->mixer.gk_proj_1.cols);
-        mixer_widen(&longest, layer->mixer.head_dim);
     }
-    return (int)longest;
+    return longest;
 }
 
 int forward_open(struct forward **out, const struct model *model, const struct ops *ops,
@@ -229,6 +215,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     forward->context.backend = backend;
     forward->context.hidden_size = model->hidden_size;
     forward->context.kv = options->kv;
+    forward->context.weights = options->weights;
     if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
         forward->context.layout.max_positions = model->max_position_embeddings;
     if (open_weights(forward, options, err) != 0 || open_workspace(forward, err) != 0)
@@ -237,6 +224,8 @@ int forward_open(struct forward **out, const struct model *model, const struct o
         .max_rows = options->max_rows,
         .max_value_dim = forward->context.max_value_dim,
         .max_input = longest_input(forward),
+        .max_head_dim = forward->context.max_head_dim,
+        .max_features = forward->context.max_features,
     };
     if (ops->prepare(backend, &limits, err) != 0)
         goto fail;
@@ -291,9 +280,9 @@ const struct state_layout *forward_layout(const struct forward *forward)
     return &forward->context.layout;
 }
 
-size_t forward_weights_bytes(const struct forward *forward)
+size_t forward_weights_bytes(const struct forward *forward, enum weight_format format)
 {
-    return forward->context.weights_bytes;
+    return forward->context.weights_bytes[format];
 }
 
 size_t forward_workspace_bytes(const struct forward *forward)

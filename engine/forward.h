@@ -15,6 +15,7 @@ struct forward;
 struct forward_options {
     int max_rows, max_logits;                         /* of a step */
     enum kv_format kv;                                /* never auto */
+    enum weight_format weights;                       /* auto: each as in the file */
     bool poison;                                      /* fill the workspace with NaN first */
     void (*progress)(void *context, double fraction); /* may be NULL */
     void *progress_context;
@@ -26,7 +27,8 @@ int forward_open(struct forward **out, const struct model *model, const struct o
 void forward_close(struct forward *forward); /* NULL is allowed */
 
 const struct state_layout *forward_layout(const struct forward *forward);
-size_t forward_weights_bytes(const struct forward *forward);
+/* As packed (auto), or as they would be in another format. */
+size_t forward_weights_bytes(const struct forward *forward, enum weight_format format);
 size_t forward_workspace_bytes(const struct forward *forward);
 
 /* Runs a step whose arguments have been checked and whose states have their pages. Returns

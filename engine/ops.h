@@ -75,7 +75,8 @@ struct ops_norm {
 };
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Per output element: one running sum over the input,
- * in order. A weight made of heads multiplies part h of x with matrix h. */
+ * in order (by blocks of 32 where x became integers for a q8 weight). A weight made of heads
+ * multiplies part h of x with matrix h. */
 struct ops_matmul {
     const struct weight *weight;
     int num_rows;
@@ -116,33 +117,41 @@ struct ops_positions {
     struct rows x, out;
 };
 
-/* phi = phi(z) * scale per head; exp and favor take the maximum out: a query's own, or the running
- * maximum of the keys, which lies in the text's slot and whose growth `rescale` reports. */
+/* phi of one head's q or k: position before, map, position after. exp and favor take a maximum
+ * out: a query's own, or the keys' running one, which lies in the text's slot. */
 struct ops_features {
     enum feature_map map;
-    bool keys;
-    float scale;
-    int num_heads, head_dim, feature_rows, features, dpfp_nu; /* H, d, rows of W, m, nu */
-    struct rows z;                                            /* [N, H*d] */
-    struct rows y;        /* [N, H*feature_rows] = W z; for the maps that have a W */
-    struct rows phi;      /* out: [N, H*m] */
-    struct rows rescale;  /* out: [N, H] = exp(M_old - M_new); exponential keys */
-    size_t maxima_offset; /* of M [H] in the slot; exponential keys */
+    float query_scale;                             /* of phi(q), before the position after */
+    int head_dim, feature_rows, features, dpfp_nu; /* d, rows of W, m, nu */
+    const struct ops_positions *before, *after;    /* NULL: none; x, out and num_heads unused */
+    struct rows y_q, y_k; /* [N, H*feature_rows], [N, Hkv*feature_rows] = W z, for maps with a W */
+    struct rows maxima;   /* scratch [N, Hkv]; exponential maps */
+    size_t maxima_offset; /* of M [Hkv] in the slot; exponential maps */
 };
 
-/* The row recurrence of every linear mixer (model-format.md). Row i of a head's S, in token order:
+/* formula(u, w) of every column; u.data NULL: absent. */
+struct ops_factor {
+    enum formula formula;
+    float constant;
+    struct rows u, w;
+};
+
+/* The row recurrence of every linear mixer (model-format.md), from its projections on. Row i of a
+ * head's S, in token order:
  *   s <- a_i (f * s);  s <- s + (b v_i - g (s.phi_k)) phi_k;  h_i = s.phi_q
  * and with sum_norm c as row dv with v = 1, and h_i / max(c.phi_q, 1e-6). What is absent is 1
- * (a, f, b) or 0 (g). S of a head in the slot: [rows / 16][m2][16], rows = dv (+ 1), padded to 16.
+ * (a, f, b) or 0 (g). Where a key raises the running maximum, a gets the factor exp(M_old - M_new).
+ * S of a head in the slot: [rows / 16][m2][16], rows = dv (+ 1), padded to 16.
  * Order of s.phi: one running sum over the features. */
 struct ops_recurrence {
-    int num_heads, num_kv_heads, value_dim, features; /* features: m2, as in q and k */
-    int gate_features;                                /* m: f_j serves j and j + m */
+    int num_heads, num_kv_heads, value_dim;
+    int features; /* m2: of phi after its position; f_j serves j and j + m */
     bool sum_norm;
     bool row_decay_per_head; /* row_decay is [N, H], else [N, H*dv] */
-    struct rows q, k, v;     /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
-    struct rows row_decay, feature_decay, input_scale, delta; /* a; f [N, Hkv*m]; b, g [N, H] */
-    struct rows rescale; /* [N, Hkv]: a further factor of a, see ops_features */
+    struct ops_features phi;
+    struct rows q, k, v; /* [N, H*d], [N, Hkv*d], [N, Hkv*dv] */
+    struct ops_factor row_decay, feature_decay, input_scale,
+        delta;           /* a; f [N, Hkv*m]; b, g [N, H] */
     struct rows h;       /* out: [N, H*dv] */
     size_t state_offset; /* of S [H] in the slot */
 };
@@ -172,7 +181,9 @@ struct ops_attention {
 
 /* The most of a step, known before the first. */
 struct ops_limits {
-    int max_rows, max_value_dim, max_input; /* max_input: longest row of a matrix product */
+    int max_rows, max_value_dim;
+    int max_head_dim, max_features; /* of linear mixers: d, m2 */
+    int64_t max_input; /* longest row of a matrix product, its heads padded to multiples of 32 */
 };
 
 struct ops {
@@ -193,11 +204,14 @@ struct ops {
     void (*unload)(struct backend *, void *); /* what upload gave; NULL is allowed */
 
     /* Packs matrices of one width as one, their outputs one after the other; with heads > 1 a
-     * single [heads * rows, cols] matrix whose part h meets part h of the input. */
+     * single [heads * rows, cols] matrix whose part h meets part h of the input. auto: the
+     * narrowest format that holds the parts as they are. ERROR_INVALID where a number is too large
+     * for the format. */
     int (*weight_create)(struct backend *, struct weight **out, const struct matrix *parts,
-                         int num_parts, int heads, struct error *);
+                         int num_parts, int heads, enum weight_format, struct error *);
     void (*weight_free)(struct backend *, struct weight *);
-    size_t (*weight_bytes)(const struct weight *);
+    /* Packed as it is (auto), or as it would be in another format. */
+    size_t (*weight_bytes)(const struct weight *, enum weight_format);
     /* Borrows the matrix's data, which must outlive the table. */
     int (*table_create)(struct backend *, struct table **out, const struct matrix *,
                         struct error *);
@@ -211,7 +225,6 @@ struct ops {
     void (*map)(struct backend *, const struct ops_map *);
     void (*angles)(struct backend *, const struct ops_angles *);
     void (*positions)(struct backend *, const struct ops_positions *);
-    void (*features)(struct backend *, const struct ops_features *);
     void (*recurrence)(struct backend *, const struct ops_recurrence *);
     void (*attention)(struct backend *, const struct ops_attention *);
     /* out [num_logits, cols]: the rows of x that want logits */

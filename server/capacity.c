@@ -49,10 +49,11 @@ static void report_model(const struct engine *engine)
                 dtype_name(model->dtype));
     log_message(LOG_LEVEL_INFO, "device     %s, %s, %d threads", info->device,
                 info->instruction_set, info->threads);
-    log_message(LOG_LEVEL_INFO, "weights    %s", human((double)info->weights_bytes, weights));
-    log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token",
+    log_message(LOG_LEVEL_INFO, "weights    %s as %s", human((double)info->weights_bytes, weights),
+                weight_format_name(info->weights));
+    log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token as %s",
                 human((double)info->recurrent_bytes_per_text, state),
-                human((double)info->kv_bytes_per_token, kv));
+                human((double)info->kv_bytes_per_token, kv), kv_format_name(info->kv));
     log_message(LOG_LEVEL_INFO, "budget     %s for states and KV (--state-memory)",
                 human((double)info->state_memory_bytes, budget));
 }

@@ -11,6 +11,7 @@ int command_perplexity(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_info(int argc, char **argv);
 int command_check(int argc, char **argv);
+int command_bench(int argc, char **argv);
 int command_study(int argc, char **argv);
 
 /* options_parse, with its help and its errors printed. Returns 0 to go on; otherwise *status is

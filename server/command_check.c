@@ -21,7 +21,7 @@ enum {
 struct check_options {
     struct command_model_options model;
     int64_t chunk, company;
-    bool reproducibility;
+    bool reproducibility, bits_only;
 };
 
 static const struct option items[] = {
@@ -29,6 +29,9 @@ static const struct option items[] = {
      0, 0, NULL,
      "also run each case in chunks of 1, 3 and 7, beside 7 other texts, on 1, 2\n      and 3 "
      "threads, and demand the same bits"},
+    {"bits-only", OPTION_FLAG, offsetof(struct check_options, bits_only), NULL, "false", 0, 0, NULL,
+     "only the same bits in all those runs, whatever expected.json says: for formats\n      that "
+     "round the weights (--weights, --kv) more than its tolerance allows"},
     {"chunk", OPTION_INTEGER, offsetof(struct check_options, chunk), "tokens", "0", 0, MAX_CHUNK,
      NULL, "feed the prompt in pieces of so many tokens; 0: as large as a step takes"},
     {"company", OPTION_INTEGER, offsetof(struct check_options, company), "texts", "0", 0,
@@ -238,6 +241,16 @@ static void judge(struct verdict *verdict, const struct expected *expected,
     compare_greedy(verdict, expected, got);
 }
 
+/* Equal bits say little when they are not numbers. */
+static void check_numbers(struct verdict *verdict, const struct transcript *got, int32_t vocab_size)
+{
+    for (size_t i = 0; i < got->num_rows * (size_t)vocab_size && !verdict->problem[0]; i++)
+        if (!isfinite(got->logits[i]))
+            snprintf(verdict->problem, sizeof verdict->problem,
+                     "logits[%zu]: expected numbers, got %f", i / (size_t)vocab_size,
+                     (double)got->logits[i]);
+}
+
 /* One checkpoint under check. */
 struct check_case {
     const char *directory;
@@ -258,10 +271,9 @@ static int open_engine(struct check_case *c, int threads, struct error *err)
         engine_close(c->engine);
     c->engine = NULL;
     c->threads = threads;
-    struct engine_options options = {.threads = threads,
-                                     .state_memory_bytes = (size_t)c->options->model.state_memory,
-                                     .max_step_tokens = STEP_TOKENS,
-                                     .max_step_logits = STEP_TOKENS};
+    struct engine_options options = command_engine_options(&c->options->model);
+    options.threads = threads;
+    options.max_step_tokens = options.max_step_logits = STEP_TOKENS;
     return engine_open(&c->engine, c->directory, &options, err);
 }
 
@@ -306,8 +318,11 @@ static int check(struct check_case *c, struct error *err)
         transcribe(&c->first, c->engine, &c->expected, manner, err) != 0)
         return -1;
     c->runs = 1;
-    judge(&c->verdict, &c->expected, &c->first, vocab_size);
-    if (c->options->reproducibility && !c->verdict.problem[0])
+    if (c->options->bits_only)
+        check_numbers(&c->verdict, &c->first, vocab_size);
+    else
+        judge(&c->verdict, &c->expected, &c->first, vocab_size);
+    if ((c->options->reproducibility || c->options->bits_only) && !c->verdict.problem[0])
         return reproduce(c, err);
     return 0;
 }
@@ -320,6 +335,12 @@ static bool report(const char *directory, const struct check_options *options)
     int result = check(&c, &err);
     if (result != 0)
         printf("FAIL  %s: cannot be run\n", directory);
+    else if (c.verdict.problem[0] && options->bits_only)
+        printf("FAIL  %s: %s\n", directory, c.verdict.problem);
+    else if (options->bits_only)
+        printf("PASS  %s: the same bits in %d runs, weights %s, KV %s\n", directory, c.runs,
+               weight_format_name(engine_info(c.engine)->weights),
+               kv_format_name(engine_info(c.engine)->kv));
     else if (c.verdict.problem[0])
         printf("FAIL  %s: %s (largest error %.1e, tolerance %.0e)\n", directory, c.verdict.problem,
                c.verdict.max_error, c.expected.tolerance);

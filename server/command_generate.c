@@ -55,12 +55,14 @@ static const struct option items[] = {
     {"echo", OPTION_FLAG, AT(echo), NULL, "false", 0, 0, NULL, "print the prompt first"},
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
      "print no figures to standard error at the end"},
+    COMMAND_PRESET_OPTION(struct generate_options),
     COMMAND_MODEL_OPTIONS(struct generate_options),
 };
 
 static const struct options table = {
-    .usage = "regla generate MODEL [--prompt TEXT] [options]",
-    .summary = "Continues a text with the model in the directory MODEL.",
+    .usage = "regla generate MODEL|--preset NAME [--prompt TEXT] [options]",
+    .summary = "Continues a text with the model in the directory MODEL. A preset has no tokenizer: "
+               "its prompt\nand its text are token ids.",
     .items = items,
     .count = sizeof items / sizeof *items,
 };
@@ -75,7 +77,8 @@ struct generation {
     struct detokenizer *detokenizer;
     struct stop_set *stops; /* NULL: none */
     struct stop_scan scan;
-    char *held; /* [held_length]: may be the beginning of a stop string */
+    char number[16]; /* a token of a preset */
+    char *held;      /* [held_length]: may be the beginning of a stop string */
     size_t held_length, held_capacity;
     int64_t seed;
     int64_t limit, generated; /* tokens */
@@ -124,6 +127,18 @@ static bool is_eos(const struct model *model, int32_t id)
     return false;
 }
 
+/* The text that became final with a token; of a preset its number. */
+static int text_of(struct generation *g, int32_t id, const char **text, size_t *length,
+                   struct error *err)
+{
+    if (!g->options->model.preset)
+        return detokenizer_push(g->detokenizer, id, text, length, err);
+    *length = (size_t)snprintf(g->number, sizeof g->number, "%s%" PRId32,
+                               g->generated > 1 || g->options->echo ? " " : "", id);
+    *text = g->number;
+    return 0;
+}
+
 /* Draws until something ends it; g->reason says what. */
 static int draw(struct generation *g, const float *logits, struct error *err)
 {
@@ -140,7 +155,7 @@ static int draw(struct generation *g, const float *logits, struct error *err)
             g->reason = "end of text";
             break;
         }
-        if (detokenizer_push(g->detokenizer, id, &text, &length, err) != 0)
+        if (text_of(g, id, &text, &length, err) != 0)
             return -1;
         int stopped = emit(g, text, length, err);
         if (stopped < 0)
@@ -182,6 +197,20 @@ static int make_stops(struct generation *g, struct error *err)
     return result;
 }
 
+static int encode(struct generation *g, const char *prompt, size_t length, struct error *err)
+{
+    if (!g->options->model.preset)
+        return tokenizer_encode(g->model.tokenizer, prompt, length, true, &g->prompt, err);
+    if (command_parse_ids(prompt, &g->prompt, err) != 0)
+        return error_prefix(err, "the prompt");
+    const int32_t vocab_size = engine_info(g->model.engine)->vocab_size;
+    for (size_t i = 0; i < g->prompt.count; i++)
+        if (g->prompt.ids[i] >= vocab_size)
+            return error_set(err, ERROR_INVALID, "the prompt: expected token ids under %d, got %d",
+                             vocab_size, g->prompt.ids[i]);
+    return 0;
+}
+
 /* The prompt's tokens, and the prompt itself when it is to be printed. An empty one begins with
  * the model's BOS. */
 static int take_prompt(struct generation *g, struct error *err)
@@ -198,7 +227,7 @@ static int take_prompt(struct generation *g, struct error *err)
         prompt = input;
         length -= length > 0 && prompt[length - 1] == '\n';
     }
-    int result = tokenizer_encode(g->model.tokenizer, prompt, length, true, &g->prompt, err);
+    int result = encode(g, prompt, length, err);
     if (result == 0 && g->prompt.count == 0 && model->bos_token_id >= 0)
         result = token_list_push(&g->prompt, model->bos_token_id, err);
     else if (result == 0 && g->prompt.count == 0)
@@ -279,6 +308,17 @@ static void clear(struct generation *g)
     command_model_close(&g->model);
 }
 
+/* 0, or the exit status when the arguments do not fit together. */
+static int given(const char *directory, const struct generate_options *options)
+{
+    int status = command_model_given("generate", directory, &options->model, table.usage);
+    if (status != 0 || !options->model.preset || options->stop.count == 0)
+        return status;
+    fprintf(stderr,
+            "regla generate: --stop: a preset has no tokenizer, so its text has no strings\n");
+    return 2;
+}
+
 int command_generate(int argc, char **argv)
 {
     struct generate_options options = {0};
@@ -288,14 +328,11 @@ int command_generate(int argc, char **argv)
     struct error err = ERROR_INIT;
     int status = 0;
     if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
-        if (!directory) {
-            fprintf(stderr, "regla generate: expected a model's directory; usage: %s\n",
-                    table.usage);
-            status = 2;
-        } else if (command_model_open(&g.model, directory, &options.model, 0, false, &err) != 0 ||
-                   prepare(&g, &err) != 0 || generate(&g, &err) != 0) {
+        status = given(directory, &options);
+        if (status == 0 &&
+            (command_model_open(&g.model, directory, &options.model, 0, false, &err) != 0 ||
+             prepare(&g, &err) != 0 || generate(&g, &err) != 0))
             status = command_failed(argv[0], &err);
-        }
     }
     clear(&g);
     options_clear(&table, &options);

@@ -1,7 +1,8 @@
 /* regla info: what a model is, and what it costs. */
 #include "server/command.h"
 
-#include "engine/model/model.h"
+#include "engine/base/clock.h"
+#include "engine/model/preset.h"
 #include "server/command_model.h"
 
 #include <inttypes.h>
@@ -10,18 +11,22 @@
 
 struct info_options {
     struct command_model_options model;
-    bool json;
+    bool json, presets;
 };
 
 static const struct option items[] = {
     {"json", OPTION_FLAG, offsetof(struct info_options, json), NULL, "false", 0, 0, NULL,
      "print one JSON object"},
+    {"presets", OPTION_FLAG, offsetof(struct info_options, presets), NULL, "false", 0, 0, NULL,
+     "only list the names that --preset takes"},
+    COMMAND_PRESET_OPTION(struct info_options),
     COMMAND_MODEL_OPTIONS(struct info_options),
 };
 
 static const struct options table = {
-    .usage = "regla info MODEL [--json]",
-    .summary = "Describes the model in the directory MODEL: layers, parameters, memory.",
+    .usage = "regla info MODEL|--preset NAME [--json]\n       regla info --presets",
+    .summary = "Describes the model in the directory MODEL: layers, parameters, and what each "
+               "format of weights\nand KV costs.",
     .items = items,
     .count = sizeof items / sizeof *items,
 };
@@ -55,11 +60,17 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
              mixer->value_dim, mixer->features_positioned);
 }
 
-/* "12.3 MB" of `bytes` into text [16] */
+/* "12.34 MB" of `bytes` into text [16] */
 static const char *megabytes(int64_t bytes, char text[16])
 {
-    snprintf(text, 16, bytes < 10000 ? "%.0f bytes" : "%.2f MB",
-             bytes < 10000 ? (double)bytes : (double)bytes / 1e6);
+    const bool few = bytes < 10000, mega = bytes >= 10000000;
+    snprintf(text, 16,
+             few    ? "%.0f bytes"
+             : mega ? "%.2f MB"
+                    : "%.2f kB",
+             (double)bytes / (few    ? 1
+                              : mega ? 1e6
+                                     : 1e3));
     return text;
 }
 
@@ -74,20 +85,58 @@ static void print_layers(const struct model *model)
     }
 }
 
-static void print_text(const struct model *model, const struct engine_info *info)
+/* The tables of embeddings stay as in the file, and a token reads one row of them. */
+static int64_t table_bytes(const struct model *model)
 {
+    int64_t tables = model->embeddings.rows + model->position_embeddings.rows;
+    return tables * model->hidden_size * (int64_t)dtype_bytes(model->embeddings.dtype);
+}
+
+static void print_weights(const struct engine *engine)
+{
+    const struct engine_info *info = engine_info(engine);
+    char a[16];
+    printf("weights in memory  %s as %s (%s, %s), all of it read for a token\n",
+           megabytes((int64_t)info->weights_bytes, a), weight_format_name(info->weights),
+           info->device, info->instruction_set);
+    printf("  by --weights    ");
+    for (enum weight_format format = WEIGHTS_F32; format <= WEIGHTS_Q8; format++)
+        printf("%s %s %s", format == WEIGHTS_F32 ? "" : ",", weight_format_name(format),
+               megabytes((int64_t)engine_info(engine)->weights_bytes_as[format], a));
+    printf("\nembeddings         %s, one row of it read for a token\n",
+           megabytes(table_bytes(engine_model(engine)), a));
+}
+
+static void print_kv(const struct engine *engine)
+{
+    const struct engine_info *info = engine_info(engine);
+    char a[16];
+    printf("KV per token       %s as %s (in pages of %d tokens)\n",
+           megabytes((int64_t)info->kv_bytes_per_token, a), kv_format_name(info->kv),
+           info->kv_page_tokens);
+    printf("  by --kv         ");
+    for (enum kv_format kv = KV_F32; kv <= KV_BF16; kv++)
+        printf("%s %s %s", kv == KV_F32 ? "" : ",", kv_format_name(kv),
+               megabytes((int64_t)engine_kv_bytes_per_token(engine, kv), a));
+    printf("\n");
+}
+
+static void print_text(const struct engine *engine, double seconds)
+{
+    const struct model *model = engine_model(engine);
+    const struct engine_info *info = engine_info(engine);
     char a[16];
     printf("model              %s (family %s)\n", model->name, model->family);
     printf("parameters         %" PRId64 ", mostly %s\n", model->parameters,
            dtype_name(model->dtype));
     printf("files              %s\n", megabytes(model->file_bytes, a));
+    printf("loaded in          %.2f s by %d threads\n", seconds, info->threads);
     printf("sizes              vocabulary %d, hidden %d, intermediate %d, %d layers\n",
            model->vocab_size, model->hidden_size, model->intermediate_size, model->num_layers);
-    printf("weights in memory  %s (%s, %s)\n", megabytes((int64_t)info->weights_bytes, a),
-           info->device, info->instruction_set);
-    printf("state per text     %s\n", megabytes((int64_t)info->recurrent_bytes_per_text, a));
-    printf("KV per token       %s (in pages of %d tokens)\n",
-           megabytes((int64_t)info->kv_bytes_per_token, a), info->kv_page_tokens);
+    print_weights(engine);
+    printf("state per text     %s, all of it read and written for a token\n",
+           megabytes((int64_t)info->recurrent_bytes_per_text, a));
+    print_kv(engine);
     if (info->max_positions > 0)
         printf("longest text       %" PRId64 " tokens (learned positions)\n", info->max_positions);
     else
@@ -115,16 +164,43 @@ static json_t *layers_json(const struct model *model)
     return layers;
 }
 
-static int print_json(const struct model *model, const struct engine_info *info, struct error *err)
+/* {"f32": {"bytes", "bytes_read_per_token"}, ...} */
+static json_t *weights_json(const struct engine *engine)
 {
+    json_t *formats = json_object();
+    for (enum weight_format format = WEIGHTS_F32; format <= WEIGHTS_Q8; format++) {
+        json_int_t bytes = (json_int_t)engine_info(engine)->weights_bytes_as[format];
+        json_object_set_new(formats, weight_format_name(format),
+                            json_pack("{sI sI}", "bytes",
+                                      bytes + (json_int_t)table_bytes(engine_model(engine)),
+                                      "bytes_read_per_token", bytes));
+    }
+    return formats;
+}
+
+static json_t *kv_json(const struct engine *engine)
+{
+    json_t *formats = json_object();
+    for (enum kv_format kv = KV_F32; kv <= KV_BF16; kv++)
+        json_object_set_new(formats, kv_format_name(kv),
+                            json_integer((json_int_t)engine_kv_bytes_per_token(engine, kv)));
+    return formats;
+}
+
+static int print_json(const struct engine *engine, struct error *err)
+{
+    const struct model *model = engine_model(engine);
+    const struct engine_info *info = engine_info(engine);
     json_t *json = json_pack(
-        "{ss ss sI ss sI si si si sI sI sI si sI so}", "model", model->name, "family",
+        "{ss ss sI ss sI si si si sI ss so sI sI ss so si sI so}", "model", model->name, "family",
         model->family, "parameters", (json_int_t)model->parameters, "dtype",
         dtype_name(model->dtype), "file_bytes", (json_int_t)model->file_bytes, "vocab_size",
         (int)model->vocab_size, "hidden_size", model->hidden_size, "intermediate_size",
-        model->intermediate_size, "weights_bytes", (json_int_t)info->weights_bytes,
+        model->intermediate_size, "weights_bytes", (json_int_t)info->weights_bytes, "weights",
+        weight_format_name(info->weights), "weights_by_format", weights_json(engine),
         "state_bytes_per_text", (json_int_t)info->recurrent_bytes_per_text, "kv_bytes_per_token",
-        (json_int_t)info->kv_bytes_per_token, "kv_page_tokens", info->kv_page_tokens,
+        (json_int_t)info->kv_bytes_per_token, "kv", kv_format_name(info->kv),
+        "kv_bytes_per_token_by_format", kv_json(engine), "kv_page_tokens", info->kv_page_tokens,
         "max_positions", (json_int_t)info->max_positions, "layers", layers_json(model));
     if (!json || json_dumpf(json, stdout, JSON_INDENT(2)) != 0)
         return error_set(err, ERROR_NO_MEMORY, "cannot print JSON");
@@ -136,18 +212,26 @@ static int print_json(const struct model *model, const struct engine_info *info,
 static int run(const char *directory, const struct info_options *options, struct error *err)
 {
     struct engine *engine;
-    struct engine_options engine_options = {.threads = (int)options->model.threads,
-                                            .state_memory_bytes =
-                                                (size_t)options->model.state_memory};
-    if (engine_open(&engine, directory, &engine_options, err) != 0)
+    struct model *model;
+    const double began = clock_seconds();
+    const struct engine_options engine_options = command_engine_options(&options->model);
+    if (command_model_load(&model, directory, &options->model, err) != 0 ||
+        engine_open_model(&engine, model, &engine_options, err) != 0)
         return -1;
+    const double seconds = clock_seconds() - began;
     int result = 0;
     if (options->json)
-        result = print_json(engine_model(engine), engine_info(engine), err);
+        result = print_json(engine, err);
     else
-        print_text(engine_model(engine), engine_info(engine));
+        print_text(engine, seconds);
     engine_close(engine);
     return result;
+}
+
+static void list_presets(void)
+{
+    for (size_t i = 0; i < num_presets; i++)
+        printf("%s\n", presets[i].name);
 }
 
 int command_info(int argc, char **argv)
@@ -158,12 +242,12 @@ int command_info(int argc, char **argv)
     struct error err = ERROR_INIT;
     int status = 0;
     if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
-        if (!directory) {
-            fprintf(stderr, "regla info: expected a model's directory; usage: %s\n", table.usage);
-            status = 2;
-        } else if (run(directory, &options, &err) != 0) {
+        if (options.presets)
+            list_presets();
+        else if ((status = command_model_given(argv[0], directory, &options.model, table.usage)))
+            ;
+        else if (run(directory, &options, &err) != 0)
             status = command_failed(argv[0], &err);
-        }
     }
     options_clear(&table, &options);
     return status;

@@ -1,5 +1,7 @@
 #include "server/command_model.h"
 
+#include "engine/model/preset.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +9,11 @@
 
 int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err)
 {
+    static const char none[] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}";
     char file[4096];
     struct stat status;
+    if (!path)
+        return tokenizer_load(out, none, sizeof none - 1, err);
     bool directory = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
     int length = snprintf(file, sizeof file, "%s%s", path, directory ? "/tokenizer.json" : "");
     if (length < 0 || (size_t)length >= sizeof file)
@@ -16,12 +21,10 @@ int command_tokenizer_open(struct tokenizer **out, const char *path, struct erro
     return tokenizer_open(out, file, err);
 }
 
-/* The model may have more ids than the tokenizer, but not fewer. */
-static int check_vocabulary(const struct command_model *model, const char *directory,
-                            struct error *err)
+int command_tokenizer_check(const struct tokenizer *tokenizer, const char *directory,
+                            int32_t vocab_size, struct error *err)
 {
-    int32_t ids = tokenizer_size(model->tokenizer);
-    int32_t vocab_size = engine_info(model->engine)->vocab_size;
+    int32_t ids = tokenizer_size(tokenizer);
     if (ids <= vocab_size)
         return 0;
     return error_set(err, ERROR_INVALID,
@@ -29,18 +32,71 @@ static int check_vocabulary(const struct command_model *model, const char *direc
                      directory, vocab_size, ids);
 }
 
+int command_parse_ids(const char *text, struct token_list *ids, struct error *err)
+{
+    static const char separators[] = " ,\t\r\n[]";
+    for (text += strspn(text, separators); *text; text += strspn(text, separators)) {
+        char *end;
+        errno = 0;
+        long id = strtol(text, &end, 10);
+        if (end == text || errno != 0 || id < 0 || id > INT32_MAX ||
+            (*end && !strchr(separators, *end)))
+            return error_set(err, ERROR_INVALID, "expected token ids, got \"%.20s\"", text);
+        if (token_list_push(ids, (int32_t)id, err) != 0)
+            return -1;
+        text = end;
+    }
+    return 0;
+}
+
+int command_model_given(const char *command, const char *directory,
+                        const struct command_model_options *options, const char *usage)
+{
+    if (!directory == !options->preset) {
+        fprintf(stderr, "regla %s: expected a model's directory or --preset, got %s; usage: %s\n",
+                command, directory ? "both" : "neither", usage);
+        return 2;
+    }
+    if (!options->preset || preset_find(options->preset))
+        return 0;
+    const char *nearest = options_nearest(options->preset, presets, num_presets, sizeof *presets);
+    fprintf(stderr, "regla %s: --preset: there is no \"%s\"", command, options->preset);
+    if (nearest)
+        fprintf(stderr, " (did you mean %s?)", nearest);
+    fprintf(stderr, "; `regla info --presets` lists them\n");
+    return 2;
+}
+
+struct engine_options command_engine_options(const struct command_model_options *options)
+{
+    struct engine_options engine = {.threads = (int)options->threads,
+                                    .state_memory_bytes = (size_t)options->state_memory};
+    /* the options' tables have no other names */
+    weight_format_find(options->weights, &engine.weights);
+    kv_format_find(options->kv, &engine.kv);
+    return engine;
+}
+
+int command_model_load(struct model **out, const char *directory,
+                       const struct command_model_options *options, struct error *err)
+{
+    return directory ? model_open(out, directory, err) : preset_open(out, options->preset, err);
+}
+
 int command_model_open(struct command_model *model, const char *directory,
                        const struct command_model_options *options, int step_tokens,
                        bool all_logits, struct error *err)
 {
-    struct engine_options engine = {.threads = (int)options->threads,
-                                    .state_memory_bytes = (size_t)options->state_memory,
-                                    .max_step_tokens = step_tokens,
-                                    .max_step_logits = all_logits ? step_tokens : 0};
+    struct engine_options engine = command_engine_options(options);
+    engine.max_step_tokens = step_tokens;
+    engine.max_step_logits = all_logits ? step_tokens : 0;
     *model = (struct command_model){0};
-    if (engine_open(&model->engine, directory, &engine, err) == 0 &&
+    struct model *loaded;
+    if (command_model_load(&loaded, directory, options, err) == 0 &&
+        engine_open_model(&model->engine, loaded, &engine, err) == 0 &&
         command_tokenizer_open(&model->tokenizer, directory, err) == 0 &&
-        check_vocabulary(model, directory, err) == 0)
+        command_tokenizer_check(model->tokenizer, directory, engine_info(model->engine)->vocab_size,
+                                err) == 0)
         return 0;
     command_model_close(model);
     return -1;

@@ -7,11 +7,22 @@
 #include "engine/text/tokenizer.h"
 #include "server/options.h"
 
+struct model;
+
 struct command_model_options {
+    const char *preset; /* NULL: a directory is given */
     int64_t threads;
     int64_t state_memory; /* bytes */
     const char *weights, *kv;
 };
+
+/* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
+#define COMMAND_PRESET_OPTION(type)                                                           \
+    {                                                                                         \
+        "preset", OPTION_TEXT, offsetof(type, model.preset), "NAME", NULL, 0, 0, NULL,        \
+            "in place of a model: a configuration of the papers with random weights;\n      " \
+            "`regla info --presets` lists them"                                               \
+    }
 
 /* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
 #define COMMAND_MODEL_OPTIONS(type)                                                              \
@@ -47,9 +58,21 @@ struct command_model_options {
             NULL, "memory for the states of texts; 0: a share of what is free"                   \
     }
 
+/* Exactly one of a directory (NULL: none) and a known --preset is given: 0; else prints what is
+ * wrong and returns 2, the exit status. */
+int command_model_given(const char *command, const char *directory,
+                        const struct command_model_options *options, const char *usage);
+
+/* What the flags say; the rest is 0. */
+struct engine_options command_engine_options(const struct command_model_options *options);
+
+/* The model of a directory or, when that is NULL, of the preset. */
+int command_model_load(struct model **out, const char *directory,
+                       const struct command_model_options *options, struct error *err);
+
 struct command_model {
     struct engine *engine;
-    struct tokenizer *tokenizer;
+    struct tokenizer *tokenizer; /* of a preset: one without tokens */
 };
 
 /* Opens the engine, and the tokenizer beside the model. step_tokens: most tokens of a step, all of
@@ -59,8 +82,15 @@ int command_model_open(struct command_model *model, const char *directory,
                        bool all_logits, struct error *err);
 void command_model_close(struct command_model *model);
 
-/* Only the tokenizer: `path` is a model's directory, or a tokenizer.json. */
+/* Only the tokenizer: `path` is a model's directory, or a tokenizer.json; NULL: one without tokens,
+ * whose ids all decode to nothing. */
 int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
+/* A model may have more ids than its tokenizer, but not fewer. */
+int command_tokenizer_check(const struct tokenizer *tokenizer, const char *directory,
+                            int32_t vocab_size, struct error *err);
+
+/* Appends the ids of a text, which separate spaces, commas, brackets or newlines. */
+int command_parse_ids(const char *text, struct token_list *ids, struct error *err);
 
 /* Feeds count >= 1 tokens; *logits [vocab_size] are those after the last, valid until the next
  * step. */

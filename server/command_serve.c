@@ -5,6 +5,7 @@
 #include "engine/base/clock.h"
 #include "engine/model/model.h"
 #include "server/capacity.h"
+#include "server/command_model.h"
 #include "server/http.h"
 #include "server/log.h"
 #include "server/scheduler.h"
@@ -20,11 +21,13 @@
 #include <unistd.h>
 
 struct serve_options {
-    const char *model, *host, *served_model_name, *api_key_file;
+    const char *directory; /* NULL: model.preset */
+    struct command_model_options model;
+    const char *host, *served_model_name, *api_key_file;
     struct option_list api_keys;
-    int64_t port, max_model_len, threads, http_threads, tokenizer_threads;
+    int64_t port, max_model_len, http_threads, tokenizer_threads;
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
-    int64_t max_body_bytes, max_body_memory, state_memory, max_step_tokens, prefill_chunk;
+    int64_t max_body_bytes, max_body_memory, max_step_tokens, prefill_chunk;
     double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
 };
@@ -32,8 +35,9 @@ struct serve_options {
 #define FIELD(member) offsetof(struct serve_options, member)
 
 static const struct option ITEMS[] = {
-    {"model", OPTION_TEXT, FIELD(model), "DIR", NULL, 0, 0, NULL,
+    {"model", OPTION_TEXT, FIELD(directory), "DIR", NULL, 0, 0, NULL,
      "directory of the model: config.json, tokenizer.json, *.safetensors"},
+    COMMAND_PRESET_OPTION(struct serve_options),
     {"host", OPTION_TEXT, FIELD(host), "HOST", "127.0.0.1", 0, 0, NULL,
      "name or address to listen on; 0.0.0.0 or :: for all"},
     {"port", OPTION_INTEGER, FIELD(port), "PORT", "8000", 0, 65535, NULL,
@@ -46,8 +50,7 @@ static const struct option ITEMS[] = {
      "file with one API key a line"},
     {"max-model-len", OPTION_INTEGER, FIELD(max_model_len), "tokens", "0", 0, 1e12, NULL,
      "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
-    {"threads", OPTION_INTEGER, FIELD(threads), "threads", "0", 0, 1024, NULL,
-     "threads that compute; 0: as many as this process may use"},
+    COMMAND_MODEL_OPTIONS(struct serve_options),
     {"http-threads", OPTION_INTEGER, FIELD(http_threads), "threads", "2", 1, 256, NULL,
      "threads of the HTTP event loops"},
     {"tokenizer-threads", OPTION_INTEGER, FIELD(tokenizer_threads), "threads", "2", 1, 256, NULL,
@@ -66,8 +69,6 @@ static const struct option ITEMS[] = {
      "largest request body; larger ones are refused with 413"},
     {"max-body-memory", OPTION_BYTES, FIELD(max_body_memory), "bytes", "512M", 65536, 1e15, NULL,
      "memory for the bodies, prompts and replies of all requests together; beyond it: 429, or 503"},
-    {"state-memory", OPTION_BYTES, FIELD(state_memory), "bytes", "0", 0, 1e18, NULL,
-     "memory for the states and KV of running texts; 0: a share of what is free"},
     {"max-step-tokens", OPTION_INTEGER, FIELD(max_step_tokens), "tokens", "0", 0, 65536, NULL,
      "most tokens of one step of the engine: less shortens the gaps between tokens while prompts "
      "are read; 0: 512"},
@@ -90,7 +91,7 @@ static const struct option ITEMS[] = {
 };
 
 static const struct options OPTIONS = {
-    .usage = "regla serve --model DIR [options]",
+    .usage = "regla serve --model DIR | --preset NAME [options]",
     .summary = "Serves a model over HTTP: the OpenAI completions API with vLLM's extensions.",
     .items = ITEMS,
     .count = sizeof ITEMS / sizeof *ITEMS,
@@ -145,32 +146,24 @@ static void set_fingerprint(struct service *service)
     uint64_t hash = mix(0xcbf29ce484222325u, model->name, strlen(model->name));
     hash = mix(hash, &model->parameters, sizeof model->parameters);
     hash = mix(hash, &model->file_bytes, sizeof model->file_bytes);
-    snprintf(service->fingerprint, sizeof service->fingerprint, "regla-%s-%08x-%s", REGLA_VERSION,
-             (unsigned)(hash ^ hash >> 32), engine_info(service->engine)->instruction_set);
+    const struct engine_info *info = engine_info(service->engine);
+    snprintf(service->fingerprint, sizeof service->fingerprint, "regla-%s-%08x-%s-%s-%s",
+             REGLA_VERSION, (unsigned)(hash ^ hash >> 32), info->instruction_set,
+             weight_format_name(info->weights), kv_format_name(info->kv));
 }
 
-/* Reads what can be wrong with the model before the socket opens. */
-static int validate_model(struct service *service, const struct serve_options *options,
-                          struct error *err)
+/* What the service knows of its model. */
+static int take_model(struct service *service, const struct serve_options *options,
+                      const struct model *model, struct error *err)
 {
-    struct model *model = NULL;
-    char path[4096];
-    if (model_open(&model, options->model, err))
-        return -1;
-    int length = snprintf(path, sizeof path, "%s/tokenizer.json", options->model);
-    int result = length < (int)sizeof path
-                     ? tokenizer_open(&service->tokenizer, path, err)
-                     : error_set(err, ERROR_INVALID, "--model: the path is too long");
-    if (result == 0 && tokenizer_size(service->tokenizer) > model->vocab_size)
-        result = error_set(err, ERROR_INVALID,
-                           "%s: expected at most %d ids, the model's vocab_size, got %d", path,
-                           (int)model->vocab_size, (int)tokenizer_size(service->tokenizer));
     const char *name = options->served_model_name ? options->served_model_name : model->name;
     int32_t *eos = calloc(model->eos.count + 1, sizeof *eos);
     service->model = strdup(name);
-    if (result == 0 && (!eos || !service->model))
-        result = error_set(err, ERROR_NO_MEMORY, "out of memory");
-    if (eos && model->eos.count)
+    if (!eos || !service->model) {
+        free(eos);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    }
+    if (model->eos.count)
         memcpy(eos, model->eos.ids, model->eos.count * sizeof *eos);
     service->eos_ids = eos;
     service->num_eos = model->eos.count;
@@ -191,13 +184,23 @@ static int validate_model(struct service *service, const struct serve_options *o
         .max_model_len = limit,
         .limited_by = learned ? "the model's learned positions" : "--max-model-len",
         .max_prompts = (size_t)options->max_prompts,
-        .allow_empty_prompt = model->bos_token_id >= 0};
-    model_close(model);
-    return result;
+        .allow_empty_prompt = model->bos_token_id >= 0,
+        .token_ids_only = options->directory == NULL};
+    return 0;
 }
 
-static int describe_model(struct service *service, const struct serve_options *options,
-                          struct error *err)
+/* Reads what can be wrong with the model before the socket opens. The caller closes *model. */
+static int validate_model(struct service *service, const struct serve_options *options,
+                          struct model **model, struct error *err)
+{
+    if (command_model_load(model, options->directory, &options->model, err) ||
+        command_tokenizer_open(&service->tokenizer, options->directory, err) ||
+        command_tokenizer_check(service->tokenizer, options->directory, (*model)->vocab_size, err))
+        return -1;
+    return take_model(service, options, *model, err);
+}
+
+static int describe_model(struct service *service, struct error *err)
 {
     const struct model *model = engine_model(service->engine);
     const struct engine_info *info = engine_info(service->engine);
@@ -208,7 +211,7 @@ static int describe_model(struct service *service, const struct serve_options *o
         names[i] = model->layers[i].mixer.name;
     service->card = (struct model_card){
         .id = service->model,
-        .root = options->model,
+        .root = model->directory,
         .created = (int64_t)time(NULL),
         .max_model_len = service->limits.max_model_len,
         .family = model->family,
@@ -236,17 +239,19 @@ static void warm_up(struct engine *engine)
     state_free(state);
 }
 
-static int load(struct service *service, const struct serve_options *options, struct error *err)
+/* *model becomes the engine's: NULL here. */
+static int load(struct service *service, const struct serve_options *options, struct model **model,
+                struct error *err)
 {
+    struct model *taken = *model;
+    *model = NULL;
     double began = clock_seconds();
     int told = -10;
-    struct engine_options engine = {.threads = (int)options->threads,
-                                    .state_memory_bytes = (size_t)options->state_memory,
-                                    .max_step_tokens = (int)options->max_step_tokens,
-                                    .progress = on_progress,
-                                    .progress_context = &told};
-    if (engine_open(&service->engine, options->model, &engine, err) ||
-        describe_model(service, options, err))
+    struct engine_options engine = command_engine_options(&options->model);
+    engine.max_step_tokens = (int)options->max_step_tokens;
+    engine.progress = on_progress;
+    engine.progress_context = &told;
+    if (engine_open_model(&service->engine, taken, &engine, err) || describe_model(service, err))
         return -1;
     warm_up(service->engine);
     set_fingerprint(service);
@@ -348,6 +353,7 @@ static int run(struct service *service, const struct serve_options *options, str
 {
     static struct lifecycle life; /* the thread of the signals outlives this function */
     struct http_server *http = NULL;
+    struct model *model = NULL; /* until it is the engine's */
     pthread_t signals;
     life.service = service;
     sem_init(&life.stop, 0, 0);
@@ -365,7 +371,7 @@ static int run(struct service *service, const struct serve_options *options, str
                                      .idle_timeout_s = options->idle_timeout};
     int result = -1;
     if (auth_init(&service->auth, &options->api_keys, options->api_key_file, err) == 0 &&
-        validate_model(service, options, err) == 0 &&
+        validate_model(service, options, &model, err) == 0 &&
         worker_pool_create(&service->workers, (int)options->tokenizer_threads, err) == 0 &&
         http_start(&http, service, &listening, err) == 0) {
         log_message(LOG_LEVEL_INFO, "listening on http://%s, loading the model",
@@ -375,7 +381,7 @@ static int run(struct service *service, const struct serve_options *options, str
             error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));
         else
             pthread_detach(signals);
-        if (code == 0 && load(service, options, err) == 0) {
+        if (code == 0 && load(service, options, &model, err) == 0) {
             int loading = SERVICE_LOADING;
             atomic_compare_exchange_strong(&service->phase, &loading, SERVICE_READY);
             log_message(LOG_LEVEL_INFO, "ready: %s on http://%s/v1", service->model,
@@ -387,6 +393,7 @@ static int run(struct service *service, const struct serve_options *options, str
         }
     }
     stop(service, http);
+    model_close(model);
     if (result == 0)
         log_message(LOG_LEVEL_INFO, "bye");
     return result;
@@ -401,10 +408,10 @@ int command_serve(int argc, char **argv)
         options_clear(&OPTIONS, &options);
         return status;
     }
-    if (!options.model) {
-        fprintf(stderr, "regla serve: --model: expected a directory, got nothing\n");
+    status = command_model_given(argv[0], options.directory, &options.model, OPTIONS.usage);
+    if (status) {
         options_clear(&OPTIONS, &options);
-        return 2;
+        return status;
     }
     log_configure(log_level_named(options.log_level), strcmp(options.log_format, "json") == 0);
     struct service *service = calloc(1, sizeof *service);

@@ -445,10 +445,7 @@ static int run_point(const struct study_options *options, struct error *err)
                          "--point: expected system:length:batch:repeat, got \"%.60s\"",
                          options->point);
     point.system = system;
-    struct engine_options engine = {.threads = (int)options->model.threads,
-                                    .state_memory_bytes = (size_t)options->model.state_memory};
-    weight_format_find(options->model.weights, &engine.weights);
-    kv_format_find(options->model.kv, &engine.kv);
+    struct engine_options engine = command_engine_options(&options->model);
     if (study_measure(&point, &engine, err) != 0)
         return -1;
     study_csv_line(stdout, &point);

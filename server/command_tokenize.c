@@ -79,30 +79,13 @@ static int print_tokens(const struct tokenizer *tokenizer, const struct token_li
     return 0;
 }
 
-static int parse_ids(const char *text, struct token_list *ids, struct error *err)
-{
-    static const char separators[] = " ,\t\r\n[]";
-    for (text += strspn(text, separators); *text; text += strspn(text, separators)) {
-        char *end;
-        errno = 0;
-        long id = strtol(text, &end, 10);
-        if (end == text || errno != 0 || id < 0 || id > INT32_MAX ||
-            (*end && !strchr(separators, *end)))
-            return error_set(err, ERROR_INVALID, "expected token ids, got \"%.20s\"", text);
-        if (token_list_push(ids, (int32_t)id, err) != 0)
-            return -1;
-        text = end;
-    }
-    return 0;
-}
-
 static int decode(const struct tokenizer *tokenizer, const struct tokenize_options *options,
                   const char *input, struct error *err)
 {
     struct token_list ids = {0};
     char *text = NULL;
     size_t length;
-    int result = parse_ids(input, &ids, err);
+    int result = command_parse_ids(input, &ids, err);
     if (result == 0)
         result = tokenizer_decode(tokenizer, ids.ids, ids.count, options->skip_special_tokens,
                                   &text, &length, err);

@@ -93,6 +93,11 @@ static void handle_tokenizer_info(struct http_request *request)
 {
     struct service *service = request->service;
     struct strbuf body = {0};
+    struct api_error err = {0};
+    if (service_check_tokenizer(service, &err)) {
+        http_reply_error(request, &err);
+        return;
+    }
     struct tokenizer_info info = {.tokenizer = service->tokenizer,
                                   .bos_token_id = service->bos_token_id,
                                   .eos_token_id = service->num_eos ? service->eos_ids[0] : -1,

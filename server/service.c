@@ -13,3 +13,11 @@ int service_check_ready(struct service *service, struct api_error *err)
         return 0;
     }
 }
+
+int service_check_tokenizer(const struct service *service, struct api_error *err)
+{
+    if (!service->limits.token_ids_only)
+        return 0;
+    return api_error_set(err, API_NOT_IMPLEMENTED, NULL,
+                         "this model has no tokenizer: the server takes and gives token ids only");
+}

@@ -20,8 +20,8 @@ struct scheduler;
 struct service {
     _Atomic int phase; /* enum service_phase */
 
-    const char *model; /* the served name */
-    struct tokenizer *tokenizer;
+    const char *model;           /* the served name */
+    struct tokenizer *tokenizer; /* limits.token_ids_only: one without tokens */
     struct completion_limits limits;
     int32_t bos_token_id;   /* -1: none */
     const int32_t *eos_ids; /* [num_eos] */
@@ -47,6 +47,9 @@ static inline enum service_phase service_phase(struct service *service)
 {
     return (enum service_phase)atomic_load(&service->phase);
 }
+
+/* Whether there is a tokenizer; else API_NOT_IMPLEMENTED. */
+int service_check_tokenizer(const struct service *service, struct api_error *err);
 
 /* Whether a request may start work now; else API_LOADING, API_DRAINING or API_ENGINE_FAILED. */
 int service_check_ready(struct service *service, struct api_error *err);

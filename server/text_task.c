@@ -89,7 +89,7 @@ static int start(struct http_request *request, void (*run)(struct work *work),
                  struct api_error *err)
 {
     struct service *service = request->service;
-    if (service_check_ready(service, err))
+    if (service_check_tokenizer(service, err) || service_check_ready(service, err))
         return -1;
     struct text_task *task = calloc(1, sizeof *task);
     if (!task)

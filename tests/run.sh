@@ -34,6 +34,10 @@ unit() { # preset
 golden() { # preset
     "build/$1/regla" check --reproducibility tests/golden/*/
 }
+bits() { # preset, format of the weights, of KV
+    "build/$1/regla" check --bits-only --weights "$2" --kv "$3" tests/golden/*/ | grep -v ^PASS
+    return "${PIPESTATUS[0]}"
+}
 http() { # preset
     REGLA_BINARY=build/$1/regla "${fixed_addresses[@]}" $python -m pytest -q -p no:cacheprovider \
         --durations=5 tests/http
@@ -43,7 +47,7 @@ stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }
 stage_lint() { $python tests/lint/lint.py; }
 stage_build() { build dev; }
 stage_unit() { unit dev; }
-stage_golden() { golden dev; }
+stage_golden() { golden dev && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16; }
 stage_http() { http dev; }
 stage_fuzz-corpus() { tests/fuzz/run.sh corpus; }
 stage_asan-build() { build asan; }

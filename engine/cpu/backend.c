@@ -81,10 +81,9 @@ static void cpu_unload(struct backend *backend, void *memory)
 
 static int cpu_weight_create(struct backend *backend, struct weight **out,
                              const struct matrix *parts, int num_parts, int heads,
-                             struct error *err)
+                             enum weight_format format, struct error *err)
 {
-    (void)backend;
-    return weights_create(out, parts, num_parts, heads, err);
+    return weights_create(out, backend->threads, parts, num_parts, heads, format, err);
 }
 
 static void cpu_weight_free(struct backend *backend, struct weight *weight)
@@ -93,9 +92,11 @@ static void cpu_weight_free(struct backend *backend, struct weight *weight)
     weights_free(weight);
 }
 
-static size_t cpu_weight_bytes(const struct weight *weight)
+static size_t cpu_weight_bytes(const struct weight *weight, enum weight_format format)
 {
-    return weight->bytes;
+    return format == WEIGHTS_AUTO
+               ? weight->bytes
+               : weights_packed_bytes(format, weight->in, weight->out, weight->heads);
 }
 
 static int cpu_table_create(struct backend *backend, struct table **out,
@@ -152,9 +153,19 @@ static const float *cpu_finish(struct backend *backend, const float *device_data
 static int cpu_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
 {
     size_t threads = (size_t)threads_count(backend->threads);
-    backend->scratch_floats = QUERY_GROUP * ops_value_stride(limits->max_value_dim);
-    backend->scratch = calloc(threads * backend->scratch_floats + 1, sizeof(float));
+    size_t attention = QUERY_GROUP * ops_value_stride(limits->max_value_dim);
+    size_t recurrence =
+        recurrence_scratch(limits->max_value_dim, limits->max_head_dim, limits->max_features);
+    backend->scratch_floats = ((attention > recurrence ? attention : recurrence) + 15) / 16 * 16;
+    /* cache lines of their own: vectors that cross one cost twice */
+    backend->scratch = aligned_alloc(64, (threads * backend->scratch_floats + 16) * sizeof(float));
     backend->groups = calloc((size_t)limits->max_rows, sizeof *backend->groups);
+    if (backend->kernels->fix != NULL) {
+        size_t blocks = ((size_t)limits->max_input + 31) / 32;
+        backend->fixed = calloc((size_t)limits->max_rows * blocks, sizeof *backend->fixed);
+        if (backend->fixed == NULL)
+            return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
+    }
     if (backend->scratch == NULL || backend->groups == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
     return 0;
@@ -167,6 +178,7 @@ static void cpu_close(struct backend *backend)
     threads_close(backend->threads);
     free(backend->groups);
     free(backend->scratch);
+    free(backend->fixed);
     free(backend);
 }
 
@@ -220,7 +232,6 @@ const struct ops cpu_ops = {
     .map = cpu_map,
     .angles = cpu_angles,
     .positions = cpu_positions,
-    .features = cpu_features,
     .recurrence = cpu_recurrence,
     .attention = cpu_attention,
     .gather = cpu_gather,

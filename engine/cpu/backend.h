@@ -5,9 +5,10 @@
 #include "engine/ops.h"
 
 struct cpu_options {
-    int threads;                 /* 0: as many as the affinity mask and control group allow */
-    const char *instruction_set; /* "avx512", "avx2", "generic"; NULL: the best there is */
-    bool share_always;           /* for tests: threads share even the smallest operation */
+    int threads; /* 0: as many as the affinity mask and control group allow */
+    const char
+        *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
+    bool share_always;    /* for tests: threads share even the smallest operation */
 };
 
 extern const struct ops cpu_ops;

@@ -16,7 +16,8 @@ struct backend {
     const struct batch *batch;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;
-    float *scratch; /* [threads][scratch_floats] */
+    struct fixed_block *fixed; /* [max_rows, max_input / 32]: x of a product, where kernels->fix */
+    float *scratch;            /* [threads][scratch_floats] */
     size_t scratch_floats;
     unsigned saved_float; /* of the thread that called begin */
 };
@@ -56,7 +57,6 @@ void cpu_gather(struct backend *, struct rows x, struct rows out, int cols);
 /* product.c */
 void cpu_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.c */
-void cpu_features(struct backend *, const struct ops_features *);
 void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */

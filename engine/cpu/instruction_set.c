@@ -7,6 +7,8 @@ static bool runs(const struct kernels *kernels)
     if (kernels == NULL)
         return false;
 #if defined(__x86_64__)
+    if (kernels == kernels_avx512vnni)
+        return runs(kernels_avx512) && __builtin_cpu_supports("avx512vnni");
     if (kernels == kernels_avx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
@@ -20,7 +22,8 @@ static bool runs(const struct kernels *kernels)
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
 {
-    const struct kernels *const all[] = {kernels_avx512, kernels_avx2, kernels_generic};
+    const struct kernels *const all[] = {kernels_avx512vnni, kernels_avx512, kernels_avx2,
+                                         kernels_generic};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (runs(all[i]) && (name == NULL || strcmp(name, all[i]->name) == 0))
             return all[i];

@@ -9,20 +9,43 @@
 #include "engine/ops.h"
 
 enum {
-    PANEL = 32,       /* outputs of a weight panel: [in][PANEL], k-major */
-    PANEL_GROUP = 4,  /* panels of one task of a product */
-    QUERY_GROUP = 16, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
+    PANEL = 32,       /* outputs of a weight panel */
+    QUERY_GROUP = 32, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
     TOKEN_GROUP = 16  /* tokens that meet a block of S together */
 };
 
-/* A packed matrix: [heads][panels][in][PANEL], outputs past the last are zero. */
+/* A packed matrix: [heads][panels] of PANEL outputs each, zero past the last. A panel lies by rows
+ * of one input k (q8: of 32), so that 1 row and 512 rows of x walk the same memory:
+ *   f32   [in][32]
+ *   f16   [in][32]
+ *   bf16  [in][16] pairs, output j in the lower half of dword j and j + 16 in the upper one: a
+ * shift and a mask make f32 of them q8    [ceil(in / 32)] struct q8_block */
 struct weight {
-    int64_t in, out; /* of a head */
+    enum weight_format format; /* never auto */
+    int64_t in, out;           /* of a head */
     int heads;
     int64_t panels; /* of a head */
-    float *data;
-    float *bias; /* [heads * out], or NULL */
-    size_t bytes;
+    size_t panel_bytes;
+    unsigned char *data; /* 64-byte aligned */
+    float *bias;         /* [heads * out], or NULL */
+    size_t bytes;        /* of data */
+};
+
+/* 32 inputs of a panel: w = (quants - 128) * scale, inputs past the last are zero. By fours of k,
+ * as vpdpbusd multiplies them. */
+struct q8_block {
+    uint8_t quants[8][PANEL][4];
+    uint16_t scales[PANEL]; /* f16 */
+};
+
+/* 32 inputs of one row of x in fixed point, for instruction sets that multiply bytes:
+ * x = (digits[0] + 256 digits[1] + 65536 digits[2]) * scale, digits in -128..127. The largest of
+ * them is +-8355711, so a row's error is at most scale / 2, 2^-24 of the block's largest number.
+ * scale is 0 where all are under 2^-100, NaN where one is not finite. */
+struct fixed_block {
+    float scale;
+    int32_t start[3]; /* -128 times the sum of the digits: takes the 128 out of the quants */
+    int8_t digits[3][32];
 };
 
 /* Rows of one head against panels [first, first + count) of that head. */
@@ -33,7 +56,9 @@ struct product {
     int num_rows;
     const float *x; /* the head's part */
     int64_t x_stride;
-    float *y; /* the head's part */
+    const struct fixed_block *fixed; /* the same x, where the weight is q8 and `fix` is there */
+    int64_t fixed_stride;            /* in blocks */
+    float *y;                        /* the head's part */
     int64_t y_stride;
     enum formula activation;
     bool accumulate;
@@ -45,18 +70,28 @@ struct query_group {
     int64_t position; /* of first_row */
 };
 
+/* Floats that a kernel's recurrence needs, for a head of these sizes. */
+static inline size_t recurrence_scratch(int value_dim, int head_dim, int features)
+{
+    size_t rows = ((size_t)value_dim + 1 + OPS_ROW_BLOCK - 1) / OPS_ROW_BLOCK * OPS_ROW_BLOCK;
+    size_t m = ((size_t)features + 15) / 16 * 16, d = ((size_t)head_dim + 15) / 16 * 16;
+    return TOKEN_GROUP * (3 * m + 3 * rows) + d + m;
+}
+
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
+    /* x [n] to out [ceil(n / 32)]; NULL: q8 multiplies x as it is */
+    void (*fix)(const float *x, int64_t n, struct fixed_block *out);
     /* rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);
     void (*map)(const struct ops_map *, int first, int end);
     void (*angles)(const struct ops_angles *, const struct batch *, int first, int end);
     void (*positions)(const struct ops_positions *, const struct batch *, int first, int end);
-    void (*features)(const struct ops_features *, int first, int end);
-    /* exponential keys: a whole span of one head, in order */
-    void (*key_features)(const struct ops_features *, const struct batch_span *, int head);
-    void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head);
+    /* blocks [first, end) of 16 rows of one head's S, through a whole span.
+     * scratch: recurrence_scratch floats */
+    void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head,
+                       int first, int end, float *scratch);
     /* full windows: append a span's keys of one kv head; then a group's queries of heads [first,
      * end), all of one kv head. scratch: [QUERY_GROUP, value stride] */
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
@@ -71,7 +106,8 @@ struct kernels {
     int measure_round_operations;
 };
 
-/* NULL where the instruction set was not compiled. */
+/* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8. */
+extern const struct kernels *const kernels_avx512vnni;
 extern const struct kernels *const kernels_avx512;
 extern const struct kernels *const kernels_avx2;
 extern const struct kernels *const kernels_generic;

@@ -143,7 +143,7 @@ INLINE void row_columns(const enum kv_format kv, const int nv, const float *x, i
             sum[i] = vec_fma(input, load_numbers(kv, at + i * LANES * bytes), sum[i]);
 #pragma GCC unroll 4
         for (int line = 0; line < nv * LANES * bytes; line += 64)
-            __builtin_prefetch(at + w.ahead + line);
+            __builtin_prefetch(at + w.ahead + line, 0, 2);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < nv; i++)
@@ -166,12 +166,7 @@ INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, 
             row_columns(kv, 1, x, n, part, out + c, add);
         return;
     }
-    if (kv == KV_F32) {
-        tile_matrix(rows, x, x_stride, n, (const float *)(const void *)w.data, w.stride, columns,
-                    out, out_stride, add);
-        return;
-    }
-    float wide[OPS_TILE][OPS_TILE];
+    _Alignas(64) float wide[OPS_TILE][OPS_TILE];
     for (int64_t first = 0; first < n; first += OPS_TILE)
         for (int64_t c = 0; c < columns; c += OPS_TILE) {
             int64_t count = n - first < OPS_TILE ? n - first : OPS_TILE;
@@ -180,8 +175,8 @@ INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, 
                 const char *at = w.data + ((first + k) * w.stride + c) * bytes;
                 for (int64_t j = 0; j < width; j += LANES)
                     vec_store(&wide[k][j], load_numbers(kv, at + j * bytes));
-                __builtin_prefetch(at + w.ahead);
-                __builtin_prefetch(at + w.ahead + 64);
+                for (int64_t line = 0; line < width * bytes; line += 64)
+                    __builtin_prefetch(at + w.ahead + line, 0, 2);
             }
             tile_matrix(rows, x + first, x_stride, count, wide[0], OPS_TILE, width, out + c,
                         out_stride, add || first > 0);
@@ -222,62 +217,81 @@ static void fill_biases(const struct ops_attention *a, int head, int64_t last, i
 #undef BIAS_CASE
 }
 
-/* What a query has of softmax so far. */
+/* What the rows that meet tiles together have of softmax so far. */
 struct running {
-    float maximum, sum;
+    float maximum[QUERY_GROUP], sum[QUERY_GROUP];
 };
 
 /* The least finite number, not -infinity: a tile may hold nothing but scores of -infinity, from
  * which a maximum of -infinity could not be subtracted. */
-static const struct running nothing_yet = {-FLT_MAX, 0.0f};
+static void running_start(struct running *running)
+{
+    for (int i = 0; i < QUERY_GROUP; i++) {
+        running->maximum[i] = -FLT_MAX;
+        running->sum[i] = 0.0f;
+    }
+}
 
-/* scores [64], q.k on entry, become the weights of the values; keys [low, high) are allowed.
- * Returns the factor that what has been summed so far takes. */
-static float weigh(const struct ops_attention *a, float *scores, const float *weights,
-                   const float *biases, int low, int high, struct running *running)
+/* scores [64], q.k on entry; keys [low, high) are allowed, the others become -infinity. */
+static void finish_scores(const struct ops_attention *a, float *scores, const float *weights,
+                          const float *biases, int low, int high)
 {
     for (int j = 0; j < OPS_TILE; j++)
         scores[j] *= a->scale;
     if (a->biases != NULL)
         for (int j = 0; j < OPS_TILE; j++)
             scores[j] = scores[j] * weights[j] + biases[j];
-    for (int j = 0; j < OPS_TILE; j++)
-        scores[j] = ((j >= low) & (j < high)) ? scores[j] : -INFINITY;
-    if (a->activation == SOFTMAX_ACT_RELU) {
+    if (low > 0 || high < OPS_TILE)
         for (int j = 0; j < OPS_TILE; j++)
-            scores[j] = formula_relu(scores[j]);
-        return 1.0f;
-    }
-    float most[16];
-    for (int j = 0; j < 16; j++)
-        most[j] = scores[j];
-    for (int i = 16; i < OPS_TILE; i += 16)
-        for (int j = 0; j < 16; j++)
-            most[j] = scores[i + j] > most[j] ? scores[i + j] : most[j];
-    float maximum = formula_max(most, 16);
-    maximum = maximum > running->maximum ? maximum : running->maximum;
-    float factor = formula_exp(running->maximum - maximum);
-    for (int j = 0; j < OPS_TILE; j++)
-        scores[j] = formula_exp(scores[j] - maximum);
-    running->sum = running->sum * factor + formula_sum(scores, OPS_TILE);
-    running->maximum = maximum;
-    return factor;
+            scores[j] = ((j >= low) & (j < high)) ? scores[j] : -INFINITY;
 }
 
-static void finish_query(const struct ops_attention *a, const struct running *running,
-                         const float *sums, int row, int head)
+static float greatest(const float *scores)
+{
+    float most[OPS_TILE / 2];
+    for (int j = 0; j < OPS_TILE / 2; j++)
+        most[j] = scores[j + OPS_TILE / 2] > scores[j] ? scores[j + OPS_TILE / 2] : scores[j];
+    for (int width = OPS_TILE / 4; width > 0; width /= 2)
+        for (int j = 0; j < width; j++)
+            most[j] = most[j + width] > most[j] ? most[j + width] : most[j];
+    return most[0];
+}
+
+/* Scores of n rows become the weights of the values; what has been summed so far takes a factor. */
+static void weigh(const struct ops_attention *a, int n, float (*scores)[OPS_TILE],
+                  struct running *running, float *sums, int64_t stride)
+{
+    if (a->activation == SOFTMAX_ACT_RELU) {
+        for (int j = 0; j < n * OPS_TILE; j++)
+            scores[0][j] = formula_relu(scores[0][j]);
+        return;
+    }
+    float factor[QUERY_GROUP];
+    for (int i = 0; i < QUERY_GROUP; i++) {
+        float most = i < n ? greatest(scores[i]) : running->maximum[i];
+        factor[i] = running->maximum[i];
+        running->maximum[i] = most > running->maximum[i] ? most : running->maximum[i];
+    }
+    for (int i = 0; i < QUERY_GROUP; i++)
+        factor[i] = formula_exp(factor[i] - running->maximum[i]);
+    for (int i = 0; i < n; i++) {
+        float maximum = running->maximum[i];
+        for (int j = 0; j < OPS_TILE; j++)
+            scores[i][j] = formula_exp(scores[i][j] - maximum);
+        running->sum[i] = running->sum[i] * factor[i] + formula_sum(scores[i], OPS_TILE);
+        if (factor[i] != 1.0f)
+            for (int64_t j = 0; j < stride; j++)
+                sums[i * stride + j] *= factor[i];
+    }
+}
+
+static void finish_query(const struct ops_attention *a, float sum, const float *sums, int row,
+                         int head)
 {
     float *h = a->h.data + row * a->h.stride + (int64_t)head * a->value_dim;
-    float divisor = a->activation == SOFTMAX_ACT_RELU ? 1.0f : running->sum;
+    float divisor = a->activation == SOFTMAX_ACT_RELU ? 1.0f : sum;
     for (int j = 0; j < a->value_dim; j++)
         h[j] = sums[j] / divisor;
-}
-
-static void scale_sums(float *sums, int64_t n, float factor)
-{
-    if (factor != 1.0f)
-        for (int64_t j = 0; j < n; j++)
-            sums[j] *= factor;
 }
 
 /* Rows of the step that meet tiles together: n queries of one head, or one query of n heads. */
@@ -310,7 +324,7 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
     int64_t stride = (int64_t)ops_value_stride(a->value_dim);
     int queries = rows->by_head ? 1 : rows->n;
     int64_t last = rows->position + queries - 1;
-    float scores[QUERY_GROUP][OPS_TILE];
+    _Alignas(64) float scores[QUERY_GROUP][OPS_TILE];
     float weights[OPS_TILE + QUERY_GROUP], biases[OPS_TILE + QUERY_GROUP];
     for (int64_t base = 0; base <= last; base += OPS_TILE) {
         struct head_tile tile = tile_of(a, span->pages[base / OPS_TILE], kv_head);
@@ -327,11 +341,10 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
             int shift = queries - 1 - query; /* the distances of row i begin here */
             if (a->biases != NULL && query == 0)
                 fill_biases(a, head, last - base, OPS_TILE + queries - 1, weights, biases);
-            float factor =
-                weigh(a, scores[i], weights + shift, biases + shift, 0,
-                      seen + query < OPS_TILE ? (int)(seen + query) : OPS_TILE, &running[i]);
-            scale_sums(sums + i * stride, stride, factor);
+            finish_scores(a, scores[i], weights + shift, biases + shift, 0,
+                          seen + query < OPS_TILE ? (int)(seen + query) : OPS_TILE);
         }
+        weigh(a, rows->n, scores, running, sums, stride);
         add_values(a, rows, seen, scores[0], v, sums);
     }
 }
@@ -354,13 +367,12 @@ static void kernel_attention(const struct ops_attention *a, const struct batch_s
             .first_head = head,
             .by_head = by_head,
         };
-        struct running running[QUERY_GROUP];
-        for (int i = 0; i < rows.n; i++)
-            running[i] = nothing_yet;
+        struct running running;
+        running_start(&running);
         memset(sums, 0, (size_t)(rows.n * stride) * sizeof(float));
-        attend(a, span, kv_head, &rows, running, sums);
+        attend(a, span, kv_head, &rows, &running, sums);
         for (int i = 0; i < rows.n; i++)
-            finish_query(a, &running[i], sums + i * stride, group->first_row + (by_head ? 0 : i),
+            finish_query(a, running.sum[i], sums + i * stride, group->first_row + (by_head ? 0 : i),
                          head + (by_head ? i : 0));
     }
 }
@@ -408,7 +420,8 @@ static void kernel_window(const struct ops_attention *a, const struct batch_span
 {
     int group = a->num_heads / a->num_kv_heads, window = a->window_size;
     int64_t stride = (int64_t)ops_value_stride(a->value_dim);
-    float scores[OPS_TILE] = {0}, weights[OPS_TILE + QUERY_GROUP], biases[OPS_TILE + QUERY_GROUP];
+    float scores[1][OPS_TILE] = {{0}}, weights[OPS_TILE + QUERY_GROUP],
+          biases[OPS_TILE + QUERY_GROUP];
     for (int t = 0; t < span->num_rows; t++) {
         int64_t position = span->position + t;
         int row = span->first_row + t, slot = (int)(position % window);
@@ -418,20 +431,20 @@ static void kernel_window(const struct ops_attention *a, const struct batch_span
         low = low < 0 ? 0 : low;
         for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
             const float *q = a->q.data + row * a->q.stride + (int64_t)head * a->key_dim;
-            struct running running = nothing_yet;
+            struct running running;
+            running_start(&running);
             memset(sums, 0, (size_t)stride * sizeof(float));
             for (int64_t base = low / OPS_TILE * OPS_TILE; base <= position; base += OPS_TILE) {
                 int64_t from = base < low ? low : base;
                 int64_t to = position + 1 < base + OPS_TILE ? position + 1 : base + OPS_TILE;
-                ring_scores(a, span, kv_head, q, from, to, scores);
+                ring_scores(a, span, kv_head, q, from, to, scores[0]);
                 if (a->biases != NULL)
                     fill_biases(a, head, position - base, OPS_TILE, weights, biases);
-                float factor = weigh(a, scores, weights, biases, (int)(from - base),
-                                     (int)(to - base), &running);
-                scale_sums(sums, stride, factor);
-                ring_values(a, span, kv_head, scores, from, to, sums);
+                finish_scores(a, scores[0], weights, biases, (int)(from - base), (int)(to - base));
+                weigh(a, 1, scores, &running, sums, stride);
+                ring_values(a, span, kv_head, scores[0], from, to, sums);
             }
-            finish_query(a, &running, sums, row, head);
+            finish_query(a, running.sum[0], sums, row, head);
         }
     }
 }

@@ -1,4 +1,4 @@
-/* Norms, formulas, positions and feature maps: everything that treats rows one by one. Loops over
+/* Norms, formulas and positions: everything that treats rows one by one. Loops over
  * the formulas of engine/formulas.h, which the compiler turns into vectors; the formulas give the
  * same bits in every lane and in the scalar remainder. */
 #ifndef ENGINE_CPU_KERNELS_ELEMENTWISE_H
@@ -155,12 +155,11 @@ static void permute(const struct ops_positions *a, int64_t position, const float
     }
 }
 
-static void rotate(const struct ops_positions *a, const float *cosines, const float *sines,
-                   float *x)
+/* Pairs of x, in place: constants at each call, so that the loops are vectors. */
+static inline __attribute__((always_inline)) void
+rotate(const int64_t step, const int64_t other, const int half, const float *restrict cosines,
+       const float *restrict sines, float *restrict x)
 {
-    int half = a->rotary_dims / 2;
-    int step = a->pairing == ROPE_PAIRING_HALF ? 1 : 2;
-    int other = a->pairing == ROPE_PAIRING_HALF ? half : 1;
     for (int i = 0; i < half; i++) {
         float u = x[i * step], v = x[i * step + other];
         x[i * step] = u * cosines[i] - v * sines[i];
@@ -168,75 +167,39 @@ static void rotate(const struct ops_positions *a, const float *cosines, const fl
     }
 }
 
+/* The position of row r, which is at `position` of its text, applied to one head's x. */
+static void position_head(const struct ops_positions *a, int r, int64_t position, int head,
+                          const float *x, float *out)
+{
+    int64_t angle = (int64_t)head * a->angles_per_head;
+    const float *cosines = a->cosines.data + r * a->cosines.stride + angle;
+    const float *sines = a->sines.data + r * a->sines.stride + angle;
+    if (a->kind == POSITION_LRPE_PERMUTATION) {
+        permute(a, position, x, out);
+        return;
+    }
+    apply_basis(a, x, out);
+    if (a->kind == POSITION_LRPE_UNITARY)
+        for (int j = 0; j < a->dim; j++) {
+            float value = out[j];
+            out[j] = value * cosines[j];
+            out[a->dim + j] = value * sines[j];
+        }
+    else if (a->pairing == ROPE_PAIRING_HALF)
+        rotate(1, a->rotary_dims / 2, a->rotary_dims / 2, cosines, sines, out);
+    else
+        rotate(2, 1, a->rotary_dims / 2, cosines, sines, out);
+}
+
 static void kernel_positions(const struct ops_positions *a, const struct batch *batch, int first,
                              int end)
 {
     int64_t out_dim = a->kind == POSITION_LRPE_UNITARY ? 2 * a->dim : a->dim;
     for (int r = first; r < end; r++)
-        for (int h = 0; h < a->num_heads; h++) {
-            const float *x = a->x.data + r * a->x.stride + (int64_t)h * a->dim;
-            float *out = a->out.data + r * a->out.stride + h * out_dim;
-            int64_t angle = (int64_t)h * a->angles_per_head;
-            const float *cosines = a->cosines.data + r * a->cosines.stride + angle;
-            const float *sines = a->sines.data + r * a->sines.stride + angle;
-            if (a->kind == POSITION_LRPE_PERMUTATION) {
-                permute(a, batch->positions[r], x, out);
-                continue;
-            }
-            apply_basis(a, x, out);
-            if (a->kind != POSITION_LRPE_UNITARY) {
-                rotate(a, cosines, sines, out);
-                continue;
-            }
-            for (int j = 0; j < a->dim; j++) {
-                float value = out[j];
-                out[j] = value * cosines[j];
-                out[a->dim + j] = value * sines[j];
-            }
-        }
-}
-
-static void head_features(const struct ops_features *a, int row, int head, float *phi)
-{
-    const float *z = a->z.data + row * a->z.stride + (int64_t)head * a->head_dim;
-    const float *y =
-        a->y.data == NULL ? NULL : a->y.data + row * a->y.stride + (int64_t)head * a->feature_rows;
-    formula_features(a->map, z, y, a->head_dim, a->feature_rows, a->features, a->dpfp_nu, phi);
-}
-
-static void kernel_features(const struct ops_features *a, int first, int end)
-{
-    int m = a->features;
-    for (int r = first; r < end; r++)
-        for (int h = 0; h < a->num_heads; h++) {
-            float *phi = a->phi.data + r * a->phi.stride + (int64_t)h * m;
-            head_features(a, r, h, phi);
-            if (formula_is_exponential(a->map)) {
-                float most = formula_max(phi, m);
-                for (int j = 0; j < m; j++)
-                    phi[j] = formula_exp(phi[j] - most);
-            }
-            for (int j = 0; j < m; j++)
-                phi[j] *= a->scale;
-        }
-}
-
-static void kernel_key_features(const struct ops_features *a, const struct batch_span *span,
-                                int head)
-{
-    float *maximum = (float *)(void *)(span->slot + a->maxima_offset) + head;
-    for (int t = 0; t < span->num_rows; t++) {
-        int r = span->first_row + t;
-        float *phi = a->phi.data + r * a->phi.stride + (int64_t)head * a->features;
-        head_features(a, r, head, phi);
-        float before = *maximum;
-        float most = formula_max(phi, a->features);
-        most = most > before ? most : before;
-        for (int j = 0; j < a->features; j++)
-            phi[j] = formula_exp(phi[j] - most) * a->scale;
-        a->rescale.data[r * a->rescale.stride + head] = formula_exp(before - most);
-        *maximum = most;
-    }
+        for (int h = 0; h < a->num_heads; h++)
+            position_head(a, r, batch->positions[r], h,
+                          a->x.data + r * a->x.stride + (int64_t)h * a->dim,
+                          a->out.data + r * a->out.stride + h * out_dim);
 }
 
 #endif

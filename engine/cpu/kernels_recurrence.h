@@ -1,192 +1,309 @@
-/* The row recurrence. A vector holds LANES rows of S for one feature, so s.phi is one running sum
- * per row over the features, with no sum across lanes.
- *
- * Per head and token: 3 multiply-adds for each of dv * m2 elements (4 or 5 with decays), and
- * 2 * 4 * dv * m2 bytes of state once per TOKEN_GROUP tokens. */
+/* The row recurrence with all that leads to it: positions, feature map, gates and S, a head at a
+ * time and TOKEN_GROUP tokens at a time, so that what is between them stays in the first cache. A
+ * vector holds LANES rows of S for one feature, so s.phi is one running sum per row over the
+ * features, with no sum across lanes. */
 #ifndef ENGINE_CPU_KERNELS_RECURRENCE_H
 #define ENGINE_CPU_KERNELS_RECURRENCE_H
 
-#include "engine/cpu/kernels.h"
+#include "engine/cpu/kernels_elementwise.h"
 #include "engine/cpu/vector.h"
 
 #include <string.h>
 
-/* One block of 16 rows, TOKEN_GROUP tokens. */
-struct recurrence_block {
-    int tokens;
-    float decay[TOKEN_GROUP][OPS_ROW_BLOCK]; /* a, with the rescaling of the maxima */
-    float value[TOKEN_GROUP][OPS_ROW_BLOCK]; /* b v_i */
-    float sums[TOKEN_GROUP][OPS_ROW_BLOCK];  /* h_i */
-    const float *q[TOKEN_GROUP], *k[TOKEN_GROUP], *f[TOKEN_GROUP];
-    float delta[TOKEN_GROUP]; /* g */
+/* What TOKEN_GROUP tokens bring to `width` rows of one head's S, from row `first` on. */
+struct recurrence_group {
+    int tokens, first, width;
+    float *q, *k;                /* [TOKEN_GROUP, m2] */
+    float *f;                    /* [TOKEN_GROUP, m] */
+    float *decay, *value, *sums; /* [TOKEN_GROUP, width]: a, b v_i, h_i */
+    float *turned, *mapped;      /* [d], [m]: of one token */
+    float delta[TOKEN_GROUP];    /* g */
 };
 
 /* `count` features from `at` on, which are registers: constants at each call. `gate`: their place
- * in f. */
+ * in f; row: of the group. */
 static inline __attribute__((always_inline)) void
-recur(const bool decays, const bool features, const int count, struct recurrence_block *block,
-      float *state, int lane, int64_t at, int64_t gate)
+recur(const bool decays, const bool features, const int count, const struct ops_recurrence *a,
+      const struct recurrence_group *group, float *state, int64_t row, int64_t at, int64_t gate)
 {
     vec s[8];
 #pragma GCC unroll 8
     for (int j = 0; j < count; j++)
-        s[j] = vec_load(state + (at + j) * OPS_ROW_BLOCK + lane);
-    for (int t = 0; t < block->tokens; t++) {
-        vec decay = vec_load(block->decay[t] + lane);
-        vec value = vec_load(block->value[t] + lane);
-        vec sum = vec_load(block->sums[t] + lane);
-        const float *k = block->k[t] + at, *q = block->q[t] + at;
+        s[j] = vec_load(state + (at + j) * OPS_ROW_BLOCK);
+    for (int64_t t = 0; t < group->tokens; t++) {
+        vec decay = vec_load(group->decay + t * group->width + row);
+        vec value = vec_load(group->value + t * group->width + row);
+        vec sum = vec_load(group->sums + t * group->width + row);
+        const float *k = group->k + t * a->features + at, *q = group->q + t * a->features + at;
+        const float *f = group->f + t * a->phi.features + gate;
 #pragma GCC unroll 8
         for (int j = 0; j < count; j++) {
             if (features)
-                s[j] = s[j] * vec_set(block->f[t][gate + j]);
+                s[j] = s[j] * vec_set(f[j]);
             if (decays)
                 s[j] = s[j] * decay;
             s[j] = vec_fma(value, vec_set(k[j]), s[j]);
             sum = vec_fma(s[j], vec_set(q[j]), sum);
         }
-        vec_store(block->sums[t] + lane, sum);
+        vec_store(group->sums + t * group->width + row, sum);
     }
 #pragma GCC unroll 8
     for (int j = 0; j < count; j++)
-        vec_store(state + (at + j) * OPS_ROW_BLOCK + lane, s[j]);
+        vec_store(state + (at + j) * OPS_ROW_BLOCK, s[j]);
 }
 
 static inline __attribute__((always_inline)) void recur_all(const bool decays, const bool features,
                                                             const struct ops_recurrence *a,
-                                                            struct recurrence_block *block,
+                                                            const struct recurrence_group *group,
                                                             float *state)
 {
-    for (int lane = 0; lane < OPS_ROW_BLOCK; lane += LANES)
-        for (int64_t part = 0; part < a->features; part += a->gate_features) {
+    const int64_t m = a->phi.features;
+    for (int64_t row = 0; row < group->width; row += LANES) {
+        float *rows = state + row / OPS_ROW_BLOCK * OPS_ROW_BLOCK * a->features;
+        rows += row % OPS_ROW_BLOCK;
+        for (int64_t part = 0; part < a->features; part += m) {
             int64_t j = 0;
-            for (; j + 8 <= a->gate_features; j += 8)
-                recur(decays, features, 8, block, state, lane, part + j, j);
-            for (; j < a->gate_features; j++)
-                recur(decays, features, 1, block, state, lane, part + j, j);
+            for (; j + 8 <= m; j += 8)
+                recur(decays, features, 8, a, group, rows, row, part + j, j);
+            for (; j < m; j++)
+                recur(decays, features, 1, a, group, rows, row, part + j, j);
         }
+    }
 }
 
 /* The delta rule needs s.phi of all features before it changes one. */
-static void recur_delta(const struct ops_recurrence *a, bool decays, struct recurrence_block *block,
-                        float *state)
+static void recur_delta(const struct ops_recurrence *a, bool decays, bool features,
+                        const struct recurrence_group *group, float *state, int64_t row)
 {
-    for (int lane = 0; lane < OPS_ROW_BLOCK; lane += LANES)
-        for (int t = 0; t < block->tokens; t++) {
-            vec decay = vec_load(block->decay[t] + lane);
-            vec dot = vec_set(0.0f), sum = vec_set(0.0f);
-            for (int64_t j = 0; j < a->features; j++) {
-                float *at = state + j * OPS_ROW_BLOCK + lane;
-                vec s = vec_load(at);
-                if (block->f[t] != NULL)
-                    s = s * vec_set(block->f[t][j % a->gate_features]);
-                if (decays)
-                    s = s * decay;
-                vec_store(at, s);
-                dot = vec_fma(s, vec_set(block->k[t][j]), dot);
-            }
-            vec value = vec_fma(vec_set(-block->delta[t]), dot, vec_load(block->value[t] + lane));
-            for (int64_t j = 0; j < a->features; j++) {
-                float *at = state + j * OPS_ROW_BLOCK + lane;
-                vec s = vec_fma(value, vec_set(block->k[t][j]), vec_load(at));
-                vec_store(at, s);
-                sum = vec_fma(s, vec_set(block->q[t][j]), sum);
-            }
-            vec_store(block->sums[t] + lane, sum);
+    const int64_t m = a->phi.features;
+    for (int64_t t = 0; t < group->tokens; t++) {
+        const float *k = group->k + t * a->features, *q = group->q + t * a->features;
+        vec decay = vec_load(group->decay + t * group->width + row);
+        vec dot = vec_set(0.0f), sum = vec_set(0.0f);
+        for (int64_t j = 0; j < a->features; j++) {
+            float *at = state + j * OPS_ROW_BLOCK;
+            vec s = vec_load(at);
+            if (features)
+                s = s * vec_set(group->f[t * m + j % m]);
+            if (decays)
+                s = s * decay;
+            vec_store(at, s);
+            dot = vec_fma(s, vec_set(k[j]), dot);
         }
-}
-
-/* a, b v and 0 for rows [first, first + 16) of S; c is row dv; rows past the end stay 0. */
-static void fill_rows(const struct ops_recurrence *a, int row, int head, int kv_head, int first,
-                      float *decay, float *value)
-{
-    const float *v = a->v.data + row * a->v.stride + (int64_t)kv_head * a->value_dim;
-    const float *decays = a->row_decay.data + row * a->row_decay.stride;
-    float rescale =
-        a->rescale.data == NULL ? 1.0f : a->rescale.data[row * a->rescale.stride + kv_head];
-    float scale = a->input_scale.data == NULL
-                      ? 1.0f
-                      : a->input_scale.data[row * a->input_scale.stride + head];
-    for (int i = 0; i < OPS_ROW_BLOCK; i++) {
-        int at = first + i;
-        bool inside = at < a->value_dim;
-        float own = 1.0f;
-        if (a->row_decay.data != NULL && a->row_decay_per_head)
-            own = decays[head];
-        else if (a->row_decay.data != NULL && inside)
-            own = decays[(int64_t)head * a->value_dim + at];
-        decay[i] = own * rescale;
-        value[i] = inside ? v[at] * scale : at == a->value_dim && a->sum_norm ? scale : 0.0f;
+        vec value = vec_fma(vec_set(-group->delta[t]), dot,
+                            vec_load(group->value + t * group->width + row));
+        for (int64_t j = 0; j < a->features; j++) {
+            float *at = state + j * OPS_ROW_BLOCK;
+            vec s = vec_fma(value, vec_set(k[j]), vec_load(at));
+            vec_store(at, s);
+            sum = vec_fma(s, vec_set(q[j]), sum);
+        }
+        vec_store(group->sums + t * group->width + row, sum);
     }
 }
 
-static void fill_block(const struct ops_recurrence *a, struct recurrence_block *block, int row,
-                       int head)
+static void run_group(const struct ops_recurrence *a, struct recurrence_group *group, float *state)
+{
+    bool decays = a->row_decay.u.data != NULL || formula_is_exponential(a->phi.map);
+    bool features = a->feature_decay.u.data != NULL;
+    memset(group->sums, 0, (size_t)(group->tokens * group->width) * sizeof(float));
+    if (a->delta.u.data != NULL)
+        for (int64_t row = 0; row < group->width; row += LANES)
+            recur_delta(a, decays, features, group,
+                        state + row / OPS_ROW_BLOCK * OPS_ROW_BLOCK * a->features +
+                            row % OPS_ROW_BLOCK,
+                        row);
+    else if (decays && features)
+        recur_all(true, true, a, group, state);
+    else if (decays)
+        recur_all(true, false, a, group, state);
+    else if (features)
+        recur_all(false, true, a, group, state);
+    else
+        recur_all(false, false, a, group, state);
+}
+
+/* phi of one head of row r, which is at `position` of its text. maximum: the keys' running one,
+ * NULL for a query. Returns the factor that a new maximum puts on S. */
+static float head_features(const struct ops_recurrence *a, const struct recurrence_group *group,
+                           int r, int64_t position, int head, float *maximum, float *phi)
+{
+    const struct ops_features *features = &a->phi;
+    const struct rows *side = maximum != NULL ? &a->k : &a->q;
+    const struct rows *product = maximum != NULL ? &features->y_k : &features->y_q;
+    const int m = features->features;
+    const float *z = side->data + r * side->stride + (int64_t)head * features->head_dim;
+    const float *y = NULL;
+    float *out = features->after != NULL ? group->mapped : phi;
+    float rescale = 1.0f;
+    if (features->before != NULL) {
+        position_head(features->before, r, position, head, z, group->turned);
+        z = group->turned;
+    }
+    if (product->data != NULL)
+        y = product->data + r * product->stride + (int64_t)head * features->feature_rows;
+    formula_features(features->map, z, y, features->head_dim, features->feature_rows, m,
+                     features->dpfp_nu, out);
+    if (formula_is_exponential(features->map)) {
+        float most = formula_max(out, m);
+        if (maximum != NULL) {
+            most = most > *maximum ? most : *maximum;
+            rescale = formula_exp(*maximum - most);
+            *maximum = most;
+        }
+        for (int j = 0; j < m; j++)
+            out[j] = formula_exp(out[j] - most);
+    }
+    if (maximum == NULL)
+        for (int j = 0; j < m; j++)
+            out[j] *= features->query_scale;
+    if (features->after != NULL)
+        position_head(features->after, r, position, head, out, phi);
+    return rescale;
+}
+
+/* n columns of a factor from `column` on; absent: 1. */
+static void factor_row(const struct ops_factor *factor, int r, int64_t column, int n, float *out)
+{
+    if (factor->u.data != NULL)
+        map_row(factor->formula, out, factor->u.data + r * factor->u.stride + column,
+                factor->w.data == NULL ? NULL : factor->w.data + r * factor->w.stride + column,
+                factor->constant, n);
+    else
+        for (int i = 0; i < n; i++)
+            out[i] = 1.0f;
+}
+
+/* The group's rows that belong to S; after them may come c, and rows that stay 0. */
+static int rows_inside(const struct ops_recurrence *a, const struct recurrence_group *group)
+{
+    int left = a->value_dim - group->first;
+    return left < group->width ? left : group->width;
+}
+
+/* a and b v of the group's rows for token t, row r of the step. */
+static void fill_rows(const struct ops_recurrence *a, const struct recurrence_group *group, int t,
+                      int r, int head, int kv_head, float rescale)
+{
+    float *decay = group->decay + (int64_t)t * group->width;
+    float *value = group->value + (int64_t)t * group->width;
+    const float *v = a->v.data + r * a->v.stride + (int64_t)kv_head * a->value_dim + group->first;
+    int inside = rows_inside(a, group);
+    float scale, all = 1.0f;
+    factor_row(&a->input_scale, r, head, 1, &scale);
+    if (a->row_decay_per_head)
+        factor_row(&a->row_decay, r, head, 1, &all);
+    for (int i = 0; i < group->width; i++) {
+        decay[i] = all;
+        value[i] = 0.0f;
+    }
+    if (a->row_decay.u.data != NULL && !a->row_decay_per_head)
+        factor_row(&a->row_decay, r, (int64_t)head * a->value_dim + group->first, inside, decay);
+    for (int i = 0; i < group->width; i++)
+        decay[i] *= rescale;
+    for (int i = 0; i < inside; i++)
+        value[i] = v[i] * scale;
+    if (a->sum_norm)
+        value[inside] = scale;
+}
+
+/* Inline, because gcc drops calls of functions that do nothing else. */
+static inline __attribute__((always_inline)) void prefetch(const struct rows *rows, int r,
+                                                           int64_t column, int n)
+{
+    if (rows->data != NULL)
+        for (int i = 0; i < n; i += 16)
+            __builtin_prefetch(rows->data + r * rows->stride + column + i);
+}
+
+/* What a head reads of a row is a few lines far from the next row's, which no hardware foresees. */
+static inline __attribute__((always_inline)) void prefetch_row(const struct ops_recurrence *a,
+                                                               const struct recurrence_group *group,
+                                                               int r, int head, int kv_head)
+{
+    int d = a->phi.head_dim, rows = rows_inside(a, group);
+    int64_t at = (int64_t)head * a->value_dim + group->first;
+    prefetch(&a->q, r, (int64_t)head * d, d);
+    prefetch(&a->k, r, (int64_t)kv_head * d, d);
+    prefetch(&a->v, r, (int64_t)kv_head * a->value_dim + group->first, rows);
+    if (!a->row_decay_per_head) {
+        prefetch(&a->row_decay.u, r, at, rows);
+        prefetch(&a->row_decay.w, r, at, rows);
+    }
+}
+
+/* row: of the step, the group's first. */
+static void fill_group(const struct ops_recurrence *a, struct recurrence_group *group, int row,
+                       int64_t position, int head, float *maximum)
 {
     int kv_head = head / (a->num_heads / a->num_kv_heads);
-    for (int t = 0; t < block->tokens; t++) {
+    int64_t m = a->phi.features;
+    for (int t = 0; t < group->tokens; t++) {
         int r = row + t;
-        block->q[t] = a->q.data + r * a->q.stride + (int64_t)head * a->features;
-        block->k[t] = a->k.data + r * a->k.stride + (int64_t)kv_head * a->features;
-        block->f[t] = a->feature_decay.data == NULL
-                          ? NULL
-                          : a->feature_decay.data + r * a->feature_decay.stride +
-                                (int64_t)kv_head * a->gate_features;
-        block->delta[t] = a->delta.data == NULL ? 0.0f : a->delta.data[r * a->delta.stride + head];
+        if (group->tokens == TOKEN_GROUP) /* there may be as many after these */
+            prefetch_row(a, group, r + TOKEN_GROUP, head, kv_head);
+        head_features(a, group, r, position + t, head, NULL, group->q + (int64_t)t * a->features);
+        float rescale = head_features(a, group, r, position + t, kv_head, maximum,
+                                      group->k + (int64_t)t * a->features);
+        fill_rows(a, group, t, r, head, kv_head, rescale);
+        if (a->feature_decay.u.data != NULL)
+            factor_row(&a->feature_decay, r, kv_head * m, (int)m, group->f + t * m);
+        if (a->delta.u.data != NULL)
+            factor_row(&a->delta, r, head, 1, &group->delta[t]);
     }
 }
 
-static void run_block(const struct ops_recurrence *a, struct recurrence_block *block, float *state)
+static void write_group(const struct ops_recurrence *a, const struct recurrence_group *group,
+                        int row, int head)
 {
-    bool decays = a->row_decay.data != NULL || a->rescale.data != NULL;
-    bool features = a->feature_decay.data != NULL;
-    memset(block->sums, 0, sizeof block->sums);
-    if (a->delta.data != NULL)
-        recur_delta(a, decays, block, state);
-    else if (decays && features)
-        recur_all(true, true, a, block, state);
-    else if (decays)
-        recur_all(true, false, a, block, state);
-    else if (features)
-        recur_all(false, true, a, block, state);
-    else
-        recur_all(false, false, a, block, state);
+    int inside = rows_inside(a, group);
+    for (int t = 0; t < group->tokens; t++) {
+        const float *sums = group->sums + (int64_t)t * group->width;
+        float *h =
+            a->h.data + (row + t) * a->h.stride + (int64_t)head * a->value_dim + group->first;
+        float normalizer = a->sum_norm ? sums[inside] : 1.0f; /* c.phi_q */
+        float divisor = normalizer > 1e-6f ? normalizer : 1e-6f;
+        for (int i = 0; i < inside; i++)
+            h[i] = a->sum_norm ? sums[i] / divisor : sums[i];
+    }
+}
+
+static struct recurrence_group group_in(const struct ops_recurrence *a, int first, int end,
+                                        float *scratch)
+{
+    struct recurrence_group group = {.first = first * OPS_ROW_BLOCK,
+                                     .width = (end - first) * OPS_ROW_BLOCK};
+    int64_t m = (a->features + 15) / 16 * 16;
+    float **arrays[] = {&group.q, &group.k, &group.f, &group.decay, &group.value, &group.sums};
+    for (int i = 0; i < 6; i++) {
+        *arrays[i] = scratch;
+        scratch += TOKEN_GROUP * (i < 3 ? m : group.width);
+    }
+    group.mapped = scratch;
+    group.turned = scratch + m;
+    return group;
 }
 
 static void kernel_recurrence(const struct ops_recurrence *a, const struct batch_span *span,
-                              int head)
+                              int head, int first, int end, float *scratch)
 {
     size_t head_bytes = ops_recurrent_bytes(a->value_dim, a->sum_norm, a->features);
     float *state = (float *)(void *)(span->slot + a->state_offset + (size_t)head * head_bytes);
-    int kv_head = head / (a->num_heads / a->num_kv_heads);
-    int rows = a->value_dim + (a->sum_norm ? 1 : 0);
-    struct recurrence_block block;
+    struct recurrence_group group = group_in(a, first, end, scratch);
+    int sharing = a->num_heads / a->num_kv_heads;
+    bool exponential = formula_is_exponential(a->phi.map);
+    float maximum = 0.0f;
+    if (exponential)
+        maximum = a->phi.maxima.data[span->first_row * a->phi.maxima.stride + head / sharing];
     for (int done = 0; done < span->num_rows; done += TOKEN_GROUP) {
         int row = span->first_row + done;
-        float sums[TOKEN_GROUP] = {0}; /* c.phi_q */
-        block.tokens = span->num_rows - done < TOKEN_GROUP ? span->num_rows - done : TOKEN_GROUP;
-        fill_block(a, &block, row, head);
-        for (int first = 0; first < rows; first += OPS_ROW_BLOCK) {
-            for (int t = 0; t < block.tokens; t++)
-                fill_rows(a, row + t, head, kv_head, first, block.decay[t], block.value[t]);
-            run_block(a, &block, state + (int64_t)first * a->features);
-            int inside =
-                a->value_dim - first < OPS_ROW_BLOCK ? a->value_dim - first : OPS_ROW_BLOCK;
-            for (int t = 0; t < block.tokens; t++) {
-                float *h = a->h.data + (row + t) * a->h.stride + (int64_t)head * a->value_dim;
-                for (int i = 0; i < inside; i++)
-                    h[first + i] = block.sums[t][i];
-                if (a->sum_norm && rows - first <= OPS_ROW_BLOCK)
-                    sums[t] = block.sums[t][a->value_dim - first];
-            }
-        }
-        for (int t = 0; a->sum_norm && t < block.tokens; t++) {
-            float *h = a->h.data + (row + t) * a->h.stride + (int64_t)head * a->value_dim;
-            float divisor = sums[t] > 1e-6f ? sums[t] : 1e-6f;
-            for (int i = 0; i < a->value_dim; i++)
-                h[i] /= divisor;
-        }
+        group.tokens = span->num_rows - done < TOKEN_GROUP ? span->num_rows - done : TOKEN_GROUP;
+        fill_group(a, &group, row, span->position + done, head, &maximum);
+        run_group(a, &group, state + (int64_t)group.first * a->features);
+        write_group(a, &group, row, head);
     }
+    if (exponential && first == 0 && head % sharing == 0)
+        ((float *)(void *)(span->slot + a->phi.maxima_offset))[head / sharing] = maximum;
 }
 
 #endif

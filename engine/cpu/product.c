@@ -1,9 +1,14 @@
 #include "engine/cpu/device.h"
 
+/* Panels of one task: a multiple of what one row takes side by side. */
+enum { PANEL_GROUP = 4 };
+
 struct product_job {
     const struct kernels *kernels;
     const struct ops_matmul *arguments;
-    int64_t groups; /* of panels, of a head */
+    int64_t groups;            /* of panels, of a head */
+    struct fixed_block *fixed; /* [num_rows, heads, head_blocks], or NULL */
+    int64_t head_blocks;
 };
 
 static void product_task(void *context, int task, int thread)
@@ -15,25 +20,49 @@ static void product_task(void *context, int task, int thread)
     int head = (int)(task / job->groups);
     int64_t first = task % job->groups * PANEL_GROUP;
     int64_t count = weight->panels - first < PANEL_GROUP ? weight->panels - first : PANEL_GROUP;
-    job->kernels->product(&(struct product){.weight = weight,
-                                            .head = head,
-                                            .first = first,
-                                            .count = count,
-                                            .num_rows = a->num_rows,
-                                            .x = a->x.data + head * weight->in,
-                                            .x_stride = a->x.stride,
-                                            .y = a->y.data + head * weight->out,
-                                            .y_stride = a->y.stride,
-                                            .activation = a->activation,
-                                            .accumulate = a->accumulate});
+    struct product product = {.weight = weight,
+                              .head = head,
+                              .first = first,
+                              .count = count,
+                              .num_rows = a->num_rows,
+                              .x = a->x.data + head * weight->in,
+                              .x_stride = a->x.stride,
+                              .y = a->y.data + head * weight->out,
+                              .y_stride = a->y.stride,
+                              .activation = a->activation,
+                              .accumulate = a->accumulate};
+    if (job->fixed != NULL) {
+        product.fixed = job->fixed + head * job->head_blocks;
+        product.fixed_stride = weight->heads * job->head_blocks;
+    }
+    job->kernels->product(&product);
+}
+
+static void fix_rows(struct backend *backend, const void *arguments, int first, int end)
+{
+    const struct product_job *job = arguments;
+    const struct ops_matmul *a = job->arguments;
+    const struct weight *weight = a->weight;
+    for (int r = first; r < end; r++)
+        for (int head = 0; head < weight->heads; head++)
+            backend->kernels->fix(a->x.data + r * a->x.stride + head * weight->in, weight->in,
+                                  job->fixed +
+                                      ((int64_t)r * weight->heads + head) * job->head_blocks);
 }
 
 void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
 {
-    int64_t groups = (a->weight->panels + PANEL_GROUP - 1) / PANEL_GROUP;
-    struct product_job job = {backend->kernels, a, groups};
-    int tasks = (int)(groups * a->weight->heads);
-    if (a->weight->out * a->weight->heads * a->weight->in * a->num_rows < backend->share_elements)
+    const struct weight *weight = a->weight;
+    struct product_job job = {.kernels = backend->kernels,
+                              .arguments = a,
+                              .groups = (weight->panels + PANEL_GROUP - 1) / PANEL_GROUP};
+    if (weight->format == WEIGHTS_Q8 && backend->kernels->fix != NULL) {
+        job.fixed = backend->fixed;
+        job.head_blocks = (weight->in + 31) / 32;
+        rows_run(backend, fix_rows, &job, a->num_rows, weight->in * weight->heads);
+    }
+    int tasks = (int)(job.groups * weight->heads);
+    if (weight->out * weight->heads * weight->in * a->num_rows < backend->share_elements)
         for (int i = 0; i < tasks; i++)
             product_task(&job, i, 0);
     else

@@ -8,14 +8,14 @@
 #include "engine/cpu/kernels_product.h"
 #include "engine/cpu/kernels_recurrence.h"
 
-#define KERNELS_TABLE(name_string)                                                                \
-    {                                                                                             \
-        .name = (name_string), .product = kernel_product, .norm = kernel_norm, .map = kernel_map, \
-        .angles = kernel_angles, .positions = kernel_positions, .features = kernel_features,      \
-        .key_features = kernel_key_features, .recurrence = kernel_recurrence,                     \
-        .append = kernel_append, .attention = kernel_attention, .window = kernel_window,          \
-        .measure_read = kernel_measure_read, .measure_multiply = kernel_measure_multiply,         \
-        .measure_round_operations = MEASURE_ROUND_OPERATIONS,                                     \
+#define KERNELS_TABLE(name_string, product_kernel, fix_kernel)                                   \
+    {                                                                                            \
+        .name = (name_string), .product = (product_kernel), .fix = (fix_kernel),                 \
+        .norm = kernel_norm, .map = kernel_map, .angles = kernel_angles,                         \
+        .positions = kernel_positions, .recurrence = kernel_recurrence, .append = kernel_append, \
+        .attention = kernel_attention, .window = kernel_window,                                  \
+        .measure_read = kernel_measure_read, .measure_multiply = kernel_measure_multiply,        \
+        .measure_round_operations = MEASURE_ROUND_OPERATIONS,                                    \
     }
 
 #endif

@@ -1,11 +1,16 @@
-/* CMakeLists.txt gives this file the compiler flags of avx512, on x86-64. */
+/* CMakeLists.txt gives this file the compiler flags of avx512, on x86-64; what needs VNNI as well
+ * says so itself. */
 #ifdef __AVX512F__
+#include "engine/cpu/kernels_vnni.h"
 #include "engine/cpu/simd.h"
 
-static const struct kernels table = KERNELS_TABLE("avx512");
+static const struct kernels table = KERNELS_TABLE("avx512", kernel_product, NULL);
+static const struct kernels vnni = KERNELS_TABLE("avx512vnni", kernel_product_vnni, kernel_fix);
 const struct kernels *const kernels_avx512 = &table;
+const struct kernels *const kernels_avx512vnni = &vnni;
 #else
 #include "engine/cpu/kernels.h"
 
 const struct kernels *const kernels_avx512 = NULL;
+const struct kernels *const kernels_avx512vnni = NULL;
 #endif

@@ -85,6 +85,16 @@ static inline vec vec_load_bf16(const uint16_t *p)
 }
 #endif
 
+/* LANES bf16 in the lower halves of the dwords at p, and as many in the upper ones. */
+static inline void vec_load_bf16_pairs(const void *p, vec *low, vec *high)
+{
+    typedef uint32_t lanes __attribute__((vector_size(sizeof(vec))));
+    lanes pairs;
+    memcpy(&pairs, p, sizeof pairs);
+    *low = (vec)(pairs << 16);
+    *high = (vec)(pairs & 0xffff0000u);
+}
+
 /* Any alignment. */
 static inline vec vec_load(const float *p)
 {

@@ -1,5 +1,5 @@
 /* Feature maps: the matrix some of them have, and where their maxima lie in a slot. The maps
- * themselves are formula_features in engine/formulas.h. */
+ * themselves are formula_features in engine/formulas.h, which the recurrence applies. */
 #include "engine/mixers/mixer.h"
 
 #include <math.h>
@@ -18,6 +18,13 @@ static int map_rows(const struct mixer *config)
     }
 }
 
+/* Whether the position acts on q and k themselves. */
+static bool turns_before(const struct mixer_layer *layer)
+{
+    const struct position *position = &layer->config->position;
+    return position->kind == POSITION_ROPE && position->stage == ROPE_STAGE_BEFORE;
+}
+
 static int pack_heads(struct mixer_layer *layer, struct mixer_context *context, const float *data,
                       struct weight **out, struct error *err)
 {
@@ -28,18 +35,18 @@ static int pack_heads(struct mixer_layer *layer, struct mixer_context *context, 
         .dtype = DTYPE_F32,
         .data = data,
     };
-    if (context->ops->weight_create(context->backend, out, &matrix, 1, config->num_heads, err) != 0)
-        return -1;
-    context->weights_bytes += context->ops->weight_bytes(*out);
-    return 0;
+    return mixer_pack(context, out, &matrix, 1, config->num_heads, err);
 }
 
 int mixer_features_create(struct mixer_layer *layer, struct mixer_context *context,
                           struct error *err)
 {
     const struct mixer *config = layer->config;
-    mixer_widen(&context->widths.features, (int64_t)config->num_heads * config->features);
     mixer_widen(&context->widths.mapped, (int64_t)config->num_heads * map_rows(config));
+    if (map_rows(config) > 0 && turns_before(layer))
+        mixer_widen(&context->widths.position, (int64_t)config->num_heads * config->head_dim);
+    if (formula_is_exponential(config->feature_map))
+        mixer_widen(&context->widths.maxima, config->num_kv_heads);
     if (formula_is_exponential(config->feature_map) &&
         mixer_add_slot(context, (size_t)config->num_kv_heads, true, -INFINITY,
                        &layer->maxima_offset, err) != 0)
@@ -75,29 +82,53 @@ static float query_factor(const struct mixer *config)
     return 1.0f;
 }
 
-void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
-                        struct backend *backend, struct mixer_workspace *workspace, int num_rows,
-                        bool keys, struct rows z, struct rows out)
+/* W z of q and k, turned first where the position acts before the map. */
+static void run_matrix(const struct mixer_layer *layer, const struct ops *ops,
+                       struct backend *backend, struct mixer_workspace *workspace, int num_rows,
+                       struct ops_recurrence *recurrence)
 {
     const struct mixer *config = layer->config;
-    const struct weight *weight = keys ? layer->feature_k : layer->feature_q;
-    if (weight != NULL)
-        ops->matmul(backend,
-                    &(struct ops_matmul){
-                        .weight = weight, .num_rows = num_rows, .x = z, .y = workspace->mapped});
-    ops->features(backend, &(struct ops_features){
-                               .map = config->feature_map,
-                               .keys = keys,
-                               .scale = keys ? 1.0f : query_factor(config),
-                               .num_heads = keys ? config->num_kv_heads : config->num_heads,
-                               .head_dim = config->head_dim,
-                               .feature_rows = map_rows(config),
-                               .features = config->features,
-                               .dpfp_nu = config->dpfp_nu,
-                               .z = z,
-                               .y = workspace->mapped,
-                               .phi = out,
-                               .rescale = workspace->rescale,
-                               .maxima_offset = layer->maxima_offset,
-                           });
+    if (turns_before(layer)) {
+        mixer_position_run(layer, ops, backend, workspace, config->num_heads, recurrence->q,
+                           workspace->position_q);
+        mixer_position_run(layer, ops, backend, workspace, config->num_kv_heads, recurrence->k,
+                           workspace->position_k);
+        recurrence->q = workspace->position_q;
+        recurrence->k = workspace->position_k;
+    }
+    ops->matmul(backend, &(struct ops_matmul){.weight = layer->feature_q,
+                                              .num_rows = num_rows,
+                                              .x = recurrence->q,
+                                              .y = workspace->mapped_q});
+    ops->matmul(backend, &(struct ops_matmul){.weight = layer->feature_k,
+                                              .num_rows = num_rows,
+                                              .x = recurrence->k,
+                                              .y = workspace->mapped_k});
+}
+
+void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
+                        struct backend *backend, struct mixer_workspace *workspace, int num_rows,
+                        struct ops_positions *position, struct ops_recurrence *recurrence)
+{
+    const struct mixer *config = layer->config;
+    bool rotates = mixer_position_rotates(layer), has_matrix = layer->feature_q != NULL;
+    if (rotates)
+        *position = mixer_position_prepare(layer, ops, backend, workspace);
+    recurrence->phi = (struct ops_features){
+        .map = config->feature_map,
+        .query_scale = query_factor(config),
+        .head_dim = config->head_dim,
+        .feature_rows = map_rows(config),
+        .features = config->features,
+        .dpfp_nu = config->dpfp_nu,
+        .before = rotates && turns_before(layer) && !has_matrix ? position : NULL,
+        .after = rotates && !turns_before(layer) ? position : NULL,
+        .maxima = workspace->maxima,
+        .maxima_offset = layer->maxima_offset,
+    };
+    if (has_matrix) {
+        run_matrix(layer, ops, backend, workspace, num_rows, recurrence);
+        recurrence->phi.y_q = workspace->mapped_q;
+        recurrence->phi.y_k = workspace->mapped_k;
+    }
 }

@@ -1,4 +1,4 @@
-/* Linear mixers: feature map, gate and position around the one row recurrence. */
+/* Linear mixers: what the one row recurrence needs of their feature map, gate and position. */
 #include "engine/mixers/mixer.h"
 
 int mixer_linear_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
@@ -10,9 +10,10 @@ int mixer_linear_create(struct mixer_layer *layer, struct mixer_context *context
     bool before =
         config->position.kind == POSITION_ROPE && config->position.stage == ROPE_STAGE_BEFORE;
     int dim = before ? config->head_dim : config->features;
-    mixer_widen(&context->widths.position, (int64_t)config->num_heads * config->head_dim);
-    mixer_widen(&context->widths.position,
-                (int64_t)config->num_heads * config->features_positioned);
+    if (config->head_dim > context->max_head_dim)
+        context->max_head_dim = config->head_dim;
+    if (config->features_positioned > context->max_features)
+        context->max_features = config->features_positioned;
     if (mixer_add_slot(context, (size_t)config->num_heads * head_floats, true, 0.0f,
                        &layer->state_offset, err) != 0 ||
         mixer_features_create(layer, context, err) != 0 ||
@@ -25,42 +26,20 @@ void mixer_linear_run(const struct mixer_layer *layer, const struct ops *ops,
                       struct backend *backend, struct mixer_workspace *workspace, int num_rows)
 {
     const struct mixer *config = layer->config;
-    struct rows q = mixer_columns(workspace->project, layer->q_at);
-    struct rows k = mixer_columns(workspace->project, layer->k_at);
-    bool rotates = mixer_position_rotates(layer);
-    bool before = rotates && config->position.kind == POSITION_ROPE &&
-                  config->position.stage == ROPE_STAGE_BEFORE;
-    int heads[2] = {config->num_heads, config->num_kv_heads};
-    struct rows *sides[2] = {&q, &k};
-    struct rows positions[2] = {workspace->position_q, workspace->position_k};
-    struct rows phi[2] = {workspace->phi_q, workspace->phi_k};
-    for (int i = 0; i < 2; i++) {
-        if (before) {
-            mixer_position_run(layer, ops, backend, workspace, heads[i], *sides[i], positions[i]);
-            *sides[i] = positions[i];
-        }
-        mixer_features_run(layer, ops, backend, workspace, num_rows, i == 1, *sides[i], phi[i]);
-        *sides[i] = phi[i];
-        if (rotates && !before) {
-            mixer_position_run(layer, ops, backend, workspace, heads[i], *sides[i], positions[i]);
-            *sides[i] = positions[i];
-        }
-    }
+    struct ops_positions position;
     struct ops_recurrence recurrence = {
         .num_heads = config->num_heads,
         .num_kv_heads = config->num_kv_heads,
         .value_dim = config->value_dim,
         .features = config->features_positioned,
-        .gate_features = config->features,
         .sum_norm = config->sum_norm,
-        .q = q,
-        .k = k,
+        .q = mixer_columns(workspace->project, layer->q_at),
+        .k = mixer_columns(workspace->project, layer->k_at),
         .v = mixer_columns(workspace->project, layer->v_at),
         .h = workspace->h,
         .state_offset = layer->state_offset,
     };
-    if (formula_is_exponential(config->feature_map))
-        recurrence.rescale = workspace->rescale;
+    mixer_features_run(layer, ops, backend, workspace, num_rows, &position, &recurrence);
     mixer_gate_run(layer, ops, backend, workspace, num_rows, &recurrence);
     ops->recurrence(backend, &recurrence);
 }

@@ -25,6 +25,19 @@ int mixer_add_slot(struct mixer_context *context, size_t count, bool fill, float
     return 0;
 }
 
+int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
+               int num_parts, int heads, struct error *err)
+{
+    const struct ops *ops = context->ops;
+    enum weight_format format = heads > 1 ? WEIGHTS_AUTO : context->weights;
+    if (ops->weight_create(context->backend, out, parts, num_parts, heads, format, err) != 0)
+        return -1;
+    for (int as = 0; as < WEIGHT_FORMAT_COUNT; as++)
+        context->weights_bytes[as] +=
+            ops->weight_bytes(*out, heads > 1 ? WEIGHTS_AUTO : (enum weight_format)as);
+    return 0;
+}
+
 /* Packs q, k, v, the gate's projections and the output gate's as one matrix. */
 static int pack_projections(struct mixer_layer *layer, struct mixer_context *context,
                             struct error *err)
@@ -54,10 +67,7 @@ static int pack_projections(struct mixer_layer *layer, struct mixer_context *con
         width += parts[i].rows;
     }
     mixer_widen(&context->widths.project, width);
-    if (context->ops->weight_create(context->backend, &layer->project, parts, count, 1, err) != 0)
-        return -1;
-    context->weights_bytes += context->ops->weight_bytes(layer->project);
-    return 0;
+    return mixer_pack(context, &layer->project, parts, count, 1, err);
 }
 
 static int upload_norm(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
@@ -87,10 +97,8 @@ int mixer_create(struct mixer_layer *layer, const struct mixer *config,
         context->max_value_dim = config->value_dim;
     if (pack_projections(layer, context, err) != 0 || upload_norm(layer, context, err) != 0)
         return -1;
-    if (context->ops->weight_create(context->backend, &layer->output, &config->o_proj, 1, 1, err) !=
-        0)
+    if (mixer_pack(context, &layer->output, &config->o_proj, 1, 1, err) != 0)
         return -1;
-    context->weights_bytes += context->ops->weight_bytes(layer->output);
     return config->kind == MIXER_LINEAR ? mixer_linear_create(layer, context, err)
                                         : mixer_softmax_create(layer, context, err);
 }

@@ -19,17 +19,15 @@ struct mixer_theta {
 
 /* Widest row of each buffer over all layers, in floats. */
 struct mixer_widths {
-    int64_t project, position, features, mapped, row_gate, feature_gate, head_gate, low_rank,
-        values, angles;
+    int64_t project, position, mapped, maxima, low_rank, values, angles;
 };
 
 /* Buffers of a step, shared by the layers: [max_rows, width] each. */
 struct mixer_workspace {
     struct rows project; /* all projections of x beside each other */
     struct rows position_q, position_k;
-    struct rows phi_q, phi_k;
-    struct rows mapped; /* W z of a feature map */
-    struct rows row_gate, feature_gate, input_scale, delta, rescale, low_rank;
+    struct rows mapped_q, mapped_k; /* W z of a feature map */
+    struct rows maxima, low_rank;
     struct rows h; /* [N, H*dv] */
     struct rows cosines, sines;
     const double *angles_of; /* whose angles lie in cosines and sines; NULL: none */
@@ -45,8 +43,9 @@ struct mixer_context {
     struct mixer_widths widths;
     struct mixer_theta *thetas; /* [num_thetas] */
     int num_thetas;
-    int max_value_dim;
-    size_t weights_bytes;
+    int max_value_dim, max_head_dim, max_features; /* the last two of linear mixers */
+    enum weight_format weights;
+    size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and as they would be */
 };
 
 /* Where a mixer's position applies, and what it needs. */
@@ -68,6 +67,11 @@ struct mixer_layer {
     size_t state_offset, maxima_offset;
     enum kv_format kv; /* of the keys at state_offset */
 };
+
+/* A weight from parts beside each other, or of heads (those of feature maps, which stay as they
+ * are); counts its bytes. */
+int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
+               int num_parts, int heads, struct error *err);
 
 /* Borrows config. On an error the caller still calls mixer_clear. */
 int mixer_create(struct mixer_layer *layer, const struct mixer *config,
@@ -91,12 +95,13 @@ int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *contex
 void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                        struct backend *backend, struct mixer_workspace *workspace);
 
-/* feature_maps.c: phi of q or k; z is [N, H*d], out [N, H*m]. */
+/* feature_maps.c: what the recurrence needs to know of phi; runs a map's matrix. position: room for
+ * what recurrence->phi then points to. */
 int mixer_features_create(struct mixer_layer *layer, struct mixer_context *context,
                           struct error *err);
 void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
                         struct backend *backend, struct mixer_workspace *workspace, int num_rows,
-                        bool keys, struct rows z, struct rows out);
+                        struct ops_positions *position, struct ops_recurrence *recurrence);
 
 /* gates.c: which projections a gate has, and a, f, b, g from them. */
 int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2]);
@@ -111,6 +116,10 @@ int mixer_position_create(struct mixer_layer *layer, struct mixer_context *conte
 void mixer_position_clear(struct mixer_layer *layer, const struct ops *ops,
                           struct backend *backend);
 bool mixer_position_rotates(const struct mixer_layer *layer);
+/* The position's operation without x and out; runs the angles of this step where nobody has. */
+struct ops_positions mixer_position_prepare(const struct mixer_layer *layer, const struct ops *ops,
+                                            struct backend *backend,
+                                            struct mixer_workspace *workspace);
 /* out = positions(x) for num_heads heads. */
 void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
                         struct backend *backend, struct mixer_workspace *workspace, int num_heads,

@@ -140,9 +140,9 @@ void mixer_position_clear(struct mixer_layer *layer, const struct ops *ops, stru
     ops->unload(backend, (void *)(uintptr_t)layer->position.ops.cycle);
 }
 
-void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
-                        struct backend *backend, struct mixer_workspace *workspace, int num_heads,
-                        struct rows x, struct rows out)
+struct ops_positions mixer_position_prepare(const struct mixer_layer *layer, const struct ops *ops,
+                                            struct backend *backend,
+                                            struct mixer_workspace *workspace)
 {
     const struct mixer_position *position = &layer->position;
     if (position->theta != NULL && workspace->angles_of != position->theta) {
@@ -153,9 +153,17 @@ void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
         workspace->angles_of = position->theta;
     }
     struct ops_positions call = position->ops;
-    call.num_heads = num_heads;
     call.cosines = workspace->cosines;
     call.sines = workspace->sines;
+    return call;
+}
+
+void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
+                        struct backend *backend, struct mixer_workspace *workspace, int num_heads,
+                        struct rows x, struct rows out)
+{
+    struct ops_positions call = mixer_position_prepare(layer, ops, backend, workspace);
+    call.num_heads = num_heads;
     call.x = x;
     call.out = out;
     ops->positions(backend, &call);

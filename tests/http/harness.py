@@ -30,19 +30,22 @@ def shipped_model():
 
 
 class Server:
-    """One `regla serve` on a free loopback port. Flags as keywords: max_queue=2 is --max-queue 2."""
+    """One `regla serve` on a free loopback port. Flags as keywords: max_queue=2 is --max-queue 2;
+    preset=… takes the place of the model."""
 
     def __init__(self, log_path, model, environment=None, wait=True, **flags):
         self.log_path = Path(log_path)
         self.model = Path(model)
-        self.model_id = self.model.name
+        self.model_id = flags.get("preset", self.model.name)
         self.ends_clean = True  # False: a test that has it killed
         flags = {"host": "127.0.0.1", "port": 0, "threads": 2, **flags}
         if flags["port"] == 0:
             flags["port"] = free_port()
         self.port = flags["port"]
         self.url = f"http://127.0.0.1:{self.port}"
-        arguments = [str(BINARY), "serve", "--model", str(self.model)]
+        arguments = [str(BINARY), "serve"]
+        if "preset" not in flags:
+            arguments += ["--model", str(self.model)]
         for name, value in flags.items():
             flag = "--" + name.replace("_", "-")
             arguments += [flag] if value is True else [flag, str(value)]

@@ -9,14 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const bench_sets[] = {"avx512", "avx2", "generic"};
+static const char *const bench_sets[] = {"avx512", "avx2", "generic", "avx512vnni"};
 
 /* NULL where the machine does not have the instruction set. */
 static inline struct backend *bench_open(const char *set, int threads)
 {
     const struct cpu_options options = {
         .threads = threads, .instruction_set = set, .share_always = true};
-    const struct ops_limits limits = {.max_rows = 4096, .max_value_dim = 256, .max_input = 4096};
+    const struct ops_limits limits = {.max_rows = 4096,
+                                      .max_value_dim = 256,
+                                      .max_input = 4096,
+                                      .max_head_dim = 256,
+                                      .max_features = 512};
     struct backend *backend = NULL;
     if (cpu_open(&backend, &options, NULL) != 0)
         return NULL;

@@ -1,7 +1,11 @@
-/* Attention against its definition in float64: windows, biases, lengths around tiles and rings. */
+/* Attention against its definition in float64: windows, biases, lengths around tiles and rings, KV
+ * formats; the same bits in any chunks; and nothing from keys that a query may not see. */
+#include "engine/base/half.h"
 #include "tests/unit/ops_bench.h"
 
-enum { HEADS = 4, KV_HEADS = 2, MOST_TOKENS = 300, MOST_PAGES = 5 };
+#include <stdio.h>
+
+enum { HEADS = 4, MOST_TOKENS = 300, MOST_PAGES = 5 };
 
 struct attention_case {
     int key_dim, value_dim, length;
@@ -9,31 +13,33 @@ struct attention_case {
     enum window_kind window;
     int window_size;
     enum position_kind bias;
+    int kv_heads;
+    enum kv_format kv;
 };
 
 static const struct attention_case cases[] = {
-    {8, 8, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE},
-    {8, 12, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI},
-    {16, 16, 63, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_LOG},
-    {13, 40, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER},
-    {16, 5, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG},
-    {32, 64, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT},
-    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE},
-    {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG},
-    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI},
-    {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE},
+    {8, 8, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32},
+    {8, 12, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32},
+    {16, 16, 63, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_LOG, 2, KV_F32},
+    {13, 40, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32},
+    {16, 5, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, 2, KV_F32},
+    {32, 64, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32},
+    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, 2, KV_F32},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, 2, KV_F32},
+    {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, 2, KV_F32},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, 2, KV_F32},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, 2, KV_F32},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE, 2, KV_F32},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, 2, KV_F32},
+    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 2, KV_F32},
+    {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, 2, KV_F32},
 };
 
 /* Beyond a few keys these biases are -infinity in f32: whole tiles weigh nothing. */
 static const struct attention_case steep_cases[] = {
-    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER},
-    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT, 2, KV_F32},
 };
 
 static bool allowed(const struct attention_case *c, int t, int s)
@@ -49,12 +55,20 @@ static bool allowed(const struct attention_case *c, int t, int s)
     return false;
 }
 
+/* What a number of a page becomes. */
+static float rounded(enum kv_format kv, float x)
+{
+    if (kv == KV_F16)
+        return f16_to_f32(f32_to_f16(x));
+    return kv == KV_BF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
+}
+
 static double score(const struct attention_case *c, const struct formula_bias *head, const float *q,
                     const float *k, int distance)
 {
     double dot = 0.0, weight = 1.0, bias = 0.0, d = distance;
     for (int j = 0; j < c->key_dim; j++)
-        dot += (double)q[j] * k[j];
+        dot += (double)q[j] * (double)rounded(c->kv, k[j]);
     switch (c->bias) {
     case POSITION_ALIBI:
         bias = -head->r1 * d;
@@ -78,44 +92,83 @@ static double score(const struct attention_case *c, const struct formula_bias *h
     default:
         break;
     }
-    return dot * 0.25 * weight + bias;
+    return dot / sqrt(c->key_dim) * weight + bias;
+}
+
+/* A case's input and output; rows of tokens. */
+struct arrays {
+    float *q, *k, *v; /* [length, HEADS * key_dim], [length, kv_heads * key_dim], and value_dim */
+    float *h;         /* [length, HEADS * value_dim] */
+    float *table;
+    struct formula_bias biases[HEADS];
+    size_t size; /* bytes of h */
+};
+
+static struct arrays make_arrays(const struct attention_case *c, bool steep)
+{
+    size_t n = (size_t)c->length, keys = n * (size_t)c->kv_heads;
+    struct arrays x = {.q = bench_floats(n * HEADS * (size_t)c->key_dim, -2, 2, 1),
+                       .k = bench_floats(keys * (size_t)c->key_dim, -2, 2, 2),
+                       .v = bench_floats(keys * (size_t)c->value_dim, -1, 1, 3),
+                       .h = bench_nans(n * HEADS * (size_t)c->value_dim),
+                       .table = bench_floats(FORMULA_T5_DISTANCES, -1, 1, 9),
+                       .size = n * HEADS * (size_t)c->value_dim * sizeof(float)};
+    for (int h = 0; h < HEADS; h++)
+        x.biases[h] = steep ? (struct formula_bias){4.0f, 25.0f, 0.2f, 0.7f, x.table}
+                            : (struct formula_bias){0.1f * (float)(h + 1), 0.3f * (float)(h + 1),
+                                                    0.2f, 0.7f, x.table};
+    return x;
+}
+
+static void free_arrays(struct arrays *x)
+{
+    float *all[] = {x->q, x->k, x->v, x->h, x->table};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
 }
 
 /* h of one head at position t; out [value_dim]. */
-static void reference(const struct attention_case *c, const struct formula_bias *biases,
-                      const float *q, const float *k, const float *v, int t, int head, double *out)
+static void reference(const struct attention_case *c, const struct arrays *x, int t, int head,
+                      double *out)
 {
-    int kv_head = head / (HEADS / KV_HEADS);
+    int kv_head = head / (HEADS / c->kv_heads);
     double scores[MOST_TOKENS], most = -INFINITY, sum = 0.0;
     for (int s = 0; s <= t; s++) {
-        scores[s] = !allowed(c, t, s) ? -INFINITY
-                                      : score(c, &biases[head], q + (t * HEADS + head) * c->key_dim,
-                                              k + (s * KV_HEADS + kv_head) * c->key_dim, t - s);
+        scores[s] = !allowed(c, t, s)
+                        ? -INFINITY
+                        : score(c, &x->biases[head], x->q + (t * HEADS + head) * c->key_dim,
+                                x->k + (s * c->kv_heads + kv_head) * c->key_dim, t - s);
         most = fmax(most, scores[s]);
     }
-    for (int s = 0; s <= t; s++) {
-        scores[s] =
-            c->activation == SOFTMAX_ACT_RELU ? fmax(scores[s], 0.0) : exp(scores[s] - most);
-        sum += scores[s];
-    }
-    for (int i = 0; i < c->value_dim; i++) {
+    for (int i = 0; i < c->value_dim; i++)
         out[i] = 0.0;
-        for (int s = 0; s <= t; s++)
-            out[i] += scores[s] * v[(s * KV_HEADS + kv_head) * c->value_dim + i];
-        out[i] /= c->activation == SOFTMAX_ACT_RELU ? 1.0 : sum;
+    for (int s = 0; s <= t; s++) {
+        double weight =
+            c->activation == SOFTMAX_ACT_RELU ? fmax(scores[s], 0.0) : exp(scores[s] - most);
+        const float *v = x->v + (s * c->kv_heads + kv_head) * c->value_dim;
+        sum += weight;
+        for (int i = 0; i < c->value_dim; i++)
+            out[i] += weight * (double)rounded(c->kv, v[i]);
     }
+    for (int i = 0; i < c->value_dim && c->activation != SOFTMAX_ACT_RELU; i++)
+        out[i] /= sum;
 }
 
-static void run(struct backend *backend, const struct attention_case *c,
-                const struct formula_bias *biases, float *q, float *k, float *v, float *h,
-                int chunk)
+/* The whole text, `chunk` tokens a step, in memory that is `fill` bytes at first. */
+static void run(struct backend *backend, const struct attention_case *c, const struct arrays *x,
+                int chunk, int fill)
 {
     static struct bench_text text;
-    size_t tile = ops_tile_bytes(c->key_dim, c->value_dim, KV_F32) * KV_HEADS;
+    size_t tile = ops_tile_bytes(c->key_dim, c->value_dim, c->kv) * (size_t)c->kv_heads;
     size_t tiles = c->window == WINDOW_FULL ? 1 : ((size_t)c->window_size + 63) / 64;
-    char *slot = (char *)bench_nans(tiles * tile / sizeof(float)), *pages[MOST_PAGES];
-    for (int i = 0; i < MOST_PAGES; i++)
-        pages[i] = calloc(1, tile);
+    char *slot = malloc(tiles * tile), *pages[MOST_PAGES];
+    memset(slot, fill, tiles * tile);
+    for (int i = 0; i < MOST_PAGES; i++) {
+        pages[i] = malloc(tile);
+        memset(pages[i], fill, tile);
+    }
+    memset(x->h, 0xff, x->size);
+    int keys = c->kv_heads * c->key_dim, values = c->kv_heads * c->value_dim;
     for (int first = 0; first < c->length; first += chunk) {
         int n = c->length - first < chunk ? c->length - first : chunk;
         bench_text(&text, n, first, slot, pages);
@@ -123,20 +176,20 @@ static void run(struct backend *backend, const struct attention_case *c,
         cpu_ops.attention(backend,
                           &(struct ops_attention){
                               .num_heads = HEADS,
-                              .num_kv_heads = KV_HEADS,
+                              .num_kv_heads = c->kv_heads,
                               .key_dim = c->key_dim,
                               .value_dim = c->value_dim,
-                              .scale = 0.25f,
+                              .scale = (float)(1.0 / sqrt(c->key_dim)),
                               .activation = c->activation,
                               .window = c->window,
                               .window_size = c->window_size,
-                              .kv = KV_F32,
+                              .kv = c->kv,
                               .bias = c->bias,
-                              .biases = c->bias == POSITION_NONE ? NULL : biases,
-                              .q = {q + first * HEADS * c->key_dim, HEADS * c->key_dim},
-                              .k = {k + first * KV_HEADS * c->key_dim, KV_HEADS * c->key_dim},
-                              .v = {v + first * KV_HEADS * c->value_dim, KV_HEADS * c->value_dim},
-                              .h = {h + first * HEADS * c->value_dim, HEADS * c->value_dim}});
+                              .biases = c->bias == POSITION_NONE ? NULL : x->biases,
+                              .q = {x->q + first * HEADS * c->key_dim, HEADS * c->key_dim},
+                              .k = {x->k + first * keys, keys},
+                              .v = {x->v + first * values, values},
+                              .h = {x->h + first * HEADS * c->value_dim, HEADS * c->value_dim}});
         cpu_ops.finish(backend, NULL, 0);
     }
     for (int i = 0; i < MOST_PAGES; i++)
@@ -144,62 +197,160 @@ static void run(struct backend *backend, const struct attention_case *c,
     free(slot);
 }
 
-static void check_case(const struct attention_case *c, int number, bool steep)
+static const char *describe(const struct attention_case *c, const char *set)
 {
-    size_t n = (size_t)c->length;
-    float *table = bench_floats(FORMULA_T5_DISTANCES, -1, 1, 9);
-    struct formula_bias biases[HEADS];
-    for (int h = 0; h < HEADS; h++)
-        biases[h] =
-            (struct formula_bias){0.1f * (float)(h + 1), 0.3f * (float)(h + 1), 0.2f, 0.7f, table};
-    for (int h = 0; h < HEADS && steep; h++)
-        biases[h] = (struct formula_bias){4.0f, 25.0f, 0.2f, 0.7f, table};
-    float *q = bench_floats(n * HEADS * (size_t)c->key_dim, -2, 2, 1);
-    float *k = bench_floats(n * KV_HEADS * (size_t)c->key_dim, -2, 2, 2);
-    float *v = bench_floats(n * KV_HEADS * (size_t)c->value_dim, -1, 1, 3);
-    size_t size = n * HEADS * (size_t)c->value_dim;
-    float *h = bench_nans(size), *whole = malloc(size * sizeof(float));
-    for (size_t set = 0; set < 3; set++) {
-        struct backend *backend = bench_open(bench_sets[set], 3);
-        if (backend == NULL)
-            continue;
-        run(backend, c, biases, q, k, v, h, c->length);
-        for (int t = 0; t < c->length; t++)
-            for (int head = 0; head < HEADS; head++) {
-                double expected[64];
-                reference(c, biases, q, k, v, t, head, expected);
-                for (int i = 0; i < c->value_dim; i++) {
-                    double got = h[(t * HEADS + head) * c->value_dim + i];
-                    /* scores reach 20 in f32, so a weight has a relative error of 1e-6; ReLA sums
-                     * up to 300 weights of that size without a divisor */
-                    double bound = c->activation == SOFTMAX_ACT_RELU ? 3e-4 : 1e-5;
-                    cr_assert(fabs(got - expected[i]) < bound,
-                              "%s, case %d: position %d, head %d: expected %g, got %g",
-                              bench_sets[set], number, t, head, expected[i], got);
-                }
+    static char text[160];
+    snprintf(text, sizeof text, "%s, kv %s, dims %d %d, act %d, window %d %d, bias %d, %d kv heads",
+             set, kv_format_name(c->kv), c->key_dim, c->value_dim, (int)c->activation,
+             (int)c->window, c->window_size, (int)c->bias, c->kv_heads);
+    return text;
+}
+
+/* Scores reach some 20 in f32, so a weight has a relative error of 1e-6 and so has the mean of
+ * values up to 1; ReLA sums up to 300 weights of that size without a divisor. K and V are rounded
+ * in the reference as well, so the format adds nothing. */
+static void check_values(const struct attention_case *c, const struct arrays *x, const char *set)
+{
+    double bound = c->activation == SOFTMAX_ACT_RELU ? 3e-4 : 1e-5;
+    for (int t = 0; t < c->length; t++)
+        for (int head = 0; head < HEADS; head++) {
+            double expected[64];
+            reference(c, x, t, head, expected);
+            for (int i = 0; i < c->value_dim; i++) {
+                double got = x->h[(t * HEADS + head) * c->value_dim + i];
+                cr_assert(fabs(got - expected[i]) < bound,
+                          "%s: position %d, head %d: expected %g, got %g", describe(c, set), t,
+                          head, expected[i], got);
             }
-        memcpy(whole, h, size * sizeof(float));
-        for (int chunk = 1; chunk < c->length; chunk = chunk * 2 + 1) {
-            memset(h, 0xff, size * sizeof(float));
-            run(backend, c, biases, q, k, v, h, chunk);
-            cr_assert(memcmp(whole, h, size * sizeof(float)) == 0, "%s, case %d: chunks of %d",
-                      bench_sets[set], number, chunk);
         }
-        cpu_ops.close(backend);
+}
+
+/* In every instruction set: right as a whole, and the same bits in chunks of chunk, chunk * 2 + 1,
+ * ..., on one thread and on three. */
+static void check_case(struct attention_case c, bool steep, int chunk)
+{
+    struct arrays x = make_arrays(&c, steep);
+    float *whole = malloc(x.size);
+    for (size_t set = 0; set < 3; set++) {
+        struct backend *one = bench_open(bench_sets[set], 1),
+                       *three = bench_open(bench_sets[set], 3);
+        if (one == NULL)
+            continue;
+        run(one, &c, &x, c.length, 0);
+        check_values(&c, &x, bench_sets[set]);
+        memcpy(whole, x.h, x.size);
+        for (int n = chunk; n <= c.length; n = n * 2 + 1) {
+            run(n % 2 ? one : three, &c, &x, n, 0xff); /* the memory of another text, all NaN */
+            cr_assert(memcmp(whole, x.h, x.size) == 0, "%s: chunks of %d",
+                      describe(&c, bench_sets[set]), n);
+        }
+        run(three, &c, &x, chunk, 0xff);
+        cr_assert(memcmp(whole, x.h, x.size) == 0, "%s: three threads, chunks of %d",
+                  describe(&c, bench_sets[set]), chunk);
+        cpu_ops.close(one);
+        cpu_ops.close(three);
     }
-    float *arrays[] = {table, q, k, v, h, whole};
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        free(arrays[i]);
+    free_arrays(&x);
+    free(whole);
 }
 
 Test(attention, every_window_and_bias_follows_the_definition_in_any_chunks)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_case(&cases[i], (int)i, false);
+        for (enum kv_format kv = KV_F32; kv <= KV_BF16; kv++) {
+            struct attention_case c = cases[i];
+            c.kv = kv;
+            if (c.window == WINDOW_FULL || kv == KV_F32)
+                check_case(c, false, 1);
+        }
 }
 
 Test(attention, keys_too_far_to_weigh_leave_the_near_ones_as_they_are)
 {
     for (size_t i = 0; i < sizeof steep_cases / sizeof *steep_cases; i++)
-        check_case(&steep_cases[i], (int)i, true);
+        check_case(steep_cases[i], true, 1);
+}
+
+static const enum position_kind all_biases[] = {POSITION_NONE,
+#define BIAS_KIND(kind) kind,
+                                                FORMULA_BIASES(BIAS_KIND)};
+
+Test(attention, every_kv_format_is_right_for_any_sizes)
+{
+    static const int key_dims[] = {1, 3, 16, 64, 80}, value_dims[] = {1, 5, 64};
+    static const int kv_heads[] = {1, 2, 4};
+    for (int i = 0; i < 5 * 3 * 3; i++)
+        for (size_t bias = 0; bias < sizeof all_biases / sizeof *all_biases; bias++)
+            for (int relu = 0; relu < 2; relu++)
+                check_case((struct attention_case){key_dims[i % 5], value_dims[i / 5 % 3], 70,
+                                                   relu ? SOFTMAX_ACT_RELU : SOFTMAX_ACT_SOFTMAX,
+                                                   WINDOW_FULL, 0, all_biases[bias],
+                                                   kv_heads[((size_t)i + bias) % 3],
+                                                   KV_F32 + i / 15},
+                           false, 7);
+}
+
+/* ---- keys that a query may not see ---- */
+
+/* Equal bits, or NaN both: which NaN is left of two is the hardware's affair. */
+static bool same(const float *a, const float *b, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            return false;
+    return true;
+}
+
+/* Key and value 40 of a text become `bad`: rows that see it may be anything, the same in any
+ * chunks; the others stay as they are. */
+static void check_hidden(const struct attention_case *c, float bad, const char *set)
+{
+    enum { BAD = 40 };
+    struct arrays clean = make_arrays(c, false), dirty = make_arrays(c, false);
+    struct backend *backend = bench_open(set, 2);
+    if (backend == NULL)
+        return;
+    int row = HEADS * c->value_dim;
+    run(backend, c, &clean, c->length, 0);
+    for (int i = 0; i < c->kv_heads * c->key_dim; i++)
+        dirty.k[BAD * c->kv_heads * c->key_dim + i] = bad;
+    for (int i = 0; i < c->kv_heads * c->value_dim; i++)
+        dirty.v[BAD * c->kv_heads * c->value_dim + i] = bad;
+    float *whole = malloc(dirty.size);
+    static const int chunks[] = {200, 1, 7, 33};
+    for (size_t n = 0; n < sizeof chunks / sizeof *chunks; n++) {
+        run(backend, c, &dirty, chunks[n], 0xff);
+        for (int t = 0; t < c->length; t++) {
+            bool sees = t >= BAD && allowed(c, t, BAD);
+            cr_assert(sees || memcmp(clean.h + t * row, dirty.h + t * row,
+                                     (size_t)row * sizeof(float)) == 0,
+                      "%s: %g at %d shows at %d in chunks of %d", describe(c, set), (double)bad,
+                      BAD, t, chunks[n]);
+        }
+        cr_assert(c->activation == SOFTMAX_ACT_RELU || !isfinite(dirty.h[BAD * row]));
+        if (n == 0)
+            memcpy(whole, dirty.h, dirty.size);
+        cr_assert(same(whole, dirty.h, c->length * row), "%s: chunks of %d", describe(c, set),
+                  chunks[n]);
+    }
+    free(whole);
+    cpu_ops.close(backend);
+    free_arrays(&clean);
+    free_arrays(&dirty);
+}
+
+Test(attention, nothing_comes_from_a_key_that_a_query_may_not_see)
+{
+    static const struct attention_case hidden[] = {
+        {16, 16, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32},
+        {16, 5, 100, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16},
+        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 4, KV_BF16},
+        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 20, POSITION_ALIBI, 2, KV_F32},
+        {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 70, POSITION_NONE, 1, KV_F32},
+        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 24, POSITION_NONE, 2, KV_F32},
+        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, 4, KV_F32},
+    };
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 9; i++)
+        check_hidden(&hidden[i / 9], bad[i / 3 % 3], bench_sets[i % 3]);
 }

@@ -1,41 +1,94 @@
-/* Matrix products against float64, at odd sizes; and the bits of a row alone and among others. */
+/* Matrix products of every weight format against float64, at odd sizes; and the bits of a row alone
+ * and among others. */
+#include "engine/base/half.h"
+#include "engine/cpu/threads.h"
 #include "engine/cpu/weights.h"
 #include "tests/unit/ops_bench.h"
 
-static const int sizes[][3] = {/* rows, in, out */
-                               {1, 1, 1},     {1, 64, 32},   {2, 3, 31},    {3, 65, 33},
-                               {5, 48, 100},  {6, 768, 64},  {7, 17, 275},  {12, 33, 32},
-                               {13, 100, 65}, {24, 31, 129}, {63, 257, 16}, {130, 96, 97}};
+enum { NUM_SETS = sizeof bench_sets / sizeof *bench_sets };
 
-static void check_product(struct backend *backend, int rows, int in, int out, bool biased,
-                          bool accumulate)
+static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8};
+static const int ins[] = {1, 31, 32, 33, 65, 300}, outs[] = {1, 31, 32, 33, 100};
+static const int rows_of[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 33, 130};
+
+/* What a format makes of w [n], a row. */
+static void round_weights(enum weight_format format, float *w, int n)
 {
-    float *x = bench_floats((size_t)rows * in, -1, 1, 1);
-    float *w = bench_floats((size_t)out * in, -1, 1, 2);
-    float *bias = bench_floats((size_t)out, -1, 1, 3);
-    float *start = bench_floats((size_t)rows * out, -1, 1, 4);
-    float *y =
-        accumulate ? bench_floats((size_t)rows * out, -1, 1, 4) : bench_nans((size_t)rows * out);
-    const struct matrix matrix = {.rows = out, .cols = in, .data = w, .bias = biased ? bias : NULL};
-    struct weight *weight;
-    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, NULL) == 0);
-    cpu_ops.matmul(backend, &(struct ops_matmul){.weight = weight,
-                                                 .num_rows = rows,
-                                                 .x = {x, in},
-                                                 .y = {y, out},
-                                                 .accumulate = accumulate});
-    /* a sum of n products of numbers under 1, each rounded once or twice */
-    double bound = 2.0 * in * 0x1p-24 + 4 * 0x1p-24;
-    for (int r = 0; r < rows; r++)
-        for (int o = 0; o < out; o++) {
+    for (int i = 0; i < n; i++)
+        if (format == WEIGHTS_BF16)
+            w[i] = bf16_to_f32(f32_to_bf16(w[i]));
+        else if (format == WEIGHTS_F16)
+            w[i] = f16_to_f32(f32_to_f16(w[i]));
+    for (int k = 0; format == WEIGHTS_Q8 && k < n; k += 32) {
+        int end = k + 32 < n ? k + 32 : n;
+        float largest = 0.0f;
+        for (int i = k; i < end; i++)
+            largest = fmaxf(largest, fabsf(w[i]));
+        float scale = f16_to_f32(f32_to_f16(largest / 127));
+        for (int i = k; i < end; i++)
+            w[i] = scale == 0.0f ? 0.0f : nearbyintf(w[i] / scale) * scale;
+    }
+}
+
+struct product_case {
+    enum weight_format format;
+    int rows, in, out, heads; /* in, out: of a head */
+    bool biased, accumulate, relu;
+};
+
+/* The error of a sum of n products of numbers under 1 is that of a rounding or two each; of three
+ * for q8's weights; and for its integers that of x in fixed point, half of 2^-23 each, and of five
+ * roundings of up to 32 for each block, which are halves of 2^-23 too. */
+static double bound_of(const struct product_case *c)
+{
+    double n = c->in < 32 && c->format == WEIGHTS_Q8 ? 32 : c->in;
+    return (c->format == WEIGHTS_Q8 ? 4.0 : 2.0) * n * 0x1p-24 + 4 * 0x1p-24;
+}
+
+static void check_values(const struct product_case *c, const char *set, const float *x,
+                         const float *w, const float *bias, const float *start, const float *y)
+{
+    int outs_of_row = c->heads * c->out, ins_of_row = c->heads * c->in;
+    for (int r = 0; r < c->rows; r++)
+        for (int o = 0; o < outs_of_row; o++) {
             double sum = 0.0;
-            for (int k = 0; k < in; k++)
-                sum += (double)x[(size_t)r * in + k] * w[(size_t)o * in + k];
-            sum += biased ? bias[o] : 0.0f;
-            sum += accumulate ? start[(size_t)r * out + o] : 0.0f;
-            cr_assert(fabs(y[(size_t)r * out + o] - sum) <= bound, "%s: %d x %d x %d at %d, %d",
-                      cpu_ops.instruction_set(backend), rows, in, out, r, o);
+            for (int k = 0; k < c->in; k++)
+                sum += (double)x[(size_t)r * ins_of_row + o / c->out * c->in + k] *
+                       w[(size_t)o * c->in + k];
+            sum += c->biased ? bias[o] : 0.0f;
+            sum = c->relu && sum < 0.0 ? 0.0 : sum;
+            sum += c->accumulate ? start[(size_t)r * outs_of_row + o] : 0.0f;
+            cr_assert(fabs(y[(size_t)r * outs_of_row + o] - sum) <= bound_of(c),
+                      "%s, %s: %d x %d x %d, %d heads, at %d, %d: expected %g, got %g", set,
+                      weight_format_name(c->format), c->rows, c->in, c->out, c->heads, r, o, sum,
+                      (double)y[(size_t)r * outs_of_row + o]);
         }
+}
+
+static void check_product(struct backend *backend, const struct product_case *c)
+{
+    int outs_of_row = c->heads * c->out;
+    size_t num_weights = (size_t)outs_of_row * (size_t)c->in;
+    size_t num_outputs = (size_t)c->rows * (size_t)outs_of_row;
+    float *x = bench_floats((size_t)(c->rows * c->heads * c->in), -1, 1, 1);
+    float *w = bench_floats(num_weights, -1, 1, 2);
+    float *bias = bench_floats((size_t)outs_of_row, -1, 1, 3);
+    float *start = bench_floats(num_outputs, -1, 1, 4);
+    float *y = c->accumulate ? bench_floats(num_outputs, -1, 1, 4) : bench_nans(num_outputs);
+    const struct matrix matrix = {
+        .rows = outs_of_row, .cols = c->in, .data = w, .bias = c->biased ? bias : NULL};
+    struct weight *weight;
+    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, c->heads, c->format, NULL) == 0);
+    cpu_ops.matmul(backend,
+                   &(struct ops_matmul){.weight = weight,
+                                        .num_rows = c->rows,
+                                        .x = {x, c->heads * c->in},
+                                        .y = {y, outs_of_row},
+                                        .activation = c->relu ? FORMULA_RELU : FORMULA_IDENTITY,
+                                        .accumulate = c->accumulate});
+    for (int o = 0; o < outs_of_row; o++)
+        round_weights(c->format, w + (size_t)o * c->in, c->in);
+    check_values(c, cpu_ops.instruction_set(backend), x, w, bias, start, y);
     cpu_ops.weight_free(backend, weight);
     free(x);
     free(w);
@@ -44,56 +97,251 @@ static void check_product(struct backend *backend, int rows, int in, int out, bo
     free(y);
 }
 
-Test(gemm, products_are_right_on_every_instruction_set)
+static void check_products(enum weight_format format)
 {
-    for (size_t s = 0; s < 3; s++) {
+    int number = 0;
+    for (int s = 0; s < NUM_SETS; s++) {
         struct backend *backend = bench_open(bench_sets[s], 2);
-        if (backend == NULL)
-            continue;
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-            for (int kind = 0; kind < 4; kind++)
-                check_product(backend, sizes[i][0], sizes[i][1], sizes[i][2], (kind & 1) != 0,
-                              (kind & 2) != 0);
-        cpu_ops.close(backend);
+        for (size_t i = 0; backend != NULL && i < sizeof ins / sizeof *ins; i++)
+            for (size_t o = 0; o < sizeof outs / sizeof *outs; o++)
+                for (size_t r = 0; r < sizeof rows_of / sizeof *rows_of; r++, number++)
+                    if (ins[i] * rows_of[r] <= 65 * 33 || outs[o] == 100)
+                        check_product(backend,
+                                      &(struct product_case){.format = format,
+                                                             .rows = rows_of[r],
+                                                             .in = ins[i],
+                                                             .out = outs[o],
+                                                             .heads = number % 5 == 0 ? 3 : 1,
+                                                             .biased = number % 2 == 0,
+                                                             .accumulate = number % 3 == 0,
+                                                             .relu = number % 7 == 0});
+        if (backend != NULL)
+            cpu_ops.close(backend);
     }
+}
+
+Test(gemm, products_of_f32_are_right_on_every_instruction_set)
+{
+    check_products(WEIGHTS_F32);
+}
+
+Test(gemm, products_of_bf16_are_right_on_every_instruction_set)
+{
+    check_products(WEIGHTS_BF16);
+}
+
+Test(gemm, products_of_f16_are_right_on_every_instruction_set)
+{
+    check_products(WEIGHTS_F16);
+}
+
+Test(gemm, products_of_q8_are_right_on_every_instruction_set)
+{
+    check_products(WEIGHTS_Q8);
+}
+
+/* Rows at the alignment of a float and with gaps between them, some at a time. */
+static void check_bits(const char *set, int threads, enum weight_format format)
+{
+    enum { ROWS = 110, IN = 300, OUT = 150, X_STRIDE = IN + 7, Y_STRIDE = OUT + 5 };
+    static const int steps[] = {1, 2, 3, 5, 8, 11, 12, 13, 25, 96, 97};
+    struct backend *backend = bench_open(set, threads);
+    if (backend == NULL)
+        return;
+    float *x = bench_floats(ROWS * X_STRIDE, -1, 1, 5), *w = bench_floats(OUT * IN, -1, 1, 6);
+    float *all = bench_nans(ROWS * Y_STRIDE), *some = bench_nans(ROWS * Y_STRIDE);
+    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    struct weight *weight;
+    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, format, NULL) == 0);
+    struct ops_matmul call = {.weight = weight,
+                              .num_rows = ROWS,
+                              .x = {x, X_STRIDE},
+                              .y = {all, Y_STRIDE},
+                              .activation = FORMULA_GELU};
+    cpu_ops.matmul(backend, &call);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        for (int r = 0; r < ROWS; r += steps[i]) {
+            call.num_rows = ROWS - r < steps[i] ? ROWS - r : steps[i];
+            call.x.data = x + r * X_STRIDE;
+            call.y.data = some + r * Y_STRIDE;
+            cpu_ops.matmul(backend, &call);
+        }
+        for (int r = 0; r < ROWS; r++)
+            cr_assert(memcmp(all + r * Y_STRIDE, some + r * Y_STRIDE, OUT * sizeof(float)) == 0,
+                      "%s, %s: row %d, %d rows at once", set, weight_format_name(format), r,
+                      steps[i]);
+    }
+    for (int r = 0; r < ROWS; r++)
+        cr_assert(isnan(all[r * Y_STRIDE + OUT]), "written past row %d", r);
+    cpu_ops.weight_free(backend, weight);
+    cpu_ops.close(backend);
+    free(x);
+    free(w);
+    free(all);
+    free(some);
 }
 
 Test(gemm, a_row_has_the_same_bits_among_any_others)
 {
-    enum { ROWS = 40, IN = 100, OUT = 150 };
-    for (size_t s = 0; s < 3; s++)
-        for (int threads = 1; threads <= 3; threads++) {
-            struct backend *backend = bench_open(bench_sets[s], threads);
+    for (int s = 0; s < NUM_SETS; s++)
+        for (int threads = 1; threads <= 3; threads++)
+            for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
+                check_bits(bench_sets[s], threads, formats[f]);
+}
+
+/* y = x W^T for one matrix of f32 [out, in], with denormals flushed as in a step. */
+static int multiply(struct backend *backend, enum weight_format format, const struct matrix *matrix,
+                    int rows, float *x, float *y, struct error *err)
+{
+    struct weight *weight;
+    if (cpu_ops.weight_create(backend, &weight, matrix, 1, 1, format, err) != 0)
+        return -1;
+    unsigned saved = threads_flush_denormals();
+    cpu_ops.matmul(backend, &(struct ops_matmul){.weight = weight,
+                                                 .num_rows = rows,
+                                                 .x = {x, matrix->cols},
+                                                 .y = {y, matrix->rows}});
+    threads_restore_float(saved);
+    cpu_ops.weight_free(backend, weight);
+    return 0;
+}
+
+/* All 65,536 numbers as weights, alone in their row, times one. */
+Test(gemm, every_number_of_two_bytes_is_multiplied_exactly)
+{
+    enum { OUT = 65536 };
+    uint16_t *bits = malloc(OUT * sizeof *bits);
+    float one = 1.0f, *y = malloc(OUT * sizeof *y);
+    for (int i = 0; i < OUT; i++)
+        bits[i] = (uint16_t)i;
+    for (int s = 0; s < NUM_SETS; s++)
+        for (enum dtype dtype = DTYPE_F16; dtype <= DTYPE_BF16; dtype++) {
+            struct backend *backend = bench_open(bench_sets[s], 2);
             if (backend == NULL)
                 continue;
-            float *x = bench_floats(ROWS * IN, -1, 1, 5), *w = bench_floats(OUT * IN, -1, 1, 6);
-            float *all = bench_nans(ROWS * OUT), *one = bench_nans(ROWS * OUT);
-            const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
-            struct weight *weight;
-            cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, NULL) == 0);
-            struct ops_matmul call = {.weight = weight,
-                                      .num_rows = ROWS,
-                                      .x = {x, IN},
-                                      .y = {all, OUT},
-                                      .activation = FORMULA_GELU};
-            cpu_ops.matmul(backend, &call);
-            for (int step = 1; step < ROWS; step++) {
-                for (int r = 0; r < ROWS; r += step) {
-                    call.num_rows = ROWS - r < step ? ROWS - r : step;
-                    call.x.data = x + r * IN;
-                    call.y.data = one + r * OUT;
-                    cpu_ops.matmul(backend, &call);
-                }
-                cr_assert(memcmp(all, one, ROWS * OUT * sizeof(float)) == 0, "%s: %d rows at once",
-                          bench_sets[s], step);
+            const struct matrix matrix = {.rows = OUT, .cols = 1, .dtype = dtype, .data = bits};
+            cr_assert(multiply(backend, WEIGHTS_AUTO, &matrix, 1, &one, y, NULL) == 0);
+            for (int i = 0; i < OUT; i++) {
+                float value = dtype == DTYPE_F16 ? f16_to_f32(bits[i]) : bf16_to_f32(bits[i]);
+                bool denormal = value != 0.0f && fabsf(value) < 0x1p-126f;
+                cr_assert(isnan(value) ? isnan(y[i]) : y[i] == (denormal ? 0.0f : value),
+                          "%s: 0x%04x is %g, got %g", bench_sets[s], i, (double)value,
+                          (double)y[i]);
             }
-            cpu_ops.weight_free(backend, weight);
             cpu_ops.close(backend);
-            free(x);
-            free(w);
-            free(all);
-            free(one);
         }
+    free(bits);
+    free(y);
+}
+
+/* What a weight of q8 is, read off products with single ones, is at most half a scale off. */
+Test(gemm, q8_weights_of_any_size_are_near)
+{
+    static const float sizes[] = {0.0f, 1e-7f, 3e-6f, 1e-5f, 1e-3f, 1.0f, 1e4f, 8.3e6f};
+    enum { IN = 50, OUT = 34 };
+    for (int s = 0; s < NUM_SETS; s++)
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            struct backend *backend = bench_open(bench_sets[s], 2);
+            if (backend == NULL)
+                continue;
+            float *w = bench_floats(OUT * IN, -sizes[i], sizes[i], 10);
+            float *ones = bench_floats(IN * IN, 0, 0, 1), *y = bench_nans(IN * OUT);
+            for (int k = 0; k < IN; k++)
+                ones[k * IN + k] = 1.0f;
+            const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+            cr_assert(multiply(backend, WEIGHTS_Q8, &matrix, IN, ones, y, NULL) == 0);
+            /* half of a scale that was rounded in f16, and the product's own roundings */
+            double bound = sizes[i] * (0.5 / 127 * (1 + 0x1p-10) + 0x1p-21) + 0.5 * 0x1p-24;
+            for (int j = 0; j < IN * OUT; j++)
+                cr_assert(fabs(y[j] - (double)w[j % OUT * IN + j / OUT]) <= bound,
+                          "%s: %g became %g", bench_sets[s], (double)w[j % OUT * IN + j / OUT],
+                          (double)y[j]);
+            cpu_ops.close(backend);
+            free(w);
+            free(ones);
+            free(y);
+        }
+}
+
+/* Rows of x that are zero, not finite, huge or tiny: each on its own. */
+Test(gemm, q8_takes_any_row)
+{
+    enum { IN = 70, OUT = 40, ROWS = 9 };
+    static const float scales[ROWS] = {1, 0, 1, 1, 1e37f, 1e-28f, 1e-36f, 1e-44f, 1};
+    for (int s = 0; s < NUM_SETS; s++) {
+        struct backend *backend = bench_open(bench_sets[s], 2);
+        if (backend == NULL)
+            continue;
+        float *w = bench_floats(OUT * IN, -1, 1, 11), *x = bench_floats(ROWS * IN, -1, 1, 12);
+        float *y = bench_nans(ROWS * OUT);
+        const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+        for (int i = 0; i < ROWS * IN; i++)
+            x[i] *= scales[i / IN];
+        x[2 * IN + 40] = NAN;
+        x[3 * IN + 69] = -INFINITY;
+        cr_assert(multiply(backend, WEIGHTS_Q8, &matrix, ROWS, x, y, NULL) == 0);
+        for (int o = 0; o < OUT; o++)
+            round_weights(WEIGHTS_Q8, w + o * IN, IN);
+        for (int i = 0; i < ROWS * OUT; i++) {
+            int r = i / OUT, o = i % OUT;
+            if (r == 2 || r == 3) {
+                cr_assert(!isfinite(y[i]), "%s: row %d gave %g", bench_sets[s], r, (double)y[i]);
+                continue;
+            }
+            double sum = 0.0;
+            for (int k = 0; k < IN; k++)
+                sum += (double)x[r * IN + k] * w[o * IN + k];
+            /* what is under 2^-100 counts as nothing */
+            double bound = IN * (4.0 * 0x1p-24 * scales[r] + 0x1p-100);
+            cr_assert(fabs(y[i] - sum) <= bound, "%s: row %d: expected %g, got %g", bench_sets[s],
+                      r, sum, (double)y[i]);
+        }
+        cpu_ops.close(backend);
+        free(w);
+        free(x);
+        free(y);
+    }
+}
+
+Test(gemm, a_number_too_large_for_its_format_is_an_error)
+{
+    static const struct {
+        enum weight_format format;
+        float number;
+    } cases[] = {{WEIGHTS_F16, 65520.0f},         {WEIGHTS_F16, -1e30f},
+                 {WEIGHTS_BF16, 0x1.fffffep127f}, {WEIGHTS_Q8, 127 * 65520.0f},
+                 {WEIGHTS_Q8, INFINITY},          {WEIGHTS_Q8, NAN}};
+    struct backend *backend = bench_open(NULL, 2);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float w[40] = {[37] = cases[i].number}, x[40] = {0}, y;
+        const struct matrix matrix = {.rows = 1, .cols = 40, .data = w};
+        struct error err = ERROR_INIT;
+        cr_expect(multiply(backend, cases[i].format, &matrix, 1, x, &y, &err) == -1);
+        cr_expect(err.code == ERROR_INVALID && strstr(err.message, "too large") != NULL, "%s",
+                  err.message);
+    }
+    cpu_ops.close(backend);
+}
+
+Test(gemm, packed_bytes_are_known_for_every_format)
+{
+    struct backend *backend = bench_open(NULL, 1);
+    float *w = bench_floats(40 * 33, -1, 1, 13);
+    const struct matrix matrix = {.rows = 40, .cols = 33, .data = w};
+    static const size_t expected[] = {[WEIGHTS_F32] = 64 * 33 * 4,
+                                      [WEIGHTS_BF16] = 64 * 33 * 2,
+                                      [WEIGHTS_F16] = 64 * 33 * 2,
+                                      [WEIGHTS_Q8] = 64 * (64 + 2 * 2)};
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        struct weight *weight;
+        cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, formats[i], NULL) == 0);
+        cr_expect(cpu_ops.weight_bytes(weight, WEIGHTS_AUTO) == expected[formats[i]]);
+        for (size_t j = 0; j < sizeof formats / sizeof *formats; j++)
+            cr_expect(cpu_ops.weight_bytes(weight, formats[j]) == expected[formats[j]]);
+        cpu_ops.weight_free(backend, weight);
+    }
+    free(w);
+    cpu_ops.close(backend);
 }
 
 Test(gemm, stacked_matrices_and_heads_find_their_places)
@@ -106,12 +354,13 @@ Test(gemm, stacked_matrices_and_heads_find_their_places)
     const struct matrix parts[2] = {{.rows = 15, .cols = IN, .data = w},
                                     {.rows = 45, .cols = IN, .data = w + 15 * IN, .bias = bias}};
     struct weight *weight;
-    cr_assert(cpu_ops.weight_create(backend, &weight, parts, 2, 1, NULL) == 0);
+    cr_assert(cpu_ops.weight_create(backend, &weight, parts, 2, 1, WEIGHTS_AUTO, NULL) == 0);
     cpu_ops.matmul(backend, &(struct ops_matmul){
                                 .weight = weight, .num_rows = 3, .x = {x, IN}, .y = {stacked, 60}});
     cpu_ops.weight_free(backend, weight);
     for (int i = 0; i < 2; i++) {
-        cr_assert(cpu_ops.weight_create(backend, &weight, &parts[i], 1, 1, NULL) == 0);
+        cr_assert(cpu_ops.weight_create(backend, &weight, &parts[i], 1, 1, WEIGHTS_AUTO, NULL) ==
+                  0);
         cpu_ops.matmul(
             backend, &(struct ops_matmul){
                          .weight = weight, .num_rows = 3, .x = {x, IN}, .y = {apart + 15 * i, 60}});
@@ -121,7 +370,7 @@ Test(gemm, stacked_matrices_and_heads_find_their_places)
 
     /* 4 heads of [15, 5]: head h sees x[5 h, 5 h + 5) */
     const struct matrix heads = {.rows = 60, .cols = 5, .data = w};
-    cr_assert(cpu_ops.weight_create(backend, &weight, &heads, 1, 4, NULL) == 0);
+    cr_assert(cpu_ops.weight_create(backend, &weight, &heads, 1, 4, WEIGHTS_AUTO, NULL) == 0);
     cpu_ops.matmul(backend, &(struct ops_matmul){
                                 .weight = weight, .num_rows = 3, .x = {x, IN}, .y = {stacked, 60}});
     for (int r = 0; r < 3; r++)

@@ -11,17 +11,16 @@
 
 enum { LONG_TEXT = 150, OTHERS = 7 };
 
-static const char *const sets[] = {"avx512", "avx2", "generic"};
+static const char *const sets[] = {"avx512vnni", "avx512", "avx2", "generic"};
 
-static struct engine *open_case(const char *path, const char *set, int threads)
+/* What a test varies: threads, instruction_set, weights and kv of the options. */
+static struct engine *open_case(const char *path, struct engine_options options)
 {
-    const struct engine_options options = {.threads = threads,
-                                           .instruction_set = set,
-                                           .state_memory_bytes = (size_t)32 << 20,
-                                           .max_step_tokens = 256,
-                                           .max_step_logits = 256,
-                                           .poison = true,
-                                           .share_always = true};
+    options.state_memory_bytes = (size_t)32 << 20;
+    options.max_step_tokens = 256;
+    options.max_step_logits = 256;
+    options.poison = true;
+    options.share_always = true;
     struct engine *engine = NULL;
     struct error err = ERROR_INIT;
     cr_assert(engine_open(&engine, path, &options, &err) == 0, "%s: %s", path, err.message);
@@ -81,7 +80,9 @@ static void check_values(const char *set)
 {
     char path[512], name[256];
     for (int i = 0; golden_case(i, path, name); i++) {
-        struct engine *engine = open_case(path, set, 2);
+        /* the expected values, and their tolerance, are of f32 arithmetic */
+        struct engine *engine = open_case(
+            path, (struct engine_options){.threads = 2, .instruction_set = set, .kv = KV_F32});
         struct expected expected;
         struct error err = ERROR_INIT;
         cr_assert(expected_open(&expected, path, engine_info(engine)->vocab_size, &err) == 0, "%s",
@@ -96,19 +97,19 @@ static void check_values(const char *set)
 
 Test(golden, every_case_is_right_on_avx512)
 {
-    if (has_set(sets[0]))
-        check_values(sets[0]);
-}
-
-Test(golden, every_case_is_right_on_avx2)
-{
     if (has_set(sets[1]))
         check_values(sets[1]);
 }
 
+Test(golden, every_case_is_right_on_avx2)
+{
+    if (has_set(sets[2]))
+        check_values(sets[2]);
+}
+
 Test(golden, every_case_is_right_on_the_portable_kernels)
 {
-    check_values(sets[2]);
+    check_values(sets[3]);
 }
 
 /* Tokens from a small generator: text `which`, position i. */
@@ -173,10 +174,13 @@ static void run_text(struct engine *engine, int length, int chunk, int others, f
         state_free(texts[i].state);
 }
 
-static void check_bits(const char *path, const char *name, const char *set, int threads,
+static void check_bits(const char *path, const char *name, struct engine_options options,
                        const int *chunks, int num_chunks)
 {
-    struct engine *one = open_case(path, set, 1), *engine = open_case(path, set, threads);
+    int threads = options.threads;
+    struct engine *engine = open_case(path, options);
+    options.threads = 1;
+    struct engine *one = open_case(path, options);
     const struct engine_info *info = engine_info(one);
     int length = LONG_TEXT;
     if (info->max_positions > 0 && info->max_positions < length)
@@ -192,8 +196,9 @@ static void check_bits(const char *path, const char *name, const char *set, int 
             memset(got, 0xff, bytes);
             run_text(engine, length, chunks[i], others, got);
             cr_expect(memcmp(expected, got, bytes) == 0,
-                      "%s on %s: other bits with %d threads, chunks of %d, beside %d", name, set,
-                      threads, chunks[i], others);
+                      "%s on %s, %s: other bits with %d threads, chunks of %d, beside %d", name,
+                      info->instruction_set, weight_format_name(options.weights), threads,
+                      chunks[i], others);
         }
     struct engine_memory memory;
     engine_memory(engine, &memory);
@@ -205,19 +210,14 @@ static void check_bits(const char *path, const char *name, const char *set, int 
     engine_close(engine);
 }
 
-static void check_all_bits(const char *set, int threads, const int *chunks, int num_chunks)
+static void check_all_bits(const char *set, enum weight_format weights, int threads,
+                           const int *chunks, int num_chunks)
 {
+    const struct engine_options options = {
+        .instruction_set = set, .weights = weights, .threads = threads};
     char path[512], name[256];
     for (int i = 0; golden_case(i, path, name); i++)
-        check_bits(path, name, set, threads, chunks, num_chunks);
-}
-
-static const char *best_set(void)
-{
-    for (size_t i = 0; i < 2; i++)
-        if (has_set(sets[i]))
-            return sets[i];
-    return sets[2];
+        check_bits(path, name, options, chunks, num_chunks);
 }
 
 static const int all_chunks[] = {1, 3, 7};
@@ -225,28 +225,109 @@ static const int one_chunk[] = {7};
 
 Test(golden, bits_do_not_depend_on_chunks_and_batch)
 {
-    check_all_bits(best_set(), 1, all_chunks, 3);
+    check_all_bits(NULL, WEIGHTS_AUTO, 1, all_chunks, 3);
 }
 
 Test(golden, bits_do_not_depend_on_two_threads)
 {
-    check_all_bits(best_set(), 2, all_chunks, 3);
+    check_all_bits(NULL, WEIGHTS_AUTO, 2, all_chunks, 3);
 }
 
 Test(golden, bits_do_not_depend_on_three_threads)
 {
-    check_all_bits(best_set(), 3, all_chunks, 3);
+    check_all_bits(NULL, WEIGHTS_AUTO, 3, all_chunks, 3);
 }
 
 Test(golden, bits_do_not_depend_on_the_step_on_avx2)
 {
-    if (has_set(sets[1]))
-        check_all_bits(sets[1], 3, one_chunk, 1);
+    if (has_set(sets[2]))
+        check_all_bits(sets[2], WEIGHTS_AUTO, 3, one_chunk, 1);
 }
 
 Test(golden, bits_do_not_depend_on_the_step_on_the_portable_kernels)
 {
-    check_all_bits(sets[2], 3, one_chunk, 1);
+    check_all_bits(sets[3], WEIGHTS_AUTO, 3, one_chunk, 1);
+}
+
+/* With 1 thread and 2, and on every instruction set with 1 and 3. */
+static void check_format(enum weight_format weights)
+{
+    check_all_bits(NULL, weights, 2, one_chunk, 1);
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        if (has_set(sets[i]))
+            check_all_bits(sets[i], weights, 3, one_chunk, 1);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_in_f32)
+{
+    check_format(WEIGHTS_F32);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_in_bf16)
+{
+    check_format(WEIGHTS_BF16);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_in_f16)
+{
+    check_format(WEIGHTS_F16);
+}
+
+Test(golden, bits_do_not_depend_on_the_step_in_q8)
+{
+    check_format(WEIGHTS_Q8);
+}
+
+/* The prompt's logits [length, V], with f32 keys; the caller frees them. */
+static float *logits_of(const char *path, const char *set, enum weight_format weights, int *count,
+                        struct engine_info *info)
+{
+    const struct engine_options options = {
+        .threads = 2, .instruction_set = set, .weights = weights, .kv = KV_F32};
+    struct engine *engine = open_case(path, options);
+    *info = *engine_info(engine);
+    int limit = (int)info->max_positions, length = limit > 0 && limit < 40 ? limit : 40;
+    *count = length * info->vocab_size;
+    float *logits = malloc((size_t)*count * sizeof *logits);
+    run_text(engine, length, length, 0, logits);
+    engine_close(engine);
+    return logits;
+}
+
+/* Two bytes are multiplied as exactly as four: a file's own format, f32 and auto agree to the bit
+ * (and so may others, for the numbers that they have in common). */
+static void check_exact(const char *set)
+{
+    char path[512], name[256];
+    for (int i = 0; golden_case(i, path, name); i++) {
+        struct engine_info info, other;
+        int count;
+        float *as_is = logits_of(path, set, WEIGHTS_AUTO, &count, &info);
+        static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
+                                                     WEIGHTS_Q8};
+        for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
+            bool exact = formats[f] == WEIGHTS_F32 || formats[f] == info.weights;
+            float *logits = logits_of(path, set, formats[f], &count, &other);
+            bool same = memcmp(as_is, logits, (size_t)count * sizeof *logits) == 0;
+            cr_expect(same == exact || (same && formats[f] != WEIGHTS_Q8),
+                      "%s on %s, a file of %s in %s: %s bits", name, info.instruction_set,
+                      weight_format_name(info.weights), weight_format_name(formats[f]),
+                      same ? "the same" : "other");
+            cr_expect(other.weights == formats[f] &&
+                      other.weights_bytes == info.weights_bytes_as[formats[f]]);
+            cr_expect(isfinite(logits[count - 1]));
+            free(logits);
+        }
+        cr_expect(info.weights != WEIGHTS_AUTO &&
+                  info.weights_bytes == info.weights_bytes_as[info.weights]);
+        free(as_is);
+    }
+}
+
+Test(golden, weights_in_the_format_of_the_file_are_exact)
+{
+    check_exact(NULL);
+    check_exact(sets[3]);
 }
 
 /* `count` tokens of the text from `first` on give the logits of the undisturbed run. */
@@ -268,7 +349,7 @@ static void go_on(struct state *state, struct engine *engine, struct text *text,
 /* A clone at any point goes on with the same bits, and so does the text it was cloned from. */
 static void check_clones(const char *path, const char *name)
 {
-    struct engine *engine = open_case(path, NULL, 1);
+    struct engine *engine = open_case(path, (struct engine_options){.threads = 1});
     size_t vocab = (size_t)engine_info(engine)->vocab_size;
     int64_t limit = engine_info(engine)->max_positions;
     int length = limit > 0 && limit < LONG_TEXT ? (int)limit : LONG_TEXT;

@@ -1,0 +1,93 @@
+/* Products with matrices of f32: register tiles of rows against k-major columns.
+ *
+ * One running sum per output, over the input in order: acc = fma(x[k], w[k][j], acc). The tile's
+ * shape changes only which sums run beside each other. */
+#ifndef ENGINE_CPU_KERNELS_TILE_H
+#define ENGINE_CPU_KERNELS_TILE_H
+
+#include "engine/cpu/vector.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* out [m, nv * LANES] (+)= x [m, n] * w [n, nv * LANES]; m and nv are constants at each call. */
+static inline __attribute__((always_inline)) void tile(const int m, const int nv, const float *x,
+                                                       int64_t x_stride, int64_t n, const float *w,
+                                                       int64_t w_stride, float *out,
+                                                       int64_t out_stride, bool add)
+{
+    vec sum[TILE_ROWS][4];
+#pragma GCC unroll 16
+    for (int i = 0; i < m; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            sum[i][v] = add ? vec_load(out + i * out_stride + v * LANES) : vec_set(0.0f);
+    for (int64_t k = 0; k < n; k++) {
+        vec weights[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            weights[v] = vec_load(w + k * w_stride + v * LANES);
+#pragma GCC unroll 16
+        for (int i = 0; i < m; i++) {
+            vec input = vec_set(x[i * x_stride + k]);
+#pragma GCC unroll 4
+            for (int v = 0; v < nv; v++)
+                sum[i][v] = vec_fma(input, weights[v], sum[i][v]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < m; i++)
+#pragma GCC unroll 4
+        for (int v = 0; v < nv; v++)
+            vec_store(out + i * out_stride + v * LANES, sum[i][v]);
+}
+
+/* The same for m rows, 1 <= m <= TILE_ROWS, and any multiple of 16 columns. */
+static void tile_rows(int m, const float *x, int64_t x_stride, int64_t n, const float *w,
+                      int64_t w_stride, int64_t columns, float *out, int64_t out_stride, bool add)
+{
+    int64_t c = 0;
+    if (m == 1)
+        for (; c + 4 * LANES <= columns; c += 4 * LANES)
+            tile(1, 4, x, x_stride, n, w + c, w_stride, out + c, out_stride, add);
+#define TILE_CASE(rows, vectors)                                                                  \
+    case rows:                                                                                    \
+        if (rows <= TILE_ROWS)                                                                    \
+            tile(rows <= TILE_ROWS ? rows : 1, vectors, x, x_stride, n, w + c, w_stride, out + c, \
+                 out_stride, add);                                                                \
+        break;
+#define TILE_CASES(vectors)    \
+    switch (m) {               \
+        TILE_CASE(1, vectors)  \
+        TILE_CASE(2, vectors)  \
+        TILE_CASE(3, vectors)  \
+        TILE_CASE(4, vectors)  \
+        TILE_CASE(5, vectors)  \
+        TILE_CASE(6, vectors)  \
+        TILE_CASE(7, vectors)  \
+        TILE_CASE(8, vectors)  \
+        TILE_CASE(9, vectors)  \
+        TILE_CASE(10, vectors) \
+        TILE_CASE(11, vectors) \
+        TILE_CASE(12, vectors) \
+    }
+    for (; c + 2 * LANES <= columns; c += 2 * LANES)
+        TILE_CASES(2)
+    for (; c < columns; c += LANES)
+        TILE_CASES(1)
+#undef TILE_CASES
+#undef TILE_CASE
+}
+
+/* Any number of rows. */
+static void tile_matrix(int rows, const float *x, int64_t x_stride, int64_t n, const float *w,
+                        int64_t w_stride, int64_t columns, float *out, int64_t out_stride, bool add)
+{
+    for (int r = 0; r < rows; r += TILE_ROWS) {
+        int m = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;
+        tile_rows(m, x + r * x_stride, x_stride, n, w, w_stride, columns, out + r * out_stride,
+                  out_stride, add);
+    }
+}
+
+#endif

@@ -1,0 +1,160 @@
+/* Products with q8 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact integers.
+ *
+ * A row of x becomes fixed point of three digits base 256 per block of 32 inputs (struct
+ * fixed_block), so a block's sum of quant * digit is exact; per output, over the blocks in order:
+ *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
+ * 48 multiplications of 64 bytes for 1,024 weights and a row, against 64 fmas and a conversion. The
+ * error is at most that of x in fixed point, 2^-24 of a block's largest |x| times the sum of its
+ * |w|, and of 4 roundings a block. */
+#ifndef ENGINE_CPU_KERNELS_VNNI_H
+#define ENGINE_CPU_KERNELS_VNNI_H
+
+#include "engine/cpu/kernels_product.h"
+
+#include <immintrin.h>
+
+#define VNNI __attribute__((target("avx512vnni")))
+
+enum {
+    FIXED_LARGEST = 8355711, /* 127 * (65536 + 256 + 1) */
+    VNNI_ROWS = 4,           /* of a tile: 24 sums in registers */
+    VNNI_BLOCKS = 8          /* of 32 inputs of a panel that meet BLOCK_ROWS rows together */
+};
+
+/* The lowest digit, -128..127, of each number, which becomes the rest. */
+static inline __m512i take_digit(__m512i *number)
+{
+    __m512i digit = _mm512_srai_epi32(_mm512_slli_epi32(*number, 24), 24);
+    *number = _mm512_srai_epi32(_mm512_sub_epi32(*number, digit), 8);
+    return digit;
+}
+
+/* x: numbers 0..15 and 16..31 of a block. */
+static void fix_block(const __m512 x[2], struct fixed_block *out)
+{
+    __m512i positive = _mm512_set1_epi32(INT32_MAX); /* all but the sign */
+    __m512i bits = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(x[0]), positive),
+                                    _mm512_and_si512(_mm512_castps_si512(x[1]), positive));
+    float largest = float_of_bits((uint32_t)_mm512_reduce_max_epu32(bits));
+    bool finite = largest < INFINITY;
+    float inverse = finite && largest >= 0x1p-100f ? (float)FIXED_LARGEST / largest : 0.0f;
+    __m512i top = _mm512_set1_epi32(FIXED_LARGEST), numbers[2];
+    for (int i = 0; i < 2; i++) {
+        __m512 scaled = _mm512_mul_ps(x[i], _mm512_set1_ps(inverse));
+        numbers[i] = finite ? _mm512_cvtps_epi32(scaled) : _mm512_setzero_si512();
+        numbers[i] = _mm512_min_epi32(numbers[i], top);
+        numbers[i] = _mm512_max_epi32(numbers[i], _mm512_sub_epi32(_mm512_setzero_si512(), top));
+    }
+    for (int d = 0; d < 3; d++) {
+        __m512i low = take_digit(&numbers[0]), high = take_digit(&numbers[1]);
+        out->start[d] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
+        _mm_storeu_si128((__m128i *)(void *)out->digits[d], _mm512_cvtepi32_epi8(low));
+        _mm_storeu_si128((__m128i *)(void *)(out->digits[d] + 16), _mm512_cvtepi32_epi8(high));
+    }
+    out->scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)FIXED_LARGEST;
+}
+
+static void kernel_fix(const float *x, int64_t n, struct fixed_block *out)
+{
+    for (int64_t k = 0; k < n; k += 32, out++) {
+        uint32_t present = n - k >= 32 ? UINT32_MAX : (1u << (n - k)) - 1;
+        __m512 numbers[2];
+        for (int i = 0; i < 2; i++)
+            numbers[i] = _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * i), x + k + 16 * i);
+        fix_block(numbers, out);
+    }
+}
+
+/* What a block adds to 16 outputs of a row: p [3] the exact sums by digit. */
+static inline __m512 block_value(const __m512i p[3][2], int half)
+{
+    __m512i low = _mm512_add_epi32(_mm512_slli_epi32(p[1][half], 8), p[0][half]);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[2][half]), _mm512_set1_ps(65536.0f),
+                           _mm512_cvtepi32_ps(low));
+}
+
+/* sums [m, 32] (+)= x [m, n blocks] * w [n]; m is a constant at each call. */
+VNNI static inline __attribute__((always_inline)) void
+vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
+          const struct q8_block *w, float *sums, bool add)
+{
+    for (int64_t b = 0; b < n; b++) {
+        __m512i p[VNNI_ROWS][3][2];
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++)
+#pragma GCC unroll 3
+            for (int d = 0; d < 3; d++)
+                p[i][d][0] = p[i][d][1] = _mm512_set1_epi32(x[i * x_stride + b].start[d]);
+#pragma GCC unroll 8
+        for (int four = 0; four < 8; four++) {
+            __m512i low = _mm512_loadu_si512(w[b].quants[four][0]);
+            __m512i high = _mm512_loadu_si512(w[b].quants[four][16]);
+#pragma GCC unroll 4
+            for (int i = 0; i < m; i++)
+#pragma GCC unroll 3
+                for (int d = 0; d < 3; d++) {
+                    int32_t digits;
+                    memcpy(&digits, x[i * x_stride + b].digits[d] + 4 * four, sizeof digits);
+                    __m512i input = _mm512_set1_epi32(digits);
+                    p[i][d][0] = _mm512_dpbusd_epi32(p[i][d][0], low, input);
+                    p[i][d][1] = _mm512_dpbusd_epi32(p[i][d][1], high, input);
+                }
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++)
+#pragma GCC unroll 2
+            for (int half = 0; half < 2; half++) {
+                float *at = sums + i * PANEL + half * 16;
+                vec scale =
+                    vec_load_f16(w[b].scales + half * 16) * vec_set(x[i * x_stride + b].scale);
+                vec start = add || b > 0 ? vec_load(at) : vec_set(0.0f);
+                vec_store(at, vec_fma(block_value(p[i], half), scale, start));
+            }
+    }
+}
+
+VNNI static void vnni_rows(int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
+                           const struct q8_block *w, float *sums, bool add)
+{
+    switch (m) {
+    case 1:
+        vnni_tile(1, x, x_stride, n, w, sums, add);
+        break;
+    case 2:
+        vnni_tile(2, x, x_stride, n, w, sums, add);
+        break;
+    case 3:
+        vnni_tile(3, x, x_stride, n, w, sums, add);
+        break;
+    default:
+        vnni_tile(VNNI_ROWS, x, x_stride, n, w, sums, add);
+        break;
+    }
+}
+
+static void kernel_product_vnni(const struct product *p)
+{
+    if (p->weight->format != WEIGHTS_Q8) {
+        kernel_product(p);
+        return;
+    }
+    float sums[BLOCK_ROWS * PANEL];
+    int64_t blocks = (p->weight->in + 31) / 32;
+    int64_t step = p->num_rows <= VNNI_ROWS ? blocks : VNNI_BLOCKS;
+    for (int r = 0, rows; r < p->num_rows; r += rows) {
+        rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
+        for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
+            const struct q8_block *w = (const struct q8_block *)(const void *)panel_at(p, panel);
+            for (int64_t b = 0; b < blocks; b += step) {
+                int64_t n = blocks - b < step ? blocks - b : step;
+                for (int i = 0; i < rows; i += VNNI_ROWS)
+                    vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS,
+                              p->fixed + (r + i) * p->fixed_stride + b, p->fixed_stride, n, w + b,
+                              sums + i * PANEL, b > 0);
+            }
+            finish_panels(p, r, rows, panel, 1, sums);
+        }
+    }
+}
+
+#endif

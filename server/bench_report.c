@@ -1,0 +1,102 @@
+#include "server/bench_report.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <string.h>
+
+/* Per second: of a result, in billions. */
+struct pace {
+    double weights_gbps, moved_gbps, gflops;
+};
+
+static struct pace pace_of(const struct bench_result *result)
+{
+    double tokens = (double)result->test.tokens * result->test.batch;
+    double runs = result->tokens_per_second / tokens * 1e-9;
+    return (struct pace){.weights_gbps = result->need.weight_bytes * runs,
+                         .moved_gbps = result->need.bytes * runs,
+                         .gflops = result->need.operations * runs};
+}
+
+void bench_print_table(const struct bench *bench, FILE *out)
+{
+    const struct bench_result *results = bench_results(bench);
+    struct bench_peaks peaks = bench_peaks(bench);
+    fprintf(out, "%s: memory reads at most %.1f GB/s, f32 arithmetic %.0f GFLOP/s\n\n",
+            results[0].model, peaks.bytes * 1e-9, peaks.operations * 1e-9);
+    fprintf(out, "%-7s %-4s %7s %5s  %-14s %10s %7s  %-24s %8s\n", "weights", "kv", "threads",
+            "batch", "test", "tokens/s", "spread", "pace", "of limit");
+    for (int i = 0; i < bench_count(bench); i++) {
+        const struct bench_result *r = &results[i];
+        struct pace pace = pace_of(r);
+        char name[48], text[48];
+        bench_case_name(&r->test, name);
+        if (r->test.generates)
+            snprintf(text, sizeof text, "%.1f GB/s of weights", pace.weights_gbps);
+        else
+            snprintf(text, sizeof text, "%.0f GFLOP/s", pace.gflops);
+        fprintf(out, "%-7s %-4s %7d %5d  %-14s %10.1f %6.1f%%  %-24s %7.1f%%\n",
+                weight_format_name(r->test.weights), kv_format_name(r->test.kv), r->test.threads,
+                r->test.batch, name, r->tokens_per_second, r->spread * 100, text,
+                r->share_of_limit * 100);
+    }
+}
+
+/* A quoted field: a directory's name may hold anything. */
+static void print_quoted(const char *text, FILE *out)
+{
+    putc('"', out);
+    for (; *text != 0; text++) {
+        if (*text == '"')
+            putc('"', out);
+        putc(*text, out);
+    }
+    putc('"', out);
+}
+
+void bench_print_csv(const struct bench *bench, FILE *out)
+{
+    fprintf(out, "model,weights,kv,test,batch,threads,repeat,tokens_per_second,spread,"
+                 "share_of_limit,weights_gbps,moved_gbps,gflops\n");
+    for (int i = 0; i < bench_count(bench); i++) {
+        const struct bench_result *r = &bench_results(bench)[i];
+        struct pace pace = pace_of(r);
+        char name[48];
+        bench_case_name(&r->test, name);
+        print_quoted(r->model, out);
+        fprintf(out, ",%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g\n",
+                weight_format_name(r->test.weights), kv_format_name(r->test.kv), name,
+                r->test.batch, r->test.threads, r->test.repeat, r->tokens_per_second, r->spread,
+                r->share_of_limit, pace.weights_gbps, pace.moved_gbps, pace.gflops);
+    }
+}
+
+static json_t *result_json(const struct bench_result *r)
+{
+    struct pace pace = pace_of(r);
+    char name[48];
+    bench_case_name(&r->test, name);
+    return json_pack("{ss ss ss ss si si si sf sf sf sf sf sf}", "model", r->model, "weights",
+                     weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "test",
+                     name, "batch", r->test.batch, "threads", r->test.threads, "repeat",
+                     r->test.repeat, "tokens_per_second", r->tokens_per_second, "spread", r->spread,
+                     "share_of_limit", r->share_of_limit, "weights_gbps", pace.weights_gbps,
+                     "moved_gbps", pace.moved_gbps, "gflops", pace.gflops);
+}
+
+int bench_print_json(const struct bench *bench, FILE *out, struct error *err)
+{
+    struct bench_peaks peaks = bench_peaks(bench);
+    json_t *results = json_array();
+    for (int i = 0; i < bench_count(bench); i++)
+        json_array_append_new(results, result_json(&bench_results(bench)[i]));
+    json_t *json = json_pack("{sf sf so}", "bandwidth_gbps", peaks.bytes * 1e-9, "peak_gflops",
+                             peaks.operations * 1e-9, "results", results);
+    int failed = json == NULL || json_array_size(results) != (size_t)bench_count(bench) ||
+                 json_dumpf(json, out, JSON_INDENT(2) | JSON_REAL_PRECISION(6)) != 0;
+    json_decref(json);
+    if (failed)
+        return error_set(err, ERROR_INVALID, "cannot print these figures as JSON");
+    putc('\n', out);
+    return 0;
+}

@@ -1,0 +1,42 @@
+/* Runs the plan of `regla bench`: all its engines are open at once, and the repeats of all tests
+ * are interleaved, so that a machine that changes its pace does so for all. Tokens are
+ * pseudo-random and fixed, nothing is sampled, and the depth is filled before the clock starts. */
+#ifndef SERVER_BENCH_RUN_H
+#define SERVER_BENCH_RUN_H
+
+#include "server/bench_limit.h"
+#include "server/bench_plan.h"
+
+struct bench_options {
+    const char *directory, *preset; /* of the model; one of them is NULL */
+    bool progress;                  /* a line on standard error */
+};
+
+/* Per second, at most: bytes read from memory, and f32 operations. */
+struct bench_peaks {
+    double bytes, operations;
+};
+
+struct bench_result {
+    struct bench_case test; /* with formats and threads as they turned out */
+    const char *model;
+    struct bench_need need;
+    double tokens_per_second; /* of all texts together; median of the repeats */
+    double spread;            /* (highest - lowest) / median */
+    double share_of_limit;    /* see bench_run; median of the repeats */
+};
+
+struct bench;
+
+/* What the machine does at most is measured on the test's number of threads right before and right
+ * after each run, and the higher of both counts: share_of_limit is the time that its bytes
+ * (generating) or operations (prompts) need at that pace, over the time taken. */
+int bench_run(struct bench **out, const struct bench_plan *plan,
+              const struct bench_options *options, struct error *err);
+void bench_free(struct bench *bench); /* NULL is allowed */
+
+int bench_count(const struct bench *bench);
+const struct bench_result *bench_results(const struct bench *bench); /* [bench_count] */
+struct bench_peaks bench_peaks(const struct bench *bench);           /* the highest measured */
+
+#endif

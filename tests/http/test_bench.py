@@ -1,0 +1,108 @@
+"""regla bench: what it prints, on models too small for the figures to mean anything."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from harness import BINARY, GOLDEN, SLOWNESS
+from test_lifecycle import regla
+
+SHORT = ["--pp", "5", "--tg", "3", "--repeat", "2"]
+FIELDS = {"model": str, "weights": str, "kv": str, "test": str, "batch": int, "threads": int,
+          "repeat": int, "tokens_per_second": float, "spread": float, "share_of_limit": float,
+          "weights_gbps": float, "moved_gbps": float, "gflops": float}
+
+
+def bench(*arguments, model=GOLDEN / "hybrid_regla"):
+    return subprocess.run([str(BINARY), "bench", "--model", str(model), *map(str, arguments)],
+                          capture_output=True, text=True, timeout=120 * SLOWNESS)
+
+
+def results_of(*arguments, **model):
+    ran = bench("--json", *arguments, **model)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""  # not a terminal
+    return json.loads(ran.stdout)
+
+
+def test_json_has_every_combination():
+    printed = results_of("--pp", "5,70", "--tg", "3", "--depth", "0,66", "--batch", "1,3",
+                         "--threads", "1,2", "--repeat", "1")
+    assert set(printed) == {"bandwidth_gbps", "peak_gflops", "results"}
+    assert printed["bandwidth_gbps"] > 0 and printed["peak_gflops"] > 0
+    for result in printed["results"]:
+        assert {name: type(value) for name, value in result.items()} == FIELDS
+        assert result["model"] == "hybrid_regla" and result["repeat"] == 1
+        assert result["tokens_per_second"] > 0 and result["share_of_limit"] > 0
+        assert result["spread"] == 0  # of one run
+        generates = result["test"].startswith("tg")
+        assert (result["weights_gbps"] > 0) == generates
+        assert (result["moved_gbps"] > result["weights_gbps"]) == generates
+        assert result["gflops"] > 0
+    seen = [(r["test"], r["batch"], r["threads"]) for r in printed["results"]]
+    assert len(seen) == len(set(seen))
+    assert set(seen) == {(test + depth, batch, threads) for test in ("pp5", "pp70", "tg3")
+                         for depth in ("", "@66") for batch in (1, 3) for threads in (1, 2)}
+
+
+def test_table_and_csv():
+    table = bench(*SHORT).stdout.splitlines()
+    assert table[0].startswith("hybrid_regla: memory reads at most ")
+    assert [line.split()[4] for line in table[3:]] == ["pp5", "tg3"]
+    rows = list(csv.DictReader(io.StringIO(bench(*SHORT, "--csv").stdout)))
+    assert [row["test"] for row in rows] == ["pp5", "tg3"]
+    assert set(rows[0]) == set(FIELDS)
+    for row in rows:
+        for name, kind in FIELDS.items():
+            kind(row[name])
+
+
+def test_csv_quotes_names(tmp_path):
+    folder = tmp_path / 'a "b", c'
+    shutil.copytree(GOLDEN / "hybrid_regla", folder)
+    rows = list(csv.DictReader(io.StringIO(bench(*SHORT, "--csv", model=folder).stdout)))
+    assert [row["model"] for row in rows] == [folder.name] * 2
+
+
+def test_zero_leaves_a_kind_out():
+    assert [r["test"] for r in results_of("--pp", "0", "--tg", "2", "--repeat", "1")["results"]] \
+        == ["tg2"]
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--pp", "12,"], '--pp: item 2: expected an integer from 0 to 10000000, got ""'),
+    (["--tg", "many"], '--tg: item 1: expected an integer from 0 to 10000000, got "many"'),
+    (["--depth", "-5"], "--depth: item 1: expected an integer from 0"),
+    (["--batch", "0"], "--batch: item 1: expected an integer from 1 to 4096"),
+    (["--weights", "f32,int4"], "--weights: item 2: expected auto, f32, bf16, f16 or q8, got"),
+    (["--kv", "q4"], "--kv: item 1: expected auto, f32, f16 or bf16"),
+    (["--threads", "1e9"], "--threads: item 1: "),
+    (["--repeat", "0"], "--repeat: item 1: expected an integer from 1 to 1000"),
+    (["--pp", "0", "--tg", "0"], "--pp, --tg: expected at least one length that is not 0"),
+    (["--csv", "--json"], "expected --csv or --json, got both"),
+    (["--preset", "regla-160m"], "expected --model or --preset, got both"),
+    (["--batches", "1"], "unknown flag --batches (did you mean --batch?)"),
+])
+def test_wrong_usage(arguments, message):
+    ran = bench(*arguments)
+    assert ran.returncode == 2 and ran.stdout == ""
+    assert message in ran.stderr and len(ran.stderr.splitlines()) == 1
+
+
+def test_needs_a_model():
+    ran = regla("bench")
+    assert ran.returncode == 2 and "expected --model or --preset, got none" in ran.stderr
+    ran = regla("bench", "--preset", "regla-160b")
+    assert ran.returncode == 1 and 'unknown preset "regla-160b"' in ran.stderr
+    ran = regla("bench", "--model", "/no/where")
+    assert ran.returncode == 1 and "/no/where" in ran.stderr
+
+
+def test_a_depth_past_the_positions_of_a_model_is_an_error():
+    ran = bench("--depth", "100000", *SHORT, model=GOLDEN / "sliding_parallel_learned")
+    assert ran.returncode == 1 and ran.stdout == ""
+    assert "positions" in ran.stderr, ran.stderr

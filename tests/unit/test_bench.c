@@ -1,0 +1,201 @@
+#include "server/bench_limit.h"
+#include "server/bench_plan.h"
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+static const struct bench_lists defaults = {.pp = "512",
+                                            .tg = "64",
+                                            .depth = "0",
+                                            .batch = "1",
+                                            .weights = "auto",
+                                            .kv = "auto",
+                                            .threads = "0",
+                                            .repeat = "5"};
+
+static void expect_name(const struct bench_case *test, const char *expected)
+{
+    char name[48];
+    bench_case_name(test, name);
+    cr_expect(strcmp(name, expected) == 0, "expected %s, got %s", expected, name);
+}
+
+Test(bench, without_lists_there_are_two_tests)
+{
+    struct bench_plan plan;
+    cr_assert(bench_plan_make(&plan, &defaults, NULL) == 0);
+    cr_assert(plan.count == 2);
+    expect_name(&plan.cases[0], "pp512");
+    expect_name(&plan.cases[1], "tg64");
+    for (int i = 0; i < 2; i++) {
+        const struct bench_case *test = &plan.cases[i];
+        cr_expect(test->generates == (i == 1) && test->depth == 0 && test->batch == 1);
+        cr_expect(test->weights == WEIGHTS_AUTO && test->kv == KV_AUTO);
+        cr_expect(test->threads == 0 && test->repeat == 5);
+    }
+    bench_plan_clear(&plan);
+}
+
+Test(bench, every_combination_is_a_test_once)
+{
+    struct bench_lists lists = defaults;
+    struct bench_plan plan;
+    lists.pp = "0,7";
+    lists.tg = "3,4";
+    lists.depth = "0,8000";
+    lists.batch = "1,16";
+    lists.weights = "f32,q8,bf16";
+    lists.kv = "f16,f32";
+    lists.threads = "1,2";
+    lists.repeat = "1,9";
+    cr_assert(bench_plan_make(&plan, &lists, NULL) == 0);
+    cr_assert(plan.count == 3 * 2 * 2 * 3 * 2 * 2 * 2);
+    for (int i = 0; i < plan.count; i++) {
+        for (int j = 0; j < i; j++)
+            cr_expect(memcmp(&plan.cases[i], &plan.cases[j], sizeof *plan.cases) != 0, "%d %d", i,
+                      j);
+        cr_expect(plan.cases[i].tokens == 7 || plan.cases[i].generates);
+    }
+    expect_name(&plan.cases[0], "pp7");
+    expect_name(&plan.cases[plan.count - 1], "tg4@8000");
+    bench_plan_clear(&plan);
+}
+
+Test(bench, a_bad_list_is_named_with_its_item)
+{
+    static const struct {
+        size_t list;
+        const char *text, *expected;
+    } cases[] = {
+        {offsetof(struct bench_lists, pp), "", "--pp: item 1: expected an integer from 0"},
+        {offsetof(struct bench_lists, pp), "1,", "--pp: item 2: expected an integer from 0"},
+        {offsetof(struct bench_lists, tg), "5,-1", "--tg: item 2: expected an integer from 0 to"},
+        {offsetof(struct bench_lists, tg), "1 ,2", "got \"1 \""},
+        {offsetof(struct bench_lists, depth), "99999999999999999999", "--depth: item 1: "},
+        {offsetof(struct bench_lists, batch), "1,2,0",
+         "--batch: item 3: expected an integer from "},
+        {offsetof(struct bench_lists, weights), "f32,f64", "f16 or q8, got \"f64\""},
+        {offsetof(struct bench_lists, kv), "q8", "--kv: item 1: expected auto, f32, f16 or bf16"},
+        {offsetof(struct bench_lists, threads), "1025", "from 0 to 1024, got \"1025\""},
+        {offsetof(struct bench_lists, repeat), "0", "--repeat: item 1: expected an integer from 1"},
+        {offsetof(struct bench_lists, repeat), "1x", "got \"1x\""},
+        {offsetof(struct bench_lists, pp),
+         "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+         "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1",
+         "--pp: expected at most 64 items"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct bench_lists lists = defaults;
+        struct bench_plan plan;
+        struct error err = ERROR_INIT;
+        *(const char **)((char *)&lists + cases[i].list) = cases[i].text;
+        cr_expect(bench_plan_make(&plan, &lists, &err) == -1 && err.code == ERROR_INVALID);
+        cr_expect(strstr(err.message, cases[i].expected) != NULL, "%s", err.message);
+        bench_plan_clear(&plan);
+    }
+}
+
+Test(bench, too_many_tests_and_none_are_refused)
+{
+    struct bench_lists lists = defaults;
+    struct bench_plan plan;
+    struct error err = ERROR_INIT;
+    lists.pp = lists.tg = lists.depth = "1,2,3,4,5,6,7,8,9";
+    lists.batch = lists.repeat = "1,2,3,4,5,6,7,8,9";
+    cr_expect(bench_plan_make(&plan, &lists, &err) == -1);
+    cr_expect(strstr(err.message, "13122 combinations, expected at most 4096") != NULL, "%s",
+              err.message);
+    bench_plan_clear(&plan);
+    error_clear(&err);
+    lists = defaults;
+    lists.pp = lists.tg = "0,0";
+    cr_expect(bench_plan_make(&plan, &lists, &err) == -1);
+    cr_expect(strstr(err.message, "--pp, --tg: expected at least one") != NULL, "%s", err.message);
+    bench_plan_clear(&plan);
+}
+
+/* Two layers of hidden size 8, vocabulary 100, MLP 32: refined ReGLA with 2 heads of 4 (a state of
+ * 4 rows lies as 16), and softmax with 2 heads of 4 and one of keys. */
+static struct layer layers[2];
+static const struct model model = {
+    .num_layers = 2, .hidden_size = 8, .lm_head = {.rows = 100, .cols = 8}, .layers = layers};
+static const struct engine_info info = {.weights_bytes = 5000, .kv_bytes_per_token = 64};
+
+enum { MLP = 2 * 8 * 32, HEAD = 8 * 100 };
+
+static void fill_layers(enum window_kind window)
+{
+    const struct matrix square = {.rows = 8, .cols = 8}, half = {.rows = 4, .cols = 8};
+    for (int i = 0; i < 2; i++)
+        layers[i] = (struct layer){.up_proj = {.rows = 32, .cols = 8},
+                                   .down_proj = {.rows = 8, .cols = 32},
+                                   .mixer = {.num_heads = 2,
+                                             .head_dim = 4,
+                                             .value_dim = 4,
+                                             .features = 4,
+                                             .features_positioned = 4,
+                                             .q_proj = square,
+                                             .o_proj = square}};
+    struct mixer *linear = &layers[0].mixer, *softmax = &layers[1].mixer;
+    linear->kind = MIXER_LINEAR;
+    linear->gate = GATE_REFINED;
+    linear->num_kv_heads = 2;
+    linear->k_proj = linear->v_proj = linear->g_proj = linear->r_proj = square;
+    softmax->kind = MIXER_SOFTMAX;
+    softmax->num_kv_heads = 1;
+    softmax->k_proj = softmax->v_proj = half;
+    softmax->window = window;
+    softmax->window_size = 3;
+}
+
+static const double PER_TOKEN = 2.0 * (6 * 64 + MLP)         /* the first layer's products */
+                                + 5.0 * 4 * 4 * 2            /* its recurrence: 5 for each of S */
+                                + 2.0 * (2 * 64 + 64 + MLP); /* the second layer's products */
+static const double STATE = 2.0 * (16 * 4 * 4) * 2;          /* read and written, of two heads */
+static const double PER_KEY = 2.0 * (4 + 4) * 2;             /* q.k and score v, of two heads */
+
+static struct bench_need need_of(bool generates, int tokens, int depth, int batch)
+{
+    const struct bench_case test = {
+        .generates = generates, .tokens = tokens, .depth = depth, .batch = batch};
+    return bench_need(&model, &info, &test);
+}
+
+static void expect_close(double got, double expected)
+{
+    cr_expect(fabs(got - expected) < 1e-6 * expected + 1e-9, "expected %.17g, got %.17g", expected,
+              got);
+}
+
+Test(bench, a_prompt_needs_operations)
+{
+    fill_layers(WINDOW_FULL);
+    struct bench_need need = need_of(false, 3, 0, 1); /* sees 1 + 2 + 3 keys */
+    expect_close(need.operations, 3 * PER_TOKEN + 6 * PER_KEY + 2 * HEAD);
+    cr_expect(need.bytes == 0 && need.weight_bytes == 0);
+    need = need_of(false, 2, 10, 4); /* sees 11 + 12 */
+    expect_close(need.operations, 4 * (2 * PER_TOKEN + 23 * PER_KEY + 2 * HEAD));
+}
+
+Test(bench, generating_needs_bytes)
+{
+    fill_layers(WINDOW_FULL);
+    struct bench_need need = need_of(true, 3, 0, 1); /* reads 1 + 2 + 3 keys, writes 3 */
+    expect_close(need.weight_bytes, 3 * 5000);
+    expect_close(need.bytes, 3 * 5000 + 3 * STATE + 64 * (6 + 3));
+    expect_close(need.operations, 3 * PER_TOKEN + 6 * PER_KEY + 3 * 2 * HEAD);
+    need = need_of(true, 2, 10, 4);
+    expect_close(need.weight_bytes, 2 * 5000);
+    expect_close(need.bytes, 2 * 5000 + 4 * (2 * STATE + 64 * (23 + 2)));
+}
+
+Test(bench, a_window_bounds_what_is_seen)
+{
+    const double ring = (4 + 4) * 4; /* f32 of one key head */
+    fill_layers(WINDOW_SLIDING);     /* of 3: positions 0 to 4 see 1, 2, 3, 3, 3 */
+    expect_close(need_of(true, 5, 0, 1).bytes, 5 * 5000 + 5 * STATE + ring * (12 + 5));
+    expect_close(need_of(false, 5, 0, 1).operations, 5 * PER_TOKEN + 12 * PER_KEY + 2 * HEAD);
+    fill_layers(WINDOW_BLOCK); /* of 3: positions 2 to 6 see 3, 1, 2, 3, 1 */
+    expect_close(need_of(false, 5, 2, 1).operations, 5 * PER_TOKEN + 10 * PER_KEY + 2 * HEAD);
+}
