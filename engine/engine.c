@@ -3,6 +3,7 @@
 #include "engine/cpu/backend.h"
 #include "engine/forward.h"
 #include "engine/model/preset.h"
+#include "engine/profile.h"
 #include "engine/state.h"
 
 #include <stdio.h>
@@ -360,4 +361,9 @@ int engine_measure(struct engine *engine, double *read_bytes, double *operations
     }
     ops->measure(engine->backend, engine->measured, MEASURED_BYTES, read_bytes, operations);
     return 0;
+}
+
+void engine_profile(struct engine *engine, double *seconds)
+{
+    engine->ops->profile(engine->backend, seconds);
 }

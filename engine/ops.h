@@ -18,6 +18,7 @@
 #include "engine/formats.h"
 #include "engine/formulas.h"
 #include "engine/model/model.h"
+#include "engine/profile.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -237,6 +238,8 @@ struct ops {
      * Not in a step. */
     void (*measure)(struct backend *, const void *memory, size_t bytes, double *read_bytes,
                     double *operations);
+    /* Adds the seconds of operations to seconds [NUM_PROFILE_KINDS], borrowed; NULL: no longer. */
+    void (*profile)(struct backend *, double *seconds);
 };
 
 /* Bytes of a head's S in a slot. */

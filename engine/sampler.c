@@ -1,6 +1,8 @@
 #include "engine/sampler.h"
 
 #include "engine/base/philox.h"
+#include "engine/cut.h"
+#include "engine/logits.h"
 
 #include <float.h>
 #include <math.h>
@@ -12,7 +14,9 @@ struct sampler {
     struct sampling settings; /* logit_bias is ours */
     int32_t vocab_size;
     int64_t num_generated;
-    float *work; /* [V] adjusted logits, then weights; NULL: greedy on untouched logits */
+    float *work;    /* [V] adjusted logits; NULL: greedy on untouched logits */
+    float *weights; /* [V]; NULL: greedy */
+    int32_t *ids;   /* [V] of what top_k and top_p keep; NULL without them */
     /* Tokens a penalty may touch; NULL without penalties. */
     int32_t *counts;  /* [V] how often generated */
     int32_t *seen;    /* [num_seen] distinct ids, at most V */
@@ -31,6 +35,12 @@ static bool is_greedy(const struct sampling *s)
     return s->temperature < FLT_MIN;
 }
 
+static bool has_cuts(const struct sampler *sampler)
+{
+    const struct sampling *s = &sampler->settings;
+    return (s->top_k > 0 && s->top_k < sampler->vocab_size) || s->top_p < 1;
+}
+
 static void see(struct sampler *sampler, int32_t id)
 {
     if (!sampler->is_seen[id]) {
@@ -46,6 +56,10 @@ static int allocate(struct sampler *sampler, struct error *err)
     bool missing = false;
     if (!is_greedy(s) || has_penalties(s) || s->num_logit_bias > 0)
         missing |= !(sampler->work = malloc(vocab * sizeof *sampler->work));
+    if (!is_greedy(s))
+        missing |= !(sampler->weights = malloc(vocab * sizeof *sampler->weights));
+    if (!is_greedy(s) && has_cuts(sampler))
+        missing |= !(sampler->ids = malloc(vocab * sizeof *sampler->ids));
     if (has_penalties(s)) {
         missing |= !(sampler->counts = calloc(vocab, sizeof *sampler->counts));
         missing |= !(sampler->seen = malloc(vocab * sizeof *sampler->seen));
@@ -109,6 +123,8 @@ void sampler_free(struct sampler *sampler)
         return;
     free((void *)sampler->settings.logit_bias);
     free(sampler->work);
+    free(sampler->weights);
+    free(sampler->ids);
     free(sampler->counts);
     free(sampler->seen);
     free(sampler->is_seen);
@@ -147,156 +163,62 @@ static bool contains(const int32_t *ids, size_t count, int32_t id)
 }
 
 /* The id of the largest logit that is not banned (ties: the smallest id); -1: none above -inf. */
-static int32_t best(const float *logits, int32_t vocab_size, const int32_t *banned,
+static int32_t best(const float *logits, int32_t vocab_size, float max, const int32_t *banned,
                     size_t num_banned)
 {
-    int32_t id = -1;
-    float max = -INFINITY;
-    for (int32_t i = 0; i < vocab_size; i++) {
+    for (int32_t i = 0; i < vocab_size && max > -INFINITY; i++)
+        if (logits[i] == max && !contains(banned, num_banned, i))
+            return i;
+    int32_t id = -1; /* whatever is largest is banned */
+    max = -INFINITY;
+    for (int32_t i = 0; i < vocab_size; i++)
         if (logits[i] > max && !contains(banned, num_banned, i)) {
             max = logits[i];
             id = i;
         }
-    }
     return id;
 }
 
-/* exp((logit - max) / temperature), where a logit may be infinite; max is the largest. */
-static double weight(float logit, float max, float temperature)
+/* The place where the sum of weights [count], in order, passes the target; never that of a zero. */
+static int32_t place_at(const float *weights, int32_t count, double target)
 {
-    if (logit == max)
-        return 1;
-    if (logit == -INFINITY || max == INFINITY)
-        return 0;
-    return exp(((double)logit - (double)max) / (double)temperature);
-}
-
-/* A set of the best candidates: those whose key is above `key`, and of those who have it the first
- * `ties` ids. */
-struct cut {
-    uint32_t key;
-    int32_t ties;
-};
-
-static const struct cut keep_all = {0, INT32_MAX};
-
-/* An integer in the order of the floats, which may be infinite but not NaN; -0 is 0. */
-static uint32_t order_key(float logit)
-{
-    float value = logit + 0.0f;
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-static float logit_of_key(uint32_t key)
-{
-    uint32_t bits = key & 0x80000000u ? key & 0x7FFFFFFFu : ~key;
-    float logit;
-    memcpy(&logit, &bits, sizeof logit);
-    return logit;
-}
-
-/* Whether a candidate is in the set; ids must be asked for in rising order, with *ties 0 first. */
-static bool in_cut(struct cut cut, uint32_t key, int32_t *ties)
-{
-    return key > cut.key || (key == cut.key && (*ties)++ < cut.ties);
-}
-
-#define DIGIT_BITS 11
-#define DIGITS (1 << DIGIT_BITS)
-
-enum measure { BY_COUNT, BY_MASS };
-
-/* How much of `within` has each value of one digit of its keys, among keys that begin with prefix
- * (all of them at shift 22). */
-static void fill_bins(const struct sampler *sampler, float max, struct cut within,
-                      enum measure measure, int shift, uint32_t prefix, double *bins)
-{
-    const float *logits = sampler->work;
-    int32_t ties = 0;
-    memset(bins, 0, DIGITS * sizeof *bins);
-    for (int32_t i = 0; i < sampler->vocab_size; i++) {
-        uint32_t key = order_key(logits[i]);
-        if (logits[i] == -INFINITY || !in_cut(within, key, &ties) ||
-            (uint64_t)key >> (shift + DIGIT_BITS) != prefix)
-            continue;
-        double amount =
-            measure == BY_COUNT ? 1 : weight(logits[i], max, sampler->settings.temperature);
-        bins[key >> shift & (DIGITS - 1)] += amount;
+    enum { BLOCK = 256 };
+    double sum = 0;
+    for (int32_t first = 0; first < count; first += BLOCK) {
+        int32_t n = count - first < BLOCK ? count - first : BLOCK;
+        double block = logits_sum(weights + first, n), within = sum;
+        for (int32_t i = first; sum + block > target && i < first + n; i++) {
+            within += (double)weights[i];
+            if (within > target && weights[i] > 0)
+                return i;
+        }
+        sum += block;
     }
-}
-
-/* The smallest set of the best in `within` that reaches `wanted`: so many candidates, or that share
- * of the mass of `within`. Finds the last one's key digit by digit, sorting nothing. */
-static struct cut best_reaching(const struct sampler *sampler, float max, struct cut within,
-                                enum measure measure, double wanted)
-{
-    double bins[DIGITS];
-    double above = 0; /* what is certainly in the set */
-    uint32_t prefix = 0;
-    for (int shift = 2 * DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
-        fill_bins(sampler, max, within, measure, shift, prefix, bins);
-        if (shift == 2 * DIGIT_BITS && measure == BY_MASS) {
-            double total = 0;
-            for (int digit = DIGITS - 1; digit >= 0; digit--)
-                total += bins[digit];
-            wanted *= total;
-        }
-        int last = 0; /* the lowest that holds something, should rounding keep us from `wanted` */
-        int found = -1;
-        for (int digit = DIGITS - 1; digit >= 0 && found < 0; digit--) {
-            if (bins[digit] == 0)
-                continue;
-            last = digit;
-            if (above + bins[digit] >= wanted)
-                found = digit;
-            else
-                above += bins[digit];
-        }
-        if (found < 0) {
-            found = last;
-            above -= bins[last];
-        }
-        prefix = prefix << DIGIT_BITS | (uint32_t)found;
-    }
-    double each =
-        measure == BY_COUNT ? 1 : weight(logit_of_key(prefix), max, sampler->settings.temperature);
-    double ties = each > 0 ? ceil((wanted - above) / each) : INT32_MAX;
-    return (struct cut){prefix, ties < 1 ? 1 : ties > INT32_MAX ? INT32_MAX : (int32_t)ties};
+    int32_t last = count - 1; /* rounding kept the sum from passing the target */
+    while (weights[last] == 0)
+        last--;
+    return last;
 }
 
 /* Draws from what top_k, then top_p of what that left, then min_p keep. */
 static int32_t draw(struct sampler *sampler, float max, double u)
 {
     const struct sampling *s = &sampler->settings;
-    struct cut cut = keep_all;
+    struct candidates c = {sampler->vocab_size, sampler->work, sampler->weights, sampler->ids};
+    for (int32_t i = 0; c.ids != NULL && i < c.count; i++)
+        c.ids[i] = i;
     if (s->top_k > 0 && s->top_k < sampler->vocab_size)
-        cut = best_reaching(sampler, max, cut, BY_COUNT, s->top_k);
+        cut_to_count(&c, s->top_k);
+    double total = logits_weights(c.logits, c.count, max, s->temperature, c.weights);
     if (s->top_p < 1)
-        cut = best_reaching(sampler, max, cut, BY_MASS, (double)s->top_p);
-    float *weights = sampler->work;
-    int32_t ties = 0;
-    double total = 0;
-    for (int32_t i = 0; i < sampler->vocab_size; i++) {
-        double w = 0;
-        if (in_cut(cut, order_key(weights[i]), &ties))
-            w = weight(weights[i], max, s->temperature);
-        weights[i] = w < (double)s->min_p ? 0 : (float)w;
-        total += (double)weights[i];
-    }
-    double target = u * total;
-    double sum = 0;
-    int32_t last = -1; /* should rounding keep the sum from passing the target */
-    for (int32_t i = 0; i < sampler->vocab_size; i++) {
-        if (weights[i] == 0)
-            continue;
-        last = i;
-        sum += (double)weights[i];
-        if (sum > target)
-            break;
-    }
-    return last;
+        cut_to_weight(&c, (double)s->top_p * total);
+    const float min_p = s->min_p;
+    for (int32_t i = 0; i < c.count && min_p > 0; i++)
+        c.weights[i] = c.weights[i] < min_p ? 0 : c.weights[i];
+    if (s->top_p < 1 || min_p > 0)
+        total = logits_sum(c.weights, c.count);
+    int32_t place = place_at(c.weights, c.count, u * total);
+    return c.ids == NULL ? place : c.ids[place];
 }
 
 /* In [0, 1), 53 bits: a function of seed, choice and number of tokens generated so far. */
@@ -314,21 +236,23 @@ static double uniform(const struct sampler *sampler)
 int32_t sampler_pick(struct sampler *sampler, const float *logits, const int32_t *banned,
                      size_t num_banned, struct error *err)
 {
-    for (int32_t i = 0; i < sampler->vocab_size; i++)
+    float max = logits_max(logits, sampler->vocab_size);
+    for (int32_t i = 0; isnan(max) && i < sampler->vocab_size; i++)
         if (isnan(logits[i]))
             return error_set(err, ERROR_INTERNAL, "the logit of token %d is NaN", (int)i);
     const float *adjusted = logits;
     if (sampler->work) {
         adjust(sampler, logits, banned, num_banned);
         adjusted = sampler->work;
+        max = logits_max(adjusted, sampler->vocab_size);
     }
-    int32_t id = best(adjusted, sampler->vocab_size, banned, num_banned);
+    int32_t id = -1;
+    if (is_greedy(&sampler->settings))
+        id = best(adjusted, sampler->vocab_size, max, banned, num_banned);
+    else if (max > -INFINITY)
+        id = draw(sampler, max, uniform(sampler));
     if (id < 0)
         return error_set(err, ERROR_INTERNAL, "no token is left to draw");
-    if (!is_greedy(&sampler->settings)) {
-        float max = adjusted[id];
-        id = draw(sampler, max, uniform(sampler));
-    }
     sampler->num_generated++;
     if (sampler->counts) {
         sampler->counts[id]++;
@@ -337,17 +261,11 @@ int32_t sampler_pick(struct sampler *sampler, const float *logits, const int32_t
     return id;
 }
 
-/* log(sum of exp(logits - *max)) in double, in the order of the ids. NaN in, NaN out. */
+/* log(sum of exp(logits - *max)) in double, in one order. NaN in, NaN out. */
 static double log_sum(const float *logits, int32_t vocab_size, float *max)
 {
-    *max = -INFINITY;
-    for (int32_t i = 0; i < vocab_size; i++)
-        if (logits[i] > *max)
-            *max = logits[i];
-    double sum = 0;
-    for (int32_t i = 0; i < vocab_size; i++)
-        sum += isnan(logits[i]) ? NAN : weight(logits[i], *max, 1);
-    return log(sum);
+    *max = logits_max(logits, vocab_size);
+    return isnan(*max) ? NAN : log(logits_weights(logits, vocab_size, *max, 1, NULL));
 }
 
 static float logprob(float logit, float max, double sum)

@@ -4,6 +4,8 @@
 #include <jansson.h>
 #include <string.h>
 
+static const char *const kinds[] = {PROFILE_KINDS(PROFILE_NAME)};
+
 /* Per second: of a result, in billions. */
 struct pace {
     double weights_gbps, moved_gbps, gflops;
@@ -16,6 +18,21 @@ static struct pace pace_of(const struct bench_result *result)
     return (struct pace){.weights_gbps = result->need.weight_bytes * runs,
                          .moved_gbps = result->need.bytes * runs,
                          .gflops = result->need.operations * runs};
+}
+
+static void print_operations(const struct bench *bench, FILE *out)
+{
+    fprintf(out, "\n%-7s %5s  %-14s  share of the time\n", "weights", "batch", "test");
+    for (int i = 0; i < bench_count(bench); i++) {
+        const struct bench_result *r = &bench_results(bench)[i];
+        char name[48];
+        bench_case_name(&r->test, name);
+        fprintf(out, "%-7s %5d  %-14s ", weight_format_name(r->test.weights), r->test.batch, name);
+        for (int kind = 0; kind < NUM_PROFILE_KINDS; kind++)
+            if (r->operations[kind] > 0)
+                fprintf(out, " %s %.1f%%", kinds[kind], r->operations[kind] * 100);
+        putc('\n', out);
+    }
 }
 
 void bench_print_table(const struct bench *bench, FILE *out)
@@ -40,6 +57,8 @@ void bench_print_table(const struct bench *bench, FILE *out)
                 r->test.batch, name, r->tokens_per_second, r->spread * 100, text,
                 r->share_of_limit * 100);
     }
+    if (bench_has_operations(bench))
+        print_operations(bench, out);
 }
 
 /* A quoted field: a directory's name may hold anything. */
@@ -57,31 +76,46 @@ static void print_quoted(const char *text, FILE *out)
 void bench_print_csv(const struct bench *bench, FILE *out)
 {
     fprintf(out, "model,weights,kv,test,batch,threads,repeat,tokens_per_second,spread,"
-                 "share_of_limit,weights_gbps,moved_gbps,gflops\n");
+                 "share_of_limit,weights_gbps,moved_gbps,gflops");
+    for (int kind = 0; bench_has_operations(bench) && kind < NUM_PROFILE_KINDS; kind++)
+        fprintf(out, ",%s", kinds[kind]);
+    putc('\n', out);
     for (int i = 0; i < bench_count(bench); i++) {
         const struct bench_result *r = &bench_results(bench)[i];
         struct pace pace = pace_of(r);
         char name[48];
         bench_case_name(&r->test, name);
         print_quoted(r->model, out);
-        fprintf(out, ",%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g\n",
+        fprintf(out, ",%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
                 weight_format_name(r->test.weights), kv_format_name(r->test.kv), name,
                 r->test.batch, r->test.threads, r->test.repeat, r->tokens_per_second, r->spread,
                 r->share_of_limit, pace.weights_gbps, pace.moved_gbps, pace.gflops);
+        for (int kind = 0; bench_has_operations(bench) && kind < NUM_PROFILE_KINDS; kind++)
+            fprintf(out, ",%.4g", r->operations[kind]);
+        putc('\n', out);
     }
 }
 
-static json_t *result_json(const struct bench_result *r)
+static json_t *operations_json(const struct bench_result *r)
+{
+    json_t *json = json_object();
+    for (int kind = 0; kind < NUM_PROFILE_KINDS; kind++)
+        json_object_set_new(json, kinds[kind], json_real(r->operations[kind]));
+    return json;
+}
+
+static json_t *result_json(const struct bench_result *r, bool operations)
 {
     struct pace pace = pace_of(r);
     char name[48];
     bench_case_name(&r->test, name);
-    return json_pack("{ss ss ss ss si si si sf sf sf sf sf sf}", "model", r->model, "weights",
+    return json_pack("{ss ss ss ss si si si sf sf sf sf sf sf so*}", "model", r->model, "weights",
                      weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "test",
                      name, "batch", r->test.batch, "threads", r->test.threads, "repeat",
                      r->test.repeat, "tokens_per_second", r->tokens_per_second, "spread", r->spread,
                      "share_of_limit", r->share_of_limit, "weights_gbps", pace.weights_gbps,
-                     "moved_gbps", pace.moved_gbps, "gflops", pace.gflops);
+                     "moved_gbps", pace.moved_gbps, "gflops", pace.gflops, "operations",
+                     operations ? operations_json(r) : NULL);
 }
 
 int bench_print_json(const struct bench *bench, FILE *out, struct error *err)
@@ -89,7 +123,8 @@ int bench_print_json(const struct bench *bench, FILE *out, struct error *err)
     struct bench_peaks peaks = bench_peaks(bench);
     json_t *results = json_array();
     for (int i = 0; i < bench_count(bench); i++)
-        json_array_append_new(results, result_json(&bench_results(bench)[i]));
+        json_array_append_new(results,
+                              result_json(&bench_results(bench)[i], bench_has_operations(bench)));
     json_t *json = json_pack("{sf sf so}", "bandwidth_gbps", peaks.bytes * 1e-9, "peak_gflops",
                              peaks.operations * 1e-9, "results", results);
     int failed = json == NULL || json_array_size(results) != (size_t)bench_count(bench) ||

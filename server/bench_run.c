@@ -156,6 +156,20 @@ static int run_once(struct bench *bench, int index, int repeat, struct error *er
     return 0;
 }
 
+static int profile(struct bench *bench, int index, struct error *err)
+{
+    struct bench_result *result = &bench->results[index];
+    const struct entry *entry = &bench->entries[index];
+    double seconds;
+    progress(bench, "profiling", index);
+    engine_profile(entry->device->engine, result->operations);
+    int failed = bench_texts_run(entry->texts, &result->test, &seconds, err);
+    engine_profile(entry->device->engine, NULL);
+    for (int i = 0; i < NUM_PROFILE_KINDS; i++)
+        result->operations[i] /= seconds;
+    return failed;
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -192,8 +206,11 @@ static int run_all(struct bench *bench, struct error *err)
         for (int i = 0; i < bench->count; i++)
             if (repeat < bench->results[i].test.repeat && run_once(bench, i, repeat, err) != 0)
                 return -1;
-    for (int i = 0; i < bench->count; i++)
+    for (int i = 0; i < bench->count; i++) {
         conclude(&bench->results[i], &bench->entries[i]);
+        if (bench->options.operations && profile(bench, i, err) != 0)
+            return -1;
+    }
     return 0;
 }
 
@@ -256,4 +273,9 @@ const struct bench_result *bench_results(const struct bench *bench)
 struct bench_peaks bench_peaks(const struct bench *bench)
 {
     return bench->highest;
+}
+
+bool bench_has_operations(const struct bench *bench)
+{
+    return bench->options.operations;
 }

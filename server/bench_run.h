@@ -4,12 +4,14 @@
 #ifndef SERVER_BENCH_RUN_H
 #define SERVER_BENCH_RUN_H
 
+#include "engine/profile.h"
 #include "server/bench_limit.h"
 #include "server/bench_plan.h"
 
 struct bench_options {
     const char *directory, *preset; /* of the model; one of them is NULL */
     bool progress;                  /* a line on standard error */
+    bool operations;                /* one more run of each test, for its profile */
 };
 
 /* Per second, at most: bytes read from memory, and f32 operations. */
@@ -24,6 +26,8 @@ struct bench_result {
     double tokens_per_second; /* of all texts together; median of the repeats */
     double spread;            /* (highest - lowest) / median */
     double share_of_limit;    /* see bench_run; median of the repeats */
+    /* with `operations`: shares of the time by kind; the rest is none of them */
+    double operations[NUM_PROFILE_KINDS];
 };
 
 struct bench;
@@ -38,5 +42,6 @@ void bench_free(struct bench *bench); /* NULL is allowed */
 int bench_count(const struct bench *bench);
 const struct bench_result *bench_results(const struct bench *bench); /* [bench_count] */
 struct bench_peaks bench_peaks(const struct bench *bench);           /* the highest measured */
+bool bench_has_operations(const struct bench *bench);
 
 #endif

@@ -10,7 +10,7 @@
 struct command_bench_options {
     const char *model, *preset;
     struct bench_lists lists;
-    bool csv, json;
+    bool operations, csv, json;
 };
 
 #define AT(field) offsetof(struct command_bench_options, field)
@@ -19,22 +19,24 @@ static const struct option items[] = {
     {"model", OPTION_TEXT, AT(model), "DIR", NULL, 0, 0, NULL, "the model's directory"},
     {"preset", OPTION_TEXT, AT(preset), "NAME", NULL, 0, 0, NULL,
      "instead of a model: a preset with random weights, such as regla-160m"},
-    {"pp", OPTION_TEXT, AT(lists.pp), "list", "512", 0, 0, NULL,
+    {"pp", OPTION_TEXT, AT(lists.pp), "N,N,...", "512", 0, 0, NULL,
      "read a prompt of so many tokens, up to the last one's logits; 0: do not"},
-    {"tg", OPTION_TEXT, AT(lists.tg), "list", "64", 0, 0, NULL,
+    {"tg", OPTION_TEXT, AT(lists.tg), "N,N,...", "64", 0, 0, NULL,
      "generate so many tokens, without choosing them; 0: do not"},
-    {"depth", OPTION_TEXT, AT(lists.depth), "list", "0", 0, 0, NULL,
+    {"depth", OPTION_TEXT, AT(lists.depth), "N,N,...", "0", 0, 0, NULL,
      "tokens that each text has read before (not timed)"},
-    {"batch", OPTION_TEXT, AT(lists.batch), "list", "1", 0, 0, NULL,
+    {"batch", OPTION_TEXT, AT(lists.batch), "N,N,...", "1", 0, 0, NULL,
      "texts at once; tokens/s are of all together"},
-    {"weights", OPTION_TEXT, AT(lists.weights), "list", "auto", 0, 0, NULL,
+    {"weights", OPTION_TEXT, AT(lists.weights), "FORMAT,...", "auto", 0, 0, NULL,
      "formats of the weights in memory: auto (as in the file), f32, bf16, f16, q8"},
-    {"kv", OPTION_TEXT, AT(lists.kv), "list", "auto", 0, 0, NULL,
+    {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, NULL,
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
-    {"threads", OPTION_TEXT, AT(lists.threads), "list", "0", 0, 0, NULL,
+    {"threads", OPTION_TEXT, AT(lists.threads), "N,N,...", "0", 0, 0, NULL,
      "compute threads; 0: as many as this process may use"},
-    {"repeat", OPTION_TEXT, AT(lists.repeat), "list", "5", 0, 0, NULL,
+    {"repeat", OPTION_TEXT, AT(lists.repeat), "N,N,...", "5", 0, 0, NULL,
      "timed runs of each test, after one to warm up"},
+    {"operations", OPTION_FLAG, AT(operations), NULL, "false", 0, 0, NULL,
+     "run each test once more and print what share of its time each kind of operation took"},
     {"csv", OPTION_FLAG, AT(csv), NULL, "false", 0, 0, NULL, "print comma-separated values"},
     {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL, "print one JSON object"},
 };
@@ -65,6 +67,7 @@ static int run(const struct command_bench_options *options, const struct bench_p
     struct bench *bench;
     const struct bench_options how = {.directory = options->model,
                                       .preset = options->preset,
+                                      .operations = options->operations,
                                       .progress = isatty(STDERR_FILENO) != 0};
     if (bench_run(&bench, plan, &how, err) != 0)
         return -1;

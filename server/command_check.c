@@ -317,6 +317,8 @@ static int check(struct check_case *c, struct error *err)
     if (expected_open(&c->expected, c->directory, vocab_size, err) != 0 ||
         transcribe(&c->first, c->engine, &c->expected, manner, err) != 0)
         return -1;
+    if (engine_info(c->engine)->kv == KV_F32)
+        c->expected.tolerance = c->expected.tolerance_f32;
     c->runs = 1;
     if (c->options->bits_only)
         check_numbers(&c->verdict, &c->first, vocab_size);

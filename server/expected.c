@@ -115,7 +115,10 @@ static int read_root(const struct fields *root, struct expected *out, int32_t vo
         read_numbers(root, "greedy_margin", &out->greedy_margin, out->num_greedy, err) != 0 ||
         read_top(root, out, vocab_size, err) != 0)
         return -1;
-    return fields_double(root, "tolerance", FIELD_REQUIRED, 0, 1, &out->tolerance, err);
+    if (fields_double(root, "tolerance", FIELD_REQUIRED, 0, 1, &out->tolerance, err) != 0)
+        return -1;
+    out->tolerance_f32 = out->tolerance;
+    return fields_double(root, "tolerance_f32", FIELD_OPTIONAL, 0, 1, &out->tolerance_f32, err);
 }
 
 int expected_open(struct expected *out, const char *directory, int32_t vocab_size,

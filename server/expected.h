@@ -17,7 +17,8 @@ struct expected {
     int32_t *greedy;           /* [num_greedy] */
     float *greedy_margin;      /* [num_greedy]: best minus second log-probability */
     size_t num_prompt, num_greedy;
-    double tolerance; /* absolute, on log-probabilities */
+    double tolerance;     /* absolute, on log-probabilities, in the formats of a plain run */
+    double tolerance_f32; /* where KV is f32; the file may leave it out when it is the same */
 };
 
 /* Reads directory/expected.json; every id is in [0, vocab_size). The caller clears *out. */

@@ -13,15 +13,18 @@ from train.model.recurrence import chunked
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
+def load_tensors(folder, dtype=torch.float32):
+    """{name: tensor} of a checkpoint, numbers as dtype."""
+    return {
+        name: tensor.to(dtype) if tensor.dtype.is_floating_point else tensor
+        for name, tensor in load_file(Path(folder) / "model.safetensors").items()
+    }
+
+
 def load_model(folder, dtype=torch.float32, recur=chunked):
     """(model, config.json's object) of a checkpoint, computing in dtype."""
-    folder = Path(folder)
-    raw = json.loads((folder / "config.json").read_text())
-    tensors = {
-        name: tensor.to(dtype) if tensor.dtype.is_floating_point else tensor
-        for name, tensor in load_file(folder / "model.safetensors").items()
-    }
-    return Model(parse_config(raw), tensors, recur).eval(), raw
+    raw = json.loads((Path(folder) / "config.json").read_text())
+    return Model(parse_config(raw), load_tensors(folder, dtype), recur).eval(), raw
 
 
 def save_model(folder, model, raw_config, dtype):

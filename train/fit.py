@@ -16,6 +16,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from train.checkpoint import load_tensors
 from train.config import read_config
 from train.init import new_tensors
 from train.model.model import Model
@@ -151,7 +152,11 @@ def fit(args):
     run = Path(args.run)
     run.mkdir(parents=True, exist_ok=True)
     config, raw = read_config(args.config)
-    model = Model(config, new_tensors(config, raw.get("shapes", {}), args.seed))
+    if args.start:
+        tensors = load_tensors(args.start)
+    else:
+        tensors = new_tensors(config, raw.get("shapes", {}), args.seed)
+    model = Model(config, tensors)
     optimizers = make_optimizers(model, args)
     schedule = Schedule(args.steps, args.warmup, args.decay)
     windows = Windows(args.data, args.window, args.seed)
@@ -205,6 +210,7 @@ def main():
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--config", required=True, help='config.json with a "shapes" object')
+    parser.add_argument("--start", help="checkpoint to begin with in the place of random tensors")
     parser.add_argument("--data", required=True, help="token file (uint16)")
     parser.add_argument("--run", required=True, help="folder of the run's state")
     parser.add_argument("--steps", type=int, required=True)

@@ -44,6 +44,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("texts", nargs="+", help="files or folders to learn from")
     parser.add_argument("--without", nargs="*", default=[], help="files held out")
+    parser.add_argument("--tokenizer", help="tokenizer.json to take, in the place of learning one")
     parser.add_argument("--vocab-size", type=int, default=4096)
     parser.add_argument("--out", required=True, help="folder for tokenizer.json and train.u16")
     args = parser.parse_args()
@@ -54,7 +55,10 @@ def main():
     files = [f for p in args.texts for f in text_files(p) if f.resolve() not in held_out]
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(read_documents(files), args.vocab_size)
+    if args.tokenizer:
+        tokenizer = Tokenizer.from_file(args.tokenizer)
+    else:
+        tokenizer = train_tokenizer(read_documents(files), args.vocab_size)
     tokenizer.save(str(out / "tokenizer.json"))
     ids, size = encode_documents(tokenizer, read_documents(files))
     # The file is there when it is whole: an interrupted run starts this again.

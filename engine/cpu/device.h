@@ -20,6 +20,7 @@ struct backend {
     float *scratch;            /* [threads][scratch_floats] */
     size_t scratch_floats;
     unsigned saved_float; /* of the thread that called begin */
+    double *profile;      /* [NUM_PROFILE_KINDS], or NULL */
 };
 
 /* The best instruction set of this machine, or the one named; NULL with an error. */
@@ -61,6 +62,17 @@ void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */
 void cpu_attention(struct backend *, const struct ops_attention *);
+/* profile.c: the same, timed if somebody asked */
+void profiled_embed(struct backend *, const struct ops_embed *);
+void profiled_norm(struct backend *, const struct ops_norm *);
+void profiled_matmul(struct backend *, const struct ops_matmul *);
+void profiled_map(struct backend *, const struct ops_map *);
+void profiled_angles(struct backend *, const struct ops_angles *);
+void profiled_positions(struct backend *, const struct ops_positions *);
+void profiled_recurrence(struct backend *, const struct ops_recurrence *);
+void profiled_attention(struct backend *, const struct ops_attention *);
+void profiled_gather(struct backend *, struct rows x, struct rows out, int cols);
+void cpu_profile(struct backend *, double *seconds);
 /* measure.c */
 void cpu_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
                  double *operations);

@@ -97,7 +97,7 @@ struct kernels {
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
     void (*attention)(const struct ops_attention *, const struct batch_span *,
                       const struct query_group *, int first, int end, float *scratch);
-    /* block and sliding windows: a whole span of one kv head, token by token */
+    /* block and sliding windows: a whole span of one kv head */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
     /* data: [count], a multiple of 8 vectors; then rounds of so many operations */

@@ -1,10 +1,10 @@
 /* Matrix products on packed weights of any format: register tiles of rows against panels.
  *
  * One running sum per output, over the input in order: acc = fma(x[k], w[k][j], acc), whatever the
- * number of rows; the tile's shape and the blocks of k change only which sums run beside each other
- * and where they wait. 16-bit weights become f32 in registers, exactly; q8 blocks in a buffer,
- * exactly but for one rounding of quant * scale. So a sum of n products errs by at most n 2^-23 of
- * the sum of their sizes, in every format. */
+ * number of rows; the tile's shape changes only which sums run beside each other. 16-bit weights
+ * become f32 in registers, exactly; q8 blocks in a buffer, exactly but for one rounding of quant *
+ * scale. So a sum of n products errs by at most n 2^-23 of the sum of their sizes, in every format.
+ */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
@@ -19,8 +19,7 @@
 enum {
     PAIRS = 16 / LANES,                  /* of vectors of a panel's row: columns j and j + 16 */
     ONE_ROW_PANELS = LANES == 4 ? 1 : 2, /* side by side: enough sums to hide an fma's latency */
-    BLOCK_ROWS = 96,                     /* of x that meet a block of k together */
-    BLOCK_INPUTS = 128                   /* of a panel: they stay in the first cache */
+    BLOCK_ROWS = 96                      /* of x that meet a panel together */
 };
 
 /* A part of a panel, or of panels beside each other. */
@@ -179,10 +178,10 @@ static void panel_sums(const struct weight *weight, int rows, int panels, const 
                                     : format == WEIGHTS_F16 ? panel_rows_f16
                                                             : panel_rows_f32;
     float unpacked[32][PANEL];
-    int64_t step = format == WEIGHTS_Q8 ? 32 : rows == 1 ? weight->in : BLOCK_INPUTS;
+    int64_t step = format == WEIGHTS_Q8 ? 32 : weight->in;
     for (int64_t k = 0; k < weight->in; k += step) {
         int64_t n = weight->in - k < step ? weight->in - k : step;
-        struct panels w = {panel + k * (int64_t)row_bytes(format), weight->panel_bytes};
+        struct panels w = {panel, weight->panel_bytes};
         if (format == WEIGHTS_Q8) {
             unpack_q8((const struct q8_block *)(const void *)panel + k / 32, unpacked);
             w.data = (const unsigned char *)unpacked;

@@ -17,8 +17,7 @@
 
 enum {
     FIXED_LARGEST = 8355711, /* 127 * (65536 + 256 + 1) */
-    VNNI_ROWS = 4,           /* of a tile: 24 sums in registers */
-    VNNI_BLOCKS = 8          /* of 32 inputs of a panel that meet BLOCK_ROWS rows together */
+    VNNI_ROWS = 4            /* of a tile: 24 sums in registers */
 };
 
 /* The lowest digit, -128..127, of each number, which becomes the rest. */
@@ -73,10 +72,10 @@ static inline __m512 block_value(const __m512i p[3][2], int half)
                            _mm512_cvtepi32_ps(low));
 }
 
-/* sums [m, 32] (+)= x [m, n blocks] * w [n]; m is a constant at each call. */
+/* sums [m, 32] = x [m, n blocks] * w [n]; m is a constant at each call. */
 VNNI static inline __attribute__((always_inline)) void
 vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
-          const struct q8_block *w, float *sums, bool add)
+          const struct q8_block *w, float *sums)
 {
     for (int64_t b = 0; b < n; b++) {
         __m512i p[VNNI_ROWS][3][2];
@@ -107,27 +106,27 @@ vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
                 float *at = sums + i * PANEL + half * 16;
                 vec scale =
                     vec_load_f16(w[b].scales + half * 16) * vec_set(x[i * x_stride + b].scale);
-                vec start = add || b > 0 ? vec_load(at) : vec_set(0.0f);
+                vec start = b > 0 ? vec_load(at) : vec_set(0.0f);
                 vec_store(at, vec_fma(block_value(p[i], half), scale, start));
             }
     }
 }
 
 VNNI static void vnni_rows(int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
-                           const struct q8_block *w, float *sums, bool add)
+                           const struct q8_block *w, float *sums)
 {
     switch (m) {
     case 1:
-        vnni_tile(1, x, x_stride, n, w, sums, add);
+        vnni_tile(1, x, x_stride, n, w, sums);
         break;
     case 2:
-        vnni_tile(2, x, x_stride, n, w, sums, add);
+        vnni_tile(2, x, x_stride, n, w, sums);
         break;
     case 3:
-        vnni_tile(3, x, x_stride, n, w, sums, add);
+        vnni_tile(3, x, x_stride, n, w, sums);
         break;
     default:
-        vnni_tile(VNNI_ROWS, x, x_stride, n, w, sums, add);
+        vnni_tile(VNNI_ROWS, x, x_stride, n, w, sums);
         break;
     }
 }
@@ -140,18 +139,14 @@ static void kernel_product_vnni(const struct product *p)
     }
     float sums[BLOCK_ROWS * PANEL];
     int64_t blocks = (p->weight->in + 31) / 32;
-    int64_t step = p->num_rows <= VNNI_ROWS ? blocks : VNNI_BLOCKS;
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
         for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
             const struct q8_block *w = (const struct q8_block *)(const void *)panel_at(p, panel);
-            for (int64_t b = 0; b < blocks; b += step) {
-                int64_t n = blocks - b < step ? blocks - b : step;
-                for (int i = 0; i < rows; i += VNNI_ROWS)
-                    vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS,
-                              p->fixed + (r + i) * p->fixed_stride + b, p->fixed_stride, n, w + b,
-                              sums + i * PANEL, b > 0);
-            }
+            for (int i = 0; i < rows; i += VNNI_ROWS)
+                vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS,
+                          p->fixed + (r + i) * p->fixed_stride, p->fixed_stride, blocks, w,
+                          sums + i * PANEL);
             finish_panels(p, r, rows, panel, 1, sums);
         }
     }

@@ -49,7 +49,7 @@ void cpu_recurrence(struct backend *backend, const struct ops_recurrence *a)
     const struct recurrence_job job = cut(backend, a);
     if (formula_is_exponential(a->phi.map))
         copy_maxima(batch, a);
-    /* an element costs 3 multiply-adds, and a single row's comes from memory and goes there */
+    /* one row of a head is bound by memory, which one thread fills: it wakes nobody */
     heads_run(backend, recurrence_task, &job, batch->num_spans, a->num_heads * job.pieces,
-              4 * (int64_t)batch->num_rows * a->num_heads * a->value_dim * a->features);
+              (int64_t)batch->num_rows * a->num_heads * a->value_dim * a->features);
 }

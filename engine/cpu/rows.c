@@ -20,8 +20,8 @@ static void rows_task(void *context, int task, int thread)
 }
 
 /* width: elements of a row, for the decision whether sharing pays. */
-void rows_run(struct backend *backend, rows_kernel *kernel, const void *arguments,
-                     int num_rows, int64_t width)
+void rows_run(struct backend *backend, rows_kernel *kernel, const void *arguments, int num_rows,
+              int64_t width)
 {
     struct rows_job job = {backend, kernel, arguments, num_rows, num_rows};
     int threads = threads_count(backend->threads);

@@ -11,7 +11,7 @@ import pytest
 from harness import BINARY, GOLDEN, SLOWNESS
 from test_lifecycle import regla
 
-SHORT = ["--pp", "5", "--tg", "3", "--repeat", "2"]
+SHORT = ["--pp", "5", "--tg", "3", "--repeat", "1"]
 FIELDS = {"model": str, "weights": str, "kv": str, "test": str, "batch": int, "threads": int,
           "repeat": int, "tokens_per_second": float, "spread": float, "share_of_limit": float,
           "weights_gbps": float, "moved_gbps": float, "gflops": float}
@@ -29,48 +29,63 @@ def results_of(*arguments, **model):
     return json.loads(ran.stdout)
 
 
+def check_result(result):
+    assert {name: type(value) for name, value in result.items()} == FIELDS
+    assert result["model"] == "hybrid_regla" and result["repeat"] == 1
+    assert result["tokens_per_second"] > 0 and result["share_of_limit"] > 0
+    assert result["spread"] == 0  # of one run
+    generates = result["test"].startswith("tg")
+    assert (result["weights_gbps"] > 0) == generates
+    assert (result["moved_gbps"] > result["weights_gbps"]) == generates
+    assert result["gflops"] > 0
+
+
 def test_json_has_every_combination():
-    printed = results_of("--pp", "5,70", "--tg", "3", "--depth", "0,66", "--batch", "1,3",
-                         "--threads", "1,2", "--repeat", "1")
+    printed = results_of("--pp", "70", "--tg", "3", "--depth", "0,66", "--batch", "1,3",
+                         "--repeat", "1")
     assert set(printed) == {"bandwidth_gbps", "peak_gflops", "results"}
     assert printed["bandwidth_gbps"] > 0 and printed["peak_gflops"] > 0
     for result in printed["results"]:
-        assert {name: type(value) for name, value in result.items()} == FIELDS
-        assert result["model"] == "hybrid_regla" and result["repeat"] == 1
-        assert result["tokens_per_second"] > 0 and result["share_of_limit"] > 0
-        assert result["spread"] == 0  # of one run
-        generates = result["test"].startswith("tg")
-        assert (result["weights_gbps"] > 0) == generates
-        assert (result["moved_gbps"] > result["weights_gbps"]) == generates
-        assert result["gflops"] > 0
-    seen = [(r["test"], r["batch"], r["threads"]) for r in printed["results"]]
-    assert len(seen) == len(set(seen))
-    assert set(seen) == {(test + depth, batch, threads) for test in ("pp5", "pp70", "tg3")
-                         for depth in ("", "@66") for batch in (1, 3) for threads in (1, 2)}
+        check_result(result)
+    seen = sorted((result["test"], result["batch"]) for result in printed["results"])
+    assert seen == sorted((test + depth, batch) for test in ("pp70", "tg3") for depth in ("", "@66")
+                          for batch in (1, 3))
 
 
-def test_table_and_csv():
-    table = bench(*SHORT).stdout.splitlines()
-    assert table[0].startswith("hybrid_regla: memory reads at most ")
-    assert [line.split()[4] for line in table[3:]] == ["pp5", "tg3"]
-    rows = list(csv.DictReader(io.StringIO(bench(*SHORT, "--csv").stdout)))
+def test_zero_leaves_a_kind_out_and_threads_and_formats_are_lists():
+    results = results_of("--pp", "0", "--tg", "2", "--repeat", "1", "--threads", "2,1",
+                         "--weights", "f32,q8")["results"]
+    assert all(result["test"] == "tg2" for result in results)
+    assert [(result["weights"], result["kv"], result["threads"]) for result in results] == [
+        ("f32", "f32", 2), ("q8", "f16", 2), ("f32", "f32", 1), ("q8", "f16", 1)]
+
+
+def test_table_with_operations():
+    lines = bench(*SHORT, "--operations").stdout.splitlines()
+    assert lines[0].startswith("hybrid_regla: memory reads at most ")
+    assert [line.split()[4] for line in lines[3:5]] == ["pp5", "tg3"]
+    assert [line.split()[2] for line in lines[-2:]] == ["pp5", "tg3"]
+    for line in lines[-2:]:
+        assert all(f" {kind} " in line for kind in ("product", "recurrence", "attention"))
+
+
+def test_csv_and_json_agree_on_operations():
+    rows = list(csv.DictReader(io.StringIO(bench(*SHORT, "--operations", "--csv").stdout)))
     assert [row["test"] for row in rows] == ["pp5", "tg3"]
-    assert set(rows[0]) == set(FIELDS)
     for row in rows:
         for name, kind in FIELDS.items():
             kind(row[name])
+    [result] = results_of("--pp", "0", "--tg", "3", "--repeat", "1", "--operations")["results"]
+    shares = result["operations"]
+    assert list(rows[0]) == [*FIELDS, *shares]
+    assert all(share >= 0 for share in shares.values()) and 0 < sum(shares.values()) <= 1
 
 
 def test_csv_quotes_names(tmp_path):
     folder = tmp_path / 'a "b", c'
     shutil.copytree(GOLDEN / "hybrid_regla", folder)
-    rows = list(csv.DictReader(io.StringIO(bench(*SHORT, "--csv", model=folder).stdout)))
-    assert [row["model"] for row in rows] == [folder.name] * 2
-
-
-def test_zero_leaves_a_kind_out():
-    assert [r["test"] for r in results_of("--pp", "0", "--tg", "2", "--repeat", "1")["results"]] \
-        == ["tg2"]
+    rows = list(csv.DictReader(io.StringIO(bench("--pp", "0", "--tg", "2", "--csv", model=folder).stdout)))
+    assert [row["model"] for row in rows] == [folder.name]
 
 
 @pytest.mark.parametrize("arguments, message", [

@@ -65,9 +65,8 @@ def test_generate_takes_and_gives_token_ids(preset_server):
     assert ids[:len(PROMPT)] == PROMPT
     served = preset_server.complete(prompt=PROMPT, **GREEDY)["choices"][0]
     assert ids[len(PROMPT):] == served["token_ids"]
-    for wrong in (f"1 {VOCAB_SIZE}", "1 x", ""):
-        result = regla("generate", "--preset", PRESET, "--prompt", wrong, timeout=120)
-        assert result.returncode == 1 and "prompt" in result.stderr
+    result = regla("generate", "--preset", PRESET, "--prompt", f"1 {VOCAB_SIZE}", timeout=120)
+    assert result.returncode == 1 and f"under {VOCAB_SIZE}" in result.stderr
 
 
 def test_completion_by_token_ids(preset_server):

@@ -76,22 +76,30 @@ static double worst_error(struct engine *engine, const struct expected *expected
     return worst;
 }
 
+static void check_values_with(const char *path, const char *name, const char *set,
+                              enum kv_format kv)
+{
+    struct engine *engine =
+        open_case(path, (struct engine_options){.threads = 2, .instruction_set = set, .kv = kv});
+    struct expected expected;
+    struct error err = ERROR_INIT;
+    cr_assert(expected_open(&expected, path, engine_info(engine)->vocab_size, &err) == 0, "%s",
+              err.message);
+    double worst = worst_error(engine, &expected, name);
+    double tolerance =
+        engine_info(engine)->kv == KV_F32 ? expected.tolerance_f32 : expected.tolerance;
+    cr_expect(worst <= tolerance, "%s on %s, KV %s: %g, tolerance %g", name, set,
+              kv_format_name(engine_info(engine)->kv), worst, tolerance);
+    expected_clear(&expected);
+    engine_close(engine);
+}
+
 static void check_values(const char *set)
 {
     char path[512], name[256];
     for (int i = 0; golden_case(i, path, name); i++) {
-        /* the expected values, and their tolerance, are of f32 arithmetic */
-        struct engine *engine = open_case(
-            path, (struct engine_options){.threads = 2, .instruction_set = set, .kv = KV_F32});
-        struct expected expected;
-        struct error err = ERROR_INIT;
-        cr_assert(expected_open(&expected, path, engine_info(engine)->vocab_size, &err) == 0, "%s",
-                  err.message);
-        double worst = worst_error(engine, &expected, name);
-        cr_expect(worst <= expected.tolerance, "%s on %s: %g, tolerance %g", name, set, worst,
-                  expected.tolerance);
-        expected_clear(&expected);
-        engine_close(engine);
+        check_values_with(path, name, set, KV_AUTO);
+        check_values_with(path, name, set, KV_F32);
     }
 }
 

@@ -21,6 +21,7 @@ from train.tokenizer import END_OF_TEXT, END_OF_TEXT_ID, encode_documents, train
 def arguments(folder, **changes):
     values = {
         "config": folder / "config.json",
+        "start": None,
         "data": folder / "train.u16",
         "run": folder / "run",
         "steps": 12,
@@ -128,6 +129,15 @@ def stop_at(args, step):
         fit(args)
     finally:
         Windows.batch = original
+
+
+def test_training_goes_on_from_a_checkpoint(prepared, capsys):
+    fit(arguments(prepared, steps=60, decay=20))
+    first = losses(capsys.readouterr().out)
+    files = (prepared / name for name in ("run/state.pt", "config.json", "tokenizer.json"))
+    export(*files, prepared / "out", "f32")
+    fit(arguments(prepared, run=prepared / "more", start=prepared / "out"))
+    assert losses(capsys.readouterr().out)[0] < first[0] - 1.5
 
 
 def test_decay_now(prepared, capsys):

@@ -1,0 +1,241 @@
+#include "engine/logits.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Running results beside each other: so many that compilers make loops of vectors of them, of any
+ * size, and do not unroll them. */
+enum { LANES = 64, BLOCK = 16 };
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* e^y for y <= 0: 1e-15; 0 below -87.3, where floats end; of what is no number too. */
+INLINE double exp_below_zero(double y)
+{
+    const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */
+    double c = y > -87.3 ? y : -87.3;
+    double shifted = c * 1.4426950408889634 + magic;
+    double n = shifted - magic;
+    double r = c - n * 0.693147180369123816490; /* ln 2 in two parts; n * the first is exact */
+    r = r - n * 1.90821492927058770002e-10;
+    double p = 1.0 / 479001600.0; /* r^12 / 12! + ...: what is left out is under 2e-16 */
+    p = p * r + 1.0 / 39916800.0;
+    p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0;
+    p = p * r + 1.0 / 40320.0;
+    p = p * r + 1.0 / 5040.0;
+    p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0;
+    p = p * r + 1.0 / 24.0;
+    p = p * r + 1.0 / 6.0;
+    p = p * r + 0.5;
+    p = p * r + 1.0;
+    p = p * r + 1.0;
+    uint64_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits + 1023) << 52; /* 2^n: n is in the low bits */
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return y > -87.3 ? p * power : 0.0;
+}
+
+INLINE double fold(double *lanes)
+{
+    for (int width = LANES / 2; width > 0; width /= 2)
+        for (int j = 0; j < width; j++)
+            lanes[j] += lanes[j + width];
+    return lanes[0];
+}
+
+INLINE void weigh(const bool store, const int32_t count, const float *logits, double max,
+                  double factor, float *weights, double *lanes)
+{
+    for (int j = 0; j < count; j++) {
+        double w = exp_below_zero(((double)logits[j] - max) * factor);
+        if (store) {
+            weights[j] = (float)w;
+            w = (double)weights[j];
+        }
+        lanes[j] += w;
+    }
+}
+
+INLINE double weigh_all(const bool store, const float *logits, int32_t count, double max,
+                        double factor, float *weights)
+{
+    double lanes[LANES] = {0};
+    int32_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        weigh(store, LANES, logits + i, max, factor, weights + (store ? i : 0), lanes);
+    weigh(store, count - i, logits + i, max, factor, weights + (store ? i : 0), lanes);
+    return fold(lanes);
+}
+
+/* count <= LANES, here and below; a constant in the loop of full ones. */
+INLINE void keep_largest(const int32_t count, const float *logits, float *most, int32_t *missing)
+{
+    for (int j = 0; j < count; j++) {
+        most[j] = logits[j] > most[j] ? logits[j] : most[j];
+        missing[j] |= logits[j] != logits[j];
+    }
+}
+
+INLINE float max_all(const float *logits, int32_t count)
+{
+    float most[LANES];
+    int32_t missing[LANES] = {0}, i = 0;
+    for (int j = 0; j < LANES; j++)
+        most[j] = -INFINITY;
+    for (; i + LANES <= count; i += LANES)
+        keep_largest(LANES, logits + i, most, missing);
+    keep_largest(count - i, logits + i, most, missing);
+    for (int j = 1; j < LANES; j++) {
+        most[0] = most[j] > most[0] ? most[j] : most[0];
+        missing[0] |= missing[j];
+    }
+    return missing[0] != 0 ? NAN : most[0];
+}
+
+INLINE double sum_all(const float *weights, int32_t count)
+{
+    double lanes[LANES] = {0};
+    int32_t i = 0;
+    for (; i + LANES <= count; i += LANES)
+        for (int j = 0; j < LANES; j++)
+            lanes[j] += (double)weights[i + j];
+    for (int j = 0; i + j < count; j++)
+        lanes[j] += (double)weights[i + j];
+    return fold(lanes);
+}
+
+INLINE void split(const bool weigh, const int32_t count, const float *logits, const float *weights,
+                  float at, double *above, int32_t *num_above, float *least, float *most)
+{
+    for (int j = 0; j < count; j++) {
+        float up = logits[j] >= at ? logits[j] : INFINITY;
+        float down = logits[j] >= at ? -INFINITY : logits[j];
+        least[j] = up < least[j] ? up : least[j];
+        most[j] = down > most[j] ? down : most[j];
+        num_above[j] += logits[j] >= at;
+    }
+    for (int j = 0; weigh && j < count; j++)
+        above[j] += (double)(logits[j] >= at ? weights[j] : 0.0f);
+}
+
+INLINE struct logits_split split_all(const bool weigh, const float *logits, const float *weights,
+                                     int32_t count, float at)
+{
+    double above[LANES] = {0};
+    int32_t num_above[LANES] = {0}, i = 0;
+    float least[LANES], most[LANES];
+    for (int j = 0; j < LANES; j++) {
+        least[j] = INFINITY;
+        most[j] = -INFINITY;
+    }
+    for (; i + LANES <= count; i += LANES)
+        split(weigh, LANES, logits + i, weights + (weigh ? i : 0), at, above, num_above, least,
+              most);
+    split(weigh, count - i, logits + i, weights + (weigh ? i : 0), at, above, num_above, least,
+          most);
+    struct logits_split out = {0, 0, INFINITY, -INFINITY};
+    for (int j = 0; j < LANES; j++) {
+        out.num_above += num_above[j];
+        out.least_above = least[j] < out.least_above ? least[j] : out.least_above;
+        out.most_below = most[j] > out.most_below ? most[j] : out.most_below;
+    }
+    out.above = weigh ? fold(above) : (double)out.num_above;
+    return out;
+}
+
+/* The passes for one instruction set. */
+struct passes {
+    float (*max)(const float *, int32_t);
+    double (*weights)(const float *, int32_t, double max, double factor, float *);
+    double (*sum)(const float *, int32_t);
+    struct logits_split (*split)(const float *, const float *, int32_t, float);
+};
+
+#define PASSES(name, options)                                                                  \
+    options static float max_##name(const float *logits, int32_t count)                        \
+    {                                                                                          \
+        return max_all(logits, count);                                                         \
+    }                                                                                          \
+    options static double weights_##name(const float *logits, int32_t count, double max,       \
+                                         double factor, float *weights)                        \
+    {                                                                                          \
+        return weights == NULL ? weigh_all(false, logits, count, max, factor, NULL)            \
+                               : weigh_all(true, logits, count, max, factor, weights);         \
+    }                                                                                          \
+    options static double sum_##name(const float *weights, int32_t count)                      \
+    {                                                                                          \
+        return sum_all(weights, count);                                                        \
+    }                                                                                          \
+    options static struct logits_split split_##name(const float *logits, const float *weights, \
+                                                    int32_t count, float at)                   \
+    {                                                                                          \
+        return weights == NULL ? split_all(false, logits, NULL, count, at)                     \
+                               : split_all(true, logits, weights, count, at);                  \
+    }                                                                                          \
+    static const struct passes passes_##name = {max_##name, weights_##name, sum_##name,        \
+                                                split_##name};
+
+PASSES(plain, )
+#if defined(__x86_64__)
+PASSES(avx2, __attribute__((target("avx2"))))
+PASSES(avx512, __attribute__((target("avx512f,avx512dq,avx512vl"))))
+#endif
+
+static const struct passes *passes(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return &passes_avx512;
+    if (__builtin_cpu_supports("avx2"))
+        return &passes_avx2;
+#endif
+    return &passes_plain;
+}
+
+float logits_max(const float *logits, int32_t count)
+{
+    return passes()->max(logits, count);
+}
+
+double logits_weights(const float *logits, int32_t count, float max, float temperature,
+                      float *weights)
+{
+    if (!isinf(max))
+        return passes()->weights(logits, count, (double)max, 1.0 / (double)temperature, weights);
+    double sum = 0;
+    for (int32_t i = 0; i < count; i++) {
+        float w = logits[i] == max ? 1.0f : 0.0f;
+        sum += (double)w;
+        if (weights != NULL)
+            weights[i] = w;
+    }
+    return sum;
+}
+
+double logits_sum(const float *weights, int32_t count)
+{
+    return passes()->sum(weights, count);
+}
+
+struct logits_split logits_split(const float *logits, const float *weights, int32_t count, float at)
+{
+    return passes()->split(logits, weights, count, at);
+}
+
+void logits_block_max(const float *logits, int32_t count, float *out)
+{
+    for (int32_t i = 0; i < count; i += BLOCK) {
+        int32_t n = count - i < BLOCK ? count - i : BLOCK;
+        float most = logits[i];
+        for (int32_t j = 1; j < n; j++)
+            most = logits[i + j] > most ? logits[i + j] : most;
+        out[i / BLOCK] = most;
+    }
+}

@@ -1,0 +1,26 @@
+/* Where the time of steps goes, by kind of operation (ops.h). */
+#ifndef ENGINE_PROFILE_H
+#define ENGINE_PROFILE_H
+
+#define PROFILE_KINDS(X)                \
+    X(PROFILE_EMBED, "embed")           \
+    X(PROFILE_NORM, "norm")             \
+    X(PROFILE_PRODUCT, "product")       \
+    X(PROFILE_MAP, "map")               \
+    X(PROFILE_ANGLES, "angles")         \
+    X(PROFILE_POSITIONS, "positions")   \
+    X(PROFILE_RECURRENCE, "recurrence") \
+    X(PROFILE_ATTENTION, "attention")   \
+    X(PROFILE_GATHER, "gather")
+#define PROFILE_VALUE(value, name) value,
+#define PROFILE_NAME(value, name) name,
+
+enum profile_kind { PROFILE_KINDS(PROFILE_VALUE) NUM_PROFILE_KINDS };
+
+struct engine;
+
+/* From now on every step adds to seconds [NUM_PROFILE_KINDS], which is borrowed until the next
+ * call; NULL: none does. A step that is not profiled pays a comparison per operation. */
+void engine_profile(struct engine *engine, double *seconds);
+
+#endif
