@@ -1,6 +1,7 @@
 #include "server/study.h"
 
-#include <stdlib.h>
+#include "server/statistics.h"
+
 #include <string.h>
 
 static double quantity_of(const struct study_point *p, enum study_quantity quantity)
@@ -25,12 +26,6 @@ static double quantity_of(const struct study_point *p, enum study_quantity quant
     return 0;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 struct study_value study_value(const struct study_plan *plan, const char *system, int length,
                                int batch, enum study_quantity quantity)
 {
@@ -45,9 +40,7 @@ struct study_value study_value(const struct study_plan *plan, const char *system
     }
     if (count == 0)
         return (struct study_value){0};
-    qsort(values, (size_t)count, sizeof *values, compare);
-    double median =
-        count % 2 == 1 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+    double median = statistics_median(values, (size_t)count);
     return (struct study_value){count, median, values[0], values[count - 1]};
 }
 
