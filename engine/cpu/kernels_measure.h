@@ -3,9 +3,9 @@
  * independent multiply-adds in registers to fill the units. Their results only keep the compiler
  * from leaving them out.
  *
- * Per call: kernel_measure_read 4 count bytes and count operations; kernel_measure_multiply no bytes
- * and rounds * MEASURE_ROUND_OPERATIONS operations. They are the limits that the shares of the
- * other kernels are of. */
+ * Per call: kernel_measure_read 4 count bytes and count operations; kernel_measure_multiply no
+ * bytes and rounds * MEASURE_ROUND_OPERATIONS operations. They are the limits that the shares of
+ * the other kernels are of. */
 #ifndef ENGINE_CPU_KERNELS_MEASURE_H
 #define ENGINE_CPU_KERNELS_MEASURE_H
 
