@@ -26,9 +26,10 @@ struct weight {
     int heads;
     int64_t panels; /* of a head */
     size_t panel_bytes;
-    unsigned char *data; /* 64-byte aligned */
-    float *bias;         /* [heads * out], or NULL */
-    size_t bytes;        /* of data */
+    unsigned char *data;        /* 64-byte aligned */
+    struct weight_chunk *chunk; /* that data lies in, or NULL */
+    float *bias;                /* [heads * out], or NULL */
+    size_t bytes;               /* of data */
 };
 
 /* 32 inputs of a panel: w = (quants - 128) * scale, inputs past the last are zero. By fours of k,

@@ -257,8 +257,9 @@ static void weigh(const struct ops_attention *a, int n, float (*scores)[OPS_TILE
                   struct running *running, float *sums, int64_t stride)
 {
     if (a->activation == SOFTMAX_ACT_RELU) {
-        for (int j = 0; j < n * OPS_TILE; j++)
-            scores[0][j] = formula_relu(scores[0][j]);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < OPS_TILE; j++)
+                scores[i][j] = formula_relu(scores[i][j]);
         return;
     }
     float factor[QUERY_GROUP];
