@@ -1,6 +1,7 @@
 #include "server/bench_run.h"
 
 #include "server/bench_text.h"
+#include "server/statistics.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,25 +171,12 @@ static int profile(struct bench *bench, int index, struct error *err)
     return failed;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Sorts the values. */
-static double median(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
-
 static void conclude(struct bench_result *result, const struct entry *entry)
 {
     int repeat = result->test.repeat;
-    result->tokens_per_second = median(entry->rates, repeat);
+    result->tokens_per_second = statistics_median(entry->rates, (size_t)repeat);
     result->spread = (entry->rates[repeat - 1] - entry->rates[0]) / result->tokens_per_second;
-    result->share_of_limit = median(entry->shares, repeat);
+    result->share_of_limit = statistics_median(entry->shares, (size_t)repeat);
 }
 
 static int run_all(struct bench *bench, struct error *err)

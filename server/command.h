@@ -12,6 +12,7 @@ int command_tokenize(int argc, char **argv);
 int command_info(int argc, char **argv);
 int command_check(int argc, char **argv);
 int command_bench(int argc, char **argv);
+int command_study(int argc, char **argv);
 
 /* options_parse, with its help and its errors printed. Returns 0 to go on; otherwise *status is
  * the exit status to return (after options_clear). */

@@ -17,6 +17,7 @@ static const struct command COMMANDS[] = {
     {"info", command_info, "say what a model is and what it costs"},
     {"check", command_check, "compare a checkpoint with its expected.json"},
     {"bench", command_bench, "measure how fast a model is, and against what the machine can do"},
+    {"study", command_study, "time and memory against the length of texts, with plots"},
 };
 enum { NUM_COMMANDS = sizeof COMMANDS / sizeof *COMMANDS };
 

@@ -83,13 +83,13 @@ static int cpu_weight_create(struct backend *backend, struct weight **out,
                              const struct matrix *parts, int num_parts, int heads,
                              enum weight_format format, struct error *err)
 {
-    return weights_create(out, backend->threads, parts, num_parts, heads, format, err);
+    return weights_create(out, &backend->chunk, backend->threads, parts, num_parts, heads, format,
+                          err);
 }
 
 static void cpu_weight_free(struct backend *backend, struct weight *weight)
 {
-    (void)backend;
-    weights_free(weight);
+    weights_free(weight, &backend->chunk);
 }
 
 static size_t cpu_weight_bytes(const struct weight *weight, enum weight_format format)

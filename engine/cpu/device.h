@@ -12,7 +12,8 @@
 struct backend {
     const struct kernels *kernels;
     struct threads *threads;
-    int64_t share_elements; /* fewest of an operation worth a second thread */
+    struct weight_chunk *chunk; /* memory of the matrix packed last */
+    int64_t share_elements;     /* fewest of an operation worth a second thread */
     const struct batch *batch;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;

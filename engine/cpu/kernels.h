@@ -26,9 +26,10 @@ struct weight {
     int heads;
     int64_t panels; /* of a head */
     size_t panel_bytes;
-    unsigned char *data; /* 64-byte aligned */
-    float *bias;         /* [heads * out], or NULL */
-    size_t bytes;        /* of data */
+    unsigned char *data;        /* 64-byte aligned */
+    struct weight_chunk *chunk; /* that data lies in, or NULL */
+    float *bias;                /* [heads * out], or NULL */
+    size_t bytes;               /* of data */
 };
 
 /* 32 inputs of a panel: w = (quants - 128) * scale, inputs past the last are zero. By fours of k,
@@ -97,7 +98,7 @@ struct kernels {
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
     void (*attention)(const struct ops_attention *, const struct batch_span *,
                       const struct query_group *, int first, int end, float *scratch);
-    /* block and sliding windows: a whole span of one kv head, token by token */
+    /* block and sliding windows: a whole span of one kv head */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
     /* data: [count], a multiple of 8 vectors; then rounds of so many operations */

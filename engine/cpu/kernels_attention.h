@@ -45,15 +45,6 @@ static struct head_tile tile_of(const struct ops_attention *a, char *page, int k
     return tile_at(a, page + a->offset + (size_t)kv_head * bytes);
 }
 
-/* Tile number `index` of a ring; the ring of a kv head is its tiles one after the other. */
-static struct head_tile ring_tile(const struct ops_attention *a, const struct batch_span *span,
-                                  int kv_head, int64_t index)
-{
-    size_t bytes = ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
-    size_t tiles = ((size_t)a->window_size + OPS_TILE - 1) / OPS_TILE;
-    return tile_at(a, span->slot + a->offset + ((size_t)kv_head * tiles + (size_t)index) * bytes);
-}
-
 /* ---- appending ---- */
 
 /* from [n] f32 to [n] numbers of the format. */
@@ -266,8 +257,9 @@ static void weigh(const struct ops_attention *a, int n, float (*scores)[OPS_TILE
                   struct running *running, float *sums, int64_t stride)
 {
     if (a->activation == SOFTMAX_ACT_RELU) {
-        for (int j = 0; j < n * OPS_TILE; j++)
-            scores[0][j] = formula_relu(scores[0][j]);
+        for (int i = 0; i < n; i++)
+            for (int j = 0; j < OPS_TILE; j++)
+                scores[i][j] = formula_relu(scores[i][j]);
         return;
     }
     float factor[QUERY_GROUP];
@@ -378,78 +370,6 @@ static void kernel_attention(const struct ops_attention *a, const struct batch_s
         for (int i = 0; i < rows.n; i++)
             finish_query(a, running.sum[i], sums + i * stride, group->first_row + (by_head ? 0 : i),
                          head + (by_head ? i : 0));
-    }
-}
-
-/* ---- windows ---- */
-
-/* Scores of keys [from, to) of one absolute tile, out of the ring, at their places in the tile. */
-static void ring_scores(const struct ops_attention *a, const struct batch_span *span, int kv_head,
-                        const float *q, int64_t from, int64_t to, float *scores)
-{
-    int window = a->window_size;
-    for (int64_t s = from; s < to;) {
-        int slot = (int)(s % window), lane = slot % OPS_TILE;
-        int64_t run = OPS_TILE - lane < window - slot ? OPS_TILE - lane : window - slot;
-        run = run < to - s ? run : to - s;
-        float all[OPS_TILE];
-        struct head_tile tile = ring_tile(a, span, kv_head, slot / OPS_TILE);
-        struct panel k = {tile.k, OPS_TILE, 0};
-        panel_product(a->kv, 1, q, 0, a->key_dim, k, OPS_TILE, all, OPS_TILE, false);
-        memcpy(scores + s % OPS_TILE, all + lane, (size_t)run * sizeof(float));
-        s += run;
-    }
-}
-
-static void ring_values(const struct ops_attention *a, const struct batch_span *span, int kv_head,
-                        const float *scores, int64_t from, int64_t to, float *sums)
-{
-    int window = a->window_size;
-    int64_t stride = (int64_t)ops_value_stride(a->value_dim);
-    for (int64_t s = from; s < to;) {
-        int slot = (int)(s % window), lane = slot % OPS_TILE;
-        int64_t run = OPS_TILE - lane < window - slot ? OPS_TILE - lane : window - slot;
-        run = run < to - s ? run : to - s;
-        struct head_tile tile = ring_tile(a, span, kv_head, slot / OPS_TILE);
-        struct panel v = {tile.v + lane * stride * (int64_t)ops_kv_bytes(a->kv), stride, 0};
-        panel_product(a->kv, 1, scores + s % OPS_TILE, 0, run, v, stride, sums, stride, true);
-        s += run;
-    }
-}
-
-/* Block and sliding windows: the ring holds the last W keys only, so a key is put and its queries
- * are answered before the next key takes an old one's place. */
-static void kernel_window(const struct ops_attention *a, const struct batch_span *span, int kv_head,
-                          float *sums)
-{
-    int group = a->num_heads / a->num_kv_heads, window = a->window_size;
-    int64_t stride = (int64_t)ops_value_stride(a->value_dim);
-    float scores[1][OPS_TILE] = {{0}}, weights[OPS_TILE + QUERY_GROUP],
-          biases[OPS_TILE + QUERY_GROUP];
-    for (int t = 0; t < span->num_rows; t++) {
-        int64_t position = span->position + t;
-        int row = span->first_row + t, slot = (int)(position % window);
-        put_keys(a, ring_tile(a, span, kv_head, slot / OPS_TILE), slot % OPS_TILE, row, 1, kv_head);
-        int64_t low =
-            a->window == WINDOW_BLOCK ? position / window * window : position - window + 1;
-        low = low < 0 ? 0 : low;
-        for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
-            const float *q = a->q.data + row * a->q.stride + (int64_t)head * a->key_dim;
-            struct running running;
-            running_start(&running);
-            memset(sums, 0, (size_t)stride * sizeof(float));
-            for (int64_t base = low / OPS_TILE * OPS_TILE; base <= position; base += OPS_TILE) {
-                int64_t from = base < low ? low : base;
-                int64_t to = position + 1 < base + OPS_TILE ? position + 1 : base + OPS_TILE;
-                ring_scores(a, span, kv_head, q, from, to, scores[0]);
-                if (a->biases != NULL)
-                    fill_biases(a, head, position - base, OPS_TILE, weights, biases);
-                finish_scores(a, scores[0], weights, biases, (int)(from - base), (int)(to - base));
-                weigh(a, 1, scores, &running, sums, stride);
-                ring_values(a, span, kv_head, scores[0], from, to, sums);
-            }
-            finish_query(a, running.sum[0], sums, row, head);
-        }
     }
 }
 

@@ -3,11 +3,12 @@
  * same bits in every lane and in the scalar remainder.
  *
  * Per element: a norm reads 4 bytes up to three times (from the first cache), writes 4 and costs
- * some 6 operations; a map reads 4 or 8, writes 4 and costs up to some 50 (gelu_new, silu, refined);
- * rope 3; an angle some 40 in double precision, once for all layers of equal angles. Rows stay in
- * cache between operations, so that none of them nears a limit: `regla bench --preset regla-160m
- * --weights f32 --pp 512 --threads 1 --operations` gave the norms about 1 % of the prompt's time and
- * the angles 0.0 %. */
+ * some 6 operations; a map reads 4 or 8, writes 4 and costs up to some 50 (gelu_new, silu,
+ * refined); rope 3; an angle some 40 in double precision, once for all layers of equal angles. Rows
+ * stay in cache between operations, so that none of them nears a limit: `regla bench --preset
+ * regla-160m
+ * --weights f32 --pp 512 --threads 1 --operations` gave the norms about 1 % of the prompt's time
+ * and the angles 0.0 %. */
 #ifndef ENGINE_CPU_KERNELS_ELEMENTWISE_H
 #define ENGINE_CPU_KERNELS_ELEMENTWISE_H
 

@@ -1,7 +1,11 @@
 /* What the machine does at most, for `regla bench` to compare with: kernel_measure_read asks for
  * every byte once and does next to nothing with it; kernel_measure_multiply keeps enough
  * independent multiply-adds in registers to fill the units. Their results only keep the compiler
- * from leaving them out. */
+ * from leaving them out.
+ *
+ * Per call: kernel_measure_read 4 count bytes and count operations; kernel_measure_multiply no
+ * bytes and rounds * MEASURE_ROUND_OPERATIONS operations. They are the limits that the shares of
+ * the other kernels are of. */
 #ifndef ENGINE_CPU_KERNELS_MEASURE_H
 #define ENGINE_CPU_KERNELS_MEASURE_H
 

@@ -78,34 +78,59 @@ static inline __attribute__((always_inline)) void recur_all(const bool decays, c
     }
 }
 
-/* The delta rule needs s.phi of all features before it changes one. */
-static void recur_delta(const struct ops_recurrence *a, bool decays, bool features,
-                        const struct recurrence_group *group, float *state, int64_t row)
+/* The delta rule needs s.phi of all features before it changes one. So one pass over S changes it
+ * by `value` of token t - 1, the read-out of which it returns, and weighs it with the key of token
+ * t, into *dot. */
+static inline __attribute__((always_inline)) vec
+delta_pass(const bool changes, const bool weighs, const bool features,
+           const struct ops_recurrence *a, const struct recurrence_group *group, float *state,
+           int64_t row, int64_t t, vec value, vec *dot)
 {
     const int64_t m = a->phi.features;
-    for (int64_t t = 0; t < group->tokens; t++) {
-        const float *k = group->k + t * a->features, *q = group->q + t * a->features;
-        vec decay = vec_load(group->decay + t * group->width + row);
-        vec dot = vec_set(0.0f), sum = vec_set(0.0f);
-        for (int64_t j = 0; j < a->features; j++) {
-            float *at = state + j * OPS_ROW_BLOCK;
-            vec s = vec_load(at);
+    const int64_t old = changes ? (t - 1) * a->features : 0;
+    const float *k = group->k + (weighs ? t * a->features : 0);
+    const float *old_k = group->k + old, *old_q = group->q + old;
+    vec sum = vec_set(0.0f), decay = sum;
+    *dot = sum;
+    if (weighs)
+        decay = vec_load(group->decay + t * group->width + row);
+    for (int64_t j = 0; j < a->features; j++) {
+        vec s = vec_load(state + j * OPS_ROW_BLOCK);
+        if (changes) {
+            s = vec_fma(value, vec_set(old_k[j]), s);
+            sum = vec_fma(s, vec_set(old_q[j]), sum);
+        }
+        if (weighs) {
             if (features)
                 s = s * vec_set(group->f[t * m + j % m]);
-            if (decays)
-                s = s * decay;
-            vec_store(at, s);
-            dot = vec_fma(s, vec_set(k[j]), dot);
+            s = s * decay; /* 1 where the gate has none */
+            *dot = vec_fma(s, vec_set(k[j]), *dot);
         }
-        vec value = vec_fma(vec_set(-group->delta[t]), dot,
-                            vec_load(group->value + t * group->width + row));
-        for (int64_t j = 0; j < a->features; j++) {
-            float *at = state + j * OPS_ROW_BLOCK;
-            vec s = vec_fma(value, vec_set(k[j]), vec_load(at));
-            vec_store(at, s);
-            sum = vec_fma(s, vec_set(q[j]), sum);
-        }
-        vec_store(group->sums + t * group->width + row, sum);
+        vec_store(state + j * OPS_ROW_BLOCK, s);
+    }
+    return sum;
+}
+
+static void recur_delta(const struct ops_recurrence *a, bool features,
+                        const struct recurrence_group *group, float *state, int64_t row)
+{
+    const int64_t width = group->width;
+    vec value = vec_set(0.0f), dot;
+    for (int64_t t = 0; t <= group->tokens; t++) {
+        vec sum;
+        if (t == group->tokens)
+            sum = delta_pass(true, false, false, a, group, state, row, t, value, &dot);
+        else if (t == 0)
+            sum = features ? delta_pass(false, true, true, a, group, state, row, t, value, &dot)
+                           : delta_pass(false, true, false, a, group, state, row, t, value, &dot);
+        else
+            sum = features ? delta_pass(true, true, true, a, group, state, row, t, value, &dot)
+                           : delta_pass(true, true, false, a, group, state, row, t, value, &dot);
+        if (t > 0)
+            vec_store(group->sums + (t - 1) * width + row, sum);
+        if (t < group->tokens)
+            value =
+                vec_fma(vec_set(-group->delta[t]), dot, vec_load(group->value + t * width + row));
     }
 }
 
@@ -116,7 +141,7 @@ static void run_group(const struct ops_recurrence *a, struct recurrence_group *g
     memset(group->sums, 0, (size_t)(group->tokens * group->width) * sizeof(float));
     if (a->delta.u.data != NULL)
         for (int64_t row = 0; row < group->width; row += LANES)
-            recur_delta(a, decays, features, group,
+            recur_delta(a, features, group,
                         state + row / OPS_ROW_BLOCK * OPS_ROW_BLOCK * a->features +
                             row % OPS_ROW_BLOCK,
                         row);

@@ -7,6 +7,7 @@
 #include "engine/cpu/kernels_measure.h"
 #include "engine/cpu/kernels_product.h"
 #include "engine/cpu/kernels_recurrence.h"
+#include "engine/cpu/kernels_window.h"
 
 #define KERNELS_TABLE(name_string, product_kernel, fix_kernel)                                   \
     {                                                                                            \

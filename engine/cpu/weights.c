@@ -173,22 +173,52 @@ static int check_parts(const struct matrix *parts, int num_parts, int heads, int
     return 0;
 }
 
-/* Large matrices on huge pages where the kernel agrees: decoding reads all of them every token. */
-static void *allocate(size_t bytes)
+/* Memory of matrices beside each other: a huge page holds parts of several. */
+struct weight_chunk {
+    char *data;
+    size_t size, used;
+    int weights; /* that lie in it */
+};
+
+static const size_t huge_page = (size_t)2 << 20, chunk_size = (size_t)64 << 20;
+
+static struct weight_chunk *create_chunk(size_t bytes)
 {
-    const size_t huge = (size_t)2 << 20;
-    if (bytes < 2 * huge)
-        return aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (bytes > SIZE_MAX - huge)
-        return NULL;
-    void *memory = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
-    if (memory != NULL)
-        madvise(memory, bytes, MADV_HUGEPAGE);
-    return memory;
+    struct weight_chunk *chunk = calloc(1, sizeof *chunk);
+    if (chunk == NULL || bytes > SIZE_MAX / 2)
+        return free(chunk), NULL;
+    chunk->size = bytes < chunk_size ? chunk_size : (bytes + huge_page - 1) / huge_page * huge_page;
+    chunk->data = aligned_alloc(huge_page, chunk->size); /* costs memory where it is written */
+    if (chunk->data == NULL)
+        return free(chunk), NULL;
+    madvise(chunk->data, chunk->size, MADV_HUGEPAGE);
+    return chunk;
 }
 
-int weights_create(struct weight **out, struct threads *threads, const struct matrix *parts,
-                   int num_parts, int heads, enum weight_format format, struct error *err)
+/* On huge pages where the kernel agrees: decoding reads all of the weights every token, and faster
+ * so. What is small goes to malloc. */
+static int allocate(struct weight *weight, struct weight_chunk **last)
+{
+    if (weight->bytes < 65536) {
+        weight->data = aligned_alloc(64, (weight->bytes + 63) / 64 * 64);
+        return weight->data == NULL ? -1 : 0;
+    }
+    if (*last == NULL || (*last)->size - (*last)->used < weight->bytes) {
+        struct weight_chunk *chunk = create_chunk(weight->bytes);
+        if (chunk == NULL)
+            return -1;
+        *last = chunk;
+    }
+    weight->chunk = *last;
+    weight->data = (unsigned char *)(*last)->data + (*last)->used;
+    (*last)->used += (weight->bytes + 63) / 64 * 64;
+    (*last)->weights++;
+    return 0;
+}
+
+int weights_create(struct weight **out, struct weight_chunk **last, struct threads *threads,
+                   const struct matrix *parts, int num_parts, int heads, enum weight_format format,
+                   struct error *err)
 {
     int64_t rows;
     bool biased;
@@ -204,16 +234,15 @@ int weights_create(struct weight **out, struct threads *threads, const struct ma
     weight->panels = (weight->out + PANEL - 1) / PANEL;
     weight->panel_bytes = panel_bytes(weight->format, weight->in);
     weight->bytes = weights_packed_bytes(weight->format, weight->in, weight->out, heads);
-    weight->data = allocate(weight->bytes);
     weight->bias = biased ? calloc((size_t)rows, sizeof(float)) : NULL;
-    if (weight->data == NULL || (biased && weight->bias == NULL))
+    if (allocate(weight, last) != 0 || (biased && weight->bias == NULL))
         goto no_memory;
     if (biased)
         copy_biases(weight, parts, num_parts);
     struct packing packing = {.weight = weight, .parts = parts};
     threads_run(threads, pack_panel, &packing, (int)(weight->panels * heads));
     if (atomic_load(&packing.too_large)) {
-        weights_free(weight);
+        weights_free(weight, last);
         return error_set(err, ERROR_INVALID,
                          "weights: a number of a matrix of %lld x %lld is too large for %s",
                          (long long)rows, (long long)parts[0].cols, weight_format_name(format));
@@ -221,16 +250,24 @@ int weights_create(struct weight **out, struct threads *threads, const struct ma
     *out = weight;
     return 0;
 no_memory:
-    weights_free(weight);
+    weights_free(weight, last);
     return error_set(err, ERROR_NO_MEMORY, "weights: no memory for %lld x %lld", (long long)rows,
                      (long long)parts[0].cols);
 }
 
-void weights_free(struct weight *weight)
+void weights_free(struct weight *weight, struct weight_chunk **last)
 {
     if (weight == NULL)
         return;
-    free(weight->data);
+    struct weight_chunk *chunk = weight->chunk;
+    if (chunk == NULL) {
+        free(weight->data);
+    } else if (--chunk->weights == 0) {
+        if (chunk == *last)
+            *last = NULL;
+        free(chunk->data);
+        free(chunk);
+    }
     free(weight->bias);
     free(weight);
 }

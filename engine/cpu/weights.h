@@ -9,12 +9,15 @@ struct table {
     struct matrix matrix; /* its data is borrowed */
 };
 
-/* Panels are packed by the pool's threads. Rounds to the nearest number of the format; in q8 a
- * weight errs by at most half a scale, 1/254 of the largest of its 32. ERROR_INVALID where a number
- * is too large for the format. */
-int weights_create(struct weight **out, struct threads *threads, const struct matrix *parts,
-                   int num_parts, int heads, enum weight_format format, struct error *err);
-void weights_free(struct weight *weight); /* NULL is allowed */
+struct weight_chunk; /* memory that matrices share */
+
+/* Panels are packed by the pool's threads. *last: memory of the matrix before, NULL at first.
+ * Rounds to the nearest number of the format; in q8 a weight errs by at most half a scale, 1/254 of
+ * the largest of its 32. ERROR_INVALID where a number is too large for the format. */
+int weights_create(struct weight **out, struct weight_chunk **last, struct threads *threads,
+                   const struct matrix *parts, int num_parts, int heads, enum weight_format format,
+                   struct error *err);
+void weights_free(struct weight *weight, struct weight_chunk **last); /* NULL is allowed */
 
 /* Bytes of a packed matrix of heads * out rows; format is not auto. */
 size_t weights_packed_bytes(enum weight_format format, int64_t in, int64_t out, int heads);

@@ -287,7 +287,7 @@ Test(attention, every_kv_format_is_right_for_any_sizes)
                                                    WINDOW_FULL, 0, all_biases[bias],
                                                    kv_heads[((size_t)i + bias) % 3],
                                                    KV_F32 + i / 15},
-                           false, 7);
+                           false, 23);
 }
 
 /* ---- keys that a query may not see ---- */

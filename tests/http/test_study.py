@@ -1,0 +1,103 @@
+"""`regla study`: what it writes, that it goes on after a kill, what it refuses."""
+
+import csv
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import BINARY, SLOWNESS
+from test_lifecycle import regla
+
+COLUMNS = ("system length batch repeat total_s ttft_s tokens_per_second weights_bytes "
+           "recurrent_bytes kv_bytes workspace_bytes process_peak_bytes device_peak_bytes").split()
+DEFAULT = ["softmax", "fast_decay", "regla", "hybrid_regla", "transnormer_t1", "transnormer_t2"]
+KV_BYTES_PER_TOKEN = 6 * 2 * 768 * 2  # layers, keys and values, width, f16
+PAGE_TOKENS = 64
+# Each point loads a model of 100 million weights: too long where every access is checked.
+plain = pytest.mark.skipif(SLOWNESS > 1, reason="minutes under a sanitizer")
+
+
+def rows_of(out):
+    with open(out / "study.csv", newline="") as file:
+        reader = csv.DictReader(file)
+        assert reader.fieldnames == COLUMNS
+        return list(reader)
+
+
+@plain
+def test_quick_study(tmp_path):
+    out = tmp_path / "study"
+    result = subprocess.run([BINARY, "study", "--quick", "--out", out], capture_output=True,
+                            text=True, timeout=900)
+    assert result.returncode == 0, result.stderr
+    rows = rows_of(out)
+    assert [(row["length"], row["system"]) for row in rows] == [
+        (length, system) for length in ("64", "256") for system in DEFAULT]
+    for row in rows:
+        tokens = 5 + int(row["length"]) - 1  # the last token is never fed
+        pages = -(-tokens // PAGE_TOKENS)
+        if row["system"] == "softmax":
+            assert int(row["kv_bytes"]) == pages * PAGE_TOKENS * KV_BYTES_PER_TOKEN
+            assert row["recurrent_bytes"] == "0"
+        if row["system"] == "regla":
+            assert row["kv_bytes"] == "0"
+        assert 0 < float(row["ttft_s"]) < float(row["total_s"])
+        assert int(row["process_peak_bytes"]) > int(row["weights_bytes"])
+    for system in ("regla", "fast_decay", "transnormer_t1"):
+        assert len({row["recurrent_bytes"] for row in rows if row["system"] == system}) == 1
+    saved = json.loads((out / "study.json").read_text())
+    assert len(saved["points"]) == len(rows) and saved["settings"]["cores"] >= 1
+    for name in ("time", "memory", "state", "speed"):
+        assert (out / f"{name}-b1.svg").read_text().lstrip().startswith("<?xml")
+        assert (out / f"{name}-b1.png").read_bytes().startswith(b"\x89PNG")
+    assert "crossover: " in result.stdout and "growth with length" in result.stdout
+    assert "left" in result.stderr  # the progress
+
+
+@plain
+def test_goes_on_after_a_kill(tmp_path):
+    out = tmp_path / "study"
+    command = [BINARY, "study", "--systems", "regla,la_elu", "--lengths", "2,4", "--repeat", "2",
+               "--batch", "1,3", "--out", out]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 300
+    while not (out / "study.csv").exists() or len(rows_of(out)) < 3:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = rows_of(out)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr
+    assert f"holds {len(before)} of 16 points: going on" in result.stderr
+    rows = rows_of(out)
+    assert rows[:len(before)] == before
+    assert len({(r["system"], r["length"], r["batch"], r["repeat"]) for r in rows}) == len(rows) == 16
+    assert (out / "time-b3.png").exists()
+    other = subprocess.run([*command, "--weights", "q8"], capture_output=True, text=True, timeout=60)
+    assert other.returncode == 1 and "choose another --out" in other.stderr
+    assert rows_of(out) == rows
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--systems", "regla,nope"], 'unknown system "nope"'),
+    (["--systems", ""], "expected names, got nothing"),
+    (["--batch", "1,x"], '--batch: expected numbers from 1 to 4096, got "x"'),
+    (["--lengths", "64,32"], "expected rising numbers, got 32 after 64"),
+    (["--lengths", "0"], "--lengths: expected numbers from 1"),
+    (["--point", "regla:64"], "expected system:length:batch:repeat"),
+])
+def test_refuses(tmp_path, arguments, message):
+    result = regla("study", "--out", tmp_path / "study", *arguments)
+    assert result.returncode in (1, 2) and message in result.stderr, result.stderr
+    assert not (tmp_path / "study").exists()
+
+
+def test_refuses_another_directory(tmp_path):
+    (tmp_path / "study.csv").write_text("name,age\n")
+    result = regla("study", "--out", tmp_path)
+    assert result.returncode == 1 and "expected a line of a study" in result.stderr
+    assert (tmp_path / "study.csv").read_text() == "name,age\n"

@@ -1,0 +1,222 @@
+#include "server/study.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char *const SYSTEMS[] = {"softmax", "regla", "fast_decay"};
+static const int LENGTHS[] = {64, 1024, 2048}, BATCHES[] = {1, 16};
+static const struct study_axes AXES = {.systems = SYSTEMS,
+                                       .lengths = LENGTHS,
+                                       .batches = BATCHES,
+                                       .num_systems = 3,
+                                       .num_lengths = 3,
+                                       .num_batches = 2,
+                                       .repeats = 3,
+                                       .long_repeats = 1};
+
+static struct study_plan make_plan(void)
+{
+    struct study_plan plan;
+    cr_assert_eq(study_plan_create(&plan, &AXES, NULL), 0);
+    return plan;
+}
+
+/* Fills every point: softmax costs more per token as texts grow, the others do not. */
+static void fill(struct study_plan *plan)
+{
+    for (size_t i = 0; i < plan->count; i++) {
+        struct study_point *p = &plan->points[i];
+        bool softmax = strcmp(p->system, "softmax") == 0;
+        double per_token = softmax ? 0.001 + p->length * 1e-6 : 0.0015;
+        p->measured = true;
+        p->ttft_s = 0.01;
+        p->total_s = 0.01 + (p->length - 1) * per_token * (1 + 0.01 * (p->repeat - 2));
+        p->tokens_per_second = p->batch * p->length / p->total_s;
+        p->recurrent_bytes = softmax ? 0 : 1000;
+        p->kv_bytes = softmax ? p->length * 100 : 0;
+        p->weights_bytes = 5000;
+        p->process_peak_bytes = 1 << 20;
+    }
+}
+
+Test(study, plan_puts_systems_next_to_each_other)
+{
+    struct study_plan plan = make_plan();
+    cr_assert_eq(plan.count, (3 + 3 + 1) * 2 * 3);
+    for (size_t i = 0; i < plan.count; i += 3)
+        for (size_t s = 0; s < 3; s++) {
+            cr_expect_str_eq(plan.points[i + s].system, SYSTEMS[s]);
+            cr_expect_eq(plan.points[i + s].length, plan.points[i].length);
+            cr_expect_eq(plan.points[i + s].repeat, plan.points[i].repeat);
+        }
+    cr_expect_eq(plan.points[plan.count - 1].length, 2048);
+    cr_expect_eq(plan.points[plan.count - 1].repeat, 1);
+    study_plan_clear(&plan);
+}
+
+Test(study, a_line_goes_there_and_back)
+{
+    struct study_point point = {.system = "regla",
+                                .length = 256,
+                                .batch = 16,
+                                .repeat = 2,
+                                .total_s = 1.5,
+                                .ttft_s = 0.25,
+                                .tokens_per_second = 2730.667,
+                                .weights_bytes = 1,
+                                .recurrent_bytes = 2,
+                                .kv_bytes = 3,
+                                .workspace_bytes = 4,
+                                .process_peak_bytes = 5000000000,
+                                .device_peak_bytes = 6};
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    study_csv_line(file, &point);
+    fclose(file);
+    text[strlen(text) - 1] = 0;
+    struct study_point found;
+    cr_assert(study_csv_parse(text, &found));
+    cr_expect_str_eq(found.system, "regla");
+    cr_expect_eq(found.length, 256);
+    cr_expect_eq(found.batch, 16);
+    cr_expect_eq(found.repeat, 2);
+    cr_expect_eq(found.total_s, 1.5);
+    cr_expect_eq(found.ttft_s, 0.25);
+    cr_expect_eq(found.process_peak_bytes, 5000000000);
+    cr_expect_eq(found.device_peak_bytes, 6);
+    free(text);
+    const char *const wrong[] = {"",
+                                 "regla",
+                                 "regla,1,1",
+                                 "regla,64,1,1,1.0,0.1,64,1,2,3,4,5",
+                                 "regla,64,1,1,1.0,0.1,64,1,2,3,4,5,6,7",
+                                 "regla,64,1,1,nan,0.1,64,1,2,3,4,5,6"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char line[128];
+        strcpy(line, wrong[i]);
+        cr_expect_not(study_csv_parse(line, &found), "%s", wrong[i]);
+    }
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static long file_bytes(const char *path)
+{
+    struct stat status;
+    cr_assert_eq(stat(path, &status), 0);
+    return (long)status.st_size;
+}
+
+static const char HEADER[] =
+    "system,length,batch,repeat,total_s,ttft_s,tokens_per_second,weights_bytes,recurrent_bytes,"
+    "kv_bytes,workspace_bytes,process_peak_bytes,device_peak_bytes\n";
+
+Test(study, goes_on_and_takes_a_torn_line_away)
+{
+    char path[] = "/tmp/regla-study-XXXXXX";
+    close(mkstemp(path));
+    char text[1024];
+    snprintf(text, sizeof text, "%s%s%s%s", HEADER, "regla,64,1,2,1.0,0.1,64,1,2,3,4,5,0\n",
+             "unknown,64,1,1,1.0,0.1,64,1,2,3,4,5,0\n", "softmax,64,1,1,1.0,0.");
+    write_file(path, text);
+    struct study_plan plan = make_plan();
+    size_t known;
+    cr_assert_eq(study_csv_resume(&plan, path, &known, NULL), 0);
+    cr_expect_eq(known, 1);
+    size_t measured = 0;
+    for (size_t i = 0; i < plan.count; i++)
+        if (plan.points[i].measured) {
+            measured++;
+            cr_expect_str_eq(plan.points[i].system, "regla");
+            cr_expect_eq(plan.points[i].repeat, 2);
+        }
+    cr_expect_eq(measured, 1);
+    cr_expect_eq(file_bytes(path), (long)(strlen(text) - strlen("softmax,64,1,1,1.0,0.")));
+    study_plan_clear(&plan);
+    unlink(path);
+}
+
+Test(study, refuses_another_file)
+{
+    char path[] = "/tmp/regla-study-XXXXXX";
+    close(mkstemp(path));
+    write_file(path, "name,age\nx,1\n");
+    struct study_plan plan = make_plan();
+    struct error err = ERROR_INIT;
+    size_t known;
+    cr_assert_eq(study_csv_resume(&plan, path, &known, &err), -1);
+    cr_expect(strstr(err.message, ":1: expected a line of a study, got \"name,age\"") != NULL, "%s",
+              err.message);
+    cr_expect_eq(file_bytes(path), 13, "the file stays as it was");
+    cr_expect_eq(study_csv_resume(&plan, "/tmp/regla-there-is-no-such-file", &known, NULL), 0);
+    cr_expect_eq(known, 0);
+    study_plan_clear(&plan);
+    unlink(path);
+}
+
+Test(study, values_are_medians_of_what_was_measured)
+{
+    struct study_plan plan = make_plan();
+    cr_expect_eq(study_value(&plan, "regla", 64, 1, STUDY_TOTAL_S).count, 0);
+    fill(&plan);
+    struct study_value value = study_value(&plan, "regla", 64, 1, STUDY_MS_PER_TOKEN);
+    cr_expect_eq(value.count, 3);
+    cr_expect_float_eq(value.median, 1.5, 1e-9);
+    cr_expect_float_eq(value.least, 1.5 * 0.99, 1e-9);
+    cr_expect_float_eq(value.greatest, 1.5 * 1.01, 1e-9);
+    cr_expect_eq(study_value(&plan, "softmax", 1024, 1, STUDY_STATE_BYTES).median, 102400);
+    cr_expect_eq(study_value(&plan, "softmax", 1024, 1, STUDY_BYTES).median, 107400);
+    study_plan_clear(&plan);
+}
+
+Test(study, verdicts)
+{
+    struct study_plan plan = make_plan();
+    fill(&plan);
+    char *text = NULL;
+    size_t size;
+    FILE *file = open_memstream(&text, &size);
+    study_report(file, &plan, &AXES);
+    fclose(file);
+    /* 1 us + 1 ns per token passes 1.5 us between 64 and 1,024 tokens. */
+    cr_expect(strstr(text, "crossover: from 1024 tokens on, regla") != NULL, "%s", text);
+    cr_expect(strstr(text, "regla's time per token over fast_decay's: 1.000 to 1.000") != NULL,
+              "%s", text);
+    cr_expect(strstr(text, "32.000x") != NULL, "softmax's KV from 64 to 2,048 tokens: %s", text);
+    cr_expect(strstr(text, "state: constant") != NULL, "%s", text);
+    free(text);
+    study_plan_clear(&plan);
+}
+
+Test(study, plots_are_svg_and_png)
+{
+    char directory[] = "/tmp/regla-study-XXXXXX", path[64], command[64];
+    cr_assert_not_null(mkdtemp(directory));
+    struct study_plan plan = make_plan();
+    fill(&plan);
+    cr_assert_eq(study_plots(directory, &plan, &AXES, NULL), 0);
+    static const char *const NAMES[] = {"time", "memory", "state", "speed"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        for (int b = 0; b < 2; b++) {
+            snprintf(path, sizeof path, "%s/%s-b%d.svg", directory, NAMES[i], BATCHES[b]);
+            cr_expect_gt(file_bytes(path), 2000);
+            snprintf(path, sizeof path, "%s/%s-b%d.png", directory, NAMES[i], BATCHES[b]);
+            cr_expect_gt(file_bytes(path), 5000);
+        }
+    struct error err = ERROR_INIT;
+    cr_expect_eq(study_plots("/tmp/regla-there-is-no-such-directory", &plan, &AXES, &err), -1);
+    cr_expect(strstr(err.message, "no-such-directory") != NULL, "%s", err.message);
+    study_plan_clear(&plan);
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    cr_assert_eq(system(command), 0);
+}
