@@ -8,7 +8,7 @@ import random
 import pytest
 
 from harness import GOLDEN, RawReply, check_error, request_bytes, shipped_model
-from session_helpers import GREEDY, frames_of, put, same, wait_until
+from session_helpers import GREEDY, cold, frames_of, put, same, wait_until
 from stress_helpers import (Oracle, Sampler, bytes_of_texts, cached, check_rest, in_pool,
                             session_files, size, some_ids)
 
@@ -257,6 +257,33 @@ def test_interleavings(server_factory, tmp_path, case):
     print(f"{case}: {ROUNDS} interleavings, {CLIENTS} clients, {sampler.samples} samples, "
           f"evictions {server.metric('regla_state_evictions_total'):.0f}, "
           f"dropped {server.metric('regla_state_dropped_total'):.0f}")
+
+
+def test_many_clients_append_to_one_session(server_factory):
+    """Each where it believes the end to be: what is not refused is appended, once, one by one."""
+    server = server_factory()
+    appended = []
+
+    def append(number):
+        prompt = some_ids(random.Random(number), 1 + number % 7, 200)
+        while True:
+            session = server.get("/v1/sessions/one")
+            place = session.json()["position"] if session.status_code == 200 else 0
+            reply = server.post("/v1/completions", {
+                **GREEDY, "prompt": prompt, "max_tokens": 2, "session_id": "one",
+                "expected_position": place})
+            if reply.status_code == 200:
+                appended.append((place, prompt + reply.json()["choices"][0]["token_ids"]))
+                return
+            check_error(reply, reply.status_code,
+                        {409: "session_busy", 412: "position_mismatch"}[reply.status_code])
+    in_pool(CLIENTS, size("APPENDS", 40, 16, 500), append)
+    held = []
+    for place, ids in sorted(appended):
+        assert place == len(held)
+        held += ids
+    choice = server.complete(prompt=[7], session_id="one", max_tokens=3, **GREEDY)["choices"][0]
+    same(choice, cold(server, held + [7], 3))
 
 
 def test_keys_see_nothing_of_each_other(server_factory):
