@@ -4,7 +4,12 @@
  * number of rows; the tile's shape changes only which sums run beside each other. 16-bit weights
  * become f32 in registers, exactly; q8 blocks in a buffer, exactly but for one rounding of quant *
  * scale. So a sum of n products errs by at most n 2^-23 of the sum of their sizes, in every format.
- */
+ *
+ * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
+ * out weights of 4, 2, 2 or 34/32 bytes; x stays in the second cache and is read once per panel.
+ * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 3`, 2 threads
+ * at real-time priority on a busy machine of 34.5 GB/s and 236 GFLOP/s: of the limit, all of the
+ * step (nine tenths of it products), pp512 68 %, 68 %, 89 %; tg64 89 %, 86 %, 88 %. */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
