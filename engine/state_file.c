@@ -85,7 +85,8 @@ static int check_sum(const char *what, const void *bytes, size_t size, uint64_t 
 /* Magic, length and checksum of the head, which no version changes; then the version. */
 static int read_frame(struct reader *r, struct error *err)
 {
-    if (memcmp(r->bytes, MAGIC, r->size < sizeof MAGIC ? r->size : sizeof MAGIC) != 0)
+    if (r->size > 0 &&
+        memcmp(r->bytes, MAGIC, r->size < sizeof MAGIC ? r->size : sizeof MAGIC) != 0)
         return error_set(err, ERROR_INVALID,
                          "state file: byte 0: expected 89 52 47 4c 0d 0a 1a 0a: it is no state "
                          "file");

@@ -155,25 +155,14 @@ static void on_progress(void *context, double fraction)
     log_message(LOG_LEVEL_INFO, "loading weights: %d %%", percent);
 }
 
-/* FNV-1a. The fingerprint of the model's tensors is for when states leave the process. */
-static uint64_t mix(uint64_t hash, const void *data, size_t size)
-{
-    const unsigned char *bytes = data;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash;
-}
-
 static void set_fingerprint(struct service *service)
 {
-    const struct model *model = engine_model(service->engine);
-    uint64_t hash = mix(0xcbf29ce484222325u, model->name, strlen(model->name));
-    hash = mix(hash, &model->parameters, sizeof model->parameters);
-    hash = mix(hash, &model->file_bytes, sizeof model->file_bytes);
     const struct engine_info *info = engine_info(service->engine);
-    snprintf(service->fingerprint, sizeof service->fingerprint, "regla-%s-%08x-%s-%s-%s",
-             REGLA_VERSION, (unsigned)(hash ^ hash >> 32), info->instruction_set,
-             weight_format_name(info->weights), kv_format_name(info->kv));
+    const unsigned char *tensors = engine_fingerprint(service->engine);
+    snprintf(service->fingerprint, sizeof service->fingerprint,
+             "regla-%s-%02x%02x%02x%02x-%s-%s-%s", REGLA_VERSION, tensors[0], tensors[1],
+             tensors[2], tensors[3], info->instruction_set, weight_format_name(info->weights),
+             kv_format_name(info->kv));
 }
 
 /* What the service knows of its model. */

@@ -219,16 +219,19 @@ static bool usable(const struct checkpoint *checkpoint, int64_t count, bool whol
            (checkpoint->logits || (checkpoint->tier == TIER_DISK && files_logits(checkpoint)));
 }
 
-static enum miss_reason reason_of(const struct state_match *match, const struct token_node *at,
+/* known: the deepest node on the way. */
+static enum miss_reason reason_of(const struct state_match *match, const struct token_node *known,
                                   int64_t count, bool evicted)
 {
     if (match->position >= count - 1)
         return MISS_NONE;
-    if (match->shared > match->position)
+    /* The last token of a generation was drawn but never computed: no state is missing there. */
+    if (match->shared > match->position + 1)
         return evicted ? MISS_EVICTED : MISS_NO_CHECKPOINT;
     if (match->position == 0)
         return MISS_NO_CHECKPOINT;
-    return at->num_children ? MISS_DIVERGED : MISS_NONE;
+    bool goes_on = known->num_children || known->position < match->shared;
+    return goes_on ? MISS_DIVERGED : MISS_NONE;
 }
 
 void state_tree_match(struct state_tree *tree, struct space *space, const int32_t *tokens,
@@ -236,8 +239,8 @@ void state_tree_match(struct state_tree *tree, struct space *space, const int32_
 {
     *match = (struct state_match){0};
     bool evicted = false;
-    struct token_node *at = token_tree_find(&space->tokens, tokens, count, &match->shared);
-    for (; at->parent; at = at->parent) {
+    struct token_node *known = token_tree_find(&space->tokens, tokens, count, &match->shared);
+    for (struct token_node *at = known; at->parent; at = at->parent) {
         struct checkpoint *checkpoint = at->value;
         if (checkpoint && usable(checkpoint, count, whole)) {
             match->checkpoint = checkpoint;
@@ -250,7 +253,7 @@ void state_tree_match(struct state_tree *tree, struct space *space, const int32_
         }
         evicted = evicted || (checkpoint && checkpoint->tier == TIER_NONE);
     }
-    match->reason = reason_of(match, at, count, evicted);
+    match->reason = reason_of(match, known, count, evicted);
 }
 
 int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, const int32_t *tokens,
