@@ -39,7 +39,6 @@ struct state_files {
     struct store *store;
     struct wanted soon, later;
     int writes, reads, removes; /* under way */
-    int64_t coming, going;      /* bytes that they will add, and free */
     bool closing;               /* files outlive their checkpoints */
 };
 
@@ -150,7 +149,6 @@ static void removed(struct store_op *op)
 {
     struct checkpoint_file *file = (struct checkpoint_file *)op;
     files_of(file)->removes--;
-    files_of(file)->going -= file->bytes;
     file_free(file);
 }
 
@@ -163,8 +161,8 @@ static void discard(struct checkpoint_file *file)
     file->checkpoint = NULL;
     file_clear(file);
     files->removes++;
-    files->going += file->bytes;
     begin(file, FILE_REMOVING, removed);
+    file->op.bytes = file->bytes;
     store_remove(files->store, &file->op);
 }
 
@@ -175,8 +173,8 @@ static bool disk_room(struct state_tree *tree, int64_t bytes)
 {
     struct state_files *files = tree->files;
     struct store_report report;
-    store_report(files->store, &report);
-    while (report.bytes + files->coming - files->going > report.budget_bytes - bytes) {
+    while (store_report(files->store, &report),
+           report.bytes + report.pending > report.budget_bytes - bytes) {
         struct checkpoint *oldest = checkpoint_oldest(tree, TIER_DISK);
         if (!oldest)
             return false;
@@ -203,7 +201,6 @@ static void written(struct store_op *op)
     struct checkpoint *checkpoint = file->checkpoint;
     bool failed = file->op.error.code != ERROR_NONE;
     files->writes--;
-    files->coming -= file->bytes;
     file_clear(file);
     file->phase = FILE_WHOLE;
     if (failed) {
@@ -296,7 +293,6 @@ static void begin_write(struct state_tree *tree, struct checkpoint_file *file)
         return;
     }
     files->writes++;
-    files->coming += file->bytes;
     begin(file, FILE_WRITING, written);
     store_write(files->store, &file->op);
     checkpoint_settle(tree, checkpoint);

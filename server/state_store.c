@@ -60,17 +60,27 @@ static bool queue_has(const struct queue *queue, const struct store_op *like)
     return false;
 }
 
+static void pend(struct store *store, int64_t bytes)
+{
+    pthread_mutex_lock(&store->directory.mutex);
+    store->directory.report.pending += bytes;
+    pthread_mutex_unlock(&store->directory.mutex);
+}
+
+/* At no moment do the bytes on the disk and those pending make less together than there will be. */
 static void execute(struct store *store, struct store_op *op)
 {
     error_clear(&op->error);
     switch ((enum operation)op->what) {
     case OPERATION_WRITE:
         store_directory_write(&store->directory, op, &op->error);
+        pend(store, -op->bytes);
         break;
     case OPERATION_READ:
         store_directory_read(&store->directory, op, &op->error);
         break;
     case OPERATION_REMOVE:
+        pend(store, op->bytes);
         store_directory_remove(&store->directory, op, &op->error);
         break;
     }
@@ -171,6 +181,9 @@ static void submit(struct store *store, struct store_op *op, enum operation what
 
 void store_write(struct store *store, struct store_op *op)
 {
+    op->bytes = store_file_bytes(store, op->position, op->count, op->image != NULL,
+                                 op->logits != NULL, op->meta_length);
+    pend(store, op->bytes);
     submit(store, op, OPERATION_WRITE);
 }
 
@@ -181,6 +194,7 @@ void store_read(struct store *store, struct store_op *op)
 
 void store_remove(struct store *store, struct store_op *op)
 {
+    pend(store, -op->bytes);
     submit(store, op, OPERATION_REMOVE);
 }
 

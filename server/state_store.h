@@ -71,7 +71,8 @@ struct store_op {
     /* read: the caller's buffers, of the same sizes; logits NULL: not wanted */
     void *image_out;
     float *logits_out;
-    int what; /* the store's */
+    int64_t bytes; /* remove: what goes with the file, as far as is known; write: the store's */
+    int what;      /* the store's */
 };
 
 /* What a request may wait for (reads, and all of sessions) goes before the writing of checkpoints;
@@ -90,6 +91,7 @@ bool store_poll(struct store *store);
 
 struct store_report {
     int64_t bytes, budget_bytes;             /* of all files, rejected ones too */
+    int64_t pending;                         /* what is begun will add, less what it will free */
     int64_t session_files, checkpoint_files; /* that are whole */
     int64_t failures;                        /* operations that failed, since the start */
     bool full;                               /* the last write found no room */

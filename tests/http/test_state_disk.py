@@ -10,7 +10,7 @@ import pytest
 
 from harness import GOLDEN
 from session_helpers import GREEDY, Session, cold, same
-from stress_helpers import (Oracle, check_rest, kill, session_files, size, some_ids)
+from stress_helpers import Oracle, check_rest, in_pool, kill, session_files, size, some_ids
 
 KILLS = size("KILLS", 4, 2, 200)
 WRITERS = size("WRITERS", 4, 3, 8)
@@ -197,3 +197,19 @@ def test_a_disk_without_room(small_disk, server_factory):
         choice = server.complete(prompt=[7], session_id=session.name, max_tokens=3,
                                  **GREEDY)["choices"][0]
         same(choice, cold(server, session.ids + [7], 3))
+
+
+def test_checkpoints_make_room_for_sessions(server_factory, tmp_path):
+    """However many sessions are written at once, and whatever is being removed meanwhile."""
+    clients, turns = size("ROOM_CLIENTS", 32, 8, 32), size("ROOM_TURNS", 12, 5, 40)
+    server = server_factory(model=GOLDEN / "regla", state_dir=tmp_path / "state",
+                            disk_state=clients * 3000 + 20000, host_state_memory=50000)
+
+    def talk(number):
+        dice = random.Random(number)
+        for _ in range(turns):
+            server.complete(prompt=some_ids(dice, 10, 200), session_id=f"s{number}", max_tokens=1)
+    in_pool(clients, clients, talk)
+    assert "memory only" not in server.tail(1 << 30)
+    assert server.get("/v1/state").json()["store"]["session_files"] == clients
+    check_rest(server)
