@@ -416,7 +416,7 @@ static void random_texts(unsigned seed)
     }
 }
 
-Test(state_tree, random_texts_in_small_budgets_keep_bits_and_accounts, .timeout = 120)
+Test(state_tree, random_texts_in_small_budgets_keep_bits_and_accounts)
 {
     open_tree(3.3, 2.2, ROOM);
     random_texts(5);
@@ -446,7 +446,7 @@ static void remove_directory(const char *directory)
     cr_assert(system(command) == 0);
 }
 
-Test(state_tree, random_texts_with_files_keep_bits_and_accounts, .timeout = 120)
+Test(state_tree, random_texts_with_files_keep_bits_and_accounts)
 {
     char directory[64];
     make_directory(directory);
@@ -467,7 +467,7 @@ static void check_bits(const int32_t *tokens, int count, int position)
     free(expected);
 }
 
-Test(state_tree, files_take_what_host_memory_has_no_room_for, .timeout = 60)
+Test(state_tree, files_take_what_host_memory_has_no_room_for)
 {
     char directory[64];
     make_directory(directory);
@@ -494,7 +494,7 @@ Test(state_tree, files_take_what_host_memory_has_no_room_for, .timeout = 60)
     remove_directory(directory);
 }
 
-Test(state_tree, a_restart_finds_what_was_saved, .timeout = 60)
+Test(state_tree, a_restart_finds_what_was_saved)
 {
     char directory[64];
     int32_t text[LONG], salted[LONG];
@@ -537,7 +537,7 @@ Test(state_tree, a_restart_finds_what_was_saved, .timeout = 60)
     remove_directory(directory);
 }
 
-Test(state_tree, a_file_that_is_torn_is_no_checkpoint, .timeout = 60)
+Test(state_tree, a_file_that_is_torn_is_no_checkpoint)
 {
     char directory[64], command[200];
     int32_t text[LONG];
@@ -557,7 +557,7 @@ Test(state_tree, a_file_that_is_torn_is_no_checkpoint, .timeout = 60)
     remove_directory(directory);
 }
 
-Test(state_tree, files_of_another_build_are_removed, .timeout = 60)
+Test(state_tree, files_of_another_build_are_removed)
 {
     char directory[64];
     int32_t text[LONG];
@@ -582,7 +582,7 @@ Test(state_tree, files_of_another_build_are_removed, .timeout = 60)
     remove_directory(directory);
 }
 
-Test(state_tree, the_budget_of_the_disk_holds, .timeout = 60)
+Test(state_tree, the_budget_of_the_disk_holds)
 {
     char directory[64];
     make_directory(directory);

@@ -120,7 +120,7 @@ static void check_node(const struct token_node *node, int64_t *nodes, int64_t *t
     cr_assert(!node->parent || node->value || node->num_children > 1 || node->holds > holds);
 }
 
-Test(token_tree, random_texts_agree_with_a_list, .timeout = 120)
+Test(token_tree, random_texts_agree_with_a_list)
 {
     struct token_totals totals = {0};
     struct token_tree tree = {.totals = &totals};
