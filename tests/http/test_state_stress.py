@@ -15,7 +15,7 @@ from stress_helpers import (Oracle, Sampler, bytes_of_texts, cached, check_rest,
 SESSIONS = size("SESSIONS", 120, 30, 10000)
 STATES = size("STATES", 12, 6, 200)  # that fit the device
 CLIENTS = size("CLIENTS", 8, 4, 32)
-ROUNDS = size("ROUNDS", 24, 6, 500)
+ROUNDS = size("ROUNDS", 16, 6, 500)
 OPERATIONS = 20
 
 
@@ -297,7 +297,7 @@ def test_keys_see_nothing_of_each_other(server_factory):
     known = {"alice": {}, "bob": {}}
     said = {"alice": set(), "bob": set()}
     texts = [some_ids(dice, 40, 200) for _ in range(12)]
-    for _ in range(size("KEYS", 150, 40, 2000)):
+    for _ in range(size("KEYS", 80, 40, 2000)):
         key = dice.choice(("alice", "bob"))
         number = dice.randrange(len(texts))
         headers = {"Authorization": f"Bearer {key}"}
