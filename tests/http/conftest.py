@@ -1,4 +1,4 @@
-"""Fixtures: `server` runs the small golden model for a whole session of tests, `server_factory`
+"""Fixtures: `server` runs the small golden model for a whole file of tests, `server_factory`
 starts others with flags of the test's choice. Every server must end clean (harness.Server.stop);
 when a test fails, the ends of the logs of the servers then alive are in its report."""
 
@@ -32,9 +32,10 @@ def finish(server):
         alive.remove(server)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """The hybrid ReGLA golden model with default flags, shared by all tests."""
+    """The hybrid ReGLA golden model with default flags, shared by the tests of a file: each file
+    begins with no sessions and nothing cached."""
     if not harness.BINARY.exists():
         pytest.exit(f"{harness.BINARY} is not built", returncode=2)
     running = start(tmp_path_factory.mktemp("server"))
