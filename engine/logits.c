@@ -135,9 +135,9 @@ INLINE struct logits_split split_all(const bool weigh, const float *logits, cons
         most[j] = -INFINITY;
     }
     for (; i + LANES <= count; i += LANES)
-        split(weigh, LANES, logits + i, weights + (weigh ? i : 0), at, above, num_above, least,
+        split(weigh, LANES, logits + i, weigh ? weights + i : NULL, at, above, num_above, least,
               most);
-    split(weigh, count - i, logits + i, weights + (weigh ? i : 0), at, above, num_above, least,
+    split(weigh, count - i, logits + i, weigh ? weights + i : NULL, at, above, num_above, least,
           most);
     struct logits_split out = {0, 0, INFINITY, -INFINITY};
     for (int j = 0; j < LANES; j++) {
