@@ -1,12 +1,21 @@
 #include "engine/cpu/device.h"
 
-/* Panels of one task: a multiple of what one row takes side by side. */
-enum { PANEL_GROUP = 4 };
+/* Panels of one task. Few rows read a panel at the speed of memory, and the thread that ends first
+ * waits for the other's last task: so tasks are small, but of the two panels that one row takes
+ * side by side where these are not large themselves. Many rows compute on a panel much longer. */
+enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, SMALL_TASK_BYTES = 128 * 1024 };
+
+static int64_t panels_of_task(const struct ops_matmul *a)
+{
+    if (a->num_rows >= MANY_ROWS)
+        return MANY_ROWS_PANELS;
+    return 2 * a->weight->panel_bytes <= SMALL_TASK_BYTES ? 2 : 1;
+}
 
 struct product_job {
     const struct kernels *kernels;
     const struct ops_matmul *arguments;
-    int64_t groups;            /* of panels, of a head */
+    int64_t group, groups;     /* panels of a task; tasks of a head */
     struct fixed_block *fixed; /* [num_rows, heads, head_blocks], or NULL */
     int64_t head_blocks;
 };
@@ -18,8 +27,8 @@ static void product_task(void *context, int task, int thread)
     const struct ops_matmul *a = job->arguments;
     const struct weight *weight = a->weight;
     int head = (int)(task / job->groups);
-    int64_t first = task % job->groups * PANEL_GROUP;
-    int64_t count = weight->panels - first < PANEL_GROUP ? weight->panels - first : PANEL_GROUP;
+    int64_t first = task % job->groups * job->group;
+    int64_t count = weight->panels - first < job->group ? weight->panels - first : job->group;
     struct product product = {.weight = weight,
                               .head = head,
                               .first = first,
@@ -53,9 +62,11 @@ static void fix_rows(struct backend *backend, const void *arguments, int first, 
 void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
+    int64_t group = panels_of_task(a);
     struct product_job job = {.kernels = backend->kernels,
                               .arguments = a,
-                              .groups = (weight->panels + PANEL_GROUP - 1) / PANEL_GROUP};
+                              .group = group,
+                              .groups = (weight->panels + group - 1) / group};
     if (weight->format == WEIGHTS_Q8 && backend->kernels->fix != NULL) {
         job.fixed = backend->fixed;
         job.head_blocks = (weight->in + 31) / 32;
