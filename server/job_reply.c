@@ -30,6 +30,7 @@ struct reply_timings job_reply_timings(const struct job *job)
 {
     double first = job->first_token > 0 ? job->first_token : job->ended;
     double prefill = first - job->started, decode = job->ended - first;
+    int64_t computed = job->prompt_tokens - atomic_load(&job->cached_tokens);
     int64_t texts = 0;
     for (size_t i = 0; i < job->num_choices; i++)
         texts += job->choices[i].generated > 0;
@@ -38,7 +39,7 @@ struct reply_timings job_reply_timings(const struct job *job)
         .prefill_ms = prefill * 1e3,
         .decode_ms = decode * 1e3,
         .prefill_tokens_per_second =
-            job->first_token > 0 ? per_second((double)job->prompt_tokens, prefill) : NAN,
+            job->first_token > 0 ? per_second((double)computed, prefill) : NAN,
         .decode_tokens_per_second = per_second((double)(job->generated - texts), decode)};
 }
 

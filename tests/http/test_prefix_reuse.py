@@ -335,3 +335,9 @@ def test_the_last_byte_finds_the_accounts_in_order(server):
     for number in range(20):
         server.complete(**fields(some_ids(random.Random(number), 40), n=2))
         check_accounts(server)
+
+
+def test_speed_is_of_what_was_computed(server):
+    first, again = (server.complete(**fields([3, 1, 4, 1, 5])) for _ in range(2))
+    assert cached(first) == 0 and first["timings"]["prefill_tokens_per_second"] > 0
+    assert cached(again) == 5 and again["timings"]["prefill_tokens_per_second"] is None
