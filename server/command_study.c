@@ -51,7 +51,7 @@ static const struct option items[] = {
     {"out", OPTION_TEXT, AT(out), "DIR", "study", 0, 0, NULL,
      "where study.csv, study.json and the plots go; a study that is there goes on"},
     {"quick", OPTION_FLAG, AT(quick), NULL, "false", 0, 0, NULL,
-     "lengths 64 and 256, one run: some two minutes, for a look"},
+     "lengths 64 and 256, one run, for a look"},
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
      "print no progress to standard error"},
     {"point", OPTION_TEXT, AT(point), "SPEC", NULL, 0, 0, NULL,
