@@ -306,6 +306,23 @@ static void fail_step(struct batch *batch, size_t num_spans, const struct error 
     }
 }
 
+static int64_t nanos_of(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int timed_step(struct batch *batch, size_t num_spans, struct error *err)
+{
+    struct metrics *metrics = &batch->service->metrics;
+    int64_t began = nanos_of(CLOCK_MONOTONIC), cpu = nanos_of(CLOCK_THREAD_CPUTIME_ID);
+    int result = engine_step(batch->service->engine, batch->spans, (int)num_spans, err);
+    atomic_fetch_add(&metrics->step_nanos, nanos_of(CLOCK_MONOTONIC) - began);
+    atomic_fetch_add(&metrics->step_cpu_nanos, nanos_of(CLOCK_THREAD_CPUTIME_ID) - cpu);
+    return result;
+}
+
 void batch_step(struct batch *batch)
 {
     size_t num_spans = make_plan(batch);
@@ -314,7 +331,7 @@ void batch_step(struct batch *batch)
         return;
     struct metrics *metrics = &batch->service->metrics;
     struct error err = ERROR_INIT;
-    if (engine_step(batch->service->engine, batch->spans, (int)num_spans, &err)) {
+    if (timed_step(batch, num_spans, &err)) {
         fail_step(batch, num_spans, &err);
         return;
     }

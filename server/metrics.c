@@ -345,6 +345,11 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
            (double)atomic_load(&m->cached_tokens));
     single(&family, "regla_engine_steps_total", "counter", "Steps of the engine.",
            (double)atomic_load(&m->steps));
+    single(&family, "regla_engine_step_seconds_total", "counter", "Time in steps of the engine.",
+           (double)atomic_load(&m->step_nanos) * 1e-9);
+    single(&family, "regla_engine_step_cpu_seconds_total", "counter",
+           "CPU time of the thread regla-engine in steps of the engine.",
+           (double)atomic_load(&m->step_cpu_nanos) * 1e-9);
     histogram_family(&family, "regla_time_to_first_token_seconds",
                      "From the request's last byte to its first token.", &m->time_to_first_token);
     histogram_family(&family, "regla_inter_token_latency_seconds",

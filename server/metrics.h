@@ -36,6 +36,8 @@ struct metrics {
     _Atomic uint64_t requests[NUM_STATUSES][NUM_OUTCOMES];
     _Atomic uint64_t prompt_tokens, generated_tokens, cached_tokens;
     _Atomic uint64_t steps;
+    /* time in the engine's steps: by the clock, and of the processor by the engine thread */
+    _Atomic int64_t step_nanos, step_cpu_nanos;
     struct histogram time_to_first_token, inter_token_latency, request_duration, queue;
     struct histogram batch_tokens;
     struct histogram tokens_per_second[NUM_LENGTH_CLASSES];

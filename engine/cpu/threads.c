@@ -167,6 +167,7 @@ static void *worker_main(void *argument)
     const struct worker *worker = argument;
     struct threads *threads = worker->threads;
     unsigned seen = 0;
+    pthread_setname_np(pthread_self(), "regla-compute");
     threads_flush_denormals();
     for (;;) {
         seen = event_await(threads, &threads->posted, seen);

@@ -110,6 +110,8 @@ def test_metrics_format(server):
             "regla_requests_running": "gauge", "regla_requests_waiting": "gauge",
             "regla_requests_total": "counter", "regla_prompt_tokens_total": "counter",
             "regla_generated_tokens_total": "counter",
+            "regla_engine_step_seconds_total": "counter",
+            "regla_engine_step_cpu_seconds_total": "counter",
             "regla_time_to_first_token_seconds": "histogram",
             "regla_inter_token_latency_seconds": "histogram",
             "regla_request_duration_seconds": "histogram", "regla_queue_seconds": "histogram",
@@ -136,6 +138,9 @@ def test_metrics_count(server):
     assert grown("regla_requests_total", finish_reason="length") == 1
     assert grown("regla_requests_total", status="400") == 1
     assert grown("regla_time_to_first_token_seconds_count") == 1
+    # Both have a resolution of nanoseconds, and seven tokens were computed.
+    assert grown("regla_engine_step_seconds_total") > 0
+    assert grown("regla_engine_step_cpu_seconds_total") > 0
     assert grown("regla_inter_token_latency_seconds_count") == 6
     assert grown("regla_generation_tokens_per_second_count", length="64") == 1
     assert grown("regla_generation_tokens_per_second_count") == 1
