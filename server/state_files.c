@@ -168,16 +168,39 @@ static void discard(struct checkpoint_file *file)
 
 /* Room on the disk. */
 
-/* Removes the least recently used files until `bytes` more will fit. */
-static bool disk_room(struct state_tree *tree, int64_t bytes)
+/* Whose file goes after that of `at` (NULL: first) when room is needed; NULL: none is left. */
+static struct checkpoint *next_to_go(const struct state_tree *tree, const struct checkpoint *at)
 {
-    struct state_files *files = tree->files;
+    if (!at)
+        return checkpoint_oldest(tree, TIER_DISK);
+    struct checkpoint *next = at->link[TIER_DISK].newer;
+    if (!next && !at->held)
+        next = tree->lists[TIER_DISK][1].oldest;
+    return next && next == tree->pinned ? next_to_go(tree, next) : next;
+}
+
+/* Whether the file of `at` is given up for one of `sake`, or (NULL) of a session. */
+static bool gives_way(const struct checkpoint *at, const struct checkpoint *sake)
+{
+    return !sake || (at->held == sake->held ? at->used < sake->used : sake->held);
+}
+
+/* Removes the least recently used files, so many that `bytes` more will fit; none if that cannot
+ * be reached. */
+static bool disk_room(struct state_tree *tree, int64_t bytes, const struct checkpoint *sake)
+{
     struct store_report report;
-    while (store_report(files->store, &report),
-           report.bytes + report.pending > report.budget_bytes - bytes) {
-        struct checkpoint *oldest = checkpoint_oldest(tree, TIER_DISK);
-        if (!oldest)
+    store_report(tree->files->store, &report);
+    int64_t lacking = report.bytes + report.pending - (report.budget_bytes - bytes);
+    size_t count = 0;
+    for (struct checkpoint *at = NULL; lacking > 0; count++) {
+        at = next_to_go(tree, at);
+        if (!at || !gives_way(at, sake))
             return false;
+        lacking -= at->file->bytes;
+    }
+    while (count-- > 0) {
+        struct checkpoint *oldest = next_to_go(tree, NULL);
         tree->dropped += oldest->tier == TIER_DISK;
         discard(oldest->file);
         checkpoint_settle(tree, oldest);
@@ -188,7 +211,7 @@ static bool disk_room(struct state_tree *tree, int64_t bytes)
 void state_tree_disk_room(struct state_tree *tree, int64_t bytes)
 {
     if (tree->files)
-        disk_room(tree, bytes);
+        disk_room(tree, bytes, NULL);
 }
 
 /* Writing. */
@@ -288,7 +311,7 @@ static void begin_write(struct state_tree *tree, struct checkpoint_file *file)
     file->logits = file->some_logits != NULL;
     file->bytes = store_file_bytes(files->store, file->op.position, file->op.count, true,
                                    file->logits, file->op.meta_length);
-    if (!disk_room(tree, file->bytes)) {
+    if (!disk_room(tree, file->bytes, checkpoint)) {
         file_free(file);
         return;
     }
@@ -380,8 +403,7 @@ static void was_read(struct store_op *op)
     file->phase = FILE_WHOLE;
     if (file->op.error.code != ERROR_NONE) {
         log_message(LOG_LEVEL_WARN, "a checkpoint cannot be read: %s", file->op.error.message);
-        if (file->op.error.code != ERROR_NO_MEMORY && checkpoint)
-            tree->dropped += checkpoint->tier == TIER_DISK;
+        tree->dropped += checkpoint && checkpoint->tier == TIER_DISK;
         discard(file);
     } else if (!checkpoint) {
         discard(file);

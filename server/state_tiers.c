@@ -14,16 +14,25 @@ static struct tier_list *list_of(struct state_tree *tree, const struct checkpoin
     return &tree->lists[tier][checkpoint->held];
 }
 
+/* Files are written behind, at the end those of what was used last first: each takes its place
+ * among the files by its use. Elsewhere what comes has been used last, or comes in that order. */
+static struct checkpoint *place_after(const struct tier_list *list,
+                                      const struct checkpoint *checkpoint, enum tier tier)
+{
+    struct checkpoint *older = list->newest;
+    while (tier == TIER_DISK && older && older->used > checkpoint->used)
+        older = older->link[tier].older;
+    return older;
+}
+
 static void list_add(struct state_tree *tree, struct checkpoint *checkpoint, enum tier tier)
 {
     struct tier_list *list = list_of(tree, checkpoint, tier);
-    struct tier_link *link = &checkpoint->link[tier];
-    *link = (struct tier_link){.older = list->newest, .listed = true};
-    if (list->newest)
-        list->newest->link[tier].newer = checkpoint;
-    else
-        list->oldest = checkpoint;
-    list->newest = checkpoint;
+    struct checkpoint *older = place_after(list, checkpoint, tier);
+    struct checkpoint *newer = older ? older->link[tier].newer : list->oldest;
+    checkpoint->link[tier] = (struct tier_link){.older = older, .newer = newer, .listed = true};
+    *(older ? &older->link[tier].newer : &list->oldest) = checkpoint;
+    *(newer ? &newer->link[tier].older : &list->newest) = checkpoint;
 }
 
 static void list_remove(struct state_tree *tree, struct checkpoint *checkpoint, enum tier tier)
@@ -55,6 +64,7 @@ struct checkpoint *checkpoint_oldest(const struct state_tree *tree, enum tier ti
 
 void checkpoint_touch(struct state_tree *tree, struct checkpoint *checkpoint)
 {
+    checkpoint->used = ++tree->uses;
     for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++)
         if (checkpoint->link[tier].listed) {
             list_remove(tree, checkpoint, tier);
@@ -87,12 +97,17 @@ static void set_place(struct state_tree *tree, struct checkpoint *checkpoint, en
         list_remove(tree, checkpoint, tier);
 }
 
-static void bound_tombstones(struct state_tree *tree)
+/* But not the one that has just become one, which the caller goes on with. */
+static void bound_tombstones(struct state_tree *tree, const struct checkpoint *last)
 {
-    while (tree->counts[TIER_NONE] > MAX_TOMBSTONES ||
-           (tree->totals.tokens > MAX_TOMBSTONE_TOKENS && tree->counts[TIER_NONE] > 1))
-        checkpoint_drop(tree, tree->lists[TIER_NONE][0].oldest ? tree->lists[TIER_NONE][0].oldest
-                                                               : tree->lists[TIER_NONE][1].oldest);
+    const struct checkpoint *pinned = tree->pinned;
+    struct checkpoint *oldest;
+    tree->pinned = last;
+    while (
+        (tree->counts[TIER_NONE] > MAX_TOMBSTONES || tree->totals.tokens > MAX_TOMBSTONE_TOKENS) &&
+        (oldest = checkpoint_oldest(tree, TIER_NONE)))
+        checkpoint_drop(tree, oldest);
+    tree->pinned = pinned;
 }
 
 void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint)
@@ -112,7 +127,7 @@ void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint)
     set_place(tree, checkpoint, TIER_DISK, whole && !busy);
     set_place(tree, checkpoint, TIER_NONE, tier == TIER_NONE && !busy);
     if (tier == TIER_NONE)
-        bound_tombstones(tree);
+        bound_tombstones(tree, checkpoint);
 }
 
 static void count_image(struct state_tree *tree, const struct checkpoint *checkpoint, int change)

@@ -29,6 +29,7 @@ struct checkpoint {
     struct state *state;
     void *image;
     float *logits;                    /* after its last token; host memory */
+    int64_t used;                     /* in which use of the tree: a larger number is a later one */
     bool held;                        /* a session's tokens go through here */
     enum tier tier;                   /* the highest it lies in; as counted */
     struct tier_link link[NUM_TIERS]; /* HOST: also with logits alone; NONE: tombstones */
@@ -48,6 +49,7 @@ struct state_tree {
     struct space **spaces; /* [num_spaces], by owner and salt */
     size_t num_spaces, spaces_capacity;
     struct token_totals totals;
+    int64_t uses;                         /* so far: checkpoint.used */
     struct tier_list lists[NUM_TIERS][2]; /* of those that no session holds; of the others */
     int64_t counts[NUM_TIERS];
     int64_t host_bytes, host_kv_bytes, host_logits_bytes; /* images and logits */

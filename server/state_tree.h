@@ -46,8 +46,8 @@ void state_tree_free(struct state_tree *tree);
 /* Before the end: writes what is only in memory to disk, the most recently used first, within its
  * budget, until the deadline (clock_seconds()). */
 void state_tree_save_all(struct state_tree *tree, double deadline);
-/* Before a session's file is written: removes the least recently used files of checkpoints until so
- * many bytes will fit the budget of the disk. */
+/* Before a session's file is written: removes the least recently used files of checkpoints, so many
+ * that the bytes will fit the budget of the disk; none if they cannot. */
 void state_tree_disk_room(struct state_tree *tree, int64_t bytes);
 /* For store_options.found: enters a checkpoint file of an earlier run. */
 void state_tree_found(struct state_tree *tree, const struct store_found *file);

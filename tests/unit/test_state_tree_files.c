@@ -1,0 +1,195 @@
+/* The tree of states over a store: what is written, found again and removed, within its budgets. */
+#include "tests/unit/state_trees.h"
+
+Test(state_tree_files, files_take_what_host_memory_has_no_room_for)
+{
+    char directory[64];
+    make_directory(directory);
+    for (int host = 0; host < 2; host++) {
+        open_tree_on(2.5, 2.2 * host, ROOM, directory, 100);
+        int32_t texts[8][LONG];
+        for (int i = 0; i < 8; i++) {
+            make_text(texts[i], LONG, i + 10 * host, 0);
+            grow(texts[i], LONG - 1);
+            settle_files();
+        }
+        struct state_tree_report now = report();
+        cr_expect(now.tiers[TIER_DISK].checkpoints > 0);
+        cr_expect_eq(now.dropped, 0);
+        for (int i = 0; i < 8; i++)
+            check_bits(texts[i], LONG, LONG - 1);
+        for (int i = 0; i < 8; i++)
+            state_tree_forget(tree, space, texts[i], LONG);
+        settle_files();
+        cr_expect_eq(count_files(directory, ".state"), 0);
+        cr_expect_eq(report().tiers[TIER_DISK].bytes, 0);
+        close_tree();
+    }
+    remove_directory(directory);
+}
+
+Test(state_tree_files, a_restart_finds_what_was_saved)
+{
+    char directory[64];
+    int32_t text[LONG], salted[LONG];
+    make_directory(directory);
+    make_text(text, LONG, 1, LONG);
+    make_text(salted, LONG, 2, 0);
+    open_tree_on(20, 10, ROOM, directory, 100);
+    struct space *mine = space;
+    space = state_tree_space(tree, "me", "s\0lt", 4);
+    grow(salted, 100);
+    state_tree_space_release(tree, space);
+    space = mine;
+    grow(text, 100);
+    grow(text, 200);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    cr_assert_eq(count_files(directory, ".state"), 3);
+
+    open_tree_on(20, 10, ROOM, directory, 100);
+    cr_expect_eq(match(text, 250, false).tier, TIER_DISK);
+    check_bits(text, 250, 200);
+    cr_expect_eq(match(text, 250, false).tier, TIER_DEVICE, "back on use");
+    /* The logits of a prompt's end come with its state. */
+    struct state_match whole = match(text, 100, true);
+    struct state *state;
+    struct error err = ERROR_INIT;
+    cr_expect(whole.position == 100 && whole.tier == TIER_DISK);
+    cr_expect_eq(state_tree_start(tree, &whole, ROOM, &state, &err), 1);
+    settle_files();
+    whole = match(text, 100, true);
+    cr_expect(whole.position == 100 && whole.logits && whole.tier == TIER_HOST);
+    cr_expect_eq(match(salted, 150, false).position, 0);
+    mine = space;
+    space = state_tree_space(tree, "me", "s\0lt", 4);
+    check_bits(salted, 150, 100);
+    state_tree_space_release(tree, space);
+    space = mine;
+    close_tree();
+    cr_expect_eq(count_files(directory, ".state"), 3);
+    remove_directory(directory);
+}
+
+Test(state_tree_files, a_file_that_is_torn_is_no_checkpoint)
+{
+    char directory[64], command[200];
+    int32_t text[LONG];
+    make_directory(directory);
+    make_text(text, LONG, 1, LONG);
+    open_tree_on(20, 10, ROOM, directory, 100);
+    grow(text, 200);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    open_tree_on(20, 10, ROOM, directory, 100);
+    snprintf(command, sizeof command, "find %s -name '*.state' -exec truncate -s -100 {} \\;",
+             directory);
+    cr_assert(system(command) == 0);
+    check_bits(text, 250, 200); /* says so in its match, and then computes all */
+    cr_expect_eq(match(text, 250, false).reason, MISS_EVICTED);
+    close_tree();
+    remove_directory(directory);
+}
+
+Test(state_tree_files, files_of_another_build_are_removed)
+{
+    char directory[64];
+    int32_t text[LONG];
+    make_directory(directory);
+    make_text(text, LONG, 1, LONG);
+    open_tree_on(20, 10, ROOM, directory, 100);
+    grow(text, 200);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    instruction_set = "generic";
+    open_tree_on(20, 10, ROOM, directory, 100);
+    cr_expect_eq(match(text, 250, false).position, 0);
+    settle_files();
+    cr_expect_eq(count_files(directory, ".state"), 0);
+    grow(text, 200);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    open_tree_on(20, 10, ROOM, directory, 100);
+    check_bits(text, 250, 200);
+    close_tree();
+    instruction_set = NULL;
+    remove_directory(directory);
+}
+
+Test(state_tree_files, the_budget_of_the_disk_holds)
+{
+    char directory[64];
+    make_directory(directory);
+    open_tree_on(2.5, 2.2, ROOM, directory, 4.5);
+    int32_t texts[12][LONG];
+    struct error err = ERROR_INIT;
+    for (int i = 0; i < 12; i++) {
+        make_text(texts[i], LONG, i, 0);
+        grow(texts[i], LONG - 1);
+        if (i == 0)
+            cr_assert(state_tree_hold(tree, space, texts[0], LONG, &err) == 0);
+        settle_files();
+        struct state_tree_report now = report();
+        cr_assert_leq(now.tiers[TIER_DISK].bytes, now.tiers[TIER_DISK].budget_bytes);
+    }
+    cr_expect_eq(match(texts[0], LONG, false).position, LONG - 1, "a session's goes last");
+    cr_expect_eq(match(texts[1], LONG, false).reason, MISS_EVICTED);
+    int64_t files = report().tiers[TIER_DISK].checkpoints;
+    state_tree_disk_room(tree, report().tiers[TIER_DISK].budget_bytes + 1);
+    cr_expect_eq(report().tiers[TIER_DISK].checkpoints, files, "nothing goes for what cannot fit");
+    state_tree_disk_room(tree, report().tiers[TIER_DISK].budget_bytes);
+    settle_files();
+    cr_expect_eq(report().tiers[TIER_DISK].bytes, 0);
+    state_tree_release(tree, space, texts[0], LONG);
+    close_tree();
+    remove_directory(directory);
+}
+
+/* So many tokens are kept that the tombstones go, and the only ones there are being written. */
+Test(state_tree_files, tombstones_that_are_being_written_stay)
+{
+    enum { MANY = (16 << 20) + 1 };
+    char directory[64];
+    int32_t *held = malloc(MANY * sizeof *held), texts[6][LONG];
+    struct error err = ERROR_INIT;
+    cr_assert(held);
+    make_text(held, MANY, 99, 0);
+    make_directory(directory);
+    open_tree_on(2.5, 0, ROOM, directory, 100);
+    cr_assert(state_tree_hold(tree, space, held, MANY, &err) == 0);
+    for (int i = 0; i < 6; i++) {
+        make_text(texts[i], LONG, i, 0);
+        grow(texts[i], LONG - 1);
+    }
+    settle_files();
+    cr_expect_gt(report().tiers[TIER_DISK].checkpoints, 0);
+    check_bits(texts[5], LONG, LONG - 1);
+    state_tree_release(tree, space, held, MANY);
+    close_tree();
+    free(held);
+    remove_directory(directory);
+}
+
+/* Within a budget that has room for some of them. */
+Test(state_tree_files, what_was_used_last_is_saved_at_the_end)
+{
+    char directory[64];
+    int32_t texts[10][LONG];
+    make_directory(directory);
+    open_tree_on(20, 0, ROOM, directory, 3.3);
+    for (int i = 0; i < 10; i++) {
+        make_text(texts[i], LONG, i, 0);
+        grow(texts[i], LONG - 1);
+    }
+    match(texts[0], LONG, false); /* used */
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    open_tree_on(20, 10, ROOM, directory, 100);
+    int64_t saved = report().tiers[TIER_DISK].checkpoints;
+    cr_assert(saved >= 3 && saved < 10, "%d", (int)saved);
+    cr_expect_eq(match(texts[0], LONG, false).position, LONG - 1);
+    for (int i = 1; i < 10; i++)
+        cr_expect_eq(match(texts[i], LONG, false).position, i > 10 - saved ? LONG - 1 : 0, "%d", i);
+    close_tree();
+    remove_directory(directory);
+}
