@@ -79,8 +79,8 @@ struct store_op {
  * operations on one file run in the order in which they were begun. A file that is to be removed
  * may be gone already.
  *
- * Over the budget or on a full disk: `error` ERROR_NO_MEMORY, nothing of the file, and the report
- * says full. While a file takes the place of an older one both count. */
+ * Over the budget or on a full disk: `error` ERROR_NO_MEMORY, nothing of the file, and for a
+ * session the report says full. While a file takes the place of an older one both count. */
 void store_write(struct store *store, struct store_op *op);
 /* Checks everything (tokens only when op->tokens is not NULL); a file that is not what it was is
  * set aside as *.rejected. */
@@ -94,7 +94,7 @@ struct store_report {
     int64_t pending;                         /* what is begun will add, less what it will free */
     int64_t session_files, checkpoint_files; /* that are whole */
     int64_t failures;                        /* operations that failed, since the start */
-    bool full;                               /* the last write found no room */
+    bool full;                               /* the last write of a session found no room */
 };
 void store_report(const struct store *store, struct store_report *report);
 /* Bytes that a write would take, for the caller's own decisions on what to remove. */

@@ -452,26 +452,27 @@ static bool is_no_room(int code)
     return code == ENOSPC || code == EDQUOT || code == EFBIG;
 }
 
-/* Counts how a write ended. */
-static void count_write(struct store_directory *directory, bool full, bool fine)
+/* Counts how a write ended (0, or an errno). A checkpoint without room is computed again. */
+static void count_write(struct store_directory *directory, enum store_kind kind, int code)
 {
     pthread_mutex_lock(&directory->mutex);
-    directory->report.full = full;
-    directory->report.failures += !fine;
+    if (kind == STORE_SESSION)
+        directory->report.full = is_no_room(code);
+    directory->report.failures += code != 0;
     pthread_mutex_unlock(&directory->mutex);
 }
 
-/* How the disk took a write (0, or an errno): says so once when that is another way than before. */
+/* How the disk took a checkpoint: says so once when that is another way than before. Of a session
+ * who wrote it says that. */
 static void tell_trouble(struct store_directory *directory, int code, const char *why)
 {
     int trouble = is_no_room(code) ? ENOSPC : code;
     bool changed = directory->trouble != trouble;
     directory->trouble = trouble;
-    count_write(directory, trouble == ENOSPC, trouble == 0);
     if (changed && trouble == 0)
-        log_message(LOG_LEVEL_INFO, "%s: states are written to disk again", directory->path);
+        log_message(LOG_LEVEL_INFO, "%s: checkpoints are written to disk again", directory->path);
     else if (changed)
-        log_message(LOG_LEVEL_ERROR, "%s: states are kept in memory only: %s", directory->path,
+        log_message(LOG_LEVEL_ERROR, "%s: checkpoints are kept in memory only: %s", directory->path,
                     why);
 }
 
@@ -491,7 +492,7 @@ int store_directory_write(struct store_directory *directory, const struct store_
     const struct store_report *report = &directory->report; /* nobody else writes it */
     file_name(op, name);
     if (bytes > report->budget_bytes - report->bytes) {
-        count_write(directory, true, false);
+        count_write(directory, op->kind, ENOSPC);
         return error_set(err, ERROR_NO_MEMORY,
                          "%s/%s: it has %lld bytes, of the budget's %lld are %lld taken",
                          folders[op->kind], name, (long long)bytes, (long long)report->budget_bytes,
@@ -508,7 +509,9 @@ int store_directory_write(struct store_directory *directory, const struct store_
         error_set(err, is_no_room(code) || code == ENOMEM ? ERROR_NO_MEMORY : ERROR_IO,
                   "%s/%s: cannot write %lld bytes: %s", folders[op->kind], name, (long long)bytes,
                   strerror(code));
-    tell_trouble(directory, code, code == 0 ? "" : err->message);
+    count_write(directory, op->kind, code);
+    if (op->kind == STORE_CHECKPOINT)
+        tell_trouble(directory, code, code == 0 ? "" : err->message);
     return code == 0 ? 0 : -1;
 }
 

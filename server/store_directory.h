@@ -14,7 +14,7 @@ struct store_directory {
     int root, model, kinds[2]; /* open directories; kinds by enum store_kind */
     int lock;                  /* the locked file */
     unsigned char secret[SIPHASH_BYTES];
-    int trouble;                /* of the last write: 0, or the errno that was logged */
+    int trouble;                /* of the last checkpoint: 0, or the errno that was logged */
     pthread_mutex_t mutex;      /* guards report */
     struct store_report report; /* changed by whoever runs operations */
 };
