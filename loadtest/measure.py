@@ -1,0 +1,153 @@
+"""What one measurement needs: a server, a client that costs little, the engine alone, the machine."""
+
+import functools
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+sys.path.insert(0, str(ROOT / "tests" / "http"))
+import harness  # noqa: E402  (whose Server starts, reads and stops `regla serve`)
+
+PROMPT_TOKENS = 5
+WARM_UP_TOKENS = 16
+POINT_SECONDS = 3600
+
+
+class Failure(Exception):
+    """What went wrong, in a sentence for the user."""
+
+
+def find_binary(given):
+    found = Path(given) if given else ROOT / "build" / "release" / "regla"
+    if not os.access(found, os.X_OK):
+        raise Failure(f"{found} is not there: `make build`, or name it with --binary")
+    return found.resolve()
+
+
+def run(command):
+    """The standard output of a command that must succeed."""
+    result = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                            timeout=POINT_SECONDS)
+    if result.returncode:
+        raise Failure(f"{' '.join(map(str, command))}: {result.stderr.strip()[-400:]}")
+    return result.stdout
+
+
+@contextmanager
+def serving(binary, **flags):
+    """A `regla serve` of our own on a free port; it must end clean."""
+    harness.BINARY = binary
+    with tempfile.TemporaryDirectory() as folder:
+        server = harness.Server(Path(folder) / "server.log", model=".", threads=0, log_level="warn",
+                                **flags)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def thread_seconds(pid):
+    """CPU seconds of a process's threads, by their names."""
+    seconds = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            name = (task / "comm").read_text().strip()
+            used = int((task / "schedstat").read_text().split()[0]) * 1e-9
+        except OSError:
+            continue  # it has ended
+        seconds[name] = seconds.get(name, 0) + used
+    return seconds
+
+
+def own_seconds(server):
+    """CPU seconds of the server without those in which the engine computes."""
+    threads = thread_seconds(server.process.pid)
+    return (sum(threads.values()) - threads.get("regla-compute", 0)
+            - server.metric("regla_engine_step_cpu_seconds_total"))
+
+
+def status_bytes(pid, field):
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{field}:\s+(\d+) kB", text, re.M).group(1)) * 1024
+
+
+class Replies:
+    """wrk, running wrk.lua against a server: so many connections that ask again and again."""
+
+    def __init__(self, url, streams, length, vocabulary, seed, temperature=0):
+        if not shutil.which("wrk"):
+            raise Failure("wrk is not there: `apt install wrk`")
+        self.length = length
+        self.process = subprocess.Popen(
+            ["wrk", "-t1", f"-c{streams}", f"-d{POINT_SECONDS}", "-s", str(HERE / "wrk.lua"), url, "--",
+             *map(str, (length, vocabulary, temperature, seed))],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exception):
+        self.process.send_signal(signal.SIGINT)
+        self.process.stdout.close()
+        self.process.wait()
+
+    def take(self, count):
+        """(sent, ended) of the next `count` replies, which must be whole."""
+        times = []
+        said = []
+        for line in self.process.stdout:
+            if not line.startswith("reply "):
+                said.append(line)
+                continue
+            _, status, tokens, _, sent, ended = line.split()
+            if int(status) != 200 or int(tokens) != self.length:
+                raise Failure(f"expected a reply of 200 with {self.length} tokens, got {line!r}")
+            times.append((float(sent), float(ended)))
+            if len(times) == count:
+                return times
+        raise Failure(f"wrk ended after {len(times)} of {count} replies: {''.join(said)[-400:]}")
+
+
+@functools.cache
+def vocabulary_of(binary, preset):
+    """The vocabulary's size of a preset."""
+    return json.loads(run([binary, "info", "--preset", preset, "--json"]))["vocab_size"]
+
+
+def machine(binary):
+    """What the figures depend on."""
+    processor = "unknown"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            processor = line.split(":", 1)[1].strip()
+            break
+    return {"processor": processor, "cores": len(os.sched_getaffinity(0)),
+            "system": platform.system(), "release": platform.release(),
+            "regla": run([binary, "--version"]).split()[-1], "commit": commit()}
+
+
+def commit():
+    """That of the tree, if it is one; the binary's is its builder's business."""
+    result = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"],
+                            capture_output=True, text=True)
+    return result.stdout.strip() or "unknown"
+
+
+def median(values):
+    return statistics.median(values)
+
+
+def spread(values):
+    """(highest - lowest) / median, as `regla bench` has it."""
+    return (max(values) - min(values)) / statistics.median(values)

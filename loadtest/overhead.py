@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""What the server costs beside the engine: `regla bench` and clients of `regla serve` take turns on
+one preset. Two verdicts: a single stream's time per token (at most 5 % more than the engine's), and
+the share of the engine's tokens/s that reaches many streams (at least 85 %). And the CPU time that
+the server takes for a token outside the engine. Run again, it goes on where it was stopped."""
+
+import argparse
+import json
+import sys
+
+from measure import (WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median, own_seconds,
+                     run, serving, spread, vocabulary_of)
+from table import Table
+
+MOST_OVERHEAD_PERCENT = 5
+LEAST_SHARE_PERCENT = 85
+COLUMNS = ("side preset streams length repeat tokens_per_second step_share "
+           "own_cpu_us_per_token").split()
+KEY = COLUMNS[:5]
+
+
+def engine_point(binary, point, options):
+    """Generation only: neither a prompt, nor the choice of tokens."""
+    found = json.loads(run([binary, "bench", "--preset", point["preset"], "--weights",
+                            options.weights, "--pp", 0, "--tg", point["length"], "--batch",
+                            point["streams"], "--repeat", 1, "--json"]))
+    return {**point, "side": "engine", "tokens_per_second": found["results"][0]["tokens_per_second"],
+            "step_share": 1.0, "own_cpu_us_per_token": 0.0}
+
+
+def http_point(binary, point, options):
+    """From the first request to the last byte of the last reply, on a server as anyone starts it."""
+    streams, length = point["streams"], point["length"]
+    with serving(binary, preset=point["preset"], weights=options.weights) as server:
+        vocabulary = vocabulary_of(binary, point["preset"])
+        with Replies(server.url, streams, WARM_UP_TOKENS, vocabulary, 0) as replies:
+            replies.take(streams)
+        server.wait_idle()
+        own, before = own_seconds(server), server.metrics()
+        with Replies(server.url, streams, length, vocabulary, point["repeat"],
+                     options.temperature) as replies:
+            times = replies.take(streams)
+            own, after = own_seconds(server) - own, server.metrics()
+
+    def grown(name):
+        return sum(value - before[key] for key, value in after.items() if key[0] == name)
+
+    seconds = max(ended for _, ended in times)
+    tokens = grown("regla_generated_tokens_total")
+    return {**point, "side": "http", "tokens_per_second": streams * length / seconds,
+            "step_share": min(1.0, grown("regla_engine_step_seconds_total") / seconds),
+            "own_cpu_us_per_token": own * 1e6 / tokens}
+
+
+def measure(table, binary, options):
+    todo = []
+    for repeat in range(1, options.repeat + 1):
+        for streams in options.streams:
+            point = {"preset": options.preset, "streams": streams, "length": options.length,
+                     "repeat": repeat}
+            sides = [(engine_point, "engine"), (http_point, "http")]
+            todo += [(side, point) for side, name in sides if not table.has(side=name, **point)]
+    for number, (side, point) in enumerate(todo, 1):
+        print(f"[{number} of {len(todo)}] {side.__name__} {point}", file=sys.stderr)
+        table.add(side(binary, point, options))
+
+
+def verdicts(table, options):
+    found = []
+    for streams in options.streams:
+        key = {"preset": options.preset, "streams": streams, "length": options.length}
+        engine, http = (table.values("tokens_per_second", side=side, **key)
+                        for side in ("engine", "http"))
+        outside = 1 - median(table.values("step_share", side="http", **key))
+        found.append({**key, "engine_tokens_per_second": median(engine),
+                      "http_tokens_per_second": median(http),
+                      "spread_percent": 100 * max(spread(engine), spread(http)),
+                      "overhead_percent": 100 * (median(engine) / median(http) - 1),
+                      "share_percent": 100 * median(http) / median(engine),
+                      "outside_steps_percent": 100 * outside,
+                      "own_cpu_us_per_token": median(
+                          table.values("own_cpu_us_per_token", side="http", **key))})
+    return found
+
+
+def report(found):
+    print(f"\n{'preset':<14} {'streams':>7} {'engine':>10} {'HTTP':>10} {'spread':>8} {'share':>7} "
+          f"{'overhead':>9} {'outside steps':>14} {'own CPU':>10}")
+    print(f"{'':<14} {'':>7} {'tokens/s':>10} {'tokens/s':>10} {'%':>8} {'%':>7} {'%':>9} {'%':>14} "
+          f"{'us/token':>10}")
+    for row in found:
+        print("{preset:<14} {streams:>7} {engine_tokens_per_second:>10.1f} "
+              "{http_tokens_per_second:>10.1f} {spread_percent:>8.1f} {share_percent:>7.1f} "
+              "{overhead_percent:>9.1f} {outside_steps_percent:>14.1f} "
+              "{own_cpu_us_per_token:>10.1f}".format(**row))
+    for row in found:
+        if row["streams"] == 1:
+            good = row["overhead_percent"] <= MOST_OVERHEAD_PERCENT
+            limit = f"time per token at most {MOST_OVERHEAD_PERCENT} % above the engine's"
+        else:
+            good = row["share_percent"] >= LEAST_SHARE_PERCENT
+            limit = f"at least {LEAST_SHARE_PERCENT} % of the engine's tokens/s"
+        print(f"{'PASS' if good else 'FAIL'}  {row['streams']} streams: {limit}")
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", help="regla (build/release/regla)")
+    parser.add_argument("--preset", default="regla-160m")
+    parser.add_argument("--streams", default="1,64",
+                        type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument("--length", default=128, type=int, help="tokens of each reply")
+    parser.add_argument("--repeat", default=5, type=int, help="rounds; medians are reported")
+    parser.add_argument("--weights", default="bf16")
+    parser.add_argument("--temperature", default=0.0, type=float)
+    parser.add_argument("--out", default="overhead", help="folder for overhead.csv and .json")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    try:
+        binary = find_binary(options.binary)
+        settings = {**machine(binary), "weights": options.weights,
+                    "temperature": options.temperature}
+        table = Table(f"{options.out}/overhead.csv", COLUMNS, KEY, settings)
+        table.write_json()
+        measure(table, binary, options)
+    except (Failure, AssertionError) as failure:
+        print(f"overhead: {failure}", file=sys.stderr)
+        return 1
+    found = verdicts(table, options)
+    table.write_json(verdicts=found)
+    report(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
