@@ -1,7 +1,8 @@
 #!/bin/bash
-# Installs from apt what is missing of what `make serve` or `make test` needs.
+# Gets from apt what is missing of what `make serve` or `make test` needs.
 # Usage: deploy/deps.sh serve|test      (Debian 12, Ubuntu 24.04; asks nothing)
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 packages=(gcc libc6-dev make cmake pkg-config
           libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev
@@ -21,11 +22,17 @@ as_root() {
     fi
 }
 
+updated=no
+refresh() {
+    # A list that cannot be fetched is no reason to stop: apt-get says what it lacks.
+    [ $updated = yes ] || as_root DEBIAN_FRONTEND=noninteractive apt-get -qq update || true
+    updated=yes
+}
+
 installed() {
     dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null | grep -qx installed
 }
 
-updated=no
 install() {
     local package missing=()
     for package in "$@"; do
@@ -33,24 +40,38 @@ install() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     echo "deps: installing ${missing[*]}"
-    if [ $updated = no ]; then
-        # A list that cannot be fetched is no reason to stop: apt-get install says what it lacks.
-        as_root DEBIAN_FRONTEND=noninteractive apt-get -qq update || true
-        updated=yes
-    fi
+    refresh
     as_root DEBIAN_FRONTEND=noninteractive \
         apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends "${missing[@]}" >"$log" 2>&1 ||
         { tail -n 30 "$log" >&2; echo "deps: apt-get install failed: ${missing[*]}" >&2; exit 1; }
+}
+
+# Prometheus for the tests, only unpacked: the package installed would also serve, and at each boot.
+unpack_prometheus() {
+    local folder=tests/.prometheus
+    [ ! -x $folder/usr/bin/prometheus ] || return 0
+    echo "deps: unpacking prometheus into $folder"
+    download prometheus || { refresh; download prometheus; } ||
+        { tail -n 30 "$log" >&2; echo "deps: apt-get download failed: prometheus" >&2; exit 1; }
+    rm -rf $folder $folder.new
+    dpkg-deb --extract "$scratch"/prometheus_*.deb $folder.new
+    mv $folder.new $folder
+}
+
+download() {
+    (cd "$scratch" && apt-get -qq -o Dpkg::Use-Pty=0 download "$1") >"$log" 2>&1
 }
 
 if ! command -v apt-get >/dev/null; then
     echo "deps: no apt-get here; install what is missing of: ${packages[*]}"
     exit 0
 fi
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+scratch=$(mktemp -d)
+log=$scratch/log
+trap 'rm -rf "$scratch"' EXIT
 install "${packages[@]}"
 if [ "$1" = test ]; then
     # The sanitizers' and libFuzzer's runtime has the compiler's version in its name.
     install "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
+    unpack_prometheus
 fi

@@ -10,6 +10,21 @@ import harness
 alive = []
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "builds(*names): the builds of regla that a test runs with, "
+                            "of dev, asan and tsan; all of them without it (CONTRIBUTING.md)")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Takes out what is not for this build; the closest mark of a test counts."""
+    chosen = [item for item in items
+              if harness.BUILD in getattr(item.get_closest_marker("builds"), "args",
+                                          (harness.BUILD,))]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()

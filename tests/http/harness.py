@@ -17,7 +17,8 @@ BINARY = Path(os.environ.get("REGLA_BINARY", ROOT / "build" / "dev" / "regla"))
 if not BINARY.is_absolute():
     BINARY = ROOT / BINARY
 # How much slower than a plain build the binary under test may be: scales waits, never tolerances.
-SLOWNESS = 8 if "tsan" in BINARY.parts else 4 if "asan" in BINARY.parts else 1
+BUILD = next((name for name in ("asan", "tsan") if name in BINARY.parts), "dev")
+SLOWNESS = {"dev": 1, "asan": 4, "tsan": 8}[BUILD]
 START_SECONDS = 30 * SLOWNESS
 REQUEST_SECONDS = 60 * SLOWNESS
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
