@@ -135,10 +135,11 @@ static void *signal_main(void *context)
     int number = 0;
     pthread_setname_np(pthread_self(), "regla-signals");
     sigwait(&life->signals, &number);
-    if (atomic_exchange(&life->service->phase, SERVICE_DRAINING) == SERVICE_LOADING) {
+    if (atomic_load(&life->service->phase) == SERVICE_LOADING) {
         log_message(LOG_LEVEL_INFO, "signal %d while loading: exiting", number);
         _exit(0);
     }
+    atomic_store(&life->service->phase, SERVICE_DRAINING);
     log_message(LOG_LEVEL_INFO, "signal %d: draining; a second one exits at once", number);
     sem_post(&life->stop);
     sigwait(&life->signals, &number);

@@ -1,50 +1,13 @@
 #include "server/sessions.h"
 
 #include "server/log.h"
-#include "server/session_meta.h"
+#include "server/session_files.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
-
-struct session {
-    struct sessions *sessions;
-    struct session_meta meta;
-    struct space *space;
-    int32_t *tokens; /* [count] */
-    int64_t count;
-    int64_t promised; /* tokens that it may have after the request at work; 0: none is */
-    bool held;        /* the tree holds its tokens */
-    bool busy;        /* a request or a change is at work on it */
-    bool fresh;       /* being made: nobody has been told of it */
-    char file[STORE_NAME_SIZE];
-    bool in_file;
-
-    /* Of the change that is being written. */
-    struct store_op op;
-    char text[SESSION_META_SIZE];
-    void (*done)(void *context); /* NULL: nobody waits */
-    void *context;
-};
-
-struct sessions {
-    struct sessions_options options;
-    struct session **list; /* [count], by owner, then id */
-    size_t count, capacity;
-    size_t writing;  /* operations of the store under way */
-    double next_due; /* wall clock: when the first may have lived its time; 0: unknown */
-    bool failing;    /* the last write failed: said in the log once */
-};
-
-static double wall_seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static int out_of_memory(struct api_error *err)
 {
@@ -140,7 +103,7 @@ static struct session *enter(struct sessions *sessions, const char *owner, const
     }
     snprintf(session->meta.owner, sizeof session->meta.owner, "%s", owner);
     snprintf(session->meta.id, sizeof session->meta.id, "%s", id);
-    session->meta.created = session->meta.used = wall_seconds();
+    session->meta.created = session->meta.used = session_wall_seconds();
     snprintf(session->file, sizeof session->file, "%016" PRIx64 "%016" PRIx64, random[0],
              random[1]);
     session->fresh = true;
@@ -151,7 +114,7 @@ static struct session *enter(struct sessions *sessions, const char *owner, const
     return session;
 }
 
-static void leave(struct session *session)
+void session_leave(struct session *session)
 {
     struct sessions *sessions = session->sessions;
     bool found;
@@ -166,6 +129,8 @@ void sessions_free(struct sessions *sessions)
 {
     if (!sessions)
         return;
+    if (sessions->options.store)
+        store_finish(sessions->options.store);
     for (size_t i = 0; i < sessions->count; i++)
         session_free(sessions->list[i]);
     free(sessions->list);
@@ -194,101 +159,13 @@ static int set_tokens(struct session *session, const int32_t *tokens, int64_t co
     return 0;
 }
 
-/* Files. */
-
-/* The change is on disk, as far as it can be: the session is free again. */
-static void end_change(struct session *session)
-{
-    void (*done)(void *) = session->done;
-    session->busy = session->fresh = false;
-    session->promised = 0;
-    session->done = NULL;
-    if (done)
-        done(session->context);
-}
-
-static void tell_failure(struct sessions *sessions, const struct error *err)
-{
-    if (err->code == ERROR_NONE) {
-        if (sessions->failing)
-            log_message(LOG_LEVEL_INFO, "sessions are written to disk again");
-        sessions->failing = false;
-        return;
-    }
-    if (!sessions->failing)
-        log_message(LOG_LEVEL_ERROR, "a session cannot be written and goes on in memory only: %s",
-                    err->message);
-    sessions->failing = true;
-}
-
-static void on_written(struct store_op *op)
-{
-    struct session *session = (struct session *)((char *)op - offsetof(struct session, op));
-    session->sessions->writing--;
-    session->in_file |= op->error.code == ERROR_NONE;
-    tell_failure(session->sessions, &op->error);
-    end_change(session);
-}
-
-static void on_removed(struct store_op *op)
-{
-    struct session *session = (struct session *)((char *)op - offsetof(struct session, op));
-    void (*done)(void *) = session->done;
-    void *context = session->context;
-    session->sessions->writing--;
-    if (op->error.code != ERROR_NONE)
-        log_message(LOG_LEVEL_ERROR, "the file of a deleted session stays: %s", op->error.message);
-    leave(session);
-    if (done)
-        done(context);
-}
-
-/* Writes the session as it is now, then ends the change. */
-static void save(struct session *session, void (*done)(void *context), void *context)
-{
-    struct sessions *sessions = session->sessions;
-    session->busy = true;
-    session->done = done;
-    session->context = context;
-    if (!sessions->options.store) {
-        end_change(session);
-        return;
-    }
-    session->op =
-        (struct store_op){.done = on_written,
-                          .kind = STORE_SESSION,
-                          .durable = true,
-                          .meta = session->text,
-                          .meta_length = session_meta_encode(&session->meta, session->text),
-                          .tokens = session->tokens,
-                          .count = session->count};
-    memcpy(session->op.name, session->file, sizeof session->file);
-    sessions->writing++;
-    state_tree_disk_room(sessions->options.tree,
-                         store_file_bytes(sessions->options.store, 0, session->count, false, false,
-                                          session->op.meta_length));
-    store_write(sessions->options.store, &session->op);
-}
-
 /* Takes the session away, and its file. */
 static void take_away(struct session *session, void (*done)(void *context), void *context)
 {
-    struct sessions *sessions = session->sessions;
     release(session);
-    state_tree_forget(sessions->options.tree, session->space, session->tokens, session->count);
-    session->busy = true;
-    session->done = done;
-    session->context = context;
-    if (!session->in_file) {
-        leave(session);
-        if (done)
-            done(context);
-        return;
-    }
-    session->op = (struct store_op){.done = on_removed, .kind = STORE_SESSION, .durable = true};
-    memcpy(session->op.name, session->file, sizeof session->file);
-    sessions->writing++;
-    store_remove(sessions->options.store, &session->op);
+    state_tree_forget(session->sessions->options.tree, session->space, session->tokens,
+                      session->count);
+    session_remove(session, done, context);
 }
 
 void sessions_found(struct sessions *sessions, const struct store_found *file)
@@ -300,18 +177,28 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
                     file->name);
         return;
     }
+    /* What has been used since its last change has a younger file. */
+    double now = session_wall_seconds(), modified = (double)file->modified;
+    if (modified > meta.used)
+        meta.used = modified < now ? modified : now;
     struct session *session = lookup(sessions, meta.owner, meta.id);
-    if (session && session->meta.used >= meta.used)
+    if (session && session->meta.used >= meta.used) {
+        session_file_discard(sessions, file->name);
         return;
+    }
+    bool again = session != NULL;
     if (!session)
         session = enter(sessions, meta.owner, meta.id, &err);
     if (!session || set_tokens(session, file->tokens, file->count, &err)) {
         log_message(LOG_LEVEL_ERROR, "session %s: %s", meta.id, err.message);
         if (session && session->fresh)
-            leave(session);
+            session_leave(session);
         return;
     }
+    if (again)
+        session_file_discard(sessions, session->file);
     session->meta = meta;
+    session->noted = meta.used;
     session->fresh = false;
     session->in_file = true;
     snprintf(session->file, sizeof session->file, "%s", file->name);
@@ -327,7 +214,7 @@ double sessions_poll(struct sessions *sessions)
     double ttl = sessions->options.ttl_s;
     if (ttl <= 0)
         return -1;
-    double now = wall_seconds();
+    double now = session_wall_seconds();
     if (now < sessions->next_due && sessions->next_due <= now + ttl)
         return sessions->next_due - now;
     double due = now + ttl;
@@ -458,7 +345,7 @@ int sessions_bind(struct sessions *sessions, const char *owner, const char *id, 
         (!session && !(session = enter(sessions, owner, id, err))))
         return -1;
     session->busy = true;
-    session->meta.used = wall_seconds();
+    session->meta.used = session_wall_seconds();
     *out = session;
     return 0;
 }
@@ -470,7 +357,7 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
     if (check_free(session, id, expected, err))
         return -1;
     if (session)
-        session->meta.used = wall_seconds();
+        session_use(session);
     *out = session;
     return 0;
 }
@@ -514,21 +401,22 @@ void sessions_settle(struct sessions *sessions, struct session *session, const i
     struct api_error err = {0};
     (void)sessions;
     if (tokens && set_tokens(session, tokens, count, &err) == 0) {
-        session->meta.used = wall_seconds();
-        save(session, done, context);
+        session->meta.used = session_wall_seconds();
+        session_save(session, done, context);
         return;
     }
     if (err.code != API_OK)
         log_message(LOG_LEVEL_ERROR, "session %s stays as it was: %s", session->meta.id,
                     err.message);
     if (session->fresh) {
-        leave(session);
+        session_leave(session);
         done(context);
         return;
     }
+    session_use(session);
     session->done = done;
     session->context = context;
-    end_change(session);
+    session_end_change(session);
 }
 
 /* Changes outside of a completion. */
@@ -560,7 +448,7 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
     if (!session)
         return NULL;
     if (set_tokens(session, tokens, count, err)) {
-        leave(session);
+        session_leave(session);
         return NULL;
     }
     return session;
@@ -585,8 +473,8 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
     struct session *copy = make(sessions, owner, target, session->tokens, session->count, err);
     if (!copy)
         return -1;
-    session->meta.used = wall_seconds();
-    save(copy, done, context);
+    session_use(session);
+    session_save(copy, done, context);
     return 0;
 }
 
@@ -613,8 +501,8 @@ int sessions_rewind(struct sessions *sessions, const char *owner, const char *id
     free(before);
     if (result)
         return -1;
-    session->meta.used = wall_seconds();
-    save(session, done, context);
+    session->meta.used = session_wall_seconds();
+    session_save(session, done, context);
     return 0;
 }
 
@@ -633,6 +521,6 @@ int sessions_import(struct sessions *sessions, const char *owner, const char *id
                                        image, &lacking))
         log_message(LOG_LEVEL_INFO, "session %s: imported without its state: %s", id,
                     lacking.message);
-    save(session, done, context);
+    session_save(session, done, context);
     return 0;
 }

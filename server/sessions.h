@@ -37,6 +37,7 @@ struct sessions_options {
 
 int sessions_create(struct sessions **out, const struct sessions_options *options,
                     struct error *err);
+/* Waits for what is being written or removed. */
 void sessions_free(struct sessions *sessions);
 void sessions_found(struct sessions *sessions, const struct store_found *file);
 /* Time to live. Returns the seconds until it wants to be called again; < 0: it need not be. */

@@ -38,8 +38,8 @@ struct checkpoint_file {
 struct state_files {
     struct store *store;
     struct wanted soon, later;
-    int writes, reads, removes; /* under way */
-    bool closing;               /* files outlive their checkpoints */
+    int writes, reads; /* under way */
+    bool closing;      /* files outlive their checkpoints */
 };
 
 static struct state_files *files_of(const struct checkpoint_file *file)
@@ -147,9 +147,7 @@ static void begin(struct checkpoint_file *file, enum file_phase phase,
 
 static void removed(struct store_op *op)
 {
-    struct checkpoint_file *file = (struct checkpoint_file *)op;
-    files_of(file)->removes--;
-    file_free(file);
+    file_free((struct checkpoint_file *)op);
 }
 
 /* Nobody wants the file any more: removes it. */
@@ -160,7 +158,6 @@ static void discard(struct checkpoint_file *file)
         file->checkpoint->file = NULL;
     file->checkpoint = NULL;
     file_clear(file);
-    files->removes++;
     begin(file, FILE_REMOVING, removed);
     file->op.bytes = file->bytes;
     store_remove(files->store, &file->op);
@@ -474,10 +471,7 @@ void files_close(struct state_tree *tree)
     struct state_files *files = tree->files;
     if (!files)
         return;
-    while (files->writes || files->reads || files->removes) {
-        store_poll(files->store);
-        wait_a_little();
-    }
+    store_finish(files->store);
     files->closing = true;
 }
 

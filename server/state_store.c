@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation { OPERATION_WRITE, OPERATION_READ, OPERATION_REMOVE };
+enum operation { OPERATION_WRITE, OPERATION_READ, OPERATION_REMOVE, OPERATION_TOUCH };
 
 struct queue {
     struct store_op *first, **last;
@@ -21,7 +21,7 @@ struct store {
     pthread_t thread;
     bool started;
     pthread_mutex_t mutex; /* guards the rest */
-    pthread_cond_t filled;
+    pthread_cond_t filled, has_ended;
     /* A request may wait for what is urgent; checkpoints are written when there is time. */
     struct queue urgent, background, ended;
     int64_t pending; /* begun, and not yet told to its owner */
@@ -83,6 +83,9 @@ static void execute(struct store *store, struct store_op *op)
         pend(store, op->bytes);
         store_directory_remove(&store->directory, op, &op->error);
         break;
+    case OPERATION_TOUCH:
+        store_directory_touch(&store->directory, op, &op->error);
+        break;
     }
 }
 
@@ -105,6 +108,7 @@ static void *store_main(void *context)
         execute(store, op);
         pthread_mutex_lock(&store->mutex);
         queue_put(&store->ended, op);
+        pthread_cond_signal(&store->has_ended);
         if (!store->closing && store->options.wake != NULL) {
             pthread_mutex_unlock(&store->mutex);
             store->options.wake(store->options.wake_context);
@@ -128,16 +132,16 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
     queue_init(&store->ended);
     pthread_mutex_init(&store->mutex, NULL);
     pthread_cond_init(&store->filled, NULL);
-    *out = store; /* already for `found`, which may begin operations */
+    pthread_cond_init(&store->has_ended, NULL);
+    int code = 0;
     if (store_directory_open(&store->directory, engine, options, err) == 0 &&
-        store_directory_scan(&store->directory, options, err) == 0) {
-        int code = pthread_create(&store->thread, NULL, store_main, store);
-        store->started = code == 0;
-        if (store->started)
-            return 0;
-        error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));
+        (code = pthread_create(&store->thread, NULL, store_main, store)) == 0) {
+        store->started = true;
+        *out = store; /* already for `found`, which may begin operations */
+        return store_directory_scan(&store->directory, options, err);
     }
-    *out = NULL;
+    if (code)
+        error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));
     store_close(store);
     return -1;
 }
@@ -154,6 +158,7 @@ void store_close(struct store *store)
         pthread_join(store->thread, NULL);
     store_directory_close(&store->directory);
     pthread_cond_destroy(&store->filled);
+    pthread_cond_destroy(&store->has_ended);
     pthread_mutex_destroy(&store->mutex);
     free(store);
 }
@@ -198,6 +203,11 @@ void store_remove(struct store *store, struct store_op *op)
     submit(store, op, OPERATION_REMOVE);
 }
 
+void store_touch(struct store *store, struct store_op *op)
+{
+    submit(store, op, OPERATION_TOUCH);
+}
+
 bool store_poll(struct store *store)
 {
     pthread_mutex_lock(&store->mutex);
@@ -211,6 +221,16 @@ bool store_poll(struct store *store)
     bool pending = store->pending > 0;
     pthread_mutex_unlock(&store->mutex);
     return pending;
+}
+
+void store_finish(struct store *store)
+{
+    while (store_poll(store)) {
+        pthread_mutex_lock(&store->mutex);
+        while (store->ended.first == NULL)
+            pthread_cond_wait(&store->has_ended, &store->mutex);
+        pthread_mutex_unlock(&store->mutex);
+    }
 }
 
 void store_report(const struct store *store, struct store_report *report)

@@ -43,7 +43,8 @@ struct store_options {
 };
 
 /* Creates or opens the directory, takes its lock, scans it. Errors name the path. *out is set
- * before the first file is told of, so that `found` may begin operations. */
+ * before the first file is told of, so that `found` may begin operations; and it is the caller's to
+ * close, on an error too: not NULL then once `found` may have been called. */
 int store_open(struct store **out, struct engine *engine, const struct store_options *options,
                struct error *err);
 /* Finishes every operation that was begun, without calling `done`. NULL is allowed. */
@@ -86,8 +87,12 @@ void store_write(struct store *store, struct store_op *op);
  * set aside as *.rejected. */
 void store_read(struct store *store, struct store_op *op);
 void store_remove(struct store *store, struct store_op *op);
+/* The file is as of now (store_found.modified). One that is not there is none to be. */
+void store_touch(struct store *store, struct store_op *op);
 /* Calls `done` of what has ended. Whether operations are still under way. */
 bool store_poll(struct store *store);
+/* Waits until all that was begun has ended and been told of. */
+void store_finish(struct store *store);
 
 struct store_report {
     int64_t bytes, budget_bytes;             /* of all files, rejected ones too */

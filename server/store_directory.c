@@ -93,6 +93,19 @@ static int read_secret(struct store_directory *directory, struct error *err)
     return 0;
 }
 
+/* The directory's own name is on the disk, too; where that cannot be asked for it is left to the
+ * system. */
+static void sync_parent(const struct store_directory *directory)
+{
+    int parent = openat(directory->root, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (parent < 0)
+        return;
+    if (fsync(parent) != 0)
+        log_message(LOG_LEVEL_WARN, "%s: cannot fsync the directory above it: %s", directory->path,
+                    strerror(errno));
+    close(parent);
+}
+
 int store_directory_open(struct store_directory *directory, struct engine *engine,
                          const struct store_options *options, struct error *err)
 {
@@ -104,11 +117,14 @@ int store_directory_open(struct store_directory *directory, struct engine *engin
     directory->path = strdup(options->directory);
     if (directory->path == NULL)
         return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->directory);
-    if (mkdir(directory->path, 0700) != 0 && errno != EEXIST)
+    bool made = mkdir(directory->path, 0700) == 0;
+    if (!made && errno != EEXIST)
         return cannot(directory, "make", "", err);
     directory->root = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory->root < 0)
         return cannot(directory, "open", "", err);
+    if (made)
+        sync_parent(directory);
     if (take_lock(directory, err) != 0 || read_secret(directory, err) != 0)
         return -1;
     for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
@@ -585,4 +601,17 @@ int store_directory_remove(struct store_directory *directory, const struct store
         return failed(directory);
     }
     return 0;
+}
+
+int store_directory_touch(struct store_directory *directory, const struct store_op *op,
+                          struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    file_name(op, name);
+    if (utimensat(directory->kinds[op->kind], name, NULL, AT_SYMLINK_NOFOLLOW) == 0 ||
+        errno == ENOENT)
+        return 0;
+    error_set(err, ERROR_IO, "%s/%s: cannot set its time: %s", folders[op->kind], name,
+              strerror(errno));
+    return failed(directory);
 }

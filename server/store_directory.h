@@ -35,5 +35,7 @@ int store_directory_read(struct store_directory *directory, const struct store_o
                          struct error *err);
 int store_directory_remove(struct store_directory *directory, const struct store_op *op,
                            struct error *err);
+int store_directory_touch(struct store_directory *directory, const struct store_op *op,
+                          struct error *err);
 
 #endif

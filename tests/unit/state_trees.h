@@ -19,7 +19,8 @@ static struct state_tree_options tree_options;
 static struct store *store; /* NULL: no disk */
 static struct space *space;
 static size_t slot, page, vocab;
-static const char *instruction_set; /* NULL: the best */
+static const char *instruction_set;                           /* NULL: the best */
+static void (*session_found)(const struct store_found *file); /* NULL: none is expected */
 
 enum { ROOM = 400, LONG = 300 };
 
@@ -38,7 +39,10 @@ static inline void found(void *context, const struct store_found *file)
         tree_options.store = store;
         cr_assert(state_tree_create(&tree, engine, &tree_options, &err) == 0, "%s", err.message);
     }
-    state_tree_found(tree, file);
+    if (file->kind == STORE_SESSION)
+        session_found(file);
+    else
+        state_tree_found(tree, file);
 }
 
 static inline void open_store(const char *directory, int64_t budget)

@@ -6,6 +6,7 @@
 #include "tests/unit/state_texts.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -622,4 +623,80 @@ Test(state_store, siphash_as_published)
         siphash(key, input, vectors[i].size, hash);
         cr_expect(memcmp(hash, vectors[i].hash, 16) == 0, "%zu bytes", vectors[i].size);
     }
+}
+
+/* A limit that the first file found lowers: the next folder cannot be opened. */
+static void found_and_no_more(void *context, const struct store_found *file)
+{
+    struct rlimit limit;
+    struct bench *bench = context;
+    cr_assert(bench->store != NULL);
+    bench->num_found++;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = 3;
+    cr_assert(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    static struct item gone;
+    gone.op = (struct store_op){.done = on_done, .kind = STORE_SESSION};
+    gone.done = &bench->done;
+    snprintf(gone.op.name, sizeof gone.op.name, "%s", file->name);
+    store_remove(bench->store, &gone.op);
+}
+
+Test(state_store, a_scan_that_fails_leaves_what_was_begun_to_its_end)
+{
+    struct bench bench;
+    struct error err = ERROR_INIT;
+    bench_open(&bench);
+    struct item *session = new_item(&bench, STORE_SESSION, "s", 10);
+    write_item(&bench, session);
+    store_close(bench.store);
+    bench.store = NULL;
+    bench.num_found = 0;
+    int done = bench.done;
+    const struct store_options options = {.directory = bench.path,
+                                          .budget_bytes = BUDGET,
+                                          .found = found_and_no_more,
+                                          .found_context = &bench};
+    struct rlimit before;
+    getrlimit(RLIMIT_NOFILE, &before);
+    cr_expect(store_open(&bench.store, bench.engine, &options, &err) == -1);
+    cr_assert(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    cr_expect(bench.num_found == 1 && err.code == ERROR_IO, "%s", err.message);
+    cr_assert(bench.store != NULL, "the caller still has to close it");
+    store_finish(bench.store);
+    cr_expect(bench.done == done + 1 && !there(&bench, "sessions/s.session"));
+    free_item(session);
+    bench_close(&bench);
+}
+
+static void only_touched(void *context, const struct store_found *file)
+{
+    int64_t *modified = context;
+    *modified = file->modified;
+}
+
+Test(state_store, a_touched_file_is_as_of_now)
+{
+    struct bench bench;
+    struct error err = ERROR_INIT;
+    const struct timespec long_ago[2] = {{1000, 0}, {1000, 0}};
+    char path[512];
+    int64_t modified = 0;
+    bench_open(&bench);
+    struct item *session = new_item(&bench, STORE_SESSION, "s", 10);
+    run_op(&bench, store_touch, session);
+    cr_expect(session->op.error.code == ERROR_NONE && !there(&bench, "sessions/s.session"));
+    write_item(&bench, session);
+    cr_assert(utimensat(AT_FDCWD, path_of(&bench, "sessions/s.session", path), long_ago, 0) == 0);
+    run_op(&bench, store_touch, session);
+    cr_expect(session->op.error.code == ERROR_NONE);
+    store_close(bench.store);
+    const struct store_options options = {.directory = bench.path,
+                                          .budget_bytes = BUDGET,
+                                          .found = only_touched,
+                                          .found_context = &modified};
+    cr_assert(store_open(&bench.store, bench.engine, &options, &err) == 0, "%s", err.message);
+    cr_expect(llabs(modified - (int64_t)time(NULL)) < 3600);
+    free_item(session);
+    bench_close(&bench);
 }

@@ -1,0 +1,167 @@
+#include "server/session_files.h"
+
+#include "server/log.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A use is noted when the file is behind by so much; with a short time to live, by this part of it.
+ */
+enum { MOST_BEHIND_SECONDS = 60, TTL_PARTS = 8 };
+
+double session_wall_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static struct session *session_of(struct store_op *op)
+{
+    return (struct session *)((char *)op - offsetof(struct session, op));
+}
+
+void session_end_change(struct session *session)
+{
+    void (*done)(void *) = session->done;
+    session->busy = session->fresh = false;
+    session->promised = 0;
+    session->done = NULL;
+    if (done)
+        done(session->context);
+}
+
+/* Changes. */
+
+static void tell_failure(struct sessions *sessions, const struct error *err)
+{
+    if (err->code == ERROR_NONE) {
+        if (sessions->failing)
+            log_message(LOG_LEVEL_INFO, "sessions are written to disk again");
+        sessions->failing = false;
+        return;
+    }
+    if (!sessions->failing)
+        log_message(LOG_LEVEL_ERROR, "a session cannot be written and goes on in memory only: %s",
+                    err->message);
+    sessions->failing = true;
+}
+
+static void on_written(struct store_op *op)
+{
+    struct session *session = session_of(op);
+    session->sessions->writing--;
+    tell_failure(session->sessions, &op->error);
+    session_end_change(session);
+}
+
+void session_save(struct session *session, void (*done)(void *context), void *context)
+{
+    struct sessions *sessions = session->sessions;
+    struct store *store = sessions->options.store;
+    session->busy = true;
+    session->done = done;
+    session->context = context;
+    if (!store) {
+        session_end_change(session);
+        return;
+    }
+    session->op =
+        (struct store_op){.done = on_written,
+                          .kind = STORE_SESSION,
+                          .durable = true,
+                          .meta = session->text,
+                          .meta_length = session_meta_encode(&session->meta, session->text),
+                          .tokens = session->tokens,
+                          .count = session->count};
+    memcpy(session->op.name, session->file, sizeof session->file);
+    session->in_file = true;
+    session->noted = session->meta.used;
+    sessions->writing++;
+    state_tree_disk_room(sessions->options.tree, store_file_bytes(store, 0, session->count, false,
+                                                                  false, session->op.meta_length));
+    store_write(store, &session->op);
+}
+
+static void on_removed(struct store_op *op)
+{
+    struct session *session = session_of(op);
+    void (*done)(void *) = session->done;
+    void *context = session->context;
+    session->sessions->writing--;
+    if (op->error.code != ERROR_NONE)
+        log_message(LOG_LEVEL_ERROR, "the file of a deleted session stays: %s", op->error.message);
+    session_leave(session);
+    if (done)
+        done(context);
+}
+
+void session_remove(struct session *session, void (*done)(void *context), void *context)
+{
+    struct sessions *sessions = session->sessions;
+    session->busy = true;
+    session->done = done;
+    session->context = context;
+    if (!session->in_file) {
+        session_leave(session);
+        if (done)
+            done(context);
+        return;
+    }
+    session->op = (struct store_op){.done = on_removed, .kind = STORE_SESSION, .durable = true};
+    memcpy(session->op.name, session->file, sizeof session->file);
+    sessions->writing++;
+    store_remove(sessions->options.store, &session->op);
+}
+
+/* What nobody waits for. */
+
+struct errand {
+    struct store_op op; /* the first member */
+    struct sessions *sessions;
+};
+
+static void on_errand(struct store_op *op)
+{
+    struct errand *errand = (struct errand *)op;
+    if (op->error.code != ERROR_NONE)
+        log_message(LOG_LEVEL_WARN, "the file of a session: %s", op->error.message);
+    errand->sessions->writing--;
+    free(errand);
+}
+
+/* Without memory it is left undone. */
+static void send(struct sessions *sessions, const char *name,
+                 void (*begin)(struct store *store, struct store_op *op))
+{
+    struct errand *errand = calloc(1, sizeof *errand);
+    if (!errand)
+        return;
+    errand->sessions = sessions;
+    errand->op.done = on_errand;
+    errand->op.kind = STORE_SESSION;
+    snprintf(errand->op.name, sizeof errand->op.name, "%s", name);
+    sessions->writing++;
+    begin(sessions->options.store, &errand->op);
+}
+
+void session_use(struct session *session)
+{
+    const struct sessions_options *options = &session->sessions->options;
+    double behind = MOST_BEHIND_SECONDS;
+    session->meta.used = session_wall_seconds();
+    if (options->ttl_s > 0 && options->ttl_s < TTL_PARTS * behind)
+        behind = options->ttl_s / TTL_PARTS;
+    if (!session->in_file || session->meta.used - session->noted < behind)
+        return;
+    session->noted = session->meta.used;
+    send(session->sessions, session->file, store_touch);
+}
+
+void session_file_discard(struct sessions *sessions, const char *name)
+{
+    send(sessions, name, store_remove);
+}

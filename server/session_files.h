@@ -1,0 +1,54 @@
+/* What a session is made of, which sessions.c shares with this file, and the files of sessions: a
+ * change is on disk before it is answered; a use that changes nothing is noted behind. */
+#ifndef SERVER_SESSION_FILES_H
+#define SERVER_SESSION_FILES_H
+
+#include "server/session_meta.h"
+#include "server/sessions.h"
+
+struct session {
+    struct sessions *sessions;
+    struct session_meta meta;
+    struct space *space;
+    int32_t *tokens; /* [count] */
+    int64_t count;
+    int64_t promised; /* tokens that it may have after the request at work; 0: none is */
+    bool held;        /* the tree holds its tokens */
+    bool busy;        /* a request or a change is at work on it */
+    bool fresh;       /* being made: nobody has been told of it */
+    char file[STORE_NAME_SIZE];
+    bool in_file; /* perhaps not whole: it has been begun */
+    double noted; /* meta.used as the file has it, or is about to */
+
+    /* Of the change that is being written. */
+    struct store_op op;
+    char text[SESSION_META_SIZE];
+    void (*done)(void *context); /* NULL: nobody waits */
+    void *context;
+};
+
+struct sessions {
+    struct sessions_options options;
+    struct session **list; /* [count], by owner, then id */
+    size_t count, capacity;
+    size_t writing;  /* operations of the store under way */
+    double next_due; /* wall clock: when the first may have lived its time; 0: unknown */
+    bool failing;    /* the last write failed: said in the log once */
+};
+
+double session_wall_seconds(void); /* since 1970 */
+/* Takes it out of the table and frees it. */
+void session_leave(struct session *session);
+
+/* The session is free again: calls `done`. */
+void session_end_change(struct session *session);
+/* Writes the session as it is now, then ends the change. */
+void session_save(struct session *session, void (*done)(void *context), void *context);
+/* Removes its file, if it has one, then the session. */
+void session_remove(struct session *session, void (*done)(void *context), void *context);
+/* It is used now: that reaches the disk with its next change, or soon without one. */
+void session_use(struct session *session);
+/* Removes the file of a session that another file tells more of. */
+void session_file_discard(struct sessions *sessions, const char *name);
+
+#endif

@@ -1,0 +1,131 @@
+/* Sessions over a store: what a restart knows of them. */
+#include "server/session_meta.h"
+#include "server/sessions.h"
+#include "tests/unit/state_trees.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static struct sessions *sessions;
+static char directory[64];
+static double ttl_s;
+
+static void make_sessions(void)
+{
+    struct error err = ERROR_INIT;
+    const struct sessions_options options = {
+        .engine = engine, .tree = tree, .store = store, .ttl_s = ttl_s};
+    cr_assert(sessions_create(&sessions, &options, &err) == 0, "%s", err.message);
+}
+
+static void on_found(const struct store_found *file)
+{
+    if (!sessions)
+        make_sessions();
+    sessions_found(sessions, file);
+}
+
+static void open_all(void)
+{
+    session_found = on_found;
+    sessions = NULL;
+    open_tree_on(4, 4, ROOM, directory, 100);
+    if (!sessions)
+        make_sessions();
+}
+
+static void close_all(void)
+{
+    sessions_free(sessions);
+    close_tree();
+}
+
+static void nothing(void *context)
+{
+    (void)context;
+}
+
+/* A file as an earlier server would have left it. */
+static void on_done(struct store_op *op)
+{
+    cr_assert(op->error.code == ERROR_NONE, "%s", op->error.message);
+}
+
+static void leave_file(const char *name, double used, int64_t tokens, time_t modified)
+{
+    struct session_meta meta = {.owner = "me", .id = "it", .created = used, .used = used};
+    char text[SESSION_META_SIZE], command[200];
+    int32_t some[LONG];
+    make_text(some, LONG, 1, 0);
+    struct store_op op = {.done = on_done,
+                          .kind = STORE_SESSION,
+                          .meta = text,
+                          .meta_length = session_meta_encode(&meta, text),
+                          .tokens = some,
+                          .count = tokens};
+    snprintf(op.name, sizeof op.name, "%s", name);
+    store_write(store, &op);
+    store_finish(store);
+    snprintf(command, sizeof command, "find %s -name %s.session -exec touch -d @%lld {} +",
+             directory, name, (long long)modified);
+    cr_assert(system(command) == 0);
+}
+
+static double used(void)
+{
+    struct api_error err = {0};
+    struct session *session = sessions_find(sessions, "me", "it", &err);
+    struct session_view view;
+    if (!session)
+        return -1;
+    session_view(sessions, session, &view);
+    return view.used;
+}
+
+Test(sessions, a_use_without_a_change_outlives_the_server)
+{
+    struct api_error err = {0};
+    const struct session *seen;
+    double now = (double)time(NULL);
+    make_directory(directory);
+    open_all();
+    leave_file("a", now - 1000, 10, (time_t)now - 1000);
+    close_all();
+    ttl_s = 2000;
+    open_all();
+    cr_expect(used() < now - 900);
+    cr_assert(sessions_peek(sessions, "me", "it", 10, &seen, &err) == 0 && seen);
+    close_all();
+    open_all();
+    cr_expect(used() > now - 2, "it was read");
+    close_all();
+    ttl_s = 500;
+    open_all();
+    sessions_poll(sessions);
+    cr_expect(used() > 0, "and so it lives");
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, of_two_files_the_older_goes)
+{
+    double now = (double)time(NULL);
+    const struct session *seen;
+    struct api_error err = {0};
+    make_directory(directory);
+    open_all();
+    leave_file("a", now - 1000, 10, (time_t)now - 1000);
+    leave_file("b", now - 500, 20, (time_t)now - 500);
+    leave_file("c", now - 800, 30, (time_t)now - 800);
+    close_all();
+    open_all();
+    cr_assert(sessions_peek(sessions, "me", "it", 20, &seen, &err) == 0 && seen);
+    store_finish(store);
+    cr_expect_eq(count_files(directory, ".session"), 1);
+    cr_assert(sessions_remove(sessions, "me", "it", nothing, NULL, &err) == 0);
+    close_all();
+    open_all();
+    cr_expect(used() < 0, "what was deleted is gone");
+    close_all();
+    remove_directory(directory);
+}
