@@ -272,7 +272,8 @@ static void state_families(struct family *family, const struct metrics *metrics,
            "Files of --state-dir that could not be written or read.",
            (double)memory->store.failures);
     single(family, "regla_store_full", "gauge",
-           "1: the last session to be written found no room and goes on in memory.", memory->store.full);
+           "1: the last session to be written found no room and goes on in memory.",
+           memory->store.full);
 }
 
 static void generation_families(struct family *family, const struct metrics *metrics)
