@@ -179,9 +179,10 @@ int engine_open_model(struct engine **out, struct model *model,
                                             .poison = options->poison,
                                             .progress = options->progress,
                                             .progress_context = options->progress_context};
-    if (forward_open(&engine->forward, engine->model, engine->ops, engine->backend, &forward,
+    /* The fingerprint first: what is packed is not there to be read. */
+    if (model_fingerprint(engine->model, engine->fingerprint, err) != 0 ||
+        forward_open(&engine->forward, engine->model, engine->ops, engine->backend, &forward,
                      err) != 0 ||
-        model_fingerprint(engine->model, engine->fingerprint, err) != 0 ||
         allocate_step(engine, err) != 0)
         goto fail;
     fill_info(engine);

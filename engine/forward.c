@@ -121,6 +121,7 @@ static int open_weights(struct forward *forward, const struct forward_options *o
     }
     if (mixer_pack(&forward->context, &forward->head, &model->lm_head, 1, 1, err) != 0)
         return -1;
+    model_all_packed(model);
     if (options->progress != NULL)
         options->progress(options->progress_context, 1.0);
     return 0;
@@ -214,6 +215,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     forward->poison = options->poison;
     forward->context.ops = ops;
     forward->context.backend = backend;
+    forward->context.model = model;
     forward->context.hidden_size = model->hidden_size;
     forward->context.layout.kv = options->kv;
     forward->context.weights = options->weights;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -96,4 +97,12 @@ void file_map_close(struct file_map *map)
     if (map->bytes)
         munmap((void *)map->bytes, map->size);
     *map = (struct file_map){0};
+}
+
+void file_release(const void *bytes, size_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)bytes;
+    uintptr_t from = (start + page - 1) / page * page, to = (start + size) / page * page;
+    if (from < to)
+        madvise((void *)from, to - from, MADV_DONTNEED);
 }

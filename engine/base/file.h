@@ -23,4 +23,8 @@ struct file_map {
 int file_map_open(struct file_map *map, const char *path, struct error *err);
 void file_map_close(struct file_map *map);
 
+/* Gives whole pages of [bytes, bytes + size) back to the system: a file's are read again when they
+ * are looked at; what is no file's is zeros from now on. */
+void file_release(const void *bytes, size_t size);
+
 #endif

@@ -9,6 +9,8 @@ int mixer_pack(struct mixer_context *context, struct weight **out, const struct 
     enum weight_format format = heads > 1 ? WEIGHTS_AUTO : context->weights;
     if (ops->weight_create(context->backend, out, parts, num_parts, heads, format, err) != 0)
         return -1;
+    for (int i = 0; i < num_parts; i++)
+        model_packed(context->model, &parts[i]);
     for (int as = 0; as < WEIGHT_FORMAT_COUNT; as++)
         context->weights_bytes[as] +=
             ops->weight_bytes(*out, heads > 1 ? WEIGHTS_AUTO : (enum weight_format)as);

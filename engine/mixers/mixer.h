@@ -37,6 +37,7 @@ struct mixer_workspace {
 struct mixer_context {
     const struct ops *ops;
     struct backend *backend;
+    const struct model *model;
     int hidden_size;
     int layer; /* the one being created */
     struct state_layout layout;

@@ -17,6 +17,7 @@ enum { MAX_CONFIG_BYTES = 4 << 20 };
 struct model_storage {
     struct safetensors *file;
     struct file_map map; /* of the file, if it is not the safetensors' own */
+    bool lent;           /* the file's memory is the caller's */
     struct arena arena;  /* the model's strings, arrays and converted tensors */
 };
 
@@ -153,6 +154,7 @@ static int load_memory(struct model **out, const char *name, const char *config_
     if (!model)
         return -1;
     struct config config;
+    model->storage->lent = true;
     if (config_parse(&config, &model->storage->arena, config_json, config_length, err) != 0 ||
         safetensors_load(&model->storage->file, weights, weights_size, "model.safetensors", err) !=
             0 ||
@@ -181,8 +183,30 @@ int model_load_map(struct model **out, const char *name, const char *config_json
     if (load_memory(out, name, config_json, config_length, weights->bytes, weights->size, err) != 0)
         return -1;
     (*out)->storage->map = *weights;
+    (*out)->storage->lent = false;
     *weights = (struct file_map){0};
     return 0;
+}
+
+static void release(const struct model *model, const void *data, size_t bytes)
+{
+    if (!model->storage->lent && data != model->embeddings.data &&
+        data != model->position_embeddings.data)
+        file_release(data, bytes);
+}
+
+void model_packed(const struct model *model, const struct matrix *matrix)
+{
+    release(model, matrix->data,
+            (size_t)matrix->rows * (size_t)matrix->cols * dtype_bytes(matrix->dtype));
+}
+
+void model_all_packed(const struct model *model)
+{
+    for (size_t i = 0; i < safetensors_count(model->storage->file); i++) {
+        const struct tensor *tensor = safetensors_at(model->storage->file, i);
+        release(model, tensor->data, tensor->bytes);
+    }
 }
 
 void model_close(struct model *model)

@@ -195,8 +195,15 @@ int model_load_map(struct model **out, const char *name, const char *config_json
                    size_t config_length, struct file_map *weights, struct error *err);
 void model_close(struct model *model); /* NULL is allowed */
 
-/* The tensors it was loaded from, as they are in the file. */
+/* The tensors it was loaded from; their numbers as they are in the file, until the first is packed.
+ */
 struct safetensors *model_tensors(const struct model *model);
+
+/* A device has packed the matrix, and the model is not read there again: memory that is the
+ * model's own goes back to the system, but for the rows of embeddings, which tables borrow. */
+void model_packed(const struct model *model, const struct matrix *matrix);
+/* All matrices are packed: nothing but these rows is read again. */
+void model_all_packed(const struct model *model);
 
 const char *dtype_name(enum dtype dtype); /* "F32", "F16", "BF16" */
 size_t dtype_bytes(enum dtype dtype);

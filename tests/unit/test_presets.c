@@ -255,3 +255,47 @@ Test(presets, shapes_are_required_and_checked)
         free(small);
     }
 }
+
+/* Of a matrix, without the pages at its ends that it shares. */
+static bool all_zeros(const struct matrix *matrix)
+{
+    enum { PAGE = 4096 };
+    const unsigned char *bytes = matrix->data;
+    size_t size = (size_t)matrix->rows * (size_t)matrix->cols * dtype_bytes(matrix->dtype);
+    cr_assert(size > 4 * PAGE);
+    for (size_t i = PAGE; i < size - PAGE; i++)
+        if (bytes[i])
+            return false;
+    return true;
+}
+
+/* What is packed is not kept twice; the rows of the embeddings are read where they are. */
+Test(presets, packed_matrices_leave_the_memory)
+{
+    static const char *const some[] = {"regla", "gpt_neox"};
+    for (int i = 0; i < 2; i++) {
+        char *small = shrink(find(some[i], "160m")), *text;
+        json_t *config = parse(small);
+        json_object_update_new(config,
+                               json_pack("{si si}", "vocab_size", 1009, "intermediate_size", 1000));
+        text = json_dumps(config, 0);
+        struct error err = ERROR_INIT;
+        struct model *kept, *model;
+        struct engine *engine;
+        cr_assert(preset_load(&kept, "kept", text, &err) == 0, "%s", err.message);
+        cr_assert(preset_load(&model, "packed", text, &err) == 0, "%s", err.message);
+        const struct engine_options options = {.threads = 1, .state_memory_bytes = 1 << 20};
+        cr_expect(!all_zeros(&model->layers[0].up_proj));
+        cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
+        cr_expect(all_zeros(&model->layers[0].up_proj) && all_zeros(&model->layers[1].down_proj));
+        cr_expect(all_zeros(&model->lm_head));
+        const struct matrix *rows = &kept->embeddings;
+        cr_expect(memcmp(rows->data, model->embeddings.data,
+                         (size_t)(rows->rows * rows->cols) * dtype_bytes(rows->dtype)) == 0);
+        engine_close(engine);
+        model_close(kept);
+        json_decref(config);
+        free(small);
+        free(text);
+    }
+}
