@@ -1,6 +1,5 @@
 """What one measurement needs: a server, a client that costs little, the engine alone, the machine."""
 
-import functools
 import json
 import os
 import platform
@@ -21,6 +20,7 @@ import harness  # noqa: E402  (whose Server starts, reads and stops `regla serve
 
 PROMPT_TOKENS = 5
 WARM_UP_TOKENS = 16
+VOCABULARY = 50304  # of every preset
 POINT_SECONDS = 3600
 
 
@@ -33,6 +33,13 @@ def find_binary(given):
     if not os.access(found, os.X_OK):
         raise Failure(f"{found} is not there: `make build`, or name it with --binary")
     return found.resolve()
+
+
+def shipped_model():
+    found = harness.shipped_model()
+    if found is None:
+        raise Failure("models/ holds no model: name one with --model, or a --preset")
+    return found
 
 
 def run(command):
@@ -49,8 +56,8 @@ def serving(binary, **flags):
     """A `regla serve` of our own on a free port; it must end clean."""
     harness.BINARY = binary
     with tempfile.TemporaryDirectory() as folder:
-        server = harness.Server(Path(folder) / "server.log", model=".", threads=0, log_level="warn",
-                                **flags)
+        flags = {"model": ".", "threads": 0, "log_level": "warn", **flags}
+        server = harness.Server(Path(folder) / "server.log", **flags)
         try:
             yield server
         finally:
@@ -85,13 +92,13 @@ def status_bytes(pid, field):
 class Replies:
     """wrk, running wrk.lua against a server: so many connections that ask again and again."""
 
-    def __init__(self, url, streams, length, vocabulary, seed, temperature=0):
+    def __init__(self, url, streams, length, seed, temperature=0):
         if not shutil.which("wrk"):
             raise Failure("wrk is not there: `apt install wrk`")
         self.length = length
         self.process = subprocess.Popen(
             ["wrk", "-t1", f"-c{streams}", f"-d{POINT_SECONDS}", "-s", str(HERE / "wrk.lua"), url, "--",
-             *map(str, (length, vocabulary, temperature, seed))],
+             *map(str, (length, VOCABULARY, temperature, seed))],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def __enter__(self):
@@ -117,12 +124,6 @@ class Replies:
             if len(times) == count:
                 return times
         raise Failure(f"wrk ended after {len(times)} of {count} replies: {''.join(said)[-400:]}")
-
-
-@functools.cache
-def vocabulary_of(binary, preset):
-    """The vocabulary's size of a preset."""
-    return json.loads(run([binary, "info", "--preset", preset, "--json"]))["vocab_size"]
 
 
 def machine(binary):

@@ -9,7 +9,7 @@ import json
 import sys
 
 from measure import (WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median, own_seconds,
-                     run, serving, spread, vocabulary_of)
+                     run, serving, spread)
 from table import Table
 
 MOST_OVERHEAD_PERCENT = 5
@@ -32,12 +32,11 @@ def http_point(binary, point, options):
     """From the first request to the last byte of the last reply, on a server as anyone starts it."""
     streams, length = point["streams"], point["length"]
     with serving(binary, preset=point["preset"], weights=options.weights) as server:
-        vocabulary = vocabulary_of(binary, point["preset"])
-        with Replies(server.url, streams, WARM_UP_TOKENS, vocabulary, 0) as replies:
+        with Replies(server.url, streams, WARM_UP_TOKENS, 0) as replies:
             replies.take(streams)
         server.wait_idle()
         own, before = own_seconds(server), server.metrics()
-        with Replies(server.url, streams, length, vocabulary, point["repeat"],
+        with Replies(server.url, streams, length, point["repeat"],
                      options.temperature) as replies:
             times = replies.take(streams)
             own, after = own_seconds(server) - own, server.metrics()
@@ -113,7 +112,8 @@ def parse(arguments):
     parser.add_argument("--repeat", default=5, type=int, help="rounds; medians are reported")
     parser.add_argument("--weights", default="bf16")
     parser.add_argument("--temperature", default=0.0, type=float)
-    parser.add_argument("--out", default="overhead", help="folder for overhead.csv and .json")
+    parser.add_argument("--out", default="overhead", help="folder for overhead.csv, .json and a plot")
+    parser.add_argument("--no-plots", action="store_true", help="without matplotlib")
     return parser.parse_args(arguments)
 
 

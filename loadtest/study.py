@@ -7,7 +7,7 @@ import argparse
 import sys
 
 from measure import (PROMPT_TOKENS, WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median,
-                     run, serving, spread, status_bytes, vocabulary_of)
+                     run, serving, spread, status_bytes)
 from table import Table
 
 DEFAULT = "softmax,fast_decay,regla,hybrid_regla,transnormer_t1,transnormer_t2"
@@ -32,12 +32,11 @@ def http_point(binary, point, options):
     # What a text costs, not what is kept of it for later: no checkpoints, as in the engine's study.
     with serving(binary, preset=preset, weights=options.weights, max_running=batch,
                  environment={"REGLA_PREFIX_CACHE": "false"}) as server:
-        vocabulary = vocabulary_of(binary, preset)
-        with Replies(server.url, batch, WARM_UP_TOKENS, vocabulary, 0) as replies:
+        with Replies(server.url, batch, WARM_UP_TOKENS, 0) as replies:
             replies.take(batch)
         server.wait_idle()
         before = server.metrics()
-        with Replies(server.url, batch, length, vocabulary, point["repeat"]) as replies:
+        with Replies(server.url, batch, length, point["repeat"]) as replies:
             times = replies.take(batch)
             after = server.metrics()
         return http_row(server, point, max(ended for _, ended in times), before, after)

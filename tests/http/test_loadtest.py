@@ -1,0 +1,259 @@
+"""loadtest/: that its figures are of what happened, and that what it watches for is noticed."""
+
+import argparse
+import asyncio
+import csv
+import json
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness import BINARY, GOLDEN, ROOT, SLOWNESS, free_port
+
+LOADTEST = ROOT / "loadtest"
+sys.path.append(str(LOADTEST))
+import generator  # noqa: E402
+import load  # noqa: E402
+import soak  # noqa: E402
+from table import Table  # noqa: E402
+from measure import Failure  # noqa: E402
+from workload import Lengths, Workload  # noqa: E402
+
+FAKE = Path(__file__).with_name("fake_server.py")
+wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
+plain = pytest.mark.skipif(SLOWNESS > 1, reason="times nothing that a sanitizer slows down")
+
+
+def run(script, *arguments):
+    return subprocess.run([sys.executable, LOADTEST / script, "--binary", BINARY, "--no-plots",
+                           *map(str, arguments)], capture_output=True, text=True,
+                          timeout=300 * SLOWNESS)
+
+
+def saved(folder, name):
+    return json.loads((folder / name).read_text())
+
+
+@pytest.fixture
+def fake_server():
+    """fake_server(fault) -> (url, pid)"""
+    started = []
+
+    def start(fault):
+        port = free_port()
+        process = subprocess.Popen([sys.executable, FAKE, str(port), fault])
+        started.append(process)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            assert process.poll() is None
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return f"http://127.0.0.1:{port}", process.pid
+            time.sleep(0.02)
+        raise AssertionError("the fake server does not listen")
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait()
+
+
+# The load of a run.
+
+def test_lengths():
+    generated = random.Random(1)
+    assert {Lengths("7").draw(generated) for _ in range(9)} == {7}
+    assert {Lengths("uniform:2:4").draw(generated) for _ in range(99)} == {2, 3, 4}
+    drawn = [Lengths("exponential:100").draw(generated) for _ in range(4000)]
+    assert 90 < statistics.mean(drawn) < 110 and min(drawn) >= 1 and max(drawn) <= 1600
+    drawn = [Lengths("lognormal:64:0.8:200").draw(generated) for _ in range(4000)]
+    assert 60 < statistics.median(drawn) < 68 and max(drawn) == 200
+    for text in ("x", "uniform:1", "fixed:", "normal:3", "-4", "lognormal:3"):
+        with pytest.raises(ValueError, match="expected lengths"):
+            Lengths(text)
+
+
+def test_arrivals_are_poisson_and_the_same_again():
+    workload = Workload(Lengths("4"), Lengths("8"), shared=0.5, prefix_tokens=16, sessions=0.25,
+                        disconnect=0.25, slow=0.25, seed=3)
+    arrivals = workload.arrivals(50, 100)
+    gaps = [b.at - a.at for a, b in zip(arrivals, arrivals[1:])]
+    # 5,000 arrivals: the mean of their gaps is within 5 % of 1 / rate at 3.5 standard deviations,
+    # and an exponential distribution's deviation equals its mean.
+    assert abs(statistics.mean(gaps) * 50 - 1) < 0.05 and abs(statistics.stdev(gaps) * 50 - 1) < 0.1
+    assert workload.arrivals(50, 100) == arrivals
+    assert workload.arrivals(50, 100, part=1) != arrivals
+
+    def among(condition):
+        return sum(map(condition, arrivals)) / len(arrivals)
+    assert abs(among(lambda a: len(a.prompt) == 20) - 0.5) < 0.05
+    assert abs(among(lambda a: a.in_session) - 0.25) < 0.05
+    assert abs(among(lambda a: a.slow) - 0.25) < 0.05
+    assert abs(among(lambda a: a.leaves_after is not None) - 0.25) < 0.05
+    assert all(0 <= a.leaves_after < 8 for a in arrivals if a.leaves_after is not None)
+
+
+def test_percentiles():
+    assert generator.percentiles([]) == {"p50": None, "p90": None, "p95": None, "p99": None}
+    assert generator.percentiles([0.001 * i for i in range(100, 0, -1)]) == pytest.approx(
+        {"p50": 50, "p90": 90, "p95": 95, "p99": 99})
+    assert generator.percentiles([2]) == {"p50": 2000, "p90": 2000, "p95": 2000, "p99": 2000}
+
+
+@pytest.mark.parametrize("bearable, steps, expected", [
+    (10, 8, (8, 10)), (0.3, 8, (0.25, 0.3)), (0, 4, (None, None)), (10**9, 3, (4, 4))])
+def test_search_closes_in_on_the_highest_rate(monkeypatch, bearable, steps, expected):
+    asked = []
+
+    async def one_run(target, rate, options, label):
+        asked.append(rate)
+        return {"holds": rate <= bearable}
+    monkeypatch.setattr(load, "one_run", one_run)
+    options = argparse.Namespace(rate=1.0, search_steps=steps)
+    runs, held = asyncio.run(load.search(None, options))
+    assert len(runs) == len(asked) == steps
+    low, high = expected
+    assert held == low if low is None else low <= held <= high
+    if 0 < bearable < 100:
+        assert bearable / held < 1.1
+
+
+# Against servers.
+
+def test_load_with_clients_that_leave_and_read_slowly(tmp_path):
+    result = run("load.py", "--model", GOLDEN / "hybrid_regla", "--out", tmp_path, "--rate", 25,
+                 "--duration", 3, "--disconnect", 0.2, "--slow", 0.2, "--sessions", 0.3, "--shared",
+                 0.4, "--prefix-tokens", 64, "--prefixes", 2, "--vocabulary", 200, "--max-tokens",
+                 "uniform:4:24", "--timeout", 120 * SLOWNESS)
+    assert result.returncode == 0, result.stdout + result.stderr
+    one, = saved(tmp_path, "load.json")["runs"]
+    assert one["errors"] == {} and one["details"] == [] and one["target"] == "regla"
+    assert one["requests"] == one["ok"] + one["left"] > 40
+    assert one["left"] > 0 and one["slow"] > 0
+    # Shared prefixes are long, and half of all tokens; sessions are counted whole.
+    assert one["cached_tokens"] > 64 and one["prompt_tokens"] > 64
+    for name in ("first_ms", "between_ms", "late_ms"):
+        ranks = list(one[name].values())
+        assert ranks == sorted(ranks) and ranks[-1] > 0
+    assert 0 <= one["good_share"] <= 1 and one["goodput"] <= one["ok"] / one["seconds"]
+    assert "regla" in result.stdout and "none" in result.stdout
+
+
+def test_errors_by_kind(fake_server, tmp_path):
+    kinds = {"refuse": "HTTP 429", "cut": "cut off", "error": "error frame", "short": "wrong count"}
+    peers = []
+    for fault in (*kinds, "none"):
+        url, _ = fake_server(fault)
+        peers += ["--peer", f"{fault}={url}/v1"]
+    result = run("load.py", *peers, "--rate", 40, "--duration", 0.5, "--out", tmp_path)
+    assert result.returncode == 1, result.stderr
+    found = {one["target"]: one for one in saved(tmp_path, "load.json")["runs"]}
+    good = found.pop("none")
+    assert good["errors"] == {} and good["ok"] == good["requests"] > 0
+    for fault, one in found.items():
+        assert one["errors"] == {kinds[fault]: one["requests"]}
+        # All get the same.
+        assert one["prompt_tokens"] == good["prompt_tokens"]
+        assert not one["holds"] and one["goodput"] == 0
+
+
+def test_no_server(tmp_path):
+    result = run("load.py", "--peer", f"gone=http://127.0.0.1:{free_port()}", "--out", tmp_path)
+    assert result.returncode == 1 and result.stderr.startswith("load: "), result.stderr
+
+
+SOAK = ["--soak", "--duration", 1, "--round-seconds", 0.3, "--rate", 40, "--prompt-tokens", 4,
+        "--max-tokens", 4]
+
+
+@plain
+def test_soak_of_our_server(tmp_path):
+    # The cache of states fills while this runs, which is no leak: its bounds are tolerated.
+    result = run("load.py", "--model", GOLDEN / "hybrid_regla", "--out", tmp_path, "--vocabulary",
+                 200, "--disconnect", 0.2, "--state-memory", "8M", "--tolerated-mib", 32, *SOAK)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("PASS") == 3
+    found = saved(tmp_path, "load.json")
+    assert len(found["soak"]["samples"]) >= soak.LEAST_ROUNDS and found["runs"][0]["errors"] == {}
+
+
+@plain
+@pytest.mark.parametrize("fault, grown", [
+    ("none", set()), ("leak", {"rss_bytes", "threads", "descriptors"})])
+def test_soak_notices_growth(fake_server, tmp_path, fault, grown):
+    url, pid = fake_server(fault)
+    result = run("load.py", "--url", url, "--pid", pid, "--out", tmp_path, *SOAK)
+    assert result.returncode == bool(grown), result.stdout + result.stderr
+    for name in ("rss_bytes", "threads", "descriptors"):
+        assert f"{'FAIL' if name in grown else 'PASS'}  {name}: " in result.stdout
+
+
+@pytest.mark.parametrize("name, step, grown", [
+    ("rss_bytes", 500, False), ("rss_bytes", 2000, True), ("threads", 1, True),
+    ("descriptors", 1, True), ("descriptors", 0, False)])
+def test_growth(name, step, grown):
+    still = {"rss_bytes": 10**6, "threads": 9, "descriptors": 12}
+    # Warm-up, however large, is no growth.
+    samples = [{**still, name: 0}] * 2 + [{**still, name: still[name] + i * step} for i in range(8)]
+    found = soak.growth(samples, 5000)
+    assert {what for what, change in found.items() if change["grown"]} == ({name} if grown else set())
+
+
+# The study over HTTP.
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@wrk
+@plain
+def test_study_and_overhead(tmp_path):
+    command = ["study.py", "--systems", "hybrid_regla", "--lengths", "70", "--repeat", 1, "--out", tmp_path]
+    result = run(*command)
+    assert result.returncode == 0, result.stderr
+    rows = rows_of(tmp_path / "study.csv")
+    assert [(row["side"], row["length"]) for row in rows] == [
+        ("engine", "70"), ("http", "70")]
+    engine, http = rows
+    for column in ("weights_bytes", "recurrent_bytes", "kv_bytes"):
+        assert engine[column] == http[column]
+    assert 0 < float(http["ttft_s"]) < float(http["total_s"])
+    compared = saved(tmp_path, "study.json")["comparison"]
+    assert [row["length"] for row in compared] == [70]
+    assert all(row["engine_ms"] > 0 and row["http_ms"] > 0 for row in compared)
+    assert run(*command).returncode == 0 and rows_of(tmp_path / "study.csv") == rows
+    result = run("overhead.py", "--preset", "regla-6l", "--streams", "3", "--length", 8,
+                 "--repeat", 1, "--out", tmp_path)
+    assert result.returncode == 0, result.stderr
+    found = saved(tmp_path, "overhead.json")["verdicts"]
+    assert [row["streams"] for row in found] == [3]
+    assert found[0]["own_cpu_us_per_token"] > 0 and found[0]["share_percent"] > 0
+    assert 0 <= found[0]["outside_steps_percent"] < 100
+    assert ("PASS  3 streams" in result.stdout) == (found[0]["share_percent"] >= 85)
+
+
+def test_table_goes_on(tmp_path):
+    columns, key = ["name", "seconds"], ["name"]
+    path = tmp_path / "t.csv"
+    table = Table(path, columns, key, {"cores": 2, "commit": "a"})
+    table.add({"name": "x", "seconds": 1.5})
+    table.write_json()
+    with open(path, "a") as file:
+        file.write("y,2.")  # cut off by a crash
+    table = Table(path, columns, key, {"cores": 2, "commit": "b"})
+    assert table.has(name="x") and not table.has(name="y")
+    assert table.values("seconds", name="x") == [1.5]
+    assert path.read_text() == "name,seconds\nx,1.500000\n"
+    with pytest.raises(Failure, match="measured with cores 2, this run has 4"):
+        Table(path, columns, key, {"cores": 4})
+    path.write_text("other,columns\n1,2\n")
+    with pytest.raises(Failure, match="expected the columns name,seconds"):
+        Table(path, columns, key, {"cores": 2})
