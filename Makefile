@@ -7,7 +7,7 @@ JOBS ?= $(shell nproc)
 VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help deps test-deps build serve test test-stress test-train test-clients fuzz model format lint clean
+.PHONY: help deps test-deps build serve test test-stress test-train test-clients load-deps fuzz model format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-stress   states and sessions at full size: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch)"
 	@echo "make test-clients  record what the big clients send again (installs them)"
+	@echo "make load-deps     install what loadtest/ needs (loadtest/README.md)"
 	@echo "make fuzz          every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make format lint clean"
 
@@ -51,6 +52,9 @@ test-train:
 
 test-clients: build
 	tests/clients/run.sh
+
+load-deps: build test-deps
+	@tests/scripts/venv.sh loadtest
 
 fuzz: test-deps
 	tests/fuzz/run.sh $(FUZZ_SECONDS)

@@ -70,12 +70,13 @@ def verdicts(table, options):
         key = {"preset": options.preset, "streams": streams, "length": options.length}
         engine, http = (table.values("tokens_per_second", side=side, **key)
                         for side in ("engine", "http"))
+        # Both sides of a round ran one after the other, so a drift of the machine cancels out.
+        share = 100 * median([b / a for a, b in zip(engine, http)])
         outside = 1 - median(table.values("step_share", side="http", **key))
         found.append({**key, "engine_tokens_per_second": median(engine),
                       "http_tokens_per_second": median(http),
                       "spread_percent": 100 * max(spread(engine), spread(http)),
-                      "overhead_percent": 100 * (median(engine) / median(http) - 1),
-                      "share_percent": 100 * median(http) / median(engine),
+                      "overhead_percent": 100 * (100 / share - 1), "share_percent": share,
                       "outside_steps_percent": 100 * outside,
                       "own_cpu_us_per_token": median(
                           table.values("own_cpu_us_per_token", side="http", **key))})
@@ -132,6 +133,9 @@ def main(arguments=None):
     found = verdicts(table, options)
     table.write_json(verdicts=found)
     report(found)
+    if not options.no_plots:
+        import plots
+        plots.overhead(found, options.out)
     return 0
 
 

@@ -1,25 +1,27 @@
 #!/bin/bash
-# Makes tests/.venv with exactly tests/requirements.txt, unless it is there already.
+# Makes FOLDER/.venv with exactly FOLDER/requirements.txt, unless it is there already.
+# Usage: tests/scripts/venv.sh [FOLDER]      (default: tests)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-venv=tests/.venv
-if cmp -s tests/requirements.txt $venv/installed; then
+folder=${1:-tests}
+venv=$folder/.venv
+if cmp -s "$folder/requirements.txt" "$venv/installed"; then
     exit 0
 fi
-rm -rf $venv
+rm -rf "$venv"
 made=no
 for python in /usr/bin/python3 python3; do
-    if $python -m venv $venv >/dev/null 2>&1; then
+    if $python -m venv "$venv" >/dev/null 2>&1; then
         made=yes
         break
     fi
-    rm -rf $venv
+    rm -rf "$venv"
 done
 if [ $made = no ]; then
     echo "venv: python3 -m venv does not work here (package python3-venv)" >&2
     exit 1
 fi
-$venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 \
-    -r tests/requirements.txt
-cp tests/requirements.txt $venv/installed
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --use-pep517 \
+    -r "$folder/requirements.txt"
+cp "$folder/requirements.txt" "$venv/installed"
