@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from langchain_openai import OpenAI
 
+pytestmark = pytest.mark.builds("dev")  # what the client makes of replies
+
 
 @pytest.fixture
 def llm(server, monkeypatch):

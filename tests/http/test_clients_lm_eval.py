@@ -10,6 +10,8 @@ import sys
 import harness
 import pytest
 
+pytestmark = pytest.mark.builds("dev")  # what the client makes of replies
+
 TASKS = harness.ROOT / "tests" / "clients" / "lm_eval_tasks"
 NAMES = ("regla_choices", "regla_continue", "regla_rolling")
 ARGUMENTS = {"one_by_one": (1, 1), "batched": (3, 2)}  # requests at a time, prompts in each

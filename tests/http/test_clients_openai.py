@@ -10,6 +10,8 @@ import harness
 import openai
 import pytest
 
+pytestmark = pytest.mark.builds("dev", "asan")  # what the client makes of replies
+
 PROMPT = "Once upon a time"
 
 
@@ -276,13 +278,14 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
+@pytest.mark.builds("dev")
 def test_full_queue(server_factory, create_client):
     """Beyond the queue: RateLimitError with Retry-After; the client's own retries get through when
     the request before it is given up."""
     server = server_factory(max_running=1, max_queue=1)
     fields = {"model": server.model_id, "prompt": PROMPT, "extra_body": {"ignore_eos": True}}
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        running = pool.submit(create_client(server, timeout=3 * harness.SLOWNESS).completions.create,
+        running = pool.submit(create_client(server, timeout=3).completions.create,
                               max_tokens=100_000, **fields)
         wait_for(lambda: server.metric("regla_requests_running") == 1)
         waiting = pool.submit(create_client(server).completions.create, max_tokens=3, **fields)

@@ -7,6 +7,8 @@ import json
 import harness
 import pytest
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
+
 RECORDED = sorted((harness.ROOT / "tests" / "clients" / "requests").glob("*.json"))
 PLACEHOLDER = json.dumps("MODEL")
 

@@ -11,6 +11,8 @@ import checkpoints
 from harness import BINARY, GOLDEN, SLOWNESS
 from test_lifecycle import regla
 
+pytestmark = pytest.mark.builds("dev", "asan")  # processes without a server
+
 HYBRID = GOLDEN / "hybrid_regla"
 COMMANDS = ["check", "info", "tokenize", "generate", "perplexity"]
 TEXT = "The quick brown fox, naïvely:\n  jumped over 13 lazy dogs. 😀 The end of the story."

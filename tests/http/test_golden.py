@@ -6,10 +6,9 @@ import threading
 
 import pytest
 
-from harness import GOLDEN, SLOWNESS
+from harness import GOLDEN
 
-# (tokens of a chunk, threads). What a sanitizer looks for is in any of them.
-CUTS = ((1, 1), (3, 2), (7, 3)) if SLOWNESS == 1 else ((3, 2),)
+CUTS = ((1, 1), (3, 2), (7, 3))  # (tokens of a chunk, threads)
 CASES = sorted(path.parent.name for path in GOLDEN.glob("*/expected.json"))
 
 
@@ -24,6 +23,7 @@ def ask(server, expected):
         add_special_tokens=False)["choices"][0]
 
 
+@pytest.mark.builds("dev")  # `regla check` of the same cases is a stage of asan
 @pytest.mark.parametrize("case", CASES)
 def test_values(server_factory, case):
     expected = expected_of(case)
@@ -59,15 +59,31 @@ def company(server, expected, count):
     return threads
 
 
+def check_digits(server, expected, plain):
+    """Asked alone and asked beside others it says what it said."""
+    assert ask(server, expected) == plain, server.process.args
+    others = company(server, expected, 7)
+    try:
+        assert ask(server, expected) == plain, f"beside 7 others: {server.process.args}"
+    finally:
+        for thread in others:
+            thread.join()
+
+
+@pytest.mark.builds("dev")
 @pytest.mark.parametrize("case", CASES)
 def test_same_digits(server_factory, case):
     expected = expected_of(case)
     plain = ask(server_factory(model=GOLDEN / case), expected)
     for chunk, threads in CUTS:
         server = server_factory(model=GOLDEN / case, prefill_chunk=chunk, threads=threads)
-        assert ask(server, expected) == plain, f"chunks of {chunk}, {threads} threads"
-        others = company(server, expected, 7)
-        assert ask(server, expected) == plain, f"chunks of {chunk}, beside 7 others"
-        for thread in others:
-            thread.join()
+        check_digits(server, expected, plain)
         server.stop()
+
+
+@pytest.mark.builds("tsan")
+@pytest.mark.parametrize("case", CASES)
+def test_threads_of_every_mixer(server_factory, case):
+    expected = expected_of(case)
+    server = server_factory(model=GOLDEN / case, prefill_chunk=3, threads=2)
+    check_digits(server, expected, ask(server, expected))

@@ -11,6 +11,8 @@ import checkpoints
 from harness import SANITIZER, free_port
 from test_lifecycle import regla
 
+pytestmark = pytest.mark.builds("dev", "asan")  # nothing that loads runs beside it
+
 EMBEDDINGS = "model.embeddings.weight"
 
 

@@ -16,7 +16,7 @@ INTERVAL = 16
 MODELS = [GOLDEN / name for name in ("softmax_rope", "regla", "hybrid_regla", "transnormer_t1",
                                      "block_kerple_dpfp", "sliding_t5", "gla", "deltanet")]
 if SLOWNESS > 1:
-    MODELS = MODELS[2:4]
+    MODELS = MODELS[2:3]
 elif shipped_model():
     MODELS.append(shipped_model())
 # Long enough for others to come while it is computed; a sanitizer makes that of less.

@@ -13,6 +13,8 @@ import checkpoints
 from harness import GOLDEN, ROOT, check_error, read_frames
 from test_lifecycle import regla
 
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another, of a large model
+
 HYBRID = GOLDEN / "hybrid_regla"
 PRESET = "hybrid_regla-6l"
 VOCAB_SIZE = 50304

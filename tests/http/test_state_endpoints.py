@@ -146,6 +146,8 @@ def test_exports_share_the_memory_of_bodies(server_factory):
     server.complete(prompt=[1, 2, 3], session_id="big", max_tokens=4)
     reply = server.get("/v1/sessions/big/state")
     check_error(reply, 503, "out_of_memory")
+    # What it held is given back when its connection has seen the end, after the last byte.
+    wait_until(lambda: server.metric("regla_request_body_bytes") == 0, "the memory is free")
     server.complete(prompt=[4], session_id="big", max_tokens=4)
 
 
