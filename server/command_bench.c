@@ -99,12 +99,13 @@ int command_bench(int argc, char **argv)
     struct error err = ERROR_INIT;
     int status = 0;
     if (command_options(&table, &options, argc, argv, NULL, &status) == 0) {
-        if (check(&options, &err) != 0 || bench_plan_make(&plan, &options.lists, &err) != 0) {
-            command_failed(argv[0], &err);
-            status = 2;
-        } else if (run(&options, &plan, &err) != 0) {
+        const struct command_model_options model = {.preset = options.preset};
+        if (check(&options, &err) != 0 || bench_plan_make(&plan, &options.lists, &err) != 0)
+            status = command_misused(argv[0], &err);
+        else if (options.preset != NULL)
+            status = command_model_given(argv[0], NULL, &model, table.usage);
+        if (status == 0 && run(&options, &plan, &err) != 0)
             status = command_failed(argv[0], &err);
-        }
     }
     bench_plan_clear(&plan);
     options_clear(&table, &options);

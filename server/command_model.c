@@ -159,3 +159,9 @@ int command_failed(const char *command, const struct error *err)
     fprintf(stderr, "regla %s: %s\n", command, err->message);
     return 1;
 }
+
+int command_misused(const char *command, const struct error *err)
+{
+    command_failed(command, err);
+    return 2;
+}

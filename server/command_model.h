@@ -102,5 +102,7 @@ int command_read_stdin(char **text, size_t *length, struct error *err);
 
 /* Prints "regla COMMAND: message" to stderr; returns 1, the exit status. */
 int command_failed(const char *command, const struct error *err);
+/* The same of arguments that cannot be meant so, whatever the files hold: 2. */
+int command_misused(const char *command, const struct error *err);
 
 #endif

@@ -432,10 +432,13 @@ static int run_study(struct study *study, struct error *err)
     return 0;
 }
 
-static int run_point(const struct study_options *options, struct error *err)
+enum { SYSTEM_SIZE = 48 };
+
+/* What --point says; its system is put into `system`. */
+static int parse_point(const struct study_options *options, char system[SYSTEM_SIZE],
+                       struct study_point *out, struct error *err)
 {
-    struct study_point point = {0};
-    char system[48];
+    struct study_point point = {.system = system};
     int end = 0;
     if (sscanf(options->point, "%47[^:]:%d:%d:%d%n", system, &point.length, &point.batch,
                &point.repeat, &end) != 4 ||
@@ -444,11 +447,17 @@ static int run_point(const struct study_options *options, struct error *err)
         return error_set(err, ERROR_INVALID,
                          "--point: expected system:length:batch:repeat, got \"%.60s\"",
                          options->point);
-    point.system = system;
+    *out = point;
+    return 0;
+}
+
+static int run_point(const struct study_options *options, struct study_point *point,
+                     struct error *err)
+{
     struct engine_options engine = command_engine_options(&options->model);
-    if (study_measure(&point, &engine, err) != 0)
+    if (study_measure(point, &engine, err) != 0)
         return -1;
-    study_csv_line(stdout, &point);
+    study_csv_line(stdout, point);
     return 0;
 }
 
@@ -459,10 +468,13 @@ int command_study(int argc, char **argv)
     struct error err = ERROR_INIT;
     int status = 0;
     if (command_options(&table, &options, argc, argv, NULL, &status) == 0) {
-        int result = options.point                   ? run_point(&options, &err)
-                     : parse_axes(&study, &err) != 0 ? -1
-                                                     : run_study(&study, &err);
-        if (result != 0)
+        struct study_point point;
+        char system[SYSTEM_SIZE];
+        if (options.point ? parse_point(&options, system, &point, &err) != 0
+                          : parse_axes(&study, &err) != 0)
+            status = command_misused(argv[0], &err);
+        else if (options.point ? run_point(&options, &point, &err) != 0
+                               : run_study(&study, &err) != 0)
             status = command_failed(argv[0], &err);
     }
     study_plan_clear(&study.plan);
