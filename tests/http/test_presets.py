@@ -13,7 +13,7 @@ import checkpoints
 from harness import GOLDEN, ROOT, check_error, read_frames
 from test_lifecycle import regla
 
-pytestmark = pytest.mark.builds("dev", "asan")  # one request after another, of a large model
+pytestmark = pytest.mark.builds("dev")  # of a large model
 
 HYBRID = GOLDEN / "hybrid_regla"
 PRESET = "hybrid_regla-6l"
