@@ -6,6 +6,9 @@
  *   DIR/<model fingerprint>/checkpoints/<name>.state     tokens and a state
  *   ... *.tmp (removed at start), *.rejected (what was corrupt, torn or foreign: kept, not read)
  *
+ * The budget is the directory's: what other models' sessions take is lacking here, and their
+ * checkpoints go where room is lacking (store_others.h).
+ *
  * Both kinds are state files (engine/state_file.h). A file comes into being whole: temporary name,
  * write, fsync (when durable), rename, fsync of the directory. All functions are for the engine
  * thread; the I/O thread only runs operations, whose `done` is called by store_poll. */
@@ -95,8 +98,8 @@ bool store_poll(struct store *store);
 void store_finish(struct store *store);
 
 struct store_report {
-    int64_t bytes, budget_bytes;             /* of all files, rejected ones too */
-    int64_t pending;                         /* what is begun will add, less what it will free */
+    int64_t bytes, budget_bytes; /* of all files, rejected ones and other models' sessions too */
+    int64_t pending;             /* what is begun will add, less what it will free */
     int64_t session_files, checkpoint_files; /* that are whole */
     int64_t failures;                        /* operations that failed, since the start */
     bool full;                               /* the last write of a session found no room */

@@ -4,7 +4,6 @@
 #include "engine/state_file.h"
 #include "server/log.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -39,6 +38,14 @@ static int open_folder(const struct store_directory *directory, int parent, cons
         return cannot(directory, "make", name, err);
     *out = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return *out < 0 ? cannot(directory, "open", name, err) : 0;
+}
+
+/* The folder of a model. */
+static const char *model_name(const struct engine *engine, char name[2 * FINGERPRINT_BYTES + 1])
+{
+    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
+        snprintf(name + 2 * i, 3, "%02x", engine_fingerprint(engine)[i]);
+    return name;
 }
 
 static int take_lock(struct store_directory *directory, struct error *err)
@@ -127,8 +134,7 @@ int store_directory_open(struct store_directory *directory, struct engine *engin
         sync_parent(directory);
     if (take_lock(directory, err) != 0 || read_secret(directory, err) != 0)
         return -1;
-    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
-        snprintf(name + 2 * i, 3, "%02x", engine_fingerprint(engine)[i]);
+    model_name(engine, name);
     if (open_folder(directory, directory->root, name, &directory->model, err) != 0 ||
         open_folder(directory, directory->model, folders[STORE_SESSION],
                     &directory->kinds[STORE_SESSION], err) != 0 ||
@@ -149,6 +155,7 @@ void store_directory_close(struct store_directory *directory)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] >= 0)
             close(files[i]);
+    store_others_clear(&directory->others);
     pthread_mutex_destroy(&directory->mutex);
     free(directory->path);
 }
@@ -336,45 +343,6 @@ static int scan_file(struct store_directory *directory, const struct store_optio
     return result;
 }
 
-/* The names of a folder, so that it may change while they are gone through; NULL-terminated. */
-static char **list_names(const struct store_directory *directory, int folder, struct error *err)
-{
-    size_t count = 0, room = 64;
-    char **names = malloc(room * sizeof *names);
-    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
-    bool fine = names != NULL && stream != NULL;
-    struct dirent *entry;
-    while (fine && (errno = 0, entry = readdir(stream)) != NULL) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (count + 1 == room) {
-            char **more = realloc(names, 2 * room * sizeof *names);
-            fine = more != NULL;
-            names = fine ? more : names;
-            room = fine ? 2 * room : room;
-        }
-        if (fine)
-            fine = (names[count] = strdup(entry->d_name)) != NULL;
-        count += fine ? 1 : 0;
-    }
-    if (!fine || errno != 0)
-        cannot(directory, "read", "", err);
-    fine = fine && errno == 0;
-    if (stream != NULL)
-        closedir(stream);
-    else if (fd >= 0)
-        close(fd);
-    if (fine) {
-        names[count] = NULL;
-        return names;
-    }
-    while (names != NULL && count > 0)
-        free(names[--count]);
-    free(names);
-    return NULL;
-}
-
 static void scan_name(struct store_directory *directory, const struct store_options *options,
                       enum store_kind kind, const char *name)
 {
@@ -398,19 +366,35 @@ static void scan_name(struct store_directory *directory, const struct store_opti
     }
 }
 
+/* What of other models cannot be given up counts like what is here. */
+static void scan_others(struct store_directory *directory)
+{
+    char own[2 * FINGERPRINT_BYTES + 1];
+    struct error err = ERROR_INIT;
+    struct store_others *others = &directory->others;
+    if (store_others_scan(others, directory->root, model_name(directory->engine, own), &err) != 0)
+        log_message(LOG_LEVEL_WARN, "%s: %s", directory->path, err.message);
+    if (others->kept + others->bytes > 0)
+        log_message(LOG_LEVEL_INFO,
+                    "%s: other models have left %lld bytes of checkpoints and %lld of sessions",
+                    directory->path, (long long)others->bytes, (long long)others->kept);
+    account(directory, STORE_SESSION, others->kept, 0);
+}
+
 int store_directory_scan(struct store_directory *directory, const struct store_options *options,
                          struct error *err)
 {
     for (int kind = STORE_SESSION; kind <= STORE_CHECKPOINT; kind++) {
-        char **names = list_names(directory, directory->kinds[kind], err);
+        char **names = store_names(directory->kinds[kind]);
         if (names == NULL)
-            return -1;
+            return cannot(directory, "read", folders[kind], err);
         for (size_t i = 0; names[i] != NULL; i++) {
             scan_name(directory, options, (enum store_kind)kind, names[i]);
             free(names[i]);
         }
         free(names);
     }
+    scan_others(directory);
     return 0;
 }
 
@@ -514,6 +498,7 @@ int store_directory_write(struct store_directory *directory, const struct store_
                          folders[op->kind], name, (long long)bytes, (long long)report->budget_bytes,
                          (long long)report->bytes);
     }
+    store_others_trim(&directory->others, report->budget_bytes - report->bytes - bytes);
     int64_t old = size_of(folder, name);
     int code = write_whole(directory, op, &source, name);
     if (code == 0) {

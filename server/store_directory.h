@@ -5,6 +5,7 @@
 
 #include "server/siphash.h"
 #include "server/state_store.h"
+#include "server/store_others.h"
 
 #include <pthread.h>
 
@@ -17,6 +18,7 @@ struct store_directory {
     int trouble;                /* of the last checkpoint: 0, or the errno that was logged */
     pthread_mutex_t mutex;      /* guards report */
     struct store_report report; /* changed by whoever runs operations */
+    struct store_others others; /* the scan's, then of who writes */
 };
 
 /* Creates what is missing and takes the lock. On an error the caller still closes it. */

@@ -5,6 +5,8 @@ import pytest
 from harness import GOLDEN
 from test_lifecycle import regla
 
+pytestmark = pytest.mark.builds("dev", "asan")  # processes without a server
+
 MODEL = GOLDEN / "hybrid_regla"
 
 MISUSED = {
