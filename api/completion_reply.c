@@ -184,7 +184,7 @@ void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage)
     strbuf_puts(buf, "}}");
 }
 
-void reply_timings_encode(struct strbuf *buf, const struct reply_timings *timings)
+static void timings_encode(struct strbuf *buf, const struct reply_timings *timings)
 {
     const struct {
         const char *name;
@@ -203,6 +203,19 @@ void reply_timings_encode(struct strbuf *buf, const struct reply_timings *timing
     strbuf_puts(buf, "}");
 }
 
+void reply_account_encode(struct strbuf *buf, const struct reply_usage *usage,
+                          const struct reply_timings *timings, const struct session_card *session)
+{
+    strbuf_puts(buf, "\"usage\":");
+    reply_usage_encode(buf, usage);
+    strbuf_puts(buf, ",\"timings\":");
+    timings_encode(buf, timings);
+    if (session) {
+        strbuf_puts(buf, ",\"session\":");
+        session_brief_encode(buf, session);
+    }
+}
+
 void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
                              const struct reply_choice *choices, size_t num_choices,
                              const struct reply_usage *usage, const struct reply_timings *timings,
@@ -216,13 +229,7 @@ void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
             strbuf_puts(buf, ",");
         reply_choice_encode(buf, &choices[i]);
     }
-    strbuf_puts(buf, "],\"usage\":");
-    reply_usage_encode(buf, usage);
-    strbuf_puts(buf, ",\"timings\":");
-    reply_timings_encode(buf, timings);
-    if (session) {
-        strbuf_puts(buf, ",\"session\":");
-        session_brief_encode(buf, session);
-    }
+    strbuf_puts(buf, "],");
+    reply_account_encode(buf, usage, timings, session);
     strbuf_puts(buf, "}");
 }

@@ -76,7 +76,9 @@ void reply_head_encode(struct strbuf *buf,
                        const struct reply_head *head); /* "id":...,"model":... */
 void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice);
 void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage);
-void reply_timings_encode(struct strbuf *buf, const struct reply_timings *timings);
+/* "usage":...,"timings":... and, if there is one, "session":... */
+void reply_account_encode(struct strbuf *buf, const struct reply_usage *usage,
+                          const struct reply_timings *timings, const struct session_card *session);
 
 /* A token's string as logprobs print it: its text; "bytes:\xe2\x80" (each byte, in hexadecimal)
  * when it is not whole characters; "token_id:N" when it has none. */

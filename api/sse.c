@@ -24,14 +24,8 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
 {
     strbuf_puts(buf, "data: {");
     reply_head_encode(buf, head);
-    strbuf_puts(buf, ",\"choices\":[],\"usage\":");
-    reply_usage_encode(buf, usage);
-    strbuf_puts(buf, ",\"timings\":");
-    reply_timings_encode(buf, timings);
-    if (session) {
-        strbuf_puts(buf, ",\"session\":");
-        session_brief_encode(buf, session);
-    }
+    strbuf_puts(buf, ",\"choices\":[],");
+    reply_account_encode(buf, usage, timings, session);
     strbuf_puts(buf, "}\n\n");
 }
 

@@ -23,6 +23,7 @@ struct route {
     bool json;        /* wants a JSON body */
     bool octets;      /* wants a body of its own kind: --max-state-bytes is its limit */
     bool quiet;       /* logged at level debug */
+    int task;         /* which of those that handle knows */
     void (*handle)(struct http_request *request);
     /* The reply is out, or the connection gone; also where handle was never called. NULL: the
      * request is logged. */

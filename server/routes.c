@@ -4,6 +4,7 @@
 #include "server/completions.h"
 #include "server/scheduler.h"
 #include "server/session_routes.h"
+#include "server/state_task.h"
 #include "server/text_task.h"
 
 #include <string.h>
@@ -144,20 +145,20 @@ static void handle_cancel(struct http_request *request)
     http_reply_json(request, &body);
 }
 
+#define SESSIONS(kind) .handle = session_routes_handle, .task = STATE_TASK_##kind
+
 static const struct route ROUTES[] = {
     {"POST", "/v1/completions", .json = true, .handle = completions_handle, .end = completions_end},
     {"GET", "/v1/models", .handle = handle_models},
     {"GET", "/v1/models/**", .handle = handle_model},
-    {"GET", "/v1/sessions", .handle = sessions_list_handle},
-    {"GET", "/v1/sessions/*", .handle = session_get_handle},
-    {"DELETE", "/v1/sessions/*", .handle = session_delete_handle},
-    {"POST", "/v1/sessions/*/fork", .json = true, .handle = session_fork_handle,
-     .end = session_routes_end},
-    {"POST", "/v1/sessions/*/rewind", .json = true, .handle = session_rewind_handle,
-     .end = session_routes_end},
-    {"GET", "/v1/sessions/*/state", .handle = session_export_handle},
-    {"PUT", "/v1/sessions/*/state", .octets = true, .handle = session_import_handle},
-    {"GET", "/v1/state", .handle = state_handle},
+    {"GET", "/v1/sessions", SESSIONS(LIST)},
+    {"GET", "/v1/sessions/*", SESSIONS(GET)},
+    {"DELETE", "/v1/sessions/*", SESSIONS(DELETE)},
+    {"POST", "/v1/sessions/*/fork", .json = true, SESSIONS(FORK), .end = session_routes_end},
+    {"POST", "/v1/sessions/*/rewind", .json = true, SESSIONS(REWIND), .end = session_routes_end},
+    {"GET", "/v1/sessions/*/state", SESSIONS(EXPORT)},
+    {"PUT", "/v1/sessions/*/state", .octets = true, SESSIONS(IMPORT)},
+    {"GET", "/v1/state", SESSIONS(REPORT)},
     {"POST", "/v1/requests/*/cancel", .handle = handle_cancel},
     {"POST", "/tokenize", .json = true, .handle = tokenize_handle},
     {"POST", "/detokenize", .json = true, .handle = detokenize_handle},

@@ -62,10 +62,10 @@ static void reply(struct http_request *request, struct state_task *task)
         http_reply(request, task->status, type, &task->reply);
 }
 
-static void handle(struct http_request *request, enum state_task_kind kind)
+void session_routes_handle(struct http_request *request)
 {
     struct api_error err = {0};
-    if (!request->ticket && start(request, kind, &err)) {
+    if (!request->ticket && start(request, (enum state_task_kind)request->route->task, &err)) {
         idempotency_refuse(request, &err);
         return;
     }
@@ -79,46 +79,6 @@ static void handle(struct http_request *request, enum state_task_kind kind)
     ticket_unlock(&task->ticket);
     if (done)
         reply(request, task);
-}
-
-void sessions_list_handle(struct http_request *request)
-{
-    handle(request, STATE_TASK_LIST);
-}
-
-void session_get_handle(struct http_request *request)
-{
-    handle(request, STATE_TASK_GET);
-}
-
-void session_delete_handle(struct http_request *request)
-{
-    handle(request, STATE_TASK_DELETE);
-}
-
-void session_fork_handle(struct http_request *request)
-{
-    handle(request, STATE_TASK_FORK);
-}
-
-void session_rewind_handle(struct http_request *request)
-{
-    handle(request, STATE_TASK_REWIND);
-}
-
-void session_export_handle(struct http_request *request)
-{
-    handle(request, STATE_TASK_EXPORT);
-}
-
-void session_import_handle(struct http_request *request)
-{
-    handle(request, STATE_TASK_IMPORT);
-}
-
-void state_handle(struct http_request *request)
-{
-    handle(request, STATE_TASK_REPORT);
 }
 
 void session_routes_end(struct http_request *request)

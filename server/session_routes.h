@@ -5,14 +5,8 @@
 
 #include "server/http.h"
 
-void sessions_list_handle(struct http_request *request);
-void session_get_handle(struct http_request *request);
-void session_delete_handle(struct http_request *request);
-void session_fork_handle(struct http_request *request);
-void session_rewind_handle(struct http_request *request);
-void session_export_handle(struct http_request *request);
-void session_import_handle(struct http_request *request);
-void state_handle(struct http_request *request);
+/* The route says which kind of state task. */
+void session_routes_handle(struct http_request *request);
 
 /* For routes that take an Idempotency-Key. */
 void session_routes_end(struct http_request *request);

@@ -126,20 +126,21 @@ static void answer(struct http_request *request)
         http_reply_json(request, &task->reply);
 }
 
-void tokenize_handle(struct http_request *request)
+static void handle(struct http_request *request, void (*run)(struct work *work))
 {
     struct api_error err = {0};
-    if (!request->ticket && start(request, run_tokenize, &err))
+    if (!request->ticket && start(request, run, &err))
         http_reply_error(request, &err);
     else
         answer(request);
 }
 
+void tokenize_handle(struct http_request *request)
+{
+    handle(request, run_tokenize);
+}
+
 void detokenize_handle(struct http_request *request)
 {
-    struct api_error err = {0};
-    if (!request->ticket && start(request, run_detokenize, &err))
-        http_reply_error(request, &err);
-    else
-        answer(request);
+    handle(request, run_detokenize);
 }
