@@ -57,7 +57,8 @@ def measure(table, binary, options):
         for streams in options.streams:
             point = {"preset": options.preset, "streams": streams, "length": options.length,
                      "repeat": repeat}
-            sides = [(engine_point, "engine"), (http_point, "http")]
+            # Who begins changes from round to round, so that a drift favours neither.
+            sides = [(engine_point, "engine"), (http_point, "http")][::1 if repeat % 2 else -1]
             todo += [(side, point) for side, name in sides if not table.has(side=name, **point)]
     for number, (side, point) in enumerate(todo, 1):
         print(f"[{number} of {len(todo)}] {side.__name__} {point}", file=sys.stderr)

@@ -13,16 +13,19 @@ from table import Table
 DEFAULT = "softmax,fast_decay,regla,hybrid_regla,transnormer_t1,transnormer_t2"
 LENGTHS = "64,128,256,512,1024,2048,4096,8192"
 LONG_TOKENS = 1024
-# As `regla study` writes them, with who was measured before them.
+# As `regla study` writes them, with who was measured before them, and how much of the time was in the
+# engine's steps behind them.
 COLUMNS = ("side system length batch repeat total_s ttft_s tokens_per_second weights_bytes "
-           "recurrent_bytes kv_bytes workspace_bytes process_peak_bytes device_peak_bytes").split()
+           "recurrent_bytes kv_bytes workspace_bytes process_peak_bytes device_peak_bytes "
+           "step_s").split()
 KEY = COLUMNS[:5]
 
 
 def engine_point(binary, point, options):
     spec = "{system}:{length}:{batch}:{repeat}".format(**point)
     line = run([binary, "study", "--point", spec, "--weights", options.weights])
-    return dict(zip(COLUMNS[1:], line.strip().split(",")))
+    row = dict(zip(COLUMNS[1:], line.strip().split(",")))
+    return {**row, "step_s": row["total_s"]}
 
 
 def http_point(binary, point, options):
@@ -55,7 +58,8 @@ def http_row(server, point, total_s, before, after):
             "weights_bytes": peak("weights"), "recurrent_bytes": peak("recurrent_state"),
             "kv_bytes": peak("kv_cache"), "workspace_bytes": peak("workspace"),
             "process_peak_bytes": status_bytes(server.process.pid, "VmHWM"),
-            "device_peak_bytes": 0}
+            "device_peak_bytes": 0,
+            "step_s": min(total_s, grown("regla_engine_step_seconds_total"))}
 
 
 def points(options):
@@ -89,8 +93,11 @@ def compare(table, options):
                 if not all(sides.values()):
                     continue
                 engine, http = (median(sides[side]) * 1e3 / length for side in ("engine", "http"))
+                outside = median([total - step for total, step in zip(
+                    *(table.values(name, side="http", **key) for name in ("total_s", "step_s")))])
                 rows.append({**key, "engine_ms": engine, "http_ms": http, "overhead_ms": http - engine,
                              "overhead_percent": (http / engine - 1) * 100,
+                             "outside_steps_ms": outside * 1e3 / length,
                              "spread_percent": max(map(spread, sides.values())) * 100,
                              "engine_state_bytes": state_bytes(table, "engine", key),
                              "http_state_bytes": state_bytes(table, "http", key)})
@@ -104,15 +111,17 @@ def state_bytes(table, side, key):
 
 def report(rows):
     print(f"\n{'system':<16} {'length':>6} {'batch':>5} {'engine':>9} {'HTTP':>9} {'overhead':>9} "
-          f"{'':>7} {'spread':>7} {'state, engine':>14} {'HTTP':>12}")
+          f"{'':>7} {'outside':>9} {'spread':>7} {'state, engine':>14} {'HTTP':>12}")
     print(f"{'':<16} {'':>6} {'':>5} {'ms/token':>9} {'ms/token':>9} {'ms/token':>9} {'%':>7} "
-          f"{'%':>7} {'bytes':>14} {'bytes':>12}")
+          f"{'steps, ms':>9} {'%':>7} {'bytes':>14} {'bytes':>12}")
     for row in rows:
         print("{system:<16} {length:>6} {batch:>5} {engine_ms:>9.3f} {http_ms:>9.3f} "
-              "{overhead_ms:>9.3f} {overhead_percent:>7.1f} {spread_percent:>7.1f} "
-              "{engine_state_bytes:>14} {http_state_bytes:>12}".format(**row))
+              "{overhead_ms:>9.3f} {overhead_percent:>7.1f} {outside_steps_ms:>9.3f} "
+              "{spread_percent:>7.1f} {engine_state_bytes:>14} {http_state_bytes:>12}".format(**row))
     print(f"\nA token of a text: (prompt of {PROMPT_TOKENS} and all tokens) / length, medians of the "
-          "repeats; with several\ntexts at once, time of a step. Spread: of the side that has more.")
+          "repeats; with several\ntexts at once, time of a step. Outside steps: of HTTP's, what was "
+          "not in the engine's own steps; that\ncompares nothing with another run. Spread: of the "
+          "side that has more.")
 
 
 def numbers(text):

@@ -226,6 +226,7 @@ def test_study_and_overhead(tmp_path):
     for column in ("weights_bytes", "recurrent_bytes", "kv_bytes"):
         assert engine[column] == http[column]
     assert 0 < float(http["ttft_s"]) < float(http["total_s"])
+    assert 0 < float(http["step_s"]) <= float(http["total_s"])
     compared = saved(tmp_path, "study.json")["comparison"]
     assert [row["length"] for row in compared] == [70]
     assert all(row["engine_ms"] > 0 and row["http_ms"] > 0 for row in compared)
