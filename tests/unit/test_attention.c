@@ -2,6 +2,7 @@
  * formats; the same bits in any chunks; and nothing from keys that a query may not see. */
 #include "engine/base/half.h"
 #include "tests/unit/ops_bench.h"
+#include "tests/unit/sanitized.h"
 
 #include <stdio.h>
 
@@ -279,8 +280,10 @@ Test(attention, every_kv_format_is_right_for_any_sizes)
 {
     static const int key_dims[] = {1, 3, 16, 64, 80}, value_dims[] = {1, 5, 64};
     static const int kv_heads[] = {1, 2, 4};
+    int step = SANITIZED ? 4 : 1;
     for (int i = 0; i < 5 * 3 * 3; i++)
-        for (size_t bias = 0; bias < sizeof all_biases / sizeof *all_biases; bias++)
+        for (size_t bias = (size_t)(i % step); bias < sizeof all_biases / sizeof *all_biases;
+             bias += (size_t)step)
             for (int relu = 0; relu < 2; relu++)
                 check_case((struct attention_case){key_dims[i % 5], value_dims[i / 5 % 3], 70,
                                                    relu ? SOFTMAX_ACT_RELU : SOFTMAX_ACT_SOFTMAX,

@@ -3,6 +3,7 @@
 #include "engine/model/model.h"
 #include "engine/state.h"
 #include "tests/unit/golden_cases.h"
+#include "tests/unit/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <float.h>
@@ -268,11 +269,12 @@ Test(engine, a_text_of_ten_thousand_tokens_stays_finite)
     struct engine_options options = small;
     options.max_step_tokens = 512;
     options.state_memory_bytes = (size_t)64 << 20;
+    int steps = SANITIZED ? 5 : 20;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct engine *engine = open_golden(names[i], &options);
         struct state *state = new_state(engine, 10240);
         int32_t tokens[512];
-        for (int step = 0; step < 20; step++) {
+        for (int step = 0; step < steps; step++) {
             for (int j = 0; j < 512; j++)
                 tokens[j] = (step * 512 + j) * 31 % engine_info(engine)->vocab_size;
             struct span span = {state, tokens, 512, 1, NULL};

@@ -1,8 +1,10 @@
 /* A step allocates nothing: the allocator is replaced by one that counts, in front of libc's own.
  * (The sanitizers bring an allocator of theirs, so not there.) */
+#include "tests/unit/sanitized.h"
+
 #include <stddef.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if SANITIZED
 #define COUNTS_ALLOCATIONS 0
 #elif defined(__GLIBC__) || defined(__linux__)
 #define COUNTS_ALLOCATIONS 1

@@ -3,6 +3,7 @@
 #include "engine/sampler.h"
 #include "server/expected.h"
 #include "tests/unit/golden_cases.h"
+#include "tests/unit/sanitized.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -224,7 +225,9 @@ static void check_all_bits(const char *set, enum weight_format weights, int thre
     const struct engine_options options = {
         .instruction_set = set, .weights = weights, .threads = threads};
     char path[512], name[256];
-    for (int i = 0; golden_case(i, path, name); i++)
+    /* The products of a format know nothing of the mixer. */
+    int step = SANITIZED && weights != WEIGHTS_AUTO ? 4 : 1;
+    for (int i = 0; golden_case(i, path, name); i += step)
         check_bits(path, name, options, chunks, num_chunks);
 }
 
