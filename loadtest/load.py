@@ -16,6 +16,7 @@ from soak import growth, soak
 from workload import Lengths, Workload
 
 SOAK_SECONDS = 3600
+WARM_UP_PART = -1
 
 
 def share(text):
@@ -61,6 +62,8 @@ def parse(arguments):
     load = parser.add_argument_group("the load")
     load.add_argument("--rate", type=positive, default=4.0, help="requests per second")
     load.add_argument("--duration", type=positive, help="seconds of arrivals (30); of a soak (3600)")
+    load.add_argument("--warm-up", type=float, default=2.0,
+                      help="seconds of such load before what counts, but for a soak")
     load.add_argument("--prompt-tokens", type=lengths, default=Lengths("uniform:16:128"),
                       help="such as 64, uniform:16:128, exponential:64, lognormal:64:0.8:1024")
     load.add_argument("--max-tokens", type=lengths, default=Lengths("uniform:16:64"))
@@ -124,20 +127,26 @@ def workload_of(options):
                     options.vocabulary, options.seed)
 
 
-async def one_run(target, rate, options, label):
-    arrivals = workload_of(options).arrivals(rate, options.duration)
-    outcomes, seconds = await run_load(target, arrivals, options.timeout, label)
+async def one_run(target, rate, options, part):
+    """`part`: of the workload's arrivals; what was sent before would be answered from the cache."""
+    arrivals = workload_of(options).arrivals(rate, options.duration, part)
+    outcomes, seconds = await run_load(target, arrivals, options.timeout, f"run-{part}")
     limits = Limits(options.first_ms, options.between_ms, options.share)
     run = summarize(target, rate, arrivals, outcomes, seconds, limits)
     print_run(run)
     return run
 
 
+async def warm_up(target, options):
+    arrivals = workload_of(options).arrivals(options.rate, options.warm_up, WARM_UP_PART)
+    await run_load(target, arrivals, options.timeout, "warm-up")
+
+
 async def search(target, options):
     """All runs, and the highest rate that held the limits (None: not even the first)."""
     runs, held, broke, rate = [], None, None, options.rate
     for step in range(options.search_steps):
-        run = await one_run(target, rate, options, f"search-{step}")
+        run = await one_run(target, rate, options, step)
         runs.append(run)
         if run["holds"]:
             held = rate
@@ -171,6 +180,8 @@ def print_run(run):
 
 async def load_all(targets, options):
     """Targets in turns: (what goes into load.json, whether all is well)."""
+    for target in targets:
+        await warm_up(target, options)
     print(HEAD)
     if options.search:
         found = {target.name: await search(target, options) for target in targets}
@@ -179,7 +190,7 @@ async def load_all(targets, options):
                                  "no rate that was tried holds the limits"))
         runs = [run for runs, _ in found.values() for run in runs]
         return {"runs": runs, "highest_rate": {name: held for name, (_, held) in found.items()}}, True
-    runs = [await one_run(target, options.rate, options, "run") for target in targets]
+    runs = [await one_run(target, options.rate, options, 0) for target in targets]
     errors = sum(sum(run["errors"].values()) for run in runs)
     return {"runs": runs}, errors <= options.most_errors
 

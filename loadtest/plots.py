@@ -53,8 +53,8 @@ def overhead(found, out):
     axes.set_xticks(range(len(found)), [str(row["streams"]) for row in found])
     axes.set_xlabel("streams at once")
     axes.set_ylabel("tokens per second, of all streams")
-    axes.set_yscale("log")
-    axes.margins(y=0.15)
+    axes.set_ylim(top=1.25 * max(row[f"{side}_tokens_per_second"] for row in found
+                                 for side in ("engine", "http")))
     axes.set_title(f"{found[0]['preset']}: engine and HTTP")
     axes.legend(loc="upper left")
     save(figure, out, "overhead")

@@ -112,7 +112,7 @@ def test_percentiles():
 def test_search_closes_in_on_the_highest_rate(monkeypatch, bearable, steps, expected):
     asked = []
 
-    async def one_run(target, rate, options, label):
+    async def one_run(target, rate, options, part):
         asked.append(rate)
         return {"holds": rate <= bearable}
     monkeypatch.setattr(load, "one_run", one_run)
