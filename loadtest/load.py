@@ -5,6 +5,7 @@ rate that holds the limits, --soak fails when the server's memory, threads or de
 
 import argparse
 import asyncio
+import csv
 import json
 import sys
 from contextlib import ExitStack
@@ -92,7 +93,7 @@ def parse(arguments):
     modes.add_argument("--state-memory", default="128M", help="of a server started here for a soak, "
                        "on the device and again in host memory: full soon, for that is no growth")
     modes.add_argument("--tolerated-mib", type=float, default=16.0, help="growth of memory in a soak")
-    parser.add_argument("--out", default="load", help="folder for load.json and plots")
+    parser.add_argument("--out", default="load", help="folder for load.json, .csv and plots")
     parser.add_argument("--no-plots", action="store_true", help="without matplotlib")
     options = parser.parse_args(arguments)
     if options.duration is None:
@@ -233,21 +234,45 @@ def settings_of(options):
     return settings
 
 
+def flat(run):
+    """A run as a line of CSV: a column for each percentile, errors as their sum."""
+    plain = {name: value for name, value in run.items() if name not in ("errors", "details")}
+    row = {"errors": sum(run["errors"].values())}
+    for name, value in plain.items():
+        row |= {f"{rank}_{name}": v for rank, v in value.items()} if isinstance(value, dict) else {
+            name: value}
+    return row
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write(result, options):
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "load.json").write_text(
+        json.dumps({"settings": settings_of(options), **result}, indent=1) + "\n")
+    write_csv(out / "load.csv", [flat(run) for run in result["runs"]])
+    if "soak" in result:
+        write_csv(out / "soak.csv", result["soak"]["samples"])
+
+
 def main(arguments=None):
     options = parse(arguments)
-    out = Path(options.out)
     try:
         with ExitStack() as stack:
             result, good = asyncio.run(run_mode(targets_of(options, stack), options))
     except (Failure, AssertionError) as failure:
         print(f"load: {failure}", file=sys.stderr)
         return 1
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "load.json").write_text(
-        json.dumps({"settings": settings_of(options), **result}, indent=1) + "\n")
+    write(result, options)
     if not options.no_plots:
         import plots
-        plots.load(result, out)
+        plots.load(result, options.out)
     return 0 if good else 1
 
 

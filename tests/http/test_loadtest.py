@@ -41,6 +41,11 @@ def saved(folder, name):
     return json.loads((folder / name).read_text())
 
 
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
 @pytest.fixture
 def fake_server():
     """fake_server(fault) -> (url, pid)"""
@@ -144,6 +149,9 @@ def test_load_with_clients_that_leave_and_read_slowly(tmp_path):
         assert ranks == sorted(ranks) and ranks[-1] > 0
     assert 0 <= one["good_share"] <= 1 and one["goodput"] <= one["ok"] / one["seconds"]
     assert "regla" in result.stdout and "none" in result.stdout
+    row, = rows_of(tmp_path / "load.csv")
+    assert row["target"] == "regla" and row["errors"] == "0"
+    assert float(row["p99_first_ms"]) == one["first_ms"]["p99"]
 
 
 def test_errors_by_kind(fake_server, tmp_path):
@@ -207,11 +215,6 @@ def test_growth(name, step, grown):
 
 
 # The study over HTTP.
-
-def rows_of(path):
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
-
 
 @wrk
 @plain
