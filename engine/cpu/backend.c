@@ -166,7 +166,9 @@ static int cpu_prepare(struct backend *backend, const struct ops_limits *limits,
         if (backend->fixed == NULL)
             return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
     }
-    if (backend->scratch == NULL || backend->groups == NULL)
+    size_t inputs = (size_t)limits->max_rows * (size_t)limits->max_input;
+    backend->arranged = aligned_alloc(64, (inputs + 15) / 16 * 64);
+    if (backend->scratch == NULL || backend->groups == NULL || backend->arranged == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
     return 0;
 }
@@ -178,6 +180,7 @@ static void cpu_close(struct backend *backend)
     threads_close(backend->threads);
     free(backend->groups);
     free(backend->scratch);
+    free(backend->arranged);
     free(backend->fixed);
     free(backend);
 }

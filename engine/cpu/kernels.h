@@ -11,6 +11,7 @@
 enum {
     PANEL = 32,       /* outputs of a weight panel */
     QUERY_GROUP = 32, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
+    BLOCK_ROWS = 96,  /* of x that meet a panel together; a multiple of every tile's */
     TOKEN_GROUP = 16  /* tokens that meet a block of S together */
 };
 
@@ -55,9 +56,8 @@ struct product {
     int head;
     int64_t first, count;
     int num_rows;
-    const float *x; /* the head's part */
-    int64_t x_stride;
-    const struct fixed_block *fixed; /* the same x, where the weight is q8 and `fix` is there */
+    const float *x;                  /* the head's part as arranged, or one row: [in] */
+    const struct fixed_block *fixed; /* instead, where the weight is q8 and `fix` is there */
     int64_t fixed_stride;            /* in blocks */
     float *y;                        /* the head's part */
     int64_t y_stride;
@@ -82,6 +82,9 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
+    /* rows of x [rows, n], BLOCK_ROWS at most, to out [rows * n], in the order in which product
+     * takes them: by tiles of rows, by inputs in these */
+    void (*arrange)(const float *x, int64_t x_stride, int rows, int64_t n, float *out);
     /* x [n] to out [ceil(n / 32)]; NULL: q8 multiplies x as it is */
     void (*fix)(const float *x, int64_t n, struct fixed_block *out);
     /* rows [first, end) of the step */

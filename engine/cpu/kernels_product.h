@@ -6,10 +6,14 @@
  * scale. So a sum of n products errs by at most n 2^-23 of the sum of their sizes, in every format.
  *
  * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
- * out weights of 4, 2, 2 or 34/32 bytes; x stays in the second cache and is read once per panel.
- * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 3`, 2 threads
- * at real-time priority on a busy machine of 34.5 GB/s and 236 GFLOP/s: of the limit, all of the
- * step (nine tenths of it products), pp512 68 %, 68 %, 89 %; tg64 89 %, 86 %, 88 %. */
+ * out weights of 4, 2, 2 or 34/32 bytes. Rows of x are arranged before (once a product, 8 bytes a
+ * number), so that a tile reads one stream of x; INPUT_BLOCK of their inputs stay in the second
+ * cache for GROUP_PANELS panels. A single row walks its panels as one stream, which the hardware
+ * foresees. `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 1`,
+ * twice on 2 threads of a machine of 34 GB/s and 236 GFLOP/s: of the limit, all of the step (nine
+ * tenths of it products), pp512 76 and 80 %, 74 and 75 %, 89 and 91 %; tg64 86 and 95 %, 93 and 94
+ * %, 89 and 90 %.
+ */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
@@ -22,15 +26,10 @@
 #include <string.h>
 
 enum {
-    PAIRS = 16 / LANES,                  /* of vectors of a panel's row: columns j and j + 16 */
-    ONE_ROW_PANELS = LANES == 4 ? 1 : 2, /* side by side: enough sums to hide an fma's latency */
-    BLOCK_ROWS = 96                      /* of x that meet a panel together */
-};
-
-/* A part of a panel, or of panels beside each other. */
-struct panels {
-    const unsigned char *data; /* the first panel at the first k */
-    size_t stride;             /* bytes between panels */
+    PAIRS = 16 / LANES,    /* of vectors of a panel's row: columns j and j + 16 */
+    ONE_ROW_INPUTS = 4,    /* rows of a panel that one row of x asks for together */
+    GROUP_PANELS = 4,      /* whose sums are in the making together */
+    INPUT_BLOCK = 24 * 32, /* inputs that BLOCK_ROWS rows keep in the second cache for them */
 };
 
 static inline __attribute__((always_inline)) size_t row_bytes(const enum weight_format format)
@@ -55,65 +54,96 @@ load_pair(const enum weight_format format, const unsigned char *row, int pair, v
     }
 }
 
-/* sums [m, 32 * panels] (+)= x [m, n] * w. Units are pairs of vectors, from `pair` of the first
- * panel on; format, m and units are constants at each call. */
-static inline __attribute__((always_inline)) void
-panel_tile(const enum weight_format format, const int m, const int units, const float *x,
-           int64_t x_stride, int64_t n, struct panels w, int pair, float *sums, bool add)
+/* Two vectors of sums [m, 32] (+)= x [n, m] * w [n, 32], the columns of `pair`; format and m are
+ * constants at each call. */
+static inline __attribute__((always_inline)) void panel_tile(const enum weight_format format,
+                                                             const int m, const float *x, int64_t n,
+                                                             const unsigned char *w, int pair,
+                                                             float *sums, bool add)
 {
-    vec sum[TILE_ROWS][2 * PAIRS * ONE_ROW_PANELS];
+    vec sum[TILE_ROWS][2], low, high;
     sums += pair * LANES;
 #pragma GCC unroll 16
-    for (int i = 0; i < m; i++)
-#pragma GCC unroll 8
-        for (int u = 0; u < units; u++) {
-            const float *at = sums + i * PANEL + u / PAIRS * PANEL + u % PAIRS * LANES;
-            sum[i][2 * u] = add ? vec_load(at) : vec_set(0.0f);
-            sum[i][2 * u + 1] = add ? vec_load(at + 16) : vec_set(0.0f);
-        }
+    for (int i = 0; i < m; i++) {
+        sum[i][0] = add ? vec_load(sums + i * PANEL) : vec_set(0.0f);
+        sum[i][1] = add ? vec_load(sums + i * PANEL + 16) : vec_set(0.0f);
+    }
     for (int64_t k = 0; k < n; k++) {
-        const unsigned char *row = w.data + k * (int64_t)row_bytes(format);
-        vec weights[2 * PAIRS * ONE_ROW_PANELS];
-#pragma GCC unroll 8
-        for (int u = 0; u < units; u++)
-            load_pair(format, row + (size_t)(u / PAIRS) * w.stride, pair + u % PAIRS,
-                      &weights[2 * u], &weights[2 * u + 1]);
+        load_pair(format, w + k * (int64_t)row_bytes(format), pair, &low, &high);
 #pragma GCC unroll 16
         for (int i = 0; i < m; i++) {
-            vec input = vec_set(x[i * x_stride + k]);
-#pragma GCC unroll 8
-            for (int u = 0; u < 2 * units; u++)
-                sum[i][u] = vec_fma(input, weights[u], sum[i][u]);
+            vec input = vec_set(x[k * m + i]);
+            sum[i][0] = vec_fma(input, low, sum[i][0]);
+            sum[i][1] = vec_fma(input, high, sum[i][1]);
         }
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < m; i++)
-#pragma GCC unroll 8
-        for (int u = 0; u < units; u++) {
-            float *at = sums + i * PANEL + u / PAIRS * PANEL + u % PAIRS * LANES;
-            vec_store(at, sum[i][2 * u]);
-            vec_store(at + 16, sum[i][2 * u + 1]);
-        }
+    for (int i = 0; i < m; i++) {
+        vec_store(sums + i * PANEL, sum[i][0]);
+        vec_store(sums + i * PANEL + 16, sum[i][1]);
+    }
 }
 
-/* The same for any m up to TILE_ROWS, of one panel; or one row of ONE_ROW_PANELS. */
-static inline __attribute__((always_inline)) void panel_rows(const enum weight_format format, int m,
-                                                             int panels, const float *x,
-                                                             int64_t x_stride, int64_t n,
-                                                             struct panels w, float *sums, bool add)
+/* The same for one row, which waits for memory: ONE_ROW_INPUTS rows of the panel are asked for
+ * together. */
+static inline __attribute__((always_inline)) void panel_row(const enum weight_format format,
+                                                            const float *x, int64_t n,
+                                                            const unsigned char *w, float *sums,
+                                                            bool add)
 {
-    if (m == 1 && panels == ONE_ROW_PANELS) {
-        panel_tile(format, 1, PAIRS * ONE_ROW_PANELS, x, x_stride, n, w, 0, sums, add);
+    vec sum[2 * PAIRS];
+    int64_t k = 0;
+#pragma GCC unroll 8
+    for (int u = 0; u < PAIRS; u++) {
+        sum[2 * u] = add ? vec_load(sums + u * LANES) : vec_set(0.0f);
+        sum[2 * u + 1] = add ? vec_load(sums + u * LANES + 16) : vec_set(0.0f);
+    }
+    for (; k + ONE_ROW_INPUTS <= n; k += ONE_ROW_INPUTS) {
+        vec weights[ONE_ROW_INPUTS][2 * PAIRS];
+#pragma GCC unroll 8
+        for (int i = 0; i < ONE_ROW_INPUTS; i++)
+#pragma GCC unroll 8
+            for (int u = 0; u < PAIRS; u++)
+                load_pair(format, w + (k + i) * (int64_t)row_bytes(format), u, &weights[i][2 * u],
+                          &weights[i][2 * u + 1]);
+#pragma GCC unroll 8
+        for (int i = 0; i < ONE_ROW_INPUTS; i++)
+#pragma GCC unroll 8
+            for (int u = 0; u < 2 * PAIRS; u++)
+                sum[u] = vec_fma(vec_set(x[k + i]), weights[i][u], sum[u]);
+    }
+    for (; k < n; k++)
+#pragma GCC unroll 8
+        for (int u = 0; u < PAIRS; u++) {
+            vec low, high;
+            load_pair(format, w + k * (int64_t)row_bytes(format), u, &low, &high);
+            sum[2 * u] = vec_fma(vec_set(x[k]), low, sum[2 * u]);
+            sum[2 * u + 1] = vec_fma(vec_set(x[k]), high, sum[2 * u + 1]);
+        }
+#pragma GCC unroll 8
+    for (int u = 0; u < PAIRS; u++) {
+        vec_store(sums + u * LANES, sum[2 * u]);
+        vec_store(sums + u * LANES + 16, sum[2 * u + 1]);
+    }
+}
+
+/* The same for any m up to TILE_ROWS. */
+static inline __attribute__((always_inline)) void panel_rows(const enum weight_format format, int m,
+                                                             const float *x, int64_t n,
+                                                             const unsigned char *w, float *sums,
+                                                             bool add)
+{
+    if (m == 1) {
+        panel_row(format, x, n, w, sums, add);
         return;
     }
-#define TILE_CASE(rows)                                                                           \
-    case rows:                                                                                    \
-        if (rows <= TILE_ROWS)                                                                    \
-            panel_tile(format, rows <= TILE_ROWS ? rows : 1, 1, x, x_stride, n, w, p, sums, add); \
+#define TILE_CASE(rows)                                                              \
+    case rows:                                                                       \
+        if (rows <= TILE_ROWS)                                                       \
+            panel_tile(format, rows <= TILE_ROWS ? rows : 2, x, n, w, p, sums, add); \
         break;
     for (int p = 0; p < PAIRS; p++)
         switch (m) {
-            TILE_CASE(1)
             TILE_CASE(2)
             TILE_CASE(3)
             TILE_CASE(4)
@@ -129,22 +159,22 @@ static inline __attribute__((always_inline)) void panel_rows(const enum weight_f
 #undef TILE_CASE
 }
 
-static void panel_rows_f32(int m, int panels, const float *x, int64_t x_stride, int64_t n,
-                           struct panels w, float *sums, bool add)
+static void panel_rows_f32(int m, const float *x, int64_t n, const unsigned char *w, float *sums,
+                           bool add)
 {
-    panel_rows(WEIGHTS_F32, m, panels, x, x_stride, n, w, sums, add);
+    panel_rows(WEIGHTS_F32, m, x, n, w, sums, add);
 }
 
-static void panel_rows_bf16(int m, int panels, const float *x, int64_t x_stride, int64_t n,
-                            struct panels w, float *sums, bool add)
+static void panel_rows_bf16(int m, const float *x, int64_t n, const unsigned char *w, float *sums,
+                            bool add)
 {
-    panel_rows(WEIGHTS_BF16, m, panels, x, x_stride, n, w, sums, add);
+    panel_rows(WEIGHTS_BF16, m, x, n, w, sums, add);
 }
 
-static void panel_rows_f16(int m, int panels, const float *x, int64_t x_stride, int64_t n,
-                           struct panels w, float *sums, bool add)
+static void panel_rows_f16(int m, const float *x, int64_t n, const unsigned char *w, float *sums,
+                           bool add)
 {
-    panel_rows(WEIGHTS_F16, m, panels, x, x_stride, n, w, sums, add);
+    panel_rows(WEIGHTS_F16, m, x, n, w, sums, add);
 }
 
 /* The 32 rows of a block as f32. */
@@ -171,29 +201,39 @@ static int tile_height(int rows)
     return (rows + tiles - 1) / tiles;
 }
 
-typedef void panel_rows_function(int m, int panels, const float *x, int64_t x_stride, int64_t n,
-                                 struct panels w, float *sums, bool add);
+static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n, float *out)
+{
+    for (int r = 0, m; r < rows; r += m) {
+        m = tile_height(rows - r);
+        for (int64_t k = 0; k < n; k++)
+            for (int i = 0; i < m; i++)
+                *out++ = x[(r + i) * x_stride + k];
+    }
+}
 
-/* sums [rows, 32] of one panel, or [32 * panels] of one row; rows <= BLOCK_ROWS. */
-static void panel_sums(const struct weight *weight, int rows, int panels, const float *x,
-                       int64_t x_stride, const unsigned char *panel, float *sums)
+typedef void panel_rows_function(int m, const float *x, int64_t n, const unsigned char *w,
+                                 float *sums, bool add);
+
+/* sums [rows, 32] (+)= inputs [k, end) of x, as arranged, times a panel; rows <= BLOCK_ROWS. */
+static void panel_sums(const struct weight *weight, int rows, const float *x, int64_t k,
+                       int64_t end, const unsigned char *panel, float *sums)
 {
     enum weight_format format = weight->format;
     panel_rows_function *function = format == WEIGHTS_BF16  ? panel_rows_bf16
                                     : format == WEIGHTS_F16 ? panel_rows_f16
                                                             : panel_rows_f32;
     float unpacked[32][PANEL];
-    int64_t step = format == WEIGHTS_Q8 ? 32 : weight->in;
-    for (int64_t k = 0; k < weight->in; k += step) {
-        int64_t n = weight->in - k < step ? weight->in - k : step;
-        struct panels w = {panel, weight->panel_bytes};
+    int64_t n = end - k;
+    for (; k < end; k += n) {
+        const unsigned char *w = panel + k * (int64_t)row_bytes(format);
         if (format == WEIGHTS_Q8) {
+            n = end - k < 32 ? end - k : 32;
             unpack_q8((const struct q8_block *)(const void *)panel + k / 32, unpacked);
-            w.data = (const unsigned char *)unpacked;
+            w = (const unsigned char *)unpacked;
         }
         for (int r = 0, m; r < rows; r += m) {
             m = tile_height(rows - r);
-            function(m, panels, x + r * x_stride + k, x_stride, n, w, sums + r * PANEL, k > 0);
+            function(m, x + r * weight->in + k * m, n, w, sums + r * PANEL, k > 0);
         }
     }
 }
@@ -213,16 +253,15 @@ static void finish_row(const struct product *p, const float *bias, float *sums, 
         memcpy(y, sums, (size_t)n * sizeof(float));
 }
 
-/* Rows [first, first + rows) of `panels` panels from `panel` on, whose sums are there. */
-static void finish_panels(const struct product *p, int first, int rows, int64_t panel, int panels,
-                          float *sums)
+/* Rows [first, first + rows) of a panel whose sums are there. */
+static void finish_panel(const struct product *p, int first, int rows, int64_t panel, float *sums)
 {
     const struct weight *weight = p->weight;
-    int64_t column = panel * PANEL, width = (int64_t)panels * PANEL;
-    int64_t valid = weight->out - column < width ? weight->out - column : width;
+    int64_t column = panel * PANEL;
+    int64_t valid = weight->out - column < PANEL ? weight->out - column : PANEL;
     const float *bias = weight->bias == NULL ? NULL : weight->bias + p->head * weight->out + column;
     for (int i = 0; i < rows; i++)
-        finish_row(p, bias, sums + i * width, valid, p->y + (first + i) * p->y_stride + column);
+        finish_row(p, bias, sums + i * PANEL, valid, p->y + (first + i) * p->y_stride + column);
 }
 
 static const unsigned char *panel_at(const struct product *p, int64_t panel)
@@ -233,16 +272,19 @@ static const unsigned char *panel_at(const struct product *p, int64_t panel)
 
 static void kernel_product(const struct product *p)
 {
-    float sums[BLOCK_ROWS * PANEL];
-    bool together = p->num_rows == 1 && p->weight->format != WEIGHTS_Q8;
+    float sums[GROUP_PANELS][BLOCK_ROWS * PANEL];
+    const int64_t in = p->weight->in, last = p->first + p->count;
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
-        for (int64_t panel = p->first, end = p->first + p->count, panels; panel < end;
-             panel += panels) {
-            panels = together && panel + ONE_ROW_PANELS <= end ? ONE_ROW_PANELS : 1;
-            panel_sums(p->weight, rows, (int)panels, p->x + r * p->x_stride, p->x_stride,
-                       panel_at(p, panel), sums);
-            finish_panels(p, r, rows, panel, (int)panels, sums);
+        for (int64_t first = p->first; first < last; first += GROUP_PANELS) {
+            int64_t panels = last - first < GROUP_PANELS ? last - first : GROUP_PANELS;
+            int64_t step = rows > 1 ? INPUT_BLOCK : in;
+            for (int64_t k = 0; k < in; k += step)
+                for (int64_t i = 0; i < panels; i++)
+                    panel_sums(p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
+                               panel_at(p, first + i), sums[i]);
+            for (int64_t i = 0; i < panels; i++)
+                finish_panel(p, r, rows, first + i, sums[i]);
         }
     }
 }

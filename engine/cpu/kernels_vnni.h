@@ -150,7 +150,7 @@ static void kernel_product_vnni(const struct product *p)
                 vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS,
                           p->fixed + (r + i) * p->fixed_stride, p->fixed_stride, blocks, w,
                           sums + i * PANEL);
-            finish_panels(p, r, rows, panel, 1, sums);
+            finish_panel(p, r, rows, panel, sums);
         }
     }
 }

@@ -18,6 +18,7 @@ struct product_job {
     int64_t group, groups;     /* panels of a task; tasks of a head */
     struct fixed_block *fixed; /* [num_rows, heads, head_blocks], or NULL */
     int64_t head_blocks;
+    float *arranged; /* [heads, num_rows, in], or NULL */
 };
 
 static void product_task(void *context, int task, int thread)
@@ -35,11 +36,12 @@ static void product_task(void *context, int task, int thread)
                               .count = count,
                               .num_rows = a->num_rows,
                               .x = a->x.data + head * weight->in,
-                              .x_stride = a->x.stride,
                               .y = a->y.data + head * weight->out,
                               .y_stride = a->y.stride,
                               .activation = a->activation,
                               .accumulate = a->accumulate};
+    if (job->arranged != NULL)
+        product.x = job->arranged + head * a->num_rows * weight->in;
     if (job->fixed != NULL) {
         product.fixed = job->fixed + head * job->head_blocks;
         product.fixed_stride = weight->heads * job->head_blocks;
@@ -59,6 +61,21 @@ static void fix_rows(struct backend *backend, const void *arguments, int first, 
                                       ((int64_t)r * weight->heads + head) * job->head_blocks);
 }
 
+/* Blocks [first, end) of BLOCK_ROWS rows of every head. */
+static void arrange_blocks(struct backend *backend, const void *arguments, int first, int end)
+{
+    const struct product_job *job = arguments;
+    const struct ops_matmul *a = job->arguments;
+    int64_t in = a->weight->in;
+    for (int block = first; block < end; block++) {
+        int r = block * BLOCK_ROWS;
+        int rows = a->num_rows - r < BLOCK_ROWS ? a->num_rows - r : BLOCK_ROWS;
+        for (int head = 0; head < a->weight->heads; head++)
+            backend->kernels->arrange(a->x.data + r * a->x.stride + head * in, a->x.stride, rows,
+                                      in, job->arranged + ((int64_t)head * a->num_rows + r) * in);
+    }
+}
+
 void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
@@ -71,6 +88,10 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
         job.fixed = backend->fixed;
         job.head_blocks = (weight->in + 31) / 32;
         rows_run(backend, fix_rows, &job, a->num_rows, weight->in * weight->heads);
+    } else if (a->num_rows > 1) {
+        job.arranged = backend->arranged;
+        rows_run(backend, arrange_blocks, &job, (a->num_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
+                 weight->in * weight->heads * BLOCK_ROWS);
     }
     int tasks = (int)(job.groups * weight->heads);
     if (weight->out * weight->heads * weight->in * a->num_rows < backend->share_elements)

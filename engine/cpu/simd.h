@@ -11,8 +11,8 @@
 
 #define KERNELS_TABLE(name_string, product_kernel, fix_kernel)                                   \
     {                                                                                            \
-        .name = (name_string), .product = (product_kernel), .fix = (fix_kernel),                 \
-        .norm = kernel_norm, .map = kernel_map, .angles = kernel_angles,                         \
+        .name = (name_string), .product = (product_kernel), .arrange = kernel_arrange,           \
+        .fix = (fix_kernel), .norm = kernel_norm, .map = kernel_map, .angles = kernel_angles,    \
         .positions = kernel_positions, .recurrence = kernel_recurrence, .append = kernel_append, \
         .attention = kernel_attention, .window = kernel_window,                                  \
         .measure_read = kernel_measure_read, .measure_multiply = kernel_measure_multiply,        \

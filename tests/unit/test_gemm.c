@@ -8,7 +8,7 @@
 enum { NUM_SETS = sizeof bench_sets / sizeof *bench_sets };
 
 static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8};
-static const int ins[] = {1, 31, 32, 33, 65, 300}, outs[] = {1, 31, 32, 33, 100};
+static const int ins[] = {1, 31, 32, 33, 65, 300, 1601}, outs[] = {1, 31, 32, 33, 100};
 static const int rows_of[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 33, 130};
 
 /* What a format makes of w [n], a row. */
@@ -143,7 +143,7 @@ Test(gemm, products_of_q8_are_right_on_every_instruction_set)
 /* Rows at the alignment of a float and with gaps between them, some at a time. */
 static void check_bits(const char *set, int threads, enum weight_format format)
 {
-    enum { ROWS = 110, IN = 300, OUT = 150, X_STRIDE = IN + 7, Y_STRIDE = OUT + 5 };
+    enum { ROWS = 110, IN = 900, OUT = 150, X_STRIDE = IN + 7, Y_STRIDE = OUT + 5 };
     static const int steps[] = {1, 2, 3, 5, 8, 11, 12, 13, 25, 96, 97};
     struct backend *backend = bench_open(set, threads);
     if (backend == NULL)
