@@ -227,7 +227,6 @@ int forward_open(struct forward **out, const struct model *model, const struct o
         .max_input = longest_input(forward),
         .max_head_dim = forward->context.max_head_dim,
         .max_features = forward->context.max_features,
-        .max_heads = forward->context.max_heads,
     };
     if (ops->prepare(backend, &limits, err) != 0)
         goto fail;

@@ -183,7 +183,7 @@ struct ops_attention {
 /* The most of a step, known before the first. */
 struct ops_limits {
     int max_rows, max_value_dim;
-    int max_head_dim, max_features, max_heads; /* of linear mixers: d, m2, H */
+    int max_head_dim, max_features; /* of linear mixers: d, m2 */
     int64_t max_input; /* longest row of a matrix product, its heads padded to multiples of 32 */
 };
 

@@ -20,8 +20,6 @@ int mixer_linear_create(struct mixer_layer *layer, struct mixer_context *context
         context->max_head_dim = config->head_dim;
     if (config->features_positioned > context->max_features)
         context->max_features = config->features_positioned;
-    if (config->num_heads > context->max_heads)
-        context->max_heads = config->num_heads;
     if (state_layout_add(&context->layout, part, &layer->state_offset, err) != 0 ||
         mixer_features_create(layer, context, err) != 0 ||
         mixer_gate_create(layer, context, err) != 0)

@@ -43,7 +43,7 @@ struct mixer_context {
     struct mixer_widths widths;
     struct mixer_theta *thetas; /* [num_thetas] */
     int num_thetas;
-    int max_value_dim, max_head_dim, max_features, max_heads; /* but the first of linear ones */
+    int max_value_dim, max_head_dim, max_features; /* the last two of linear mixers */
     enum weight_format weights;
     size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and as they would be */
 };
