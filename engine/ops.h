@@ -175,7 +175,7 @@ struct ops_attention {
     int window_size;
     enum kv_format kv; /* of the pages: KV_F32, KV_F16 or KV_BF16 */
     enum position_kind bias;
-    const struct formula_bias *biases; /* [H]; NULL: none */
+    const struct formula_bias *biases; /* [H], on the device; NULL: none */
     struct rows q, k, v;               /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
     struct rows h;                     /* out: [N, H*dv] */
     size_t offset;

@@ -9,7 +9,7 @@ struct cuda_options {
     int device; /* by CUDA's numbers */
 };
 
-extern const struct ops cuda_ops;
+const struct ops *cuda_ops(void);
 
 int cuda_devices(void); /* that can be used; 0 where there is no driver */
 int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err);

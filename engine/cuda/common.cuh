@@ -19,8 +19,8 @@
 #ifdef REGLA_CUDA_EMULATION
 #define SHARED_MEMORY(type, name) type *name = static_cast<type *>(emulation::shared_memory())
 #else
-#define SHARED_MEMORY(type, name)                                       \
-    extern __shared__ __align__(128) unsigned char shared_memory_[];    \
+#define SHARED_MEMORY(type, name)                                    \
+    extern __shared__ __align__(128) unsigned char shared_memory_[]; \
     type *name = reinterpret_cast<type *>(shared_memory_)
 #endif
 
@@ -90,7 +90,10 @@ __device__ inline void copy_async_16(void *shared, const void *global)
 {
     emulation::copy_async(shared, global, 16);
 }
-__device__ inline void copy_async_commit() { emulation::copy_commit(); }
+__device__ inline void copy_async_commit()
+{
+    emulation::copy_commit();
+}
 template <int groups_in_flight> __device__ inline void copy_async_wait()
 {
     emulation::copy_wait(groups_in_flight);
@@ -218,7 +221,8 @@ template <typename... P, typename... A>
 void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block,
             size_t shared_bytes, A... arguments)
 {
-    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || backend->failure != cudaSuccess)
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || backend->failure != cudaSuccess ||
+        backend->replaying)
         return;
     if (shared_bytes > 48 * 1024)
         device_check(backend,

@@ -55,13 +55,17 @@ struct backend {
     const char *failed;  /* what was tried */
     char name[320];      /* of the device, with its compute capability */
     int multiprocessors;
-    struct device_batch batch; /* of the step between begin and finish */
+    struct device_batch batch; /* of the step between begin and finish, padded */
+    int batch_rows;            /* of the step as it was asked for */
+    bool replaying;            /* its launches are in a graph already */
     struct ops_limits limits;  /* of prepare */
     void *scratch;             /* device_scratch */
     size_t scratch_bytes;
-    struct step_images *images; /* backend.cu: the batch on its way to the device */
-    struct graphs *graphs;      /* graphs.cu */
-    struct profiler *profiler;  /* profile.cu; NULL: nobody asked */
+    struct weight_packer *packer; /* weights.cu; NULL: none yet */
+    struct staging *staging;      /* backend.cu: pinned memory for copies */
+    struct step_images *images;   /* step.cu: the batch on its way to the device */
+    struct graphs *graphs;        /* graphs.cu; NULL: none yet */
+    struct profiler *profiler;    /* operations.cu; NULL: nobody asked */
 };
 
 /* Remembers the first failure; whether this is none. */
@@ -96,12 +100,16 @@ void cuda_weight_free(struct backend *, struct weight *);
 size_t cuda_weight_bytes(const struct weight *, enum weight_format);
 int cuda_table_create(struct backend *, struct table **out, const struct matrix *, struct error *);
 void cuda_table_free(struct backend *, struct table *);
+void weights_close(struct backend *); /* after all of them are freed */
 /* product.cu */
 void cuda_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.cu */
 void cuda_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.cu */
 void cuda_attention(struct backend *, const struct ops_attention *);
+/* measure.cu */
+void cuda_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
+                  double *operations);
 }
 
 /* A table on the device (weights.cu): row r begins at element r * cols. */

@@ -1,5 +1,6 @@
 /* Everything that treats rows one by one: embeddings, norms, formulas, angles and positions. The
- * scalar formulas are those of engine/formulas.h; sums are trees whose shape the size alone decides.
+ * scalar formulas are those of engine/formulas.h; sums are trees whose shape the size alone
+ * decides.
  *
  * All of it reads and writes each number once and computes little: what counts is that a step has
  * few rows, so that a kernel is some microseconds of latency; graphs (graphs.cu) hide the launches.
@@ -134,8 +135,8 @@ template <enum formula formula> __global__ static void map_kernel(struct ops_map
 void cuda_map(struct backend *backend, const struct ops_map *a)
 {
     dim3 grid((unsigned)a->num_rows, pieces(a->num_cols, THREADS));
-#define MAP(name)                                                        \
-    case name:                                                           \
+#define MAP(name)                                                      \
+    case name:                                                         \
         launch(backend, map_kernel<name>, grid, dim3(THREADS), 0, *a); \
         break;
     switch (a->formula) {
@@ -172,8 +173,8 @@ __global__ static void positions_kernel(struct device_batch batch, struct ops_po
     int64_t r = task / a.num_heads;
     int lane = (int)threadIdx.x % 32, head = (int)(task % a.num_heads);
     const float *x = cell(a.x, r, (int64_t)head * a.dim);
-    float *out =
-        cell(a.out, r, (int64_t)head * (a.kind == POSITION_LRPE_UNITARY ? 2 * a.dim : a.dim));
+    int outputs = a.kind == POSITION_LRPE_UNITARY ? 2 * a.dim : a.dim;
+    float *out = cell(a.out, r, (int64_t)head * outputs);
     int64_t angle = (int64_t)head * a.angles_per_head;
     struct head_position position = {
         a.cosines.data == NULL ? NULL : cell(a.cosines, r, angle),
@@ -181,8 +182,8 @@ __global__ static void positions_kernel(struct device_batch batch, struct ops_po
         batch.positions[r],
         position_reflection(a, x, lane),
     };
-    for (int j = lane; j < position_outputs(a); j += 32)
-        position_write(a, position, j, x, out);
+    for (int j = lane; j < outputs; j += 32)
+        out[j] = position_element(a, position, j, x);
 }
 
 void cuda_positions(struct backend *backend, const struct ops_positions *a)
@@ -205,7 +206,6 @@ __global__ static void gather_kernel(struct device_batch batch, struct rows x, s
 
 void cuda_gather(struct backend *backend, struct rows x, struct rows out, int cols)
 {
-    launch(backend, gather_kernel,
-           dim3((unsigned)backend->batch.num_logits, pieces(cols, THREADS)), dim3(THREADS), 0,
-           backend->batch, x, out, cols);
+    launch(backend, gather_kernel, dim3((unsigned)backend->batch.num_logits, pieces(cols, THREADS)),
+           dim3(THREADS), 0, backend->batch, x, out, cols);
 }

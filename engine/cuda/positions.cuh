@@ -1,5 +1,5 @@
-/* The positions of engine/ops.h on one head, by one warp: for the operation itself and for the
- * feature maps of the recurrence, which apply them in shared memory. */
+/* The positions of engine/ops.h on one head, an element at a time, so that threads share it as they
+ * like: for the operation itself and for the feature maps of the recurrence. */
 #ifndef ENGINE_CUDA_POSITIONS_CUH
 #define ENGINE_CUDA_POSITIONS_CUH
 
@@ -13,7 +13,7 @@ struct head_position {
 };
 
 /* Twice the dot of x with the Householder vector, in the CPU's order: 16 running sums, then a
- * tree. */
+ * tree. Of a whole warp. */
 __device__ inline float position_reflection(const struct ops_positions &a, const float *x, int lane)
 {
     float sum = 0.0f;
@@ -35,37 +35,31 @@ __device__ inline float position_basis(const struct ops_positions &a, float twic
     return x[j];
 }
 
-/* How many calls of position_write a head is: pairs, then what is not rotated; or its elements. */
-__device__ inline int position_outputs(const struct ops_positions &a)
-{
-    bool rotates = a.kind != POSITION_LRPE_UNITARY && a.kind != POSITION_LRPE_PERMUTATION;
-    return rotates ? a.dim - a.rotary_dims / 2 : a.dim;
-}
-
-/* Writes output j of the head; x and out may not overlap. */
-__device__ inline void position_write(const struct ops_positions &a,
-                                      const struct head_position &position, int j, const float *x,
-                                      float *out)
+/* Element j of the position applied to x: any of [dim], or of [2 dim] for unitary. */
+__device__ inline float position_element(const struct ops_positions &a,
+                                         const struct head_position &position, int j,
+                                         const float *x)
 {
     float twice = position.twice;
     if (a.kind == POSITION_LRPE_PERMUTATION) {
         int32_t length = a.length[j], step = (int32_t)(position.position % length);
-        out[j] = position_basis(a, twice, a.cycle[a.start[j] + (a.place[j] + step) % length], x);
-    } else if (a.kind == POSITION_LRPE_UNITARY) {
-        float value = position_basis(a, twice, j, x);
-        out[j] = value * position.cosines[j];
-        out[a.dim + j] = value * position.sines[j];
-    } else if (j < a.rotary_dims / 2) {
-        int half = a.rotary_dims / 2;
-        int first = a.pairing == ROPE_PAIRING_HALF ? j : 2 * j;
-        int second = a.pairing == ROPE_PAIRING_HALF ? j + half : 2 * j + 1;
-        float u = position_basis(a, twice, first, x), v = position_basis(a, twice, second, x);
-        out[first] = u * position.cosines[j] - v * position.sines[j];
-        out[second] = v * position.cosines[j] + u * position.sines[j];
-    } else {
-        int k = j + a.rotary_dims / 2;
-        out[k] = position_basis(a, twice, k, x);
+        return position_basis(a, twice, a.cycle[a.start[j] + (a.place[j] + step) % length], x);
     }
+    if (a.kind == POSITION_LRPE_UNITARY) {
+        int i = j < a.dim ? j : j - a.dim;
+        return position_basis(a, twice, i, x) *
+               (j < a.dim ? position.cosines[i] : position.sines[i]);
+    }
+    if (j >= a.rotary_dims / 2 * 2)
+        return position_basis(a, twice, j, x);
+    int half = a.rotary_dims / 2;
+    bool halves = a.pairing == ROPE_PAIRING_HALF;
+    int pair = halves ? j % half : j / 2;
+    float u = position_basis(a, twice, halves ? pair : 2 * pair, x);
+    float v = position_basis(a, twice, halves ? pair + half : 2 * pair + 1, x);
+    bool first = halves ? j < half : j % 2 == 0;
+    return first ? u * position.cosines[pair] - v * position.sines[pair]
+                 : v * position.cosines[pair] + u * position.sines[pair];
 }
 
 #endif

@@ -7,9 +7,21 @@
 struct __half {
     uint16_t bits;
 };
-inline float __half2float(__half x) { return f16_to_f32(x.bits); }
-inline __half __float2half_rn(float x) { return {f32_to_f16(x)}; }
-inline unsigned short __half_as_ushort(__half x) { return x.bits; }
-inline __half __ushort_as_half(unsigned short bits) { return {bits}; }
+inline float __half2float(__half x)
+{
+    return f16_to_f32(x.bits);
+}
+inline __half __float2half_rn(float x)
+{
+    return {f32_to_f16(x)};
+}
+inline unsigned short __half_as_ushort(__half x)
+{
+    return x.bits;
+}
+inline __half __ushort_as_half(unsigned short bits)
+{
+    return {bits};
+}
 
 #endif

@@ -19,6 +19,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <algorithm>
 #include <functional>
 #include <tuple>
 #include <utility>
@@ -34,7 +35,9 @@
 
 struct dim3 {
     unsigned x, y, z;
-    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z)
+    {
+    }
 };
 struct uint3 {
     unsigned x, y, z;
@@ -63,12 +66,30 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
-inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
-inline int2 make_int2(int x, int y) { return {x, y}; }
-inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline float2 make_float2(float x, float y)
+{
+    return {x, y};
+}
+inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+inline int2 make_int2(int x, int y)
+{
+    return {x, y};
+}
+inline int4 make_int4(int x, int y, int z, int w)
+{
+    return {x, y, z, w};
+}
+inline uint2 make_uint2(unsigned x, unsigned y)
+{
+    return {x, y};
+}
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+    return {x, y, z, w};
+}
 
 /* ---- of a thread ---- */
 
@@ -97,13 +118,20 @@ template <typename T> T shuffle(unsigned mask, const char *operation, T value, i
 }
 } // namespace emulation
 
-inline void __syncthreads() { emulation::barrier(); }
+inline void __syncthreads()
+{
+    emulation::barrier();
+}
 inline void __syncwarp(unsigned mask = 0xffffffffu)
 {
     emulation::exchange(mask, "__syncwarp", "", 0);
 }
-inline void __threadfence() {}
-inline void __threadfence_block() {}
+inline void __threadfence()
+{
+}
+inline void __threadfence_block()
+{
+}
 
 template <typename T> T __shfl_sync(unsigned mask, T value, int source, int width = 32)
 {
@@ -130,8 +158,14 @@ template <typename T> T __shfl_up_sync(unsigned mask, T value, unsigned by, int 
                               source >= (lane & ~(width - 1)) ? source : lane);
 }
 unsigned __ballot_sync(unsigned mask, int predicate);
-inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+inline int __any_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, predicate) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, !predicate) == 0;
+}
 
 template <typename T> T atomicAdd(T *at, T value)
 {
@@ -145,9 +179,18 @@ template <typename T> T atomicMax(T *at, T value)
     *at = value > old ? value : old;
     return old;
 }
-template <typename T> T __ldg(const T *at) { return *at; }
-template <typename T> T __ldcs(const T *at) { return *at; }
-template <typename T> void __stcs(T *at, T value) { *at = value; }
+template <typename T> T __ldg(const T *at)
+{
+    return *at;
+}
+template <typename T> T __ldcs(const T *at)
+{
+    return *at;
+}
+template <typename T> void __stcs(T *at, T value)
+{
+    *at = value;
+}
 
 template <typename To, typename From> To emulation_bits(From from)
 {
@@ -156,16 +199,48 @@ template <typename To, typename From> To emulation_bits(From from)
     memcpy(&to, &from, sizeof to);
     return to;
 }
-inline unsigned __float_as_uint(float x) { return emulation_bits<unsigned>(x); }
-inline int __float_as_int(float x) { return emulation_bits<int>(x); }
-inline float __uint_as_float(unsigned x) { return emulation_bits<float>(x); }
-inline float __int_as_float(int x) { return emulation_bits<float>(x); }
-inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz((unsigned)x); }
-inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
+inline unsigned __float_as_uint(float x)
+{
+    return emulation_bits<unsigned>(x);
+}
+inline int __float_as_int(float x)
+{
+    return emulation_bits<int>(x);
+}
+inline float __uint_as_float(unsigned x)
+{
+    return emulation_bits<float>(x);
+}
+inline float __int_as_float(int x)
+{
+    return emulation_bits<float>(x);
+}
+using std::max;
+using std::min;
+inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+inline int __clz(int x)
+{
+    return x == 0 ? 32 : __builtin_clz((unsigned)x);
+}
+inline float __fmaf_rn(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
 
 /* ---- of the host ---- */
 
@@ -254,15 +329,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
-                                 unsigned long long flags);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags);
 cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
-template <typename... P>
-cudaError_t cudaFuncSetAttribute(void (*)(P...), cudaFuncAttribute, int)
+template <typename... P> cudaError_t cudaFuncSetAttribute(void (*)(P...), cudaFuncAttribute, int)
 {
     return cudaSuccess;
 }

@@ -71,7 +71,8 @@ void check_device(const void *memory, size_t bytes, const char *what)
 {
     char *at = static_cast<char *>(const_cast<void *>(memory));
     auto next = allocations.upper_bound(at);
-    if (bytes > 0 && (next == allocations.begin() || std::prev(next)->first + std::prev(next)->second < at + bytes)) {
+    if (bytes > 0 && (next == allocations.begin() ||
+                      std::prev(next)->first + std::prev(next)->second < at + bytes)) {
         fprintf(stderr, "emulation: %s of %zu bytes that are not device memory\n", what, bytes);
         abort();
     }
@@ -88,9 +89,11 @@ void set(void *memory, int value, size_t bytes)
 {
     char *first = static_cast<char *>(memory), *end = first + bytes;
     const uintptr_t page = 4096;
-    char *inside = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(first) + page - 1) / page * page);
+    char *inside =
+        reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(first) + page - 1) / page * page);
     char *inside_end = reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(end) / page * page);
-    if (value == 0 && bytes > (1 << 20) && madvise(inside, (size_t)(inside_end - inside), MADV_DONTNEED) == 0) {
+    if (value == 0 && bytes > (1 << 20) &&
+        madvise(inside, (size_t)(inside_end - inside), MADV_DONTNEED) == 0) {
         memset(first, 0, (size_t)(inside - first));
         memset(inside_end, 0, (size_t)(end - inside_end));
     } else {

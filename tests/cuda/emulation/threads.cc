@@ -72,8 +72,8 @@ char *shared;
             num_threads, what);
     for (int i = 0; i < num_threads && i < 1024; i++)
         if (threads[(size_t)i].state == IN_COLLECTIVE)
-            fprintf(stderr, "  thread %d waits in %s of %08x\n", i,
-                    threads[(size_t)i].operation, threads[(size_t)i].mask);
+            fprintf(stderr, "  thread %d waits in %s of %08x\n", i, threads[(size_t)i].operation,
+                    threads[(size_t)i].mask);
         else if (threads[(size_t)i].state == AT_BARRIER)
             fprintf(stderr, "  thread %d waits in __syncthreads\n", i);
     abort();
