@@ -262,13 +262,14 @@ const exchange_rows &exchange(unsigned mask, const char *operation, const void *
         wait();
         return rows;
     }
-    struct thread *first = &threads[(size_t)current / 32 * 32];
-    for (int i = 0; i < 32; i++)
-        if ((mask >> i & 1) != 0) {
-            if (first[i].mask != mask || strcmp(first[i].operation, operation) != 0)
-                fail("lanes meet in different collectives");
-            first[i].state = READY;
-        }
+    size_t first = (size_t)current / 32 * 32;
+    for (size_t i = 0; i < 32; i++)
+        if ((mask >> i & 1) != 0 && (threads[first + i].mask != mask ||
+                                     strcmp(threads[first + i].operation, operation) != 0))
+            fail("lanes meet in different collectives");
+    for (size_t i = 0; i < 32; i++)
+        if ((mask >> i & 1) != 0)
+            threads[first + i].state = READY;
     warp->waiting &= ~mask;
     return rows;
 }
@@ -344,7 +345,7 @@ unsigned __ballot_sync(unsigned mask, int predicate)
     const emulation::exchange_rows &rows =
         emulation::exchange(mask, "__ballot_sync", &give, sizeof give);
     mask &= warps[(size_t)current / 32].lanes;
-    for (int i = 0; i < 32; i++)
+    for (size_t i = 0; i < 32; i++)
         if ((mask >> i & 1) != 0)
             lanes |= rows[i][0] << i;
     return lanes;
