@@ -17,7 +17,10 @@ has
 enum { MOST_WARPS = 16 };
 
 /* Blocks of a segment at a time: as many as registers hold. */
-template <int NT> constexpr int DEPTH = NT == 4 ? 3 : 4;
+template <enum weight_format format, int NT>
+constexpr int DEPTH = NT < 4                 ? 4
+                      : format == WEIGHTS_Q8 ? 2
+                                             : 3;
 
 /* Shared memory, at one time x rounded, [segments][DEPTH][NT][32 lanes] of 16 bytes, at another the
  * warps' sums, [warps][8 NT rows][16 MT outputs and a gap that spreads the banks]. */
@@ -26,9 +29,10 @@ template <int MT, int NT> __host__ __device__ constexpr int sum_stride()
     return FRAGMENT_OUTPUTS * MT + 4;
 }
 
-template <int MT, int NT> static size_t shared_bytes(int warps, int segments)
+template <enum weight_format format, int MT, int NT>
+static size_t shared_bytes(int warps, int segments)
 {
-    size_t inputs = (size_t)segments * DEPTH<NT> * NT * 32 * sizeof(uint4);
+    size_t inputs = (size_t)segments * DEPTH<format, NT> * NT * 32 * sizeof(uint4);
     size_t sums = (size_t)warps * 8 * NT * sum_stride<MT, NT>() * sizeof(float);
     return inputs > sums ? inputs : sums;
 }
@@ -37,10 +41,10 @@ template <int MT, int NT> static size_t shared_bytes(int warps, int segments)
 template <enum weight_format format, int NT>
 __device__ inline void stage_inputs(const product_call &call, int first, int at, uint4 *shared)
 {
-    int items = call.segments * DEPTH<NT> * NT * 32;
+    int items = call.segments * DEPTH<format, NT> * NT * 32;
     for (int i = threadIdx.x; i < items; i += blockDim.x) {
-        int lane = i % 32, tile = i / 32 % NT, d = i / 32 / NT % DEPTH<NT>;
-        int segment = i / 32 / NT / DEPTH<NT>;
+        int lane = i % 32, tile = i / 32 % NT, d = i / 32 / NT % DEPTH<format, NT>;
+        int segment = i / 32 / NT / DEPTH<format, NT>;
         int block = segment_begin(call, segment) + at + d;
         if (block >= segment_begin(call, segment + 1))
             continue;
@@ -100,12 +104,12 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
     int begin = segment_begin(call, segment), end = segment_begin(call, segment + 1);
     int longest = (call.blocks + call.segments - 1) / call.segments;
     float sums[MT][NT][4] = {};
-    for (int at = 0; at < longest; at += DEPTH<NT>) {
-        block_part<format> parts[MT][DEPTH<NT>] = {};
+    for (int at = 0; at < longest; at += DEPTH<format, NT>) {
+        block_part<format> parts[MT][DEPTH<format, NT>] = {};
 #pragma unroll
         for (int m = 0; m < MT; m++)
 #pragma unroll
-            for (int d = 0; d < DEPTH<NT>; d++)
+            for (int d = 0; d < DEPTH<format, NT>; d++)
                 if (own + m < call.panels && begin + at + d < end)
                     load_block<format>(parts[m][d],
                                        panel_data(call, BLOCK_BYTES<format>, own + m) +
@@ -116,13 +120,13 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
         stage_inputs<format, NT>(call, first, at, shared);
         __syncthreads();
 #pragma unroll
-        for (int d = 0; d < DEPTH<NT>; d++) {
+        for (int d = 0; d < DEPTH<format, NT>; d++) {
             if (begin + at + d >= end)
                 break;
             uint4 x[NT];
 #pragma unroll
             for (int n = 0; n < NT; n++)
-                x[n] = shared[((segment * DEPTH<NT> + d) * NT + n) * 32 + lane];
+                x[n] = shared[((segment * DEPTH<format, NT> + d) * NT + n) * 32 + lane];
 #pragma unroll
             for (int m = 0; m < MT; m++) {
                 fragments<format> weights;
@@ -149,7 +153,7 @@ static void run(struct backend *backend, const struct product_call *call, int he
     dim3 grid((unsigned)((call->panels + panels - 1) / panels),
               (unsigned)((call->num_rows + 8 * NT - 1) / (8 * NT)), (unsigned)heads);
     launch(backend, stream_kernel<format, MT, NT>, grid, dim3((unsigned)warps * 32),
-           shared_bytes<MT, NT>(warps, call->segments), *call);
+           shared_bytes<format, MT, NT>(warps, call->segments), *call);
 }
 
 /* CTAs of a kernel. */
