@@ -229,7 +229,7 @@ static size_t cuda_state_memory(struct backend *backend)
 static int cuda_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
 {
     backend->limits = *limits;
-    if (step_open(backend, err) != 0)
+    if (recurrence_check(limits, err) != 0 || step_open(backend, err) != 0)
         return -1;
     return device_status(backend, err);
 }

@@ -103,7 +103,8 @@ void cuda_table_free(struct backend *, struct table *);
 void weights_close(struct backend *); /* after all of them are freed */
 /* product.cu */
 void cuda_matmul(struct backend *, const struct ops_matmul *);
-/* recurrence.cu */
+/* recurrence.cu; check: that there are kernels for these sizes */
+int recurrence_check(const struct ops_limits *limits, struct error *err);
 void cuda_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.cu */
 void cuda_attention(struct backend *, const struct ops_attention *);
