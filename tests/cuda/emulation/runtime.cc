@@ -78,6 +78,13 @@ void check_device(const void *memory, size_t bytes, const char *what)
     }
 }
 
+/* Counts a launch; from the one on that is to fail the device is broken. */
+void count_launch()
+{
+    if (emulation::get_settings().fail_at > 0 && ++launches >= emulation::get_settings().fail_at)
+        broken = cudaErrorLaunchFailure;
+}
+
 bool is_pinned(const void *memory, size_t bytes)
 {
     char *at = static_cast<char *>(const_cast<void *>(memory));
@@ -140,8 +147,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, work thread)
     if (lanes == 0 || lanes > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
         grid.y > 65535 || grid.z > 65535 || shared > 227 * 1024)
         return note(cudaErrorInvalidValue);
-    if (get_settings().fail_at > 0 && ++launches >= get_settings().fail_at)
-        broken = cudaErrorLaunchFailure;
+    count_launch();
     return enqueue(config.stream, [=] { run(grid, block, shared, thread); });
 }
 
@@ -407,9 +413,11 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream)
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
 {
-    for (const work &item : graph->works)
+    for (const work &item : graph->works) {
+        count_launch();
         if (enqueue(stream, item) != cudaSuccess)
             return note(broken);
+    }
     return cudaSuccess;
 }
 
