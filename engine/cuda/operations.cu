@@ -71,6 +71,13 @@ static void end(struct backend *backend, const struct timed *timed)
     nvtxRangePop();
 }
 
+/* Whether an operation has nothing to launch: its launches are in the step's graph, or the device
+ * has failed. */
+static bool is_idle(const struct backend *backend)
+{
+    return backend->replaying || backend->failure != cudaSuccess;
+}
+
 /* Rows of an operation on `rows` rows of the batch: with the padding, if there is any. */
 static int padded(const struct backend *backend, int rows)
 {
@@ -80,6 +87,8 @@ static int padded(const struct backend *backend, int rows)
 #define RUN(name, kind)                                                         \
     static void run_##name(struct backend *backend, const struct ops_##name *a) \
     {                                                                           \
+        if (is_idle(backend))                                                   \
+            return;                                                             \
         struct timed *timed = begin(backend, kind);                             \
         cuda_##name(backend, a);                                                \
         end(backend, timed);                                                    \
@@ -87,6 +96,8 @@ static int padded(const struct backend *backend, int rows)
 #define RUN_PADDED(name, kind)                                                  \
     static void run_##name(struct backend *backend, const struct ops_##name *a) \
     {                                                                           \
+        if (is_idle(backend))                                                   \
+            return;                                                             \
         struct timed *timed = begin(backend, kind);                             \
         struct ops_##name call = *a;                                            \
         call.num_rows = padded(backend, a->num_rows);                           \
@@ -105,6 +116,8 @@ RUN(attention, PROFILE_ATTENTION)
 
 static void run_gather(struct backend *backend, struct rows x, struct rows out, int cols)
 {
+    if (is_idle(backend))
+        return;
     struct timed *timed = begin(backend, PROFILE_GATHER);
     cuda_gather(backend, x, out, cols);
     end(backend, timed);

@@ -31,16 +31,17 @@ def test_a_broken_device_ends_the_service_and_keeps_what_is_on_disk(server_facto
     folder = tmp_path / "states"
     before = server_factory(environment=ON_DEVICE, state_dir=folder)
     complete(before, max_tokens=4, session_id="kept")
+    kept = before.get("/v1/sessions/kept").json()["position"]
     before.stop()
     broken = server_factory(environment={**ON_DEVICE, "REGLA_EMULATION_FAIL": "1500"},
                             state_dir=folder)
+    complete(broken, max_tokens=4, session_id="kept", expected_position=kept)
     replies = []
     for _ in range(40):
         replies.append(broken.post("/v1/completions", {"prompt": PROMPT, "max_tokens": 8,
                                                        "ignore_eos": True}))
         if replies[-1].status_code != 200:
             break
-    assert replies[0].status_code == 200, "the device broke before anything ran"
     assert replies[-1].status_code == 500
     for path in ("/health", "/ready"):
         error = harness.check_error(broken.get(path), 503)
@@ -50,8 +51,23 @@ def test_a_broken_device_ends_the_service_and_keeps_what_is_on_disk(server_facto
     broken.stop()
     after = server_factory(environment=ON_DEVICE, state_dir=folder)
     position = after.get("/v1/sessions/kept").json()["position"]
-    assert complete(after, max_tokens=2, session_id="kept",
-                    expected_position=position)["choices"]
+    assert position >= kept
+    sound = server_factory(environment=ON_DEVICE)
+    complete(sound, max_tokens=4, session_id="kept")
+    if position > kept:  # the second turn was on disk before the device broke
+        complete(sound, max_tokens=4, session_id="kept")
+    texts = [complete(server, max_tokens=6, session_id="kept", expected_position=position,
+                      return_token_ids=True)["choices"][0]["token_ids"]
+             for server in (after, sound)]
+    assert texts[0] == texts[1]
+
+
+def test_a_device_that_breaks_at_once_ends_the_start(tmp_path):
+    done = subprocess.run([harness.BINARY, "serve", "--model", MODEL, "--port", "0"],
+                          capture_output=True, text=True, timeout=harness.START_SECONDS,
+                          env={**ON_DEVICE, "REGLA_EMULATION_FAIL": "1"})
+    assert done.returncode == 1
+    assert "unspecified launch failure" in done.stderr
 
 
 @pytest.mark.parametrize("memory, flag", [("20000", "--device-memory"), ("400000", "memory")])
