@@ -52,3 +52,8 @@ if(REGLA_TESTS)
     endif()
   endforeach()
 endif()
+
+# loadtest/kernels: checks every kernel against the CPU, then times it.
+file(GLOB KERNELS_SOURCES CONFIGURE_DEPENDS loadtest/kernels/*.c)
+add_executable(kernels ${KERNELS_SOURCES})
+target_link_libraries(kernels PRIVATE regla_engine)
