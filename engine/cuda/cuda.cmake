@@ -25,6 +25,7 @@ else()
   add_library(regla_cuda STATIC ${CUDA_SOURCES})
   target_link_libraries(regla_cuda PUBLIC CUDA::cudart_static)
   target_compile_definitions(regla_engine PUBLIC REGLA_CUDA)
+  set_target_properties(regla_engine PROPERTIES CUDA_ARCHITECTURES OFF) # it has no kernels itself
   target_compile_options(regla_cuda PRIVATE -fmad=false -ftz=true -prec-div=true -prec-sqrt=true)
 endif()
 target_compile_features(regla_cuda PUBLIC cxx_std_17)
