@@ -18,7 +18,7 @@ MAY_INCLUDE = [
     ("engine/cpu/", ["engine/cpu/", "engine/base/", "engine/ops.h", "engine/formulas.h",
                      "engine/packing.h"]),
     ("engine/cuda/", ["engine/cuda/", "engine/base/", "engine/ops.h", "engine/formulas.h",
-                      "engine/packing.h", "engine/profile.h"]),
+                      "engine/packing.h", "engine/profile.h", "engine/sampler.h"]),
     ("engine/base/", ["engine/base/"]),
     ("engine/text/", ["engine/text/", "engine/base/"]),
     ("engine/model/", ["engine/model/", "engine/base/"]),

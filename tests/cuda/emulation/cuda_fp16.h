@@ -1,6 +1,6 @@
 /* The conversions of f16 that engine/cuda/ uses. */
-#ifndef EMULATION_CUDA_FP16_H
-#define EMULATION_CUDA_FP16_H
+#ifndef TESTS_CUDA_EMULATION_CUDA_FP16_H
+#define TESTS_CUDA_EMULATION_CUDA_FP16_H
 
 #include "engine/base/half.h"
 

@@ -11,8 +11,8 @@
  *                           and lanes between barriers, which must not change a bit
  *   REGLA_EMULATION_MEMORY  bytes of the device (default 4 GiB)
  *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail */
-#ifndef EMULATION_CUDA_RUNTIME_H
-#define EMULATION_CUDA_RUNTIME_H
+#ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
+#define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 
 #include <math.h>
 #include <stddef.h>

@@ -1,8 +1,8 @@
 /* What the files of the emulated device share. */
-#ifndef EMULATION_EMULATION_H
-#define EMULATION_EMULATION_H
+#ifndef TESTS_CUDA_EMULATION_EMULATION_H
+#define TESTS_CUDA_EMULATION_EMULATION_H
 
-#include "cuda_runtime.h"
+#include "tests/cuda/emulation/cuda_runtime.h"
 
 namespace emulation
 {

@@ -1,6 +1,6 @@
 /* Memory, streams and graphs of the emulated device. There is one queue: what is asynchronous waits
  * in it until anybody waits for anything, so that a host that does not wait reads old numbers. */
-#include "emulation.h"
+#include "tests/cuda/emulation/emulation.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* Blocks, warps and threads: fibers that switch where the lanes of a device would wait. */
-#include "cuda_runtime.h"
 
-#include "emulation.h"
+#include "tests/cuda/emulation/emulation.h"
 
 #include <stdio.h>
 #include <stdlib.h>
