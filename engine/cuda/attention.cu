@@ -16,7 +16,13 @@
  * all of them. Both give the same bits.
  *
  * A query of one head does 2 (m2 + dv) operations a key and takes one exponential; the keys' bytes
- * are read once per query and group of heads (few tokens), or once per head and 64 queries. */
+ * are read once per query and group of heads (few tokens), or once per head and 64 queries, from
+ * which 64 of them are met for 2 (m2 + dv) * 64 operations a key.
+ *
+ * Of a multiprocessor with 64 Ki registers (ptxas 13.0, sm_90): blocks of one query take 103 to 168
+ * registers, 3 blocks = 12 warps (f32 pages, 2 heads: 215, 2 blocks); blocks of 64 queries 128 to
+ * 168 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 254 beyond (1 block = 8 warps). Shared
+ * memory of the latter: 12 KiB of parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of queries. */
 #include "engine/cuda/common.cuh"
 
 #include <float.h>
@@ -353,7 +359,7 @@ template <int HEADS> __device__ query_memory<HEADS> lay_out(float *memory, int s
 template <kv_format KV, int HEADS>
 __device__ void page_scores(int key_dim, const float *q, const char *k, float (*scores)[2])
 {
-    enum { DEEP = 8 };
+    enum { DEEP = KV == KV_F32 ? 4 : 8 }; /* loads in flight: of as many bytes */
     const int64_t line = OPS_TILE * (int64_t)sizeof(typename number<KV>::type);
     int f = 0;
     for (; f + DEEP <= key_dim; f += DEEP, k += DEEP * line) {
@@ -369,6 +375,7 @@ __device__ void page_scores(int key_dim, const float *q, const char *k, float (*
                 scores[h][1] = fmaf(q[(f + i) * HEADS + h], pair[i].y, scores[h][1]);
             }
     }
+#pragma unroll 1
     for (; f < key_dim; f++, k += line) {
         float2 pair = load_2<KV>(k);
 #pragma unroll
@@ -387,6 +394,7 @@ __device__ void ring_scores(const ops_attention &a, const keys &all, const float
         if (s + i < low || s + i >= end)
             continue;
         ring_key key = find_key(a, all, s + i);
+#pragma unroll 1
         for (int f = 0; f < a.key_dim; f++)
 #pragma unroll
             for (int h = 0; h < HEADS; h++)
@@ -400,7 +408,7 @@ template <kv_format KV, int HEADS>
 __device__ void page_values(const float *weights, const char *v, int stride, int low, int high,
                             float (*sums)[2])
 {
-    enum { DEEP = 8 };
+    enum { DEEP = KV == KV_F32 ? 4 : 8 }; /* loads in flight: of as many bytes */
     const int64_t line = stride * (int64_t)sizeof(typename number<KV>::type);
     int j = low;
     v += j * line;
@@ -417,6 +425,7 @@ __device__ void page_values(const float *weights, const char *v, int stride, int
                 sums[h][1] = fmaf(weights[(j + i) * HEADS + h], pair[i].y, sums[h][1]);
             }
     }
+#pragma unroll 1
     for (; j < high; j++, v += line) {
         float2 pair = load_2<KV>(v);
 #pragma unroll
@@ -431,6 +440,7 @@ template <int HEADS>
 __device__ void ring_values(const ops_attention &a, const keys &all, const float *weights,
                             int64_t base, int low, int high, int column, float (*sums)[2])
 {
+#pragma unroll 1
     for (int j = low; j < high; j++) {
         const float *v = find_key(a, all, base + j).v;
         float x = column < a.value_dim ? v[column] : 0.0f;
@@ -621,7 +631,7 @@ __device__ void meet_splits(const ops_attention &a, const keys &all, const strip
 
 /* One query's heads of a group. Grid: [numbers, kv heads * groups of heads, stripes]. */
 template <kv_format KV, bool RING, int HEADS>
-__global__ void __launch_bounds__(WARPS * 32, 3)
+__global__ void __launch_bounds__(WARPS * 32, HEADS == 2 ? 2 : 3)
     query_kernel(const ops_attention a, const device_batch batch, const striping striping)
 {
     SHARED_MEMORY(float, memory);
@@ -736,7 +746,7 @@ __device__ bool find_group(const device_batch &batch, int number, query_group *g
 /* A tile comes in parts of PART lines of 64 numbers: features of K, then keys of V, for every 64
  * columns two. */
 template <kv_format KV>
-__device__ void load_page_part(const ops_attention &a, const keys &all, int64_t tile, int part,
+__device__ void load_page_part(const ops_attention &a, const keys &all, int tile, int part,
                                char *to)
 {
     const int line = OPS_TILE * (int)sizeof(typename number<KV>::type), tid = (int)threadIdx.x;
@@ -758,11 +768,11 @@ __device__ void load_page_part(const ops_attention &a, const keys &all, int64_t 
 }
 
 /* The same of keys in a ring and in the step's rows; keys outside [low, end) are zero. */
-__device__ void load_ring_part(const ops_attention &a, const keys &all, int64_t tile, int part,
+__device__ void load_ring_part(const ops_attention &a, const keys &all, int tile, int part,
                                int64_t low, int64_t end, float *to)
 {
     int key_parts = (a.key_dim + PART - 1) / PART, lane = (int)threadIdx.x % OPS_TILE;
-    int64_t base = tile * OPS_TILE;
+    int64_t base = (int64_t)tile * OPS_TILE;
     if (part < key_parts) {
         int64_t s = base + lane;
         bool there = s >= low && s < end;
@@ -783,7 +793,7 @@ __device__ void load_ring_part(const ops_attention &a, const keys &all, int64_t 
 /* The parts of all tiles of a block, in order, some of them on their way. */
 template <kv_format KV, bool RING> struct part_stream {
     char *stages; /* [STAGES] */
-    int64_t tile, end_tile;
+    int tile, end_tile;
     int part, parts_each; /* the next to ask for */
     int ask, take;        /* stages */
     int64_t low, end;     /* of keys, for a ring */
@@ -844,6 +854,7 @@ __device__ void multiply(const float *x, int pitch, const char *lines, int count
             }
         }
     }
+#pragma unroll 1
     for (; k < count; k++) {
         float4 y = load_4<KV>(lines + k * line);
 #pragma unroll
@@ -888,6 +899,7 @@ __device__ void multiply_seen(const float *x, int pitch, const char *lines, int 
     for (int i = 0; i < 4; i++)
         seen[i] = states[i].seen;
     const int line = OPS_TILE * (int)sizeof(typename number<KV>::type);
+#pragma unroll 1
     for (int k = 0; k < PART; k++) {
         float4 y = load_4<KV>(lines + k * line);
 #pragma unroll
@@ -1006,7 +1018,7 @@ template <kv_format KV> size_t group_bytes(int key_dim)
 
 /* Up to 64 queries of one head. Grid: [at least the number of groups, H]. */
 template <kv_format KV, bool RING, int COLUMN_PARTS>
-__global__ void __launch_bounds__(THREADS, COLUMN_PARTS > 2 ? 1 : 2)
+__global__ void __launch_bounds__(THREADS, RING || COLUMN_PARTS > 1 ? 1 : 2)
     group_kernel(const ops_attention a, const device_batch batch)
 {
     SHARED_MEMORY(char, memory);
@@ -1022,8 +1034,8 @@ __global__ void __launch_bounds__(THREADS, COLUMN_PARTS > 2 ? 1 : 2)
     stream.stages = memory;
     stream.low = first_seen(a, group.first);
     stream.end = last + 1;
-    stream.tile = stream.low / OPS_TILE;
-    stream.end_tile = last / OPS_TILE + 1;
+    stream.tile = (int)(stream.low / OPS_TILE);
+    stream.end_tile = (int)(last / OPS_TILE) + 1;
     stream.part = stream.ask = stream.take = 0;
     stream.parts_each = key_parts + 2 * COLUMN_PARTS;
     float *weights = (float *)(memory + STAGES * part_stream<KV, RING>::BYTES); /* [64][PITCH] */
@@ -1044,11 +1056,11 @@ __global__ void __launch_bounds__(THREADS, COLUMN_PARTS > 2 ? 1 : 2)
         states[tid].query_sum = 0.0f;
         states[tid].query_seen = 0;
     }
-    int64_t end_tile = stream.end_tile, tile = stream.tile;
+    int end_tile = stream.end_tile, tile = stream.tile;
     for (int i = 0; i < STAGES - 1; i++)
         stream.request(a, all);
     for (; tile < end_tile; tile++) {
-        int64_t base = tile * OPS_TILE;
+        int64_t base = (int64_t)tile * OPS_TILE;
         bool whole = base + OPS_TILE <= group.first + 1 && first_seen(a, last) <= base;
         float scores[4][4] = {};
         fill_biases(a, head, group.first - base, table);
