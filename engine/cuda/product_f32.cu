@@ -2,10 +2,12 @@
  * segment of a panel of 32 outputs and up to R rows, whose x lies in shared memory, one number for
  * all lanes at a time.
  *
- * Bytes of a call with N rows: the weights once for each R rows, x 4 N in bytes for every CTA, y;
- * operations: 2 N in out, one fmaf each. No speed has been measured: there was no device.
+ * Bytes of a call with N rows: the weights once for each R rows (again from the second cache), x
+ * 4 N in bytes for every CTA, y; operations: 2 N in out, one fmaf for two.
  *
- */
+ * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 90 registers, 8 KiB
+ * of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in flight; R = 32,
+ * 120 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
 enum { MOST_WARPS = 16, FOURS = BLOCK_INPUTS / 4 };

@@ -1,15 +1,17 @@
-/* Products of many rows: a CTA has a tile of y and walks the inputs from the first block to the
-last
- * while the next blocks of weights and of x are on their way into shared memory. x lies there in
- * f32 and is rounded where a fragment is loaded. A warp keeps the sums of the segment it is in, and
- * those of the segments before.
+/* Products of many rows: a CTA has a tile of y and walks the inputs from first to last, while the
+ * next blocks of weights and of x are on their way into shared memory. x lies there in f32 and is
+ * rounded where a fragment is loaded. A warp keeps the sums of the segment it is in, and those of
+ * the segments before.
  *
  * Bytes of a call with N rows: the weights once for each row of tiles, 4 N in bytes of x once for
- * each column of them, mostly from the second cache; operations: 2 N in out. No speed has been
- * measured: there was no device.
+ * each column of them, mostly from the second cache; operations: 2 N in out.
  *
- * Computed by the compiler for sm_90, registers of bf16, f16, q8 (no spills):
- */
+ * As nvcc 13.0 computes it for sm_90, nothing spilled:
+ *   tile        128 x 128, 3 stages           64 x 64, 4 stages
+ *   registers   215 bf16, 207 f16, 241 q8     124, 125, 128
+ *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB
+ *   CTAs        1 of 8 warps                  4 of 4 warps
+ * No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
 /* WM x WN warps, each with MT panels and NT times 8 rows. */
