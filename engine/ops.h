@@ -201,8 +201,10 @@ struct ops {
     size_t (*state_memory)(struct backend *);
 
     /* Memory. reserve: address space whose pages cost memory only once written, and read as zero
-     * before; discard gives the memory of a part back. */
+     * before; discard gives the memory of a part back, whose contents are lost. */
     int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);
+    /* The same of which only a part is in use at any time: it may be more than the device has. */
+    int (*reserve_sparse)(struct backend *, size_t bytes, void **out, struct error *);
     void (*release)(struct backend *, void *memory, size_t bytes);
     void (*discard)(struct backend *, void *memory, size_t bytes);
     void (*fill)(struct backend *, void *memory, float value, size_t count);

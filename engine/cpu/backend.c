@@ -223,6 +223,7 @@ const struct ops cpu_ops = {
     .prepare = cpu_prepare,
     .state_memory = cpu_state_memory,
     .reserve = cpu_reserve,
+    .reserve_sparse = cpu_reserve,
     .release = cpu_release,
     .discard = cpu_discard,
     .fill = cpu_fill,

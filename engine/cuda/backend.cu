@@ -29,6 +29,11 @@ int device_status(struct backend *backend, struct error *err)
                      backend->name, backend->failed, cudaGetErrorString(backend->failure));
 }
 
+void device_use(struct backend *backend)
+{
+    device_check(backend, cudaSetDevice(backend->device), "cudaSetDevice");
+}
+
 static int cuda_status(struct backend *backend, struct error *err)
 {
     return device_status(backend, err);
@@ -39,6 +44,7 @@ static int cuda_status(struct backend *backend, struct error *err)
 int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
                     struct error *err)
 {
+    device_use(backend);
     cudaError_t error = cudaMalloc(out, bytes == 0 ? 1 : bytes);
     if (error == cudaSuccess)
         return 0;
@@ -87,15 +93,39 @@ static int cuda_reserve(struct backend *backend, size_t bytes, void **out, struc
     return device_status(backend, err);
 }
 
+/* Managed memory: the driver gives it pages of the device when they are first touched, and takes
+ * back those that were not touched for long where there are more than the device has. */
+static int cuda_reserve_sparse(struct backend *backend, size_t bytes, void **out, struct error *err)
+{
+    device_use(backend);
+    *out = NULL;
+    if (device_check(backend, cudaMallocManaged(out, bytes == 0 ? 1 : bytes, cudaMemAttachGlobal),
+                     "cudaMallocManaged")) {
+#if CUDART_VERSION >= 13000
+        struct cudaMemLocation place = {};
+        place.type = cudaMemLocationTypeDevice;
+        place.id = backend->device;
+#else
+        int place = backend->device;
+#endif
+        device_check(backend, cudaMemAdvise(*out, bytes, cudaMemAdviseSetPreferredLocation, place),
+                     "cudaMemAdvise");
+    }
+    return device_status(backend, err);
+}
+
 static void cuda_release(struct backend *backend, void *memory, size_t bytes)
 {
     (void)bytes;
     device_free(backend, memory);
 }
 
+/* The driver takes what is not used when it needs it. */
 static void cuda_discard(struct backend *backend, void *memory, size_t bytes)
 {
-    device_check(backend, cudaMemsetAsync(memory, 0, bytes, backend->stream), "cudaMemset");
+    (void)backend;
+    (void)memory;
+    (void)bytes;
 }
 
 __global__ static void fill_kernel(float *memory, float value, size_t count)
@@ -107,6 +137,7 @@ __global__ static void fill_kernel(float *memory, float value, size_t count)
 
 static void cuda_fill(struct backend *backend, void *memory, float value, size_t count)
 {
+    device_use(backend);
     size_t blocks = (count + FILL_THREADS - 1) / FILL_THREADS;
     launch(backend, fill_kernel, dim3((unsigned)(blocks < 4096 ? blocks : 4096)),
            dim3(FILL_THREADS), 0, static_cast<float *>(memory), value, count);
@@ -114,6 +145,7 @@ static void cuda_fill(struct backend *backend, void *memory, float value, size_t
 
 static void cuda_copy(struct backend *backend, void *to, const void *from, size_t bytes)
 {
+    device_use(backend);
     if (bytes > 0)
         device_check(backend,
                      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, backend->stream),
@@ -156,6 +188,7 @@ static void staging_close(struct staging *staging)
 void device_write(struct backend *backend, void *to, const void *from, size_t bytes)
 {
     struct staging *staging = backend->staging;
+    device_use(backend);
     for (size_t at = 0, i = 0; at < bytes; at += STAGING_BYTES, i = 1 - i) {
         size_t n = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
         /* the piece's last copy, of this call or one before */
@@ -188,6 +221,7 @@ static void read_piece(struct backend *backend, const void *from, size_t bytes, 
 static void cuda_copy_out(struct backend *backend, void *to, const void *from, size_t bytes)
 {
     struct staging *staging = backend->staging;
+    device_use(backend);
     for (int i = 0; i < 2; i++)
         device_check(backend, cudaEventSynchronize(staging->done[i]), "cudaEventSynchronize");
     read_piece(backend, from, bytes, 0);
@@ -320,6 +354,7 @@ static struct ops make_ops()
     ops.prepare = cuda_prepare;
     ops.state_memory = cuda_state_memory;
     ops.reserve = cuda_reserve;
+    ops.reserve_sparse = cuda_reserve_sparse;
     ops.release = cuda_release;
     ops.discard = cuda_discard;
     ops.fill = cuda_fill;

@@ -70,6 +70,9 @@ struct backend {
 
 /* Remembers the first failure; whether this is none. */
 bool device_check(struct backend *backend, cudaError_t error, const char *what);
+/* The calling thread's device from now on: whoever is called from outside a step begins so, since
+ * any thread may call. */
+void device_use(struct backend *backend);
 /* 0, or -1 with what is remembered. */
 int device_status(struct backend *backend, struct error *err);
 

@@ -209,8 +209,7 @@ static struct device_batch describe(const struct step_images *images, const stru
 static void cuda_begin(struct backend *backend, const struct batch *batch)
 {
     struct step_images *images = backend->images;
-    /* the thread's current device is not ours to know: any thread may run a step */
-    device_check(backend, cudaSetDevice(backend->device), "cudaSetDevice");
+    device_use(backend);
     backend->batch = {};
     backend->batch_rows = batch->num_rows;
     if (backend->failure != cudaSuccess || !grow_images(backend, batch))

@@ -27,7 +27,11 @@ struct emulated_event {
 namespace
 {
 std::deque<work> queue;
-std::map<char *, size_t> allocations, pinned;
+struct allocation {
+    size_t bytes, of_device; /* managed memory counts as nothing */
+};
+std::map<char *, allocation> allocations;
+std::map<char *, size_t> pinned;
 size_t allocated;
 long launches;
 cudaError_t last_error, broken;
@@ -72,7 +76,7 @@ void check_device(const void *memory, size_t bytes, const char *what)
     char *at = static_cast<char *>(const_cast<void *>(memory));
     auto next = allocations.upper_bound(at);
     if (bytes > 0 && (next == allocations.begin() ||
-                      std::prev(next)->first + std::prev(next)->second < at + bytes)) {
+                      std::prev(next)->first + std::prev(next)->second.bytes < at + bytes)) {
         fprintf(stderr, "emulation: %s of %zu bytes that are not device memory\n", what, bytes);
         abort();
     }
@@ -230,15 +234,26 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return cudaSuccess;
 }
 
+cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    if (posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
+        return note(cudaErrorMemoryAllocation);
+    memset(*out, 0xff, bytes < (1 << 24) ? bytes : 1 << 24); /* the rest is not touched yet */
+    allocations[static_cast<char *>(*out)] = {bytes, 0};
+    return cudaSuccess;
+}
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    if (bytes > emulation::get_settings().memory - allocated ||
-        posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
+    if (bytes > emulation::get_settings().memory - allocated)
         return note(cudaErrorMemoryAllocation);
-    memset(*out, 0xff, bytes < (1 << 24) ? bytes : 1 << 24);
-    allocations[static_cast<char *>(*out)] = bytes;
-    allocated += bytes;
-    return cudaSuccess;
+    cudaError_t error = cudaMallocManaged(out, bytes, cudaMemAttachGlobal);
+    if (error == cudaSuccess) {
+        allocations[static_cast<char *>(*out)].of_device = bytes;
+        allocated += bytes;
+    }
+    return error;
 }
 
 cudaError_t cudaFree(void *memory)
@@ -249,7 +264,7 @@ cudaError_t cudaFree(void *memory)
     auto at = allocations.find(static_cast<char *>(memory));
     if (at == allocations.end())
         return note(cudaErrorInvalidValue);
-    allocated -= at->second;
+    allocated -= at->second.of_device;
     allocations.erase(at);
     free(memory);
     return cudaSuccess;
