@@ -14,7 +14,8 @@
  * decays) and, per piece of a head, d + m formulas for q and k; per call 2 * 4 * dv * m2 bytes of S
  * and 4 * (2 d + 3 dv) per token of projections (refined gate). ReGLA with d = dv = 64, one token:
  * 33.8 KB and 24,600 operations, so bound by memory.
- * No speed has been measured: there was no device. */
+ * nvcc 13.0 for sm_80 and sm_90: at most 128 registers and no spills, so two blocks of 8 warps
+ * share a multiprocessor (25 % of its threads). No speed has been measured: there was no device. */
 #include "engine/cuda/recurrence_chunk.cuh"
 
 /* ---- S ---- */
@@ -243,7 +244,10 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
     recurrence_kernel(const struct recurrence_call call, const struct device_batch batch)
 {
     SHARED_MEMORY(float, shared);
-    const struct piece piece = piece_of(call, batch);
+    __shared__ struct piece piece; /* rather than in everybody's registers */
+    if (threadIdx.x == 0)
+        piece = piece_of(call, batch);
+    __syncthreads();
     if (piece.span.slot == NULL)
         return;
     const struct owner owner = owner_of(call, piece);

@@ -12,7 +12,7 @@ enum {
     WARP_FEATURES = 32,
     WIDE_WARPS = 8,                           /* most warps beside each other over the features */
     LARGEST = 2 * WIDE_WARPS * WARP_FEATURES, /* most features in registers */
-    MOST_FEATURES = 4096, /* a token's arrays are then some 84 KB; every device has 99 */
+    MOST_FEATURES = 4096,        /* a token's arrays are then some 84 KB; every device has 99 */
     CHUNK_FLOATS = 48 * 1024 / 4 /* of all arrays, where one token's are not more */
 };
 
@@ -161,6 +161,7 @@ __device__ static struct map_terms terms_of(const struct recurrence_call &call,
     bool divides = phi.map == FEATURE_HEDGEHOG || phi.map == FEATURE_DPFP;
     if (phi.map == FEATURE_FAVOR) {
         float squares = 0.0f;
+#pragma unroll 1
         for (int j = lane_index(); j < phi.head_dim; j += 32) {
             float z = turned(call, side, j);
             squares = FORMULA_FMA(z, z, squares);
@@ -172,6 +173,7 @@ __device__ static struct map_terms terms_of(const struct recurrence_call &call,
         terms.scale = 1.0f / sqrtf((float)phi.feature_rows);
     } else if (phi.map == FEATURE_HEDGEHOG) {
         float most = 0.0f;
+#pragma unroll 1
         for (int j = lane_index(); j < phi.feature_rows; j += 32)
             most = fmaxf(most, fabsf(side.y[j]));
         terms.shift = warp_max(most);
@@ -179,6 +181,7 @@ __device__ static struct map_terms terms_of(const struct recurrence_call &call,
     if (!divides && !call.exponential)
         return terms;
     float sum = 0.0f;
+#pragma unroll 1
     for (int j = lane_index(); j < phi.features; j += 32) {
         float value = feature(call, side, terms, j);
         sum += value;
@@ -228,6 +231,7 @@ __device__ static void write_phi(const struct recurrence_call &call, const struc
                                  float scale, float *mapped, float *out)
 {
     const struct ops_features &phi = call.a.phi;
+#pragma unroll 1
     for (int j = lane_index(); j < phi.features; j += 32) {
         float value = feature(call, side, terms, j) / terms.divisor;
         if (call.exponential)
@@ -238,12 +242,14 @@ __device__ static void write_phi(const struct recurrence_call &call, const struc
         else
             out[place_of(j)] = value;
     }
+#pragma unroll 1
     for (int j = call.a.features + lane_index(); j < call.padded; j += 32)
         out[place_of(j)] = 0.0f;
     if (phi.after == NULL)
         return;
     __syncwarp();
     const struct head_position after = position_of(call.after, piece, side, mapped);
+#pragma unroll 1
     for (int j = lane_index(); j < call.a.features; j += 32)
         out[place_of(j)] = position_element(call.after, after, j, mapped);
     __syncwarp();
@@ -292,6 +298,7 @@ __device__ static void fill_rows(const struct recurrence_call &call, const struc
     const float *running = shared + call.at.running + t;
     if (call.exponential)
         rescale = formula_exp(running[0] - running[1]);
+#pragma unroll 1
     for (int i = lane_index(); i < piece.held * OPS_ROW_BLOCK; i += 32) {
         int of_head = block_of(call, piece, i / OPS_ROW_BLOCK) * OPS_ROW_BLOCK + i % OPS_ROW_BLOCK;
         float all = 1.0f, v = a.sum_norm && of_head == a.value_dim ? scale : 0.0f;
@@ -324,6 +331,7 @@ __device__ static void fill_decays(const struct recurrence_call &call, const str
                                    float *shared, int t, int row)
 {
     int m = call.a.phi.features;
+#pragma unroll 1
     for (int j = lane_index(); j < call.padded; j += 32)
         shared[call.at.f + t * call.padded + place_of(j)] =
             j < call.a.features
@@ -364,6 +372,7 @@ __device__ static void write_chunk(const struct recurrence_call &call, const str
         }
         int64_t row = piece.span.first_row + done + t;
         float *h = a.h.data + row * a.h.stride + (int64_t)piece.head * a.value_dim;
+#pragma unroll 1
         for (int i = lane_index(); i < piece.owned * OPS_ROW_BLOCK; i += 32) {
             int of_head = piece.first * OPS_ROW_BLOCK + i;
             float sum = 0.0f;

@@ -181,8 +181,8 @@ void attention_jobs(int rows, job_use *use, void *context)
         {"full", 2, 2, 33, 17, .kv = KV_F32},
         {"full", 2, 1, 64, 64, .kv = KV_F16},
         {"full", 1, 1, 80, 48, .kv = KV_BF16},
-        {"sliding 100", 2, 2, 32, 32, .window = WINDOW_SLIDING, .window_size = 100},
-        {"block 64", 2, 2, 32, 32, .window = WINDOW_BLOCK, .window_size = 64}};
+        {"sliding 100", 2, 2, 32, 32, .kv = KV_F32, .window = WINDOW_SLIDING, .window_size = 100},
+        {"block 64", 2, 2, 32, 32, .kv = KV_F32, .window = WINDOW_BLOCK, .window_size = 64}};
     static const struct job_case timed[] = {{"full", 12, 12, 64, 64, .kv = KV_F16},
                                             {"full", 32, 8, 128, 128, .kv = KV_BF16},
                                             {"full", 12, 12, 64, 64, .kv = KV_F32}};
