@@ -7,12 +7,15 @@ JOBS ?= $(shell nproc)
 VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
-.PHONY: help deps test-deps build serve test test-stress test-train test-clients load-deps fuzz model format lint clean
+# The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
+.PHONY: help deps test-deps build cuda serve test test-cuda test-stress test-train test-clients load-deps fuzz model format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
 	@echo "make test          install what is missing, run every test (STAGES='lint unit' for some)"
 	@echo "make build         build/release/regla"
+	@echo "make cuda          build/cuda/regla, with the CUDA backend (needs nvcc)"
+	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
 	@echo "make test-stress   states and sessions at full size: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch)"
@@ -31,6 +34,10 @@ build: deps
 	@cmake --preset release --log-level=WARNING >/dev/null
 	cmake --build --preset release -j $(JOBS)
 
+cuda: deps
+	@cmake --preset cuda --log-level=WARNING >/dev/null
+	cmake --build --preset cuda -j $(JOBS)
+
 # Flags of `regla serve` are environment variables too: REGLA_PORT=9000 make serve
 serve: build
 	@test -n "$(MODEL)" || { echo "models/ holds no model: see models/README.md" >&2; exit 1; }
@@ -38,6 +45,9 @@ serve: build
 
 test:
 	@tests/run.sh $(STAGES)
+
+test-cuda: test-deps cuda
+	tests/cuda/run.sh device || [ $$? -eq 77 ]
 
 test-stress:
 	@tests/run.sh deps build

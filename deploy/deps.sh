@@ -8,7 +8,7 @@ packages=(gcc libc6-dev make cmake pkg-config
           libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev
           libcairo2-dev fonts-dejavu-core)
 if [ "${1:?serve or test}" = test ]; then
-    packages+=(libcriterion-dev clang git python3 python3-venv ca-certificates wrk)
+    packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk)
 fi
 
 as_root() {

@@ -1,6 +1,6 @@
 #include "engine/engine.h"
 
-#include "engine/cpu/backend.h"
+#include "engine/device.h"
 #include "engine/forward.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/preset.h"
@@ -8,7 +8,6 @@
 #include "engine/state.h"
 #include "engine/state_image.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,40 +35,6 @@ struct engine {
     size_t seen_size;
     void *measured; /* [MEASURED_BYTES] on the device, once it is measured */
 };
-
-/* Half of what is free, by the system's and the control group's account. */
-static size_t default_state_memory(void)
-{
-    size_t available = (size_t)1 << 30;
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (file != NULL) {
-        char line[256];
-        unsigned long long kilobytes;
-        while (fgets(line, sizeof line, file) != NULL)
-            if (sscanf(line, "MemAvailable: %llu kB", &kilobytes) == 1)
-                available = (size_t)kilobytes * 1024;
-        fclose(file);
-    }
-    static const char *const limits[][2] = {
-        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-        {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-         "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
-    };
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        unsigned long long values[2];
-        int read = 0;
-        for (int j = 0; j < 2; j++) {
-            file = fopen(limits[i][j], "re");
-            if (file == NULL)
-                continue;
-            read += fscanf(file, "%llu", &values[j]) == 1;
-            fclose(file);
-        }
-        if (read == 2 && values[0] > values[1] && values[0] - values[1] < available)
-            available = (size_t)(values[0] - values[1]);
-    }
-    return available / 2;
-}
 
 static int allocate_step(struct engine *engine, struct error *err)
 {
@@ -136,6 +101,29 @@ static void fill_info(struct engine *engine)
     info->instruction_set = engine->ops->instruction_set(engine->backend);
 }
 
+/* The memory for states: what was asked for, or what the device's has left. */
+static int choose_budget(struct engine *engine, const struct engine_options *options,
+                         struct error *err)
+{
+    struct engine_info *info = &engine->info;
+    size_t used = info->weights_bytes + info->workspace_bytes, given = options->device_memory_bytes;
+    info->state_memory_bytes = options->state_memory_bytes;
+    if (given > 0 && used >= given)
+        return error_set(err, ERROR_NO_MEMORY,
+                         "device_memory: the weights and the workspace alone take %zu bytes of "
+                         "%zu; fewer step tokens or smaller weights take less",
+                         used, given);
+    if (given > 0 && info->state_memory_bytes > given - used)
+        return error_set(err, ERROR_INVALID,
+                         "state_memory: expected at most %zu bytes, what device_memory leaves, got "
+                         "%zu",
+                         given - used, info->state_memory_bytes);
+    if (info->state_memory_bytes == 0)
+        info->state_memory_bytes =
+            given > 0 ? given - used : engine->ops->state_memory(engine->backend);
+    return 0;
+}
+
 int engine_open(struct engine **out, const char *model_directory,
                 const struct engine_options *options, struct error *err)
 {
@@ -165,11 +153,7 @@ int engine_open_model(struct engine **out, struct model *model,
     engine->model = model;
     if (check_options(options, &engine->info, err) != 0)
         goto fail;
-    const struct cpu_options cpu = {.threads = options->threads,
-                                    .instruction_set = options->instruction_set,
-                                    .share_always = options->share_always};
-    engine->ops = &cpu_ops;
-    if (cpu_open(&engine->backend, &cpu, err) != 0)
+    if (device_open(&engine->ops, &engine->backend, options, err) != 0)
         goto fail;
     choose_formats(options, model, &engine->info);
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
@@ -186,11 +170,11 @@ int engine_open_model(struct engine **out, struct model *model,
         allocate_step(engine, err) != 0)
         goto fail;
     fill_info(engine);
-    size_t budget = options->state_memory_bytes;
-    engine->info.state_memory_bytes = budget == 0 ? default_state_memory() : budget;
-    if (state_memory_create(&engine->memory, engine->ops, engine->backend,
+    if (choose_budget(engine, options, err) != 0 ||
+        state_memory_create(&engine->memory, engine->ops, engine->backend,
                             forward_layout(engine->forward), engine->info.state_memory_bytes,
-                            options->poison, err) != 0)
+                            options->poison, err) != 0 ||
+        engine->ops->status(engine->backend, err) != 0)
         goto fail;
     *out = engine;
     return 0;
@@ -338,7 +322,8 @@ static void fill_batch(struct engine *engine, const struct span *spans, int num_
                                                .num_rows = span->num_tokens,
                                                .position = state->position,
                                                .slot = state->slot,
-                                               .pages = state->pages};
+                                               .pages = state->pages,
+                                               .num_pages = state->num_pages};
         for (int j = 0; j < span->num_tokens; j++) {
             engine->tokens[row + j] = span->tokens[j];
             engine->positions[row + j] = state->position + j;
@@ -363,12 +348,19 @@ int engine_step(struct engine *engine, struct span *spans, int num_spans, struct
     struct batch batch;
     fill_batch(engine, spans, num_spans, &batch);
     const float *logits = forward_run(engine->forward, &batch);
+    if (engine->ops->status(engine->backend, err) != 0)
+        return -1;
     for (int i = 0; i < num_spans; i++) {
         spans[i].logits = spans[i].num_logits > 0 ? logits : NULL;
         logits += (size_t)spans[i].num_logits * (size_t)engine->info.vocab_size;
         spans[i].state->position += spans[i].num_tokens;
     }
     return 0;
+}
+
+bool engine_failed(struct engine *engine)
+{
+    return engine->ops->status(engine->backend, NULL) != 0;
 }
 
 int engine_measure(struct engine *engine, double *read_bytes, double *operations, struct error *err)
@@ -380,7 +372,7 @@ int engine_measure(struct engine *engine, double *read_bytes, double *operations
         ops->fill(engine->backend, engine->measured, 1.0f, MEASURED_BYTES / sizeof(float));
     }
     ops->measure(engine->backend, engine->measured, MEASURED_BYTES, read_bytes, operations);
-    return 0;
+    return ops->status(engine->backend, err);
 }
 
 void engine_profile(struct engine *engine, double *seconds)

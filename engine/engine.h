@@ -21,12 +21,15 @@ struct state; /* everything one text needs to go on */
 struct model;
 
 struct engine_options {
+    const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
     enum weight_format weights;
     enum kv_format kv;
-    int threads;               /* 0: as many as the affinity mask and the cgroup allow */
-    size_t state_memory_bytes; /* budget for all states and KV pages; 0: a share of free memory */
-    int max_step_tokens;       /* most tokens of all spans of a step together; 0: 512 */
-    int max_step_logits;       /* most positions of a step that ask for logits; 0: 128 */
+    int threads; /* of the CPU; 0: as many as the affinity mask and the cgroup allow */
+    size_t state_memory_bytes;  /* budget for all states and KV pages; 0: a share of free memory,
+                                   or what device_memory_bytes leaves */
+    size_t device_memory_bytes; /* for weights, workspace and states together; 0: no such limit */
+    int max_step_tokens;        /* most tokens of all spans of a step together; 0: 512 */
+    int max_step_logits;        /* most positions of a step that ask for logits; 0: 128 */
     const char
         *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
     bool poison;          /* for tests: fill all memory with NaN before its first use */
@@ -51,8 +54,8 @@ struct engine_info {
     size_t kv_bytes_per_token;       /* of layers with a full window */
     int kv_page_tokens;              /* KV is reserved in pages of this many tokens */
     size_t state_memory_bytes;       /* the budget */
-    const char *device;              /* "cpu" */
-    const char *instruction_set;     /* "avx512vnni", "avx512", "avx2", "generic" */
+    const char *device;              /* "cpu", "cuda" */
+    const char *instruction_set;     /* "avx512vnni", "avx512", "avx2", "generic"; a GPU's name */
 };
 
 struct engine_memory {                                  /* of the state budget, in bytes */
@@ -119,9 +122,12 @@ struct span {
     const float *logits;   /* out: [num_logits, vocab_size], valid until the next step */
 };
 
-/* Advances every span's text by its tokens. On an error (bad arguments, past the reservation) no
- * state has moved. Allocates nothing. */
+/* Advances every span's text by its tokens. On an error (bad arguments, past the reservation, a
+ * device that failed) no state has moved. Allocates nothing. */
 int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
+
+/* Whether the device has failed: every step does from then on. Of the engine thread. */
+bool engine_failed(struct engine *engine);
 
 /* Measures what the device does at most in a second: bytes read from memory and f32 operations (a
  * multiply-add is two). Takes some 0.1 s, and memory that it keeps: much more than the caches. */

@@ -21,7 +21,8 @@
 #endif
 
 /* One rounding where the instruction set has it, two where not; never left to the compiler. */
-#if defined(__CUDACC__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#if defined(__CUDACC__) || defined(REGLA_CUDA_EMULATION) || defined(__FMA__) || \
+    defined(__ARM_FEATURE_FMA)
 #define FORMULA_FMA(a, b, c) fmaf((a), (b), (c))
 #else
 #define FORMULA_FMA(a, b, c) ((a) * (b) + (c))

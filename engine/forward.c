@@ -225,6 +225,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
         goto fail;
     const struct ops_limits limits = {
         .max_rows = options->max_rows,
+        .max_logits = options->max_logits,
         .max_value_dim = forward->context.max_value_dim,
         .max_input = longest_input(forward),
         .max_head_dim = forward->context.max_head_dim,

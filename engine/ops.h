@@ -4,7 +4,7 @@
  * engine/cuda/) fill it in. An operation works on `rows`: row-major matrices of f32 in device
  * memory, one row per token of the step, the rows of all spans one after the other. Operations are
  * queued in order; only `finish` waits. None of them fails: everything that can is checked or
- * allocated before the step.
+ * allocated before the step; a device that breaks says so in `status`, and `finish` gives NULL.
  *
  * The reproducibility contract: what an operation writes for a row depends on that row (and its
  * text's state) alone, bit for bit, whatever other rows are in the step, however tokens are cut
@@ -45,6 +45,7 @@ struct batch_span {
     int64_t position;   /* of its first row */
     char *slot;         /* the text's recurrent memory, on the device */
     char *const *pages; /* full windows: page i holds positions [64 i, 64 i + 64) of all layers */
+    int64_t num_pages;
 };
 
 struct batch {
@@ -174,7 +175,7 @@ struct ops_attention {
     int window_size;
     enum kv_format kv; /* of the pages: KV_F32, KV_F16 or KV_BF16 */
     enum position_kind bias;
-    const struct formula_bias *biases; /* [H]; NULL: none */
+    const struct formula_bias *biases; /* [H], on the device; NULL: none */
     struct rows q, k, v;               /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
     struct rows h;                     /* out: [N, H*dv] */
     size_t offset;
@@ -182,21 +183,28 @@ struct ops_attention {
 
 /* The most of a step, known before the first. */
 struct ops_limits {
-    int max_rows, max_value_dim;
+    int max_rows, max_logits, max_value_dim;
     int max_head_dim, max_features; /* of linear mixers: d, m2 */
     int64_t max_input; /* longest row of a matrix product, its heads padded to multiples of 32 */
 };
 
 struct ops {
-    const char *device; /* "cpu" */
+    const char *device; /* "cpu", "cuda" */
     void (*close)(struct backend *);
+    /* 0, or what failed on the device. What has failed once fails until it is closed. */
+    int (*status)(struct backend *, struct error *);
     const char *(*instruction_set)(const struct backend *);
     int (*threads)(const struct backend *);
     int (*prepare)(struct backend *, const struct ops_limits *, struct error *);
 
+    /* Bytes for the states of texts where nobody said how many; after the weights are there. */
+    size_t (*state_memory)(struct backend *);
+
     /* Memory. reserve: address space whose pages cost memory only once written, and read as zero
-     * before; discard gives the memory of a part back. */
+     * before; discard gives the memory of a part back, whose contents are lost. */
     int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);
+    /* The same of which only a part is in use at any time: it may be more than the device has. */
+    int (*reserve_sparse)(struct backend *, size_t bytes, void **out, struct error *);
     void (*release)(struct backend *, void *memory, size_t bytes);
     void (*discard)(struct backend *, void *memory, size_t bytes);
     void (*fill)(struct backend *, void *memory, float value, size_t count);
@@ -246,7 +254,7 @@ struct ops {
 };
 
 /* Bytes of a head's S in a slot. */
-static inline size_t ops_recurrent_bytes(int value_dim, bool sum_norm, int features)
+FORMULA size_t ops_recurrent_bytes(int value_dim, bool sum_norm, int features)
 {
     size_t rows = (size_t)value_dim + (sum_norm ? 1 : 0);
     size_t blocks = (rows + OPS_ROW_BLOCK - 1) / OPS_ROW_BLOCK;
@@ -254,19 +262,19 @@ static inline size_t ops_recurrent_bytes(int value_dim, bool sum_norm, int featu
 }
 
 /* Bytes of a number of K or V. */
-static inline size_t ops_kv_bytes(enum kv_format kv)
+FORMULA size_t ops_kv_bytes(enum kv_format kv)
 {
     return kv == KV_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
 /* Numbers between two keys' values in a tile. */
-static inline size_t ops_value_stride(int value_dim)
+FORMULA size_t ops_value_stride(int value_dim)
 {
     return ((size_t)value_dim + 15) / 16 * 16;
 }
 
 /* Bytes of one head's tile of 64 keys and values: a multiple of 128. */
-static inline size_t ops_tile_bytes(int key_dim, int value_dim, enum kv_format kv)
+FORMULA size_t ops_tile_bytes(int key_dim, int value_dim, enum kv_format kv)
 {
     return ((size_t)key_dim + ops_value_stride(value_dim)) * OPS_TILE * ops_kv_bytes(kv);
 }

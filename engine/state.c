@@ -83,7 +83,10 @@ static int pool_open(struct pool *pool, struct state_memory *memory, size_t item
         return error_set(err, ERROR_NO_MEMORY, "state memory: no memory for %d items",
                          pool->capacity);
     void *base;
-    if (memory->ops->reserve(memory->backend, pool->region_bytes, &base, err) != 0)
+    /* two regions of the whole budget each, of which both together never use more */
+    bool sparse = memory->layout.slot_bytes > 0 && memory->layout.page_bytes > 0;
+    if ((sparse ? memory->ops->reserve_sparse
+                : memory->ops->reserve)(memory->backend, pool->region_bytes, &base, err) != 0)
         return -1;
     pool->base = base;
     if (poison)

@@ -298,9 +298,8 @@ static void fail_step(struct batch *batch, size_t num_spans, const struct error 
                 err->message);
     for (size_t i = 0; i < num_spans; i++)
         job_fail_engine(batch->stepped[i]->job, err);
-    if (++batch->failed_steps >= MAX_FAILED_STEPS) {
-        log_message(LOG_LEVEL_ERROR, "%d steps failed one after another: giving up",
-                    batch->failed_steps);
+    if (++batch->failed_steps >= MAX_FAILED_STEPS || engine_failed(batch->service->engine)) {
+        log_message(LOG_LEVEL_ERROR, "giving up after %d failed steps", batch->failed_steps);
         int ready = SERVICE_READY; /* a drain goes on as one */
         atomic_compare_exchange_strong(&batch->service->phase, &ready, SERVICE_FAILED);
     }

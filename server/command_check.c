@@ -298,7 +298,8 @@ static int repeat(struct check_case *c, struct manner manner, struct error *err)
 static int reproduce(struct check_case *c, struct error *err)
 {
     static const int chunks[] = {0, 1, 3, 7};
-    for (int threads = 1; threads <= 3; threads++)
+    bool on_threads = strcmp(engine_info(c->engine)->device, "cpu") == 0;
+    for (int threads = 1; threads <= (on_threads ? 3 : 1); threads++)
         for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
             for (int company = 0; company <= COMPANIONS; company += COMPANIONS)
                 if (repeat(c, (struct manner){threads, chunks[i], company}, err) != 0)

@@ -69,7 +69,9 @@ int command_model_given(const char *command, const char *directory,
 
 struct engine_options command_engine_options(const struct command_model_options *options)
 {
-    struct engine_options engine = {.threads = (int)options->threads,
+    struct engine_options engine = {.device = options->device,
+                                    .device_memory_bytes = (size_t)options->device_memory,
+                                    .threads = (int)options->threads,
                                     .state_memory_bytes = (size_t)options->state_memory};
     /* the options' tables have no other names */
     weight_format_find(options->weights, &engine.weights);

@@ -12,7 +12,8 @@ struct model;
 struct command_model_options {
     const char *preset; /* NULL: a directory is given */
     int64_t threads;
-    int64_t state_memory; /* bytes */
+    int64_t state_memory, device_memory; /* bytes */
+    const char *device;
     const char *weights, *kv;
 };
 
@@ -26,15 +27,33 @@ struct command_model_options {
 
 /* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
 #define COMMAND_MODEL_OPTIONS(type)                                                              \
-    {"threads",                                                                                  \
-     OPTION_INTEGER,                                                                             \
-     offsetof(type, model.threads),                                                              \
-     "threads",                                                                                  \
-     "0",                                                                                        \
+    {"device",                                                                                   \
+     OPTION_TEXT,                                                                                \
+     offsetof(type, model.device),                                                               \
+     "auto|cpu|cuda[:N]",                                                                        \
+     "auto",                                                                                     \
      0,                                                                                          \
-     1024,                                                                                       \
+     0,                                                                                          \
      NULL,                                                                                       \
-     "compute threads; 0: as many as this process may use"},                                     \
+     "where to compute; auto: on the first GPU if there is one and this is built for it"},       \
+        {"device-memory",                                                                        \
+         OPTION_BYTES,                                                                           \
+         offsetof(type, model.device_memory),                                                    \
+         "bytes",                                                                                \
+         "0",                                                                                    \
+         0,                                                                                      \
+         1e15,                                                                                   \
+         NULL,                                                                                   \
+         "memory for weights, workspace and states together; 0: no such limit"},                 \
+        {"threads",                                                                              \
+         OPTION_INTEGER,                                                                         \
+         offsetof(type, model.threads),                                                          \
+         "threads",                                                                              \
+         "0",                                                                                    \
+         0,                                                                                      \
+         1024,                                                                                   \
+         NULL,                                                                                   \
+         "compute threads; 0: as many as this process may use"},                                 \
         {"weights",                                                                              \
          OPTION_CHOICE,                                                                          \
          offsetof(type, model.weights),                                                          \

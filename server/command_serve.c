@@ -241,16 +241,16 @@ static int describe_model(struct service *service, struct error *err)
 
 /* One token, so that the first request does not pay for memory that is touched for the first time.
  * A budget too small even for that is the capacity report's to tell. */
-static void warm_up(struct engine *engine)
+static int warm_up(struct engine *engine, struct error *err)
 {
     const int32_t token = 0;
     struct state *state = NULL;
     if (state_create(&state, engine, 1, NULL))
-        return;
+        return 0;
     struct span span = {.state = state, .tokens = &token, .num_tokens = 1, .num_logits = 1};
-    if (engine_step(engine, &span, 1, NULL))
-        log_message(LOG_LEVEL_WARN, "the engine failed its first step");
+    int result = engine_step(engine, &span, 1, err);
     state_free(state);
+    return result;
 }
 
 /* *model becomes the engine's: NULL here. */
@@ -265,9 +265,9 @@ static int load(struct service *service, const struct serve_options *options, st
     engine.max_step_tokens = (int)options->max_step_tokens;
     engine.progress = on_progress;
     engine.progress_context = &told;
-    if (engine_open_model(&service->engine, taken, &engine, err) || describe_model(service, err))
+    if (engine_open_model(&service->engine, taken, &engine, err) || describe_model(service, err) ||
+        warm_up(service->engine, err))
         return -1;
-    warm_up(service->engine);
     set_fingerprint(service);
     service->memory_limit_tokens = capacity_longest_text(service->engine);
     struct states_options keeping = {.reuse = options->prefix_cache,

@@ -285,6 +285,8 @@ static int fill_write(struct state_tree *tree, struct checkpoint_file *file)
         return -1;
     if (file->image)
         state_save(checkpoint->state, file->image);
+    if (file->image && engine_failed(tree->engine))
+        return -1; /* what came from the device is nothing; an older file stays */
     if (file->some_logits)
         memcpy(file->some_logits, checkpoint->logits, tree->logits_size);
     file->op.meta = file->meta;

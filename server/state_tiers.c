@@ -230,6 +230,10 @@ bool tiers_save(struct state_tree *tree, struct checkpoint *checkpoint)
     if (!image)
         return false;
     state_save(checkpoint->state, image);
+    if (engine_failed(tree->engine)) {
+        free(image);
+        return false;
+    }
     checkpoint_set_image(tree, checkpoint, image);
     return true;
 }

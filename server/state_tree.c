@@ -452,6 +452,8 @@ int state_tree_image(struct state_tree *tree, const struct state_match *match, v
         state_save(from->state, image);
     else
         memcpy(image, from->image, state_image_bytes(tree->engine, from->position));
+    if (from->state && engine_failed(tree->engine))
+        return error_set(err, ERROR_INTERNAL, "the device that has the state failed");
     return 0;
 }
 

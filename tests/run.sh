@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-stages=(deps lint build unit golden http fuzz-corpus asan-build asan-unit asan-golden asan-http
+stages=(deps lint build unit golden http cuda fuzz-corpus asan-build asan-unit asan-golden asan-http
         tsan-build tsan-http)
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
@@ -50,6 +50,10 @@ stage_build() { build dev; }
 stage_unit() { unit dev; }
 stage_golden() { golden dev && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16; }
 stage_http() { http dev; }
+# The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
+stage_cuda() {
+    build cuda-emulated && tests/cuda/run.sh emulated && tests/cuda/run.sh compile
+}
 stage_fuzz-corpus() { tests/fuzz/run.sh corpus; }
 stage_asan-build() { build asan; }
 stage_asan-unit() { unit asan; }

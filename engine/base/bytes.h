@@ -5,12 +5,13 @@
 #ifndef ENGINE_BASE_BYTES_H
 #define ENGINE_BASE_BYTES_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "big-endian machines are not supported");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "big-endian machines are not supported");
 
 /* *out = a * b or a + b; false when that overflows (then *out is not to be used). */
 static inline bool size_mul(size_t a, size_t b, size_t *out)

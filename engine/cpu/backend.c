@@ -185,6 +185,13 @@ static void cpu_close(struct backend *backend)
     free(backend);
 }
 
+static int cpu_status(struct backend *backend, struct error *err)
+{
+    (void)backend;
+    (void)err;
+    return 0;
+}
+
 static const char *cpu_instruction_set(const struct backend *backend)
 {
     return backend->kernels->name;
@@ -213,10 +220,13 @@ int cpu_open(struct backend **out, const struct cpu_options *options, struct err
 const struct ops cpu_ops = {
     .device = "cpu",
     .close = cpu_close,
+    .status = cpu_status,
     .instruction_set = cpu_instruction_set,
     .threads = cpu_threads,
     .prepare = cpu_prepare,
+    .state_memory = cpu_state_memory,
     .reserve = cpu_reserve,
+    .reserve_sparse = cpu_reserve,
     .release = cpu_release,
     .discard = cpu_discard,
     .fill = cpu_fill,

@@ -75,6 +75,8 @@ void profiled_recurrence(struct backend *, const struct ops_recurrence *);
 void profiled_attention(struct backend *, const struct ops_attention *);
 void profiled_gather(struct backend *, struct rows x, struct rows out, int cols);
 void cpu_profile(struct backend *, double *seconds);
+/* state_memory.c */
+size_t cpu_state_memory(struct backend *);
 /* measure.c */
 void cpu_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
                  double *operations);

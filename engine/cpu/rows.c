@@ -1,5 +1,6 @@
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
+#include "engine/packing.h"
 
 #include <string.h>
 
@@ -78,12 +79,12 @@ static void embed_rows(struct backend *backend, const void *arguments, int first
     int64_t size = a->hidden_size;
     for (int r = first; r < end; r++) {
         float *x = a->x.data + r * a->x.stride;
-        weights_read(&a->tokens->matrix, batch->tokens[r] * size, size, x);
+        packing_numbers(&a->tokens->matrix, batch->tokens[r] * size, size, x);
         if (a->position_embedding == POSITION_EMBEDDING_LEARNED) {
             float part[64];
             for (int64_t at = 0; at < size; at += 64) {
                 int64_t n = size - at < 64 ? size - at : 64;
-                weights_read(&a->positions->matrix, batch->positions[r] * size + at, n, part);
+                packing_numbers(&a->positions->matrix, batch->positions[r] * size + at, n, part);
                 for (int64_t j = 0; j < n; j++)
                     x[at + j] += part[j];
             }

@@ -1,4 +1,4 @@
-/* Packing of matrices into panels (struct weight), and tables of rows; numbers of a file as f32. */
+/* Packing of matrices into panels (struct weight), and tables of rows. */
 #ifndef ENGINE_CPU_WEIGHTS_H
 #define ENGINE_CPU_WEIGHTS_H
 
@@ -12,8 +12,7 @@ struct table {
 struct weight_chunk; /* memory that matrices share */
 
 /* Panels are packed by the pool's threads. *last: memory of the matrix before, NULL at first.
- * Rounds to the nearest number of the format; in q8 a weight errs by at most half a scale, 1/254 of
- * the largest of its 32. ERROR_INVALID where a number is too large for the format. */
+ * ERROR_INVALID where a number is too large for the format. */
 int weights_create(struct weight **out, struct weight_chunk **last, struct threads *threads,
                    const struct matrix *parts, int num_parts, int heads, enum weight_format format,
                    struct error *err);
@@ -21,8 +20,5 @@ void weights_free(struct weight *weight, struct weight_chunk **last); /* NULL is
 
 /* Bytes of a packed matrix of heads * out rows; format is not auto. */
 size_t weights_packed_bytes(enum weight_format format, int64_t in, int64_t out, int heads);
-
-/* n numbers from element `first` on. */
-void weights_read(const struct matrix *matrix, int64_t first, int64_t n, float *out);
 
 #endif

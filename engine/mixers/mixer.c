@@ -1,7 +1,5 @@
 #include "engine/mixers/mixer.h"
 
-#include <stdlib.h>
-
 int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
                int num_parts, int heads, struct error *err)
 {
@@ -93,7 +91,7 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
     mixer_position_clear(layer, ops, backend);
     ops->unload(backend, layer->norm_weight);
     ops->unload(backend, layer->norm_bias);
-    free(layer->biases);
+    ops->unload(backend, layer->biases);
     ops->unload(backend, layer->bias_table);
 }
 

@@ -63,7 +63,7 @@ struct mixer_layer {
     struct weight *feature_q, *feature_k;                     /* the same one for favor, cos_sin */
     struct mixer_position position;
     float *norm_weight, *norm_bias; /* device */
-    struct formula_bias *biases;    /* [H], host; their tables follow in bias_table */
+    struct formula_bias *biases;    /* device: [H]; their tables lie in bias_table */
     float *bias_table;              /* t5: [H, FORMULA_T5_DISTANCES] */
     size_t state_offset, maxima_offset;
     enum kv_format kv; /* of the keys at state_offset */

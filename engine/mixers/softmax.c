@@ -58,14 +58,14 @@ static int create_biases(struct mixer_layer *layer, struct mixer_context *contex
     const struct position *position = &layer->config->position;
     if (!has_bias(position->kind))
         return 0;
-    size_t heads = (size_t)layer->config->num_heads;
-    layer->biases = calloc(heads, sizeof *layer->biases);
-    if (layer->biases == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "position biases: no memory");
     if (position->kind == POSITION_T5 && upload_t5(layer, context, err) != 0)
         return -1;
+    size_t heads = (size_t)layer->config->num_heads;
+    struct formula_bias *biases = calloc(heads, sizeof *biases);
+    if (biases == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "position biases: no memory");
     for (size_t h = 0; h < heads; h++) {
-        struct formula_bias *bias = &layer->biases[h];
+        struct formula_bias *bias = &biases[h];
         if (position->kind == POSITION_ALIBI)
             bias->r1 = position->slopes[h];
         if (position->r1 != NULL)
@@ -79,7 +79,12 @@ static int create_biases(struct mixer_layer *layer, struct mixer_context *contex
         if (layer->bias_table != NULL)
             bias->table = layer->bias_table + h * FORMULA_T5_DISTANCES;
     }
-    return 0;
+    void *device = NULL;
+    int result =
+        context->ops->upload(context->backend, biases, heads * sizeof *biases, &device, err);
+    layer->biases = device;
+    free(biases);
+    return result;
 }
 
 int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *context,

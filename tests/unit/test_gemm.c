@@ -3,6 +3,7 @@
 #include "engine/base/half.h"
 #include "engine/cpu/threads.h"
 #include "engine/cpu/weights.h"
+#include "engine/packing.h"
 #include "tests/unit/ops_bench.h"
 
 enum { NUM_SETS = sizeof bench_sets / sizeof *bench_sets };
@@ -400,9 +401,9 @@ Test(gemm, halves_are_read_exactly)
     static const float brain_values[] = {1.0f, -1.0f, 3.140625f, 0x1p-126f};
     float out[10];
     const struct matrix f16 = {.rows = 1, .cols = 10, .dtype = DTYPE_F16, .data = half};
-    weights_read(&f16, 0, 10, out);
+    packing_numbers(&f16, 0, 10, out);
     cr_expect(memcmp(out, half_values, sizeof half_values) == 0);
     const struct matrix bf16 = {.rows = 1, .cols = 4, .dtype = DTYPE_BF16, .data = brain};
-    weights_read(&bf16, 0, 4, out);
+    packing_numbers(&bf16, 0, 4, out);
     cr_expect(memcmp(out, brain_values, sizeof brain_values) == 0);
 }

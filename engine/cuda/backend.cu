@@ -1,0 +1,380 @@
+/* The device: opening it, its memory, what failed, and the table of its operations. */
+#include "engine/cuda/common.cuh"
+#include "engine/cuda/step.h"
+
+enum {
+    STAGING_BYTES = 4 << 20, /* of each of the two pieces that a copy goes through */
+    FILL_THREADS = 256
+};
+
+/* ---- what failed ---- */
+
+bool device_check(struct backend *backend, cudaError_t error, const char *what)
+{
+    if (error != cudaSuccess) {
+        cudaGetLastError(); /* or the next call answers with it */
+        if (backend->failure == cudaSuccess) {
+            backend->failure = error;
+            backend->failed = what;
+        }
+    }
+    return error == cudaSuccess;
+}
+
+int device_status(struct backend *backend, struct error *err)
+{
+    if (backend->failure == cudaSuccess)
+        return 0;
+    return error_set(err, ERROR_INTERNAL, "cuda:%d (%s) failed: %s: %s", backend->device,
+                     backend->name, backend->failed, cudaGetErrorString(backend->failure));
+}
+
+void device_use(struct backend *backend)
+{
+    device_check(backend, cudaSetDevice(backend->device), "cudaSetDevice");
+}
+
+static int cuda_status(struct backend *backend, struct error *err)
+{
+    return device_status(backend, err);
+}
+
+/* ---- memory ---- */
+
+int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
+                    struct error *err)
+{
+    device_use(backend);
+    cudaError_t error = cudaMalloc(out, bytes == 0 ? 1 : bytes);
+    if (error == cudaSuccess)
+        return 0;
+    cudaGetLastError();
+    *out = NULL;
+    size_t free_bytes = 0, total = 0;
+    cudaMemGetInfo(&free_bytes, &total);
+    if (error == cudaErrorMemoryAllocation)
+        return error_set(err, ERROR_NO_MEMORY,
+                         "cuda:%d: no memory for %zu bytes of %s, %zu of %zu are free: lower "
+                         "--device-memory or --max-step-tokens, or choose smaller --weights",
+                         backend->device, bytes, what, free_bytes, total);
+    return error_set(err, ERROR_INTERNAL, "cuda:%d: %zu bytes of %s: %s", backend->device, bytes,
+                     what, cudaGetErrorString(error));
+}
+
+void device_free(struct backend *backend, void *memory)
+{
+    if (memory != NULL)
+        device_check(backend, cudaFree(memory), "cudaFree");
+}
+
+void *device_scratch(struct backend *backend, size_t bytes)
+{
+    if (bytes <= backend->scratch_bytes)
+        return backend->scratch;
+    struct error err = ERROR_INIT;
+    device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
+    device_free(backend, backend->scratch);
+    backend->scratch_bytes = 0;
+    step_forget_graphs(backend); /* they have its address */
+    size_t more = bytes + bytes / 2;
+    if (device_allocate(backend, more, "partial results", &backend->scratch, &err) != 0) {
+        device_check(backend, cudaErrorMemoryAllocation, "partial results of an operation");
+        return NULL;
+    }
+    backend->scratch_bytes = more;
+    return backend->scratch;
+}
+
+static int cuda_reserve(struct backend *backend, size_t bytes, void **out, struct error *err)
+{
+    if (device_allocate(backend, bytes, "workspace or states", out, err) != 0)
+        return -1;
+    device_check(backend, cudaMemsetAsync(*out, 0, bytes, backend->stream), "cudaMemset");
+    return device_status(backend, err);
+}
+
+/* Managed memory: the driver gives it pages of the device when they are first touched, and takes
+ * back those that were not touched for long where there are more than the device has. */
+static int cuda_reserve_sparse(struct backend *backend, size_t bytes, void **out, struct error *err)
+{
+    device_use(backend);
+    *out = NULL;
+    if (device_check(backend, cudaMallocManaged(out, bytes == 0 ? 1 : bytes, cudaMemAttachGlobal),
+                     "cudaMallocManaged")) {
+#if CUDART_VERSION >= 13000
+        struct cudaMemLocation place = {};
+        place.type = cudaMemLocationTypeDevice;
+        place.id = backend->device;
+#else
+        int place = backend->device;
+#endif
+        device_check(backend, cudaMemAdvise(*out, bytes, cudaMemAdviseSetPreferredLocation, place),
+                     "cudaMemAdvise");
+    }
+    return device_status(backend, err);
+}
+
+static void cuda_release(struct backend *backend, void *memory, size_t bytes)
+{
+    (void)bytes;
+    device_free(backend, memory);
+}
+
+/* The driver takes what is not used when it needs it. */
+static void cuda_discard(struct backend *backend, void *memory, size_t bytes)
+{
+    (void)backend;
+    (void)memory;
+    (void)bytes;
+}
+
+__global__ static void fill_kernel(float *memory, float value, size_t count)
+{
+    size_t stride = (size_t)gridDim.x * FILL_THREADS;
+    for (size_t i = (size_t)blockIdx.x * FILL_THREADS + threadIdx.x; i < count; i += stride)
+        memory[i] = value;
+}
+
+static void cuda_fill(struct backend *backend, void *memory, float value, size_t count)
+{
+    device_use(backend);
+    size_t blocks = (count + FILL_THREADS - 1) / FILL_THREADS;
+    launch(backend, fill_kernel, dim3((unsigned)(blocks < 4096 ? blocks : 4096)),
+           dim3(FILL_THREADS), 0, static_cast<float *>(memory), value, count);
+}
+
+static void cuda_copy(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    device_use(backend);
+    if (bytes > 0)
+        device_check(backend,
+                     cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, backend->stream),
+                     "cudaMemcpy");
+}
+
+/* Two pieces take turns: while one is on its way the host copies the other. */
+struct staging {
+    void *memory[2];
+    cudaEvent_t done[2];
+};
+
+static int staging_open(struct backend *backend, struct error *err)
+{
+    struct staging *staging = static_cast<struct staging *>(calloc(1, sizeof *staging));
+    backend->staging = staging;
+    if (staging == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
+    for (int i = 0; i < 2; i++)
+        if (!device_check(backend,
+                          cudaHostAlloc(&staging->memory[i], STAGING_BYTES, cudaHostAllocDefault),
+                          "cudaHostAlloc") ||
+            !device_check(backend,
+                          cudaEventCreateWithFlags(&staging->done[i], cudaEventDisableTiming),
+                          "cudaEventCreate"))
+            return device_status(backend, err);
+    return 0;
+}
+
+static void staging_close(struct staging *staging)
+{
+    for (int i = 0; staging != NULL && i < 2; i++) {
+        if (staging->done[i] != NULL)
+            cudaEventDestroy(staging->done[i]);
+        cudaFreeHost(staging->memory[i]);
+    }
+    free(staging);
+}
+
+void device_write(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    struct staging *staging = backend->staging;
+    device_use(backend);
+    for (size_t at = 0, i = 0; at < bytes; at += STAGING_BYTES, i = 1 - i) {
+        size_t n = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
+        /* the piece's last copy, of this call or one before */
+        device_check(backend, cudaEventSynchronize(staging->done[i]), "cudaEventSynchronize");
+        memcpy(staging->memory[i], static_cast<const char *>(from) + at, n);
+        device_check(backend,
+                     cudaMemcpyAsync(static_cast<char *>(to) + at, staging->memory[i], n,
+                                     cudaMemcpyHostToDevice, backend->stream),
+                     "cudaMemcpy");
+        device_check(backend, cudaEventRecord(staging->done[i], backend->stream),
+                     "cudaEventRecord");
+    }
+}
+
+static void read_piece(struct backend *backend, const void *from, size_t bytes, size_t piece)
+{
+    size_t at = piece * STAGING_BYTES;
+    if (at >= bytes)
+        return;
+    struct staging *staging = backend->staging;
+    size_t n = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
+    device_check(backend,
+                 cudaMemcpyAsync(staging->memory[piece % 2], static_cast<const char *>(from) + at,
+                                 n, cudaMemcpyDeviceToHost, backend->stream),
+                 "cudaMemcpy");
+    device_check(backend, cudaEventRecord(staging->done[piece % 2], backend->stream),
+                 "cudaEventRecord");
+}
+
+static void cuda_copy_out(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    struct staging *staging = backend->staging;
+    device_use(backend);
+    for (int i = 0; i < 2; i++)
+        device_check(backend, cudaEventSynchronize(staging->done[i]), "cudaEventSynchronize");
+    read_piece(backend, from, bytes, 0);
+    for (size_t piece = 0; piece * STAGING_BYTES < bytes; piece++) {
+        size_t at = piece * STAGING_BYTES;
+        read_piece(backend, from, bytes, piece + 1);
+        device_check(backend, cudaEventSynchronize(staging->done[piece % 2]),
+                     "cudaEventSynchronize");
+        memcpy(static_cast<char *>(to) + at, staging->memory[piece % 2],
+               bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES);
+    }
+}
+
+static int cuda_upload(struct backend *backend, const void *host, size_t bytes, void **out,
+                       struct error *err)
+{
+    if (device_allocate(backend, bytes, "weights", out, err) != 0)
+        return -1;
+    device_write(backend, *out, host, bytes);
+    return device_status(backend, err);
+}
+
+static void cuda_unload(struct backend *backend, void *memory)
+{
+    device_free(backend, memory);
+}
+
+/* Nine tenths of what is free once the weights and the workspace are there: the rest is for
+ * partial results, graphs and the driver. */
+static size_t cuda_state_memory(struct backend *backend)
+{
+    size_t free_bytes = 0, total = 0;
+    device_check(backend, cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
+    return free_bytes / 10 * 9;
+}
+
+/* ---- opening ---- */
+
+static int cuda_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
+{
+    backend->limits = *limits;
+    if (recurrence_check(limits, err) != 0 || step_open(backend, err) != 0)
+        return -1;
+    return device_status(backend, err);
+}
+
+static void cuda_close(struct backend *backend)
+{
+    if (backend == NULL)
+        return;
+    if (backend->stream != NULL)
+        cudaStreamSynchronize(backend->stream);
+    step_close(backend);
+    weights_close(backend);
+    staging_close(backend->staging);
+    cudaFree(backend->scratch);
+    if (backend->stream != NULL)
+        cudaStreamDestroy(backend->stream);
+    free(backend);
+}
+
+static const char *cuda_instruction_set(const struct backend *backend)
+{
+    return backend->name;
+}
+
+static int cuda_threads(const struct backend *backend)
+{
+    (void)backend;
+    return 1;
+}
+
+int cuda_devices(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    return count;
+}
+
+static int open_device(struct backend *backend, struct error *err)
+{
+    struct cudaDeviceProp properties;
+    int count = cuda_devices();
+    if (count == 0)
+        return error_set(err, ERROR_UNSUPPORTED, "cuda: no device that can be used");
+    if (backend->device < 0 || backend->device >= count)
+        return error_set(err, ERROR_INVALID, "cuda: expected a device from 0 to %d, got %d",
+                         count - 1, backend->device);
+    if (!device_check(backend, cudaSetDevice(backend->device), "cudaSetDevice") ||
+        !device_check(backend, cudaGetDeviceProperties(&properties, backend->device),
+                      "cudaGetDeviceProperties") ||
+        !device_check(backend, cudaStreamCreateWithFlags(&backend->stream, cudaStreamNonBlocking),
+                      "cudaStreamCreate"))
+        return device_status(backend, err);
+    snprintf(backend->name, sizeof backend->name, "%s, sm_%d%d", properties.name, properties.major,
+             properties.minor);
+    backend->multiprocessors = properties.multiProcessorCount;
+    if (properties.major < 8)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "cuda:%d (%s): expected compute capability 8.0 or more", backend->device,
+                         backend->name);
+    return staging_open(backend, err);
+}
+
+int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err)
+{
+    struct backend *backend = static_cast<struct backend *>(calloc(1, sizeof *backend));
+    if (backend == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
+    backend->device = options->device;
+    if (open_device(backend, err) != 0) {
+        cuda_close(backend);
+        return -1;
+    }
+    *out = backend;
+    return 0;
+}
+
+static struct ops make_ops()
+{
+    struct ops ops = {};
+    ops.device = "cuda";
+    ops.close = cuda_close;
+    ops.status = cuda_status;
+    ops.instruction_set = cuda_instruction_set;
+    ops.threads = cuda_threads;
+    ops.prepare = cuda_prepare;
+    ops.state_memory = cuda_state_memory;
+    ops.reserve = cuda_reserve;
+    ops.reserve_sparse = cuda_reserve_sparse;
+    ops.release = cuda_release;
+    ops.discard = cuda_discard;
+    ops.fill = cuda_fill;
+    ops.copy = cuda_copy;
+    ops.copy_in = device_write;
+    ops.copy_out = cuda_copy_out;
+    ops.upload = cuda_upload;
+    ops.unload = cuda_unload;
+    ops.weight_create = cuda_weight_create;
+    ops.weight_free = cuda_weight_free;
+    ops.weight_bytes = cuda_weight_bytes;
+    ops.table_create = cuda_table_create;
+    ops.table_free = cuda_table_free;
+    ops.measure = cuda_measure;
+    step_operations(&ops);
+    return ops;
+}
+
+extern "C" const struct ops *cuda_ops()
+{
+    static const struct ops ops = make_ops();
+    return &ops;
+}

@@ -1,0 +1,17 @@
+/* The CUDA device of the engine: opens it and gives its operations (engine/ops.h). */
+#ifndef ENGINE_CUDA_BACKEND_H
+#define ENGINE_CUDA_BACKEND_H
+
+#include "engine/base/error.h"
+#include "engine/ops.h"
+
+struct cuda_options {
+    int device; /* by CUDA's numbers */
+};
+
+const struct ops *cuda_ops(void);
+
+int cuda_devices(void); /* that can be used; 0 where there is no driver */
+int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err);
+
+#endif

@@ -1,0 +1,273 @@
+/* What every kernel of the CUDA backend may use: loads, conversions, reductions in a fixed order,
+ * tensor core products, asynchronous copies, and the launch.
+ *
+ * The same .cu files are compiled by g++ with -DREGLA_CUDA_EMULATION against tests/cuda/emulation/,
+ * where inline PTX is replaced by plain C++ of the same meaning. So PTX is written here only, and
+ * kernels are launched by launch(), not <<<>>>. */
+#ifndef ENGINE_CUDA_COMMON_CUH
+#define ENGINE_CUDA_COMMON_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "engine/cuda/device.h"
+
+#define FULL_WARP 0xffffffffu
+
+/* Dynamic shared memory of the block as an array; aligned to 128 bytes. */
+#ifdef REGLA_CUDA_EMULATION
+#define SHARED_MEMORY(type, name) type *name = static_cast<type *>(emulation::shared_memory())
+#else
+#define SHARED_MEMORY(type, name)                                    \
+    extern __shared__ __align__(128) unsigned char shared_memory_[]; \
+    type *name = reinterpret_cast<type *>(shared_memory_)
+#endif
+
+/* ---- numbers of two bytes ---- */
+
+__device__ inline float f32_of_f16(uint16_t bits)
+{
+    return __half2float(__ushort_as_half(bits));
+}
+
+__device__ inline float f32_of_bf16(uint16_t bits)
+{
+    return __uint_as_float((uint32_t)bits << 16);
+}
+
+__device__ inline uint16_t f16_of_f32(float value)
+{
+    return __half_as_ushort(__float2half_rn(value));
+}
+
+__device__ inline uint16_t bf16_of_f32(float value)
+{
+    return __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+
+/* The lower address in the lower half, as fragments want it. */
+__device__ inline uint32_t pack_halves(uint16_t low, uint16_t high)
+{
+    return low | (uint32_t)high << 16;
+}
+
+/* Two numbers rounded to bf16, or to f16 of which the largest stands for all that are larger. */
+__device__ inline uint32_t pack_bf16(float low, float high)
+{
+#ifdef REGLA_CUDA_EMULATION
+    return pack_halves(bf16_of_f32(low), bf16_of_f32(high));
+#else
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+#endif
+}
+
+__device__ inline float limit_f16(float x)
+{
+    x = x > 65504.0f ? 65504.0f : x; /* a NaN stays one */
+    return x < -65504.0f ? -65504.0f : x;
+}
+
+__device__ inline uint32_t pack_f16(float low, float high)
+{
+    low = limit_f16(low);
+    high = limit_f16(high);
+#ifdef REGLA_CUDA_EMULATION
+    return pack_halves(f16_of_f32(low), f16_of_f32(high));
+#else
+    __half2 pair = __floats2half2_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &pair, sizeof bits);
+    return bits;
+#endif
+}
+
+/* ---- reductions: the same tree whatever runs beside ---- */
+
+/* Of `width` neighbouring lanes (a power of two); every one of them gets it. */
+__device__ inline float warp_sum(float value, int width = 32)
+{
+    for (int other = width / 2; other > 0; other /= 2)
+        value += __shfl_xor_sync(FULL_WARP, value, other);
+    return value;
+}
+
+__device__ inline float warp_max(float value, int width = 32)
+{
+    for (int other = width / 2; other > 0; other /= 2)
+        value = fmaxf(value, __shfl_xor_sync(FULL_WARP, value, other));
+    return value;
+}
+
+/* Of a block of whole warps (1024 threads at most); every thread gets it. scratch: [32] of shared
+ * memory, which may be used again after the next barrier. */
+__device__ inline float block_sum(float value, float *scratch)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    value = warp_sum(value);
+    if (warps == 1)
+        return value;
+    if (lane == 0)
+        scratch[warp] = value;
+    __syncthreads();
+    return warp_sum(lane < warps ? scratch[lane] : 0.0f);
+}
+
+/* ---- asynchronous copies from global to shared memory ---- */
+
+#ifdef REGLA_CUDA_EMULATION
+__device__ inline void copy_async_16(void *shared, const void *global)
+{
+    emulation::copy_async(shared, global, 16);
+}
+__device__ inline void copy_async_commit()
+{
+    emulation::copy_commit();
+}
+template <int groups_in_flight> __device__ inline void copy_async_wait()
+{
+    emulation::copy_wait(groups_in_flight);
+}
+#else
+__device__ inline void copy_async_16(void *shared, const void *global)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(global) : "memory");
+}
+__device__ inline void copy_async_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/* Of this thread's copies; others' need a barrier after it. */
+template <int groups_in_flight> __device__ inline void copy_async_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(groups_in_flight) : "memory");
+}
+#endif
+
+/* ---- tensor cores ----
+ * d += a b of a warp: a [16, 16] row-major, b [16, 8], d [16, 8] f32. With g = lane / 4, t = lane %
+ * 4: a[0] holds row g, columns 2t, 2t + 1; a[1] row g + 8; a[2], a[3] likewise 8 columns on. b[0]
+ * holds rows 2t, 2t + 1 of column g, b[1] 8 rows on. d[0], d[1] are row g, columns 2t, 2t + 1, and
+ * d[2], d[3] row g + 8. */
+
+#ifdef REGLA_CUDA_EMULATION
+template <float (*number)(uint16_t)>
+inline void emulated_mma(const char *operation, float d[4], const uint32_t a[4],
+                         const uint32_t b[2])
+{
+    const uint32_t give[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const emulation::exchange_rows &rows =
+        emulation::exchange(FULL_WARP, operation, give, sizeof give);
+    int g = emulation::lane() / 4, t = emulation::lane() % 4;
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 16; k++) {
+            int part = k / 2 % 4, shift = k % 2 * 16;
+            uint32_t left = rows[g * 4 + part][i / 2 + k / 8 * 2] >> shift;
+            uint32_t right = rows[(t * 2 + i % 2) * 4 + part][4 + k / 8] >> shift;
+            d[i] = fmaf(number((uint16_t)left), number((uint16_t)right), d[i]);
+        }
+}
+inline void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emulated_mma<f32_of_bf16>("mma.bf16", d, a, b);
+}
+inline void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    emulated_mma<f32_of_f16>("mma.f16", d, a, b);
+}
+#else
+__device__ inline void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ inline void mma_f16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, "
+                 "{%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+/* Four 8 x 8 matrices of two bytes from shared memory: lane l names row l % 8 of matrix l / 8 (16
+ * bytes, aligned), and gets in r[i] columns 2 (l % 4), + 1 of row l / 4 of matrix i. */
+#ifdef REGLA_CUDA_EMULATION
+inline void load_matrix_x4(uint32_t r[4], const void *row)
+{
+    const emulation::exchange_rows &rows =
+        emulation::exchange(FULL_WARP, "ldmatrix", &row, sizeof row);
+    int lane = emulation::lane();
+    for (int i = 0; i < 4; i++) {
+        const char *at;
+        memcpy(&at, rows[i * 8 + lane / 4], sizeof at);
+        memcpy(&r[i], at + lane % 4 * 4, 4);
+    }
+}
+/* The same of the matrices transposed. */
+inline void load_matrix_x4_transposed(uint32_t r[4], const void *row)
+{
+    const emulation::exchange_rows &rows =
+        emulation::exchange(FULL_WARP, "ldmatrix.trans", &row, sizeof row);
+    int lane = emulation::lane();
+    for (int i = 0; i < 4; i++) {
+        uint16_t halves[2];
+        for (int j = 0; j < 2; j++) {
+            const char *at;
+            memcpy(&at, rows[i * 8 + lane % 4 * 2 + j], sizeof at);
+            memcpy(&halves[j], at + lane / 4 * 2, 2);
+        }
+        r[i] = pack_halves(halves[0], halves[1]);
+    }
+}
+#else
+__device__ inline void load_matrix_x4(uint32_t r[4], const void *row)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+__device__ inline void load_matrix_x4_transposed(uint32_t r[4], const void *row)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(at)
+                 : "memory");
+}
+#endif
+
+/* ---- the launch ---- */
+
+/* Queues a kernel behind what is in the backend's stream; what fails is remembered (device.h,
+ * device_failed). A template is named with its arguments: launch(backend, kernel<64, true>, ...).
+ * A grid with a zero does nothing. */
+template <typename... P, typename... A>
+void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block,
+            size_t shared_bytes, A... arguments)
+{
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || backend->failure != cudaSuccess ||
+        backend->replaying)
+        return;
+    if (shared_bytes > 48 * 1024)
+        device_check(backend,
+                     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)shared_bytes),
+                     "cudaFuncSetAttribute");
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = backend->stream;
+    device_check(backend, cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
+}
+
+#endif

@@ -1,0 +1,60 @@
+# The CUDA backend: compiled by nvcc, or by the C++ compiler for a device that tests/cuda/emulation/
+# emulates. -fmad=false: what is fused is written as fmaf, the same on every device.
+file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS engine/cuda/*.cu)
+set(CUDA_FOLDERS ${CMAKE_SOURCE_DIR})
+if(REGLA_CUDA STREQUAL "EMULATED")
+  enable_language(CXX)
+  file(GLOB EMULATION_SOURCES CONFIGURE_DEPENDS tests/cuda/emulation/*.cc)
+  set_source_files_properties(${CUDA_SOURCES} PROPERTIES LANGUAGE CXX
+    COMPILE_OPTIONS "-xc++;-Wno-unknown-pragmas;-Wno-sign-compare")
+  add_library(regla_cuda STATIC ${CUDA_SOURCES} ${EMULATION_SOURCES})
+  target_include_directories(regla_cuda PUBLIC ${CMAKE_SOURCE_DIR}/tests/cuda/emulation)
+  target_compile_definitions(regla_engine PUBLIC REGLA_CUDA REGLA_CUDA_EMULATION)
+  target_compile_definitions(regla_cuda PUBLIC REGLA_CUDA_EMULATION)
+  target_compile_options(regla_cuda PRIVATE -Wall -O2 -ffp-contract=off -fno-math-errno)
+  if(REGLA_WERROR)
+    target_compile_options(regla_cuda PRIVATE -Werror)
+  endif()
+  set_target_properties(regla_cuda PROPERTIES LINKER_LANGUAGE CXX)
+else()
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual) # and PTX for what comes later
+  endif()
+  enable_language(CXX CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  add_library(regla_cuda STATIC ${CUDA_SOURCES})
+  target_link_libraries(regla_cuda PUBLIC CUDA::cudart_static)
+  target_compile_definitions(regla_engine PUBLIC REGLA_CUDA)
+  set_target_properties(regla_engine PROPERTIES CUDA_ARCHITECTURES OFF) # it has no kernels itself
+  target_compile_options(regla_cuda PRIVATE -fmad=false -ftz=true -prec-div=true -prec-sqrt=true)
+endif()
+target_compile_features(regla_cuda PUBLIC cxx_std_17)
+target_include_directories(regla_cuda PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(regla_cuda PRIVATE _GNU_SOURCE)
+if(REGLA_SANITIZE)
+  target_compile_options(regla_cuda PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${REGLA_SANITIZE}
+    -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+endif()
+# Each needs the other: the device's errors are the engine's.
+target_link_libraries(regla_engine PUBLIC regla_cuda)
+target_link_libraries(regla_cuda PRIVATE $<LINK_ONLY:regla_engine>)
+
+# tests/cuda/test_x.c and .cu: programs, whose status is 77 where there is no device.
+if(REGLA_TESTS)
+  file(GLOB CUDA_TESTS CONFIGURE_DEPENDS tests/cuda/test_*.c tests/cuda/test_*.cu)
+  foreach(source ${CUDA_TESTS})
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(cuda_${name} ${source})
+    target_compile_definitions(cuda_${name} PRIVATE REGLA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    target_link_libraries(cuda_${name} PRIVATE regla_engine)
+    if(REGLA_CUDA STREQUAL "EMULATED" AND source MATCHES "cu$")
+      set_source_files_properties(${source} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
+        "-xc++;-Wno-unknown-pragmas;-Wno-sign-compare")
+    endif()
+  endforeach()
+endif()
+
+# loadtest/kernels: checks every kernel against the CPU, then times it.
+file(GLOB KERNELS_SOURCES CONFIGURE_DEPENDS loadtest/kernels/*.c)
+add_executable(kernels ${KERNELS_SOURCES})
+target_link_libraries(kernels PRIVATE regla_engine)

@@ -1,0 +1,126 @@
+/* What the files of the CUDA backend share: the device itself, a step's batch as kernels see it,
+ * and the launchers of the operations of engine/ops.h, each in the file named beside it.
+ *
+ * C++17 inside, C outside. Errors: everything asynchronous is checked by device_check, which keeps
+ * the first failure; from then on nothing is launched and status() says what happened. */
+#ifndef ENGINE_CUDA_DEVICE_H
+#define ENGINE_CUDA_DEVICE_H
+
+/* before the C headers, which would include them as C */
+#include <assert.h>
+#include <cmath>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <math.h>
+#include <stdlib.h>
+
+#include <cuda_runtime.h>
+
+extern "C" {
+#include "engine/base/error.h"
+#include "engine/cuda/backend.h"
+#include "engine/ops.h"
+}
+
+/* One text's part of a step. slot NULL: padding, for which nothing is done. */
+struct device_span {
+    int32_t first_row, num_rows;
+    int64_t position;   /* of its first row */
+    char *slot;         /* the text's recurrent memory */
+    char *const *pages; /* full windows: page i holds positions [64 i, 64 i + 64) of all layers */
+};
+
+/* Passed to kernels by value: its arrays lie where they lie in every step, so that a graph of a
+ * step can be launched again. A launcher may choose its grid by the numbers here alone, and by the
+ * operation's: they are all that a graph is chosen by. */
+struct device_batch {
+    const int32_t *tokens;           /* [num_rows] */
+    const int64_t *positions;        /* [num_rows] */
+    const struct device_span *spans; /* [num_spans] */
+    const int32_t *row_span;         /* [num_rows] */
+    const int32_t *logit_rows;       /* [num_logits] */
+    int num_rows, num_spans, num_logits;
+    int max_span_rows; /* of any span */
+    int64_t max_end;   /* no text ends past it: a power of two, at least 64 */
+};
+
+struct backend {
+    int device;
+    cudaStream_t stream;
+    cudaError_t failure; /* the first */
+    const char *failed;  /* what was tried */
+    char name[320];      /* of the device, with its compute capability */
+    int multiprocessors;
+    struct device_batch batch; /* of the step between begin and finish, padded */
+    int batch_rows;            /* of the step as it was asked for */
+    bool replaying;            /* its launches are in a graph already */
+    struct ops_limits limits;  /* of prepare */
+    void *scratch;             /* device_scratch */
+    size_t scratch_bytes;
+    struct weight_packer *packer; /* weights.cu; NULL: none yet */
+    struct staging *staging;      /* backend.cu: pinned memory for copies */
+    struct step_images *images;   /* step.cu: the batch on its way to the device */
+    struct graphs *graphs;        /* graphs.cu; NULL: none yet */
+    struct profiler *profiler;    /* operations.cu; NULL: nobody asked */
+};
+
+/* Remembers the first failure; whether this is none. */
+bool device_check(struct backend *backend, cudaError_t error, const char *what);
+/* The calling thread's device from now on: whoever is called from outside a step begins so, since
+ * any thread may call. */
+void device_use(struct backend *backend);
+/* 0, or -1 with what is remembered. */
+int device_status(struct backend *backend, struct error *err);
+
+/* Device memory outside a step; aligned to 256. An error says how much was wanted for `what` and
+ * what to lower. device_free: NULL is allowed. */
+int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
+                    struct error *err);
+void device_free(struct backend *backend, void *memory);
+/* From the host into device memory; the host's may be used again at once. */
+void device_write(struct backend *backend, void *to, const void *from, size_t bytes);
+
+/* Memory for the partial results of the operation being launched, aligned to 256; what is in it is
+ * any earlier operation's. NULL when there is none, which is remembered as a failure. */
+void *device_scratch(struct backend *backend, size_t bytes);
+
+extern "C" {
+/* elementwise.cu */
+void cuda_embed(struct backend *, const struct ops_embed *);
+void cuda_norm(struct backend *, const struct ops_norm *);
+void cuda_map(struct backend *, const struct ops_map *);
+void cuda_angles(struct backend *, const struct ops_angles *);
+void cuda_positions(struct backend *, const struct ops_positions *);
+void cuda_gather(struct backend *, struct rows x, struct rows out, int cols);
+/* weights.cu */
+int cuda_weight_create(struct backend *, struct weight **out, const struct matrix *parts,
+                       int num_parts, int heads, enum weight_format, struct error *);
+void cuda_weight_free(struct backend *, struct weight *);
+size_t cuda_weight_bytes(const struct weight *, enum weight_format);
+int cuda_table_create(struct backend *, struct table **out, const struct matrix *, struct error *);
+void cuda_table_free(struct backend *, struct table *);
+void weights_close(struct backend *); /* after all of them are freed */
+/* product.cu */
+void cuda_matmul(struct backend *, const struct ops_matmul *);
+/* recurrence.cu; check: that there are kernels for these sizes */
+int recurrence_check(const struct ops_limits *limits, struct error *err);
+void cuda_recurrence(struct backend *, const struct ops_recurrence *);
+/* attention.cu */
+void cuda_attention(struct backend *, const struct ops_attention *);
+/* measure.cu */
+void cuda_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
+                  double *operations);
+}
+
+/* A table on the device (weights.cu): row r begins at element r * cols. */
+struct table {
+    const void *data;
+    enum dtype dtype;
+    int64_t rows, cols;
+};
+
+#endif

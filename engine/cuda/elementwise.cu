@@ -1,0 +1,211 @@
+/* Everything that treats rows one by one: embeddings, norms, formulas, angles and positions. The
+ * scalar formulas are those of engine/formulas.h; sums are trees whose shape the size alone
+ * decides.
+ *
+ * All of it reads and writes each number once and computes little: what counts is that a step has
+ * few rows, so that a kernel is some microseconds of latency; graphs (graphs.cu) hide the launches.
+ */
+#include "engine/cuda/positions.cuh"
+
+enum { THREADS = 256, WARPS = THREADS / 32 };
+
+/* Number r of the rows, at column c. */
+__device__ static float *cell(struct rows rows, int64_t r, int64_t c)
+{
+    return rows.data + r * rows.stride + c;
+}
+
+static unsigned pieces(int64_t count, int64_t size)
+{
+    return (unsigned)((count + size - 1) / size);
+}
+
+/* ---- embeddings ---- */
+
+__device__ static float table_read(const struct table &table, int64_t element)
+{
+    const uint16_t *halves = static_cast<const uint16_t *>(table.data);
+    switch (table.dtype) {
+    case DTYPE_F32:
+        return static_cast<const float *>(table.data)[element];
+    case DTYPE_F16:
+        return f32_of_f16(halves[element]);
+    case DTYPE_BF16:
+        return f32_of_bf16(halves[element]);
+    }
+    return 0.0f;
+}
+
+/* A block per row and 256 columns. */
+__global__ static void embed_kernel(struct device_batch batch, struct table tokens,
+                                    struct table positions, enum position_embedding kind,
+                                    const double *frequencies, int size, struct rows x)
+{
+    int64_t r = blockIdx.x;
+    int c = (int)(blockIdx.y * THREADS + threadIdx.x), half = size / 2;
+    if (c >= size)
+        return;
+    float value = table_read(tokens, (int64_t)batch.tokens[r] * size + c);
+    if (kind == POSITION_EMBEDDING_LEARNED)
+        value += table_read(positions, batch.positions[r] * size + c);
+    if (kind == POSITION_EMBEDDING_SINUSOIDAL && c < 2 * half) {
+        float cosine, sine;
+        formula_cos_sin((double)batch.positions[r] * frequencies[c < half ? c : c - half], &cosine,
+                        &sine);
+        value += c < half ? sine : cosine;
+    }
+    *cell(x, r, c) = value;
+}
+
+void cuda_embed(struct backend *backend, const struct ops_embed *a)
+{
+    struct table positions = {};
+    if (a->positions != NULL)
+        positions = *a->positions;
+    launch(backend, embed_kernel,
+           dim3((unsigned)backend->batch.num_rows, pieces(a->hidden_size, THREADS)), dim3(THREADS),
+           0, backend->batch, *a->tokens, positions, a->position_embedding, a->frequencies,
+           a->hidden_size, a->x);
+}
+
+/* ---- norms ---- */
+
+/* The sum of a part's threads: a warp's or the block's. */
+template <bool by_warp> __device__ static float part_sum(float value, float *scratch)
+{
+    return by_warp ? warp_sum(value) : block_sum(value, scratch);
+}
+
+/* A warp or a block per part of a row. */
+template <bool by_warp> __global__ static void norm_kernel(struct ops_norm a)
+{
+    __shared__ float scratch[2][32];
+    int threads = by_warp ? 32 : THREADS, first = (int)threadIdx.x % threads;
+    int64_t part = by_warp ? (int64_t)blockIdx.x * WARPS + threadIdx.x / 32 : blockIdx.x;
+    if (part >= (int64_t)a.num_rows * a.groups)
+        return;
+    int64_t r = part / a.groups, column = part % a.groups * a.size;
+    const float *x = cell(a.x, r, column);
+    float *y = cell(a.y, r, column);
+    float n = (float)a.size, mean = 0.0f, squares = 0.0f;
+    if (a.kind == NORM_LAYERNORM) {
+        float sum = 0.0f;
+        for (int j = first; j < a.size; j += threads)
+            sum += x[j];
+        mean = part_sum<by_warp>(sum, scratch[0]) / n;
+    }
+    for (int j = first; j < a.size; j += threads)
+        squares = fmaf(x[j] - mean, x[j] - mean, squares);
+    float square = part_sum<by_warp>(squares, scratch[1]) / n;
+    float factor = a.kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a.eps)
+                                                 : 1.0f / sqrtf(square + a.eps);
+    for (int j = first; j < a.size; j += threads) {
+        float value = (x[j] - mean) * factor;
+        if (a.weight != NULL)
+            value *= a.weight[j];
+        if (a.bias != NULL)
+            value += a.bias[j];
+        y[j] = value;
+    }
+}
+
+void cuda_norm(struct backend *backend, const struct ops_norm *a)
+{
+    int64_t parts = (int64_t)a->num_rows * a->groups;
+    if (a->size <= 256)
+        launch(backend, norm_kernel<true>, dim3(pieces(parts, WARPS)), dim3(THREADS), 0, *a);
+    else
+        launch(backend, norm_kernel<false>, dim3((unsigned)parts), dim3(THREADS), 0, *a);
+}
+
+/* ---- formulas ---- */
+
+/* A block per row and 256 columns; the formula is the template's, so that its branches are none. */
+template <enum formula formula> __global__ static void map_kernel(struct ops_map a)
+{
+    int64_t r = blockIdx.x;
+    int c = (int)(blockIdx.y * THREADS + threadIdx.x);
+    if (c >= a.num_cols)
+        return;
+    float u = *cell(a.u, r, c), w = a.w.data == NULL ? 0.0f : *cell(a.w, r, c);
+    float value = formula_apply(formula, u, w, a.constant);
+    *cell(a.out, r, c) = a.multiply ? value * w : value;
+}
+
+void cuda_map(struct backend *backend, const struct ops_map *a)
+{
+    dim3 grid((unsigned)a->num_rows, pieces(a->num_cols, THREADS));
+#define MAP(name)                                                      \
+    case name:                                                         \
+        launch(backend, map_kernel<name>, grid, dim3(THREADS), 0, *a); \
+        break;
+    switch (a->formula) {
+        FORMULA_OF_ONE(MAP)
+        FORMULA_OF_TWO(MAP)
+    }
+#undef MAP
+}
+
+/* ---- positions ---- */
+
+__global__ static void angles_kernel(struct device_batch batch, struct ops_angles a)
+{
+    int64_t r = blockIdx.x;
+    int j = (int)(blockIdx.y * THREADS + threadIdx.x);
+    if (j < a.count)
+        formula_cos_sin((double)batch.positions[r] * a.theta[j], cell(a.cosines, r, j),
+                        cell(a.sines, r, j));
+}
+
+void cuda_angles(struct backend *backend, const struct ops_angles *a)
+{
+    launch(backend, angles_kernel,
+           dim3((unsigned)backend->batch.num_rows, pieces(a->count, THREADS)), dim3(THREADS), 0,
+           backend->batch, *a);
+}
+
+/* A warp per row and head. */
+__global__ static void positions_kernel(struct device_batch batch, struct ops_positions a)
+{
+    int64_t task = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    if (task >= (int64_t)batch.num_rows * a.num_heads)
+        return;
+    int64_t r = task / a.num_heads;
+    int lane = (int)threadIdx.x % 32, head = (int)(task % a.num_heads);
+    const float *x = cell(a.x, r, (int64_t)head * a.dim);
+    int outputs = a.kind == POSITION_LRPE_UNITARY ? 2 * a.dim : a.dim;
+    float *out = cell(a.out, r, (int64_t)head * outputs);
+    int64_t angle = (int64_t)head * a.angles_per_head;
+    struct head_position position = {
+        a.cosines.data == NULL ? NULL : cell(a.cosines, r, angle),
+        a.sines.data == NULL ? NULL : cell(a.sines, r, angle),
+        batch.positions[r],
+        position_reflection(a, x, lane),
+    };
+    for (int j = lane; j < outputs; j += 32)
+        out[j] = position_element(a, position, j, x);
+}
+
+void cuda_positions(struct backend *backend, const struct ops_positions *a)
+{
+    launch(backend, positions_kernel,
+           dim3(pieces((int64_t)backend->batch.num_rows * a->num_heads, WARPS)), dim3(THREADS), 0,
+           backend->batch, *a);
+}
+
+/* ---- the rows that want logits ---- */
+
+__global__ static void gather_kernel(struct device_batch batch, struct rows x, struct rows out,
+                                     int cols)
+{
+    int64_t i = blockIdx.x;
+    int c = (int)(blockIdx.y * THREADS + threadIdx.x);
+    if (c < cols)
+        *cell(out, i, c) = *cell(x, batch.logit_rows[i], c);
+}
+
+void cuda_gather(struct backend *backend, struct rows x, struct rows out, int cols)
+{
+    launch(backend, gather_kernel, dim3((unsigned)backend->batch.num_logits, pieces(cols, THREADS)),
+           dim3(THREADS), 0, backend->batch, x, out, cols);
+}

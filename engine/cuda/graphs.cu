@@ -1,0 +1,115 @@
+/* Steps that come again: a decode step's launches are recorded once and launched as one graph from
+ * then on, since a step of some hundred small kernels is bound by their launches.
+ *
+ * A graph holds a step's launches with their arguments, all of which depend on the model, the
+ * number of rows and the power of two that no text ends past, alone. So steps are padded to some
+ * numbers of rows, and the first step of a kind runs as it is (what is allocated at first need is
+ * then there), the second is recorded, and the later ones are one launch. */
+#include "engine/cuda/step.h"
+
+enum { MOST_GRAPHS = 128 };
+
+struct kind {
+    struct graph_key key;
+    cudaGraphExec_t graph; /* NULL: run once, not recorded yet */
+};
+
+struct graphs {
+    struct kind kinds[MOST_GRAPHS];
+    int num_kinds;
+    struct kind *current; /* of the step that is being recorded or replayed */
+    bool recording;
+};
+
+int graphs_bucket(const struct backend *backend, int rows)
+{
+    static const int buckets[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+    int most = backend->limits.max_rows < backend->limits.max_logits ? backend->limits.max_rows
+                                                                     : backend->limits.max_logits;
+    for (int bucket : buckets)
+        if (bucket >= rows)
+            return bucket <= most && backend->profiler == NULL ? bucket : 0;
+    return 0;
+}
+
+static void forget(struct graphs *graphs)
+{
+    for (int i = 0; i < graphs->num_kinds; i++)
+        if (graphs->kinds[i].graph != NULL)
+            cudaGraphExecDestroy(graphs->kinds[i].graph);
+    graphs->num_kinds = 0;
+    graphs->current = NULL;
+}
+
+void step_forget_graphs(struct backend *backend)
+{
+    if (backend->graphs != NULL)
+        forget(backend->graphs);
+}
+
+void graphs_close(struct backend *backend)
+{
+    step_forget_graphs(backend);
+    free(backend->graphs);
+    backend->graphs = NULL;
+}
+
+static struct kind *find(struct graphs *graphs, const struct graph_key *key)
+{
+    for (int i = 0; i < graphs->num_kinds; i++)
+        if (graphs->kinds[i].key.rows == key->rows && graphs->kinds[i].key.max_end == key->max_end)
+            return &graphs->kinds[i];
+    return NULL;
+}
+
+void graphs_begin(struct backend *backend, const struct graph_key *key)
+{
+    backend->replaying = false;
+    if (key->rows == 0 || backend->failure != cudaSuccess)
+        return;
+    if (backend->graphs == NULL)
+        backend->graphs = static_cast<struct graphs *>(calloc(1, sizeof *backend->graphs));
+    struct graphs *graphs = backend->graphs;
+    if (graphs == NULL)
+        return; /* the step runs without */
+    struct kind *kind = find(graphs, key);
+    if (kind == NULL) {
+        if (graphs->num_kinds == MOST_GRAPHS)
+            forget(graphs);
+        graphs->kinds[graphs->num_kinds++] = {*key, NULL};
+        return;
+    }
+    graphs->current = kind;
+    backend->replaying = kind->graph != NULL;
+    if (kind->graph == NULL)
+        graphs->recording = device_check(
+            backend, cudaStreamBeginCapture(backend->stream, cudaStreamCaptureModeThreadLocal),
+            "cudaStreamBeginCapture");
+}
+
+static void end_recording(struct backend *backend, struct kind *kind)
+{
+    cudaGraph_t graph = NULL;
+    if (!device_check(backend, cudaStreamEndCapture(backend->stream, &graph),
+                      "cudaStreamEndCapture"))
+        return;
+    if (kind != NULL)
+        device_check(backend, cudaGraphInstantiate(&kind->graph, graph, 0), "cudaGraphInstantiate");
+    device_check(backend, cudaGraphDestroy(graph), "cudaGraphDestroy");
+}
+
+void graphs_finish(struct backend *backend)
+{
+    struct graphs *graphs = backend->graphs;
+    backend->replaying = false;
+    if (graphs == NULL)
+        return;
+    if (graphs->recording) {
+        graphs->recording = false;
+        end_recording(backend, graphs->current);
+    }
+    if (graphs->current != NULL && graphs->current->graph != NULL)
+        device_check(backend, cudaGraphLaunch(graphs->current->graph, backend->stream),
+                     "cudaGraphLaunch");
+    graphs->current = NULL;
+}

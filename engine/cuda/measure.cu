@@ -1,0 +1,64 @@
+/* What the device does at most in a second: a stream of reads, and multiply-adds that depend on
+ * nothing but each thread's own sums. */
+#include "engine/cuda/common.cuh"
+
+enum { THREADS = 256, SUMS = 8, ROUNDS = 4096, TRIES = 5 };
+
+__global__ static void read_kernel(const float4 *memory, size_t count, float *used)
+{
+    float sum = 0.0f;
+    size_t stride = (size_t)gridDim.x * THREADS;
+    for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += stride) {
+        float4 x = memory[i];
+        sum += x.x + x.y + x.z + x.w;
+    }
+    if (sum == 0.1f) /* never: the sum must be needed */
+        *used = sum;
+}
+
+__global__ static void multiply_kernel(float factor, int rounds, float *used)
+{
+    float sums[SUMS];
+    for (int i = 0; i < SUMS; i++)
+        sums[i] = (float)((int)threadIdx.x + i);
+    for (int round = 0; round < rounds; round++)
+        for (int i = 0; i < SUMS; i++)
+            sums[i] = fmaf(sums[i], factor, 1.0f);
+    float sum = 0.0f;
+    for (int i = 0; i < SUMS; i++)
+        sum += sums[i];
+    if (sum == 0.1f)
+        *used = sum;
+}
+
+void cuda_measure(struct backend *backend, const void *memory, size_t bytes, double *read_bytes,
+                  double *operations)
+{
+    cudaEvent_t events[2] = {};
+    float best[2] = {INFINITY, INFINITY};
+    unsigned blocks = (unsigned)backend->multiprocessors * 8;
+    const int rounds = ROUNDS;
+    float *used = static_cast<float *>(const_cast<void *>(memory));
+    for (int i = 0; i < 2; i++)
+        device_check(backend, cudaEventCreateWithFlags(&events[i], cudaEventDefault),
+                     "cudaEventCreate");
+    for (int i = 0; i < 2 * TRIES && backend->failure == cudaSuccess; i++) {
+        float milliseconds = INFINITY;
+        device_check(backend, cudaEventRecord(events[0], backend->stream), "cudaEventRecord");
+        if (i % 2 == 0)
+            launch(backend, read_kernel, dim3(blocks), dim3(THREADS), 0,
+                   static_cast<const float4 *>(memory), bytes / sizeof(float4), used);
+        else
+            launch(backend, multiply_kernel, dim3(blocks), dim3(THREADS), 0, 0.5f, rounds, used);
+        device_check(backend, cudaEventRecord(events[1], backend->stream), "cudaEventRecord");
+        device_check(backend, cudaEventSynchronize(events[1]), "cudaEventSynchronize");
+        device_check(backend, cudaEventElapsedTime(&milliseconds, events[0], events[1]),
+                     "cudaEventElapsedTime");
+        best[i % 2] = milliseconds < best[i % 2] ? milliseconds : best[i % 2];
+    }
+    for (int i = 0; i < 2; i++)
+        if (events[i] != NULL)
+            cudaEventDestroy(events[i]);
+    *read_bytes = 1e3 * (double)bytes / (double)best[0];
+    *operations = 1e3 * 2.0 * blocks * THREADS * (double)rounds * SUMS / (double)best[1];
+}

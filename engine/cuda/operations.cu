@@ -1,0 +1,176 @@
+/* Every operation of a step on its way to its launcher: with the rows the step is padded to, under
+ * a name in Nsight's time line (NVTX, where its header is there), and between two events where
+ * somebody wants to know the time. */
+#include "engine/cuda/step.h"
+
+#include "engine/cuda/common.cuh"
+#include "engine/profile.h"
+
+#if !defined(REGLA_CUDA_EMULATION) && __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#else
+static void nvtxRangePushA(const char *name)
+{
+    (void)name;
+}
+static void nvtxRangePop()
+{
+}
+#endif
+
+struct timed {
+    enum profile_kind kind;
+    cudaEvent_t start, end;
+};
+
+struct profiler {
+    double *seconds; /* [NUM_PROFILE_KINDS], borrowed */
+    struct timed *timed;
+    int count, room; /* of this step; with events */
+};
+
+/* A place for the times of one more operation; NULL when it is not timed. */
+static struct timed *next_timed(struct backend *backend, enum profile_kind kind)
+{
+    struct profiler *profiler = backend->profiler;
+    if (profiler == NULL)
+        return NULL;
+    if (profiler->count == profiler->room) {
+        size_t bytes = (size_t)(profiler->room + 1) * sizeof *profiler->timed;
+        struct timed *more = static_cast<struct timed *>(realloc(profiler->timed, bytes));
+        if (more == NULL)
+            return NULL;
+        profiler->timed = more;
+        struct timed *timed = &more[profiler->room];
+        if (!device_check(backend, cudaEventCreateWithFlags(&timed->start, cudaEventDefault),
+                          "cudaEventCreate") ||
+            !device_check(backend, cudaEventCreateWithFlags(&timed->end, cudaEventDefault),
+                          "cudaEventCreate"))
+            return NULL;
+        profiler->room++;
+    }
+    struct timed *timed = &profiler->timed[profiler->count++];
+    timed->kind = kind;
+    return timed;
+}
+
+static struct timed *begin(struct backend *backend, enum profile_kind kind)
+{
+    static const char *const names[] = {PROFILE_KINDS(PROFILE_NAME)};
+    nvtxRangePushA(names[kind]);
+    struct timed *timed = next_timed(backend, kind);
+    if (timed != NULL)
+        device_check(backend, cudaEventRecord(timed->start, backend->stream), "cudaEventRecord");
+    return timed;
+}
+
+static void end(struct backend *backend, const struct timed *timed)
+{
+    if (timed != NULL)
+        device_check(backend, cudaEventRecord(timed->end, backend->stream), "cudaEventRecord");
+    nvtxRangePop();
+}
+
+/* Whether an operation has nothing to launch: its launches are in the step's graph, or the device
+ * has failed. */
+static bool is_idle(const struct backend *backend)
+{
+    return backend->replaying || backend->failure != cudaSuccess;
+}
+
+/* Rows of an operation on `rows` rows of the batch: with the padding, if there is any. */
+static int padded(const struct backend *backend, int rows)
+{
+    return rows + backend->batch.num_rows - backend->batch_rows;
+}
+
+#define RUN(name, kind)                                                         \
+    static void run_##name(struct backend *backend, const struct ops_##name *a) \
+    {                                                                           \
+        if (is_idle(backend))                                                   \
+            return;                                                             \
+        struct timed *timed = begin(backend, kind);                             \
+        cuda_##name(backend, a);                                                \
+        end(backend, timed);                                                    \
+    }
+#define RUN_PADDED(name, kind)                                                  \
+    static void run_##name(struct backend *backend, const struct ops_##name *a) \
+    {                                                                           \
+        if (is_idle(backend))                                                   \
+            return;                                                             \
+        struct timed *timed = begin(backend, kind);                             \
+        struct ops_##name call = *a;                                            \
+        call.num_rows = padded(backend, a->num_rows);                           \
+        cuda_##name(backend, &call);                                            \
+        end(backend, timed);                                                    \
+    }
+
+RUN(embed, PROFILE_EMBED)
+RUN_PADDED(norm, PROFILE_NORM)
+RUN_PADDED(matmul, PROFILE_PRODUCT)
+RUN_PADDED(map, PROFILE_MAP)
+RUN(angles, PROFILE_ANGLES)
+RUN(positions, PROFILE_POSITIONS)
+RUN(recurrence, PROFILE_RECURRENCE)
+RUN(attention, PROFILE_ATTENTION)
+
+static void run_gather(struct backend *backend, struct rows x, struct rows out, int cols)
+{
+    if (is_idle(backend))
+        return;
+    struct timed *timed = begin(backend, PROFILE_GATHER);
+    cuda_gather(backend, x, out, cols);
+    end(backend, timed);
+}
+
+void operations_count(struct backend *backend)
+{
+    struct profiler *profiler = backend->profiler;
+    for (int i = 0; profiler != NULL && i < profiler->count; i++) {
+        float milliseconds = 0;
+        device_check(
+            backend,
+            cudaEventElapsedTime(&milliseconds, profiler->timed[i].start, profiler->timed[i].end),
+            "cudaEventElapsedTime");
+        profiler->seconds[profiler->timed[i].kind] += 1e-3 * (double)milliseconds;
+    }
+    if (profiler != NULL)
+        profiler->count = 0;
+}
+
+void operations_close(struct backend *backend)
+{
+    struct profiler *profiler = backend->profiler;
+    for (int i = 0; profiler != NULL && i < profiler->room; i++) {
+        cudaEventDestroy(profiler->timed[i].start);
+        cudaEventDestroy(profiler->timed[i].end);
+    }
+    if (profiler != NULL)
+        free(profiler->timed);
+    free(profiler);
+    backend->profiler = NULL;
+}
+
+static void cuda_profile(struct backend *backend, double *seconds)
+{
+    operations_close(backend);
+    if (seconds == NULL)
+        return;
+    backend->profiler = static_cast<struct profiler *>(calloc(1, sizeof *backend->profiler));
+    if (backend->profiler != NULL) /* else nothing is counted */
+        backend->profiler->seconds = seconds;
+}
+
+void operations_set(struct ops *ops)
+{
+    ops->embed = run_embed;
+    ops->norm = run_norm;
+    ops->matmul = run_matmul;
+    ops->map = run_map;
+    ops->angles = run_angles;
+    ops->positions = run_positions;
+    ops->recurrence = run_recurrence;
+    ops->attention = run_attention;
+    ops->gather = run_gather;
+    ops->profile = cuda_profile;
+}

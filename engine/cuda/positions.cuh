@@ -1,0 +1,65 @@
+/* The positions of engine/ops.h on one head, an element at a time, so that threads share it as they
+ * like: for the operation itself and for the feature maps of the recurrence. */
+#ifndef ENGINE_CUDA_POSITIONS_CUH
+#define ENGINE_CUDA_POSITIONS_CUH
+
+#include "engine/cuda/common.cuh"
+
+/* What a head's position at one token is. */
+struct head_position {
+    const float *cosines, *sines; /* of its angles */
+    int64_t position;
+    float twice; /* position_reflection */
+};
+
+/* Twice the dot of x with the Householder vector, in the CPU's order: 16 running sums, then a
+ * tree. Of a whole warp. */
+__device__ inline float position_reflection(const struct ops_positions &a, const float *x, int lane)
+{
+    float sum = 0.0f;
+    if (a.basis != BASIS_HOUSEHOLDER)
+        return 0.0f;
+    for (int i = lane % 16; i < a.dim; i += 16)
+        sum = fmaf(a.householder[i], x[i], sum);
+    return 2.0f * warp_sum(sum, 16);
+}
+
+/* Element j of x in the basis. */
+__device__ inline float position_basis(const struct ops_positions &a, float twice, int j,
+                                       const float *x)
+{
+    if (a.basis == BASIS_HOUSEHOLDER)
+        return fmaf(-twice, a.householder[j], x[j]);
+    if (a.basis == BASIS_ODD_EVEN)
+        return x[j % 2 == 0 ? j / 2 : (a.dim + 1) / 2 + j / 2];
+    return x[j];
+}
+
+/* Element j of the position applied to x: any of [dim], or of [2 dim] for unitary. */
+__device__ inline float position_element(const struct ops_positions &a,
+                                         const struct head_position &position, int j,
+                                         const float *x)
+{
+    float twice = position.twice;
+    if (a.kind == POSITION_LRPE_PERMUTATION) {
+        int32_t length = a.length[j], step = (int32_t)(position.position % length);
+        return position_basis(a, twice, a.cycle[a.start[j] + (a.place[j] + step) % length], x);
+    }
+    if (a.kind == POSITION_LRPE_UNITARY) {
+        int i = j < a.dim ? j : j - a.dim;
+        return position_basis(a, twice, i, x) *
+               (j < a.dim ? position.cosines[i] : position.sines[i]);
+    }
+    if (j >= a.rotary_dims / 2 * 2)
+        return position_basis(a, twice, j, x);
+    int half = a.rotary_dims / 2;
+    bool halves = a.pairing == ROPE_PAIRING_HALF;
+    int pair = halves ? j % half : j / 2;
+    float u = position_basis(a, twice, halves ? pair : 2 * pair, x);
+    float v = position_basis(a, twice, halves ? pair + half : 2 * pair + 1, x);
+    bool first = halves ? j < half : j % 2 == 0;
+    return first ? u * position.cosines[pair] - v * position.sines[pair]
+                 : v * position.cosines[pair] + u * position.sines[pair];
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* Matrix products: which kernel one takes, by its shape and the number of its rows. */
+#include "engine/cuda/product.cuh"
+
+enum { MOST_STREAMED_ROWS = 64 };
+
+void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
+{
+    const struct weight *weight = a->weight;
+    struct product_call call = {};
+    call.data = weight->data;
+    call.bias = weight->bias;
+    call.x = a->x.data;
+    call.y = a->y.data;
+    call.x_stride = a->x.stride;
+    call.y_stride = a->y.stride;
+    call.num_rows = a->num_rows;
+    call.in = (int)weight->in;
+    call.out = (int)weight->out;
+    call.panels = (int)weight->panels;
+    call.blocks = weight->blocks;
+    call.segments = weight->segments;
+    call.aligned = (uintptr_t)a->x.data % 16 == 0 && a->x.stride % 4 == 0 &&
+                   (weight->in % 4 == 0 || weight->heads == 1);
+    call.accumulate = a->accumulate;
+    call.activation = a->activation;
+    if (weight->format == WEIGHTS_F32)
+        product_f32(backend, &call, weight->heads);
+    else if (call.num_rows <= MOST_STREAMED_ROWS)
+        product_stream(backend, &call, weight->format, weight->heads);
+    else
+        product_tiles(backend, &call, weight->format, weight->heads);
+}

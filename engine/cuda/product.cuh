@@ -1,0 +1,174 @@
+/* What the kernels of matrix products share: their arguments, fragments of weights and of x, and
+ * the end of a sum. Which kernel a product takes (product.cu) never shows in its bits. */
+#ifndef ENGINE_CUDA_PRODUCT_CUH
+#define ENGINE_CUDA_PRODUCT_CUH
+
+#include "engine/cuda/common.cuh"
+#include "engine/cuda/weights.h"
+
+/* Of one product; head blockIdx.z of the weight meets part blockIdx.z of x and of y. */
+struct product_call {
+    const unsigned char *data;
+    const float *bias; /* or NULL */
+    const float *x;
+    float *y;
+    int64_t x_stride, y_stride;
+    int in, out, panels, blocks, segments; /* of a head */
+    int num_rows;
+    bool aligned; /* every part of a row of x begins at a multiple of 16 bytes */
+    bool accumulate;
+    enum formula activation;
+};
+
+/* The launchers of one kernel each, for all formats but f32 or for that. */
+void product_stream(struct backend *backend, const struct product_call *call,
+                    enum weight_format format, int heads);
+void product_tiles(struct backend *backend, const struct product_call *call,
+                   enum weight_format format, int heads);
+void product_f32(struct backend *backend, const struct product_call *call, int heads);
+
+/* The first block of a segment. */
+__device__ inline int segment_begin(const product_call &call, int segment)
+{
+    return (int)((int64_t)call.blocks * segment / call.segments);
+}
+
+__device__ inline const unsigned char *panel_data(const product_call &call, size_t bytes_of_block,
+                                                  int panel)
+{
+    int64_t index = (int64_t)blockIdx.z * call.panels + panel;
+    return call.data + index * call.blocks * (int64_t)bytes_of_block;
+}
+
+/* Inputs [k, k + 4) of a row of x, zero past the last. */
+__device__ inline float4 load_inputs(const product_call &call, const float *row, int k)
+{
+    if (call.aligned && k + 4 <= call.in)
+        return *(const float4 *)(const void *)(row + k);
+    float4 x;
+    x.x = k < call.in ? row[k] : 0.0f;
+    x.y = k + 1 < call.in ? row[k + 1] : 0.0f;
+    x.z = k + 2 < call.in ? row[k + 2] : 0.0f;
+    x.w = k + 3 < call.in ? row[k + 3] : 0.0f;
+    return x;
+}
+
+/* The part of x that this head meets, from a row on. */
+__device__ inline const float *input_row(const product_call &call, int row)
+{
+    return call.x + row * call.x_stride + (int64_t)blockIdx.z * call.in;
+}
+
+/* Bias, activation and residual of a sum. */
+__device__ inline void finish_sum(const product_call &call, int row, int output, float sum)
+{
+    if (call.bias != NULL)
+        sum += call.bias[(int64_t)blockIdx.z * call.out + output];
+    if (call.activation != FORMULA_IDENTITY)
+        sum = formula_apply(call.activation, sum, 0.0f, 0.0f);
+    float *y = call.y + row * call.y_stride + (int64_t)blockIdx.z * call.out + output;
+    *y = call.accumulate ? *y + sum : sum;
+}
+
+/* ---- fragments of bf16, f16 and q8 ---- */
+
+/* x is rounded to f16 for f16 weights, else to bf16, in which q8's integers are exact. */
+template <enum weight_format format> __device__ inline uint32_t round_pair(float low, float high)
+{
+    return format == WEIGHTS_F16 ? pack_f16(low, high) : pack_bf16(low, high);
+}
+
+/* b of both steps of a block, of eight inputs beside each other. */
+template <enum weight_format format> __device__ inline uint4 round_inputs(float4 low, float4 high)
+{
+    return make_uint4(round_pair<format>(low.x, low.y), round_pair<format>(low.z, low.w),
+                      round_pair<format>(high.x, high.y), round_pair<format>(high.z, high.w));
+}
+
+/* A lane's part of a block as it lies in memory. */
+template <enum weight_format format> struct block_part {
+    uint4 step[2];
+};
+template <> struct block_part<WEIGHTS_Q8> {
+    uint4 quants;
+    uint32_t scales;
+};
+
+/* `load` reads 16 bytes, of global or of shared memory. */
+template <enum weight_format format, typename load_function>
+__device__ inline void load_block(block_part<format> &part, const unsigned char *block, int lane,
+                                  load_function load)
+{
+    if constexpr (format == WEIGHTS_Q8) {
+        part.quants = load(block + lane * 16);
+        part.scales = *(const uint32_t *)(const void *)(block + Q8_SCALES + lane / 4 * 4);
+    } else {
+        part.step[0] = load(block + lane * 16);
+        part.step[1] = load(block + 512 + lane * 16);
+    }
+}
+
+/* Two of q8's bytes, from bit `shift` on, as bf16: 2^23 + byte is exact in f32, and so is what is
+ * left without 2^23 + 128, in the upper half already. */
+__device__ inline uint32_t unpack_quants(uint32_t bytes, int shift)
+{
+    float low = __uint_as_float(0x4b000000u | (bytes >> shift & 255)) - 8388736.0f;
+    float high = __uint_as_float(0x4b000000u | (bytes >> (shift + 8) & 255)) - 8388736.0f;
+    return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
+}
+
+/* A block's fragments `a`, and what its sums are multiplied with: outputs g and g + 8. */
+template <enum weight_format format> struct fragments {
+    uint32_t a[2][4];
+    float scale[2];
+};
+
+template <enum weight_format format>
+__device__ inline void unpack_block(fragments<format> &out, const block_part<format> &part)
+{
+    if constexpr (format == WEIGHTS_Q8) {
+        const uint32_t quants[4] = {part.quants.x, part.quants.y, part.quants.z, part.quants.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            out.a[i / 4][i % 4] = unpack_quants(quants[i / 2], i % 2 * 16);
+        out.scale[0] = f32_of_f16((uint16_t)part.scales);
+        out.scale[1] = f32_of_f16((uint16_t)(part.scales >> 16));
+    } else {
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+            out.a[s][0] = part.step[s].x;
+            out.a[s][1] = part.step[s].y;
+            out.a[s][2] = part.step[s].z;
+            out.a[s][3] = part.step[s].w;
+        }
+    }
+}
+
+/* sums (d of common.cuh) += a block of weights times one of x. */
+template <enum weight_format format>
+__device__ inline void multiply_block(float sums[4], const fragments<format> &weights, uint4 x)
+{
+    const uint32_t first[2] = {x.x, x.y}, second[2] = {x.z, x.w};
+    if constexpr (format == WEIGHTS_Q8) {
+        float block[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+        mma_bf16_16x8x16(block, weights.a[0], first);
+        mma_bf16_16x8x16(block, weights.a[1], second);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            sums[i] = fmaf(weights.scale[i / 2], block[i], sums[i]);
+    } else if constexpr (format == WEIGHTS_F16) {
+        mma_f16_16x8x16(sums, weights.a[0], first);
+        mma_f16_16x8x16(sums, weights.a[1], second);
+    } else {
+        mma_bf16_16x8x16(sums, weights.a[0], first);
+        mma_bf16_16x8x16(sums, weights.a[1], second);
+    }
+}
+
+/* 16 bytes of weights that are read once: they do not displace x in the first cache. */
+__device__ inline uint4 load_once(const void *from)
+{
+    return __ldcs((const uint4 *)from);
+}
+
+#endif

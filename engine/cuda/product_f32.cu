@@ -1,0 +1,125 @@
+/* Products of f32 weights without tensor cores (no tf32): a lane is an output, a warp has one
+ * segment of a panel of 32 outputs and up to R rows, whose x lies in shared memory, one number for
+ * all lanes at a time.
+ *
+ * Bytes of a call with N rows: the weights once for each R rows (again from the second cache), x
+ * 4 N in bytes for every CTA, y; operations: 2 N in out, one fmaf for two.
+ *
+ * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 90 registers, 8 KiB
+ * of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in flight; R = 32,
+ * 120 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
+#include "engine/cuda/product.cuh"
+
+enum { MOST_WARPS = 16, FOURS = BLOCK_INPUTS / 4 };
+
+/* Shared memory, at one time x, [segments][rows][8 fours], at another the warps' sums,
+ * [warps][rows][32]. */
+template <int R> static size_t shared_bytes(int warps, int segments)
+{
+    size_t inputs = (size_t)segments * R * FOURS * sizeof(float4);
+    size_t sums = (size_t)warps * R * F32_OUTPUTS * sizeof(float);
+    return inputs > sums ? inputs : sums;
+}
+
+template <int R>
+__device__ inline void stage_inputs(const product_call &call, int first, int at, float4 *shared)
+{
+    int items = call.segments * R * FOURS;
+    for (int i = threadIdx.x; i < items; i += blockDim.x) {
+        int four = i % FOURS, row = first + i / FOURS % R, segment = i / FOURS / R;
+        int block = segment_begin(call, segment) + at;
+        if (block >= segment_begin(call, segment + 1))
+            continue;
+        shared[i] = row < call.num_rows
+                        ? load_inputs(call, input_row(call, row), block * BLOCK_INPUTS + four * 4)
+                        : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    }
+}
+
+template <int R>
+__device__ inline void add_segments(const product_call &call, int first, int panel,
+                                    const float *shared)
+{
+    int groups = blockDim.x / 32 / call.segments;
+    for (int i = threadIdx.x; i < groups * R * F32_OUTPUTS; i += blockDim.x) {
+        int group = i / F32_OUTPUTS % groups, row = i / F32_OUTPUTS / groups;
+        int output = (panel + group) * F32_OUTPUTS + i % F32_OUTPUTS;
+        if (first + row >= call.num_rows || output >= call.out)
+            continue;
+        const float *at =
+            shared + (group * call.segments * R + row) * F32_OUTPUTS + i % F32_OUTPUTS;
+        float sum = 0.0f;
+        for (int s = 0; s < call.segments; s++)
+            sum += at[s * R * F32_OUTPUTS];
+        finish_sum(call, first + row, output, sum);
+    }
+}
+
+/* sums += a block of weights times one of x. */
+template <int R>
+__device__ inline void multiply(float (&sums)[R], const float4 (&weights)[FOURS], const float4 *x)
+{
+#pragma unroll
+    for (int j = 0; j < FOURS; j++)
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            float4 input = x[r * FOURS + j];
+            sums[r] = fmaf(input.x, weights[j].x, sums[r]);
+            sums[r] = fmaf(input.y, weights[j].y, sums[r]);
+            sums[r] = fmaf(input.z, weights[j].z, sums[r]);
+            sums[r] = fmaf(input.w, weights[j].w, sums[r]);
+        }
+}
+
+template <int R> __global__ void __launch_bounds__(MOST_WARPS * 32) f32_kernel(product_call call)
+{
+    SHARED_MEMORY(float4, shared);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * R;
+    int segment = warp % call.segments, groups = blockDim.x / 32 / call.segments;
+    int panel = blockIdx.x * groups, own = panel + warp / call.segments;
+    int begin = segment_begin(call, segment), end = segment_begin(call, segment + 1);
+    int longest = (call.blocks + call.segments - 1) / call.segments;
+    float sums[R] = {};
+    for (int at = 0; at < longest; at++) {
+        float4 weights[FOURS] = {};
+        if (own < call.panels && begin + at < end) {
+            const float4 *block =
+                (const float4 *)(const void *)(panel_data(call, BLOCK_BYTES<WEIGHTS_F32>, own) +
+                                               (size_t)(begin + at) * BLOCK_BYTES<WEIGHTS_F32>);
+#pragma unroll
+            for (int j = 0; j < FOURS; j++)
+                weights[j] = __ldcs(block + j * 32 + lane);
+        }
+        if (at > 0)
+            __syncthreads();
+        stage_inputs<R>(call, first, at, shared);
+        __syncthreads();
+        if (begin + at < end)
+            multiply<R>(sums, weights, shared + segment * R * FOURS);
+    }
+    __syncthreads();
+    float *all = (float *)shared;
+#pragma unroll
+    for (int r = 0; r < R; r++)
+        all[(warp * R + r) * F32_OUTPUTS + lane] = sums[r];
+    __syncthreads();
+    add_segments<R>(call, first, panel, all);
+}
+
+template <int R>
+static void run(struct backend *backend, const struct product_call *call, int heads)
+{
+    int warps = call->segments > 8 ? 16 : 8, panels = warps / call->segments;
+    dim3 grid((unsigned)((call->panels + panels - 1) / panels),
+              (unsigned)((call->num_rows + R - 1) / R), (unsigned)heads);
+    launch(backend, f32_kernel<R>, grid, dim3((unsigned)warps * 32),
+           shared_bytes<R>(warps, call->segments), *call);
+}
+
+void product_f32(struct backend *backend, const struct product_call *call, int heads)
+{
+    if (call->num_rows <= 8)
+        run<8>(backend, call, heads);
+    else
+        run<32>(backend, call, heads);
+}

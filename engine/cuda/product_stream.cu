@@ -1,0 +1,197 @@
+/* Products of few rows, at the speed at which the weights come: a warp has one segment of one or
+ * two panels (MT) and asks for up to 4 blocks of each before it needs the first. x is rounded once
+ * in every CTA, into shared memory and in the order of fragments. The segments' sums meet there
+ * too.
+ *
+ * Bytes of a call with N rows: the weights once, and again from the second cache for each 8 NT rows
+ * more; 4 N in bytes of x for every CTA, from the caches; y. Operations: 2 N in out, on tensor
+ * cores that work as for 8 NT rows. A bf16 weight of 768 x 3072 is 4.7 MB in 192 CTAs of 8 warps.
+ *
+ * As nvcc 13.0 computes it for sm_90, nothing spilled; with 8 warps in a CTA (16 from 48 blocks on,
+ * then twice the shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
+ *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
+ *   bf16, f16   70       117      78       126      120 registers
+ *   q8          62       99       67       120      103
+ *   shared      16 KiB   16 KiB   32 KiB   32 KiB   48 KiB (q8: 36)
+ *   CTAs        3        2        3        2        2 (bf16)
+ *   in flight   96 KiB   128 KiB  96 KiB   128 KiB  96 KiB
+ * No speed has been measured: there was no device. */
+#include "engine/cuda/product.cuh"
+
+enum { MOST_WARPS = 16 };
+
+/* Blocks of a segment at a time: as many as registers hold. */
+template <enum weight_format format, int NT>
+constexpr int DEPTH = NT < 4                 ? 4
+                      : format == WEIGHTS_Q8 ? 2
+                                             : 3;
+
+/* Shared memory, at one time x rounded, [segments][DEPTH][NT][32 lanes] of 16 bytes, at another the
+ * warps' sums, [warps][8 NT rows][16 MT outputs and a gap that spreads the banks]. */
+template <int MT, int NT> __host__ __device__ constexpr int sum_stride()
+{
+    return FRAGMENT_OUTPUTS * MT + 4;
+}
+
+template <enum weight_format format, int MT, int NT>
+static size_t shared_bytes(int warps, int segments)
+{
+    size_t inputs = (size_t)segments * DEPTH<format, NT> * NT * 32 * sizeof(uint4);
+    size_t sums = (size_t)warps * 8 * NT * sum_stride<MT, NT>() * sizeof(float);
+    return inputs > sums ? inputs : sums;
+}
+
+/* Blocks [at, at + DEPTH) of every segment, of rows from `first` on: fragments `b`. */
+template <enum weight_format format, int NT>
+__device__ inline void stage_inputs(const product_call &call, int first, int at, uint4 *shared)
+{
+    int items = call.segments * DEPTH<format, NT> * NT * 32;
+    for (int i = threadIdx.x; i < items; i += blockDim.x) {
+        int lane = i % 32, tile = i / 32 % NT, d = i / 32 / NT % DEPTH<format, NT>;
+        int segment = i / 32 / NT / DEPTH<format, NT>;
+        int block = segment_begin(call, segment) + at + d;
+        if (block >= segment_begin(call, segment + 1))
+            continue;
+        int row = first + tile * 8 + lane / 4;
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (row < call.num_rows) {
+            const float *from = input_row(call, row);
+            int k = block * BLOCK_INPUTS + lane % 4 * 8;
+            x = round_inputs<format>(load_inputs(call, from, k), load_inputs(call, from, k + 4));
+        }
+        shared[i] = x;
+    }
+}
+
+template <int MT, int NT>
+__device__ inline void put_sums(const float (&sums)[MT][NT][4], float *shared)
+{
+    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                shared[(n * 8 + t * 2 + i % 2) * sum_stride<MT, NT>() + m * 16 + g + i / 2 * 8] =
+                    sums[m][n][i];
+}
+
+/* Adds the segments in order and finishes. panel: the block's first. */
+template <int MT, int NT>
+__device__ inline void add_segments(const product_call &call, int first, int panel,
+                                    const float *shared)
+{
+    const int outputs = FRAGMENT_OUTPUTS * MT, size = 8 * NT * sum_stride<MT, NT>();
+    int groups = blockDim.x / 32 / call.segments;
+    for (int i = threadIdx.x; i < groups * outputs * 8 * NT; i += blockDim.x) {
+        int group = i / outputs % groups, row = i / outputs / groups;
+        int output = panel * FRAGMENT_OUTPUTS + i % (outputs * groups);
+        if (first + row >= call.num_rows || output >= call.out)
+            continue;
+        const float *at = shared + (int64_t)group * call.segments * size +
+                          row * sum_stride<MT, NT>() + i % outputs;
+        float sum = 0.0f;
+        for (int s = 0; s < call.segments; s++)
+            sum += at[s * size];
+        finish_sum(call, first + row, output, sum);
+    }
+}
+
+template <enum weight_format format, int MT, int NT>
+__global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call call)
+{
+    SHARED_MEMORY(uint4, shared);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * 8 * NT;
+    int segment = warp % call.segments, groups = blockDim.x / 32 / call.segments;
+    int panel = blockIdx.x * groups * MT, own = panel + warp / call.segments * MT;
+    int begin = segment_begin(call, segment), end = segment_begin(call, segment + 1);
+    int longest = (call.blocks + call.segments - 1) / call.segments;
+    float sums[MT][NT][4] = {};
+    for (int at = 0; at < longest; at += DEPTH<format, NT>) {
+        block_part<format> parts[MT][DEPTH<format, NT>] = {};
+#pragma unroll
+        for (int m = 0; m < MT; m++)
+#pragma unroll
+            for (int d = 0; d < DEPTH<format, NT>; d++)
+                if (own + m < call.panels && begin + at + d < end)
+                    load_block<format>(parts[m][d],
+                                       panel_data(call, BLOCK_BYTES<format>, own + m) +
+                                           (size_t)(begin + at + d) * BLOCK_BYTES<format>,
+                                       lane, load_once);
+        if (at > 0)
+            __syncthreads();
+        stage_inputs<format, NT>(call, first, at, shared);
+        __syncthreads();
+#pragma unroll
+        for (int d = 0; d < DEPTH<format, NT>; d++) {
+            if (begin + at + d >= end)
+                break;
+            uint4 x[NT];
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+                x[n] = shared[((segment * DEPTH<format, NT> + d) * NT + n) * 32 + lane];
+#pragma unroll
+            for (int m = 0; m < MT; m++) {
+                fragments<format> weights;
+                unpack_block<format>(weights, parts[m][d]);
+#pragma unroll
+                for (int n = 0; n < NT; n++)
+                    multiply_block<format>(sums[m][n], weights, x[n]);
+            }
+        }
+    }
+    __syncthreads();
+    float *all = (float *)shared;
+    put_sums<MT, NT>(sums, all + warp * 8 * NT * sum_stride<MT, NT>());
+    __syncthreads();
+    add_segments<MT, NT>(call, first, panel, all);
+}
+
+/* ---- the choice, which no bit depends on ---- */
+
+template <enum weight_format format, int MT, int NT>
+static void run(struct backend *backend, const struct product_call *call, int heads)
+{
+    int warps = call->segments > 8 ? 16 : 8, panels = warps / call->segments * MT;
+    dim3 grid((unsigned)((call->panels + panels - 1) / panels),
+              (unsigned)((call->num_rows + 8 * NT - 1) / (8 * NT)), (unsigned)heads);
+    launch(backend, stream_kernel<format, MT, NT>, grid, dim3((unsigned)warps * 32),
+           shared_bytes<format, MT, NT>(warps, call->segments), *call);
+}
+
+/* CTAs of a kernel. */
+static int64_t ctas(const struct product_call *call, int heads, int mt, int nt)
+{
+    int warps = call->segments > 8 ? 16 : 8, panels = warps / call->segments * mt;
+    return (int64_t)heads * ((call->panels + panels - 1) / panels) *
+           ((call->num_rows + 8 * nt - 1) / (8 * nt));
+}
+
+/* As much as a CTA can hold, where that leaves all multiprocessors some. */
+template <enum weight_format format>
+static void choose(struct backend *backend, const struct product_call *call, int heads)
+{
+    int64_t enough = backend->multiprocessors;
+    if (call->num_rows <= 8 && ctas(call, heads, 2, 1) >= 2 * enough)
+        run<format, 2, 1>(backend, call, heads);
+    else if (call->num_rows <= 8)
+        run<format, 1, 1>(backend, call, heads);
+    else if (call->num_rows > 16 && call->segments <= 8 && ctas(call, heads, 2, 4) >= enough)
+        run<format, 2, 4>(backend, call, heads);
+    else if (ctas(call, heads, 2, 2) >= enough)
+        run<format, 2, 2>(backend, call, heads);
+    else
+        run<format, 1, 2>(backend, call, heads);
+}
+
+void product_stream(struct backend *backend, const struct product_call *call,
+                    enum weight_format format, int heads)
+{
+    if (format == WEIGHTS_BF16)
+        choose<WEIGHTS_BF16>(backend, call, heads);
+    else if (format == WEIGHTS_F16)
+        choose<WEIGHTS_F16>(backend, call, heads);
+    else
+        choose<WEIGHTS_Q8>(backend, call, heads);
+}

@@ -1,0 +1,176 @@
+/* Products of many rows: a CTA has a tile of y and walks the inputs from first to last, while the
+ * next blocks of weights and of x are on their way into shared memory. x lies there in f32 and is
+ * rounded where a fragment is loaded. A warp keeps the sums of the segment it is in, and those of
+ * the segments before.
+ *
+ * Bytes of a call with N rows: the weights once for each row of tiles, 4 N in bytes of x once for
+ * each column of them, mostly from the second cache; operations: 2 N in out.
+ *
+ * As nvcc 13.0 computes it for sm_90, nothing spilled:
+ *   tile        128 x 128, 3 stages           64 x 64, 4 stages
+ *   registers   215 bf16, 207 f16, 241 q8     124, 125, 128
+ *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB
+ *   CTAs        1 of 8 warps                  4 of 4 warps
+ * No speed has been measured: there was no device. */
+#include "engine/cuda/product.cuh"
+
+/* WM x WN warps, each with MT panels and NT times 8 rows. */
+template <enum weight_format format, int WM, int WN, int MT, int NT, int depth> struct tile {
+    enum {
+        threads = WM * WN * 32,
+        panels = WM * MT,
+        rows = WN * NT * 8,
+        stages = depth,
+        row_floats = BLOCK_INPUTS + 4, /* a gap that spreads the banks */
+        weight_bytes = panels * (int)BLOCK_BYTES<format>,
+        stage_bytes = weight_bytes + rows * row_floats * (int)sizeof(float)
+    };
+};
+
+/* One block of the tile's weights and x on their way into a stage. */
+template <enum weight_format format, typename shape>
+__device__ inline void load_stage(const product_call &call, int block, unsigned char *stage)
+{
+    const int pieces = (int)BLOCK_BYTES<format> / 16;
+    for (int i = threadIdx.x; i < shape::panels * pieces; i += shape::threads) {
+        int panel = blockIdx.x * shape::panels + i / pieces;
+        if (panel < call.panels)
+            copy_async_16(stage + i * 16, panel_data(call, BLOCK_BYTES<format>, panel) +
+                                              (size_t)block * BLOCK_BYTES<format> +
+                                              i % pieces * 16);
+    }
+    float *rows = (float *)(void *)(stage + shape::weight_bytes);
+    for (int i = threadIdx.x; i < shape::rows * 8; i += shape::threads) {
+        int row = blockIdx.y * shape::rows + i / 8, k = block * BLOCK_INPUTS + i % 8 * 4;
+        float *to = rows + i / 8 * shape::row_floats + i % 8 * 4;
+        if (row >= call.num_rows)
+            continue;
+        if (call.aligned && k + 4 <= call.in)
+            copy_async_16(to, input_row(call, row) + k);
+        else
+            *(float4 *)(void *)to = load_inputs(call, input_row(call, row), k);
+    }
+}
+
+/* 16 bytes of shared memory. */
+__device__ inline uint4 load_shared(const void *from)
+{
+    return *(const uint4 *)from;
+}
+
+/* What a warp does with a stage. */
+template <enum weight_format format, typename shape, int WM, int MT, int NT>
+__device__ inline void multiply_stage(float (&sums)[MT][NT][4], const unsigned char *stage)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const float *rows = (const float *)(const void *)(stage + shape::weight_bytes);
+    uint4 x[NT];
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+        int row = (warp / WM * NT + n) * 8 + lane / 4;
+        const float4 *from =
+            (const float4 *)(const void *)(rows + row * shape::row_floats + lane % 4 * 8);
+        x[n] = round_inputs<format>(from[0], from[1]);
+    }
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+        block_part<format> part;
+        fragments<format> weights;
+        load_block<format>(part, stage + (warp % WM * MT + m) * BLOCK_BYTES<format>, lane,
+                           load_shared);
+        unpack_block<format>(weights, part);
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+            multiply_block<format>(sums[m][n], weights, x[n]);
+    }
+}
+
+template <int MT, int NT>
+__device__ inline void end_segment(float (&totals)[MT][NT][4], float (&sums)[MT][NT][4])
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                totals[m][n][i] += sums[m][n][i];
+                sums[m][n][i] = 0.0f;
+            }
+}
+
+/* A place of the tile that is past the last row or panel has any numbers in it: a product of them
+ * shows in no other place. */
+template <enum weight_format format, int WM, int WN, int MT, int NT, int depth>
+__global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
+{
+    typedef tile<format, WM, WN, MT, NT, depth> shape;
+    SHARED_MEMORY(unsigned char, stages);
+    float sums[MT][NT][4] = {}, totals[MT][NT][4] = {};
+#pragma unroll
+    for (int s = 0; s < depth - 1; s++) {
+        if (s < call.blocks)
+            load_stage<format, shape>(call, s, stages + s * shape::stage_bytes);
+        copy_async_commit();
+    }
+    int segment = 0, end = segment_begin(call, 1);
+    for (int block = 0; block < call.blocks; block++) {
+        copy_async_wait<depth - 2>();
+        __syncthreads();
+        int next = block + depth - 1;
+        if (next < call.blocks)
+            load_stage<format, shape>(call, next, stages + next % depth * shape::stage_bytes);
+        copy_async_commit();
+        multiply_stage<format, shape, WM>(sums, stages + block % depth * shape::stage_bytes);
+        if (block + 1 == end) {
+            end_segment(totals, sums);
+            end = segment_begin(call, ++segment + 1);
+        }
+    }
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int panel = blockIdx.x * shape::panels + warp % WM * MT;
+    int first = blockIdx.y * shape::rows + warp / WM * NT * 8 + lane % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                int row = first + n * 8 + i % 2;
+                int output = (panel + m) * FRAGMENT_OUTPUTS + lane / 4 + i / 2 * 8;
+                if (row < call.num_rows && output < call.out)
+                    finish_sum(call, row, output, totals[m][n][i]);
+            }
+}
+
+template <enum weight_format format, int WM, int WN, int MT, int NT, int depth>
+static void run(struct backend *backend, const struct product_call *call, int heads)
+{
+    typedef tile<format, WM, WN, MT, NT, depth> shape;
+    dim3 grid((unsigned)((call->panels + shape::panels - 1) / shape::panels),
+              (unsigned)((call->num_rows + shape::rows - 1) / shape::rows), (unsigned)heads);
+    launch(backend, tile_kernel<format, WM, WN, MT, NT, depth>, grid, dim3(shape::threads),
+           (size_t)depth * shape::stage_bytes, *call);
+}
+
+template <enum weight_format format>
+static void choose(struct backend *backend, const struct product_call *call, int heads)
+{
+    /* tiles of 128 x 128 where there are enough of them for all multiprocessors, else of 64 x 64 */
+    int64_t tiles = (call->panels + 7) / 8 * ((call->num_rows + 127) / 128) * (int64_t)heads;
+    if (tiles >= backend->multiprocessors)
+        run<format, 2, 4, 4, 4, 3>(backend, call, heads);
+    else
+        run<format, 2, 2, 2, 4, 4>(backend, call, heads);
+}
+
+void product_tiles(struct backend *backend, const struct product_call *call,
+                   enum weight_format format, int heads)
+{
+    if (format == WEIGHTS_BF16)
+        choose<WEIGHTS_BF16>(backend, call, heads);
+    else if (format == WEIGHTS_F16)
+        choose<WEIGHTS_F16>(backend, call, heads);
+    else
+        choose<WEIGHTS_Q8>(backend, call, heads);
+}

@@ -1,0 +1,387 @@
+/* What a chunk of tokens brings to a part of one head's S, put into shared memory by the warps of a
+ * block: phi of queries and keys, with positions, feature map and running maximum, and the gates;
+ * and what it takes away, h. */
+#ifndef ENGINE_CUDA_RECURRENCE_CHUNK_CUH
+#define ENGINE_CUDA_RECURRENCE_CHUNK_CUH
+
+#include "engine/cuda/positions.cuh"
+
+enum {
+    TOKENS = 16, /* most of a chunk */
+    MOST_WARPS = 16,
+    WARP_FEATURES = 32,
+    WIDE_WARPS = 8,                           /* most warps beside each other over the features */
+    LARGEST = 2 * WIDE_WARPS * WARP_FEATURES, /* most features in registers */
+    MOST_FEATURES = 4096,        /* a token's arrays are then some 84 KB; every device has 99 */
+    CHUNK_FLOATS = 48 * 1024 / 4 /* of all arrays, where one token's are not more */
+};
+
+/* Where the arrays of a chunk of tokens begin in shared memory, in floats. */
+struct chunk_layout {
+    int q, k, f;      /* [tokens, padded] */
+    int decay, value; /* [tokens, height]: a, b v_i */
+    int sums;         /* [tokens, wide, height]: of each warp's features, s.phi_q */
+    int dots;         /* [2, wide, height]: s.phi_k of a token; the delta rule */
+    int delta;        /* [tokens]: g */
+    int most;         /* [tokens]: the largest exponent of a key */
+    int running;      /* [tokens + 1]: M before and after each token */
+    int mapped;       /* [mappers, m]: phi before its position */
+    int total;
+};
+
+struct recurrence_call {
+    struct ops_recurrence a;
+    struct ops_positions before, after; /* what a.phi's point to on the host */
+    struct chunk_layout at;
+    int tokens;            /* of a chunk */
+    int wide, groups;      /* warps over the features, and 32s of features of each */
+    int padded;            /* m2, to 32 * wide * groups */
+    int blocks;            /* of 16 rows of a head's S */
+    int per_piece, pieces; /* blocks that a block of threads has of its own; of these, in a head */
+    int height;            /* rows of a piece, c's block with them */
+    bool exponential;
+    const float *maxima; /* [num_spans, Hkv]: M before the step; NULL: the slots' are read by one */
+    float *normalizers;  /* [num_spans, H, pieces - 1, m2 * 16]: c's block for the pieces that do
+                            not own it */
+};
+
+/* What a block of threads works on. */
+struct piece {
+    struct device_span span;
+    int head, kv_head;
+    int first, owned, held; /* blocks of 16 rows; with sum_norm the last one held is c's */
+};
+
+/* q or k of one token. */
+struct side {
+    const float *z, *y; /* of the head; y NULL: the map has no matrix */
+    int row, head;
+    struct head_position before; /* the map */
+};
+
+/* What the features of one token have in common. */
+struct map_terms {
+    float scale, shift, divisor;
+    float most; /* of the exponents */
+};
+
+__device__ static inline int lane_index()
+{
+    return threadIdx.x % 32;
+}
+
+__device__ static inline int warp_index()
+{
+    return threadIdx.x / 32;
+}
+
+/* Where feature j lies in a row of phi in shared memory: a thread's 4 of 32 beside each other. */
+__device__ static inline int place_of(int j)
+{
+    return (j & ~31) | (j & 7) << 2 | (j >> 3 & 3);
+}
+
+/* The block of S that is number i in a piece. */
+__device__ static inline int block_of(const struct recurrence_call &call, const struct piece &piece,
+                                      int i)
+{
+    return i < piece.owned ? piece.first + i : call.blocks - 1;
+}
+
+__device__ static struct piece piece_of(const struct recurrence_call &call,
+                                        const struct device_batch &batch)
+{
+    struct piece piece;
+    piece.span = batch.spans[blockIdx.x];
+    piece.head = (int)blockIdx.y;
+    piece.kv_head = piece.head / (call.a.num_heads / call.a.num_kv_heads);
+    piece.first = (int)blockIdx.z * call.per_piece;
+    piece.owned = min(call.per_piece, call.blocks - piece.first);
+    bool has_last = piece.first + piece.owned == call.blocks;
+    piece.held = piece.owned + (call.a.sum_norm && !has_last ? 1 : 0);
+    return piece;
+}
+
+/* ---- features ---- */
+
+__device__ static inline float turned(const struct recurrence_call &call, const struct side &side,
+                                      int j)
+{
+    if (call.a.phi.before == NULL)
+        return side.z[j];
+    return position_element(call.before, side.before, j, side.z);
+}
+
+/* relu of element j of [z; -z]. */
+__device__ static inline float dpfp_half(const struct recurrence_call &call,
+                                         const struct side &side, int j)
+{
+    int d = call.a.phi.head_dim;
+    float z = turned(call, side, j % d);
+    return formula_relu(j < d ? z : -z);
+}
+
+/* phi_j, before the divisor and the exponential of an exponential map (formula_features). */
+__device__ static inline float feature(const struct recurrence_call &call, const struct side &side,
+                                       const struct map_terms &terms, int j)
+{
+    const struct ops_features &phi = call.a.phi;
+    if (phi.map == FEATURE_DPFP) {
+        int size = 2 * phi.head_dim, here = j % size, rolled = (here - j / size - 1) % size;
+        return dpfp_half(call, side, here) *
+               dpfp_half(call, side, rolled < 0 ? rolled + size : rolled);
+    }
+    if (phi.map == FEATURE_FAVOR)
+        return FORMULA_FMA(side.y[j], terms.scale, -terms.shift);
+    if (phi.map == FEATURE_HEDGEHOG) {
+        float y = side.y[j % phi.feature_rows];
+        return formula_exp((j < phi.feature_rows ? y : -y) - terms.shift);
+    }
+    if (phi.map == FEATURE_COS_SIN) {
+        float cosine, sine;
+        formula_cos_sin((double)side.y[j % phi.feature_rows], &cosine, &sine);
+        return (j < phi.feature_rows ? cosine : sine) * terms.scale;
+    }
+    float z = turned(call, side, j);
+    if (phi.map == FEATURE_RELU)
+        return formula_relu(z);
+    if (phi.map == FEATURE_ELU)
+        return formula_elu(z);
+    if (phi.map == FEATURE_ELU_PLUS_1)
+        return formula_elu(z) + 1.0f;
+    return z; /* identity, exp */
+}
+
+/* Of a whole warp, like all that follows. */
+__device__ static struct map_terms terms_of(const struct recurrence_call &call,
+                                            const struct side &side)
+{
+    const struct ops_features &phi = call.a.phi;
+    struct map_terms terms = {1.0f, 0.0f, 1.0f, -INFINITY};
+    bool divides = phi.map == FEATURE_HEDGEHOG || phi.map == FEATURE_DPFP;
+    if (phi.map == FEATURE_FAVOR) {
+        float squares = 0.0f;
+#pragma unroll 1
+        for (int j = lane_index(); j < phi.head_dim; j += 32) {
+            float z = turned(call, side, j);
+            squares = FORMULA_FMA(z, z, squares);
+        }
+        float root = sqrtf((float)phi.head_dim);
+        terms.scale = 1.0f / sqrtf(root);
+        terms.shift = warp_sum(squares) / (2.0f * root);
+    } else if (phi.map == FEATURE_COS_SIN) {
+        terms.scale = 1.0f / sqrtf((float)phi.feature_rows);
+    } else if (phi.map == FEATURE_HEDGEHOG) {
+        float most = 0.0f;
+#pragma unroll 1
+        for (int j = lane_index(); j < phi.feature_rows; j += 32)
+            most = fmaxf(most, fabsf(side.y[j]));
+        terms.shift = warp_max(most);
+    }
+    if (!divides && !call.exponential)
+        return terms;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int j = lane_index(); j < phi.features; j += 32) {
+        float value = feature(call, side, terms, j);
+        sum += value;
+        terms.most = fmaxf(terms.most, value);
+    }
+    if (divides)
+        terms.divisor = warp_sum(sum) + (phi.map == FEATURE_DPFP ? 1e-6f : 0.0f);
+    else
+        terms.most = warp_max(terms.most);
+    return terms;
+}
+
+/* Of a side's token, applied to x of a head. */
+__device__ static struct head_position position_of(const struct ops_positions &a,
+                                                   const struct piece &piece,
+                                                   const struct side &side, const float *x)
+{
+    int64_t angle = (int64_t)side.head * a.angles_per_head;
+    struct head_position position = {};
+    if (a.cosines.data != NULL) {
+        position.cosines = a.cosines.data + side.row * a.cosines.stride + angle;
+        position.sines = a.sines.data + side.row * a.sines.stride + angle;
+    }
+    position.position = piece.span.position + side.row - piece.span.first_row;
+    position.twice = position_reflection(a, x, lane_index());
+    return position;
+}
+
+/* Row `row` of the step. */
+__device__ static struct side side_of(const struct recurrence_call &call, const struct piece &piece,
+                                      bool key, int row)
+{
+    const struct ops_features &phi = call.a.phi;
+    const struct rows &z = key ? call.a.k : call.a.q, &y = key ? phi.y_k : phi.y_q;
+    struct side side = {NULL, NULL, row, key ? piece.kv_head : piece.head, {}};
+    side.z = z.data + row * z.stride + (int64_t)side.head * phi.head_dim;
+    if (y.data != NULL)
+        side.y = y.data + row * y.stride + (int64_t)side.head * phi.feature_rows;
+    if (phi.before != NULL)
+        side.before = position_of(call.before, piece, side, side.z);
+    return side;
+}
+
+/* phi of one side to out [padded] of shared memory; mapped: [m] of shared memory, this warp's. */
+__device__ static void write_phi(const struct recurrence_call &call, const struct piece &piece,
+                                 const struct side &side, const struct map_terms &terms,
+                                 float scale, float *mapped, float *out)
+{
+    const struct ops_features &phi = call.a.phi;
+#pragma unroll 1
+    for (int j = lane_index(); j < phi.features; j += 32) {
+        float value = feature(call, side, terms, j) / terms.divisor;
+        if (call.exponential)
+            value = formula_exp(value - terms.most);
+        value *= scale;
+        if (phi.after != NULL)
+            mapped[j] = value;
+        else
+            out[place_of(j)] = value;
+    }
+#pragma unroll 1
+    for (int j = call.a.features + lane_index(); j < call.padded; j += 32)
+        out[place_of(j)] = 0.0f;
+    if (phi.after == NULL)
+        return;
+    __syncwarp();
+    const struct head_position after = position_of(call.after, piece, side, mapped);
+#pragma unroll 1
+    for (int j = lane_index(); j < call.a.features; j += 32)
+        out[place_of(j)] = position_element(call.after, after, j, mapped);
+    __syncwarp();
+}
+
+/* ---- a chunk of tokens ---- */
+
+__device__ static inline float factor_at(const struct ops_factor &factor, int row, int64_t column)
+{
+    if (factor.u.data == NULL)
+        return 1.0f;
+    float u = factor.u.data[row * factor.u.stride + column];
+    float w = factor.w.data == NULL ? 0.0f : factor.w.data[row * factor.w.stride + column];
+    return formula_apply(factor.formula, u, w, factor.constant);
+}
+
+/* M before and after each of n tokens, from `maximum` on, and what it is in the end. */
+__device__ static float fill_maxima(const struct recurrence_call &call, const struct piece &piece,
+                                    float *shared, int done, int n, float maximum)
+{
+    float *most = shared + call.at.most, *running = shared + call.at.running;
+    for (int t = warp_index(); t < n; t += blockDim.x / 32) {
+        struct side key = side_of(call, piece, true, piece.span.first_row + done + t);
+        float value = terms_of(call, key).most;
+        if (lane_index() == 0)
+            most[t] = value;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        running[0] = maximum;
+        for (int t = 0; t < n; t++)
+            running[t + 1] = most[t] > running[t] ? most[t] : running[t];
+    }
+    __syncthreads();
+    return running[n];
+}
+
+/* a, b v and g of token t, row `row` of the step. */
+__device__ static void fill_rows(const struct recurrence_call &call, const struct piece &piece,
+                                 float *shared, int t, int row)
+{
+    const struct ops_recurrence &a = call.a;
+    float *decay = shared + call.at.decay + t * call.height;
+    float *value = shared + call.at.value + t * call.height;
+    float scale = factor_at(a.input_scale, row, piece.head), rescale = 1.0f;
+    const float *running = shared + call.at.running + t;
+    if (call.exponential)
+        rescale = formula_exp(running[0] - running[1]);
+#pragma unroll 1
+    for (int i = lane_index(); i < piece.held * OPS_ROW_BLOCK; i += 32) {
+        int of_head = block_of(call, piece, i / OPS_ROW_BLOCK) * OPS_ROW_BLOCK + i % OPS_ROW_BLOCK;
+        float all = 1.0f, v = a.sum_norm && of_head == a.value_dim ? scale : 0.0f;
+        if (a.row_decay_per_head)
+            all = factor_at(a.row_decay, row, piece.head);
+        else if (of_head < a.value_dim)
+            all = factor_at(a.row_decay, row, (int64_t)piece.head * a.value_dim + of_head);
+        if (of_head < a.value_dim)
+            v = a.v.data[row * a.v.stride + (int64_t)piece.kv_head * a.value_dim + of_head] * scale;
+        decay[i] = all * rescale;
+        value[i] = v;
+    }
+    if (a.delta.u.data != NULL && lane_index() == 0)
+        shared[call.at.delta + t] = factor_at(a.delta, row, piece.head);
+}
+
+__device__ static void fill_phi(const struct recurrence_call &call, const struct piece &piece,
+                                float *shared, bool key, int t, int row)
+{
+    const struct side side = side_of(call, piece, key, row);
+    struct map_terms terms = terms_of(call, side);
+    if (key && call.exponential)
+        terms.most = shared[call.at.running + t + 1];
+    write_phi(call, piece, side, terms, key ? 1.0f : call.a.phi.query_scale,
+              shared + call.at.mapped + warp_index() * call.a.phi.features,
+              shared + (key ? call.at.k : call.at.q) + t * call.padded);
+}
+
+__device__ static void fill_decays(const struct recurrence_call &call, const struct piece &piece,
+                                   float *shared, int t, int row)
+{
+    int m = call.a.phi.features;
+#pragma unroll 1
+    for (int j = lane_index(); j < call.padded; j += 32)
+        shared[call.at.f + t * call.padded + place_of(j)] =
+            j < call.a.features
+                ? factor_at(call.a.feature_decay, row, (int64_t)piece.kv_head * m + j % m)
+                : 1.0f;
+}
+
+/* What n tokens bring, from number `done` of the span on: a task for a warp each. */
+__device__ static void fill_chunk(const struct recurrence_call &call, const struct piece &piece,
+                                  float *shared, bool features, int done, int n)
+{
+    int tasks = features ? 4 * n : 3 * n;
+    for (int task = warp_index(); task < tasks; task += blockDim.x / 32) {
+        int t = task % n, kind = task / n, row = piece.span.first_row + done + t;
+        if (kind < 2)
+            fill_phi(call, piece, shared, kind == 1, t, row);
+        else if (kind == 2)
+            fill_rows(call, piece, shared, t, row);
+        else
+            fill_decays(call, piece, shared, t, row);
+    }
+}
+
+/* h of n tokens: the warps' sums together, and the division by c's. */
+__device__ static void write_chunk(const struct recurrence_call &call, const struct piece &piece,
+                                   const float *shared, int done, int n)
+{
+    const struct ops_recurrence &a = call.a;
+    int c = (piece.held - 1) * OPS_ROW_BLOCK + a.value_dim % OPS_ROW_BLOCK;
+    for (int t = warp_index(); t < n; t += blockDim.x / 32) {
+        const float *sums = shared + call.at.sums + t * call.wide * call.height;
+        float divisor = 1.0f;
+        if (a.sum_norm) {
+            float normalizer = 0.0f;
+            for (int w = 0; w < call.wide; w++)
+                normalizer += sums[w * call.height + c];
+            divisor = normalizer > 1e-6f ? normalizer : 1e-6f;
+        }
+        int64_t row = piece.span.first_row + done + t;
+        float *h = a.h.data + row * a.h.stride + (int64_t)piece.head * a.value_dim;
+#pragma unroll 1
+        for (int i = lane_index(); i < piece.owned * OPS_ROW_BLOCK; i += 32) {
+            int of_head = piece.first * OPS_ROW_BLOCK + i;
+            float sum = 0.0f;
+            for (int w = 0; w < call.wide; w++)
+                sum += sums[w * call.height + i];
+            if (of_head < a.value_dim)
+                h[of_head] = a.sum_norm ? sum / divisor : sum;
+        }
+    }
+}
+
+#endif

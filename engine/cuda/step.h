@@ -1,0 +1,34 @@
+/* A step on the device: its batch on the way there (step.cu), its operations one by one, timed and
+ * named for profilers (operations.cu), and the graphs of steps that come again (graphs.cu). */
+#ifndef ENGINE_CUDA_STEP_H
+#define ENGINE_CUDA_STEP_H
+
+#include "engine/cuda/device.h"
+
+int step_open(struct backend *backend, struct error *err); /* after backend->limits are known */
+void step_close(struct backend *backend);                  /* also of what is half open */
+/* Sets begin, the operations, finish, measure and profile. */
+void step_operations(struct ops *ops);
+/* An address that the launches of a step hold has changed. */
+void step_forget_graphs(struct backend *backend);
+
+/* operations.cu */
+void operations_set(struct ops *ops);
+/* Adds the times of the step that has just been waited for. */
+void operations_count(struct backend *backend);
+void operations_close(struct backend *backend);
+
+/* graphs.cu. What a step's launches depend on, beyond the model: */
+struct graph_key {
+    int rows; /* padded */
+    int64_t max_end;
+};
+
+/* The rows a step of `rows` rows of one token each is padded to; 0: it runs as it is. */
+int graphs_bucket(const struct backend *backend, int rows);
+/* The step's launches are taken from a graph, put into one, or neither. */
+void graphs_begin(struct backend *backend, const struct graph_key *key);
+void graphs_finish(struct backend *backend);
+void graphs_close(struct backend *backend);
+
+#endif

@@ -1,0 +1,47 @@
+/* Matrices packed for the device, in the order in which the lanes of a warp load them.
+ *
+ * [heads][panels][blocks]: a panel is 16 outputs (f32: 32), a block of it 32 inputs; what is past
+ * the last is zero. With g = lane / 4 and t = lane % 4, a lane has of a block
+ *   bf16, f16   [2 steps][32 lanes][4][2]: the fragments `a` of two mma (common.cuh): element e of
+ *               register r in step s is output g + 8 (r % 2), input 8t + 4s + 2 (r / 2) + e
+ *   q8          [32 lanes][2 steps][4][2] the same as bytes, 128 + quant; then [8][2] scales in
+ * f16, those of outputs g and g + 8 f32         [8 fours of inputs][32 lanes][4], lanes being
+ * outputs The inputs of a step are permuted, which a sum does not mind, so that lane t of a
+ * fragment `b` needs inputs [8t, 8t + 8) of a block of x: 32 bytes beside each other.
+ *
+ * A matrix is cut along its inputs into `segments` of neighbouring blocks. A sum over the inputs is
+ * that over each segment, block by block from zero, and these added in order, from zero again:
+ * whoever computes them beside each other, or one after the other, gets the same bits. */
+#ifndef ENGINE_CUDA_WEIGHTS_H
+#define ENGINE_CUDA_WEIGHTS_H
+
+#include "engine/cuda/device.h"
+
+enum { BLOCK_INPUTS = 32, F32_OUTPUTS = 32, FRAGMENT_OUTPUTS = 16, Q8_SCALES = 512 };
+
+struct weight {
+    enum weight_format format; /* never auto */
+    int64_t in, out;           /* of a head */
+    int heads;
+    int64_t panels;      /* of a head */
+    int blocks;          /* of a panel */
+    int segments;        /* 1, 2, 4, 8 or 16 */
+    unsigned char *data; /* on the device; aligned to 256 */
+    float *bias;         /* on the device: [heads * out], or NULL */
+    size_t bytes;        /* of data */
+    struct weight_chunk *chunk;
+};
+
+constexpr int panel_outputs(enum weight_format format)
+{
+    return format == WEIGHTS_F32 ? F32_OUTPUTS : FRAGMENT_OUTPUTS;
+}
+
+/* A multiple of 32: the sectors of a load are full. */
+constexpr size_t block_bytes(enum weight_format format)
+{
+    return format == WEIGHTS_F32 ? 4096 : format == WEIGHTS_Q8 ? Q8_SCALES + 32 : 1024;
+}
+template <enum weight_format format> constexpr size_t BLOCK_BYTES = block_bytes(format);
+
+#endif

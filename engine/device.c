@@ -1,0 +1,78 @@
+#include "engine/device.h"
+
+#include "engine/cpu/backend.h"
+#ifdef REGLA_CUDA
+#include "engine/cuda/backend.h"
+#endif
+
+#include <stdlib.h>
+#include <string.h>
+
+static int open_cpu(const struct ops **ops, struct backend **backend,
+                    const struct engine_options *options, struct error *err)
+{
+    const struct cpu_options cpu = {.threads = options->threads,
+                                    .instruction_set = options->instruction_set,
+                                    .share_always = options->share_always};
+    *ops = &cpu_ops;
+    return cpu_open(backend, &cpu, err);
+}
+
+#ifdef REGLA_CUDA
+static int open_cuda(const struct ops **ops, struct backend **backend, int device,
+                     struct error *err)
+{
+    const struct cuda_options cuda = {.device = device};
+    *ops = cuda_ops();
+    return cuda_open(backend, &cuda, err);
+}
+
+static bool cuda_unasked(void)
+{
+#ifdef REGLA_CUDA_EMULATION
+    return getenv("REGLA_EMULATION_AUTO") != NULL; /* for tests that name no device */
+#else
+    return cuda_devices() > 0;
+#endif
+}
+#else
+static int open_cuda(const struct ops **ops, struct backend **backend, int device,
+                     struct error *err)
+{
+    (void)ops;
+    (void)backend;
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "device cuda:%d: this program was built without CUDA (make cuda)", device);
+}
+
+static bool cuda_unasked(void)
+{
+    return false;
+}
+#endif
+
+/* The number in "cuda" or "cuda:n"; -1: it is neither. */
+static int cuda_number(const char *name)
+{
+    if (strcmp(name, "cuda") == 0)
+        return 0;
+    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return -1;
+    char *end;
+    long number = strtol(name + 5, &end, 10);
+    return *end == 0 && number < 1024 ? (int)number : -1;
+}
+
+int device_open(const struct ops **ops, struct backend **backend,
+                const struct engine_options *options, struct error *err)
+{
+    const char *name = options->device == NULL ? "auto" : options->device;
+    bool automatic = strcmp(name, "auto") == 0;
+    if (strcmp(name, "cpu") == 0 || (automatic && !cuda_unasked()))
+        return open_cpu(ops, backend, options, err);
+    int number = automatic ? 0 : cuda_number(name);
+    if (number < 0)
+        return error_set(err, ERROR_INVALID,
+                         "device: expected auto, cpu, cuda or cuda:N, got \"%s\"", name);
+    return open_cuda(ops, backend, number, err);
+}

@@ -1,0 +1,115 @@
+#include "engine/packing.h"
+
+#include "engine/base/half.h"
+
+#include <math.h>
+#include <string.h>
+
+int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t *rows, bool *biased,
+                  struct error *err)
+{
+    *rows = 0;
+    *biased = false;
+    for (int i = 0; i < num_parts; i++) {
+        if (parts[i].rows < 1 || parts[i].cols < 1 || parts[i].cols != parts[0].cols ||
+            parts[i].rows % heads != 0 || parts[i].rows > INT32_MAX || parts[i].cols > INT32_MAX)
+            return error_set(err, ERROR_INTERNAL, "a matrix of %lld x %lld cannot be packed",
+                             (long long)parts[i].rows, (long long)parts[i].cols);
+        *rows += parts[i].rows;
+        *biased = *biased || parts[i].bias != NULL;
+    }
+    return 0;
+}
+
+enum weight_format packing_format(const struct matrix *parts, int num_parts)
+{
+    static const enum weight_format formats[] = {
+        [DTYPE_F32] = WEIGHTS_F32, [DTYPE_F16] = WEIGHTS_F16, [DTYPE_BF16] = WEIGHTS_BF16};
+    for (int i = 1; i < num_parts; i++)
+        if (parts[i].dtype != parts[0].dtype)
+            return WEIGHTS_F32;
+    return formats[parts[0].dtype];
+}
+
+void packing_biases(const struct matrix *parts, int num_parts, float *out)
+{
+    for (int i = 0; i < num_parts; out += parts[i].rows, i++) {
+        size_t bytes = (size_t)parts[i].rows * sizeof(float);
+        if (parts[i].bias != NULL)
+            memcpy(out, parts[i].bias, bytes);
+        else
+            memset(out, 0, bytes);
+    }
+}
+
+int packing_too_large(const struct matrix *parts, int64_t rows, enum weight_format format,
+                      struct error *err)
+{
+    return error_set(err, ERROR_INVALID,
+                     "weights: a number of a matrix of %lld x %lld is too large for %s",
+                     (long long)rows, (long long)parts[0].cols, weight_format_name(format));
+}
+
+void packing_numbers(const struct matrix *matrix, int64_t first, int64_t n, float *out)
+{
+    if (matrix->dtype == DTYPE_F32) {
+        memcpy(out, (const char *)matrix->data + first * 4, (size_t)n * sizeof(float));
+        return;
+    }
+    const char *at = (const char *)matrix->data + first * 2;
+    if (matrix->dtype == DTYPE_BF16)
+        for (int64_t i = 0; i < n; i++)
+            out[i] = bf16_to_f32(read_u16(at + i * 2));
+    else
+        for (int64_t i = 0; i < n; i++)
+            out[i] = f16_to_f32(read_u16(at + i * 2));
+}
+
+void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t k, int64_t n,
+                  float (*out)[PACKING_BLOCK])
+{
+    for (; row >= parts->rows; parts++)
+        row -= parts->rows;
+    for (int64_t j = 0; j < rows; j++, row++) {
+        if (row == parts->rows) {
+            parts++;
+            row = 0;
+        }
+        packing_numbers(parts, row * parts->cols + k, n, out[j]);
+    }
+}
+
+bool packing_half(enum weight_format format, float value, uint16_t *bits)
+{
+    bool bf16 = format == WEIGHTS_BF16;
+    *bits = bf16 ? f32_to_bf16(value) : f32_to_f16(value);
+    return isfinite(bf16 ? bf16_to_f32(*bits) : f16_to_f32(*bits)) || !isfinite(value);
+}
+
+/* The scale of 32 weights, in f16 before they are divided by it: what a weight is multiplied with
+ * is what it was divided by. Up where the nearest (of f16's subnormals) would cut the largest. */
+static uint16_t scale_of(const float *from)
+{
+    uint32_t top = 0; /* of the bits: NaN is the largest */
+    for (int i = 0; i < PACKING_BLOCK; i++) {
+        uint32_t bits = bits_of_float(from[i]) & 0x7fffffff;
+        top = bits > top ? bits : top;
+    }
+    float largest = float_of_bits(top);
+    uint16_t scale = f32_to_f16(largest / 127.0f);
+    return largest > 127.5f * f16_to_f32(scale) ? (uint16_t)(scale + 1) : scale;
+}
+
+bool packing_quantize(const float from[PACKING_BLOCK], int8_t quants[PACKING_BLOCK],
+                      uint16_t *scale_bits)
+{
+    *scale_bits = scale_of(from);
+    float scale = f16_to_f32(*scale_bits);
+    bool usable = scale > 0.0f && isfinite(scale);
+    for (int i = 0; i < PACKING_BLOCK; i++) {
+        float quant = usable ? rintf(from[i] / scale) : 0.0f;
+        quant = quant > 127.0f ? 127.0f : quant < -127.0f ? -127.0f : quant;
+        quants[i] = (int8_t)(int)quant;
+    }
+    return isfinite(scale);
+}

@@ -1,0 +1,33 @@
+/* Matrices as a device packs them: stacked, read as f32, rounded to a weight format. The layout of
+ * what comes out is the device's own; the numbers are the same on all of them. */
+#ifndef ENGINE_PACKING_H
+#define ENGINE_PACKING_H
+
+#include "engine/ops.h"
+
+enum { PACKING_BLOCK = 32 }; /* weights of a row that share a scale in q8 */
+
+/* Of matrices packed as one: equal widths, whole heads. *rows: of all; *biased: one has a bias. */
+int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t *rows, bool *biased,
+                  struct error *err);
+/* The narrowest format that holds all the parts as they are. */
+enum weight_format packing_format(const struct matrix *parts, int num_parts);
+/* out: [rows of all], zero where a part has none */
+void packing_biases(const struct matrix *parts, int num_parts, float *out);
+int packing_too_large(const struct matrix *parts, int64_t rows, enum weight_format format,
+                      struct error *err);
+
+/* n numbers of a matrix from element `first` on. */
+void packing_numbers(const struct matrix *matrix, int64_t first, int64_t n, float *out);
+/* n <= 32 inputs from k on of the `rows` stacked outputs from `row` on; out: [rows][32] */
+void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t k, int64_t n,
+                  float (*out)[PACKING_BLOCK]);
+
+/* The nearest of two bytes. False: finite, and too large for the format. */
+bool packing_half(enum weight_format format, float value, uint16_t *bits);
+/* A block of a row as quants in -127..127 times one f16 scale; a weight errs by at most half a
+ * scale, 1/254 of the largest. False: too large for the scale. */
+bool packing_quantize(const float from[PACKING_BLOCK], int8_t quants[PACKING_BLOCK],
+                      uint16_t *scale);
+
+#endif

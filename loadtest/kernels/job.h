@@ -1,0 +1,69 @@
+/* One operation of engine/ops.h on random input: run on the CPU and on the device and compared, or
+ * run on the device many times and timed. rows.c, product.c and mixers.c make them. */
+#ifndef LOADTEST_KERNELS_JOB_H
+#define LOADTEST_KERNELS_JOB_H
+
+#include "tests/cuda/bench.h"
+
+enum { JOB_ARRAYS = 10 };
+
+struct job_array {
+    size_t count; /* of floats; 0: not used */
+    float low, high;
+    bool out; /* NaN before the operation, compared after it */
+};
+
+struct job_case; /* what a kind of operation varies */
+
+/* A job on a device. */
+struct job_run {
+    const struct bench_device *device;
+    const struct job *job;
+    float *arrays[JOB_ARRAYS];
+    struct weight **weights; /* [copies] */
+    struct batch batch;
+};
+
+struct job {
+    char name[80];
+    const struct job_case *parameters;
+    struct job_array arrays[JOB_ARRAYS];
+    int texts, rows;               /* of each text */
+    int64_t position;              /* of each text's first row */
+    size_t slot_bytes, page_bytes; /* of a text, of one of its pages; 0: none */
+    int copies; /* of weights or states, which calls use in turn, so that none is in a cache */
+    double tolerance;         /* of |out - CPU| / |CPU| */
+    double bytes, operations; /* of a call; operations 0: not worth a rate */
+    void (*open)(struct job_run *);
+    void (*queue)(const struct job_run *, int call);
+    void (*close)(struct job_run *);
+};
+
+/* What the device did at most, measured before. */
+struct job_limits {
+    double copy_bytes, operations; /* per second; operations: f32 */
+};
+
+void job_check(const struct job *job, const struct bench_device *cpu,
+               const struct bench_device *cuda, struct bench_count *count);
+/* Prints a line of the table. */
+void job_time(const struct job *job, const struct bench_device *cuda,
+              const struct job_limits *limits);
+/* Median seconds of a call of some tens in one step. */
+double job_seconds(const struct job *job, const struct bench_device *cuda);
+
+/* All jobs of a kind with texts of `rows` rows, or, rows 0, those worth a time; `use` is called
+ * with each. */
+typedef void job_use(const struct job *job, void *context);
+void rows_jobs(int rows, job_use *use, void *context);
+void product_jobs(int rows, job_use *use, void *context);
+void recurrence_jobs(int rows, job_use *use, void *context);
+void attention_jobs(int rows, job_use *use, void *context);
+
+/* Array `array` of a run as [rows, width]. */
+static inline struct rows job_rows(const struct job_run *run, int array, int64_t width)
+{
+    return (struct rows){run->arrays[array], width};
+}
+
+#endif

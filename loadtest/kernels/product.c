@@ -1,0 +1,90 @@
+/* Matrix products in every format: a weight streamed once past few rows, tiles for many. */
+#include "loadtest/kernels/job.h"
+
+struct job_case {
+    enum weight_format format;
+    int in, out;
+};
+
+enum { X, Y };
+
+static void open_weights(struct job_run *run)
+{
+    const struct job *job = run->job;
+    const struct job_case *c = job->parameters;
+    const struct ops *ops = run->device->ops;
+    struct error err = ERROR_INIT;
+    run->weights = calloc((size_t)job->copies, sizeof(struct weight *));
+    float *data = bench_floats((size_t)c->in * (size_t)c->out, -1, 1, 3);
+    float *bias = bench_floats((size_t)c->out, -1, 1, 4);
+    const struct matrix matrix = {c->out, c->in, DTYPE_F32, data, bias};
+    for (int i = 0; i < job->copies; i++)
+        if (ops->weight_create(run->device->backend, &run->weights[i], &matrix, 1, 1, c->format,
+                               &err) != 0)
+            bench_fatal("weight", &err);
+    free(data);
+    free(bias);
+}
+
+static void close_weights(struct job_run *run)
+{
+    for (int i = 0; i < run->job->copies; i++)
+        run->device->ops->weight_free(run->device->backend, run->weights[i]);
+    free(run->weights);
+}
+
+static void queue(const struct job_run *run, int call)
+{
+    const struct job_case *c = run->job->parameters;
+    run->device->ops->matmul(run->device->backend,
+                             &(struct ops_matmul){.weight = run->weights[call % run->job->copies],
+                                                  .num_rows = run->batch.num_rows,
+                                                  .x = job_rows(run, X, c->in),
+                                                  .y = job_rows(run, Y, c->out),
+                                                  .activation = FORMULA_GELU});
+}
+
+static void use_case(const struct job_case *c, int texts, int rows, int copies, job_use *use,
+                     void *context)
+{
+    size_t n = (size_t)texts * (size_t)rows;
+    static const double bytes[] = {
+        [WEIGHTS_F32] = 4, [WEIGHTS_BF16] = 2, [WEIGHTS_F16] = 2, [WEIGHTS_Q8] = 34.0 / 32};
+    struct job job = {.parameters = c,
+                      .texts = texts,
+                      .rows = rows,
+                      .copies = copies,
+                      .open = open_weights,
+                      .queue = queue,
+                      .close = close_weights};
+    job.arrays[X] = (struct job_array){n * (size_t)c->in, -1, 1, false};
+    job.arrays[Y] = (struct job_array){n * (size_t)c->out, 0, 0, true};
+    /* x is rounded to the tensor cores' formats: 2^-9 of each number, and less of a sum */
+    job.tolerance = c->format == WEIGHTS_F32 ? 1e-5 : c->format == WEIGHTS_F16 ? 1e-3 : 6e-3;
+    job.bytes = bytes[c->format] * c->in * c->out + 4.0 * (double)n * (c->in + c->out);
+    job.operations = 2.0 * (double)n * c->in * c->out;
+    snprintf(job.name, sizeof job.name, "product %s, %d x %d, %zu rows",
+             weight_format_name(c->format), c->in, c->out, n);
+    use(&job, context);
+}
+
+void product_jobs(int rows, job_use *use, void *context)
+{
+    static const struct job_case checked[] = {{WEIGHTS_F32, 97, 131},  {WEIGHTS_BF16, 97, 131},
+                                              {WEIGHTS_F16, 97, 131},  {WEIGHTS_Q8, 97, 131},
+                                              {WEIGHTS_F32, 768, 33},  {WEIGHTS_BF16, 768, 33},
+                                              {WEIGHTS_F16, 1000, 33}, {WEIGHTS_Q8, 768, 33}};
+    static const struct job_case timed[] = {{WEIGHTS_F32, 4096, 4096},
+                                            {WEIGHTS_BF16, 4096, 4096},
+                                            {WEIGHTS_F16, 4096, 4096},
+                                            {WEIGHTS_Q8, 4096, 4096},
+                                            {WEIGHTS_BF16, 768, 3072}};
+    static const int batches[] = {1, 8, 64, 256};
+    for (size_t i = 0; i < sizeof checked / sizeof *checked && rows > 0; i++)
+        use_case(&checked[i], 1, rows, 1, use, context);
+    for (size_t i = 0; i < sizeof timed / sizeof *timed && rows == 0; i++) {
+        for (int b = 0; b < 4; b++)
+            use_case(&timed[i], batches[b], 1, timed[i].in < 1024 ? 64 : 8, use, context);
+        use_case(&timed[i], 1, 2048, 8, use, context);
+    }
+}

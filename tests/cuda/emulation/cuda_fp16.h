@@ -1,0 +1,27 @@
+/* The conversions of f16 that engine/cuda/ uses. */
+#ifndef TESTS_CUDA_EMULATION_CUDA_FP16_H
+#define TESTS_CUDA_EMULATION_CUDA_FP16_H
+
+#include "engine/base/half.h"
+
+struct __half {
+    uint16_t bits;
+};
+inline float __half2float(__half x)
+{
+    return f16_to_f32(x.bits);
+}
+inline __half __float2half_rn(float x)
+{
+    return {f32_to_f16(x)};
+}
+inline unsigned short __half_as_ushort(__half x)
+{
+    return x.bits;
+}
+inline __half __ushort_as_half(unsigned short bits)
+{
+    return {bits};
+}
+
+#endif

@@ -1,0 +1,361 @@
+/* A device that is not there: the part of the CUDA runtime that engine/cuda/ uses, in C++, so that
+ * its kernels run, slowly, where no GPU is, under the debugger and the sanitizers.
+ *
+ * Blocks run one after the other; every thread of a block is a fiber that runs until it waits. What
+ * is launched or copied asynchronously happens when somebody waits for it, in the order of the
+ * calls. Device memory is malloc's, filled with NaN. Threads that wait for each other in vain, and
+ * lanes that meet in different collectives, end the program with a message.
+ *
+ * Settings, by environment:
+ *   REGLA_EMULATION_ORDER   forward (default), backward, or a number: the order of blocks, warps
+ *                           and lanes between barriers, which must not change a bit
+ *   REGLA_EMULATION_MEMORY  bytes of the device (default 4 GiB)
+ *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail */
+#ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
+#define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <algorithm>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#define __host__
+#define __device__
+#define __global__
+#define __constant__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) __attribute__((aligned(n)))
+#define __shared__ static /* blocks run one after the other */
+
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z)
+    {
+    }
+};
+struct uint3 {
+    unsigned x, y, z;
+};
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
+enum { warpSize = 32 };
+
+/* ---- vectors ---- */
+
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) int2 {
+    int x, y;
+};
+struct alignas(16) int4 {
+    int x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+inline float2 make_float2(float x, float y)
+{
+    return {x, y};
+}
+inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+inline int2 make_int2(int x, int y)
+{
+    return {x, y};
+}
+inline int4 make_int4(int x, int y, int z, int w)
+{
+    return {x, y, z, w};
+}
+inline uint2 make_uint2(unsigned x, unsigned y)
+{
+    return {x, y};
+}
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w)
+{
+    return {x, y, z, w};
+}
+
+/* ---- of a thread ---- */
+
+namespace emulation
+{
+/* A collective of the lanes in `mask`: each gives `give` and gets the place where lane i's lies
+ * [32][words], valid until its next collective but one. Lanes that meet with another `operation`
+ * are an error. */
+enum { EXCHANGE_WORDS = 8 };
+typedef uint32_t exchange_rows[32][EXCHANGE_WORDS];
+const exchange_rows &exchange(unsigned mask, const char *operation, const void *give, size_t bytes);
+int lane();
+void *shared_memory();
+void barrier();
+/* cp.async: the copy happens in wait, the destination is NaN until then */
+void copy_async(void *to, const void *from, size_t bytes);
+void copy_commit();
+void copy_wait(int groups_in_flight);
+
+template <typename T> T shuffle(unsigned mask, const char *operation, T value, int source)
+{
+    static_assert(sizeof(T) <= sizeof(uint32_t[EXCHANGE_WORDS]), "too large");
+    T result;
+    memcpy(&result, exchange(mask, operation, &value, sizeof value)[source], sizeof result);
+    return result;
+}
+} // namespace emulation
+
+inline void __syncthreads()
+{
+    emulation::barrier();
+}
+inline void __syncwarp(unsigned mask = 0xffffffffu)
+{
+    emulation::exchange(mask, "__syncwarp", "", 0);
+}
+inline void __threadfence()
+{
+}
+inline void __threadfence_block()
+{
+}
+
+template <typename T> T __shfl_sync(unsigned mask, T value, int source, int width = 32)
+{
+    int lane = emulation::lane();
+    return emulation::shuffle(mask, "__shfl_sync", value,
+                              (lane & ~(width - 1)) + (source & (width - 1)));
+}
+template <typename T> T __shfl_xor_sync(unsigned mask, T value, int other, int width = 32)
+{
+    int lane = emulation::lane(), source = lane ^ other;
+    bool inside = source < (lane | (width - 1)) + 1;
+    return emulation::shuffle(mask, "__shfl_xor_sync", value, inside ? source : lane);
+}
+template <typename T> T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+    int lane = emulation::lane(), source = lane + (int)by;
+    return emulation::shuffle(mask, "__shfl_down_sync", value,
+                              source <= (lane | (width - 1)) ? source : lane);
+}
+template <typename T> T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32)
+{
+    int lane = emulation::lane(), source = lane - (int)by;
+    return emulation::shuffle(mask, "__shfl_up_sync", value,
+                              source >= (lane & ~(width - 1)) ? source : lane);
+}
+unsigned __ballot_sync(unsigned mask, int predicate);
+inline int __any_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, predicate) != 0;
+}
+inline int __all_sync(unsigned mask, int predicate)
+{
+    return __ballot_sync(mask, !predicate) == 0;
+}
+
+template <typename T> T atomicAdd(T *at, T value)
+{
+    T old = *at;
+    *at += value;
+    return old;
+}
+template <typename T> T atomicMax(T *at, T value)
+{
+    T old = *at;
+    *at = value > old ? value : old;
+    return old;
+}
+template <typename T> T __ldg(const T *at)
+{
+    return *at;
+}
+template <typename T> T __ldcs(const T *at)
+{
+    return *at;
+}
+template <typename T> void __stcs(T *at, T value)
+{
+    *at = value;
+}
+
+template <typename To, typename From> To emulation_bits(From from)
+{
+    static_assert(sizeof(To) == sizeof(From), "size");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+inline unsigned __float_as_uint(float x)
+{
+    return emulation_bits<unsigned>(x);
+}
+inline int __float_as_int(float x)
+{
+    return emulation_bits<int>(x);
+}
+inline float __uint_as_float(unsigned x)
+{
+    return emulation_bits<float>(x);
+}
+inline float __int_as_float(int x)
+{
+    return emulation_bits<float>(x);
+}
+using std::max;
+using std::min;
+inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+inline int __ffs(int x)
+{
+    return __builtin_ffs(x);
+}
+inline int __clz(int x)
+{
+    return x == 0 ? 32 : __builtin_clz((unsigned)x);
+}
+inline float __fmaf_rn(float a, float b, float c)
+{
+    return fmaf(a, b, c);
+}
+inline float __fadd_rn(float a, float b)
+{
+    return a + b;
+}
+inline float __fmul_rn(float a, float b)
+{
+    return a * b;
+}
+
+/* ---- of the host ---- */
+
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorNotReady = 600,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorLaunchFailure = 719
+};
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault
+};
+enum {
+    cudaStreamNonBlocking = 1,
+    cudaEventDefault = 0,
+    cudaEventDisableTiming = 2,
+    cudaHostAllocDefault = 0,
+    cudaMemAttachGlobal = 1,
+    cudaMemAdviseSetPreferredLocation = 3
+};
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal,
+    cudaStreamCaptureModeThreadLocal,
+    cudaStreamCaptureModeRelaxed
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+struct cudaLaunchAttribute {
+    cudaLaunchAttributeID id;
+    struct {
+        int programmaticStreamSerializationAllowed;
+    } val;
+};
+struct emulated_stream;
+struct emulated_event;
+struct emulated_graph;
+typedef emulated_stream *cudaStream_t;
+typedef emulated_event *cudaEvent_t;
+typedef emulated_graph *cudaGraph_t, *cudaGraphExec_t;
+
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute *attrs;
+    unsigned numAttrs;
+};
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem, sharedMemPerBlockOptin;
+    int major, minor, multiProcessorCount, l2CacheSize;
+};
+
+const char *cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaPeekAtLastError();
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
+cudaError_t cudaMalloc(void **out, size_t bytes);
+cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned flags);
+inline cudaError_t cudaMemAdvise(const void *, size_t, int, int)
+{
+    return cudaSuccess;
+}
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+
+template <typename... P> cudaError_t cudaFuncSetAttribute(void (*)(P...), cudaFuncAttribute, int)
+{
+    return cudaSuccess;
+}
+
+namespace emulation
+{
+cudaError_t launch(const cudaLaunchConfig_t &config, std::function<void()> thread);
+}
+
+template <typename... P, typename... A>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...args)
+{
+    std::tuple<P...> values(std::forward<A>(args)...); /* as of now, as a device has them */
+    return emulation::launch(*config, [kernel, values] { std::apply(kernel, values); });
+}
+
+#endif

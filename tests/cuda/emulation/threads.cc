@@ -1,0 +1,351 @@
+/* Blocks, warps and threads: fibers that switch where the lanes of a device would wait. */
+
+#include "tests/cuda/emulation/emulation.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <deque>
+#include <vector>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__x86_64__)
+#include <immintrin.h>
+#else
+#include <ucontext.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+namespace
+{
+enum { STACK_BYTES = 256 << 10 };
+enum wait_kind { READY, AT_BARRIER, IN_COLLECTIVE, DONE };
+
+struct context {
+#if defined(__x86_64__)
+    void *stack_pointer;
+#else
+    ucontext_t ucontext;
+#endif
+    char *stack;
+    void *fake_stack; /* AddressSanitizer's */
+};
+
+struct pending_copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+struct thread {
+    struct context context;
+    wait_kind state;
+    unsigned mask;         /* of the collective it waits in */
+    const char *operation; /* its name */
+    unsigned collectives;  /* so far */
+    uint3 index;
+    std::vector<pending_copy> copies;
+    std::vector<size_t> groups; /* copies of each committed group in flight, the oldest first */
+};
+
+struct warp {
+    emulation::exchange_rows rows[2];
+    unsigned lanes, waiting;
+};
+
+std::deque<thread> threads; /* fibers point to theirs */
+std::deque<warp> warps;
+struct context scheduler;
+int current, num_threads, num_waiting;
+const std::function<void()> *body;
+char *shared;
+
+[[noreturn]] void fail(const char *what)
+{
+    fprintf(stderr, "emulation: block (%u, %u, %u) of (%u, %u, %u), thread %d of %d: %s\n",
+            blockIdx.x, blockIdx.y, blockIdx.z, gridDim.x, gridDim.y, gridDim.z, current,
+            num_threads, what);
+    for (int i = 0; i < num_threads && i < 1024; i++)
+        if (threads[(size_t)i].state == IN_COLLECTIVE)
+            fprintf(stderr, "  thread %d waits in %s of %08x\n", i, threads[(size_t)i].operation,
+                    threads[(size_t)i].mask);
+        else if (threads[(size_t)i].state == AT_BARRIER)
+            fprintf(stderr, "  thread %d waits in __syncthreads\n", i);
+    abort();
+}
+
+#if defined(__x86_64__)
+extern "C" void emulation_switch(void **save, void *load);
+asm(".text\n.globl emulation_switch\n.hidden emulation_switch\n"
+    ".type emulation_switch, @function\nemulation_switch:\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp, (%rdi)\nmovq %rsi, %rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
+    ".size emulation_switch, .-emulation_switch\n");
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+const void *scheduler_stack;
+size_t scheduler_stack_bytes;
+#endif
+
+void switch_to(struct context *from, struct context *to)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    const void *bottom = to == &scheduler ? scheduler_stack : to->stack;
+    size_t bytes = to == &scheduler ? scheduler_stack_bytes : STACK_BYTES;
+    __sanitizer_start_switch_fiber(&from->fake_stack, bottom, bytes);
+#endif
+#if defined(__x86_64__)
+    emulation_switch(&from->stack_pointer, to->stack_pointer);
+#else
+    swapcontext(&from->ucontext, &to->ucontext);
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(from->fake_stack,
+                                    from == &scheduler ? nullptr : &scheduler_stack,
+                                    from == &scheduler ? nullptr : &scheduler_stack_bytes);
+#endif
+}
+
+/* A fiber runs one thread of each block, forever. */
+void fiber()
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_stack_bytes);
+#endif
+    for (;;) {
+        (*body)();
+        struct thread *thread = &threads[(size_t)current];
+        if (!thread->copies.empty())
+            fail("ends with asynchronous copies in flight");
+        thread->state = DONE;
+        switch_to(&thread->context, &scheduler);
+    }
+}
+
+void open_fiber(struct context *context)
+{
+    void *stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED) {
+        perror("emulation: stack");
+        abort();
+    }
+    context->stack = static_cast<char *>(stack);
+    context->fake_stack = nullptr;
+#if defined(__x86_64__)
+    void **top = reinterpret_cast<void **>(context->stack + STACK_BYTES - 64);
+    *top = reinterpret_cast<void *>(&fiber);
+    for (int i = 0; i < 6; i++)
+        *--top = nullptr;
+    context->stack_pointer = top;
+#else
+    getcontext(&context->ucontext);
+    context->ucontext.uc_stack.ss_sp = context->stack;
+    context->ucontext.uc_stack.ss_size = STACK_BYTES;
+    context->ucontext.uc_link = nullptr;
+    makecontext(&context->ucontext, &fiber, 0);
+#endif
+}
+
+void wait()
+{
+    switch_to(&threads[(size_t)current].context, &scheduler);
+}
+
+/* The i-th of n in the order that is set. */
+int in_order(int i, int n, const emulation::settings &settings)
+{
+    int from = settings.backward ? n - 1 - i : i;
+    return (int)((from + settings.seed) % (unsigned)n);
+}
+
+/* Runs the lanes of a warp as far as they get; whether any ran. */
+bool run_warp(int index, const emulation::settings &settings)
+{
+    int first = index * 32, lanes = num_threads - first < 32 ? num_threads - first : 32;
+    bool ran = false, again = true;
+    while (again) {
+        again = false;
+        for (int i = 0; i < lanes; i++) {
+            int lane = in_order(i, lanes, settings);
+            if (threads[(size_t)(first + lane)].state != READY)
+                continue;
+            current = first + lane;
+            threadIdx = threads[(size_t)current].index;
+            switch_to(&scheduler, &threads[(size_t)current].context);
+            again = ran = true;
+        }
+    }
+    return ran;
+}
+
+void run_block(size_t shared_bytes, const emulation::settings &settings)
+{
+    int num_warps = (num_threads + 31) / 32;
+    memset(shared, 0xff, shared_bytes); /* NaN */
+    for (int i = 0; i < num_threads; i++) {
+        struct thread *thread = &threads[(size_t)i];
+        thread->state = READY;
+        thread->collectives = 0;
+        thread->index = {(unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y,
+                         (unsigned)i / blockDim.x / blockDim.y};
+    }
+    for (int i = 0; i < num_warps; i++) {
+        int lanes = num_threads - i * 32;
+        warps[(size_t)i].lanes = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1;
+        warps[(size_t)i].waiting = 0;
+    }
+    num_waiting = 0;
+    for (;;) {
+        bool ran = false;
+        for (int i = 0; i < num_warps; i++)
+            ran |= run_warp(in_order(i, num_warps, settings), settings);
+        int done = 0;
+        for (int i = 0; i < num_threads; i++)
+            done += threads[(size_t)i].state == DONE;
+        if (done == num_threads)
+            return;
+        if (num_waiting == num_threads) {
+            num_waiting = 0;
+            for (int i = 0; i < num_threads; i++)
+                threads[(size_t)i].state = READY;
+        } else if (!ran) {
+            fail("its threads wait for each other in vain");
+        }
+    }
+}
+
+} // namespace
+
+namespace emulation
+{
+
+int lane()
+{
+    return current % 32;
+}
+
+void *shared_memory()
+{
+    return shared;
+}
+
+void barrier()
+{
+    threads[(size_t)current].state = AT_BARRIER;
+    num_waiting++;
+    wait();
+}
+
+const exchange_rows &exchange(unsigned mask, const char *operation, const void *give, size_t bytes)
+{
+    struct thread *thread = &threads[(size_t)current];
+    struct warp *warp = &warps[(size_t)current / 32];
+    unsigned lane = (unsigned)current % 32;
+    exchange_rows &rows = warp->rows[thread->collectives++ % 2];
+    mask &= warp->lanes;
+    if ((mask >> lane & 1) == 0)
+        fail("a lane takes part in a collective whose mask leaves it out");
+    memcpy(rows[lane], give, bytes);
+    thread->mask = mask;
+    thread->operation = operation;
+    thread->state = IN_COLLECTIVE;
+    warp->waiting |= 1u << lane;
+    if ((warp->waiting & mask) != mask) {
+        wait();
+        return rows;
+    }
+    size_t first = (size_t)current / 32 * 32;
+    for (size_t i = 0; i < 32; i++)
+        if ((mask >> i & 1) != 0 && (threads[first + i].mask != mask ||
+                                     strcmp(threads[first + i].operation, operation) != 0))
+            fail("lanes meet in different collectives");
+    for (size_t i = 0; i < 32; i++)
+        if ((mask >> i & 1) != 0)
+            threads[first + i].state = READY;
+    warp->waiting &= ~mask;
+    return rows;
+}
+
+void copy_async(void *to, const void *from, size_t bytes)
+{
+    memset(to, 0xff, bytes);
+    threads[(size_t)current].copies.push_back({to, from, bytes});
+}
+
+void copy_commit()
+{
+    struct thread *thread = &threads[(size_t)current];
+    size_t before = 0;
+    for (size_t count : thread->groups)
+        before += count;
+    thread->groups.push_back(thread->copies.size() - before);
+}
+
+void copy_wait(int groups_in_flight)
+{
+    struct thread *thread = &threads[(size_t)current];
+    while (thread->groups.size() > (size_t)groups_in_flight) {
+        auto end = thread->copies.begin() + (ptrdiff_t)thread->groups.front();
+        for (auto copy = thread->copies.begin(); copy != end; ++copy)
+            memcpy(copy->to, copy->from, copy->bytes);
+        thread->copies.erase(thread->copies.begin(), end);
+        thread->groups.erase(thread->groups.begin());
+    }
+}
+
+void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &kernel)
+{
+    const settings &settings = get_settings();
+    gridDim = grid;
+    blockDim = block;
+    num_threads = (int)(block.x * block.y * block.z);
+    while (threads.size() < (size_t)num_threads) {
+        threads.emplace_back();
+        open_fiber(&threads.back().context);
+    }
+    if (warps.size() < ((size_t)num_threads + 31) / 32)
+        warps.resize(((size_t)num_threads + 31) / 32);
+    body = &kernel;
+    void *memory;
+    if (posix_memalign(&memory, 128, shared_bytes + 1) != 0)
+        abort();
+    shared = static_cast<char *>(memory);
+#if defined(__x86_64__)
+    unsigned saved = _mm_getcsr();
+    _mm_setcsr(saved | 0x8040); /* denormals are zero, as with -ftz=true */
+#endif
+    long blocks = (long)grid.x * grid.y * grid.z;
+    for (long i = 0; i < blocks; i++) {
+        long at = settings.backward ? blocks - 1 - i : i;
+        at = (at + settings.seed) % blocks;
+        blockIdx = {(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
+                    (unsigned)(at / grid.x / grid.y)};
+        run_block(shared_bytes, settings);
+    }
+#if defined(__x86_64__)
+    _mm_setcsr(saved);
+#endif
+    free(shared);
+}
+
+} // namespace emulation
+
+unsigned __ballot_sync(unsigned mask, int predicate)
+{
+    unsigned lanes = 0;
+    uint32_t give = predicate != 0;
+    const emulation::exchange_rows &rows =
+        emulation::exchange(mask, "__ballot_sync", &give, sizeof give);
+    mask &= warps[(size_t)current / 32].lanes;
+    for (size_t i = 0; i < 32; i++)
+        if ((mask >> i & 1) != 0)
+            lanes |= rows[i][0] << i;
+    return lanes;
+}

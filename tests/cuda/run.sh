@@ -1,0 +1,67 @@
+#!/bin/bash
+# Tests of the CUDA backend. Usage: tests/cuda/run.sh emulated|compile|device
+#   emulated  on the CPU (build/cuda-emulated, which must be built)
+#   compile   build/cuda, if there is an nvcc
+#   device    build/cuda on the machine's GPU; skipped, status 77, where there is none
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+
+cases=(tests/golden/*/)
+# Each of the kinds of mixers and windows, for what takes long where a GPU is emulated.
+few=(tests/golden/{hybrid_regla,gla_fla,performer,block_kerple_dpfp,deltanet,sliding_t5}/)
+status=0
+
+programs() { # build folder
+    local program result
+    for program in "$1"/cuda_test_*; do
+        "$program"
+        result=$?
+        [ $result -eq 0 ] || { [ $result -eq 77 ] && skipped=yes; } || status=1
+    done
+}
+
+check() { # build folder, flags and folders
+    "$1/regla" check --device cuda --state-memory 64M "${@:2}" | grep -v ^PASS
+    [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
+}
+
+f32=(--weights f32 --kv f32)
+skipped=no
+case ${1:?emulated, compile or device} in
+emulated)
+    programs build/cuda-emulated
+    check build/cuda-emulated "${f32[@]}" "${cases[@]}"
+    check build/cuda-emulated "${f32[@]}" --reproducibility "${few[0]}" "${few[1]}"
+    # other orders of blocks and threads
+    for order in backward 5; do
+        REGLA_EMULATION_ORDER=$order check build/cuda-emulated "${f32[@]}" "${few[@]}"
+    done
+    check build/cuda-emulated --bits-only --weights bf16 --kv f16 "${few[0]}"
+    check build/cuda-emulated --bits-only --weights f16 --kv bf16 "${few[1]}"
+    check build/cuda-emulated --bits-only --weights q8 --kv f16 "${few[2]}"
+    REGLA_BINARY=build/cuda-emulated/regla tests/.venv/bin/python -m pytest -q -p no:cacheprovider \
+        tests/cuda || status=1
+    ;;
+compile)
+    if ! command -v nvcc >/dev/null; then
+        echo "cuda: no nvcc: not compiled for real devices"
+        exit 0
+    fi
+    cmake --preset cuda --log-level=WARNING >/dev/null &&
+        cmake --build --preset cuda -j "${JOBS:-$(nproc)}" 2>&1 | sed '/^\[ *[0-9]*%\]/d'
+    exit
+    ;;
+device)
+    programs build/cuda
+    if [ $skipped = yes ]; then
+        echo "cuda: skipped: no CUDA device"
+        exit 77
+    fi
+    check build/cuda "${f32[@]}" --reproducibility "${cases[@]}"
+    for formats in "bf16 f16" "f16 bf16" "q8 f16"; do
+        read -r weights kv <<<"$formats"
+        check build/cuda --bits-only --weights "$weights" --kv "$kv" "${cases[@]}"
+    done
+    ;;
+esac
+exit $status

@@ -1,0 +1,254 @@
+/* The engine on a CUDA device beside itself on the CPU: states that go from one to the other,
+ * decode steps from graphs, forks, and what it says where something is missing. Status 77: there is
+ * no device. */
+#include "engine/cuda/backend.h"
+#include "engine/engine.h"
+#include "engine/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GOLDEN REGLA_SOURCE_DIR "/tests/golden/"
+
+enum { TEXTS = 8, PROMPT = 58, STEPS = 12, ROOM = 128 };
+
+static int passed, failed;
+
+#define CHECK(condition, ...)                                               \
+    do {                                                                    \
+        if (condition) {                                                    \
+            passed++;                                                       \
+        } else {                                                            \
+            failed++;                                                       \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+            fprintf(stderr, __VA_ARGS__);                                   \
+            fprintf(stderr, "\n");                                          \
+        }                                                                   \
+    } while (0)
+
+static void must(int result, const struct error *err)
+{
+    if (result != 0) {
+        fprintf(stderr, "cuda-engine: %s\n", err->message);
+        exit(1);
+    }
+}
+
+static struct engine *open_engine(const char *model, const char *device, enum kv_format kv)
+{
+    struct error err = ERROR_INIT;
+    struct engine *engine;
+    char folder[512];
+    snprintf(folder, sizeof folder, GOLDEN "%s", model);
+    const struct engine_options options = {.device = device,
+                                           .weights = WEIGHTS_F32,
+                                           .kv = kv,
+                                           .threads = 1,
+                                           .max_step_tokens = 96,
+                                           .max_step_logits = 16,
+                                           .poison = true,
+                                           .state_memory_bytes = (size_t)16 << 20};
+    must(engine_open(&engine, folder, &options, &err), &err);
+    return engine;
+}
+
+/* Token number i of text t. */
+static int32_t token(const struct engine *engine, int t, int64_t i)
+{
+    return (int32_t)((7 * i * (t + 1) + 3 * t + i / 5) % engine_info(engine)->vocab_size);
+}
+
+/* The next `count` tokens of a text by itself; the logits after the last into out, if not NULL. */
+static void feed(struct engine *engine, struct state *state, int text, int count, float *out)
+{
+    struct error err = ERROR_INIT;
+    int32_t tokens[PROMPT];
+    for (int i = 0; i < count; i++)
+        tokens[i] = token(engine, text, state_position(state) + i);
+    struct span span = {
+        .state = state, .tokens = tokens, .num_tokens = count, .num_logits = out != NULL};
+    must(engine_step(engine, &span, 1, &err), &err);
+    if (out != NULL)
+        memcpy(out, span.logits, (size_t)engine_info(engine)->vocab_size * sizeof *out);
+}
+
+static struct state *new_text(struct engine *engine, int text, int tokens)
+{
+    struct error err = ERROR_INIT;
+    struct state *state;
+    must(state_create(&state, engine, ROOM, &err), &err);
+    feed(engine, state, text, tokens, NULL);
+    return state;
+}
+
+static float difference(const float *a, const float *b, int n)
+{
+    float most = 0;
+    for (int i = 0; i < n; i++)
+        if (!(fabsf(a[i] - b[i]) <= most))
+            most = fabsf(a[i] - b[i]);
+    return most;
+}
+
+/* A text that began on one device and goes on, as the same bytes, on the other. */
+static void travels(const char *model, const char *from, const char *to, enum kv_format kv)
+{
+    struct error err = ERROR_INIT;
+    struct engine *here = open_engine(model, from, kv), *there = open_engine(model, to, kv);
+    int vocab = engine_info(here)->vocab_size;
+    float *stayed = malloc((size_t)vocab * sizeof *stayed);
+    float *went = malloc((size_t)vocab * sizeof *went);
+    struct state *state = new_text(here, 0, PROMPT), *moved;
+    size_t bytes = state_image_bytes(here, PROMPT);
+    char *image = calloc(2, bytes);
+    CHECK(bytes == state_image_bytes(there, PROMPT), "%s", model);
+    state_save(state, image);
+    must(state_restore(&moved, there, image, PROMPT, ROOM, &err), &err);
+    state_save(moved, image + bytes);
+    CHECK(memcmp(image, image + bytes, bytes) == 0, "%s from %s to %s", model, from, to);
+    float most = 0;
+    for (int i = 0; i < STEPS; i++) {
+        feed(here, state, 0, 1, stayed);
+        feed(there, moved, 0, 1, went);
+        most = fmaxf(most, difference(stayed, went, vocab));
+    }
+    CHECK(most < 1e-3f, "%s from %s to %s: logits differ by %g", model, from, to, (double)most);
+    state_free(state);
+    state_free(moved);
+    engine_close(here);
+    engine_close(there);
+    free(image);
+    free(stayed);
+    free(went);
+}
+
+/* One token each of the first `count` texts, together. */
+static void step_together(struct engine *engine, struct state **states, int count, float *out)
+{
+    struct error err = ERROR_INIT;
+    struct span spans[TEXTS];
+    int32_t tokens[TEXTS];
+    size_t vocab = (size_t)engine_info(engine)->vocab_size;
+    for (int t = 0; t < count; t++) {
+        tokens[t] = token(engine, t, state_position(states[t]));
+        spans[t] = (struct span){
+            .state = states[t], .tokens = &tokens[t], .num_tokens = 1, .num_logits = 1};
+    }
+    must(engine_step(engine, spans, count, &err), &err);
+    for (int t = 0; t < count; t++)
+        memcpy(out + (size_t)t * vocab, spans[t].logits, vocab * sizeof *out);
+}
+
+/* Decode steps of changing numbers of texts come from graphs, padded; the same texts one by one in
+ * an engine that is profiled do not. They pass position 64, where another page, and another graph,
+ * begins. */
+static void graphs_change_nothing(const char *model)
+{
+    static const int counts[] = {1, 3, 4, 8, 5, 3, 2, 7, 3, 1, 6, 8};
+    struct engine *graphs = open_engine(model, "cuda", KV_F32);
+    struct engine *plain = open_engine(model, "cuda", KV_F32);
+    double seconds[NUM_PROFILE_KINDS] = {0};
+    engine_profile(plain, seconds);
+    size_t vocab = (size_t)engine_info(plain)->vocab_size;
+    float *together = malloc(TEXTS * vocab * sizeof *together);
+    float *alone = malloc(vocab * sizeof *alone);
+    struct state *a[TEXTS], *b[TEXTS];
+    for (int t = 0; t < TEXTS; t++) {
+        a[t] = new_text(graphs, t, PROMPT - t % 3);
+        b[t] = new_text(plain, t, PROMPT - t % 3);
+    }
+    bool same = true;
+    for (int round = 0; round < 3 * STEPS; round++) {
+        int count = counts[round % STEPS];
+        step_together(graphs, a, count, together);
+        for (int t = 0; t < count; t++) {
+            feed(plain, b[t], t, 1, alone);
+            same &= memcmp(alone, together + (size_t)t * vocab, vocab * sizeof *alone) == 0;
+        }
+    }
+    CHECK(same, "%s", model);
+    CHECK(seconds[PROFILE_PRODUCT] > 0, "%s", model);
+    for (int t = 0; t < TEXTS; t++) {
+        state_free(a[t]);
+        state_free(b[t]);
+    }
+    engine_close(graphs);
+    engine_close(plain);
+    free(together);
+    free(alone);
+}
+
+/* A fork goes on as what it was forked from, and neither touches the other. */
+static void forks(const char *model)
+{
+    struct error err = ERROR_INIT;
+    struct engine *engine = open_engine(model, "cuda", KV_F16);
+    int vocab = engine_info(engine)->vocab_size;
+    float *logits = malloc(3 * (size_t)vocab * sizeof *logits);
+    struct state *first = new_text(engine, 0, PROMPT), *fork, *last;
+    must(state_clone(&fork, first, ROOM, &err), &err);
+    must(state_clone(&last, first, ROOM, &err), &err);
+    feed(engine, fork, 3, 30, NULL); /* other tokens */
+    feed(engine, first, 0, STEPS, logits);
+    feed(engine, last, 0, STEPS, logits + vocab);
+    CHECK(memcmp(logits, logits + vocab, (size_t)vocab * sizeof *logits) == 0, "%s", model);
+    struct state *again = new_text(engine, 0, PROMPT);
+    feed(engine, again, 0, STEPS, logits + 2 * vocab);
+    CHECK(memcmp(logits, logits + 2 * vocab, (size_t)vocab * sizeof *logits) == 0, "%s", model);
+    state_free(first);
+    state_free(fork);
+    state_free(last);
+    state_free(again);
+    engine_close(engine);
+    free(logits);
+}
+
+static void expect_error(const char *device, size_t device_memory, enum error_code code,
+                         const char *words)
+{
+    struct error err = ERROR_INIT;
+    struct engine *engine;
+    const struct engine_options options = {.device = device, .device_memory_bytes = device_memory};
+    int result = engine_open(&engine, GOLDEN "hybrid_regla", &options, &err);
+    CHECK(result == -1 && err.code == code && strstr(err.message, words) != NULL,
+          "expected code %d, \"%s\", got %d, \"%s\"", code, words, err.code, err.message);
+}
+
+static void measures(void)
+{
+    struct error err = ERROR_INIT;
+    struct engine *engine = open_engine("regla", "cuda", KV_F32);
+    double bytes = 0, operations = 0;
+    must(engine_measure(engine, &bytes, &operations, &err), &err);
+    CHECK(bytes > 0 && isfinite(bytes) && operations > 0 && isfinite(operations), "%g %g", bytes,
+          operations);
+    CHECK(!engine_failed(engine), "regla");
+    engine_close(engine);
+}
+
+int main(void)
+{
+    static const char *const models[] = {
+        "hybrid_regla", "performer",  "block_kerple_dpfp",  "gla_fla",
+        "softmax_rope", "sliding_t5", "regla_tied_glu_wide"};
+    if (cuda_devices() == 0) {
+        printf("cuda-engine: skipped: no CUDA device\n");
+        return 77;
+    }
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        travels(models[i], "cpu", "cuda", KV_F32);
+        travels(models[i], "cuda", "cpu", KV_F16);
+        graphs_change_nothing(models[i]);
+        forks(models[i]);
+    }
+    expect_error("cuda:99", 0, ERROR_INVALID, "expected a device from 0 to");
+    expect_error("cuda:x", 0, ERROR_INVALID, "expected auto, cpu, cuda or cuda:N");
+    expect_error("gpu", 0, ERROR_INVALID, "expected auto, cpu, cuda or cuda:N");
+    expect_error("cuda", 1000, ERROR_NO_MEMORY, "device_memory");
+    expect_error("cpu", 1000, ERROR_NO_MEMORY, "device_memory");
+    measures();
+    printf("cuda-engine: %d passed, %d failed\n", passed, failed);
+    return failed > 0;
+}

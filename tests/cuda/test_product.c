@@ -1,0 +1,216 @@
+/* Matrix products of the CUDA backend: every format, odd shapes, heads, activations and numbers of
+ * rows, against the CPU's products of the same x once it is rounded as the device rounds it; and
+ * the bits of a row alone and among others. */
+#include "engine/base/half.h"
+#include "engine/packing.h"
+#include "tests/cuda/bench.h"
+
+static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8};
+enum { NUM_FORMATS = sizeof formats / sizeof *formats };
+
+struct product_case {
+    enum weight_format format;
+    int rows, in, out, heads; /* in, out: of a head */
+    int parts;                /* that the outputs come in; 1 where there are heads */
+    bool biased, accumulate;
+    enum formula activation;
+};
+
+struct devices {
+    struct bench_device cpu, cuda;
+    struct bench_count count;
+};
+
+/* A weight of `parts` matrices of which every other one has a bias. */
+static struct weight *create(const struct bench_device *device, const struct product_case *c,
+                             const float *w, const float *bias)
+{
+    struct matrix parts[3] = {{0}};
+    struct error err = ERROR_INIT;
+    struct weight *weight;
+    int64_t row = 0, rows = (int64_t)c->out * c->heads;
+    for (int i = 0; i < c->parts; i++) {
+        int64_t end = rows * (i + 1) / c->parts;
+        parts[i] = (struct matrix){.rows = end - row,
+                                   .cols = c->in,
+                                   .dtype = DTYPE_F32,
+                                   .data = w + row * c->in,
+                                   .bias = c->biased && i % 2 == 0 ? bias + row : NULL};
+        row = end;
+    }
+    if (device->ops->weight_create(device->backend, &weight, parts, c->parts, c->heads, c->format,
+                                   &err) != 0)
+        bench_fatal("weight_create", &err);
+    return weight;
+}
+
+/* y [rows, y_stride] = what a device makes of x [rows, x_stride], from host memory to host memory.
+ * The device's x begins `shift` floats past a multiple of 16 bytes. */
+struct rectangle {
+    int x_stride, y_stride, shift;
+};
+
+static void multiply(const struct bench_device *device, const struct weight *weight,
+                     const struct product_case *c, struct rectangle size, const float *x, float *y)
+{
+    size_t x_count = (size_t)c->rows * (size_t)size.x_stride;
+    size_t y_bytes = (size_t)c->rows * (size_t)size.y_stride * sizeof(float);
+    size_t x_bytes = (x_count + (size_t)size.shift) * sizeof(float);
+    float *shifted = malloc(x_bytes);
+    memset(shifted, 0, (size_t)size.shift * sizeof(float));
+    memcpy(shifted + size.shift, x, x_count * sizeof(float));
+    float *device_x = bench_memory(device, x_bytes, shifted);
+    float *device_y = bench_memory(device, y_bytes, y);
+    device->ops->matmul(device->backend,
+                        &(struct ops_matmul){.weight = weight,
+                                             .num_rows = c->rows,
+                                             .x = {device_x + size.shift, size.x_stride},
+                                             .y = {device_y, size.y_stride},
+                                             .activation = c->activation,
+                                             .accumulate = c->accumulate});
+    device->ops->copy_out(device->backend, y, device_y, y_bytes);
+    bench_check_status(device);
+    bench_free(device, device_x, x_bytes);
+    bench_free(device, device_y, y_bytes);
+    free(shifted);
+}
+
+/* As the tensor cores get it: in bf16, for f16 weights in f16. */
+static void round_inputs(enum weight_format format, float *x, size_t count)
+{
+    for (size_t i = 0; i < count && format != WEIGHTS_F32; i++)
+        x[i] =
+            format == WEIGHTS_F16 ? f16_to_f32(f32_to_f16(x[i])) : bf16_to_f32(f32_to_bf16(x[i]));
+}
+
+/* Both sum n products of numbers under 1 with a rounding or two each, four times that where x
+ * became integers on the CPU; no activation is steeper than 1.2. */
+static double bound_of(const struct product_case *c)
+{
+    double n = c->in < 32 ? 32 : c->in;
+    return 1.2 * 8.0 * n * 0x1p-24;
+}
+
+static void check_product(struct devices *d, const struct product_case *c)
+{
+    struct rectangle size = {c->in * c->heads + 4, c->out * c->heads + 3, 0};
+    size_t outs = (size_t)c->out * (size_t)c->heads, y_count = (size_t)(c->rows * size.y_stride);
+    size_t x_count = (size_t)(c->rows * size.x_stride);
+    float *w = bench_floats(outs * (size_t)c->in, -1, 1, 1), *bias = bench_floats(outs, -1, 1, 2);
+    float *x = bench_floats(x_count, -1, 1, 3);
+    float *expected = bench_floats(y_count, -1, 1, 4), *got = bench_floats(y_count, -1, 1, 4);
+    struct weight *weight = create(&d->cuda, c, w, bias);
+    multiply(&d->cuda, weight, c, size, x, got);
+    d->cuda.ops->weight_free(d->cuda.backend, weight);
+    round_inputs(c->format, x, x_count);
+    weight = create(&d->cpu, c, w, bias);
+    multiply(&d->cpu, weight, c, size, x, expected);
+    d->cpu.ops->weight_free(d->cpu.backend, weight);
+    double worst = 0;
+    for (size_t i = 0; i < y_count; i++) {
+        double distance = fabs((double)got[i] - (double)expected[i]);
+        bool past = i % (size_t)size.y_stride >= outs;
+        worst = distance <= worst ? worst : past && distance != 0 ? INFINITY : distance;
+    }
+    char name[160];
+    snprintf(name, sizeof name, "%s: %d x %d x %d, %d heads, %d parts%s%s, formula %d",
+             weight_format_name(c->format), c->rows, c->in, c->out, c->heads, c->parts,
+             c->biased ? ", biased" : "", c->accumulate ? ", added" : "", (int)c->activation);
+    bench_expect(&d->count, worst <= bound_of(c), name, "too far from the CPU's", worst);
+    free(w);
+    free(bias);
+    free(x);
+    free(expected);
+    free(got);
+}
+
+static void check_products(struct devices *d)
+{
+    static const int rows_of[] = {1, 2, 7, 8, 9, 17, 33, 63, 64, 65, 130};
+    static const int shapes[][3] = {/* in, out, heads: 1, 2, 4, 8 and 16 segments */
+                                    {1, 1, 1},     {5, 3, 1},     {33, 17, 3},  {64, 48, 4},
+                                    {100, 50, 1},  {257, 130, 1}, {514, 70, 2}, {768, 96, 1},
+                                    {1601, 40, 1}, {40, 700, 1}};
+    static const enum formula formulas[] = {
+        FORMULA_IDENTITY, FORMULA_GELU,    FORMULA_GELU_NEW, FORMULA_RELU,
+        FORMULA_SILU,     FORMULA_SIGMOID, FORMULA_IDENTITY, FORMULA_ONE_MINUS_SIGMOID};
+    int number = 0;
+    for (int f = 0; f < NUM_FORMATS; f++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+            for (size_t r = 0; r < sizeof rows_of / sizeof *rows_of; r++, number++)
+                check_product(d, &(struct product_case){
+                                     .format = formats[f],
+                                     .rows = rows_of[r],
+                                     .in = shapes[s][0],
+                                     .out = shapes[s][1],
+                                     .heads = shapes[s][2],
+                                     .parts = shapes[s][2] == 1 && shapes[s][1] >= 3 ? 3 : 1,
+                                     .biased = number % 2 == 0,
+                                     .accumulate = number % 3 == 0,
+                                     .activation = formulas[number % 8]});
+}
+
+/* Some rows at a time, at the alignment of a float too. */
+static void check_bits(struct devices *d, enum weight_format format, int in, int out)
+{
+    enum { ROWS = 150, CALLS = 4 };
+    static const int steps[] = {1, 7, 8, 9, 17, 40, 64, 65, 149};
+    struct product_case c = {.format = format, .rows = ROWS, .in = in, .out = out, .heads = 1};
+    c.parts = 1;
+    c.biased = true;
+    c.activation = FORMULA_GELU;
+    struct rectangle size = {in + 3, out, 0};
+    float *w = bench_floats((size_t)(out * in), -1, 1, 5), *bias = bench_floats(out, -1, 1, 6);
+    float *x = bench_floats((size_t)(ROWS * size.x_stride), -1, 1, 7);
+    float *all = bench_floats((size_t)(ROWS * out), 0, 1, 8), *some = malloc(ROWS * out * 4ul);
+    struct weight *weight = create(&d->cuda, &c, w, bias);
+    multiply(&d->cuda, weight, &c, size, x, all);
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        int end = CALLS * steps[i] < ROWS ? CALLS * steps[i] : ROWS;
+        for (int r = 0; r < end; r += steps[i]) {
+            c.rows = end - r < steps[i] ? end - r : steps[i];
+            size.shift = (int)i % 4;
+            multiply(&d->cuda, weight, &c, size, x + r * size.x_stride, some + r * out);
+        }
+        char name[80];
+        snprintf(name, sizeof name, "%s, %d x %d, %d rows at once", weight_format_name(format), in,
+                 out, steps[i]);
+        bench_expect(&d->count, memcmp(all, some, (size_t)(end * out) * sizeof(float)) == 0, name,
+                     "other bits than all rows at once", 0);
+    }
+    d->cuda.ops->weight_free(d->cuda.backend, weight);
+    free(w);
+    free(bias);
+    free(x);
+    free(all);
+    free(some);
+}
+
+static void check_refusals(struct devices *d)
+{
+    static const float large[] = {1e6f};
+    const struct matrix matrix = {.rows = 1, .cols = 1, .dtype = DTYPE_F32, .data = large};
+    struct error err = ERROR_INIT;
+    struct weight *weight;
+    int result =
+        d->cuda.ops->weight_create(d->cuda.backend, &weight, &matrix, 1, 1, WEIGHTS_F16, &err);
+    bench_expect(&d->count, result != 0 && err.code == ERROR_INVALID, "1e6 in f16", "was packed",
+                 result);
+}
+
+int main(void)
+{
+    struct devices d = {.count = {0}};
+    bench_open(&d.cpu, &d.cuda, 256);
+    check_products(&d);
+    for (int f = 0; f < NUM_FORMATS; f++) {
+        check_bits(&d, formats[f], 768, 40);
+        check_bits(&d, formats[f], 70, 700);
+        check_bits(&d, formats[f], 1700, 33);
+    }
+    check_refusals(&d);
+    d.cuda.ops->close(d.cuda.backend);
+    d.cpu.ops->close(d.cpu.backend);
+    printf("product: %d passed, %d failed\n", d.count.passed, d.count.failed);
+    return d.count.failed != 0;
+}
