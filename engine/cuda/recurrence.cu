@@ -14,7 +14,7 @@
  * decays) and, per piece of a head, d + m formulas for q and k; per call 2 * 4 * dv * m2 bytes of S
  * and 4 * (2 d + 3 dv) per token of projections (refined gate). ReGLA with d = dv = 64, one token:
  * 33.8 KB and 24,600 operations, so bound by memory.
- * nvcc 13.0 for sm_80 and sm_90: at most 128 registers and no spills, so two blocks of 8 warps
+ * nvcc 13.0 for sm_90: 86 to 121 registers and no spills, so two blocks of 8 warps
  * share a multiprocessor (25 % of its threads). No speed has been measured: there was no device. */
 #include "engine/cuda/recurrence_chunk.cuh"
 

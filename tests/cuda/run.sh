@@ -40,7 +40,7 @@ emulated)
     check build/cuda-emulated --bits-only --weights f16 --kv bf16 "${few[1]}"
     check build/cuda-emulated --bits-only --weights q8 --kv f16 "${few[2]}"
     REGLA_BINARY=build/cuda-emulated/regla tests/.venv/bin/python -m pytest -q -p no:cacheprovider \
-        tests/cuda || status=1
+        tests/http/test_cuda.py || status=1
     ;;
 compile)
     if ! command -v nvcc >/dev/null; then
