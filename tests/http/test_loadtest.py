@@ -160,7 +160,8 @@ def test_errors_by_kind(fake_server, tmp_path):
     for fault in (*kinds, "none"):
         url, _ = fake_server(fault)
         peers += ["--peer", f"{fault}={url}/v1"]
-    result = run("load.py", *peers, "--rate", 40, "--duration", 0.5, "--out", tmp_path)
+    result = run("load.py", *peers, "--rate", 40, "--duration", 0.5, "--warm-up", 0, "--out",
+                 tmp_path)
     assert result.returncode == 1, result.stderr
     found = {one["target"]: one for one in saved(tmp_path, "load.json")["runs"]}
     good = found.pop("none")
