@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import BINARY, GOLDEN, ROOT, SLOWNESS, free_port
+from harness import BINARY, GOLDEN, ROOT, free_port
 
 LOADTEST = ROOT / "loadtest"
 sys.path.append(str(LOADTEST))
@@ -28,13 +28,13 @@ from workload import Lengths, Workload  # noqa: E402
 
 FAKE = Path(__file__).with_name("fake_server.py")
 wrk = pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
-plain = pytest.mark.skipif(SLOWNESS > 1, reason="times nothing that a sanitizer slows down")
+pytestmark = pytest.mark.builds("dev")  # the tools of loadtest/, in Python
 
 
 def run(script, *arguments):
     return subprocess.run([sys.executable, LOADTEST / script, "--binary", BINARY, "--no-plots",
                            *map(str, arguments)], capture_output=True, text=True,
-                          timeout=300 * SLOWNESS)
+                          timeout=300)
 
 
 def saved(folder, name):
@@ -136,7 +136,7 @@ def test_load_with_clients_that_leave_and_read_slowly(tmp_path):
     result = run("load.py", "--model", GOLDEN / "hybrid_regla", "--out", tmp_path, "--rate", 25,
                  "--duration", 3, "--disconnect", 0.2, "--slow", 0.2, "--sessions", 0.3, "--shared",
                  0.4, "--prefix-tokens", 64, "--prefixes", 2, "--vocabulary", 200, "--max-tokens",
-                 "uniform:4:24", "--timeout", 120 * SLOWNESS)
+                 "uniform:4:24", "--timeout", 120)
     assert result.returncode == 0, result.stdout + result.stderr
     one, = saved(tmp_path, "load.json")["runs"]
     assert one["errors"] == {} and one["details"] == [] and one["target"] == "regla"
@@ -160,7 +160,8 @@ def test_errors_by_kind(fake_server, tmp_path):
     for fault in (*kinds, "none"):
         url, _ = fake_server(fault)
         peers += ["--peer", f"{fault}={url}/v1"]
-    result = run("load.py", *peers, "--rate", 40, "--duration", 0.5, "--out", tmp_path)
+    result = run("load.py", *peers, "--rate", 40, "--duration", 0.5, "--warm-up", 0, "--out",
+                 tmp_path)
     assert result.returncode == 1, result.stderr
     found = {one["target"]: one for one in saved(tmp_path, "load.json")["runs"]}
     good = found.pop("none")
@@ -181,7 +182,6 @@ SOAK = ["--soak", "--duration", 1, "--round-seconds", 0.3, "--rate", 40, "--prom
         "--max-tokens", 4]
 
 
-@plain
 def test_soak_of_our_server(tmp_path):
     # The cache of states fills while this runs, which is no leak: its bounds are tolerated.
     result = run("load.py", "--model", GOLDEN / "hybrid_regla", "--out", tmp_path, "--vocabulary",
@@ -192,7 +192,6 @@ def test_soak_of_our_server(tmp_path):
     assert len(found["soak"]["samples"]) >= soak.LEAST_ROUNDS and found["runs"][0]["errors"] == {}
 
 
-@plain
 @pytest.mark.parametrize("fault, grown", [
     ("none", set()), ("leak", {"rss_bytes", "threads", "descriptors"})])
 def test_soak_notices_growth(fake_server, tmp_path, fault, grown):
@@ -217,7 +216,6 @@ def test_growth(name, step, grown):
 # The study over HTTP.
 
 @wrk
-@plain
 def test_study_and_overhead(tmp_path):
     command = ["study.py", "--systems", "hybrid_regla", "--lengths", "70", "--repeat", 1, "--out", tmp_path]
     result = run(*command)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness import BINARY, SLOWNESS
+from harness import BINARY
 from test_lifecycle import regla
 
 COLUMNS = ("system length batch repeat total_s ttft_s tokens_per_second weights_bytes "
@@ -17,7 +17,8 @@ DEFAULT = ["softmax", "fast_decay", "regla", "hybrid_regla", "transnormer_t1", "
 KV_BYTES_PER_TOKEN = 6 * 2 * 768 * 2  # layers, keys and values, width, f16
 PAGE_TOKENS = 64
 # Each point loads a model of 100 million weights: too long where every access is checked.
-plain = pytest.mark.skipif(SLOWNESS > 1, reason="minutes under a sanitizer")
+plain = pytest.mark.builds("dev")
+pytestmark = pytest.mark.builds("dev", "asan")  # processes without a server
 
 
 def rows_of(out):
