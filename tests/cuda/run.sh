@@ -52,8 +52,9 @@ compile)
         exit 0
     fi
     # one architecture: the others say nothing new, and take as long
-    cmake --preset cuda -DCMAKE_CUDA_ARCHITECTURES=90-real --log-level=WARNING >/dev/null &&
-        cmake --build --preset cuda -j "${JOBS:-$(nproc)}" 2>&1 | sed '/^\[ *[0-9]*%\]/d'
+    cmake --preset cuda -B build/cuda-90 -DCMAKE_CUDA_ARCHITECTURES=90-real \
+        --log-level=WARNING >/dev/null &&
+        cmake --build build/cuda-90 -j "${JOBS:-$(nproc)}" 2>&1 | sed '/^\[ *[0-9]*%\]/d'
     exit
     ;;
 device)
