@@ -357,7 +357,8 @@ static void help_of(const struct option *option, FILE *out)
             option->type == OPTION_FLAG ? "" : " ", option->type == OPTION_FLAG ? "" : unit,
             option->help);
     /* "PORT" stands for the value itself, "tokens" says what it counts. */
-    bool counts = option->unit && islower((unsigned char)*option->unit);
+    bool counts =
+        option->unit && islower((unsigned char)*option->unit) && strchr(option->unit, '|') == NULL;
     if (option->value)
         fprintf(out, "default %s%s%s; ", option->value, counts ? " " : "",
                 counts ? option->unit : "");

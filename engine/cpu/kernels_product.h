@@ -9,11 +9,13 @@
  * out weights of 4, 2, 2 or 34/32 bytes. Rows of x are arranged before (once a product, 8 bytes a
  * number), so that a tile reads one stream of x; INPUT_BLOCK of their inputs stay in the second
  * cache for GROUP_PANELS panels. A single row walks its panels as one stream, which the hardware
- * foresees. `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 1`,
- * twice on 2 threads of a machine of 34 GB/s and 236 GFLOP/s: of the limit, all of the step (nine
- * tenths of it products), pp512 76 and 80 %, 74 and 75 %, 89 and 91 %; tg64 86 and 95 %, 93 and 94
- * %, 89 and 90 %.
- */
+ * foresees.
+ *
+ * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 5` on 2
+ * threads of a machine of 35 GB/s and 236 GFLOP/s: of the limit, all of the step (nine tenths of it
+ * products), pp512 81 %, 78 %, 91 %; tg64 93 %, 96 %, 87 %. While the same machine reads 50 GB/s
+ * and more, a core of it does not keep up with two-byte and one-byte weights: 89 %, 71 %, 79 % of a
+ * mixed run. */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
@@ -278,7 +280,8 @@ static void kernel_product(const struct product *p)
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
         for (int64_t first = p->first; first < last; first += GROUP_PANELS) {
             int64_t panels = last - first < GROUP_PANELS ? last - first : GROUP_PANELS;
-            int64_t step = rows > 1 ? INPUT_BLOCK : in;
+            /* few rows are bound by the panel's stream, which is best not broken */
+            int64_t step = rows > 2 * TILE_ROWS ? INPUT_BLOCK : in;
             for (int64_t k = 0; k < in; k += step)
                 for (int64_t i = 0; i < panels; i++)
                     panel_sums(p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
