@@ -73,7 +73,7 @@ $(VENV)/installed: tests/requirements.txt
 	@tests/scripts/venv.sh
 
 format: $(VENV)/installed
-	git ls-files '*.c' '*.h' | xargs $(VENV)/bin/clang-format -i
+	git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh' | xargs $(VENV)/bin/clang-format -i
 
 lint: $(VENV)/installed
 	$(VENV)/bin/python tests/lint/lint.py

@@ -3,9 +3,9 @@
 #ifndef ENGINE_CPU_DEVICE_H
 #define ENGINE_CPU_DEVICE_H
 
+#include "engine/base/threads.h"
 #include "engine/cpu/backend.h"
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/threads.h"
 
 #include <stddef.h>
 

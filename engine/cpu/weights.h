@@ -2,7 +2,7 @@
 #ifndef ENGINE_CPU_WEIGHTS_H
 #define ENGINE_CPU_WEIGHTS_H
 
-#include "engine/cpu/threads.h"
+#include "engine/base/threads.h"
 #include "engine/ops.h"
 
 struct table {

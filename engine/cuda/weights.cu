@@ -6,7 +6,7 @@
 #include <new>
 
 extern "C" {
-#include "engine/cpu/threads.h"
+#include "engine/base/threads.h"
 #include "engine/packing.h"
 }
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION_LINES, FILE_LINES = 90, 800  # the house rule is ~60 and ~600; here it stops
+HEADERS = (".h", ".cuh")
+CODE = (".c", ".cc", ".cu", *HEADERS)
 
 # Layer by the first folder that matches -> what it may include ("" matches all of the tree).
 MAY_INCLUDE = [
@@ -56,7 +58,7 @@ def without_comments_and_strings(text):
 def check_format():
     """clang-format --dry-run finds nothing"""
     formatter = Path(sys.executable).parent / "clang-format"
-    result = subprocess.run([str(formatter), "--dry-run", "-Werror", *tracked(".c", ".h")],
+    result = subprocess.run([str(formatter), "--dry-run", "-Werror", *tracked(*CODE)],
                             cwd=ROOT, capture_output=True, text=True)
     if result.returncode:
         yield from [line for line in result.stderr.splitlines() if "error:" in line][:20]
@@ -65,7 +67,7 @@ def check_format():
 
 def check_includes():
     """every include points down, and is rooted at the repository"""
-    for name in tracked(".c", ".h"):
+    for name in tracked(*CODE):
         allowed = next(may for folder, may in MAY_INCLUDE if name.startswith(folder))
         for number, line in enumerate(read(name).splitlines(), 1):
             found = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
@@ -80,7 +82,7 @@ def check_includes():
 
 def check_below_main():
     """nothing below main exits, and the engine neither prints nor opens sockets"""
-    for name in tracked(".c", ".h"):
+    for name in tracked(*CODE):
         if not name.startswith(("engine/", "api/")):
             continue
         code = without_comments_and_strings(read(name))
@@ -104,7 +106,7 @@ def functions(name):
 
 def check_sizes():
     """functions and files stay short"""
-    for name in tracked(".c", ".h"):
+    for name in tracked(*CODE):
         lines = read(name).count("\n")
         if lines > FILE_LINES:
             yield f"{name}: {lines} lines (at most {FILE_LINES})"
@@ -115,7 +117,7 @@ def check_sizes():
 
 def check_headers():
     """a header begins with its job and is guarded by its path"""
-    for name in tracked(".h"):
+    for name in tracked(*HEADERS):
         text = read(name)
         guard = re.sub(r"[^A-Z0-9]", "_", name.upper())
         if not text.startswith("/*"):
@@ -129,7 +131,7 @@ def check_words():
     words = ["TO" + "DO", "FIX" + "ME", "HA" + "CK", "XX" + "X"]  # parted: this file is read too
     leftover = re.compile(r"\b(" + "|".join(words) + r")\b|^(<{7}|>{7}) ")
     machine_path = re.compile(r"(?<![\w.])/(?:work|home/\w+)/")
-    for name in tracked(".c", ".h", ".py", ".sh", ".md", ".txt", ".yaml", "Makefile"):
+    for name in tracked(*CODE, ".py", ".sh", ".md", ".txt", ".yaml", "Makefile"):
         if name.startswith(("models/", "tests/golden/", "tests/http/clients/", "tests/text/")):
             continue
         if name.startswith("tests/") and name.endswith(".txt") and "requirements" not in name:
@@ -138,7 +140,7 @@ def check_words():
             found = leftover.search(line) or machine_path.search(line)
             if found:
                 yield f"{name}:{number}: {found.group()}"
-            if line != line.rstrip() or (name.endswith((".c", ".h", ".py")) and "\t" in line):
+            if line != line.rstrip() or (name.endswith((*CODE, ".py")) and "\t" in line):
                 yield f"{name}:{number}: a tab, or white space at the end of the line"
 
 

@@ -1,4 +1,4 @@
-#include "engine/cpu/cpus.h"
+#include "engine/base/cpus.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Matrix products of every weight format against float64, at odd sizes; and the bits of a row alone
  * and among others. */
 #include "engine/base/half.h"
-#include "engine/cpu/threads.h"
+#include "engine/base/threads.h"
 #include "engine/cpu/weights.h"
 #include "engine/packing.h"
 #include "tests/unit/ops_bench.h"

@@ -1,7 +1,7 @@
 /* Numbers of two bytes, all of them, against arithmetic in float64. */
 #include "engine/base/half.h"
 
-#include "engine/cpu/threads.h"
+#include "engine/base/threads.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

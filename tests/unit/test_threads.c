@@ -1,4 +1,4 @@
-#include "engine/cpu/threads.h"
+#include "engine/base/threads.h"
 
 #include <criterion/criterion.h>
 #include <float.h>

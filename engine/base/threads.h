@@ -5,8 +5,8 @@
  * core, or wakes late, delays only the task it holds. What a task computes never depends on who
  * runs it. The caller works too. A job costs no lock while the threads are awake; they stay so for
  * some 100 microseconds without work. Every thread runs with denormals flushed to zero. */
-#ifndef ENGINE_CPU_THREADS_H
-#define ENGINE_CPU_THREADS_H
+#ifndef ENGINE_BASE_THREADS_H
+#define ENGINE_BASE_THREADS_H
 
 #include "engine/base/error.h"
 

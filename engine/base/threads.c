@@ -1,7 +1,7 @@
-#include "engine/cpu/threads.h"
+#include "engine/base/threads.h"
 
 #include "engine/base/clock.h"
-#include "engine/cpu/cpus.h"
+#include "engine/base/cpus.h"
 
 #include <pthread.h>
 #include <stdalign.h>

@@ -1,0 +1,433 @@
+/* Attention of spans of a few tokens: a block meets one query and some heads of a kv head, a warp a
+ * tile of keys (attention.cu says in which order). */
+#ifndef ENGINE_CUDA_ATTENTION_QUERY_CUH
+#define ENGINE_CUDA_ATTENTION_QUERY_CUH
+
+#include "engine/cuda/attention_keys.cuh"
+
+namespace
+{
+
+/* The queries that are met one by one, numbered: rows of the step, or row i of span n as n * few +
+ * i where spans of FEW_TOKENS and more are met otherwise. Splits of several stripes meet in parts
+ * [number][H][splits][part_floats]: a maximum, a sum and values each. */
+struct striping {
+    bool by_row;
+    int few, numbers;
+    int stripes, splits;
+    float *parts;
+};
+
+__device__ bool find_query(const device_batch &batch, const striping &striping, int number,
+                           device_span *span, int *row)
+{
+    *span = batch.spans[striping.by_row ? batch.row_span[number] : number / striping.few];
+    *row = striping.by_row ? number : span->first_row + number % striping.few;
+    return span->slot != nullptr && (striping.by_row || (span->num_rows < FEW_TOKENS &&
+                                                         number % striping.few < span->num_rows));
+}
+
+__host__ __device__ inline int part_floats(int value_dim)
+{
+    return (int)ops_value_stride(value_dim) + 16; /* whole lines: nobody else writes there */
+}
+
+/* The splits that a query sees. */
+struct split_range {
+    int64_t first;
+    int splits, tiles_each;
+    int64_t low_tile, end_tile;
+};
+
+__device__ split_range splits_of(const ops_attention &a, int64_t position)
+{
+    split_range range;
+    range.tiles_each = split_tiles(a, position);
+    range.low_tile = first_seen(a, position) / OPS_TILE;
+    range.end_tile = position / OPS_TILE + 1;
+    range.first = range.low_tile / range.tiles_each;
+    range.splits = (int)((range.end_tile - 1) / range.tiles_each - range.first) + 1;
+    return range;
+}
+
+/* Arrays of a block that meets one query, in shared memory. */
+template <int HEADS> struct query_memory {
+    fold *folds;                /* [WARPS][HEADS] */
+    float *q;                   /* [m2][HEADS] */
+    float *weights;             /* [WARPS][64][HEADS] */
+    float *values;              /* [WARPS][HEADS][stride] of a tile each */
+    float *split;               /* [HEADS][stride] */
+    float *total;               /* [HEADS][stride] */
+    float *maxima, *sums;       /* [WARPS][HEADS] of a tile each */
+    float *of_split, *of_query; /* [2][HEADS] maxima and sums so far */
+};
+
+template <int HEADS> size_t query_bytes(int key_dim, int stride)
+{
+    size_t floats =
+        (size_t)key_dim + WARPS * OPS_TILE + (WARPS + 2) * (size_t)stride + 4 * WARPS + 4;
+    return HEADS * floats * sizeof(float);
+}
+
+template <int HEADS> __device__ query_memory<HEADS> lay_out(float *memory, int stride)
+{
+    query_memory<HEADS> m;
+    m.values = memory; /* the rest may lie anywhere, these by twos */
+    m.split = m.values + WARPS * HEADS * stride;
+    m.total = m.split + HEADS * stride;
+    m.weights = m.total + HEADS * stride;
+    m.folds = (fold *)(m.weights + WARPS * OPS_TILE * HEADS);
+    m.maxima = m.weights + (WARPS * OPS_TILE + 2 * WARPS) * HEADS;
+    m.sums = m.maxima + WARPS * HEADS;
+    m.of_split = m.sums + WARPS * HEADS;
+    m.of_query = m.of_split + 2 * HEADS;
+    m.q = m.of_query + 2 * HEADS;
+    return m;
+}
+
+/* q.k of two keys for all heads, one running sum each. */
+template <kv_format KV, int HEADS>
+__device__ void page_scores(int key_dim, const float *q, const char *k, float (*scores)[2])
+{
+    enum { DEEP = KV == KV_F32 ? 4 : 8 }; /* loads in flight: of as many bytes */
+    const int64_t line = OPS_TILE * (int64_t)sizeof(typename number<KV>::type);
+    int f = 0;
+    for (; f + DEEP <= key_dim; f += DEEP, k += DEEP * line) {
+        float2 pair[DEEP];
+#pragma unroll
+        for (int i = 0; i < DEEP; i++)
+            pair[i] = load_2<KV>(k + i * line);
+#pragma unroll
+        for (int i = 0; i < DEEP; i++)
+#pragma unroll
+            for (int h = 0; h < HEADS; h++) {
+                scores[h][0] = fmaf(q[(f + i) * HEADS + h], pair[i].x, scores[h][0]);
+                scores[h][1] = fmaf(q[(f + i) * HEADS + h], pair[i].y, scores[h][1]);
+            }
+    }
+#pragma unroll 1
+    for (; f < key_dim; f++, k += line) {
+        float2 pair = load_2<KV>(k);
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) {
+            scores[h][0] = fmaf(q[f * HEADS + h], pair.x, scores[h][0]);
+            scores[h][1] = fmaf(q[f * HEADS + h], pair.y, scores[h][1]);
+        }
+    }
+}
+
+template <int HEADS>
+__device__ void ring_scores(const ops_attention &a, const keys &all, const float *q, int64_t s,
+                            int64_t low, int64_t end, float (*scores)[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (s + i < low || s + i >= end)
+            continue;
+        ring_key key = find_key(a, all, s + i);
+#pragma unroll 1
+        for (int f = 0; f < a.key_dim; f++)
+#pragma unroll
+            for (int h = 0; h < HEADS; h++)
+                scores[h][i] = fmaf(q[f * HEADS + h], key.k[f * key.stride], scores[h][i]);
+    }
+}
+
+/* sums [HEADS][2] += weights of keys [low, high) of a tile * columns c and c + 1 of their values.
+ */
+template <kv_format KV, int HEADS>
+__device__ void page_values(const float *weights, const char *v, int stride, int low, int high,
+                            float (*sums)[2])
+{
+    enum { DEEP = KV == KV_F32 ? 4 : 8 }; /* loads in flight: of as many bytes */
+    const int64_t line = stride * (int64_t)sizeof(typename number<KV>::type);
+    int j = low;
+    v += j * line;
+    for (; j + DEEP <= high; j += DEEP, v += DEEP * line) {
+        float2 pair[DEEP];
+#pragma unroll
+        for (int i = 0; i < DEEP; i++)
+            pair[i] = load_2<KV>(v + i * line);
+#pragma unroll
+        for (int i = 0; i < DEEP; i++)
+#pragma unroll
+            for (int h = 0; h < HEADS; h++) {
+                sums[h][0] = fmaf(weights[(j + i) * HEADS + h], pair[i].x, sums[h][0]);
+                sums[h][1] = fmaf(weights[(j + i) * HEADS + h], pair[i].y, sums[h][1]);
+            }
+    }
+#pragma unroll 1
+    for (; j < high; j++, v += line) {
+        float2 pair = load_2<KV>(v);
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) {
+            sums[h][0] = fmaf(weights[j * HEADS + h], pair.x, sums[h][0]);
+            sums[h][1] = fmaf(weights[j * HEADS + h], pair.y, sums[h][1]);
+        }
+    }
+}
+
+template <int HEADS>
+__device__ void ring_values(const ops_attention &a, const keys &all, const float *weights,
+                            int64_t base, int low, int high, int column, float (*sums)[2])
+{
+#pragma unroll 1
+    for (int j = low; j < high; j++) {
+        const float *v = find_key(a, all, base + j).v;
+        float x = column < a.value_dim ? v[column] : 0.0f;
+        float y = column + 1 < a.value_dim ? v[column + 1] : 0.0f;
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) {
+            sums[h][0] = fmaf(weights[j * HEADS + h], x, sums[h][0]);
+            sums[h][1] = fmaf(weights[j * HEADS + h], y, sums[h][1]);
+        }
+    }
+}
+
+/* A warp meets one tile with the query at `position` of all heads: maxima, sums and values. */
+template <kv_format KV, bool RING, int HEADS>
+__device__ void meet_tile(const ops_attention &a, const keys &all, int64_t position, int64_t tile,
+                          int head, int heads, const query_memory<HEADS> &m)
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    int stride = (int)ops_value_stride(a.value_dim);
+    int64_t base = tile * OPS_TILE, seen = first_seen(a, position);
+    int low = seen > base ? (int)(seen - base) : 0;
+    int high = position - base < OPS_TILE ? (int)(position - base) + 1 : (int)OPS_TILE;
+    float scores[HEADS][2] = {};
+    const char *k = RING ? nullptr : all.pages[tile] + all.in_page;
+    const int64_t bytes = sizeof(typename number<KV>::type);
+    if constexpr (RING)
+        ring_scores<HEADS>(a, all, m.q, base + 2 * lane, seen, position + 1, scores);
+    else
+        page_scores<KV, HEADS>(a.key_dim, m.q, k + 2 * lane * bytes, scores);
+    float *weights = m.weights + warp * OPS_TILE * HEADS;
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        weights[2 * lane * HEADS + h] = scores[h][0];
+        weights[(2 * lane + 1) * HEADS + h] = scores[h][1];
+    }
+#pragma unroll 1
+    for (int h = 0; h < heads; h++) {
+        const formula_bias *bias = a.biases == nullptr ? nullptr : &a.biases[head + h];
+        float most = no_maximum(a), both[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int j = 2 * lane + i;
+            int64_t distance = position - base - j;
+            float score =
+                finish_score(a, bias, weights[j * HEADS + h], distance > 0 ? distance : 0);
+            both[i] = j >= low && j < high ? score : -INFINITY;
+            most = a.activation == SOFTMAX_ACT_RELU ? most : greater(most, both[i]);
+        }
+        for (int other = 1; other < 32; other *= 2)
+            most = greater(most, __shfl_xor_sync(FULL_WARP, most, other));
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            weights[(2 * lane + i) * HEADS + h] = both[i] = weigh(a, both[i], most);
+        float sum = both[0] + both[1];
+        for (int other = 1; other < 32; other *= 2)
+            sum += __shfl_xor_sync(FULL_WARP, sum, other);
+        if (lane == 0) {
+            m.maxima[warp * HEADS + h] = most;
+            m.sums[warp * HEADS + h] = sum;
+        }
+    }
+    __syncwarp();
+    for (int c = 2 * lane; c < stride; c += 64) {
+        float sums[HEADS][2] = {};
+        if constexpr (RING)
+            ring_values<HEADS>(a, all, weights, base, low, high, c, sums);
+        else
+            page_values<KV, HEADS>(weights, k + ((int64_t)a.key_dim * OPS_TILE + c) * bytes, stride,
+                                   low, high, sums);
+#pragma unroll
+        for (int h = 0; h < HEADS; h++)
+            *(float2 *)&m.values[(warp * HEADS + h) * stride + c] =
+                make_float2(sums[h][0], sums[h][1]);
+    }
+}
+
+/* Folds n parts in order into what has `running` (maxima, then sums) and `into`: part i of head h
+ * has maxima[i * HEADS + h], its sum likewise, and its values at values + (i * HEADS + h) * stride.
+ * Of the whole block. */
+template <int HEADS>
+__device__ void fold_parts(const query_memory<HEADS> &m, float *running, float *into, int n,
+                           int stride, const float *maxima, const float *sums, const float *values)
+{
+    __syncthreads();
+    if (threadIdx.x < n * HEADS) {
+        int i = (int)threadIdx.x;
+        float most = running[i % HEADS];
+        for (int before = i % HEADS; before < i; before += HEADS)
+            most = greater(most, maxima[before]);
+        m.folds[i] = fold_maxima(&most, maxima[i]);
+    }
+    __syncthreads();
+    if (threadIdx.x < HEADS)
+        for (int i = (int)threadIdx.x; i < n * HEADS; i += HEADS) {
+            running[threadIdx.x] = greater(running[threadIdx.x], maxima[i]);
+            running[HEADS + threadIdx.x] = m.folds[i](running[HEADS + threadIdx.x], sums[i]);
+        }
+    for (int e = (int)threadIdx.x; e < HEADS * stride; e += WARPS * 32) {
+        float sum = into[e];
+        for (int i = 0; i < n; i++)
+            sum = m.folds[i * HEADS + e / stride](sum, values[i * HEADS * stride + e]);
+        into[e] = sum;
+    }
+    __syncthreads();
+}
+
+/* Nothing folded yet. */
+template <int HEADS>
+__device__ void fold_start(const ops_attention &a, float *running, float *into, int stride)
+{
+    for (int e = (int)threadIdx.x; e < HEADS * stride; e += WARPS * 32)
+        into[e] = 0.0f;
+    if (threadIdx.x < 2 * HEADS)
+        running[threadIdx.x] = threadIdx.x < HEADS ? no_maximum(a) : 0.0f;
+}
+
+/* What the blocks of one query know of it. */
+struct query {
+    int row, number; /* of the step, and of the parts */
+    int kv_head, head, heads;
+    bool first_heads; /* of the kv head */
+    int64_t position;
+};
+
+/* The text's only new key, where no append_kernel puts it; nobody reads a ring's place there. */
+template <kv_format KV, bool RING>
+__device__ void put_only_key(const ops_attention &a, const keys &all, const query &query,
+                             bool last_split, bool first_stripe)
+{
+    if (all.end - all.position > 1 || !(RING ? first_stripe && query.first_heads : last_split))
+        return;
+    int lane, stride = (int)ops_value_stride(a.value_dim);
+    char *tile = place_key(a, all, query.position, &lane);
+    for (int e = (int)threadIdx.x; e < a.key_dim + stride; e += WARPS * 32)
+        put_element<KV>(a, tile, lane, all.k, all.v, e);
+}
+
+template <int HEADS>
+__device__ void store_part(const ops_attention &a, const striping &striping, const query &query,
+                           int split, const query_memory<HEADS> &m)
+{
+    int stride = (int)ops_value_stride(a.value_dim), floats = part_floats(a.value_dim);
+    float *parts = striping.parts +
+                   ((int64_t)query.number * a.num_heads + query.head) * striping.splits * floats;
+    for (int e = (int)threadIdx.x; e < query.heads * (stride + 2); e += WARPS * 32) {
+        int h = e / (stride + 2), i = e % (stride + 2);
+        float *part = parts + ((int64_t)h * striping.splits + split) * floats;
+        part[i] = i < 2 ? m.of_split[i * HEADS + h] : m.split[h * stride + i - 2];
+    }
+    __syncthreads();
+}
+
+/* `heads` <= HEADS heads from `head` on meet splits stripe, stripe + stripes, ... of the query. */
+template <kv_format KV, bool RING, int HEADS>
+__device__ void meet_splits(const ops_attention &a, const keys &all, const striping &striping,
+                            const query &query, const query_memory<HEADS> &m)
+{
+    int stride = (int)ops_value_stride(a.value_dim), tid = (int)threadIdx.x;
+    split_range range = splits_of(a, query.position);
+    int stripes = striping.stripes, stripe = (int)blockIdx.z;
+    for (int e = tid; e < a.key_dim * HEADS; e += WARPS * 32) {
+        const float *q = a.q.data + query.row * a.q.stride + (int64_t)query.head * a.key_dim;
+        int h = e % HEADS;
+        m.q[e] = h < query.heads ? q[(int64_t)h * a.key_dim + e / HEADS] : 0.0f;
+    }
+    fold_start<HEADS>(a, m.of_query, m.total, stride);
+    put_only_key<KV, RING>(a, all, query, (range.splits - 1) % stripes == stripe, stripe == 0);
+    __syncthreads();
+    for (int split = stripe; split < range.splits; split += stripes) {
+        int64_t from = (range.first + split) * range.tiles_each;
+        int64_t to = smaller(from + range.tiles_each, range.end_tile);
+        from = from < range.low_tile ? range.low_tile : from;
+        fold_start<HEADS>(a, m.of_split, m.split, stride);
+        for (int64_t tile = from; tile < to; tile += WARPS) {
+            int n = (int)smaller(to - tile, WARPS);
+            if (tid / 32 < n)
+                meet_tile<KV, RING, HEADS>(a, all, query.position, tile + tid / 32, query.head,
+                                           query.heads, m);
+            fold_parts<HEADS>(m, m.of_split, m.split, n, stride, m.maxima, m.sums, m.values);
+        }
+        if (stripes > 1)
+            store_part<HEADS>(a, striping, query, split, m);
+        else
+            fold_parts<HEADS>(m, m.of_query, m.total, 1, stride, m.of_split, m.of_split + HEADS,
+                              m.split);
+    }
+}
+
+/* One query's heads of a group. Grid: [numbers, kv heads * groups of heads, stripes]. */
+template <kv_format KV, bool RING, int HEADS>
+__global__ void __launch_bounds__(WARPS * 32, HEADS == 2 ? 2 : 3)
+    query_kernel(const ops_attention a, const device_batch batch, const striping striping)
+{
+    SHARED_MEMORY(float, memory);
+    device_span span;
+    query query;
+    query.number = (int)blockIdx.x;
+    if (!find_query(batch, striping, query.number, &span, &query.row))
+        return;
+    int group = a.num_heads / a.num_kv_heads, groups = (group + HEADS - 1) / HEADS;
+    int in_group = (int)blockIdx.y % groups * HEADS, stride = (int)ops_value_stride(a.value_dim);
+    query.kv_head = (int)blockIdx.y / groups;
+    query.head = query.kv_head * group + in_group;
+    query.heads = (int)smaller(group - in_group, HEADS);
+    query.first_heads = in_group == 0;
+    query.position = span.position + query.row - span.first_row;
+    keys all = keys_of(a, span, query.kv_head);
+    query_memory<HEADS> m = lay_out<HEADS>(memory, stride);
+    meet_splits<KV, RING, HEADS>(a, all, striping, query, m);
+    for (int e = (int)threadIdx.x; striping.stripes == 1 && e < query.heads * a.value_dim;
+         e += WARPS * 32) {
+        int h = e / a.value_dim, column = e % a.value_dim;
+        float divisor = a.activation == SOFTMAX_ACT_RELU ? 1.0f : m.of_query[HEADS + h];
+        a.h.data[query.row * a.h.stride + (int64_t)query.head * a.value_dim + e] =
+            m.total[h * stride + column] / divisor;
+    }
+}
+
+/* Folds the splits of one query and head. Grid: [numbers, H]. */
+__global__ void __launch_bounds__(WARPS * 32)
+    fold_kernel(const ops_attention a, const device_batch batch, const striping striping)
+{
+    __shared__ fold folds[MOST_SPLITS];
+    __shared__ float maxima[MOST_SPLITS], sums[MOST_SPLITS];
+    int number = (int)blockIdx.x, head = (int)blockIdx.y, tid = (int)threadIdx.x, row;
+    device_span span;
+    if (!find_query(batch, striping, number, &span, &row))
+        return;
+    int splits = splits_of(a, span.position + row - span.first_row).splits;
+    int floats = part_floats(a.value_dim);
+    const float *parts =
+        striping.parts + ((int64_t)number * a.num_heads + head) * striping.splits * floats;
+    if (tid < splits) {
+        maxima[tid] = parts[(int64_t)tid * floats];
+        sums[tid] = parts[(int64_t)tid * floats + 1];
+    }
+    __syncthreads();
+    if (tid < splits) {
+        float most = no_maximum(a);
+        for (int i = 0; i < tid; i++)
+            most = greater(most, maxima[i]);
+        folds[tid] = fold_maxima(&most, maxima[tid]);
+    }
+    __syncthreads();
+    float divisor = 0.0f;
+    for (int i = 0; i < splits; i++)
+        divisor = folds[i](divisor, sums[i]);
+    for (int column = tid; column < a.value_dim; column += WARPS * 32) {
+        float total = 0.0f;
+#pragma unroll 4
+        for (int i = 0; i < splits; i++)
+            total = folds[i](total, parts[(int64_t)i * floats + 2 + column]);
+        a.h.data[row * a.h.stride + (int64_t)head * a.value_dim + column] =
+            total / (a.activation == SOFTMAX_ACT_RELU ? 1.0f : divisor);
+    }
+}
+
+} // namespace
+
+#endif
