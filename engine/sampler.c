@@ -253,27 +253,12 @@ int32_t sampler_pick(struct sampler *sampler, const float *logits, const int32_t
         id = draw(sampler, max, uniform(sampler));
     if (id < 0)
         return error_set(err, ERROR_INTERNAL, "no token is left to draw");
-    sampler_accept(sampler, id);
-    return id;
-}
-
-struct sampler_request sampler_request(const struct sampler *sampler)
-{
-    return (struct sampler_request){.settings = &sampler->settings,
-                                    .greedy = is_greedy(&sampler->settings),
-                                    .seen = sampler->seen,
-                                    .counts = sampler->counts,
-                                    .num_seen = sampler->num_seen,
-                                    .uniform = uniform(sampler)};
-}
-
-void sampler_accept(struct sampler *sampler, int32_t id)
-{
     sampler->num_generated++;
     if (sampler->counts) {
         sampler->counts[id]++;
         see(sampler, id);
     }
+    return id;
 }
 
 /* log(sum of exp(logits - *max)) in double, in one order. NaN in, NaN out. */
@@ -292,11 +277,6 @@ static float logprob(float logit, float max, double sum)
     if (logit == -INFINITY || max == INFINITY)
         return -INFINITY;
     return (float)((double)logit - (double)max - sum);
-}
-
-float logprob_from(float logit, float max, double total)
-{
-    return logprob(logit, max, log(total));
 }
 
 float logprob_of(const float *logits, int32_t vocab_size, int32_t id)

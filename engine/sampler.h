@@ -8,7 +8,6 @@
 
 #include "engine/base/error.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,18 +42,6 @@ void sampler_free(struct sampler *sampler);
 int32_t sampler_pick(struct sampler *sampler, const float *logits, const int32_t *banned,
                      size_t num_banned, struct error *err);
 
-/* The parts of sampler_pick, for a device that draws by itself: what it needs beside the logits,
- * which points into the sampler, and the count of what it drew. */
-struct sampler_request {
-    const struct sampling *settings;
-    bool greedy;
-    const int32_t *seen, *counts; /* [num_seen] distinct ids; by id, how often generated */
-    int32_t num_seen;
-    double uniform; /* of this draw, in [0, 1) */
-};
-struct sampler_request sampler_request(const struct sampler *sampler);
-void sampler_accept(struct sampler *sampler, int32_t id);
-
 struct token_logprob {
     int32_t id;
     float logprob; /* natural logarithm, of the untouched logits */
@@ -63,11 +50,7 @@ struct token_logprob {
 /* log p(id) of the untouched logits [vocab_size]; accumulated in double, in one fixed order. */
 float logprob_of(const float *logits, int32_t vocab_size, int32_t id);
 
-/* The same from parts: total is the sum of exp(l - max) over all logits l, of which max is the
- * largest. */
-float logprob_from(float logit, float max, double total);
-
-/* logprob_of, with the `count` best tokens in falling order (ties: the smallest id first) in top
+/* The same, with the `count` best tokens in falling order (ties: the smallest id first) in top
  * [count]; returns log p(id), the same bits as its entry in top. count <= 20; entries that a
  * smaller vocabulary cannot fill have the id -1. */
 float logprobs_top(const float *logits, int32_t vocab_size, int32_t id, int count,
