@@ -163,13 +163,16 @@ inline void emulated_mma(const char *operation, float d[4], const uint32_t a[4],
     const emulation::exchange_rows &rows =
         emulation::exchange(FULL_WARP, operation, give, sizeof give);
     int g = emulation::lane() / 4, t = emulation::lane() % 4;
-    for (int i = 0; i < 4; i++)
+    float left[2][16], right[2][16];
+    for (int i = 0; i < 2; i++)
         for (int k = 0; k < 16; k++) {
             int part = k / 2 % 4, shift = k % 2 * 16;
-            uint32_t left = rows[g * 4 + part][i / 2 + k / 8 * 2] >> shift;
-            uint32_t right = rows[(t * 2 + i % 2) * 4 + part][4 + k / 8] >> shift;
-            d[i] = fmaf(number((uint16_t)left), number((uint16_t)right), d[i]);
+            left[i][k] = number((uint16_t)(rows[g * 4 + part][i + k / 8 * 2] >> shift));
+            right[i][k] = number((uint16_t)(rows[(t * 2 + i) * 4 + part][4 + k / 8] >> shift));
         }
+    for (int k = 0; k < 16; k++) /* products of two such numbers are exact */
+        for (int i = 0; i < 4; i++)
+            d[i] += left[i / 2][k] * right[i % 2][k];
 }
 inline void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
