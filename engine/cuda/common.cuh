@@ -55,14 +55,10 @@ __device__ inline uint32_t pack_halves(uint16_t low, uint16_t high)
 /* Two numbers rounded to bf16, or to f16 of which the largest stands for all that are larger. */
 __device__ inline uint32_t pack_bf16(float low, float high)
 {
-#ifdef REGLA_CUDA_EMULATION
-    return pack_halves(bf16_of_f32(low), bf16_of_f32(high));
-#else
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     uint32_t bits;
     memcpy(&bits, &pair, sizeof bits);
     return bits;
-#endif
 }
 
 __device__ inline float limit_f16(float x)
@@ -75,14 +71,10 @@ __device__ inline uint32_t pack_f16(float low, float high)
 {
     low = limit_f16(low);
     high = limit_f16(high);
-#ifdef REGLA_CUDA_EMULATION
-    return pack_halves(f16_of_f32(low), f16_of_f32(high));
-#else
     __half2 pair = __floats2half2_rn(low, high);
     uint32_t bits;
     memcpy(&bits, &pair, sizeof bits);
     return bits;
-#endif
 }
 
 /* ---- reductions: the same tree whatever runs beside ---- */

@@ -20,11 +20,11 @@ struct product_call {
     enum formula activation;
 };
 
-/* The launchers of one kernel each, for all formats but f32 or for that. */
-void product_stream(struct backend *backend, const struct product_call *call,
-                    enum weight_format format, int heads);
-void product_tiles(struct backend *backend, const struct product_call *call,
-                   enum weight_format format, int heads);
+/* The launchers of one kernel each: of bf16, f16 or q8 for few rows and for many, and of f32. */
+template <enum weight_format format>
+void product_stream(struct backend *backend, const struct product_call *call, int heads);
+template <enum weight_format format>
+void product_tiles(struct backend *backend, const struct product_call *call, int heads);
 void product_f32(struct backend *backend, const struct product_call *call, int heads);
 
 /* The first block of a segment. */

@@ -172,7 +172,7 @@ static int64_t ctas(const struct product_call *call, int heads, int mt, int nt)
 
 /* As much as a CTA can hold, where that leaves all multiprocessors some. */
 template <enum weight_format format>
-static void choose(struct backend *backend, const struct product_call *call, int heads)
+void product_stream(struct backend *backend, const struct product_call *call, int heads)
 {
     int64_t enough = backend->multiprocessors;
     if (call->num_rows <= 8 && ctas(call, heads, 2, 1) >= 2 * enough)
@@ -187,13 +187,6 @@ static void choose(struct backend *backend, const struct product_call *call, int
         run<format, 1, 2>(backend, call, heads);
 }
 
-void product_stream(struct backend *backend, const struct product_call *call,
-                    enum weight_format format, int heads)
-{
-    if (format == WEIGHTS_BF16)
-        choose<WEIGHTS_BF16>(backend, call, heads);
-    else if (format == WEIGHTS_F16)
-        choose<WEIGHTS_F16>(backend, call, heads);
-    else
-        choose<WEIGHTS_Q8>(backend, call, heads);
-}
+template void product_stream<WEIGHTS_BF16>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_F16>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_Q8>(struct backend *, const struct product_call *, int);

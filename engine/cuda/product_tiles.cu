@@ -154,7 +154,7 @@ static void run(struct backend *backend, const struct product_call *call, int he
 }
 
 template <enum weight_format format>
-static void choose(struct backend *backend, const struct product_call *call, int heads)
+void product_tiles(struct backend *backend, const struct product_call *call, int heads)
 {
     /* tiles of 128 x 128 where there are enough of them for all multiprocessors, else of 64 x 64 */
     int64_t tiles = (call->panels + 7) / 8 * ((call->num_rows + 127) / 128) * (int64_t)heads;
@@ -164,13 +164,6 @@ static void choose(struct backend *backend, const struct product_call *call, int
         run<format, 2, 2, 2, 4, 4>(backend, call, heads);
 }
 
-void product_tiles(struct backend *backend, const struct product_call *call,
-                   enum weight_format format, int heads)
-{
-    if (format == WEIGHTS_BF16)
-        choose<WEIGHTS_BF16>(backend, call, heads);
-    else if (format == WEIGHTS_F16)
-        choose<WEIGHTS_F16>(backend, call, heads);
-    else
-        choose<WEIGHTS_Q8>(backend, call, heads);
-}
+template void product_tiles<WEIGHTS_BF16>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_F16>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_Q8>(struct backend *, const struct product_call *, int);
