@@ -11,21 +11,21 @@
  * As nvcc 13.0 computes it for sm_90; with 8 warps in a CTA (16 from 48 blocks on, then twice the
  * shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
  *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
- *   bf16, f16   70       120      78       127      128 registers, nothing spilled
- *   q8          62       97       64       127      127; 8 bytes spilled with 1, 2, 32 with 2, 4
- *   shared      32 KiB   32 KiB   64 KiB   64 KiB   96 KiB (q8: 64)
- *   CTAs        3        2        3        2        2
- *   in flight   96 KiB   128 KiB  96 KiB   128 KiB  96 KiB
+ *   bf16, f16   70       120      64       105      128 registers, nothing spilled
+ *   q8          62       97       58       99       127; 32 bytes spilled with 2, 4
+ *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64)
+ *   CTAs        3        2        4        2        2
+ *   in flight   96 KiB   128 KiB  96 KiB   96 KiB   96 KiB
  * No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
 enum { MOST_WARPS = 16 };
 
-/* Blocks of a segment at a time: as many as registers hold. */
+/* Blocks of a segment at a time: as many as registers hold and, with 16 segments, 96 KiB of x. */
 template <enum weight_format format, int NT>
-constexpr int DEPTH = NT < 4                 ? 4
-                      : format == WEIGHTS_Q8 ? 2
-                                             : 3;
+constexpr int DEPTH = NT == 1                             ? 4
+                      : (NT == 4 && format == WEIGHTS_Q8) ? 2
+                                                          : 3;
 
 /* Shared memory, at one time x split, [segments][DEPTH][NT][high, low][32 lanes] of 16 bytes, at
  * another the warps' sums, [warps][8 NT rows][16 MT outputs and a gap that spreads the banks]. */
