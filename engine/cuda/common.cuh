@@ -156,12 +156,15 @@ inline void emulated_mma(const char *operation, float d[4], const uint32_t a[4],
         emulation::exchange(FULL_WARP, operation, give, sizeof give);
     int g = emulation::lane() / 4, t = emulation::lane() % 4;
     float left[2][16], right[2][16];
-    for (int i = 0; i < 2; i++)
-        for (int k = 0; k < 16; k++) {
-            int part = k / 2 % 4, shift = k % 2 * 16;
-            left[i][k] = number((uint16_t)(rows[g * 4 + part][i + k / 8 * 2] >> shift));
-            right[i][k] = number((uint16_t)(rows[(t * 2 + i) * 4 + part][4 + k / 8] >> shift));
-        }
+    for (int i = 0; i < 16; i++) {
+        int half = i / 8, step = i / 4 % 2, part = i % 4, k = step * 8 + part * 2;
+        uint32_t a_pair = rows[g * 4 + part][half + step * 2];
+        uint32_t b_pair = rows[(t * 2 + half) * 4 + part][4 + step];
+        left[half][k] = number((uint16_t)a_pair);
+        left[half][k + 1] = number((uint16_t)(a_pair >> 16));
+        right[half][k] = number((uint16_t)b_pair);
+        right[half][k + 1] = number((uint16_t)(b_pair >> 16));
+    }
     for (int k = 0; k < 16; k++) /* products of two such numbers are exact */
         for (int i = 0; i < 4; i++)
             d[i] += left[i / 2][k] * right[i % 2][k];
