@@ -46,6 +46,7 @@ if(REGLA_TESTS)
   foreach(source ${CUDA_TESTS})
     get_filename_component(name ${source} NAME_WE)
     add_executable(cuda_${name} ${source})
+    target_compile_definitions(cuda_${name} PRIVATE REGLA_SOURCE_DIR=".")
     target_link_libraries(cuda_${name} PRIVATE regla_engine)
     if(REGLA_CUDA STREQUAL "EMULATED" AND source MATCHES "cu$")
       set_source_files_properties(${source} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GOLDEN "tests/golden/"
+#define GOLDEN REGLA_SOURCE_DIR "/tests/golden/"
 
 enum { TEXTS = 8, PROMPT = 58, STEPS = 12, ROOM = 128 };
 

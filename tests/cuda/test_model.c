@@ -15,8 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MODEL "models/regla-books-4.5m"
-#define TEXT "train/prompts.txt"
+#define MODEL REGLA_SOURCE_DIR "/models/regla-books-4.5m"
+#define TEXT REGLA_SOURCE_DIR "/train/prompts.txt"
 
 enum { STEP = 100, MOST_BYTES = 1 << 28 };
 #ifdef REGLA_CUDA_EMULATION
