@@ -4,7 +4,8 @@
 #
 #   loadtest/cuda_session.sh pack
 #       here, without a GPU: builds and puts the programs and their libraries into
-#       $CUDA_SESSION (.cuda-session), to be carried along and kept out of git
+#       $CUDA_SESSION (.cuda-session), to be carried along and kept out of git; with them $TEXT,
+#       of which the shipped model's log-probabilities are compared (WikiText-2's)
 #   loadtest/cuda_session.sh run [STAGE...]
 #       there: check kernels sanitize bench study transformers, or those named. Stops by itself
 #       before SECONDS_AT_MOST (570) are over; what did not fit is said to be left out. Logs go to
@@ -43,6 +44,9 @@ EOF
     ldd "$folder"/bin/* | awk '$3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*|libstdc\+\+|libgcc_s)\.so' |
         while read -r library; do cp -Lu "$library" "$folder/lib/"; done
+    # a text for the log-probabilities of the shipped model
+    head -n 400 "${TEXT:-../shared/data/wikitext-2/test.txt}" >"$folder/text.txt" ||
+        rm -f "$folder/text.txt"
     du -sh "$folder"
 }
 
@@ -80,6 +84,12 @@ stage_check() {
     local program formats weights kv
     part golden_f32 150 "$regla" check --device cuda --state-memory 64M --weights f32 --kv f32 \
         --reproducibility tests/golden/*/ || shows golden_f32 15
+    part golden 60 "$regla" check --device cuda --state-memory 64M tests/golden/*/ ||
+        shows golden 15
+    if [ -r "$folder/text.txt" ]; then
+        part model_text 90 "$programs/cuda_test_model" "$folder/text.txt" 8192
+        shows model_text 5
+    fi
     for program in "$programs"/cuda_test_*; do
         part "$(basename "$program")" 60 "$program" || shows "$(basename "$program")" 15
     done

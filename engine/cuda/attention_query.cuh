@@ -85,33 +85,36 @@ template <int HEADS> __device__ query_memory<HEADS> lay_out(float *memory, int s
     return m;
 }
 
-/* q.k of two keys for all heads, one running sum each. */
+/* sums [HEADS][2] += weights [j][HEADS] times the two numbers of line j, for lines [low, high) of
+ * `stride` numbers each, in order: q.k of two keys, or two columns of the weighed values. */
 template <kv_format KV, int HEADS>
-__device__ void page_scores(int key_dim, const float *q, const char *k, float (*scores)[2])
+__device__ void add_lines(const float *weights, const char *lines, int stride, int low, int high,
+                          float (*sums)[2])
 {
     enum { DEEP = KV == KV_F32 ? 4 : 8 }; /* loads in flight: of as many bytes */
-    const int64_t line = OPS_TILE * (int64_t)sizeof(typename number<KV>::type);
-    int f = 0;
-    for (; f + DEEP <= key_dim; f += DEEP, k += DEEP * line) {
+    const int64_t line = stride * (int64_t)sizeof(typename number<KV>::type);
+    int j = low;
+    lines += j * line;
+    for (; j + DEEP <= high; j += DEEP, lines += DEEP * line) {
         float2 pair[DEEP];
 #pragma unroll
         for (int i = 0; i < DEEP; i++)
-            pair[i] = load_2<KV>(k + i * line);
+            pair[i] = load_2<KV>(lines + i * line);
 #pragma unroll
         for (int i = 0; i < DEEP; i++)
 #pragma unroll
             for (int h = 0; h < HEADS; h++) {
-                scores[h][0] = fmaf(q[(f + i) * HEADS + h], pair[i].x, scores[h][0]);
-                scores[h][1] = fmaf(q[(f + i) * HEADS + h], pair[i].y, scores[h][1]);
+                sums[h][0] = fmaf(weights[(j + i) * HEADS + h], pair[i].x, sums[h][0]);
+                sums[h][1] = fmaf(weights[(j + i) * HEADS + h], pair[i].y, sums[h][1]);
             }
     }
 #pragma unroll 1
-    for (; f < key_dim; f++, k += line) {
-        float2 pair = load_2<KV>(k);
+    for (; j < high; j++, lines += line) {
+        float2 pair = load_2<KV>(lines);
 #pragma unroll
         for (int h = 0; h < HEADS; h++) {
-            scores[h][0] = fmaf(q[f * HEADS + h], pair.x, scores[h][0]);
-            scores[h][1] = fmaf(q[f * HEADS + h], pair.y, scores[h][1]);
+            sums[h][0] = fmaf(weights[j * HEADS + h], pair.x, sums[h][0]);
+            sums[h][1] = fmaf(weights[j * HEADS + h], pair.y, sums[h][1]);
         }
     }
 }
@@ -129,40 +132,6 @@ __device__ void ring_scores(const ops_attention &a, const keys &all, const float
 #pragma unroll
             for (int h = 0; h < HEADS; h++)
                 scores[h][i] = fmaf(q[f * HEADS + h], key.k[f * key.stride], scores[h][i]);
-    }
-}
-
-/* sums [HEADS][2] += weights of keys [low, high) of a tile * columns c and c + 1 of their values.
- */
-template <kv_format KV, int HEADS>
-__device__ void page_values(const float *weights, const char *v, int stride, int low, int high,
-                            float (*sums)[2])
-{
-    enum { DEEP = KV == KV_F32 ? 4 : 8 }; /* loads in flight: of as many bytes */
-    const int64_t line = stride * (int64_t)sizeof(typename number<KV>::type);
-    int j = low;
-    v += j * line;
-    for (; j + DEEP <= high; j += DEEP, v += DEEP * line) {
-        float2 pair[DEEP];
-#pragma unroll
-        for (int i = 0; i < DEEP; i++)
-            pair[i] = load_2<KV>(v + i * line);
-#pragma unroll
-        for (int i = 0; i < DEEP; i++)
-#pragma unroll
-            for (int h = 0; h < HEADS; h++) {
-                sums[h][0] = fmaf(weights[(j + i) * HEADS + h], pair[i].x, sums[h][0]);
-                sums[h][1] = fmaf(weights[(j + i) * HEADS + h], pair[i].y, sums[h][1]);
-            }
-    }
-#pragma unroll 1
-    for (; j < high; j++, v += line) {
-        float2 pair = load_2<KV>(v);
-#pragma unroll
-        for (int h = 0; h < HEADS; h++) {
-            sums[h][0] = fmaf(weights[j * HEADS + h], pair.x, sums[h][0]);
-            sums[h][1] = fmaf(weights[j * HEADS + h], pair.y, sums[h][1]);
-        }
     }
 }
 
@@ -199,7 +168,7 @@ __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t posit
     if constexpr (RING)
         ring_scores<HEADS>(a, all, m.q, base + 2 * lane, seen, position + 1, scores);
     else
-        page_scores<KV, HEADS>(a.key_dim, m.q, k + 2 * lane * bytes, scores);
+        add_lines<KV, HEADS>(m.q, k + 2 * lane * bytes, OPS_TILE, 0, a.key_dim, scores);
     float *weights = m.weights + warp * OPS_TILE * HEADS;
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
@@ -238,8 +207,8 @@ __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t posit
         if constexpr (RING)
             ring_values<HEADS>(a, all, weights, base, low, high, c, sums);
         else
-            page_values<KV, HEADS>(weights, k + ((int64_t)a.key_dim * OPS_TILE + c) * bytes, stride,
-                                   low, high, sums);
+            add_lines<KV, HEADS>(weights, k + ((int64_t)a.key_dim * OPS_TILE + c) * bytes, stride,
+                                 low, high, sums);
 #pragma unroll
         for (int h = 0; h < HEADS; h++)
             *(float2 *)&m.values[(warp * HEADS + h) * stride + c] =

@@ -55,14 +55,10 @@ __device__ inline uint32_t pack_halves(uint16_t low, uint16_t high)
 /* Two numbers rounded to bf16, or to f16 of which the largest stands for all that are larger. */
 __device__ inline uint32_t pack_bf16(float low, float high)
 {
-#ifdef REGLA_CUDA_EMULATION
-    return pack_halves(bf16_of_f32(low), bf16_of_f32(high));
-#else
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     uint32_t bits;
     memcpy(&bits, &pair, sizeof bits);
     return bits;
-#endif
 }
 
 __device__ inline float limit_f16(float x)
@@ -75,14 +71,10 @@ __device__ inline uint32_t pack_f16(float low, float high)
 {
     low = limit_f16(low);
     high = limit_f16(high);
-#ifdef REGLA_CUDA_EMULATION
-    return pack_halves(f16_of_f32(low), f16_of_f32(high));
-#else
     __half2 pair = __floats2half2_rn(low, high);
     uint32_t bits;
     memcpy(&bits, &pair, sizeof bits);
     return bits;
-#endif
 }
 
 /* ---- reductions: the same tree whatever runs beside ---- */
@@ -163,13 +155,19 @@ inline void emulated_mma(const char *operation, float d[4], const uint32_t a[4],
     const emulation::exchange_rows &rows =
         emulation::exchange(FULL_WARP, operation, give, sizeof give);
     int g = emulation::lane() / 4, t = emulation::lane() % 4;
-    for (int i = 0; i < 4; i++)
-        for (int k = 0; k < 16; k++) {
-            int part = k / 2 % 4, shift = k % 2 * 16;
-            uint32_t left = rows[g * 4 + part][i / 2 + k / 8 * 2] >> shift;
-            uint32_t right = rows[(t * 2 + i % 2) * 4 + part][4 + k / 8] >> shift;
-            d[i] = fmaf(number((uint16_t)left), number((uint16_t)right), d[i]);
-        }
+    float left[2][16], right[2][16];
+    for (int i = 0; i < 16; i++) {
+        int half = i / 8, step = i / 4 % 2, part = i % 4, k = step * 8 + part * 2;
+        uint32_t a_pair = rows[g * 4 + part][half + step * 2];
+        uint32_t b_pair = rows[(t * 2 + half) * 4 + part][4 + step];
+        left[half][k] = number((uint16_t)a_pair);
+        left[half][k + 1] = number((uint16_t)(a_pair >> 16));
+        right[half][k] = number((uint16_t)b_pair);
+        right[half][k + 1] = number((uint16_t)(b_pair >> 16));
+    }
+    for (int k = 0; k < 16; k++) /* products of two such numbers are exact */
+        for (int i = 0; i < 4; i++)
+            d[i] += left[i / 2][k] * right[i % 2][k];
 }
 inline void mma_bf16_16x8x16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {

@@ -3,6 +3,15 @@
 
 enum { MOST_STREAMED_ROWS = 64 };
 
+template <enum weight_format format>
+static void multiply(struct backend *backend, const struct product_call *call, int heads)
+{
+    if (call->num_rows <= MOST_STREAMED_ROWS)
+        product_stream<format>(backend, call, heads);
+    else
+        product_tiles<format>(backend, call, heads);
+}
+
 void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
@@ -25,8 +34,10 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.activation = a->activation;
     if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);
-    else if (call.num_rows <= MOST_STREAMED_ROWS)
-        product_stream(backend, &call, weight->format, weight->heads);
+    else if (weight->format == WEIGHTS_BF16)
+        multiply<WEIGHTS_BF16>(backend, &call, weight->heads);
+    else if (weight->format == WEIGHTS_F16)
+        multiply<WEIGHTS_F16>(backend, &call, weight->heads);
     else
-        product_tiles(backend, &call, weight->format, weight->heads);
+        multiply<WEIGHTS_Q8>(backend, &call, weight->heads);
 }

@@ -1,33 +1,34 @@
 /* Products of few rows, at the speed at which the weights come: a warp has one segment of one or
- * two panels (MT) and asks for up to 4 blocks of each before it needs the first. x is rounded once
+ * two panels (MT) and asks for up to 4 blocks of each before it needs the first. x is split once
  * in every CTA, into shared memory and in the order of fragments. The segments' sums meet there
  * too.
  *
  * Bytes of a call with N rows: the weights once, and again from the second cache for each 8 NT rows
- * more; 4 N in bytes of x for every CTA, from the caches; y. Operations: 2 N in out, on tensor
- * cores that work as for 8 NT rows. A bf16 weight of 768 x 3072 is 4.7 MB in 192 CTAs of 8 warps.
+ * more; 4 N in bytes of x for every CTA, from the caches; y. Operations: 4 N in out, as x is split,
+ * on tensor cores that work as for 8 NT rows. A bf16 weight of 768 x 3072 is 4.7 MB in 192 CTAs of
+ * 8 warps.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled; with 8 warps in a CTA (16 from 48 blocks on,
- * then twice the shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
+ * As nvcc 13.0 computes it for sm_90; with 8 warps in a CTA (16 from 48 blocks on, then twice the
+ * shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
  *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
- *   bf16, f16   70       117      78       126      120 registers
- *   q8          62       99       67       120      103
- *   shared      16 KiB   16 KiB   32 KiB   32 KiB   48 KiB (q8: 36)
- *   CTAs        3        2        3        2        2 (bf16)
- *   in flight   96 KiB   128 KiB  96 KiB   128 KiB  96 KiB
+ *   bf16, f16   70       120      64       105      128 registers, nothing spilled
+ *   q8          62       97       58       99       127; 32 bytes spilled with 2, 4
+ *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64)
+ *   CTAs        3        2        4        2        2
+ *   in flight   96 KiB   128 KiB  96 KiB   96 KiB   96 KiB
  * No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
 enum { MOST_WARPS = 16 };
 
-/* Blocks of a segment at a time: as many as registers hold. */
+/* Blocks of a segment at a time: as many as registers hold and, with 16 segments, 96 KiB of x. */
 template <enum weight_format format, int NT>
-constexpr int DEPTH = NT < 4                 ? 4
-                      : format == WEIGHTS_Q8 ? 2
-                                             : 3;
+constexpr int DEPTH = NT == 1                             ? 4
+                      : (NT == 4 && format == WEIGHTS_Q8) ? 2
+                                                          : 3;
 
-/* Shared memory, at one time x rounded, [segments][DEPTH][NT][32 lanes] of 16 bytes, at another the
- * warps' sums, [warps][8 NT rows][16 MT outputs and a gap that spreads the banks]. */
+/* Shared memory, at one time x split, [segments][DEPTH][NT][high, low][32 lanes] of 16 bytes, at
+ * another the warps' sums, [warps][8 NT rows][16 MT outputs and a gap that spreads the banks]. */
 template <int MT, int NT> __host__ __device__ constexpr int sum_stride()
 {
     return FRAGMENT_OUTPUTS * MT + 4;
@@ -36,7 +37,7 @@ template <int MT, int NT> __host__ __device__ constexpr int sum_stride()
 template <enum weight_format format, int MT, int NT>
 static size_t shared_bytes(int warps, int segments)
 {
-    size_t inputs = (size_t)segments * DEPTH<format, NT> * NT * 32 * sizeof(uint4);
+    size_t inputs = (size_t)segments * DEPTH<format, NT> * NT * 32 * sizeof(block_inputs);
     size_t sums = (size_t)warps * 8 * NT * sum_stride<MT, NT>() * sizeof(float);
     return inputs > sums ? inputs : sums;
 }
@@ -53,13 +54,14 @@ __device__ inline void stage_inputs(const product_call &call, int first, int at,
         if (block >= segment_begin(call, segment + 1))
             continue;
         int row = first + tile * 8 + lane / 4;
-        uint4 x = make_uint4(0, 0, 0, 0);
+        block_inputs x = {};
         if (row < call.num_rows) {
             const float *from = input_row(call, row);
             int k = block * BLOCK_INPUTS + lane % 4 * 8;
-            x = round_inputs<format>(load_inputs(call, from, k), load_inputs(call, from, k + 4));
+            x = split_inputs<format>(load_inputs(call, from, k), load_inputs(call, from, k + 4));
         }
-        shared[i] = x;
+        shared[i / 32 * 64 + lane] = x.high;
+        shared[i / 32 * 64 + 32 + lane] = x.low;
     }
 }
 
@@ -127,17 +129,17 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
         for (int d = 0; d < DEPTH<format, NT>; d++) {
             if (begin + at + d >= end)
                 break;
-            uint4 x[NT];
+            fragments<format> weights[MT];
 #pragma unroll
-            for (int n = 0; n < NT; n++)
-                x[n] = shared[((segment * DEPTH<format, NT> + d) * NT + n) * 32 + lane];
+            for (int m = 0; m < MT; m++)
+                unpack_block<format>(weights[m], parts[m][d]);
 #pragma unroll
-            for (int m = 0; m < MT; m++) {
-                fragments<format> weights;
-                unpack_block<format>(weights, parts[m][d]);
+            for (int n = 0; n < NT; n++) {
+                const uint4 *from = shared + ((segment * DEPTH<format, NT> + d) * NT + n) * 64;
+                block_inputs x = {from[lane], from[32 + lane]};
 #pragma unroll
-                for (int n = 0; n < NT; n++)
-                    multiply_block<format>(sums[m][n], weights, x[n]);
+                for (int m = 0; m < MT; m++)
+                    multiply_block<format>(sums[m][n], weights[m], x);
             }
         }
     }
@@ -170,7 +172,7 @@ static int64_t ctas(const struct product_call *call, int heads, int mt, int nt)
 
 /* As much as a CTA can hold, where that leaves all multiprocessors some. */
 template <enum weight_format format>
-static void choose(struct backend *backend, const struct product_call *call, int heads)
+void product_stream(struct backend *backend, const struct product_call *call, int heads)
 {
     int64_t enough = backend->multiprocessors;
     if (call->num_rows <= 8 && ctas(call, heads, 2, 1) >= 2 * enough)
@@ -185,13 +187,6 @@ static void choose(struct backend *backend, const struct product_call *call, int
         run<format, 1, 2>(backend, call, heads);
 }
 
-void product_stream(struct backend *backend, const struct product_call *call,
-                    enum weight_format format, int heads)
-{
-    if (format == WEIGHTS_BF16)
-        choose<WEIGHTS_BF16>(backend, call, heads);
-    else if (format == WEIGHTS_F16)
-        choose<WEIGHTS_F16>(backend, call, heads);
-    else
-        choose<WEIGHTS_Q8>(backend, call, heads);
-}
+template void product_stream<WEIGHTS_BF16>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_F16>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_Q8>(struct backend *, const struct product_call *, int);

@@ -1,16 +1,16 @@
 /* Products of many rows: a CTA has a tile of y and walks the inputs from first to last, while the
  * next blocks of weights and of x are on their way into shared memory. x lies there in f32 and is
- * rounded where a fragment is loaded. A warp keeps the sums of the segment it is in, and those of
+ * split where a fragment is loaded. A warp keeps the sums of the segment it is in, and those of
  * the segments before.
  *
  * Bytes of a call with N rows: the weights once for each row of tiles, 4 N in bytes of x once for
- * each column of them, mostly from the second cache; operations: 2 N in out.
+ * each column of them, mostly from the second cache; operations: 4 N in out, as x is split.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled:
+ * As nvcc 13.0 computes it for sm_90, nothing spilled but 24 bytes of the larger q8:
  *   tile        128 x 128, 3 stages           64 x 64, 4 stages
- *   registers   215 bf16, 207 f16, 241 q8     124, 125, 128
+ *   registers   232 bf16, 240 f16, 255 q8     128, 128, 130
  *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB
- *   CTAs        1 of 8 warps                  4 of 4 warps
+ *   CTAs        1 of 8 warps                  4 of 4 warps (q8: 3)
  * No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
@@ -64,13 +64,13 @@ __device__ inline void multiply_stage(float (&sums)[MT][NT][4], const unsigned c
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const float *rows = (const float *)(const void *)(stage + shape::weight_bytes);
-    uint4 x[NT];
+    block_inputs x[NT];
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         int row = (warp / WM * NT + n) * 8 + lane / 4;
         const float4 *from =
             (const float4 *)(const void *)(rows + row * shape::row_floats + lane % 4 * 8);
-        x[n] = round_inputs<format>(from[0], from[1]);
+        x[n] = split_inputs<format>(from[0], from[1]);
     }
 #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -154,7 +154,7 @@ static void run(struct backend *backend, const struct product_call *call, int he
 }
 
 template <enum weight_format format>
-static void choose(struct backend *backend, const struct product_call *call, int heads)
+void product_tiles(struct backend *backend, const struct product_call *call, int heads)
 {
     /* tiles of 128 x 128 where there are enough of them for all multiprocessors, else of 64 x 64 */
     int64_t tiles = (call->panels + 7) / 8 * ((call->num_rows + 127) / 128) * (int64_t)heads;
@@ -164,13 +164,6 @@ static void choose(struct backend *backend, const struct product_call *call, int
         run<format, 2, 2, 2, 4, 4>(backend, call, heads);
 }
 
-void product_tiles(struct backend *backend, const struct product_call *call,
-                   enum weight_format format, int heads)
-{
-    if (format == WEIGHTS_BF16)
-        choose<WEIGHTS_BF16>(backend, call, heads);
-    else if (format == WEIGHTS_F16)
-        choose<WEIGHTS_F16>(backend, call, heads);
-    else
-        choose<WEIGHTS_Q8>(backend, call, heads);
-}
+template void product_tiles<WEIGHTS_BF16>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_F16>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_Q8>(struct backend *, const struct product_call *, int);

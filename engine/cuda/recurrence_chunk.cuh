@@ -152,9 +152,10 @@ __device__ static inline float feature(const struct recurrence_call &call, const
     return z; /* identity, exp */
 }
 
-/* Of a whole warp, like all that follows. */
+/* Of a whole warp, like all that follows. largest: whether an exponential map's `most` is wanted.
+ */
 __device__ static struct map_terms terms_of(const struct recurrence_call &call,
-                                            const struct side &side)
+                                            const struct side &side, bool largest)
 {
     const struct ops_features &phi = call.a.phi;
     struct map_terms terms = {1.0f, 0.0f, 1.0f, -INFINITY};
@@ -178,7 +179,7 @@ __device__ static struct map_terms terms_of(const struct recurrence_call &call,
             most = fmaxf(most, fabsf(side.y[j]));
         terms.shift = warp_max(most);
     }
-    if (!divides && !call.exponential)
+    if (!divides && !(call.exponential && largest))
         return terms;
     float sum = 0.0f;
 #pragma unroll 1
@@ -273,7 +274,7 @@ __device__ static float fill_maxima(const struct recurrence_call &call, const st
     float *most = shared + call.at.most, *running = shared + call.at.running;
     for (int t = warp_index(); t < n; t += blockDim.x / 32) {
         struct side key = side_of(call, piece, true, piece.span.first_row + done + t);
-        float value = terms_of(call, key).most;
+        float value = terms_of(call, key, true).most;
         if (lane_index() == 0)
             most[t] = value;
     }
@@ -319,7 +320,7 @@ __device__ static void fill_phi(const struct recurrence_call &call, const struct
                                 float *shared, bool key, int t, int row)
 {
     const struct side side = side_of(call, piece, key, row);
-    struct map_terms terms = terms_of(call, side);
+    struct map_terms terms = terms_of(call, side, !key);
     if (key && call.exponential)
         terms.most = shared[call.at.running + t + 1];
     write_phi(call, piece, side, terms, key ? 1.0f : call.a.phi.query_scale,

@@ -9,12 +9,16 @@ cd "$(dirname "$0")/../.."
 cases=(tests/golden/*/)
 # Each of the kinds of mixers and windows, for what takes long where a GPU is emulated.
 few=(tests/golden/{hybrid_regla,gla_fla,performer,block_kerple_dpfp,deltanet,sliding_t5}/)
+# Of those with weights in bf16, the ones that show what is rounded.
+bf16=(tests/golden/{block_kerple_dpfp,gla_fla_kv_heads_default_mlp,gpt_neox_tf4,gpt_neox_tf5}/
+    tests/golden/{lrpe1_gla_gate_scaled_hidden_norm,regla_small_eps_bf16,sliding_t5}/
+    tests/golden/sum_norm_at_its_floor/)
 status=0
 
 programs() { # build folder
     local program result
-    for program in "$1"/cuda_test_*; do
-        "$program"
+    for program in "$1"/cuda_test_* "$1/kernels check"; do
+        $program # with its argument
         result=$?
         [ $result -eq 0 ] || { [ $result -eq 77 ] && skipped=yes; } || status=1
     done
@@ -33,6 +37,7 @@ emulated)
     # on one core, what follows on the other
     programs build/cuda-emulated >build/cuda-emulated/programs.log 2>&1 &
     check build/cuda-emulated "${f32[@]}" "${cases[@]}"
+    check build/cuda-emulated "${bf16[@]}"
     check build/cuda-emulated "${f32[@]}" --reproducibility "${few[0]}" "${few[1]}"
     # other orders of blocks and threads
     for order in backward 5; do
@@ -64,6 +69,7 @@ device)
         exit 77
     fi
     check build/cuda "${f32[@]}" --reproducibility "${cases[@]}"
+    check build/cuda "${cases[@]}"
     for formats in "bf16 f16" "f16 bf16" "q8 f16"; do
         read -r weights kv <<<"$formats"
         check build/cuda --bits-only --weights "$weights" --kv "$kv" "${cases[@]}"

@@ -1,5 +1,5 @@
 /* Matrix products of the CUDA backend: every format, odd shapes, heads, activations and numbers of
- * rows, against the CPU's products of the same x once it is rounded as the device rounds it; and
+ * rows, against the CPU's products of the same x once it is split as the device splits it; and
  * the bits of a row alone and among others. */
 #include "engine/base/half.h"
 #include "engine/packing.h"
@@ -75,12 +75,15 @@ static void multiply(const struct bench_device *device, const struct weight *wei
     free(shifted);
 }
 
-/* As the tensor cores get it: in bf16, for f16 weights in f16. */
-static void round_inputs(enum weight_format format, float *x, size_t count)
+/* As the tensor cores get it: the sum of two numbers of bf16, for f16 weights of f16. */
+static void split_inputs(enum weight_format format, float *x, size_t count)
 {
-    for (size_t i = 0; i < count && format != WEIGHTS_F32; i++)
-        x[i] =
-            format == WEIGHTS_F16 ? f16_to_f32(f32_to_f16(x[i])) : bf16_to_f32(f32_to_bf16(x[i]));
+    for (size_t i = 0; i < count && format != WEIGHTS_F32; i++) {
+        bool f16 = format == WEIGHTS_F16;
+        float high = f16 ? f16_to_f32(f32_to_f16(x[i])) : bf16_to_f32(f32_to_bf16(x[i]));
+        float low = x[i] - high;
+        x[i] = high + (f16 ? f16_to_f32(f32_to_f16(low)) : bf16_to_f32(f32_to_bf16(low)));
+    }
 }
 
 /* Both sum n products of numbers under 1 with a rounding or two each, four times that where x
@@ -102,7 +105,7 @@ static void check_product(struct devices *d, const struct product_case *c)
     struct weight *weight = create(&d->cuda, c, w, bias);
     multiply(&d->cuda, weight, c, size, x, got);
     d->cuda.ops->weight_free(d->cuda.backend, weight);
-    round_inputs(c->format, x, x_count);
+    split_inputs(c->format, x, x_count);
     weight = create(&d->cpu, c, w, bias);
     multiply(&d->cpu, weight, c, size, x, expected);
     d->cpu.ops->weight_free(d->cpu.backend, weight);

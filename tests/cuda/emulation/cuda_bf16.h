@@ -7,10 +7,6 @@
 struct __nv_bfloat16 {
     uint16_t bits;
 };
-inline float __bfloat162float(__nv_bfloat16 x)
-{
-    return bf16_to_f32(x.bits);
-}
 inline __nv_bfloat16 __float2bfloat16_rn(float x)
 {
     return {f32_to_bf16(x)};
@@ -19,9 +15,12 @@ inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x)
 {
     return x.bits;
 }
-inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits)
+struct __nv_bfloat162 {
+    __nv_bfloat16 x, y;
+};
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y)
 {
-    return {bits};
+    return {__float2bfloat16_rn(x), __float2bfloat16_rn(y)};
 }
 
 #endif

@@ -149,7 +149,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, work thread)
     size_t shared = config.dynamicSmemBytes;
     size_t lanes = (size_t)block.x * block.y * block.z;
     if (lanes == 0 || lanes > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
-        grid.y > 65535 || grid.z > 65535 || shared > 227 * 1024)
+        grid.y > 65535 || grid.z > 65535 ||
+        shared > 99 * 1024) /* of devices 8.6 and 8.9, the least */
         return note(cudaErrorInvalidValue);
     count_launch();
     return enqueue(config.stream, [=] { run(grid, block, shared, thread); });

@@ -1,0 +1,176 @@
+/* The shipped model on a CUDA device beside itself on the CPU, in every format of the weights: the
+ * log-probabilities of the whole vocabulary after each token of a text, and its perplexity.
+ *
+ * Usage: cuda_test_model [FILE [TOKENS]]; without them, the beginnings of sentences that train/
+ * samples with (where a device is emulated, not all). Status: 0, 1 when something is too far apart,
+ * 77 without a device. */
+#include "engine/base/file.h"
+#include "engine/cuda/backend.h"
+#include "engine/engine.h"
+#include "engine/model/model.h"
+#include "engine/sampler.h"
+#include "engine/text/tokenizer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MODEL REGLA_SOURCE_DIR "/models/regla-books-4.5m"
+#define TEXT REGLA_SOURCE_DIR "/train/prompts.txt"
+
+enum { STEP = 100, MOST_BYTES = 1 << 28 };
+#ifdef REGLA_CUDA_EMULATION
+enum { TOKENS = 64 };
+#else
+enum { TOKENS = 100000 };
+#endif
+
+/* What is demanded of two-byte and q8 weights; f32 weights mean f32 arithmetic. */
+static const double MOST_DIFFERENCE = 2e-2, MOST_DIFFERENCE_F32 = 1e-3, MOST_OF_PERPLEXITY = 2e-3;
+
+static void must(int result, const struct error *err)
+{
+    if (result != 0) {
+        fprintf(stderr, "cuda-model: %s\n", err->message);
+        exit(1);
+    }
+}
+
+static void read_tokens(struct token_list *out, const char *path, size_t most)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    char *text;
+    size_t length;
+    must(tokenizer_open(&tokenizer, MODEL "/tokenizer.json", &err), &err);
+    must(file_read(path, MOST_BYTES, &text, &length, &err), &err);
+    must(tokenizer_encode(tokenizer, text, length, true, out, &err), &err);
+    if (out->count > most)
+        out->count = most;
+    free(text);
+    tokenizer_free(tokenizer);
+}
+
+/* The model on a device, and a text there. */
+struct side {
+    struct engine *engine;
+    struct state *state;
+    struct span span;
+    double nll;
+};
+
+static void open_side(struct side *side, const char *device, enum weight_format weights,
+                      size_t tokens)
+{
+    struct error err = ERROR_INIT;
+    const struct engine_options options = {.device = device,
+                                           .weights = weights,
+                                           .max_step_tokens = STEP,
+                                           .max_step_logits = STEP,
+                                           .poison = true,
+                                           .state_memory_bytes =
+                                               ((size_t)16 << 20) + tokens * 8192};
+    *side = (struct side){.nll = 0};
+    must(engine_open(&side->engine, MODEL, &options, &err), &err);
+    must(state_create(&side->state, side->engine, (int64_t)tokens, &err), &err);
+}
+
+static void close_side(struct side *side)
+{
+    state_free(side->state);
+    engine_close(side->engine);
+}
+
+static void step(struct side *side, const struct token_list *text, size_t first, int count)
+{
+    struct error err = ERROR_INIT;
+    side->span = (struct span){.state = side->state,
+                               .tokens = text->ids + first,
+                               .num_tokens = count,
+                               .num_logits = count};
+    must(engine_step(side->engine, &side->span, 1, &err), &err);
+}
+
+struct distance {
+    double most, sum;
+    size_t count;
+};
+
+static void compare(struct distance *distance, const struct span *a, const struct span *b,
+                    int32_t vocab)
+{
+    for (int i = 0; i < a->num_logits; i++) {
+        const float *x = a->logits + (size_t)i * (size_t)vocab;
+        const float *y = b->logits + (size_t)i * (size_t)vocab;
+        double to_x = (double)logprob_of(x, vocab, 0) - (double)x[0];
+        double to_y = (double)logprob_of(y, vocab, 0) - (double)y[0];
+        for (int32_t id = 0; id < vocab; id++) {
+            double d = fabs((double)x[id] + to_x - (double)y[id] - to_y);
+            if (!(d <= distance->most))
+                distance->most = isnan(d) ? INFINITY : d;
+            distance->sum += d;
+            distance->count++;
+        }
+    }
+}
+
+/* Negative log-likelihood of what comes after each of the span's tokens. */
+static void add_loss(struct side *side, const struct token_list *text, size_t first, int32_t vocab)
+{
+    for (size_t i = 0; i < (size_t)side->span.num_logits && first + i + 1 < text->count; i++)
+        side->nll -= (double)logprob_of(side->span.logits + i * (size_t)vocab, vocab,
+                                        text->ids[first + i + 1]);
+}
+
+/* Prints a line; whether the two are near enough to each other. */
+static bool check(enum weight_format weights, const struct token_list *text)
+{
+    struct side cpu, cuda;
+    struct distance distance = {0};
+    open_side(&cpu, "cpu", weights, text->count);
+    open_side(&cuda, "cuda", weights, text->count);
+    int32_t vocab = engine_info(cpu.engine)->vocab_size;
+    for (size_t first = 0; first < text->count; first += STEP) {
+        int count = text->count - first < STEP ? (int)(text->count - first) : (int)STEP;
+        step(&cpu, text, first, count);
+        step(&cuda, text, first, count);
+        compare(&distance, &cpu.span, &cuda.span, vocab);
+        add_loss(&cpu, text, first, vocab);
+        add_loss(&cuda, text, first, vocab);
+    }
+    double tokens = (double)text->count - 1;
+    double ratio = exp((cuda.nll - cpu.nll) / tokens);
+    printf("%-4s KV %-3s %zu tokens: log-probabilities differ by %.2e at most, %.2e on average; "
+           "perplexity %.4f, of the CPU %.4f, ratio - 1: %+.2e\n",
+           weight_format_name(weights), kv_format_name(engine_info(cuda.engine)->kv), text->count,
+           distance.most, distance.sum / (double)distance.count, exp(cuda.nll / tokens),
+           exp(cpu.nll / tokens), ratio - 1);
+    close_side(&cpu);
+    close_side(&cuda);
+    return distance.most <= (weights == WEIGHTS_F32 ? MOST_DIFFERENCE_F32 : MOST_DIFFERENCE) &&
+           fabs(ratio - 1) <= MOST_OF_PERPLEXITY;
+}
+
+int main(int argc, char **argv)
+{
+    static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
+                                                 WEIGHTS_Q8};
+    enum { NUM_FORMATS = sizeof formats / sizeof *formats };
+    struct token_list text = {0};
+    int failed = 0;
+    if (cuda_devices() == 0) {
+        printf("cuda-model: skipped: no CUDA device\n");
+        return 77;
+    }
+    read_tokens(&text, argc > 1 ? argv[1] : TEXT,
+                argc > 2 ? (size_t)strtoul(argv[2], NULL, 10) : (size_t)TOKENS);
+    if (text.count < 2) {
+        fprintf(stderr, "cuda-model: expected two tokens at least, got %zu\n", text.count);
+        return 1;
+    }
+    for (int i = 0; i < NUM_FORMATS; i++)
+        failed += !check(formats[i], &text);
+    token_list_clear(&text);
+    printf("cuda-model: %d passed, %d failed\n", NUM_FORMATS - failed, failed);
+    return failed > 0;
+}
