@@ -30,6 +30,7 @@ struct engine {
     int32_t *tokens;           /* [max_step_tokens] */
     int64_t *positions;        /* [max_step_tokens] */
     int32_t *logit_rows;       /* [max_step_logits] */
+    struct draw **draws;       /* [max_step_logits] */
     struct batch_span *spans;  /* [max_step_tokens]: every span has a token */
     const struct state **seen; /* hash table [seen_size] of the states of a step */
     size_t seen_size;
@@ -45,10 +46,11 @@ static int allocate_step(struct engine *engine, struct error *err)
     engine->tokens = calloc(tokens, sizeof *engine->tokens);
     engine->positions = calloc(tokens, sizeof *engine->positions);
     engine->logit_rows = calloc((size_t)engine->info.max_step_logits, sizeof *engine->logit_rows);
+    engine->draws = calloc((size_t)engine->info.max_step_logits, sizeof *engine->draws);
     engine->spans = calloc(tokens, sizeof *engine->spans);
     engine->seen = calloc(engine->seen_size, sizeof *engine->seen);
     if (engine->tokens == NULL || engine->positions == NULL || engine->logit_rows == NULL ||
-        engine->spans == NULL || engine->seen == NULL)
+        engine->draws == NULL || engine->spans == NULL || engine->seen == NULL)
         return error_set(err, ERROR_NO_MEMORY, "max_step_tokens: no memory for %zu", tokens);
     return 0;
 }
@@ -197,6 +199,7 @@ void engine_close(struct engine *engine)
     free(engine->tokens);
     free(engine->positions);
     free(engine->logit_rows);
+    free(engine->draws);
     free(engine->spans);
     free(engine->seen);
     free(engine);
@@ -295,8 +298,11 @@ static int check_step(struct engine *engine, const struct span *spans, int num_s
             spans[i].num_logits > spans[i].num_tokens)
             return error_set(err, ERROR_INVALID, "spans[%d]: %d logits of %d tokens", i,
                              spans[i].num_logits, spans[i].num_tokens);
+        if (spans[i].draw != NULL && spans[i].num_logits > 0)
+            return error_set(err, ERROR_INVALID, "spans[%d]: a draw, expected 0 logits, got %d", i,
+                             spans[i].num_logits);
         tokens += spans[i].num_tokens;
-        logits += spans[i].num_logits;
+        logits += spans[i].num_logits + (spans[i].draw != NULL);
     }
     if (tokens > info->max_step_tokens || logits > info->max_step_logits)
         return error_set(
@@ -309,11 +315,32 @@ static int check_step(struct engine *engine, const struct span *spans, int num_s
     return 0;
 }
 
+/* The rows that want logits, behind them those that are drawn from. */
+static void fill_logit_rows(struct engine *engine, const struct span *spans, int num_spans,
+                            struct batch *batch)
+{
+    int logits = 0, draws = 0;
+    for (int i = 0; i < num_spans; i++)
+        for (int j = spans[i].num_logits; j > 0; j--)
+            engine->logit_rows[logits++] =
+                engine->spans[i].first_row + engine->spans[i].num_rows - j;
+    for (int i = 0; i < num_spans; i++)
+        if (spans[i].draw != NULL) {
+            engine->logit_rows[logits + draws] =
+                engine->spans[i].first_row + engine->spans[i].num_rows - 1;
+            engine->draws[draws++] = spans[i].draw;
+        }
+    batch->num_logits = logits + draws;
+    batch->num_draws = draws;
+    batch->logit_rows = engine->logit_rows;
+    batch->draws = engine->draws;
+}
+
 /* Lays the spans' tokens one after the other and gives every state its pages. */
 static void fill_batch(struct engine *engine, const struct span *spans, int num_spans,
                        struct batch *batch)
 {
-    int row = 0, logits = 0;
+    int row = 0;
     for (int i = 0; i < num_spans; i++) {
         const struct span *span = &spans[i];
         struct state *state = span->state;
@@ -329,16 +356,13 @@ static void fill_batch(struct engine *engine, const struct span *spans, int num_
             engine->positions[row + j] = state->position + j;
         }
         row += span->num_tokens;
-        for (int j = span->num_logits; j > 0; j--)
-            engine->logit_rows[logits++] = row - j;
     }
     *batch = (struct batch){.num_rows = row,
                             .num_spans = num_spans,
-                            .num_logits = logits,
                             .tokens = engine->tokens,
                             .positions = engine->positions,
-                            .spans = engine->spans,
-                            .logit_rows = engine->logit_rows};
+                            .spans = engine->spans};
+    fill_logit_rows(engine, spans, num_spans, batch);
 }
 
 int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err)

@@ -19,6 +19,7 @@
 struct engine;
 struct state; /* everything one text needs to go on */
 struct model;
+struct draw; /* sampler.h */
 
 struct engine_options {
     const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
@@ -29,7 +30,7 @@ struct engine_options {
                                    or what device_memory_bytes leaves */
     size_t device_memory_bytes; /* for weights, workspace and states together; 0: no such limit */
     int max_step_tokens;        /* most tokens of all spans of a step together; 0: 512 */
-    int max_step_logits;        /* most positions of a step that ask for logits; 0: 128 */
+    int max_step_logits;        /* most positions of a step with logits or draws; 0: 128 */
     const char
         *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
     bool poison;          /* for tests: fill all memory with NaN before its first use */
@@ -120,10 +121,12 @@ struct span {
     int num_tokens;        /* >= 1 */
     int num_logits;        /* the last num_logits positions want logits; 0..num_tokens */
     const float *logits;   /* out: [num_logits, vocab_size], valid until the next step */
+    struct draw *draw;     /* NULL, or draws the token after these; num_logits is 0 then */
 };
 
 /* Advances every span's text by its tokens. On an error (bad arguments, past the reservation, a
- * device that failed) no state has moved. Allocates nothing. */
+ * device that failed) no state has moved and nothing was drawn; a draw that cannot be is its text's
+ * alone (draw_check). Allocates nothing. */
 int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
 
 /* Whether the device has failed: every step does from then on. Of the engine thread. */

@@ -1,6 +1,7 @@
 #include "engine/forward.h"
 
 #include "engine/mixers/mixer.h"
+#include "engine/sampler.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -366,6 +367,25 @@ static void run_block(struct forward *forward, int index, int num_rows)
     run_mlp(forward, block, index, num_rows, forward->normed_mlp);
 }
 
+/* Ends the step: what is not drawn by the device comes back. */
+static const float *finish(struct forward *forward, const struct batch *batch)
+{
+    const struct ops *ops = forward->ops;
+    const float *logits = forward->logits.data;
+    size_t vocab_size = (size_t)forward->model->vocab_size;
+    size_t kept = (size_t)(batch->num_logits - batch->num_draws) * vocab_size;
+    if (ops->draw != NULL) {
+        if (batch->num_draws > 0)
+            ops->draw(forward->backend, logits + kept, forward->model->vocab_size, batch->draws,
+                      batch->num_draws);
+        return ops->finish(forward->backend, logits, kept);
+    }
+    logits = ops->finish(forward->backend, logits, (size_t)batch->num_logits * vocab_size);
+    for (int i = 0; i < batch->num_draws && logits != NULL; i++)
+        sampler_draw(batch->draws[i], logits + kept + (size_t)i * vocab_size);
+    return logits;
+}
+
 const float *forward_run(struct forward *forward, const struct batch *batch)
 {
     const struct model *model = forward->model;
@@ -393,6 +413,5 @@ const float *forward_run(struct forward *forward, const struct batch *batch)
                                                   .x = forward->last,
                                                   .y = forward->logits});
     }
-    return ops->finish(backend, forward->logits.data,
-                       (size_t)batch->num_logits * (size_t)model->vocab_size);
+    return finish(forward, batch);
 }

@@ -31,8 +31,9 @@ const struct state_layout *forward_layout(const struct forward *forward);
 size_t forward_weights_bytes(const struct forward *forward, enum weight_format format);
 size_t forward_workspace_bytes(const struct forward *forward);
 
-/* Runs a step whose arguments have been checked and whose states have their pages. Returns
- * [num_logits, V] in host memory, valid until the next step. */
+/* Runs a step whose arguments have been checked and whose states have their pages. Returns the
+ * logits that are not drawn from, [num_logits - num_draws, V] in host memory, valid until the next
+ * step; on a device that has failed NULL, and nothing is drawn. */
 const float *forward_run(struct forward *forward, const struct batch *batch);
 
 #endif

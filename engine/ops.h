@@ -32,6 +32,7 @@ enum {
 struct backend; /* a device and its memory */
 struct weight;  /* a matrix as packed for the device */
 struct table;   /* a matrix whose rows are looked up */
+struct draw;    /* engine/sampler.h */
 
 /* A matrix in device memory: row r begins at data + r * stride (in floats). data NULL: absent. */
 struct rows {
@@ -49,11 +50,12 @@ struct batch_span {
 };
 
 struct batch {
-    int num_rows, num_spans, num_logits;
+    int num_rows, num_spans, num_logits, num_draws;
     const int32_t *tokens;          /* [num_rows] */
     const int64_t *positions;       /* [num_rows] */
     const struct batch_span *spans; /* [num_spans] */
     const int32_t *logit_rows;      /* [num_logits]: the rows that want logits */
+    struct draw *const *draws;      /* [num_draws]: of the last of these */
 };
 
 /* x = the token's row of a table, plus its position's embedding. */
@@ -241,6 +243,11 @@ struct ops {
     void (*attention)(struct backend *, const struct ops_attention *);
     /* out [num_logits, cols]: the rows of x that want logits */
     void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
+    /* After the operations: draws from logits [num_draws, vocab_size], as sampler_draw. Results
+     * are there after finish, unless the device failed. NULL: the host draws, once it has the
+     * logits. */
+    void (*draw)(struct backend *, const float *logits, int32_t vocab_size,
+                 struct draw *const *draws, int num_draws);
     /* Waits; returns `count` floats at device_data in host memory, valid until the next begin. */
     const float *(*finish)(struct backend *, const float *device_data, size_t count);
 

@@ -201,7 +201,7 @@ static int32_t place_at(const float *weights, int32_t count, double target)
 }
 
 /* Draws from what top_k, then top_p of what that left, then min_p keep. */
-static int32_t draw(struct sampler *sampler, float max, double u)
+static int32_t draw_weighted(struct sampler *sampler, float max, double u)
 {
     const struct sampling *s = &sampler->settings;
     struct candidates c = {sampler->vocab_size, sampler->work, sampler->weights, sampler->ids};
@@ -233,32 +233,67 @@ static double uniform(const struct sampler *sampler)
     return (double)(word >> 11) * 0x1p-53;
 }
 
-int32_t sampler_pick(struct sampler *sampler, const float *logits, const int32_t *banned,
-                     size_t num_banned, struct error *err)
+/* The id of what is drawn; -1: nothing is left. max: of the logits, none of which is NaN. */
+static int32_t pick(struct sampler *sampler, const float *logits, float max, const int32_t *banned,
+                    size_t num_banned)
 {
-    float max = logits_max(logits, sampler->vocab_size);
-    for (int32_t i = 0; isnan(max) && i < sampler->vocab_size; i++)
-        if (isnan(logits[i]))
-            return error_set(err, ERROR_INTERNAL, "the logit of token %d is NaN", (int)i);
     const float *adjusted = logits;
     if (sampler->work) {
         adjust(sampler, logits, banned, num_banned);
         adjusted = sampler->work;
         max = logits_max(adjusted, sampler->vocab_size);
     }
-    int32_t id = -1;
     if (is_greedy(&sampler->settings))
-        id = best(adjusted, sampler->vocab_size, max, banned, num_banned);
-    else if (max > -INFINITY)
-        id = draw(sampler, max, uniform(sampler));
-    if (id < 0)
-        return error_set(err, ERROR_INTERNAL, "no token is left to draw");
+        return best(adjusted, sampler->vocab_size, max, banned, num_banned);
+    return max > -INFINITY ? draw_weighted(sampler, max, uniform(sampler)) : -1;
+}
+
+void sampler_draw(struct draw *draw, const float *logits)
+{
+    struct sampler *sampler = draw->sampler;
+    int32_t vocab_size = sampler->vocab_size;
+    float max = logits_max(logits, vocab_size);
+    draw->id = draw->nan_id = -1;
+    for (int32_t i = 0; isnan(max) && draw->nan_id < 0 && i < vocab_size; i++)
+        if (isnan(logits[i]))
+            draw->nan_id = i;
+    if (draw->nan_id < 0)
+        draw->id = pick(sampler, logits, max, draw->banned, draw->num_banned);
+    if (draw->id < 0)
+        return;
+    sampler_accept(sampler, draw->id);
+    if (draw->wants_logprob)
+        draw->logprob = draw->num_top > 0
+                            ? logprobs_top(logits, vocab_size, draw->id, draw->num_top, draw->top)
+                            : logprob_of(logits, vocab_size, draw->id);
+}
+
+int draw_check(const struct draw *draw, struct error *err)
+{
+    if (draw->id >= 0)
+        return 0;
+    if (draw->nan_id >= 0)
+        return error_set(err, ERROR_INTERNAL, "the logit of token %d is NaN", (int)draw->nan_id);
+    return error_set(err, ERROR_INTERNAL, "no token is left to draw");
+}
+
+struct sampler_request sampler_request(const struct sampler *sampler)
+{
+    return (struct sampler_request){.settings = &sampler->settings,
+                                    .greedy = is_greedy(&sampler->settings),
+                                    .seen = sampler->seen,
+                                    .counts = sampler->counts,
+                                    .num_seen = sampler->num_seen,
+                                    .uniform = uniform(sampler)};
+}
+
+void sampler_accept(struct sampler *sampler, int32_t id)
+{
     sampler->num_generated++;
     if (sampler->counts) {
         sampler->counts[id]++;
         see(sampler, id);
     }
-    return id;
 }
 
 /* log(sum of exp(logits - *max)) in double, in one order. NaN in, NaN out. */
@@ -277,6 +312,11 @@ static float logprob(float logit, float max, double sum)
     if (logit == -INFINITY || max == INFINITY)
         return -INFINITY;
     return (float)((double)logit - (double)max - sum);
+}
+
+float logprob_from(float logit, float max, double total)
+{
+    return logprob(logit, max, log(total));
 }
 
 float logprob_of(const float *logits, int32_t vocab_size, int32_t id)

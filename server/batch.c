@@ -151,14 +151,17 @@ static size_t make_plan(struct batch *batch)
         const struct plan_row *row = &batch->rows[i];
         if (!row->tokens)
             continue;
+        struct span span = {.state = sequence->state, .num_tokens = row->tokens};
+        if (sequence->decoding) {
+            span.tokens = &sequence->next_token;
+            span.draw = sequence_draw(sequence);
+        } else {
+            /* kept with the prompt, whose texts all draw from them */
+            span.tokens = sequence->prompt->ids + sequence->taken;
+            span.num_logits = row->logits;
+        }
         batch->stepped[num_spans] = sequence;
-        batch->spans[num_spans++] = (struct span){
-            .state = sequence->state,
-            .tokens = sequence->decoding ? &sequence->next_token
-                                         : sequence->prompt->ids + sequence->taken,
-            .num_tokens = row->tokens,
-            .num_logits = row->logits,
-        };
+        batch->spans[num_spans++] = span;
     }
     return num_spans;
 }
@@ -209,7 +212,11 @@ static int begin_text(struct sequence *sequence, const float *logits, double now
         count_cached(sequence);
     if (job->request.max_tokens == 0)
         logits = NULL;
-    if (sequence_begin(sequence, err) || (logits && sequence_sample(sequence, logits, now, err)))
+    if (sequence_begin(sequence, err))
+        return -1;
+    if (logits)
+        sampler_draw(sequence_draw(sequence), logits);
+    if (logits && sequence_take(sequence, now, err))
         return -1;
     if (logits && first)
         histogram_observe(&job->service->metrics.time_to_first_token, now - job->received);
@@ -254,7 +261,7 @@ static int take_result(struct batch *batch, struct sequence *sequence, const str
 {
     size_t vocab_size = (size_t)batch->service->limits.vocab_size;
     if (sequence->decoding) {
-        if (sequence_sample(sequence, span->logits, now, err))
+        if (sequence_take(sequence, now, err))
             return -1;
         if (sequence->choice->finish == FINISH_NONE)
             prefix_keep(batch->tree, sequence, NULL);

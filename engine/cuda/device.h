@@ -65,6 +65,7 @@ struct backend {
     struct staging *staging;      /* backend.cu: pinned memory for copies */
     struct step_images *images;   /* step.cu: the batch on its way to the device */
     struct graphs *graphs;        /* graphs.cu; NULL: none yet */
+    struct drawing *drawing;      /* draws.cu: those of the step on their way */
     struct profiler *profiler;    /* operations.cu; NULL: nobody asked */
 };
 
@@ -111,6 +112,9 @@ int recurrence_check(const struct ops_limits *limits, struct error *err);
 void cuda_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.cu */
 void cuda_attention(struct backend *, const struct ops_attention *);
+/* draws.cu */
+void cuda_draw(struct backend *, const float *logits, int32_t vocab_size, struct draw *const *draws,
+               int count);
 /* measure.cu */
 void cuda_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
                   double *operations);

@@ -1,5 +1,5 @@
 /* The beginning and the end of a step: the batch goes to the device in one copy, its logits come
- * back in one.
+ * back in one, and what was drawn from others with them.
  *
  * Two host images alternate, so that one can be filled while the other is on its way. The image on
  * the device is one: the copy waits in the stream for the step before. */
@@ -82,13 +82,16 @@ int step_open(struct backend *backend, struct error *err)
                           cudaEventCreateWithFlags(&images->copied[i], cudaEventDisableTiming),
                           "cudaEventCreate"))
             return device_status(backend, err);
-    return open_images(backend, rows * sizeof(char *), err);
+    if (open_images(backend, rows * sizeof(char *), err) != 0)
+        return -1;
+    return drawing_open(backend, err);
 }
 
 void step_close(struct backend *backend)
 {
     graphs_close(backend);
     operations_close(backend);
+    drawing_close(backend);
     struct step_images *images = backend->images;
     if (images == NULL)
         return;
@@ -263,12 +266,14 @@ static const float *cuda_finish(struct backend *backend, const float *device_dat
                      "cudaMemcpy");
     device_check(backend, cudaStreamSynchronize(backend->stream), "a step");
     operations_count(backend);
+    drawing_take(backend);
     return logits;
 }
 
 void step_operations(struct ops *ops)
 {
     ops->begin = cuda_begin;
+    ops->draw = cuda_draw;
     ops->finish = cuda_finish;
     operations_set(ops);
 }

@@ -2,6 +2,7 @@
 have little memory (tests/cuda/emulation/cuda_runtime.h)."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -25,6 +26,54 @@ def test_the_same_text_as_on_the_cpu(server_factory):
              for server in (device, host)]
     assert [choice["token_ids"] for choice in texts[0]] == \
         [choice["token_ids"] for choice in texts[1]]
+
+
+DRAWS = [
+    {"temperature": 0, "logprobs": 5, "prompt": [PROMPT, [9, 9, 2], [70]]},
+    {"temperature": 1, "seed": 7, "n": 4, "best_of": 5, "logprobs": 0},
+    {"temperature": 0.8, "seed": 8, "top_k": 20, "top_p": 0.9, "min_p": 0.01, "logprobs": 3},
+    {"temperature": 0, "presence_penalty": 1.5, "frequency_penalty": 0.5,
+     "repetition_penalty": 1.3},
+    {"temperature": 1, "seed": 9, "n": 3, "frequency_penalty": 1, "logit_bias": {"40": 8, "7": -9}},
+    {"temperature": 1, "seed": 10, "stop_token_ids": list(range(60)), "min_tokens": 9,
+     "ignore_eos": False, "n": 2},
+    {"temperature": 0, "logit_bias": {"50": 100}, "stop_token_ids": [50], "min_tokens": 3},
+]
+
+
+def same_choice(device, host):
+    """The device's logits are the host's but for the last places."""
+    assert device["token_ids"] == host["token_ids"]
+    for key in ("index", "text", "finish_reason", "stop_reason"):
+        assert device.get(key) == host.get(key)
+    assert (device["logprobs"] is None) == (host["logprobs"] is None)
+    if host["logprobs"] is None:
+        return
+    ours, theirs = device["logprobs"], host["logprobs"]
+    assert ours["tokens"] == theirs["tokens"]
+    assert ours["token_logprobs"] == pytest.approx(theirs["token_logprobs"], abs=1e-3)
+    for top, expected in zip(ours["top_logprobs"] or [], theirs["top_logprobs"] or []):
+        assert top == pytest.approx(expected, abs=1e-3)
+
+
+def test_every_way_to_draw_gives_the_tokens_of_the_cpu(server_factory):
+    device = server_factory(environment=ON_DEVICE)
+    host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
+    for fields in DRAWS:
+        body = {"prompt": PROMPT, "max_tokens": 16, "ignore_eos": True, "return_token_ids": True,
+                **fields}
+        replies = [server.complete(**body) for server in (device, host)]
+        assert replies[0]["usage"] == replies[1]["usage"]
+        for pair in zip(*(reply["choices"] for reply in replies), strict=True):
+            same_choice(*pair)
+    # all of them at once, in steps that they share
+    with ThreadPoolExecutor(len(DRAWS)) as pool:
+        bodies = [{"prompt": PROMPT, "max_tokens": 16, "ignore_eos": True,
+                   "return_token_ids": True, **fields} for fields in DRAWS]
+        together = list(pool.map(lambda body: device.complete(**body), bodies))
+    for body, reply in zip(bodies, together, strict=True):
+        for pair in zip(reply["choices"], host.complete(**body)["choices"], strict=True):
+            same_choice(*pair)
 
 
 def test_a_broken_device_ends_the_service_and_keeps_what_is_on_disk(server_factory, tmp_path):
