@@ -221,11 +221,11 @@ static int32_t draw_weighted(struct sampler *sampler, float max, double u)
     return c.ids == NULL ? place : c.ids[place];
 }
 
-/* In [0, 1), 53 bits: a function of seed, choice and number of tokens generated so far. */
-static double uniform(const struct sampler *sampler)
+/* In [0, 1), 53 bits: a function of seed, choice and number of tokens generated before. */
+static double uniform(const struct sampler *sampler, int64_t num_generated)
 {
     uint64_t seed = (uint64_t)sampler->settings.seed;
-    uint64_t position = (uint64_t)sampler->num_generated;
+    uint64_t position = (uint64_t)num_generated;
     struct philox bits = {
         {(uint32_t)position, (uint32_t)(position >> 32), (uint32_t)sampler->settings.choice, 0}};
     bits = philox4x32_10(bits, (uint32_t)seed, (uint32_t)(seed >> 32));
@@ -245,7 +245,8 @@ static int32_t pick(struct sampler *sampler, const float *logits, float max, con
     }
     if (is_greedy(&sampler->settings))
         return best(adjusted, sampler->vocab_size, max, banned, num_banned);
-    return max > -INFINITY ? draw_weighted(sampler, max, uniform(sampler)) : -1;
+    return max > -INFINITY ? draw_weighted(sampler, max, uniform(sampler, sampler->num_generated))
+                           : -1;
 }
 
 void sampler_draw(struct draw *draw, const float *logits)
@@ -277,14 +278,26 @@ int draw_check(const struct draw *draw, struct error *err)
     return error_set(err, ERROR_INTERNAL, "no token is left to draw");
 }
 
-struct sampler_request sampler_request(const struct sampler *sampler)
+bool draw_ends(const struct draw *draw)
 {
+    return draw->id < 0 || contains(draw->ends, draw->num_ends, draw->id);
+}
+
+bool sampler_looks_back(const struct sampler *sampler)
+{
+    return sampler->counts != NULL;
+}
+
+struct sampler_request sampler_request(const struct draw *draw)
+{
+    const struct sampler *sampler = draw->sampler;
     return (struct sampler_request){.settings = &sampler->settings,
                                     .greedy = is_greedy(&sampler->settings),
                                     .seen = sampler->seen,
                                     .counts = sampler->counts,
                                     .num_seen = sampler->num_seen,
-                                    .uniform = uniform(sampler)};
+                                    .uniform =
+                                        uniform(sampler, sampler->num_generated + draw->ahead)};
 }
 
 void sampler_accept(struct sampler *sampler, int32_t id)

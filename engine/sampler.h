@@ -50,7 +50,13 @@ struct draw {
     const int32_t *banned; /* [num_banned] ids that may not come now */
     size_t num_banned;
     bool wants_logprob;
-    int num_top; /* with wants_logprob: so many of the best, at most SAMPLER_MOST_TOP */
+    int num_top;         /* with wants_logprob: so many of the best, at most SAMPLER_MOST_TOP */
+    const int32_t *ends; /* [num_ends] ids that end the text: draw_ends */
+    size_t num_ends;
+    /* The engine's: its place in its step; the draw before it is not known yet; and its text has
+     * ended by that one, so that nothing is drawn. */
+    int number;
+    bool ahead, dropped;
     /* out: */
     int32_t id;     /* -1: nothing, draw_check says why */
     int32_t nan_id; /* the first token whose logit is NaN; -1: none is */
@@ -63,6 +69,11 @@ void sampler_draw(struct draw *draw, const float *logits);
 /* 0, or -1 when the logits held a NaN or nothing was left to draw. */
 int draw_check(const struct draw *draw, struct error *err);
 
+/* Whether no token follows what was drawn. */
+bool draw_ends(const struct draw *draw);
+/* Whether a draw depends on the tokens drawn before it: penalties do. */
+bool sampler_looks_back(const struct sampler *sampler);
+
 /* The parts of sampler_draw, for a device that draws by itself: what it needs beside the logits,
  * which points into the sampler, and the count of what it drew. */
 struct sampler_request {
@@ -72,7 +83,7 @@ struct sampler_request {
     int32_t num_seen;
     double uniform; /* of this draw, in [0, 1) */
 };
-struct sampler_request sampler_request(const struct sampler *sampler);
+struct sampler_request sampler_request(const struct draw *draw);
 void sampler_accept(struct sampler *sampler, int32_t id);
 
 /* log p(id) of the untouched logits [vocab_size]; accumulated in double, in one fixed order. */

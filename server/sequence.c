@@ -104,10 +104,16 @@ int sequence_begin(struct sequence *sequence, struct error *err)
     return 0;
 }
 
+/* Of the next token, or the one after it. */
+static struct draw *draw_of(struct sequence *sequence, bool ahead)
+{
+    return &sequence->draws[(sequence->choice->generated + ahead) % 2];
+}
+
 /* Enters the token that was drawn into the piece, with its log-probabilities. */
 static int record_token(struct sequence *sequence, struct error *err)
 {
-    const struct draw *draw = &sequence->draw;
+    const struct draw *draw = draw_of(sequence, false);
     struct job_choice *choice = sequence->choice;
     struct token_logprob *top;
     size_t held = piece_bytes(&choice->piece);
@@ -249,27 +255,30 @@ static int keep_id(struct sequence *sequence, int32_t id, struct error *err)
     return token_list_push(&sequence->prefix.ids, id, err);
 }
 
-struct draw *sequence_draw(struct sequence *sequence)
+struct draw *sequence_draw(struct sequence *sequence, bool ahead)
 {
     const struct job *job = sequence->job;
     const struct completion_request *request = &job->request;
-    bool may_end = sequence->choice->generated >= request->min_tokens;
-    sequence->draw =
-        (struct draw){.sampler = sequence->sampler,
-                      .banned = job->banned,
-                      .num_banned = may_end ? 0 : job->num_banned,
-                      .wants_logprob = request->logprobs >= 0 || request->best_of > request->n,
-                      .num_top = sequence->choice->piece.num_top};
-    return &sequence->draw;
+    bool may_end = sequence->choice->generated + ahead >= request->min_tokens;
+    struct draw *draw = draw_of(sequence, ahead);
+    *draw = (struct draw){.sampler = sequence->sampler,
+                          .banned = job->ends,
+                          .num_banned = may_end ? 0 : job->num_ends,
+                          .wants_logprob = request->logprobs >= 0 || request->best_of > request->n,
+                          .num_top = sequence->choice->piece.num_top,
+                          .ends = job->ends,
+                          .num_ends = job->num_ends};
+    return draw;
 }
 
 int sequence_take(struct sequence *sequence, double now, struct error *err)
 {
     struct job *job = sequence->job;
     struct job_choice *choice = sequence->choice;
-    if (draw_check(&sequence->draw, err))
+    const struct draw *draw = draw_of(sequence, false);
+    if (draw_check(draw, err))
         return -1;
-    int32_t id = sequence->draw.id;
+    int32_t id = draw->id;
     sequence->next_token = id;
     if (choice->generated > 0)
         histogram_observe(&job->service->metrics.inter_token_latency, now - sequence->last_token);

@@ -30,7 +30,7 @@ struct sequence {
     int index; /* of the choice, within the request */
     struct state *state;
     struct sampler *sampler;
-    struct draw draw; /* the next, or the last */
+    struct draw draws[2]; /* of every other token */
     struct detokenizer *detokenizer;
     struct stop_scan scan;
     int64_t taken;      /* tokens of the prompt that the state holds */
@@ -49,8 +49,8 @@ void sequence_close(struct sequence *sequence);
 /* The prompt is done: tells a stream so (its echo), and makes ready to generate. */
 int sequence_begin(struct sequence *sequence, struct error *err);
 
-/* What is to be drawn next: for the engine, or sampler_draw. */
-struct draw *sequence_draw(struct sequence *sequence);
+/* What is to be drawn next, for the engine or sampler_draw; `ahead`: after that. */
+struct draw *sequence_draw(struct sequence *sequence, bool ahead);
 /* Takes what was drawn: afterwards choice->finish says whether the text has ended. -1 with *err
  * when the text cannot go on. */
 int sequence_take(struct sequence *sequence, double now, struct error *err);

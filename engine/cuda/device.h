@@ -58,6 +58,7 @@ struct backend {
     struct device_batch batch; /* of the step between begin and finish, padded */
     int batch_rows;            /* of the step as it was asked for */
     bool replaying;            /* its launches are in a graph already */
+    int sending, waiting;      /* steps are numbered 0, 1, 0...: the next, the oldest under way */
     struct ops_limits limits;  /* of prepare */
     void *scratch;             /* device_scratch */
     size_t scratch_bytes;
@@ -65,7 +66,7 @@ struct backend {
     struct staging *staging;      /* backend.cu: pinned memory for copies */
     struct step_images *images;   /* step.cu: the batch on its way to the device */
     struct graphs *graphs;        /* graphs.cu; NULL: none yet */
-    struct drawing *drawing;      /* draws.cu: those of the step on their way */
+    struct drawing *drawing;      /* draws.cu: those of steps under way */
     struct profiler *profiler;    /* operations.cu; NULL: nobody asked */
 };
 

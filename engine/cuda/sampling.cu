@@ -164,7 +164,7 @@ __device__ void adjust(const sampling_text &t, const sampling_lists &lists, int3
     }
     __syncthreads();
     for (int32_t i = (int32_t)threadIdx.x; i < t.num_banned; i += THREADS) {
-        int32_t id = lists.banned[t.banned + i];
+        int32_t id = lists.ids[t.banned + i];
         if (id >= 0 && id < vocab_size)
             work[id] = -INFINITY;
     }
@@ -395,8 +395,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x == 0) {
         result.id = id;
         result.nan_id = nan_id;
+        result.next = id;
         result.max = raw_max;
     }
+    __syncthreads();
+    for (int32_t i = (int32_t)threadIdx.x; i < t.num_ends; i += THREADS)
+        if (lists.ids[t.end + i] == id)
+            result.next = -1;
     __syncthreads();
     if (t.wants_sum && id >= 0)
         describe(m, t, logits, vocab_size, &result);

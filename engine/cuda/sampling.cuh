@@ -20,11 +20,12 @@ struct sampling_text {
     int32_t top_k, num_top;
     bool greedy, wants_sum;
     double uniform;
-    int32_t bias, num_bias, seen, num_seen, banned, num_banned;
+    int32_t bias, num_bias, seen, num_seen, banned, num_banned, end, num_ends;
 };
 
 struct sampling_drawn {
     int32_t id, nan_id; /* as of struct draw */
+    int32_t next;       /* the id, or -1 where none follows: draw_ends */
     float max;          /* of the untouched logits */
     double sum;
     float logit, top_logits[SAMPLER_MOST_TOP];
@@ -35,7 +36,7 @@ struct sampling_lists {
     const sampling_text *texts;
     const logit_bias *biases;
     const seen_token *seen;
-    const int32_t *banned;
+    const int32_t *ids; /* banned ones and ends */
 };
 
 /* [count][vocab_size] each; sums: [count][vocab_size / SAMPLING_BLOCK + 1]. */

@@ -35,7 +35,11 @@ void graphs_close(struct backend *backend);
 /* draws.cu */
 int drawing_open(struct backend *backend, struct error *err); /* after the limits are known */
 void drawing_close(struct backend *backend);                  /* also of what is half open */
-/* Hands out what was drawn in the step that has just been waited for. */
-void drawing_take(struct backend *backend);
+/* Hands out what was drawn in a step that has just been waited for. */
+void drawing_take(struct backend *backend, int number);
+/* Puts what was drawn in the step before into the rows of this one: arrays as of device_batch, and
+ * [num_rows] which draw, or -1. */
+void drawing_feed(struct backend *backend, const int32_t *token_draws, const int32_t *row_span,
+                  int num_rows, int32_t *tokens, struct device_span *spans);
 
 #endif

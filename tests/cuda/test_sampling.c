@@ -1,6 +1,4 @@
-/* Drawing on a device: the host's tokens and log-probabilities, whatever else is drawn beside, also
- * in the steps of an engine. */
-#include "engine/engine.h"
+/* Drawing on a device: the host's tokens and log-probabilities, whatever else is drawn beside. */
 #include "engine/sampler.h"
 #include "tests/cuda/bench.h"
 
@@ -150,104 +148,12 @@ static void check_hopeless(void)
     free(logits);
 }
 
-/* ---- in steps ---- */
-
-enum { TEXTS = 5, ROUNDS = 10, ROOM = 40 };
-
-/* Texts of an engine and the draw of each one's next token. */
-struct texts {
-    struct engine *engine;
-    struct state *states[TEXTS];
-    struct draw draws[TEXTS];
-    int32_t tokens[TEXTS];
-    struct span spans[TEXTS];
-};
-
-static void open_texts(struct texts *texts)
-{
-    const struct engine_options options = {.device = "cuda",
-                                           .weights = WEIGHTS_F32,
-                                           .max_step_tokens = 32,
-                                           .max_step_logits = 16,
-                                           .poison = true,
-                                           .state_memory_bytes = (size_t)16 << 20};
-    struct error err = ERROR_INIT;
-    if (engine_open(&texts->engine, REGLA_SOURCE_DIR "/tests/golden/hybrid_regla", &options,
-                    &err) != 0)
-        bench_fatal("engine", &err);
-    for (int t = 0; t < TEXTS; t++) {
-        if (state_create(&texts->states[t], texts->engine, ROOM, &err) != 0)
-            bench_fatal("state", &err);
-        struct draw *draw = &texts->draws[t];
-        *draw = (struct draw){.wants_logprob = true, .num_top = t};
-        if (sampler_create(&draw->sampler, &settings[t], engine_info(texts->engine)->vocab_size,
-                           NULL, 0, &err) != 0)
-            bench_fatal("sampler", &err);
-        texts->tokens[t] = 3 + 7 * t;
-    }
-}
-
-static void close_texts(struct texts *texts)
-{
-    for (int t = 0; t < TEXTS; t++) {
-        state_free(texts->states[t]);
-        sampler_free(texts->draws[t].sampler);
-    }
-    engine_close(texts->engine);
-}
-
-/* Feeds each text its token, and text 0 two of them if the step is to be mixed: there, too, is one
- * whose logits come back. Bit t of `drawn`: the text draws. */
-static void step_texts(struct texts *texts, int number, bool mixed, unsigned drawn)
-{
-    struct error err = ERROR_INIT;
-    int32_t two[2] = {texts->tokens[0], 11};
-    for (int t = 0; t < number; t++) {
-        bool draws = (drawn >> t & 1) != 0;
-        texts->spans[t] = (struct span){.state = texts->states[t],
-                                        .tokens = mixed && t == 0 ? two : &texts->tokens[t],
-                                        .num_tokens = 1 + (mixed && t == 0),
-                                        .num_logits = !draws,
-                                        .draw = draws ? &texts->draws[t] : NULL};
-    }
-    if (engine_step(texts->engine, texts->spans, number, &err) != 0)
-        bench_fatal("engine_step", &err);
-}
-
-/* Decode steps come from graphs from the third of a kind on, behind which the draws come. */
-static void check_steps(void)
-{
-    static const int numbers[ROUNDS] = {4, 3, 4, 5, 4, 3, 5, 4, 5, 3};
-    struct texts there, here;
-    open_texts(&there);
-    open_texts(&here);
-    for (int round = 0; round < ROUNDS; round++) {
-        bool mixed = round % 4 == 3;
-        unsigned drawn = mixed ? ~2u : ~0u; /* text 1 is drawn here in both */
-        step_texts(&there, numbers[round], mixed, drawn);
-        step_texts(&here, numbers[round], mixed, 0);
-        for (int t = 0; t < numbers[round]; t++) {
-            char name[80];
-            snprintf(name, sizeof name, "step %d, text %d", round, t);
-            sampler_draw(&here.draws[t], here.spans[t].logits);
-            if ((drawn >> t & 1) == 0)
-                sampler_draw(&there.draws[t], there.spans[t].logits);
-            bench_expect(&count, here.draws[t].id >= 0, name, "a token", here.draws[t].id);
-            check_draw(&there.draws[t], &here.draws[t], name);
-            there.tokens[t] = here.tokens[t] = here.draws[t].id;
-        }
-    }
-    close_texts(&there);
-    close_texts(&here);
-}
-
 int main(void)
 {
     bench_open(&cpu, &cuda, MOST);
     for (int kind = 0; kind < 3; kind++)
         check_kind(kind);
     check_hopeless();
-    check_steps();
     cpu.ops->close(cpu.backend);
     cuda.ops->close(cuda.backend);
     printf("sampling: %d passed, %d failed\n", count.passed, count.failed);

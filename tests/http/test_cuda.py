@@ -76,6 +76,73 @@ def test_every_way_to_draw_gives_the_tokens_of_the_cpu(server_factory):
             same_choice(*pair)
 
 
+def turns(server, name, end, max_tokens, **fields):
+    """Two turns of a session, the first of which the token `end` ends."""
+    first = server.complete(prompt=PROMPT, session_id=name, stop_token_ids=[end], **fields,
+                            max_tokens=max_tokens, ignore_eos=True, return_token_ids=True)
+    second = server.complete(prompt=[5, 6], session_id=name, temperature=0, max_tokens=6,
+                             ignore_eos=True, return_token_ids=True)
+    return [(reply["choices"][0]["token_ids"], reply["choices"][0]["finish_reason"],
+             reply["usage"]["completion_tokens"], reply["session"]["position"])
+            for reply in (first, second)]
+
+
+def test_texts_that_end_while_the_next_step_is_under_way(server_factory):
+    """By a token, which the host sees when the text's next step has begun, or by max_tokens."""
+    device = server_factory(environment=ON_DEVICE)
+    host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
+    drawn = {"temperature": 1.5, "seed": 21}
+    ids = host.complete(prompt=PROMPT, max_tokens=70, ignore_eos=True, return_token_ids=True,
+                        **drawn)["choices"][0]["token_ids"]
+    # position 64, where a page is full, and round about; the last two end by max_tokens
+    places = [2, 30, 57, 58, 59]
+    cases = [(f"ends-{at}", ids[at], 70) for at in places]
+    cases += [(f"full-{most}", ids[69], most) for most in (1, 17)]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        together = list(pool.map(lambda case: turns(device, *case, **drawn), cases))
+    for case, got in zip(cases, together, strict=True):
+        assert got == turns(host, *case, **drawn), case
+    alone = turns(device, "alone", ids[2], 70, **drawn)
+    assert alone == together[0]
+
+
+def test_a_text_that_is_cancelled_is_kept_as_far_as_it_came(server_factory):
+    device = server_factory(environment=ON_DEVICE)
+    host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
+    body = {"prompt": PROMPT, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    endless = {**body, "max_tokens": 4000, "stream": True, "request_id": "mine"}
+    with device.connect() as connection:
+        connection.sendall(harness.request_bytes("/v1/completions", endless))
+        reply = harness.RawReply(connection)
+        reply.head()
+        chunks = reply.chunks()
+        while not device.metric("regla_generated_tokens_total") > 20:
+            next(chunks)
+        assert device.post("/v1/requests/mine/cancel").status_code == 200
+        assert b"".join(chunks).endswith(b"data: [DONE]\n\n")
+    device.wait_idle()
+    expected = host.complete(**body, max_tokens=60)["choices"][0]["token_ids"]
+    reply = device.complete(**{**body, "prompt": PROMPT + expected[:16]}, max_tokens=44)
+    assert reply["choices"][0]["token_ids"] == expected[16:]
+    whole = device.complete(**body, max_tokens=60)
+    assert whole["choices"][0]["token_ids"] == expected
+
+
+def test_checkpoints_come_where_the_cpu_leaves_them(server_factory):
+    servers = [server_factory(environment=environment, checkpoint_interval=16) for environment in
+               (ON_DEVICE, {"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})]
+    body = {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    ids = [server.complete(**body, prompt=PROMPT, max_tokens=60)["choices"][0]["token_ids"]
+           for server in servers]
+    assert ids[0] == ids[1]
+    for place in (8, 11, 27, 50):  # behind it other tokens come
+        replies = [server.complete(**body, prompt=PROMPT + ids[0][:place] + [9, 9], max_tokens=5)
+                   for server in servers]
+        assert replies[0]["choices"][0]["token_ids"] == replies[1]["choices"][0]["token_ids"]
+        cached = [reply["usage"]["prompt_tokens_details"]["cached_tokens"] for reply in replies]
+        assert cached[0] == cached[1] == (len(PROMPT) + place) // 16 * 16 or place == 8
+
+
 def test_a_broken_device_ends_the_service_and_keeps_what_is_on_disk(server_factory, tmp_path):
     folder = tmp_path / "states"
     before = server_factory(environment=ON_DEVICE, state_dir=folder)

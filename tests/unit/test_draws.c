@@ -135,6 +135,35 @@ Test(draws, one_that_fails_is_its_texts_alone)
     engine_close(engine);
 }
 
+/* Where steps do not overlap a step in two parts is a step, and another one has to wait. */
+Test(draws, a_step_in_two_parts_is_a_step)
+{
+    struct engine *engines[2] = {open_engine(), open_engine()};
+    struct draw draws[2];
+    struct span spans[2];
+    struct error err = ERROR_INIT;
+    for (int e = 0; e < 2; e++) {
+        draws[e] = new_draw(engines[e], 1);
+        spans[e] = (struct span){
+            .state = new_state(engines[e]), .tokens = prompt, .num_tokens = 5, .draw = &draws[e]};
+    }
+    cr_expect(!engine_info(engines[0])->overlaps);
+    cr_expect(engine_collect(engines[0], &err) == -1 && err.code == ERROR_INVALID);
+    cr_assert(engine_step(engines[0], &spans[0], 1, NULL) == 0);
+    cr_assert(engine_submit(engines[1], &spans[1], 1, NULL) == 0);
+    error_clear(&err);
+    cr_expect(engine_submit(engines[1], &spans[1], 1, &err) == -1 && err.code == ERROR_INVALID);
+    cr_expect(engine_step(engines[1], &spans[1], 1, NULL) == -1);
+    cr_assert(engine_collect(engines[1], NULL) == 0);
+    expect_equal(&draws[0], &draws[1], 1, 0);
+    cr_expect(state_position(spans[1].state) == 5);
+    for (int e = 0; e < 2; e++) {
+        sampler_free(draws[e].sampler);
+        state_free(spans[e].state);
+        engine_close(engines[e]);
+    }
+}
+
 static void refuse(struct engine *engine, struct span *spans, int count, const char *words)
 {
     struct error err = ERROR_INIT;
