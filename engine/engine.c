@@ -5,6 +5,7 @@
 #include "engine/model/fingerprint.h"
 #include "engine/model/preset.h"
 #include "engine/profile.h"
+#include "engine/sampler.h"
 #include "engine/state.h"
 #include "engine/state_image.h"
 
@@ -16,6 +17,12 @@ enum {
     DEFAULT_STEP_LOGITS = 128,
     MOST_STEP_TOKENS = 1 << 18, /* times the most heads of a model (2^12): tasks in an int */
     MEASURED_BYTES = 256 << 20  /* much more than the caches */
+};
+
+/* A step under way. */
+struct flight {
+    struct span *spans; /* [num_spans], the caller's */
+    int num_spans;
 };
 
 struct engine {
@@ -30,9 +37,13 @@ struct engine {
     int32_t *tokens;           /* [max_step_tokens] */
     int64_t *positions;        /* [max_step_tokens] */
     int32_t *logit_rows;       /* [max_step_logits] */
+    struct draw **draws;       /* [max_step_logits] */
+    int32_t *token_draws;      /* [max_step_tokens] */
     struct batch_span *spans;  /* [max_step_tokens]: every span has a token */
     const struct state **seen; /* hash table [seen_size] of the states of a step */
     size_t seen_size;
+    struct flight flights[2]; /* [num_flights], the older first */
+    int num_flights;
     void *measured; /* [MEASURED_BYTES] on the device, once it is measured */
 };
 
@@ -45,10 +56,13 @@ static int allocate_step(struct engine *engine, struct error *err)
     engine->tokens = calloc(tokens, sizeof *engine->tokens);
     engine->positions = calloc(tokens, sizeof *engine->positions);
     engine->logit_rows = calloc((size_t)engine->info.max_step_logits, sizeof *engine->logit_rows);
+    engine->draws = calloc((size_t)engine->info.max_step_logits, sizeof *engine->draws);
+    engine->token_draws = calloc(tokens, sizeof *engine->token_draws);
     engine->spans = calloc(tokens, sizeof *engine->spans);
     engine->seen = calloc(engine->seen_size, sizeof *engine->seen);
     if (engine->tokens == NULL || engine->positions == NULL || engine->logit_rows == NULL ||
-        engine->spans == NULL || engine->seen == NULL)
+        engine->draws == NULL || engine->token_draws == NULL || engine->spans == NULL ||
+        engine->seen == NULL)
         return error_set(err, ERROR_NO_MEMORY, "max_step_tokens: no memory for %zu", tokens);
     return 0;
 }
@@ -97,6 +111,7 @@ static void fill_info(struct engine *engine)
     info->recurrent_bytes_per_text = layout->slot_bytes;
     info->kv_bytes_per_token = layout->page_bytes / OPS_TILE;
     info->kv_page_tokens = OPS_TILE;
+    info->overlaps = engine->ops->send != NULL;
     info->device = engine->ops->device;
     info->instruction_set = engine->ops->instruction_set(engine->backend);
 }
@@ -197,6 +212,8 @@ void engine_close(struct engine *engine)
     free(engine->tokens);
     free(engine->positions);
     free(engine->logit_rows);
+    free(engine->draws);
+    free(engine->token_draws);
     free(engine->spans);
     free(engine->seen);
     free(engine);
@@ -262,9 +279,36 @@ static bool seen_before(struct engine *engine, const struct state *state)
     return false;
 }
 
+/* The span of the same text in a step; its number is that of the span, or near. NULL: none. */
+static struct span *span_of(const struct flight *flight, const struct state *state, int near)
+{
+    for (int i = 0; i < flight->num_spans; i++) {
+        struct span *span = &flight->spans[(near + i) % flight->num_spans];
+        if (span->state == state)
+            return span;
+    }
+    return NULL;
+}
+
+/* A span whose token is still to be drawn by the step under way. */
+static int check_ahead(const struct engine *engine, const struct span *span, int index,
+                       struct error *err)
+{
+    const struct span *before =
+        engine->num_flights == 1 ? span_of(&engine->flights[0], span->state, index) : NULL;
+    if (before == NULL || before->draw == NULL || before->draw->dropped || span->num_tokens != 1)
+        return error_set(err, ERROR_INVALID,
+                         "spans[%d]: no tokens, and no draw under way for one of them", index);
+    if (span->draw == NULL || span->draw == before->draw ||
+        span->draw->sampler != before->draw->sampler || sampler_looks_back(span->draw->sampler))
+        return error_set(err, ERROR_INVALID,
+                         "spans[%d]: its draw cannot come before the token under way", index);
+    return 0;
+}
+
 static int check_span(struct engine *engine, const struct span *span, int index, struct error *err)
 {
-    if (span->state == NULL || span->tokens == NULL)
+    if (span->state == NULL || (span->tokens == NULL && engine->num_flights == 0))
         return error_set(err, ERROR_INVALID, "spans[%d]: no state or no tokens", index);
     if (span->state->memory != engine->memory)
         return error_set(err, ERROR_INVALID, "spans[%d]: the state is of another engine", index);
@@ -275,11 +319,21 @@ static int check_span(struct engine *engine, const struct span *span, int index,
                          "spans[%d]: %d tokens at position %lld, memory is reserved for %lld",
                          index, span->num_tokens, (long long)span->state->position,
                          (long long)span->state->max_tokens);
+    if (span->tokens == NULL)
+        return check_ahead(engine, span, index, err);
     for (int i = 0; i < span->num_tokens; i++)
         if (span->tokens[i] < 0 || span->tokens[i] >= engine->info.vocab_size)
             return error_set(err, ERROR_INVALID, "spans[%d].tokens[%d]: expected 0 to %d, got %d",
                              index, i, engine->info.vocab_size - 1, span->tokens[i]);
     return 0;
+}
+
+static bool wants_logits(const struct span *spans, int num_spans)
+{
+    for (int i = 0; i < num_spans; i++)
+        if (spans[i].num_logits > 0)
+            return true;
+    return false;
 }
 
 static int check_step(struct engine *engine, const struct span *spans, int num_spans,
@@ -295,13 +349,18 @@ static int check_step(struct engine *engine, const struct span *spans, int num_s
             spans[i].num_logits > spans[i].num_tokens)
             return error_set(err, ERROR_INVALID, "spans[%d]: %d logits of %d tokens", i,
                              spans[i].num_logits, spans[i].num_tokens);
+        if (spans[i].draw != NULL && spans[i].num_logits > 0)
+            return error_set(err, ERROR_INVALID, "spans[%d]: a draw, expected 0 logits, got %d", i,
+                             spans[i].num_logits);
         tokens += spans[i].num_tokens;
-        logits += spans[i].num_logits;
+        logits += spans[i].num_logits + (spans[i].draw != NULL);
     }
     if (tokens > info->max_step_tokens || logits > info->max_step_logits)
         return error_set(
             err, ERROR_INVALID, "a step has at most %d tokens and %d logits, got %lld and %lld",
             info->max_step_tokens, info->max_step_logits, (long long)tokens, (long long)logits);
+    if (engine->num_flights > 0 && wants_logits(spans, num_spans))
+        return error_set(err, ERROR_INVALID, "a step beside another has draws only, no logits");
     memset(engine->seen, 0, engine->seen_size * sizeof *engine->seen);
     for (int i = 0; i < num_spans; i++)
         if (check_span(engine, &spans[i], i, err) != 0)
@@ -309,11 +368,33 @@ static int check_step(struct engine *engine, const struct span *spans, int num_s
     return 0;
 }
 
+/* The rows that want logits, behind them those that are drawn from. */
+static void fill_logit_rows(struct engine *engine, const struct span *spans, int num_spans,
+                            struct batch *batch)
+{
+    int logits = 0, draws = 0;
+    for (int i = 0; i < num_spans; i++)
+        for (int j = spans[i].num_logits; j > 0; j--)
+            engine->logit_rows[logits++] =
+                engine->spans[i].first_row + engine->spans[i].num_rows - j;
+    for (int i = 0; i < num_spans; i++)
+        if (spans[i].draw != NULL) {
+            engine->logit_rows[logits + draws] =
+                engine->spans[i].first_row + engine->spans[i].num_rows - 1;
+            spans[i].draw->number = draws;
+            engine->draws[draws++] = spans[i].draw;
+        }
+    batch->num_logits = logits + draws;
+    batch->num_draws = draws;
+    batch->logit_rows = engine->logit_rows;
+    batch->draws = engine->draws;
+}
+
 /* Lays the spans' tokens one after the other and gives every state its pages. */
 static void fill_batch(struct engine *engine, const struct span *spans, int num_spans,
                        struct batch *batch)
 {
-    int row = 0, logits = 0;
+    int row = 0;
     for (int i = 0; i < num_spans; i++) {
         const struct span *span = &spans[i];
         struct state *state = span->state;
@@ -325,37 +406,103 @@ static void fill_batch(struct engine *engine, const struct span *spans, int num_
                                                .pages = state->pages,
                                                .num_pages = state->num_pages};
         for (int j = 0; j < span->num_tokens; j++) {
-            engine->tokens[row + j] = span->tokens[j];
+            engine->tokens[row + j] = span->tokens != NULL ? span->tokens[j] : 0;
+            engine->token_draws[row + j] = -1;
             engine->positions[row + j] = state->position + j;
         }
+        if (span->draw != NULL) {
+            span->draw->ahead = span->tokens == NULL;
+            span->draw->dropped = false;
+        }
         row += span->num_tokens;
-        for (int j = span->num_logits; j > 0; j--)
-            engine->logit_rows[logits++] = row - j;
     }
     *batch = (struct batch){.num_rows = row,
                             .num_spans = num_spans,
-                            .num_logits = logits,
                             .tokens = engine->tokens,
                             .positions = engine->positions,
-                            .spans = engine->spans,
-                            .logit_rows = engine->logit_rows};
+                            .spans = engine->spans};
+    fill_logit_rows(engine, spans, num_spans, batch);
 }
 
-int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err)
+/* Which draws of the step under way give the spans without tokens theirs. */
+static void fill_token_draws(struct engine *engine, const struct span *spans, int num_spans,
+                             struct batch *batch)
 {
+    for (int i = 0; i < num_spans; i++) {
+        if (spans[i].tokens != NULL)
+            continue;
+        const struct span *before = span_of(&engine->flights[0], spans[i].state, i);
+        engine->token_draws[engine->spans[i].first_row] = before->draw->number;
+        batch->token_draws = engine->token_draws;
+    }
+}
+
+int engine_submit(struct engine *engine, struct span *spans, int num_spans, struct error *err)
+{
+    if (engine->num_flights == (engine->info.overlaps ? 2 : 1))
+        return error_set(err, ERROR_INVALID, "a step is under way, and must be collected first");
     if (check_step(engine, spans, num_spans, err) != 0)
         return -1;
     struct batch batch;
     fill_batch(engine, spans, num_spans, &batch);
-    const float *logits = forward_run(engine->forward, &batch);
+    fill_token_draws(engine, spans, num_spans, &batch);
+    forward_submit(engine->forward, &batch);
     if (engine->ops->status(engine->backend, err) != 0)
         return -1;
-    for (int i = 0; i < num_spans; i++) {
-        spans[i].logits = spans[i].num_logits > 0 ? logits : NULL;
-        logits += (size_t)spans[i].num_logits * (size_t)engine->info.vocab_size;
+    for (int i = 0; i < num_spans; i++)
         spans[i].state->position += spans[i].num_tokens;
-    }
+    engine->flights[engine->num_flights++] = (struct flight){spans, num_spans};
     return 0;
+}
+
+/* A text is where it was before the span. */
+static void undo(const struct span *span)
+{
+    span->state->position -= span->num_tokens;
+    state_shrink(span->state, span->state->position);
+}
+
+/* Texts that have ended by their draws in a step have not moved in the one after it. */
+static void drop_ended(const struct flight *flight, const struct flight *after)
+{
+    for (int i = 0; i < after->num_spans; i++) {
+        const struct span *span = &after->spans[i];
+        if (span->tokens != NULL || !draw_ends(span_of(flight, span->state, i)->draw))
+            continue;
+        span->draw->dropped = true;
+        undo(span);
+    }
+}
+
+int engine_collect(struct engine *engine, struct error *err)
+{
+    if (engine->num_flights == 0)
+        return error_set(err, ERROR_INVALID, "no step is under way");
+    struct flight flight = engine->flights[0];
+    const float *logits = forward_collect(engine->forward);
+    if (engine->ops->status(engine->backend, err) != 0) {
+        for (; engine->num_flights > 0; engine->num_flights--)
+            for (int i = 0; i < engine->flights[engine->num_flights - 1].num_spans; i++)
+                undo(&engine->flights[engine->num_flights - 1].spans[i]);
+        return -1;
+    }
+    for (int i = 0; i < flight.num_spans; i++) {
+        flight.spans[i].logits = flight.spans[i].num_logits > 0 ? logits : NULL;
+        logits += (size_t)flight.spans[i].num_logits * (size_t)engine->info.vocab_size;
+    }
+    engine->flights[0] = engine->flights[1];
+    if (--engine->num_flights > 0)
+        drop_ended(&flight, &engine->flights[0]);
+    return 0;
+}
+
+int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err)
+{
+    if (engine->num_flights > 0)
+        return error_set(err, ERROR_INVALID, "a step is under way, and must be collected first");
+    if (engine_submit(engine, spans, num_spans, err) != 0)
+        return -1;
+    return engine_collect(engine, err);
 }
 
 bool engine_failed(struct engine *engine)

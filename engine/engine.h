@@ -19,6 +19,7 @@
 struct engine;
 struct state; /* everything one text needs to go on */
 struct model;
+struct draw; /* sampler.h */
 
 struct engine_options {
     const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
@@ -29,7 +30,7 @@ struct engine_options {
                                    or what device_memory_bytes leaves */
     size_t device_memory_bytes; /* for weights, workspace and states together; 0: no such limit */
     int max_step_tokens;        /* most tokens of all spans of a step together; 0: 512 */
-    int max_step_logits;        /* most positions of a step that ask for logits; 0: 128 */
+    int max_step_logits;        /* most positions of a step with logits or draws; 0: 128 */
     const char
         *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
     bool poison;          /* for tests: fill all memory with NaN before its first use */
@@ -54,6 +55,7 @@ struct engine_info {
     size_t kv_bytes_per_token;       /* of layers with a full window */
     int kv_page_tokens;              /* KV is reserved in pages of this many tokens */
     size_t state_memory_bytes;       /* the budget */
+    bool overlaps;                   /* engine_submit takes a step while another is under way */
     const char *device;              /* "cpu", "cuda" */
     const char *instruction_set;     /* "avx512vnni", "avx512", "avx2", "generic"; a GPU's name */
 };
@@ -116,15 +118,28 @@ int state_restore(struct state **out, struct engine *engine, const void *image, 
 /* Consecutive tokens of one text in a step. */
 struct span {
     struct state *state;   /* no two spans of a step may share one */
-    const int32_t *tokens; /* [num_tokens], each in [0, vocab_size) */
+    const int32_t *tokens; /* [num_tokens], each in [0, vocab_size); NULL: engine_submit */
     int num_tokens;        /* >= 1 */
     int num_logits;        /* the last num_logits positions want logits; 0..num_tokens */
     const float *logits;   /* out: [num_logits, vocab_size], valid until the next step */
+    struct draw *draw;     /* NULL, or draws the token after these; num_logits is 0 then */
 };
 
 /* Advances every span's text by its tokens. On an error (bad arguments, past the reservation, a
- * device that failed) no state has moved. Allocates nothing. */
+ * device that failed) no state has moved and nothing was drawn; a draw that cannot be is its text's
+ * alone (draw_check). Allocates nothing. */
 int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
+
+/* engine_step in two parts. Spans and what they point to are borrowed from one to the other, and
+ * the texts have moved in between. Where engine_info says that steps overlap, a second one may be
+ * submitted before the first is collected, which is the older one's turn:
+ * - It wants no logits, draws only.
+ * - A span of one token without `tokens` takes what its text's draw in the first step gives. The
+ *   sampler must not look back (sampler.h), and where that token ends the text (draw_ends) the text
+ *   is as it was without the second step: its draw says `dropped`.
+ * An error of engine_collect ends both. */
+int engine_submit(struct engine *engine, struct span *spans, int num_spans, struct error *err);
+int engine_collect(struct engine *engine, struct error *err);
 
 /* Whether the device has failed: every step does from then on. Of the engine thread. */
 bool engine_failed(struct engine *engine);

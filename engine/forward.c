@@ -1,6 +1,7 @@
 #include "engine/forward.h"
 
 #include "engine/mixers/mixer.h"
+#include "engine/sampler.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,6 +38,7 @@ struct forward {
     struct mixer_workspace workspace;
     struct rows x, normed, normed_mlp, hidden; /* [N, D] x3, [N, 2 * intermediate] */
     struct rows last, logits;                  /* [L, D], [L, V] */
+    const float *finished;                     /* a step's, where none overlap */
     void *memory;                              /* all of the workspace */
     size_t memory_bytes;
 };
@@ -366,7 +368,32 @@ static void run_block(struct forward *forward, int index, int num_rows)
     run_mlp(forward, block, index, num_rows, forward->normed_mlp);
 }
 
-const float *forward_run(struct forward *forward, const struct batch *batch)
+/* What is not drawn by the device comes back, here or in forward_collect. */
+static void finish(struct forward *forward, const struct batch *batch)
+{
+    const struct ops *ops = forward->ops;
+    const float *logits = forward->logits.data;
+    size_t vocab_size = (size_t)forward->model->vocab_size;
+    size_t kept = (size_t)(batch->num_logits - batch->num_draws) * vocab_size;
+    if (ops->send != NULL) {
+        if (batch->num_draws > 0)
+            ops->draw(forward->backend, logits + kept, forward->model->vocab_size, batch->draws,
+                      batch->num_draws);
+        ops->send(forward->backend, logits, kept);
+        return;
+    }
+    forward->finished =
+        ops->finish(forward->backend, logits, (size_t)batch->num_logits * vocab_size);
+    for (int i = 0; i < batch->num_draws && forward->finished != NULL; i++)
+        sampler_draw(batch->draws[i], forward->finished + kept + (size_t)i * vocab_size);
+}
+
+const float *forward_collect(struct forward *forward)
+{
+    return forward->ops->send != NULL ? forward->ops->receive(forward->backend) : forward->finished;
+}
+
+void forward_submit(struct forward *forward, const struct batch *batch)
 {
     const struct model *model = forward->model;
     const struct ops *ops = forward->ops;
@@ -393,6 +420,5 @@ const float *forward_run(struct forward *forward, const struct batch *batch)
                                                   .x = forward->last,
                                                   .y = forward->logits});
     }
-    return ops->finish(backend, forward->logits.data,
-                       (size_t)batch->num_logits * (size_t)model->vocab_size);
+    finish(forward, batch);
 }

@@ -1,6 +1,6 @@
 /* The forward pass, written once against engine/ops.h for a batch of spans.
  *
- * forward_open packs a model's weights and plans a text's state and the workspace; forward_run
+ * forward_open packs a model's weights and plans a text's state and the workspace; forward_submit
  * queues the operations of one step: embeddings, the blocks, and the vocabulary projection of the
  * rows that want logits. */
 #ifndef ENGINE_FORWARD_H
@@ -31,8 +31,12 @@ const struct state_layout *forward_layout(const struct forward *forward);
 size_t forward_weights_bytes(const struct forward *forward, enum weight_format format);
 size_t forward_workspace_bytes(const struct forward *forward);
 
-/* Runs a step whose arguments have been checked and whose states have their pages. Returns
- * [num_logits, V] in host memory, valid until the next step. */
-const float *forward_run(struct forward *forward, const struct batch *batch);
+/* Begins a step whose arguments have been checked and whose states have their pages; the batch may
+ * change again at once. */
+void forward_submit(struct forward *forward, const struct batch *batch);
+/* Ends the oldest step that was begun. Returns the logits that are not drawn from, [num_logits -
+ * num_draws, V] in host memory, valid until the next step; on a device that has failed NULL, and
+ * nothing is drawn. */
+const float *forward_collect(struct forward *forward);
 
 #endif

@@ -32,6 +32,7 @@ enum {
 struct backend; /* a device and its memory */
 struct weight;  /* a matrix as packed for the device */
 struct table;   /* a matrix whose rows are looked up */
+struct draw;    /* engine/sampler.h */
 
 /* A matrix in device memory: row r begins at data + r * stride (in floats). data NULL: absent. */
 struct rows {
@@ -49,11 +50,15 @@ struct batch_span {
 };
 
 struct batch {
-    int num_rows, num_spans, num_logits;
+    int num_rows, num_spans, num_logits, num_draws;
     const int32_t *tokens;          /* [num_rows] */
     const int64_t *positions;       /* [num_rows] */
     const struct batch_span *spans; /* [num_spans] */
     const int32_t *logit_rows;      /* [num_logits]: the rows that want logits */
+    struct draw *const *draws;      /* [num_draws]: of the last of these */
+    /* [num_rows]: -1, or which draw of the step before, still under way, gives the row its token:
+     * draw_ends, and the row's text is left as it is. NULL: all are -1. */
+    const int32_t *token_draws;
 };
 
 /* x = the token's row of a table, plus its position's embedding. */
@@ -229,7 +234,7 @@ struct ops {
                         struct error *);
     void (*table_free)(struct backend *, struct table *);
 
-    /* The step: begin, operations, finish. The batch stays valid until finish. */
+    /* The step: begin, operations, finish or send. The batch stays valid until then. */
     void (*begin)(struct backend *, const struct batch *);
     void (*embed)(struct backend *, const struct ops_embed *);
     void (*norm)(struct backend *, const struct ops_norm *);
@@ -241,8 +246,17 @@ struct ops {
     void (*attention)(struct backend *, const struct ops_attention *);
     /* out [num_logits, cols]: the rows of x that want logits */
     void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
+    /* After the operations: draws from logits [num_draws, vocab_size], as sampler_draw. Results
+     * are there after finish or receive, unless the device failed. NULL where send is: the host
+     * draws, once it has the logits. */
+    void (*draw)(struct backend *, const float *logits, int32_t vocab_size,
+                 struct draw *const *draws, int num_draws);
     /* Waits; returns `count` floats at device_data in host memory, valid until the next begin. */
     const float *(*finish)(struct backend *, const float *device_data, size_t count);
+    /* finish in two parts, NULL where steps cannot overlap: after send the next step may begin, of
+     * which nothing comes back but draws, and receive waits for the oldest that was sent. */
+    void (*send)(struct backend *, const float *device_data, size_t count);
+    const float *(*receive)(struct backend *);
 
     /* What the device does at most in a second, the best of some tries of milliseconds: bytes read
      * in a stream from memory that has been written, and f32 operations (a multiply-add is two).

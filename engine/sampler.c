@@ -201,7 +201,7 @@ static int32_t place_at(const float *weights, int32_t count, double target)
 }
 
 /* Draws from what top_k, then top_p of what that left, then min_p keep. */
-static int32_t draw(struct sampler *sampler, float max, double u)
+static int32_t draw_weighted(struct sampler *sampler, float max, double u)
 {
     const struct sampling *s = &sampler->settings;
     struct candidates c = {sampler->vocab_size, sampler->work, sampler->weights, sampler->ids};
@@ -221,11 +221,11 @@ static int32_t draw(struct sampler *sampler, float max, double u)
     return c.ids == NULL ? place : c.ids[place];
 }
 
-/* In [0, 1), 53 bits: a function of seed, choice and number of tokens generated so far. */
-static double uniform(const struct sampler *sampler)
+/* In [0, 1), 53 bits: a function of seed, choice and number of tokens generated before. */
+static double uniform(const struct sampler *sampler, int64_t num_generated)
 {
     uint64_t seed = (uint64_t)sampler->settings.seed;
-    uint64_t position = (uint64_t)sampler->num_generated;
+    uint64_t position = (uint64_t)num_generated;
     struct philox bits = {
         {(uint32_t)position, (uint32_t)(position >> 32), (uint32_t)sampler->settings.choice, 0}};
     bits = philox4x32_10(bits, (uint32_t)seed, (uint32_t)(seed >> 32));
@@ -233,32 +233,80 @@ static double uniform(const struct sampler *sampler)
     return (double)(word >> 11) * 0x1p-53;
 }
 
-int32_t sampler_pick(struct sampler *sampler, const float *logits, const int32_t *banned,
-                     size_t num_banned, struct error *err)
+/* The id of what is drawn; -1: nothing is left. max: of the logits, none of which is NaN. */
+static int32_t pick(struct sampler *sampler, const float *logits, float max, const int32_t *banned,
+                    size_t num_banned)
 {
-    float max = logits_max(logits, sampler->vocab_size);
-    for (int32_t i = 0; isnan(max) && i < sampler->vocab_size; i++)
-        if (isnan(logits[i]))
-            return error_set(err, ERROR_INTERNAL, "the logit of token %d is NaN", (int)i);
     const float *adjusted = logits;
     if (sampler->work) {
         adjust(sampler, logits, banned, num_banned);
         adjusted = sampler->work;
         max = logits_max(adjusted, sampler->vocab_size);
     }
-    int32_t id = -1;
     if (is_greedy(&sampler->settings))
-        id = best(adjusted, sampler->vocab_size, max, banned, num_banned);
-    else if (max > -INFINITY)
-        id = draw(sampler, max, uniform(sampler));
-    if (id < 0)
-        return error_set(err, ERROR_INTERNAL, "no token is left to draw");
+        return best(adjusted, sampler->vocab_size, max, banned, num_banned);
+    return max > -INFINITY ? draw_weighted(sampler, max, uniform(sampler, sampler->num_generated))
+                           : -1;
+}
+
+void sampler_draw(struct draw *draw, const float *logits)
+{
+    struct sampler *sampler = draw->sampler;
+    int32_t vocab_size = sampler->vocab_size;
+    float max = logits_max(logits, vocab_size);
+    draw->id = draw->nan_id = -1;
+    for (int32_t i = 0; isnan(max) && draw->nan_id < 0 && i < vocab_size; i++)
+        if (isnan(logits[i]))
+            draw->nan_id = i;
+    if (draw->nan_id < 0)
+        draw->id = pick(sampler, logits, max, draw->banned, draw->num_banned);
+    if (draw->id < 0)
+        return;
+    sampler_accept(sampler, draw->id);
+    if (draw->wants_logprob)
+        draw->logprob = draw->num_top > 0
+                            ? logprobs_top(logits, vocab_size, draw->id, draw->num_top, draw->top)
+                            : logprob_of(logits, vocab_size, draw->id);
+}
+
+int draw_check(const struct draw *draw, struct error *err)
+{
+    if (draw->id >= 0)
+        return 0;
+    if (draw->nan_id >= 0)
+        return error_set(err, ERROR_INTERNAL, "the logit of token %d is NaN", (int)draw->nan_id);
+    return error_set(err, ERROR_INTERNAL, "no token is left to draw");
+}
+
+bool draw_ends(const struct draw *draw)
+{
+    return draw->id < 0 || contains(draw->ends, draw->num_ends, draw->id);
+}
+
+bool sampler_looks_back(const struct sampler *sampler)
+{
+    return sampler->counts != NULL;
+}
+
+struct sampler_request sampler_request(const struct draw *draw)
+{
+    const struct sampler *sampler = draw->sampler;
+    return (struct sampler_request){.settings = &sampler->settings,
+                                    .greedy = is_greedy(&sampler->settings),
+                                    .seen = sampler->seen,
+                                    .counts = sampler->counts,
+                                    .num_seen = sampler->num_seen,
+                                    .uniform =
+                                        uniform(sampler, sampler->num_generated + draw->ahead)};
+}
+
+void sampler_accept(struct sampler *sampler, int32_t id)
+{
     sampler->num_generated++;
     if (sampler->counts) {
         sampler->counts[id]++;
         see(sampler, id);
     }
-    return id;
 }
 
 /* log(sum of exp(logits - *max)) in double, in one order. NaN in, NaN out. */
@@ -277,6 +325,11 @@ static float logprob(float logit, float max, double sum)
     if (logit == -INFINITY || max == INFINITY)
         return -INFINITY;
     return (float)((double)logit - (double)max - sum);
+}
+
+float logprob_from(float logit, float max, double total)
+{
+    return logprob(logit, max, log(total));
 }
 
 float logprob_of(const float *logits, int32_t vocab_size, int32_t id)

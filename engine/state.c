@@ -473,6 +473,18 @@ void state_grow(struct state *state, int64_t end)
     }
 }
 
+void state_shrink(struct state *state, int64_t end)
+{
+    struct state_memory *memory = state->memory;
+    while (state->num_pages > pages_for(memory, end)) {
+        int32_t item = state->page_id[--state->num_pages];
+        remove_user(memory, item);
+        if (--memory->references[item] == 0)
+            pool_give(&memory->pages, item);
+        memory->pending++;
+    }
+}
+
 int64_t state_position(const struct state *state)
 {
     return state->position;

@@ -77,6 +77,8 @@ struct state {
 
 /* Takes the pages for positions up to `end`; cannot fail inside the reservation. */
 void state_grow(struct state *state, int64_t end);
+/* Gives back what positions from `end` on had taken. */
+void state_shrink(struct state *state, int64_t end);
 
 /* Of an engine: implemented by engine.c. */
 struct state_memory *engine_state_memory(const struct engine *engine);

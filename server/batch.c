@@ -9,20 +9,26 @@
 
 /* Steps that fail one after another until the engine counts as broken. */
 enum { MAX_FAILED_STEPS = 3 };
+/* Steps that overlap until the scheduler looks around. */
+enum { MAX_STEPS = 16 };
 
-int batch_init(struct batch *batch, struct service *service, int max_texts, int prefill_chunk,
-               struct error *err)
+int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,
+               int prefill_chunk, struct error *err)
 {
     const struct engine_info *info = engine_info(service->engine);
     *batch = (struct batch){
         .service = service,
         .tree = service->tree,
+        .inbox = inbox,
         .limits = {info->max_step_tokens, info->max_step_logits, prefill_chunk},
     };
-    batch->spans = calloc((size_t)info->max_step_tokens, sizeof *batch->spans);
-    batch->stepped = calloc((size_t)info->max_step_tokens, sizeof *batch->stepped);
-    if (!batch->spans || !batch->stepped)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
+    for (int i = 0; i < (info->overlaps ? 2 : 1); i++) {
+        struct step *step = &batch->steps[i];
+        step->spans = calloc((size_t)info->max_step_tokens, sizeof *step->spans);
+        step->stepped = calloc((size_t)info->max_step_tokens, sizeof *step->stepped);
+        if (!step->spans || !step->stepped)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
+    }
     return batch_reserve(batch, (size_t)max_texts, err);
 }
 
@@ -30,8 +36,10 @@ void batch_clear(struct batch *batch)
 {
     free(batch->running);
     free(batch->rows);
-    free(batch->spans);
-    free(batch->stepped);
+    for (int i = 0; i < 2; i++) {
+        free(batch->steps[i].spans);
+        free(batch->steps[i].stepped);
+    }
 }
 
 /* Texts that wait for this one to come to one of its first `end` tokens wait in vain. */
@@ -126,7 +134,7 @@ static void stop_for(struct batch *batch, const struct sequence *sequence)
         row->until = until;
 }
 
-static size_t make_plan(struct batch *batch)
+static void make_plan(struct batch *batch, struct step *step)
 {
     double now = clock_seconds();
     for (size_t i = 0; i < batch->num_running; i++) {
@@ -145,22 +153,61 @@ static size_t make_plan(struct batch *batch)
         stop_for(batch, sequence);
     }
     plan_step(batch->rows, batch->num_running, &batch->limits, &batch->turn);
-    size_t num_spans = 0;
+    step->num_spans = 0;
     for (size_t i = 0; i < batch->num_running; i++) {
         struct sequence *sequence = batch->running[i];
         const struct plan_row *row = &batch->rows[i];
         if (!row->tokens)
             continue;
-        batch->stepped[num_spans] = sequence;
-        batch->spans[num_spans++] = (struct span){
-            .state = sequence->state,
-            .tokens = sequence->decoding ? &sequence->next_token
-                                         : sequence->prompt->ids + sequence->taken,
-            .num_tokens = row->tokens,
-            .num_logits = row->logits,
-        };
+        struct span span = {.state = sequence->state, .num_tokens = row->tokens};
+        if (sequence->decoding) {
+            span.tokens = &sequence->next_token;
+            span.draw = sequence_draw(sequence, false);
+        } else {
+            /* kept with the prompt, whose texts all draw from them */
+            span.tokens = sequence->prompt->ids + sequence->taken;
+            span.num_logits = row->logits;
+        }
+        step->stepped[step->num_spans] = sequence;
+        step->spans[step->num_spans++] = span;
     }
-    return num_spans;
+}
+
+/* The next token of every text of a step that is under way. */
+static void make_next(const struct step *step, struct step *next)
+{
+    next->num_spans = step->num_spans;
+    for (size_t i = 0; i < step->num_spans; i++) {
+        struct sequence *sequence = step->stepped[i];
+        next->stepped[i] = sequence;
+        next->spans[i] = (struct span){
+            .state = sequence->state, .num_tokens = 1, .draw = sequence_draw(sequence, true)};
+    }
+}
+
+/* Whether the text goes on whatever the step under way draws for it (but the end of the text, which
+ * the engine knows), so that its next token needs nothing of the host first. */
+static bool goes_on(const struct batch *batch, const struct sequence *sequence, double now)
+{
+    struct job *job = sequence->job;
+    const struct job_choice *choice = sequence->choice;
+    return sequence->decoding && choice->finish == FINISH_NONE && !job->failed && !job->stops &&
+           choice->generated + 1 < job->request.max_tokens &&
+           !sampler_looks_back(sequence->sampler) && !prefix_due(batch->tree, sequence) &&
+           ticket_cancelled(&job->ticket) == CANCEL_NONE && !reader_behind(job, now);
+}
+
+/* Whether the step under way may be followed by one of the same texts before it is looked at. */
+static bool may_follow(struct batch *batch, const struct step *step)
+{
+    if (!engine_info(batch->service->engine)->overlaps || step->num_spans != batch->num_running ||
+        inbox_pending(batch->inbox))
+        return false;
+    double now = clock_seconds();
+    for (size_t i = 0; i < step->num_spans; i++)
+        if (!goes_on(batch, step->stepped[i], now))
+            return false;
+    return true;
 }
 
 /* Log-probabilities of the prompt's own tokens: the logits of a position are about the next. */
@@ -209,7 +256,11 @@ static int begin_text(struct sequence *sequence, const float *logits, double now
         count_cached(sequence);
     if (job->request.max_tokens == 0)
         logits = NULL;
-    if (sequence_begin(sequence, err) || (logits && sequence_sample(sequence, logits, now, err)))
+    if (sequence_begin(sequence, err))
+        return -1;
+    if (logits)
+        sampler_draw(sequence_draw(sequence, false), logits);
+    if (logits && sequence_take(sequence, now, err))
         return -1;
     if (logits && first)
         histogram_observe(&job->service->metrics.time_to_first_token, now - job->received);
@@ -249,14 +300,15 @@ static int advance_prompt(struct batch *batch, struct sequence *sequence, const 
     return 0;
 }
 
+/* overtaken: the text has begun its next step, before which no checkpoint was due. */
 static int take_result(struct batch *batch, struct sequence *sequence, const struct span *span,
-                       double now, struct error *err)
+                       bool overtaken, double now, struct error *err)
 {
     size_t vocab_size = (size_t)batch->service->limits.vocab_size;
     if (sequence->decoding) {
-        if (sequence_sample(sequence, span->logits, now, err))
+        if (sequence_take(sequence, now, err))
             return -1;
-        if (sequence->choice->finish == FINISH_NONE)
+        if (sequence->choice->finish == FINISH_NONE && !overtaken)
             prefix_keep(batch->tree, sequence, NULL);
         return 0;
     }
@@ -292,17 +344,38 @@ void batch_recover(struct batch *batch)
 }
 
 /* No state has moved, but which span was at fault is not known: all of them end. */
-static void fail_step(struct batch *batch, size_t num_spans, const struct error *err)
+static void fail_step(struct batch *batch, const struct step *step, const struct error *err)
 {
-    log_message(LOG_LEVEL_ERROR, "the engine failed a step of %zu texts: %s", num_spans,
+    log_message(LOG_LEVEL_ERROR, "the engine failed a step of %zu texts: %s", step->num_spans,
                 err->message);
-    for (size_t i = 0; i < num_spans; i++)
-        job_fail_engine(batch->stepped[i]->job, err);
+    for (size_t i = 0; i < step->num_spans; i++)
+        job_fail_engine(step->stepped[i]->job, err);
     if (++batch->failed_steps >= MAX_FAILED_STEPS || engine_failed(batch->service->engine)) {
         log_message(LOG_LEVEL_ERROR, "giving up after %d failed steps", batch->failed_steps);
         int ready = SERVICE_READY; /* a drain goes on as one */
         atomic_compare_exchange_strong(&batch->service->phase, &ready, SERVICE_FAILED);
     }
+}
+
+static void take_results(struct batch *batch, const struct step *step, bool overtaken)
+{
+    struct metrics *metrics = &batch->service->metrics;
+    double now = clock_seconds();
+    int tokens = 0;
+    batch->failed_steps = 0;
+    for (size_t i = 0; i < step->num_spans; i++) {
+        struct sequence *sequence = step->stepped[i];
+        struct error err = ERROR_INIT;
+        /* It may have ended by a step that this one had not waited for. */
+        if (sequence->choice->finish != FINISH_NONE)
+            continue;
+        tokens += step->spans[i].num_tokens;
+        if (!sequence->job->failed &&
+            take_result(batch, sequence, &step->spans[i], overtaken, now, &err))
+            job_fail_engine(sequence->job, &err);
+    }
+    atomic_fetch_add(&metrics->steps, 1);
+    histogram_observe(&metrics->batch_tokens, tokens);
 }
 
 static int64_t nanos_of(clockid_t clock)
@@ -312,40 +385,63 @@ static int64_t nanos_of(clockid_t clock)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static int timed_step(struct batch *batch, size_t num_spans, struct error *err)
+/* Part of a step on this thread: engine_submit with the step, or engine_collect with NULL. */
+static int run_part(struct batch *batch, const struct step *step, struct error *err)
 {
-    struct metrics *metrics = &batch->service->metrics;
-    int64_t began = nanos_of(CLOCK_MONOTONIC), cpu = nanos_of(CLOCK_THREAD_CPUTIME_ID);
-    int result = engine_step(batch->service->engine, batch->spans, (int)num_spans, err);
-    atomic_fetch_add(&metrics->step_nanos, nanos_of(CLOCK_MONOTONIC) - began);
-    atomic_fetch_add(&metrics->step_cpu_nanos, nanos_of(CLOCK_THREAD_CPUTIME_ID) - cpu);
+    struct engine *engine = batch->service->engine;
+    int64_t cpu = nanos_of(CLOCK_THREAD_CPUTIME_ID);
+    int result = step ? engine_submit(engine, step->spans, (int)step->num_spans, err)
+                      : engine_collect(engine, err);
+    atomic_fetch_add(&batch->service->metrics.step_cpu_nanos,
+                     nanos_of(CLOCK_THREAD_CPUTIME_ID) - cpu);
     return result;
+}
+
+/* Waits for a step and takes its results, after the next one (NULL: none) has begun. */
+static int end_step(struct batch *batch, const struct step *step, const struct step *next,
+                    int64_t *began)
+{
+    struct error err = ERROR_INIT;
+    int result = run_part(batch, NULL, &err);
+    int64_t ended = nanos_of(CLOCK_MONOTONIC);
+    atomic_fetch_add(&batch->service->metrics.step_nanos, ended - *began);
+    *began = ended;
+    if (result)
+        fail_step(batch, step, &err);
+    else
+        take_results(batch, step, next);
+    return result;
+}
+
+/* Steps one after the other, each begun before the last one is looked at while that may be. */
+static void run_steps(struct batch *batch, struct step *step)
+{
+    int64_t began = nanos_of(CLOCK_MONOTONIC);
+    struct step *before = NULL;
+    for (int i = 1; step; i++) {
+        struct error err = ERROR_INIT;
+        int result = run_part(batch, step, &err);
+        if (before && end_step(batch, before, result ? NULL : step, &began))
+            return;
+        if (result) {
+            fail_step(batch, step, &err);
+            return;
+        }
+        before = step;
+        step = NULL;
+        if (i < MAX_STEPS && may_follow(batch, before)) {
+            step = &batch->steps[i % 2];
+            make_next(before, step);
+        }
+    }
+    end_step(batch, before, NULL, &began);
 }
 
 void batch_step(struct batch *batch)
 {
-    size_t num_spans = make_plan(batch);
-    batch->stalled = num_spans == 0 && batch->num_running > 0;
-    if (num_spans == 0)
-        return;
-    struct metrics *metrics = &batch->service->metrics;
-    struct error err = ERROR_INIT;
-    if (timed_step(batch, num_spans, &err)) {
-        fail_step(batch, num_spans, &err);
-        return;
-    }
-    batch->failed_steps = 0;
-    double now = clock_seconds();
-    int tokens = 0;
-    for (size_t i = 0; i < num_spans; i++) {
-        struct sequence *sequence = batch->stepped[i];
-        tokens += batch->spans[i].num_tokens;
-        if (sequence->job->failed)
-            continue;
-        error_clear(&err);
-        if (take_result(batch, sequence, &batch->spans[i], now, &err))
-            job_fail_engine(sequence->job, &err);
-    }
-    atomic_fetch_add(&metrics->steps, 1);
-    histogram_observe(&metrics->batch_tokens, tokens);
+    struct step *step = &batch->steps[0];
+    make_plan(batch, step);
+    batch->stalled = step->num_spans == 0 && batch->num_running > 0;
+    if (step->num_spans > 0)
+        run_steps(batch, step);
 }

@@ -3,28 +3,36 @@
 #ifndef SERVER_BATCH_H
 #define SERVER_BATCH_H
 
+#include "server/inbox.h"
 #include "server/plan.h"
 #include "server/prefix.h"
 #include "server/service.h"
 
+/* What the engine is asked for at once. */
+struct step {
+    struct span *spans;        /* [max_tokens]: a span has at least one token */
+    struct sequence **stepped; /* [max_tokens]: whose span it is */
+    size_t num_spans;
+};
+
 struct batch {
     struct service *service;
     struct state_tree *tree;
+    struct inbox *inbox;
     struct sequence **running; /* [num_running], oldest first */
     size_t num_running, capacity;
     struct plan_row *rows; /* [capacity] */
     struct plan_limits limits;
     size_t turn;
-    struct span *spans;        /* [max_tokens]: a span has at least one token */
-    struct sequence **stepped; /* [max_tokens]: whose span it is */
+    struct step steps[2]; /* the second where steps overlap */
     int failed_steps;
     bool stalled; /* texts run, but all of them wait for their readers */
     bool lost;    /* some have lost their leaders */
 };
 
 /* The caller clears *batch in every case. prefill_chunk: as scheduler_create's. */
-int batch_init(struct batch *batch, struct service *service, int max_texts, int prefill_chunk,
-               struct error *err);
+int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,
+               int prefill_chunk, struct error *err);
 void batch_clear(struct batch *batch); /* no text runs any more */
 
 /* Room for so many texts in all. */
@@ -40,7 +48,8 @@ int batch_begin_whole(struct batch *batch, struct sequence *sequence, const floa
 /* Texts whose leaders have gone: each goes on from what there is, or waits for another. */
 void batch_recover(struct batch *batch);
 
-/* One step; whose job fails in it says so (job->failed). */
+/* One step; whose job fails in it says so (job->failed). Where steps overlap, some more, as long as
+ * the same texts go on and nothing else is to be done. */
 void batch_step(struct batch *batch);
 
 #endif

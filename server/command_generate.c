@@ -74,6 +74,7 @@ struct generation {
     struct token_list prompt;
     struct state *state;
     struct sampler *sampler;
+    struct draw draw; /* the next token */
     struct detokenizer *detokenizer;
     struct stop_set *stops; /* NULL: none */
     struct stop_scan scan;
@@ -139,17 +140,15 @@ static int text_of(struct generation *g, int32_t id, const char **text, size_t *
     return 0;
 }
 
-/* Draws until something ends it; g->reason says what. */
-static int draw(struct generation *g, const float *logits, struct error *err)
+/* Goes on from the first token, which is drawn, until something ends it; g->reason says what. */
+static int go_on(struct generation *g, struct error *err)
 {
     const struct model *model = engine_model(g->model.engine);
     const char *text;
     size_t length;
     g->reason = g->limit < g->options->max_tokens ? "the model's last position" : "max-tokens";
     while (g->generated < g->limit) {
-        int32_t id = sampler_pick(g->sampler, logits, NULL, 0, err);
-        if (id < 0)
-            return -1;
+        int32_t id = g->draw.id;
         g->generated++;
         if (!g->options->ignore_eos && is_eos(model, id)) {
             g->reason = "end of text";
@@ -165,7 +164,7 @@ static int draw(struct generation *g, const float *logits, struct error *err)
             return 0;
         }
         if (g->generated < g->limit &&
-            command_feed(g->model.engine, g->state, &id, 1, &logits, err) != 0)
+            command_feed(g->model.engine, g->state, &id, 1, &g->draw, err) != 0)
             return -1;
     }
     if (detokenizer_finish(g->detokenizer, &text, &length, err) != 0)
@@ -273,17 +272,17 @@ static int prepare(struct generation *g, struct error *err)
                        g->prompt.ids, g->prompt.count, err) != 0 ||
         detokenizer_create(&g->detokenizer, g->model.tokenizer, true, err) != 0)
         return -1;
+    g->draw.sampler = g->sampler;
     return make_room(g, err);
 }
 
 static int generate(struct generation *g, struct error *err)
 {
-    const float *logits;
     double start = clock_seconds();
-    if (command_feed(g->model.engine, g->state, g->prompt.ids, g->prompt.count, &logits, err) != 0)
+    if (command_feed(g->model.engine, g->state, g->prompt.ids, g->prompt.count, &g->draw, err) != 0)
         return -1;
     double prefilled = clock_seconds();
-    if (draw(g, logits, err) != 0)
+    if (go_on(g, err) != 0)
         return -1;
     double seconds = clock_seconds() - prefilled;
     if (g->generated > 0 && write_out("\n", 1, err) != 0)

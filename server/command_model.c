@@ -1,6 +1,7 @@
 #include "server/command_model.h"
 
 #include "engine/model/preset.h"
+#include "engine/sampler.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -114,19 +115,18 @@ void command_model_close(struct command_model *model)
 }
 
 int command_feed(struct engine *engine, struct state *state, const int32_t *tokens, size_t count,
-                 const float **logits, struct error *err)
+                 struct draw *draw, struct error *err)
 {
     size_t most = (size_t)engine_info(engine)->max_step_tokens;
     struct span span = {.state = state};
     for (size_t at = 0; at < count; at += (size_t)span.num_tokens) {
         span.tokens = tokens + at;
         span.num_tokens = (int)(count - at < most ? count - at : most);
-        span.num_logits = at + (size_t)span.num_tokens == count;
+        span.draw = at + (size_t)span.num_tokens == count ? draw : NULL;
         if (engine_step(engine, &span, 1, err) != 0)
             return -1;
     }
-    *logits = span.logits;
-    return 0;
+    return draw_check(draw, err);
 }
 
 int command_read_stdin(char **text, size_t *length, struct error *err)

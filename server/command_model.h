@@ -111,10 +111,9 @@ int command_tokenizer_check(const struct tokenizer *tokenizer, const char *direc
 /* Appends the ids of a text, which separate spaces, commas, brackets or newlines. */
 int command_parse_ids(const char *text, struct token_list *ids, struct error *err);
 
-/* Feeds count >= 1 tokens; *logits [vocab_size] are those after the last, valid until the next
- * step. */
+/* Feeds count >= 1 tokens and draws the one after them; -1 also where none can be drawn. */
 int command_feed(struct engine *engine, struct state *state, const int32_t *tokens, size_t count,
-                 const float **logits, struct error *err);
+                 struct draw *draw, struct error *err);
 
 /* All of standard input into *text (malloc'd, NUL after *length bytes). */
 int command_read_stdin(char **text, size_t *length, struct error *err);

@@ -96,6 +96,14 @@ static bool empty(const struct inbox *inbox)
     return !inbox->jobs.head && !inbox->work_head && !inbox->poked;
 }
 
+bool inbox_pending(struct inbox *inbox)
+{
+    pthread_mutex_lock(&inbox->lock);
+    bool pending = !empty(inbox) || inbox->closing;
+    pthread_mutex_unlock(&inbox->lock);
+    return pending;
+}
+
 static struct timespec in_seconds(double seconds)
 {
     struct timespec until;

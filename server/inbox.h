@@ -37,6 +37,8 @@ struct inbox_taken {
     bool poked, closing;
 };
 
+/* Whether something is there to be taken. */
+bool inbox_pending(struct inbox *inbox);
 /* Takes everything; before, with nothing there, waits for at most `wait_s` (< 0: without end). */
 void inbox_take(struct inbox *inbox, double wait_s, struct inbox_taken *taken);
 

@@ -23,7 +23,7 @@ static void job_destroy(struct ticket *ticket)
         piece_clear(&job->choices[i].piece);
     free(job->prompts);
     free(job->choices);
-    free(job->banned);
+    free(job->ends);
     stop_set_free(job->stops);
     outbox_clear(&job->outbox);
     strbuf_clear(&job->reply);
@@ -294,28 +294,28 @@ static bool contains(const int32_t *ids, size_t count, int32_t id)
     return false;
 }
 
-/* Stop strings and the tokens that may not come before min_tokens. */
+/* Stop strings, and the tokens that end a text. */
 static int prepare_stops(struct job *job, struct api_error *err)
 {
     struct error error = ERROR_INIT;
     const struct completion_request *request = &job->request;
     const struct service *service = job->service;
     size_t num_eos = request->ignore_eos ? 0 : service->num_eos;
-    job->banned = malloc((num_eos + request->num_stop_token_ids + 1) * sizeof *job->banned);
+    job->ends = malloc((num_eos + request->num_stop_token_ids + 1) * sizeof *job->ends);
     struct stop_string *strings = malloc((request->num_stops + 1) * sizeof *strings);
-    if (!job->banned || !strings) {
+    if (!job->ends || !strings) {
         free(strings);
         return out_of_memory(err);
     }
     for (size_t i = 0; i < num_eos; i++)
-        job->banned[job->num_banned++] = service->eos_ids[i];
+        job->ends[job->num_ends++] = service->eos_ids[i];
     for (size_t i = 0; i < request->num_stop_token_ids; i++)
         if (!contains(service->eos_ids, num_eos, request->stop_token_ids[i]))
-            job->banned[job->num_banned++] = request->stop_token_ids[i];
+            job->ends[job->num_ends++] = request->stop_token_ids[i];
     for (size_t i = 0; i < request->num_stops; i++)
         strings[i] = (struct stop_string){request->stops[i].text, request->stops[i].length};
     int result = 0;
-    if (request->min_tokens > 0 && job->num_banned >= (size_t)service->limits.vocab_size)
+    if (request->min_tokens > 0 && job->num_ends >= (size_t)service->limits.vocab_size)
         result = api_error_set(err, API_INVALID_VALUE, "stop_token_ids",
                                "stop_token_ids: no token is left that may come before min_tokens");
     else if (request->num_stops &&

@@ -76,8 +76,8 @@ struct job {
     struct replay_entry *replay;      /* where the reply is to be kept (replay.h); NULL: nowhere */
 
     struct stop_set *stops; /* NULL: none */
-    int32_t *banned;        /* [num_banned]: may not come before min_tokens */
-    size_t num_banned;
+    int32_t *ends;          /* [num_ends]: end a text; may not come before min_tokens */
+    size_t num_ends;
     int64_t prompt_tokens; /* of all prompts */
 
     struct job_choice *choices; /* [num_prompts * best_of] */

@@ -206,8 +206,10 @@ int64_t prefix_until(const struct state_tree *tree, const struct sequence *seque
     return end - taken;
 }
 
-static bool due(const struct state_tree *tree, const struct sequence *sequence)
+bool prefix_due(const struct state_tree *tree, const struct sequence *sequence)
 {
+    if (!sequence->prefix.keeps)
+        return false;
     int64_t position = state_position(sequence->state), count = (int64_t)sequence->prompt->count;
     return position % state_tree_interval(tree) == 0 || position == sequence->prefix.branch_at ||
            position == count || (position == count - 1 && !state_tree_keeps_logits(tree));
@@ -216,7 +218,7 @@ static bool due(const struct state_tree *tree, const struct sequence *sequence)
 void prefix_keep(struct state_tree *tree, struct sequence *sequence, const float *logits)
 {
     struct prefix *prefix = &sequence->prefix;
-    if (!prefix->keeps || !due(tree, sequence))
+    if (!prefix_due(tree, sequence))
         return;
     int64_t generated = state_position(sequence->state) - (int64_t)sequence->prompt->count;
     if (generated <= 0) {

@@ -391,7 +391,7 @@ int scheduler_create(struct scheduler **out, struct service *service, int max_te
     scheduler->max_texts = max_texts;
     inbox_init(&scheduler->inbox);
     scheduler->logits = calloc((size_t)info->vocab_size, sizeof *scheduler->logits);
-    if (batch_init(&scheduler->batch, service, max_texts, prefill_chunk, err) ||
+    if (batch_init(&scheduler->batch, service, &scheduler->inbox, max_texts, prefill_chunk, err) ||
         !scheduler->logits) {
         scheduler_release(scheduler);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");

@@ -1,7 +1,5 @@
 #include "server/sequence.h"
 
-#include "engine/sampler.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,13 +104,17 @@ int sequence_begin(struct sequence *sequence, struct error *err)
     return 0;
 }
 
-/* Enters the token into the piece, with its log-probabilities. */
-static int record_token(struct sequence *sequence, int32_t id, const float *logits,
-                        struct error *err)
+/* Of the next token, or the one after it. */
+static struct draw *draw_of(struct sequence *sequence, bool ahead)
 {
-    const struct completion_request *request = &sequence->job->request;
+    return &sequence->draws[(sequence->choice->generated + ahead) % 2];
+}
+
+/* Enters the token that was drawn into the piece, with its log-probabilities. */
+static int record_token(struct sequence *sequence, struct error *err)
+{
+    const struct draw *draw = draw_of(sequence, false);
     struct job_choice *choice = sequence->choice;
-    int32_t vocab_size = sequence->job->service->limits.vocab_size;
     struct token_logprob *top;
     size_t held = piece_bytes(&choice->piece);
     struct reply_token *token = piece_add(&choice->piece, &top);
@@ -120,12 +122,13 @@ static int record_token(struct sequence *sequence, int32_t id, const float *logi
         return no_memory(err);
     if (job_reserve(sequence->job, piece_bytes(&choice->piece) - held, err))
         return -1;
-    token->id = id;
+    token->id = draw->id;
     token->text_offset = sequence->characters;
-    if (request->logprobs >= 0 || request->best_of > request->n) {
+    if (draw->wants_logprob) {
         token->has_logprob = true;
-        token->logprob = top ? logprobs_top(logits, vocab_size, id, request->logprobs, top)
-                             : logprob_of(logits, vocab_size, id);
+        token->logprob = draw->logprob;
+        if (top)
+            memcpy(top, draw->top, (size_t)draw->num_top * sizeof *top);
         choice->sum_logprob += token->logprob;
     }
     choice->generated++;
@@ -207,8 +210,7 @@ static int flush(struct sequence *sequence, struct error *err)
 }
 
 /* EOS or a stop token: what was held back goes first, the end comes on a frame without text. */
-static int end_by_token(struct sequence *sequence, int32_t id, const float *logits,
-                        struct error *err)
+static int end_by_token(struct sequence *sequence, struct error *err)
 {
     struct job_choice *choice = sequence->choice;
     enum finish_reason finish = choice->finish;
@@ -220,7 +222,7 @@ static int end_by_token(struct sequence *sequence, int32_t id, const float *logi
     struct piece *piece = &choice->piece;
     if ((piece->text.length || piece->num_tokens) && emit(sequence, piece->text.length, err))
         return -1;
-    if (record_token(sequence, id, logits, err))
+    if (record_token(sequence, err))
         return -1;
     choice->finish = finish;
     choice->stop_token = stop_token;
@@ -253,14 +255,30 @@ static int keep_id(struct sequence *sequence, int32_t id, struct error *err)
     return token_list_push(&sequence->prefix.ids, id, err);
 }
 
-int sequence_sample(struct sequence *sequence, const float *logits, double now, struct error *err)
+struct draw *sequence_draw(struct sequence *sequence, bool ahead)
+{
+    const struct job *job = sequence->job;
+    const struct completion_request *request = &job->request;
+    bool may_end = sequence->choice->generated + ahead >= request->min_tokens;
+    struct draw *draw = draw_of(sequence, ahead);
+    *draw = (struct draw){.sampler = sequence->sampler,
+                          .banned = job->ends,
+                          .num_banned = may_end ? 0 : job->num_ends,
+                          .wants_logprob = request->logprobs >= 0 || request->best_of > request->n,
+                          .num_top = sequence->choice->piece.num_top,
+                          .ends = job->ends,
+                          .num_ends = job->num_ends};
+    return draw;
+}
+
+int sequence_take(struct sequence *sequence, double now, struct error *err)
 {
     struct job *job = sequence->job;
     struct job_choice *choice = sequence->choice;
-    size_t num_banned = choice->generated < job->request.min_tokens ? job->num_banned : 0;
-    int32_t id = sampler_pick(sequence->sampler, logits, job->banned, num_banned, err);
-    if (id < 0)
+    const struct draw *draw = draw_of(sequence, false);
+    if (draw_check(draw, err))
         return -1;
+    int32_t id = draw->id;
     sequence->next_token = id;
     if (choice->generated > 0)
         histogram_observe(&job->service->metrics.inter_token_latency, now - sequence->last_token);
@@ -269,10 +287,10 @@ int sequence_sample(struct sequence *sequence, const float *logits, double now, 
     sequence->last_token = now;
     atomic_fetch_add_explicit(&job->service->metrics.generated_tokens, 1, memory_order_relaxed);
     if (ends_text(sequence, id))
-        return end_by_token(sequence, id, logits, err);
+        return end_by_token(sequence, err);
     const char *text;
     size_t length;
-    if (keep_id(sequence, id, err) || record_token(sequence, id, logits, err) ||
+    if (keep_id(sequence, id, err) || record_token(sequence, err) ||
         detokenizer_push(sequence->detokenizer, id, &text, &length, err) ||
         add_text(sequence, text, length, err))
         return -1;

@@ -4,6 +4,7 @@
 #define SERVER_SEQUENCE_H
 
 #include "engine/engine.h"
+#include "engine/sampler.h"
 #include "engine/text/detokenize.h"
 #include "server/job.h"
 
@@ -29,6 +30,7 @@ struct sequence {
     int index; /* of the choice, within the request */
     struct state *state;
     struct sampler *sampler;
+    struct draw draws[2]; /* of every other token */
     struct detokenizer *detokenizer;
     struct stop_scan scan;
     int64_t taken;      /* tokens of the prompt that the state holds */
@@ -47,8 +49,10 @@ void sequence_close(struct sequence *sequence);
 /* The prompt is done: tells a stream so (its echo), and makes ready to generate. */
 int sequence_begin(struct sequence *sequence, struct error *err);
 
-/* Draws a token from logits [vocab_size] and takes it: afterwards choice->finish says whether the
- * text has ended. -1 with *err when the text cannot go on. */
-int sequence_sample(struct sequence *sequence, const float *logits, double now, struct error *err);
+/* What is to be drawn next, for the engine or sampler_draw; `ahead`: after that. */
+struct draw *sequence_draw(struct sequence *sequence, bool ahead);
+/* Takes what was drawn: afterwards choice->finish says whether the text has ended. -1 with *err
+ * when the text cannot go on. */
+int sequence_take(struct sequence *sequence, double now, struct error *err);
 
 #endif

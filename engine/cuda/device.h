@@ -58,6 +58,7 @@ struct backend {
     struct device_batch batch; /* of the step between begin and finish, padded */
     int batch_rows;            /* of the step as it was asked for */
     bool replaying;            /* its launches are in a graph already */
+    int sending, waiting;      /* steps are numbered 0, 1, 0...: the next, the oldest under way */
     struct ops_limits limits;  /* of prepare */
     void *scratch;             /* device_scratch */
     size_t scratch_bytes;
@@ -65,6 +66,7 @@ struct backend {
     struct staging *staging;      /* backend.cu: pinned memory for copies */
     struct step_images *images;   /* step.cu: the batch on its way to the device */
     struct graphs *graphs;        /* graphs.cu; NULL: none yet */
+    struct drawing *drawing;      /* draws.cu: those of steps under way */
     struct profiler *profiler;    /* operations.cu; NULL: nobody asked */
 };
 
@@ -111,6 +113,9 @@ int recurrence_check(const struct ops_limits *limits, struct error *err);
 void cuda_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.cu */
 void cuda_attention(struct backend *, const struct ops_attention *);
+/* draws.cu */
+void cuda_draw(struct backend *, const float *logits, int32_t vocab_size, struct draw *const *draws,
+               int count);
 /* measure.cu */
 void cuda_measure(struct backend *, const void *memory, size_t bytes, double *read_bytes,
                   double *operations);

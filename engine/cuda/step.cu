@@ -1,23 +1,24 @@
 /* The beginning and the end of a step: the batch goes to the device in one copy, its logits come
- * back in one.
+ * back in one, and what was drawn from others with them.
  *
- * Two host images alternate, so that one can be filled while the other is on its way. The image on
- * the device is one: the copy waits in the stream for the step before. */
+ * Two steps may be under way: two host images alternate, so that one can be filled while the other
+ * is on its way. The image on the device is one: the copy waits in the stream for the step before.
+ */
 #include "engine/cuda/step.h"
 
 #include "engine/cuda/common.cuh"
 
 struct step_images {
     char *host[2]; /* pinned */
-    cudaEvent_t copied[2];
-    int next;
+    cudaEvent_t copied[2], done[2];
     char *device;
     size_t bytes;           /* of each */
     size_t fixed_bytes;     /* of all but the page tables, which lie behind */
     struct device_batch at; /* the arrays on the device */
-    size_t tokens, positions, spans, row_span, logit_rows; /* where they lie */
-    float *logits;                                         /* pinned */
-    size_t logits_count;                                   /* room */
+    size_t tokens, positions, spans, row_span, logit_rows, token_draws; /* where they lie */
+    float *logits;                                                      /* pinned */
+    size_t logits_count;                                                /* room */
+    const float *sent[2]; /* what each step's receive gives */
 };
 
 static size_t lay(size_t *total, size_t count, size_t size)
@@ -76,26 +77,31 @@ int step_open(struct backend *backend, struct error *err)
     images->spans = lay(&total, rows, sizeof(struct device_span));
     images->row_span = lay(&total, rows, sizeof(int32_t));
     images->logit_rows = lay(&total, logits, sizeof(int32_t));
+    images->token_draws = lay(&total, rows, sizeof(int32_t));
     images->fixed_bytes = total;
     for (int i = 0; i < 2; i++)
-        if (!device_check(backend,
-                          cudaEventCreateWithFlags(&images->copied[i], cudaEventDisableTiming),
-                          "cudaEventCreate"))
-            return device_status(backend, err);
-    return open_images(backend, rows * sizeof(char *), err);
+        for (cudaEvent_t *event : {&images->copied[i], &images->done[i]})
+            if (!device_check(backend, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                              "cudaEventCreate"))
+                return device_status(backend, err);
+    if (open_images(backend, rows * sizeof(char *), err) != 0)
+        return -1;
+    return drawing_open(backend, err);
 }
 
 void step_close(struct backend *backend)
 {
     graphs_close(backend);
     operations_close(backend);
+    drawing_close(backend);
     struct step_images *images = backend->images;
     if (images == NULL)
         return;
     close_images(backend);
     for (int i = 0; i < 2; i++)
-        if (images->copied[i] != NULL)
-            cudaEventDestroy(images->copied[i]);
+        for (cudaEvent_t event : {images->copied[i], images->done[i]})
+            if (event != NULL)
+                cudaEventDestroy(event);
     cudaFreeHost(images->logits);
     free(images);
 }
@@ -180,6 +186,9 @@ static size_t fill_image(const struct step_images *images, const struct batch *b
     if (batch->num_logits > 0)
         memcpy(host + images->logit_rows, batch->logit_rows,
                (size_t)batch->num_logits * sizeof(int32_t));
+    if (batch->token_draws != NULL)
+        memcpy(host + images->token_draws, batch->token_draws,
+               (size_t)batch->num_rows * sizeof(int32_t));
     for (int i = 0; i < batch->num_spans; i++)
         for (int j = 0; j < batch->spans[i].num_rows; j++)
             row_span[batch->spans[i].first_row + j] = i;
@@ -214,8 +223,8 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
     backend->batch_rows = batch->num_rows;
     if (backend->failure != cudaSuccess || !grow_images(backend, batch))
         return;
-    int rows = only_decodes(batch) ? graphs_bucket(backend, batch->num_rows) : 0, i = images->next;
-    images->next = 1 - i;
+    int rows = only_decodes(batch) ? graphs_bucket(backend, batch->num_rows) : 0;
+    int i = backend->sending;
     device_check(backend, cudaEventSynchronize(images->copied[i]), "cudaEventSynchronize");
     size_t bytes = fill_image(images, batch, images->host[i]);
     fill_padding(images, batch, images->host[i], rows);
@@ -225,6 +234,12 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
                                  backend->stream),
                  "cudaMemcpy");
     device_check(backend, cudaEventRecord(images->copied[i], backend->stream), "cudaEventRecord");
+    if (batch->token_draws != NULL)
+        drawing_feed(backend,
+                     reinterpret_cast<const int32_t *>(images->device + images->token_draws),
+                     images->at.row_span, batch->num_rows,
+                     reinterpret_cast<int32_t *>(images->device + images->tokens),
+                     reinterpret_cast<struct device_span *>(images->device + images->spans));
     struct graph_key key = {rows, backend->batch.max_end};
     graphs_begin(backend, &key);
 }
@@ -250,25 +265,55 @@ static float *logits_room(struct backend *backend, size_t count)
     return images->logits;
 }
 
-static const float *cuda_finish(struct backend *backend, const float *device_data, size_t count)
+static void cuda_send(struct backend *backend, const float *device_data, size_t count)
 {
+    struct step_images *images = backend->images;
+    int i = backend->sending;
+    backend->sending = 1 - i;
+    images->sent[i] = NULL;
     graphs_finish(backend);
     if (backend->failure != cudaSuccess)
-        return NULL;
+        return;
     float *logits = logits_room(backend, count);
     if (logits != NULL && count > 0)
         device_check(backend,
                      cudaMemcpyAsync(logits, device_data, count * sizeof(float),
                                      cudaMemcpyDeviceToHost, backend->stream),
                      "cudaMemcpy");
-    device_check(backend, cudaStreamSynchronize(backend->stream), "a step");
+    device_check(backend, cudaEventRecord(images->done[i], backend->stream), "cudaEventRecord");
+    images->sent[i] = logits;
+}
+
+static const float *cuda_receive(struct backend *backend)
+{
+    struct step_images *images = backend->images;
+    int i = backend->waiting;
+    backend->waiting = 1 - i;
+    device_use(backend);
+    if (backend->failure != cudaSuccess)
+        return NULL;
+    /* times are counted of all that was queued */
+    device_check(backend,
+                 backend->profiler != NULL ? cudaStreamSynchronize(backend->stream)
+                                           : cudaEventSynchronize(images->done[i]),
+                 "a step");
     operations_count(backend);
-    return logits;
+    drawing_take(backend, i);
+    return images->sent[i];
+}
+
+static const float *cuda_finish(struct backend *backend, const float *device_data, size_t count)
+{
+    cuda_send(backend, device_data, count);
+    return cuda_receive(backend);
 }
 
 void step_operations(struct ops *ops)
 {
     ops->begin = cuda_begin;
+    ops->draw = cuda_draw;
     ops->finish = cuda_finish;
+    ops->send = cuda_send;
+    ops->receive = cuda_receive;
     operations_set(ops);
 }

@@ -1,5 +1,6 @@
 /* A step on the device: its batch on the way there (step.cu), its operations one by one, timed and
- * named for profilers (operations.cu), and the graphs of steps that come again (graphs.cu). */
+ * named for profilers (operations.cu), the graphs of steps that come again (graphs.cu), and the
+ * tokens drawn from its logits (draws.cu). */
 #ifndef ENGINE_CUDA_STEP_H
 #define ENGINE_CUDA_STEP_H
 
@@ -30,5 +31,15 @@ int graphs_bucket(const struct backend *backend, int rows);
 void graphs_begin(struct backend *backend, const struct graph_key *key);
 void graphs_finish(struct backend *backend);
 void graphs_close(struct backend *backend);
+
+/* draws.cu */
+int drawing_open(struct backend *backend, struct error *err); /* after the limits are known */
+void drawing_close(struct backend *backend);                  /* also of what is half open */
+/* Hands out what was drawn in a step that has just been waited for. */
+void drawing_take(struct backend *backend, int number);
+/* Puts what was drawn in the step before into the rows of this one: arrays as of device_batch, and
+ * [num_rows] which draw, or -1. */
+void drawing_feed(struct backend *backend, const int32_t *token_draws, const int32_t *row_span,
+                  int num_rows, int32_t *tokens, struct device_span *spans);
 
 #endif

@@ -86,10 +86,12 @@ static void fuzz_completion(const char *body, size_t length)
     for (int i = 0; i < 300; i++)
         logits[i] = (float)(i % 7) - (float)(i % 11);
     for (int i = 0; i < 4; i++) {
-        int32_t id =
-            sampler_pick(sampler, logits, request.stop_token_ids,
-                         request.num_stop_token_ids < 299 ? request.num_stop_token_ids : 0, &error);
-        require(id >= 0 && id < limits.vocab_size);
+        size_t banned = request.num_stop_token_ids;
+        struct draw draw = {.sampler = sampler,
+                            .banned = request.stop_token_ids,
+                            .num_banned = banned < 299 ? banned : 0};
+        sampler_draw(&draw, logits);
+        require(draw_check(&draw, &error) == 0 && draw.id < limits.vocab_size);
     }
     sampler_free(sampler);
     completion_request_clear(&request);

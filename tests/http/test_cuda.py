@@ -2,6 +2,7 @@
 have little memory (tests/cuda/emulation/cuda_runtime.h)."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -25,6 +26,121 @@ def test_the_same_text_as_on_the_cpu(server_factory):
              for server in (device, host)]
     assert [choice["token_ids"] for choice in texts[0]] == \
         [choice["token_ids"] for choice in texts[1]]
+
+
+DRAWS = [
+    {"temperature": 0, "logprobs": 5, "prompt": [PROMPT, [9, 9, 2], [70]]},
+    {"temperature": 1, "seed": 7, "n": 4, "best_of": 5, "logprobs": 0},
+    {"temperature": 0.8, "seed": 8, "top_k": 20, "top_p": 0.9, "min_p": 0.01, "logprobs": 3},
+    {"temperature": 0, "presence_penalty": 1.5, "frequency_penalty": 0.5,
+     "repetition_penalty": 1.3},
+    {"temperature": 1, "seed": 9, "n": 3, "frequency_penalty": 1, "logit_bias": {"40": 8, "7": -9}},
+    {"temperature": 1, "seed": 10, "stop_token_ids": list(range(60)), "min_tokens": 9,
+     "ignore_eos": False, "n": 2},
+    {"temperature": 0, "logit_bias": {"50": 100}, "stop_token_ids": [50], "min_tokens": 3},
+]
+
+
+def same_choice(device, host):
+    """The device's logits are the host's but for the last places."""
+    assert device["token_ids"] == host["token_ids"]
+    for key in ("index", "text", "finish_reason", "stop_reason"):
+        assert device.get(key) == host.get(key)
+    assert (device["logprobs"] is None) == (host["logprobs"] is None)
+    if host["logprobs"] is None:
+        return
+    ours, theirs = device["logprobs"], host["logprobs"]
+    assert ours["tokens"] == theirs["tokens"]
+    assert ours["token_logprobs"] == pytest.approx(theirs["token_logprobs"], abs=1e-3)
+    for top, expected in zip(ours["top_logprobs"] or [], theirs["top_logprobs"] or []):
+        assert top == pytest.approx(expected, abs=1e-3)
+
+
+def test_every_way_to_draw_gives_the_tokens_of_the_cpu(server_factory):
+    device = server_factory(environment=ON_DEVICE)
+    host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
+    for fields in DRAWS:
+        body = {"prompt": PROMPT, "max_tokens": 16, "ignore_eos": True, "return_token_ids": True,
+                **fields}
+        replies = [server.complete(**body) for server in (device, host)]
+        assert replies[0]["usage"] == replies[1]["usage"]
+        for pair in zip(*(reply["choices"] for reply in replies), strict=True):
+            same_choice(*pair)
+    # all of them at once, in steps that they share
+    with ThreadPoolExecutor(len(DRAWS)) as pool:
+        bodies = [{"prompt": PROMPT, "max_tokens": 16, "ignore_eos": True,
+                   "return_token_ids": True, **fields} for fields in DRAWS]
+        together = list(pool.map(lambda body: device.complete(**body), bodies))
+    for body, reply in zip(bodies, together, strict=True):
+        for pair in zip(reply["choices"], host.complete(**body)["choices"], strict=True):
+            same_choice(*pair)
+
+
+def turns(server, name, end, max_tokens, **fields):
+    """Two turns of a session, the first of which the token `end` ends."""
+    first = server.complete(prompt=PROMPT, session_id=name, stop_token_ids=[end], **fields,
+                            max_tokens=max_tokens, ignore_eos=True, return_token_ids=True)
+    second = server.complete(prompt=[5, 6], session_id=name, temperature=0, max_tokens=6,
+                             ignore_eos=True, return_token_ids=True)
+    return [(reply["choices"][0]["token_ids"], reply["choices"][0]["finish_reason"],
+             reply["usage"]["completion_tokens"], reply["session"]["position"])
+            for reply in (first, second)]
+
+
+def test_texts_that_end_while_the_next_step_is_under_way(server_factory):
+    """By a token, which the host sees when the text's next step has begun, or by max_tokens."""
+    device = server_factory(environment=ON_DEVICE)
+    host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
+    drawn = {"temperature": 1.5, "seed": 21}
+    ids = host.complete(prompt=PROMPT, max_tokens=70, ignore_eos=True, return_token_ids=True,
+                        **drawn)["choices"][0]["token_ids"]
+    # position 64, where a page is full, and round about; the last two end by max_tokens
+    places = [2, 30, 57, 58, 59]
+    cases = [(f"ends-{at}", ids[at], 70) for at in places]
+    cases += [(f"full-{most}", ids[69], most) for most in (1, 17)]
+    with ThreadPoolExecutor(len(cases)) as pool:
+        together = list(pool.map(lambda case: turns(device, *case, **drawn), cases))
+    for case, got in zip(cases, together, strict=True):
+        assert got == turns(host, *case, **drawn), case
+    alone = turns(device, "alone", ids[2], 70, **drawn)
+    assert alone == together[0]
+
+
+def test_a_text_that_is_cancelled_is_kept_as_far_as_it_came(server_factory):
+    device = server_factory(environment=ON_DEVICE)
+    host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
+    body = {"prompt": PROMPT, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    endless = {**body, "max_tokens": 4000, "stream": True, "request_id": "mine"}
+    with device.connect() as connection:
+        connection.sendall(harness.request_bytes("/v1/completions", endless))
+        reply = harness.RawReply(connection)
+        reply.head()
+        chunks = reply.chunks()
+        while not device.metric("regla_generated_tokens_total") > 20:
+            next(chunks)
+        assert device.post("/v1/requests/mine/cancel").status_code == 200
+        assert b"".join(chunks).endswith(b"data: [DONE]\n\n")
+    device.wait_idle()
+    expected = host.complete(**body, max_tokens=60)["choices"][0]["token_ids"]
+    reply = device.complete(**{**body, "prompt": PROMPT + expected[:16]}, max_tokens=44)
+    assert reply["choices"][0]["token_ids"] == expected[16:]
+    whole = device.complete(**body, max_tokens=60)
+    assert whole["choices"][0]["token_ids"] == expected
+
+
+def test_checkpoints_come_where_the_cpu_leaves_them(server_factory):
+    servers = [server_factory(environment=environment, checkpoint_interval=16) for environment in
+               (ON_DEVICE, {"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})]
+    body = {"temperature": 0, "ignore_eos": True, "return_token_ids": True}
+    ids = [server.complete(**body, prompt=PROMPT, max_tokens=60)["choices"][0]["token_ids"]
+           for server in servers]
+    assert ids[0] == ids[1]
+    for place in (8, 11, 27, 50):  # behind it other tokens come
+        replies = [server.complete(**body, prompt=PROMPT + ids[0][:place] + [9, 9], max_tokens=5)
+                   for server in servers]
+        assert replies[0]["choices"][0]["token_ids"] == replies[1]["choices"][0]["token_ids"]
+        cached = [reply["usage"]["prompt_tokens_details"]["cached_tokens"] for reply in replies]
+        assert cached[0] == cached[1] == (len(PROMPT) + place) // 16 * 16 or place == 8
 
 
 def test_a_broken_device_ends_the_service_and_keeps_what_is_on_disk(server_factory, tmp_path):

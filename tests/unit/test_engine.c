@@ -57,30 +57,30 @@ Test(engine, a_wrong_step_is_refused_and_moves_nothing)
     int32_t vocab = engine_info(engine)->vocab_size;
     int32_t tokens[64] = {1, 2, 3}, negative[] = {1, -1}, large[] = {1, vocab},
             largest[] = {INT32_MAX}, smallest[] = {INT32_MIN};
-    struct span span = {state, tokens, 1, 0, NULL};
+    struct span span = {state, tokens, 1, 0, NULL, NULL};
 
     refuse(engine, &span, 0, "num_spans");
     refuse(engine, &span, -1, "num_spans");
     refuse(engine, &span, INT_MAX, "num_spans");
-    refuse(engine, &(struct span){state, tokens, 0, 0, NULL}, 1, "0 logits of 0 tokens");
-    refuse(engine, &(struct span){state, tokens, -5, 0, NULL}, 1, "of -5 tokens");
-    refuse(engine, &(struct span){state, tokens, INT_MAX, 0, NULL}, 1, "at most 32 tokens");
-    refuse(engine, &(struct span){state, tokens, 2, 3, NULL}, 1, "3 logits of 2 tokens");
-    refuse(engine, &(struct span){state, tokens, 2, -1, NULL}, 1, "-1 logits");
-    refuse(engine, &(struct span){other, tokens, 9, 9, NULL}, 1, "8 logits");
-    refuse(engine, &(struct span){state, tokens, 21, 0, NULL}, 1, "reserved for 20");
-    refuse(engine, &(struct span){state, negative, 2, 0, NULL}, 1, "got -1");
-    refuse(engine, &(struct span){state, large, 2, 0, NULL}, 1, "tokens[1]");
-    refuse(engine, &(struct span){state, largest, 1, 0, NULL}, 1, "tokens[0]");
-    refuse(engine, &(struct span){state, smallest, 1, 0, NULL}, 1, "tokens[0]");
-    refuse(engine, &(struct span){NULL, tokens, 1, 0, NULL}, 1, "no state");
-    refuse(engine, &(struct span){state, NULL, 1, 0, NULL}, 1, "no tokens");
-    refuse(engine, &(struct span){foreign, tokens, 1, 0, NULL}, 1, "another engine");
-    struct span twice[2] = {{state, tokens, 1, 0, NULL}, {state, tokens, 1, 0, NULL}};
+    refuse(engine, &(struct span){state, tokens, 0, 0, NULL, NULL}, 1, "0 logits of 0 tokens");
+    refuse(engine, &(struct span){state, tokens, -5, 0, NULL, NULL}, 1, "of -5 tokens");
+    refuse(engine, &(struct span){state, tokens, INT_MAX, 0, NULL, NULL}, 1, "at most 32 tokens");
+    refuse(engine, &(struct span){state, tokens, 2, 3, NULL, NULL}, 1, "3 logits of 2 tokens");
+    refuse(engine, &(struct span){state, tokens, 2, -1, NULL, NULL}, 1, "-1 logits");
+    refuse(engine, &(struct span){other, tokens, 9, 9, NULL, NULL}, 1, "8 logits");
+    refuse(engine, &(struct span){state, tokens, 21, 0, NULL, NULL}, 1, "reserved for 20");
+    refuse(engine, &(struct span){state, negative, 2, 0, NULL, NULL}, 1, "got -1");
+    refuse(engine, &(struct span){state, large, 2, 0, NULL, NULL}, 1, "tokens[1]");
+    refuse(engine, &(struct span){state, largest, 1, 0, NULL, NULL}, 1, "tokens[0]");
+    refuse(engine, &(struct span){state, smallest, 1, 0, NULL, NULL}, 1, "tokens[0]");
+    refuse(engine, &(struct span){NULL, tokens, 1, 0, NULL, NULL}, 1, "no state");
+    refuse(engine, &(struct span){state, NULL, 1, 0, NULL, NULL}, 1, "no tokens");
+    refuse(engine, &(struct span){foreign, tokens, 1, 0, NULL, NULL}, 1, "another engine");
+    struct span twice[2] = {{state, tokens, 1, 0, NULL, NULL}, {state, tokens, 1, 0, NULL, NULL}};
     refuse(engine, twice, 2, "twice");
-    struct span second[2] = {{state, tokens, 1, 0, NULL}, {other, large, 2, 0, NULL}};
+    struct span second[2] = {{state, tokens, 1, 0, NULL, NULL}, {other, large, 2, 0, NULL, NULL}};
     refuse(engine, second, 2, "spans[1].tokens[1]");
-    struct span many[2] = {{other, tokens, 20, 0, NULL}, {state, tokens, 13, 0, NULL}};
+    struct span many[2] = {{other, tokens, 20, 0, NULL, NULL}, {state, tokens, 13, 0, NULL, NULL}};
     refuse(engine, many, 2, "at most 32 tokens");
 
     state_free(state);
@@ -100,9 +100,10 @@ Test(engine, after_a_refused_step_the_text_goes_on_as_if_nothing_had_been)
     for (int refused = 0; refused < 2; refused++) {
         struct state *state = new_state(engine, 10), *other = new_state(engine, 10);
         struct error err = ERROR_INIT;
-        struct span first = {state, tokens, 2, 0, NULL}, rest = {state, tokens + 2, 2, 1, NULL};
+        struct span first = {state, tokens, 2, 0, NULL, NULL},
+                    rest = {state, tokens + 2, 2, 1, NULL, NULL};
         cr_assert(engine_step(engine, &first, 1, &err) == 0);
-        struct span wrong[2] = {{state, tokens, 4, 1, NULL}, {other, bad, 2, 0, NULL}};
+        struct span wrong[2] = {{state, tokens, 4, 1, NULL, NULL}, {other, bad, 2, 0, NULL, NULL}};
         if (refused == 1)
             cr_assert(engine_step(engine, wrong, 2, NULL) == -1);
         cr_assert(engine_step(engine, &rest, 1, &err) == 0);
@@ -160,7 +161,7 @@ Test(engine, the_callers_denormals_are_its_own_again_after_a_step)
     struct engine *engine = open_golden("regla", &small);
     struct state *state = new_state(engine, 4);
     int32_t token = 3;
-    struct span span = {state, &token, 1, 1, NULL};
+    struct span span = {state, &token, 1, 1, NULL, NULL};
     cr_assert(engine_step(engine, &span, 1, NULL) == 0);
     volatile float tiny = FLT_MIN;
     volatile float half = tiny * 0.5f;
@@ -193,8 +194,9 @@ Test(engine, logits_of_a_span_are_its_last_positions)
     int32_t tokens[] = {9, 8, 7, 6, 5};
     struct state *all = new_state(engine, 5), *last = new_state(engine, 5),
                  *none = new_state(engine, 5);
-    struct span spans[3] = {
-        {none, tokens, 5, 0, NULL}, {all, tokens, 5, 5, NULL}, {last, tokens, 5, 2, NULL}};
+    struct span spans[3] = {{none, tokens, 5, 0, NULL, NULL},
+                            {all, tokens, 5, 5, NULL, NULL},
+                            {last, tokens, 5, 2, NULL, NULL}};
     cr_assert(engine_step(engine, spans, 3, NULL) == 0);
     cr_expect(spans[0].logits == NULL);
     cr_expect(memcmp(spans[1].logits + 3 * vocab, spans[2].logits, 2 * vocab * sizeof(float)) == 0);
@@ -246,10 +248,10 @@ Test(engine, default_angles_of_lrpe_are_those_of_rope_at_any_distance)
         cr_assert(engine_open(&engine, directory, &small, &err) == 0, "%s", err.message);
         struct state *state = new_state(engine, FAR + 1);
         int32_t tokens[2] = {17, 101};
-        struct span span = {state, tokens, 1, 0, NULL};
+        struct span span = {state, tokens, 1, 0, NULL, NULL};
         cr_assert(engine_step(engine, &span, 1, NULL) == 0);
         state->position = FAR; /* the same state as if all between had been nothing */
-        span = (struct span){state, tokens + 1, 1, 1, NULL};
+        span = (struct span){state, tokens + 1, 1, 1, NULL, NULL};
         cr_assert(engine_step(engine, &span, 1, NULL) == 0);
         vocab = engine_info(engine)->vocab_size;
         memcpy(logits[i], span.logits, (size_t)vocab * sizeof(float));
@@ -277,7 +279,7 @@ Test(engine, a_text_of_ten_thousand_tokens_stays_finite)
         for (int step = 0; step < steps; step++) {
             for (int j = 0; j < 512; j++)
                 tokens[j] = (step * 512 + j) * 31 % engine_info(engine)->vocab_size;
-            struct span span = {state, tokens, 512, 1, NULL};
+            struct span span = {state, tokens, 512, 1, NULL, NULL};
             cr_assert(engine_step(engine, &span, 1, NULL) == 0);
             for (int v = 0; v < engine_info(engine)->vocab_size; v++)
                 cr_assert(isfinite(span.logits[v]), "%s at %d", names[i], step * 512);

@@ -15,6 +15,7 @@
 #if COUNTS_ALLOCATIONS
 
 #include "engine/engine.h"
+#include "engine/sampler.h"
 #include "tests/unit/golden_cases.h"
 
 #include <criterion/criterion.h>
@@ -75,13 +76,18 @@ Test(engine_allocations, a_step_allocates_nothing)
         int length = limit > 0 && limit < 100 ? (int)limit : 100;
         for (int j = 0; j < length; j++)
             tokens[j] = j * 7 % engine_info(engine)->vocab_size;
+        const struct sampling sampling = {
+            .temperature = 1, .top_p = 0.9f, .top_k = 9, .repetition_penalty = 1.1f};
+        struct draw draw = {.wants_logprob = true, .num_top = SAMPLER_MOST_TOP};
+        cr_assert(sampler_create(&draw.sampler, &sampling, engine_info(engine)->vocab_size, tokens,
+                                 (size_t)length, NULL) == 0);
         for (int j = 0; j < 2; j++)
             cr_assert(state_create(&states[j], engine, length, NULL) == 0);
         long before = atomic_load(&allocations);
         int result = 0;
         for (int j = 0; j < length && result == 0; j++) {
-            struct span spans[2] = {{states[0], tokens + j, 1, 1, NULL},
-                                    {states[1], tokens, length, 1, NULL}};
+            struct span spans[2] = {{states[0], tokens + j, 1, 0, NULL, &draw},
+                                    {states[1], tokens, length, 1, NULL, NULL}};
             result = engine_step(engine, spans, j == 0 ? 2 : 1, NULL);
         }
         long after = atomic_load(&allocations);
@@ -89,6 +95,7 @@ Test(engine_allocations, a_step_allocates_nothing)
         cr_expect(after == before, "%s: %ld allocations in %d steps", name, after - before, length);
         for (int j = 0; j < 2; j++)
             state_free(states[j]);
+        sampler_free(draw.sampler);
         engine_close(engine);
     }
 }

@@ -1,5 +1,5 @@
 /* A step of the engine that fails, seen from outside: the server runs in this process, and the
- * linker puts __wrap_engine_step in the place of engine_step (CMakeLists.txt). */
+ * linker puts __wrap_engine_submit in the place of engine_submit (CMakeLists.txt). */
 #include "engine/engine.h"
 #include "server/http.h"
 #include "server/log.h"
@@ -16,16 +16,19 @@
 /* A step that takes this token fails; -1: none does. The code it fails with. */
 static _Atomic int poison = -1, failure = ERROR_INTERNAL;
 
-int __real_engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
-int __wrap_engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
+int __real_engine_submit(struct engine *engine, struct span *spans, int num_spans,
+                         struct error *err);
+int __wrap_engine_submit(struct engine *engine, struct span *spans, int num_spans,
+                         struct error *err);
 
-int __wrap_engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err)
+int __wrap_engine_submit(struct engine *engine, struct span *spans, int num_spans,
+                         struct error *err)
 {
     for (int i = 0; i < num_spans && poison >= 0; i++)
         for (int t = 0; t < spans[i].num_tokens; t++)
             if (spans[i].tokens[t] == poison)
                 return error_set(err, (enum error_code)failure, "injected");
-    return __real_engine_step(engine, spans, num_spans, err);
+    return __real_engine_submit(engine, spans, num_spans, err);
 }
 
 static struct service service;

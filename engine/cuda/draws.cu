@@ -1,0 +1,238 @@
+/* The draws of a step: what the samplers ask for goes to the device in one copy, an id and its
+ * log-probabilities per text come back in one, waited for with the step's logits. They stay on the
+ * device, too, until the draws of the next step, which may begin with their tokens. */
+#include "engine/cuda/sampling.cuh"
+#include "engine/cuda/step.h"
+
+#include "engine/cuda/common.cuh"
+
+/* The host's side of a step's draws. */
+struct draws {
+    void *asked;             /* pinned */
+    sampling_drawn *results; /* [max_logits], pinned */
+    struct draw **draws;     /* [max_logits], count of them */
+    int count;
+    int32_t vocab_size;
+};
+
+struct drawing {
+    struct draws steps[2]; /* by the number of the step (step.h) */
+    void *device_asked;
+    size_t asked_bytes; /* room, there and in `asked` */
+    sampling_drawn *device_results;
+};
+
+/* Where the lists of all texts lie behind what is asked for each of them. */
+struct layout {
+    size_t biases, seen, ids, bytes;
+};
+
+static layout lay_out(struct draw *const *draws, int count)
+{
+    size_t num_biases = 0, num_seen = 0, num_ids = 0;
+    for (int i = 0; i < count; i++) {
+        struct sampler_request request = sampler_request(draws[i]);
+        num_biases += request.settings->num_logit_bias;
+        num_seen += (size_t)request.num_seen;
+        num_ids += draws[i]->num_banned + draws[i]->num_ends;
+    }
+    layout out;
+    out.biases = (size_t)count * sizeof(sampling_text);
+    out.seen = out.biases + num_biases * sizeof(logit_bias);
+    out.ids = out.seen + num_seen * sizeof(seen_token);
+    out.bytes = out.ids + num_ids * sizeof(int32_t);
+    return out;
+}
+
+static void fill(struct draw *const *draws, int count, const layout &at, char *memory)
+{
+    logit_bias *biases = (logit_bias *)(memory + at.biases);
+    seen_token *seen = (seen_token *)(memory + at.seen);
+    int32_t *ids = (int32_t *)(memory + at.ids);
+    int32_t num_biases = 0, num_seen = 0, num_ids = 0;
+    for (int i = 0; i < count; i++) {
+        const struct draw *draw = draws[i];
+        struct sampler_request request = sampler_request(draw);
+        const struct sampling *s = request.settings;
+        sampling_text *t = (sampling_text *)(void *)memory + i;
+        *t = {s->temperature,
+              s->top_p,
+              s->min_p,
+              s->presence_penalty,
+              s->frequency_penalty,
+              s->repetition_penalty,
+              s->top_k,
+              draw->num_top,
+              request.greedy,
+              draw->wants_logprob,
+              request.uniform,
+              num_biases,
+              (int32_t)s->num_logit_bias,
+              num_seen,
+              request.num_seen,
+              num_ids,
+              (int32_t)draw->num_banned,
+              num_ids + (int32_t)draw->num_banned,
+              (int32_t)draw->num_ends};
+        for (int32_t j = 0; j < t->num_bias; j++)
+            biases[num_biases++] = s->logit_bias[j];
+        for (int32_t j = 0; j < t->num_seen; j++)
+            seen[num_seen++] = {request.seen[j], request.counts[request.seen[j]]};
+        for (int32_t j = 0; j < t->num_banned; j++)
+            ids[num_ids++] = draw->banned[j];
+        for (int32_t j = 0; j < t->num_ends; j++)
+            ids[num_ids++] = draw->ends[j];
+    }
+}
+
+static void take(struct draw *draw, const sampling_drawn &drawn, int32_t vocab_size)
+{
+    draw->id = drawn.id;
+    draw->nan_id = drawn.nan_id;
+    if (drawn.id < 0)
+        return;
+    sampler_accept(draw->sampler, drawn.id);
+    if (!draw->wants_logprob)
+        return;
+    draw->logprob = logprob_from(drawn.logit, drawn.max, drawn.sum);
+    for (int i = 0; i < draw->num_top; i++) {
+        bool there = i < vocab_size;
+        draw->top[i].id = there ? drawn.top[i] : -1;
+        draw->top[i].logprob =
+            there ? logprob_from(drawn.top_logits[i], drawn.max, drawn.sum) : -INFINITY;
+    }
+}
+
+/* Room for what is asked; what was in the old one is lost. */
+static bool make_room(struct backend *backend, size_t bytes)
+{
+    struct drawing *drawing = backend->drawing;
+    if (bytes <= drawing->asked_bytes)
+        return true;
+    struct error err = ERROR_INIT;
+    device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
+    device_free(backend, drawing->device_asked);
+    drawing->asked_bytes = 0;
+    if (device_allocate(backend, 2 * bytes, "what is asked of draws", &drawing->device_asked,
+                        &err) != 0)
+        return device_check(backend, cudaErrorMemoryAllocation, "memory for draws");
+    for (struct draws &step : drawing->steps) {
+        cudaFreeHost(step.asked);
+        step.asked = NULL;
+        if (!device_check(backend, cudaHostAlloc(&step.asked, 2 * bytes, cudaHostAllocDefault),
+                          "cudaHostAlloc"))
+            return false;
+    }
+    drawing->asked_bytes = 2 * bytes;
+    return true;
+}
+
+int drawing_open(struct backend *backend, struct error *err)
+{
+    struct drawing *drawing = static_cast<struct drawing *>(calloc(1, sizeof *drawing));
+    backend->drawing = drawing;
+    if (drawing == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
+    size_t count = (size_t)backend->limits.max_logits;
+    void *results;
+    if (device_allocate(backend, count * sizeof(sampling_drawn), "what is drawn", &results, err) !=
+        0)
+        return -1;
+    drawing->device_results = static_cast<sampling_drawn *>(results);
+    for (struct draws &step : drawing->steps) {
+        step.draws = static_cast<struct draw **>(calloc(count, sizeof *step.draws));
+        if (step.draws == NULL)
+            return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
+        if (device_check(
+                backend,
+                cudaHostAlloc(&results, count * sizeof(sampling_drawn), cudaHostAllocDefault),
+                "cudaHostAlloc"))
+            step.results = static_cast<sampling_drawn *>(results);
+    }
+    make_room(backend, count * sizeof(sampling_text));
+    return device_status(backend, err);
+}
+
+void drawing_close(struct backend *backend)
+{
+    struct drawing *drawing = backend->drawing;
+    if (drawing == NULL)
+        return;
+    for (struct draws &step : drawing->steps) {
+        cudaFreeHost(step.asked);
+        cudaFreeHost(step.results);
+        free(step.draws);
+    }
+    device_free(backend, drawing->device_asked);
+    device_free(backend, drawing->device_results);
+    free(drawing);
+    backend->drawing = NULL;
+}
+
+void drawing_take(struct backend *backend, int number)
+{
+    struct draws *step = &backend->drawing->steps[number];
+    for (int i = 0; i < step->count && backend->failure == cudaSuccess; i++)
+        if (!step->draws[i]->dropped)
+            take(step->draws[i], step->results[i], step->vocab_size);
+    step->count = 0;
+}
+
+extern "C" void cuda_draw(struct backend *backend, const float *logits, int32_t vocab_size,
+                          struct draw *const *draws, int count)
+{
+    struct drawing *drawing = backend->drawing;
+    struct draws *step = &drawing->steps[backend->sending];
+    graphs_finish(backend); /* what is drawn from comes before */
+    layout at = lay_out(draws, count);
+    if (backend->failure != cudaSuccess || !make_room(backend, at.bytes))
+        return;
+    size_t all = (size_t)count * (size_t)vocab_size;
+    size_t sums = (size_t)count * (size_t)(vocab_size / SAMPLING_BLOCK + 1) * sizeof(double);
+    char *memory = static_cast<char *>(device_scratch(backend, sums + 3 * all * sizeof(float)));
+    if (memory == NULL)
+        return;
+    fill(draws, count, at, static_cast<char *>(step->asked));
+    char *asked = static_cast<char *>(drawing->device_asked);
+    sampling_lists lists = {(sampling_text *)asked, (logit_bias *)(asked + at.biases),
+                            (seen_token *)(asked + at.seen), (int32_t *)(asked + at.ids)};
+    float *after = (float *)(memory + sums);
+    sampling_scratch scratch = {after, after + all, (int32_t *)after + 2 * all, (double *)memory};
+    device_check(
+        backend,
+        cudaMemcpyAsync(asked, step->asked, at.bytes, cudaMemcpyHostToDevice, backend->stream),
+        "cudaMemcpy");
+    sampling_launch(backend, logits, vocab_size, count, lists, scratch, drawing->device_results);
+    device_check(backend,
+                 cudaMemcpyAsync(step->results, drawing->device_results,
+                                 (size_t)count * sizeof(sampling_drawn), cudaMemcpyDeviceToHost,
+                                 backend->stream),
+                 "cudaMemcpy");
+    memcpy(step->draws, draws, (size_t)count * sizeof(struct draw *));
+    step->count = count;
+    step->vocab_size = vocab_size;
+}
+
+/* Each row's token from the draw of the step before that it waits for. */
+__global__ static void feed_kernel(const int32_t *token_draws, const sampling_drawn *drawn,
+                                   const int32_t *row_span, int num_rows, int32_t *tokens,
+                                   struct device_span *spans)
+{
+    int r = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (r >= num_rows || token_draws[r] < 0)
+        return;
+    int32_t next = drawn[token_draws[r]].next;
+    if (next >= 0)
+        tokens[r] = next;
+    else
+        spans[row_span[r]].slot = NULL; /* as of padding */
+}
+
+void drawing_feed(struct backend *backend, const int32_t *token_draws, const int32_t *row_span,
+                  int num_rows, int32_t *tokens, struct device_span *spans)
+{
+    enum { THREADS = 128 };
+    launch(backend, feed_kernel, dim3((unsigned)(num_rows + THREADS - 1) / THREADS), THREADS, 0,
+           token_draws, (const sampling_drawn *)backend->drawing->device_results, row_span,
+           num_rows, tokens, spans);
+}

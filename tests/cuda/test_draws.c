@@ -1,0 +1,296 @@
+/* Draws of an engine's steps on a device: the host's for the same logits, and the same where a step
+ * begins before the one before it has been looked at. */
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "tests/cuda/bench.h"
+
+enum { TEXTS = 5, ROOM = 100, ROUNDS = 12 };
+
+static struct bench_count count;
+
+static const struct sampling settings[TEXTS] = {
+    {.temperature = 2, .top_p = 1, .repetition_penalty = 1, .seed = 1},
+    {.temperature = 0, .top_p = 1, .repetition_penalty = 1},
+    {.temperature = 1.5f, .top_p = 1, .min_p = 0.01f, .repetition_penalty = 1, .seed = 2},
+    {.temperature = 2, .top_p = 1, .top_k = 30, .repetition_penalty = 1, .seed = 3},
+    {.temperature = 1, .top_p = 0.8f, .repetition_penalty = 1, .seed = 4},
+};
+static const struct sampling penalties = {
+    .temperature = 1, .top_p = 1, .repetition_penalty = 1.2f, .frequency_penalty = 1, .seed = 5};
+
+/* Texts of an engine; a step reads one of the two sets of spans and draws. */
+struct texts {
+    struct engine *engine;
+    struct state *states[TEXTS];
+    struct draw draws[2][TEXTS];
+    struct span spans[2][TEXTS];
+    int32_t tokens[TEXTS];
+};
+
+static void must(int result, const struct error *err)
+{
+    if (result != 0)
+        bench_fatal("engine", err);
+}
+
+static struct sampler *open_sampler(const struct engine *engine, const struct sampling *sampling)
+{
+    struct sampler *sampler;
+    struct error err = ERROR_INIT;
+    must(sampler_create(&sampler, sampling, engine_info(engine)->vocab_size, NULL, 0, &err), &err);
+    return sampler;
+}
+
+/* Each text has some tokens: the first as many as leave 4 of its page of 64. */
+static void open_texts(struct texts *texts, const char *model)
+{
+    char folder[512];
+    snprintf(folder, sizeof folder, REGLA_SOURCE_DIR "/tests/golden/%s", model);
+    const struct engine_options options = {.device = "cuda",
+                                           .weights = WEIGHTS_F32,
+                                           .max_step_tokens = 96,
+                                           .max_step_logits = 16,
+                                           .poison = true,
+                                           .state_memory_bytes = (size_t)16 << 20};
+    struct error err = ERROR_INIT;
+    must(engine_open(&texts->engine, folder, &options, &err), &err);
+    int32_t prompt[60];
+    for (int i = 0; i < 60; i++)
+        prompt[i] = 7 * i % engine_info(texts->engine)->vocab_size;
+    for (int t = 0; t < TEXTS; t++) {
+        must(state_create(&texts->states[t], texts->engine, ROOM, &err), &err);
+        struct span span = {.state = texts->states[t], .tokens = prompt, .num_tokens = 60 - 5 * t};
+        must(engine_step(texts->engine, &span, 1, &err), &err);
+        struct draw draw = {.sampler = open_sampler(texts->engine, &settings[t]),
+                            .wants_logprob = true,
+                            .num_top = t};
+        texts->draws[0][t] = texts->draws[1][t] = draw;
+        texts->tokens[t] = 3 + 7 * t;
+    }
+}
+
+static void close_texts(struct texts *texts)
+{
+    for (int t = 0; t < TEXTS; t++) {
+        state_free(texts->states[t]);
+        sampler_free(texts->draws[0][t].sampler);
+    }
+    engine_close(texts->engine);
+}
+
+static void check_draw(const struct draw *got, const struct draw *expected, const char *model,
+                       int round, int text)
+{
+    char name[80];
+    snprintf(name, sizeof name, "%s, step %d, text %d", model, round, text);
+    bench_expect(&count, got->id == expected->id && got->id >= 0, name, "token", got->id);
+    bench_expect(&count, got->logprob == expected->logprob, name, "log-probability", got->logprob);
+    bench_expect(&count,
+                 memcmp(got->top, expected->top, (size_t)got->num_top * sizeof *got->top) == 0,
+                 name, "the best", got->num_top);
+}
+
+/* Feeds each text its token, and text 0 two of them if the step is to be mixed. Bit t of `drawn`:
+ * text t draws, else its logits come back. */
+static void step_texts(struct texts *texts, int number, bool mixed, unsigned drawn)
+{
+    struct error err = ERROR_INIT;
+    int32_t two[2] = {texts->tokens[0], 11};
+    for (int t = 0; t < number; t++) {
+        bool draws = (drawn >> t & 1) != 0;
+        texts->spans[0][t] = (struct span){.state = texts->states[t],
+                                           .tokens = mixed && t == 0 ? two : &texts->tokens[t],
+                                           .num_tokens = 1 + (mixed && t == 0),
+                                           .num_logits = !draws,
+                                           .draw = draws ? &texts->draws[0][t] : NULL};
+    }
+    must(engine_step(texts->engine, texts->spans[0], number, &err), &err);
+}
+
+/* Decode steps come from graphs from the third of a kind on, behind which the draws come. */
+static void check_steps(const char *model)
+{
+    static const int numbers[ROUNDS] = {4, 3, 4, 5, 4, 3, 5, 4, 5, 3, 4, 5};
+    struct texts there, here;
+    open_texts(&there, model);
+    open_texts(&here, model);
+    for (int round = 0; round < ROUNDS; round++) {
+        bool mixed = round % 4 == 3;
+        unsigned drawn = mixed ? ~2u : ~0u; /* the host draws for text 1 in both */
+        step_texts(&there, numbers[round], mixed, drawn);
+        step_texts(&here, numbers[round], mixed, 0);
+        for (int t = 0; t < numbers[round]; t++) {
+            sampler_draw(&here.draws[0][t], here.spans[0][t].logits);
+            if ((drawn >> t & 1) == 0)
+                sampler_draw(&there.draws[0][t], there.spans[0][t].logits);
+            check_draw(&there.draws[0][t], &here.draws[0][t], model, round, t);
+            there.tokens[t] = here.tokens[t] = here.draws[0][t].id;
+        }
+    }
+    close_texts(&there);
+    close_texts(&here);
+}
+
+/* ---- steps that overlap ---- */
+
+/* Submits a step of the texts that are live: set number `set`, after another one or not. False:
+ * there are none. */
+static bool submit(struct texts *texts, int set, bool after, const bool *live)
+{
+    struct error err = ERROR_INIT;
+    int n = 0;
+    for (int t = 0; t < TEXTS; t++)
+        if (live[t])
+            texts->spans[set][n++] = (struct span){.state = texts->states[t],
+                                                   .tokens = after ? NULL : &texts->tokens[t],
+                                                   .num_tokens = 1,
+                                                   .draw = &texts->draws[set][t]};
+    if (n > 0)
+        must(engine_submit(texts->engine, texts->spans[set], n, &err), &err);
+    return n > 0;
+}
+
+/* The text has ended: its state is that of a text whose steps waited for each other. */
+static void check_state(const struct texts *got, const struct texts *expected, int t,
+                        const char *model)
+{
+    const struct state *a = got->states[t], *b = expected->states[t];
+    int64_t position = state_position(b);
+    if (!bench_expect(&count, state_position(a) == position && state_bytes(a) == state_bytes(b),
+                      model, "position of a text that has ended", (double)state_position(a)))
+        return;
+    size_t bytes = state_image_bytes(expected->engine, position);
+    char *images = calloc(2, bytes);
+    state_save(a, images);
+    state_save(b, images + bytes);
+    bench_expect(&count, memcmp(images, images + bytes, bytes) == 0, model, "state", t);
+    free(images);
+}
+
+/* Round after round in steps that wait; texts that are not live any more do not take part, and one
+ * ceases to be when its draw ends it. */
+static void run_plain(struct texts *texts, struct draw drawn[ROUNDS][TEXTS])
+{
+    bool live[TEXTS] = {true, true, true, true, true};
+    for (int round = 0; round < ROUNDS && submit(texts, 0, false, live); round++) {
+        struct error err = ERROR_INIT;
+        must(engine_collect(texts->engine, &err), &err);
+        for (int t = 0; t < TEXTS; t++) {
+            drawn[round][t] = texts->draws[0][t];
+            texts->tokens[t] = drawn[round][t].id;
+            live[t] = live[t] && !draw_ends(&drawn[round][t]);
+        }
+    }
+}
+
+/* The same, each step begun before the last has been looked at. */
+static void run_ahead(struct texts *texts, struct draw drawn[ROUNDS][TEXTS], const char *model)
+{
+    bool live[TEXTS] = {true, true, true, true, true};
+    bool under_way = submit(texts, 0, false, live), more;
+    for (int round = 0; under_way; round++, under_way = more) {
+        struct error err = ERROR_INIT;
+        struct draw *draws = texts->draws[round % 2], *next = texts->draws[1 - round % 2];
+        more = round + 1 < ROUNDS && submit(texts, 1 - round % 2, true, live);
+        must(engine_collect(texts->engine, &err), &err);
+        for (int t = 0; t < TEXTS; t++) {
+            if (!live[t]) /* dropped, or not there */
+                continue;
+            check_draw(&draws[t], &drawn[round][t], model, round, t);
+            live[t] = !draw_ends(&draws[t]);
+            bench_expect(&count, !more || next[t].dropped == !live[t], model, "dropped", round);
+        }
+    }
+}
+
+/* Text t ends by what it draws in round 3 + 2 t, or before where it draws that twice: text 0 where
+ * its page is full. */
+static void check_overlap(const char *model)
+{
+    static struct draw drawn[ROUNDS][TEXTS];
+    int32_t ends[TEXTS];
+    struct texts first, plain, ahead;
+    open_texts(&first, model);
+    run_plain(&first, drawn);
+    for (int t = 0; t < TEXTS; t++)
+        ends[t] = drawn[3 + 2 * t < ROUNDS ? 3 + 2 * t : ROUNDS - 1][t].id;
+    close_texts(&first);
+    open_texts(&plain, model);
+    open_texts(&ahead, model);
+    for (int t = 0; t < TEXTS; t++)
+        for (int set = 0; set < 2; set++)
+            for (int which = 0; which < 2; which++) {
+                struct draw *draw = &(which == 0 ? &plain : &ahead)->draws[set][t];
+                draw->ends = &ends[t];
+                draw->num_ends = 1;
+            }
+    run_plain(&plain, drawn);
+    run_ahead(&ahead, drawn, model);
+    bench_expect(&count, state_position(plain.states[0]) == 64, model, "a full page",
+                 (double)state_position(plain.states[0]));
+    for (int t = 0; t < TEXTS; t++)
+        check_state(&ahead, &plain, t, model);
+    close_texts(&plain);
+    close_texts(&ahead);
+}
+
+static void refuse(const struct texts *texts, struct span *spans, const char *words)
+{
+    struct error err = ERROR_INIT;
+    bool refused = engine_submit(texts->engine, spans, 1, &err) == -1 &&
+                   err.code == ERROR_INVALID && strstr(err.message, words) != NULL;
+    bench_expect(&count, refused, words, err.message, 0);
+}
+
+/* What a second step may not be, and a third; the first two are as if nobody had asked. */
+static void check_refusals(const char *model)
+{
+    struct texts texts;
+    struct error err = ERROR_INIT;
+    const bool live[TEXTS] = {true, true};
+    open_texts(&texts, model);
+    struct sampler *looks_back = open_sampler(texts.engine, &penalties);
+    struct draw other = {.sampler = looks_back}, *next = &texts.draws[1][0];
+    struct span none = {.state = texts.states[0], .num_tokens = 1, .draw = next};
+    struct span stranger = {.state = texts.states[2], .num_tokens = 1, .draw = next};
+    struct span two = {.state = texts.states[0], .num_tokens = 2, .draw = next};
+    struct span same = {.state = texts.states[0], .num_tokens = 1, .draw = &texts.draws[0][0]};
+    struct span back = {.state = texts.states[0], .num_tokens = 1, .draw = &other};
+    struct span logits = {
+        .state = texts.states[2], .tokens = texts.tokens, .num_tokens = 1, .num_logits = 1};
+    bench_expect(&count, engine_collect(texts.engine, &err) == -1, model, "nothing to collect", 0);
+    refuse(&texts, &none, "no tokens");
+    submit(&texts, 0, false, live);
+    refuse(&texts, &stranger, "no draw under way");
+    refuse(&texts, &two, "no draw under way");
+    refuse(&texts, &same, "cannot come before");
+    refuse(&texts, &back, "cannot come before");
+    refuse(&texts, &logits, "draws only");
+    error_clear(&err);
+    bench_expect(&count, engine_step(texts.engine, &logits, 1, &err) == -1, model, "a step", 0);
+    submit(&texts, 1, true, live);
+    refuse(&texts, &none, "collected first");
+    for (int i = 0; i < 2; i++) {
+        error_clear(&err);
+        must(engine_collect(texts.engine, &err), &err);
+    }
+    bench_expect(&count, state_position(texts.states[0]) == 62, model, "position",
+                 (double)state_position(texts.states[0]));
+    sampler_free(looks_back);
+    close_texts(&texts);
+}
+
+int main(void)
+{
+    static const char *const models[] = {"hybrid_regla", "performer", "softmax_rope", "sliding_t5"};
+    if (cuda_devices() == 0) {
+        printf("cuda-draws: skipped: no CUDA device\n");
+        return BENCH_NO_DEVICE;
+    }
+    check_steps(models[0]);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        check_overlap(models[i]);
+    check_refusals(models[0]);
+    printf("cuda-draws: %d passed, %d failed\n", count.passed, count.failed);
+    return count.failed > 0;
+}
