@@ -4,7 +4,12 @@
  * keys are laid into scratch, those before the group out of the ring and the group's own out of the
  * step's rows, and only then do these take their places in the ring. Either way a query's sums run
  * over the same keys in the same order. A key costs what it does in kernels_attention.h, and to lay
- * it into scratch 8 (m2 + dv) bytes for QUERY_GROUP queries. */
+ * it into scratch 8 (m2 + dv) bytes for QUERY_GROUP queries.
+ *
+ * A ring is small: in `regla bench --preset transnormer_t1-160m --weights bf16 --pp 512 --tg 64
+ * --operations` (6 of 12 layers, blocks of 64) the windows took 0.9 to 1.4 % of the prompt's time
+ * and 1.8 to 2.5 % of the generation's on 2 threads (four runs), at 76 % and 73 to 95 % of the
+ * whole's limits. They are bound by neither: a token's keys are 1.2 MB on average. */
 #ifndef ENGINE_CPU_KERNELS_WINDOW_H
 #define ENGINE_CPU_KERNELS_WINDOW_H
 
