@@ -1,5 +1,9 @@
 #include "engine/cpu/device.h"
 
+/* Of a number of a key or value, in multiply-adds of a product: becoming f32, its part of softmax.
+ */
+enum { KEY_COST = 4 };
+
 void attention_groups(struct backend *backend, const struct batch *batch)
 {
     backend->num_groups = 0;
@@ -76,11 +80,13 @@ void cpu_attention(struct backend *backend, const struct ops_attention *a)
                   width * a->window_size * batch->num_rows);
         return;
     }
-    int64_t keys = 0;
-    for (int i = 0; i < batch->num_spans; i++)
-        keys += (batch->spans[i].position + batch->spans[i].num_rows) * batch->spans[i].num_rows;
+    int64_t keys = 0; /* by whole tiles: a text's first token takes as long as its 64th */
+    for (int i = 0; i < batch->num_spans; i++) {
+        int64_t end = batch->spans[i].position + batch->spans[i].num_rows;
+        keys += (end + OPS_TILE - 1) / OPS_TILE * OPS_TILE * batch->spans[i].num_rows;
+    }
     heads_run(backend, append_task, a, batch->num_spans, a->num_kv_heads, width * batch->num_rows);
     struct attention_job job = {backend, a, choose_parts(backend, a)};
     tasks_run(backend, attention_task, &job, backend->num_groups * a->num_kv_heads * job.parts,
-              width * keys);
+              KEY_COST * width * keys);
 }
