@@ -1,6 +1,5 @@
 /* The directory of states: what is written is found again, what is not whole never is. */
 #include "engine/base/bytes.h"
-#include "server/siphash.h"
 #include "server/state_store.h"
 #include "tests/unit/checkpoint.h"
 #include "tests/unit/state_texts.h"
@@ -594,35 +593,6 @@ Test(state_store, owners_are_told_apart_by_a_keyed_hash)
     cr_expect(try_open(&bench, BUDGET, &err) == -1 && strstr(err.message, "secret: expected 16"));
     bench_close(&bench);
     bench_close(&other);
-}
-
-/* Of the reference implementation: key 00..0f, input 00, 01, ... */
-Test(state_store, siphash_as_published)
-{
-    static const struct {
-        size_t size;
-        unsigned char hash[16];
-    } vectors[] = {
-        {0,
-         {0xa3, 0x81, 0x7f, 0x04, 0xba, 0x25, 0xa8, 0xe6, 0x6d, 0xf6, 0x72, 0x14, 0xc7, 0x55, 0x02,
-          0x93}},
-        {1,
-         {0xda, 0x87, 0xc1, 0xd8, 0x6b, 0x99, 0xaf, 0x44, 0x34, 0x76, 0x59, 0x11, 0x9b, 0x22, 0xfc,
-          0x45}},
-        {7,
-         {0xa1, 0xf1, 0xeb, 0xbe, 0xd8, 0xdb, 0xc1, 0x53, 0xc0, 0xb8, 0x4a, 0xa6, 0x1f, 0xf0, 0x82,
-          0x39}},
-        {9,
-         {0x26, 0x44, 0x99, 0x06, 0x0a, 0xd9, 0xba, 0xab, 0xc4, 0x7f, 0x8b, 0x02, 0xbb, 0x6d, 0x71,
-          0xed}},
-    };
-    unsigned char key[16], input[16], hash[16];
-    for (int i = 0; i < 16; i++)
-        key[i] = input[i] = (unsigned char)i;
-    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) {
-        siphash(key, input, vectors[i].size, hash);
-        cr_expect(memcmp(hash, vectors[i].hash, 16) == 0, "%zu bytes", vectors[i].size);
-    }
 }
 
 /* A limit that the first file found lowers: the next folder cannot be opened. */
