@@ -103,8 +103,7 @@ size_t state_bytes(const struct state *state);     /* in use now, not reserved *
 /* Changes what the state reserves to max_tokens positions, its own at least. Less never fails; more
  * may, as state_create. */
 int state_reserve(struct state *state, int64_t max_tokens, struct error *err);
-/* Sets a state aside, which no text runs on until it is taken up again: engine_memory tells apart
- * what such states alone hold. */
+/* Sets a state aside until a text takes it up again; engine_memory counts such states apart. */
 void state_set_cached(struct state *state, bool cached);
 
 /* A state in host memory: its slot, then its KV pages; what its text has not written is zero. */
@@ -130,18 +129,16 @@ struct span {
  * alone (draw_check). Allocates nothing. */
 int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
 
-/* engine_step in two parts. Spans and what they point to are borrowed from one to the other, and
- * the texts have moved in between. Where engine_info says that steps overlap, a second one may be
- * submitted before the first is collected, which is the older one's turn:
- * - It wants no logits, draws only.
- * - A span of one token without `tokens` takes what its text's draw in the first step gives. The
- *   sampler must not look back (sampler.h), and where that token ends the text (draw_ends) the text
- *   is as it was without the second step: its draw says `dropped`.
- * An error of engine_collect ends both. */
+/* engine_step in two parts, from one to the other of which the spans are borrowed and their texts
+ * have moved. Where steps overlap, a second one may be submitted before the first is collected: it
+ * has draws only, no logits, and a span of one token without `tokens` takes what its text's draw in
+ * the first step gives. Its sampler must not look back (sampler.h); where that token ends the text
+ * (draw_ends), the second draw says `dropped`, and the text is where the first step left it. An
+ * error of engine_collect ends both. */
 int engine_submit(struct engine *engine, struct span *spans, int num_spans, struct error *err);
 int engine_collect(struct engine *engine, struct error *err);
 
-/* Whether the device has failed: every step does from then on. Of the engine thread. */
+/* Whether the device has failed: every step does from then on. */
 bool engine_failed(struct engine *engine);
 
 /* Measures what the device does at most in a second: bytes read from memory and f32 operations (a
