@@ -20,14 +20,6 @@ void attention_groups(struct backend *backend, const struct batch *batch)
     }
 }
 
-static void append_task(void *context, int task, int thread)
-{
-    (void)thread;
-    const struct head_job *job = context;
-    job->backend->kernels->append(job->arguments, &job->backend->batch->spans[task / job->heads],
-                                  task % job->heads);
-}
-
 static float *scratch_of(struct backend *backend, int thread)
 {
     return backend->scratch + (size_t)thread * backend->scratch_floats;
@@ -39,7 +31,23 @@ struct attention_job {
     struct backend *backend;
     const struct ops_attention *arguments;
     int parts;
+    bool appends; /* a text's only row brings its key with it */
 };
+
+static bool appends_itself(const struct attention_job *job, const struct batch_span *span)
+{
+    return job->appends && span->num_rows == 1;
+}
+
+static void append_task(void *context, int task, int thread)
+{
+    (void)thread;
+    const struct attention_job *job = context;
+    const struct ops_attention *a = job->arguments;
+    const struct batch_span *span = &job->backend->batch->spans[task / a->num_kv_heads];
+    if (!appends_itself(job, span))
+        job->backend->kernels->append(a, span, task % a->num_kv_heads);
+}
 
 static void attention_task(void *context, int task, int thread)
 {
@@ -49,9 +57,12 @@ static void attention_task(void *context, int task, int thread)
     const struct query_group *group = &job->backend->groups[task / per_group];
     int heads = a->num_heads / a->num_kv_heads;
     int kv_head = task % per_group / parts, part = task % parts;
-    job->backend->kernels->attention(
-        a, &job->backend->batch->spans[group->span], group, kv_head * heads + heads * part / parts,
-        kv_head * heads + heads * (part + 1) / parts, scratch_of(job->backend, thread));
+    const struct batch_span *span = &job->backend->batch->spans[group->span];
+    if (appends_itself(job, span))
+        job->backend->kernels->append(a, span, kv_head);
+    job->backend->kernels->attention(a, span, group, kv_head * heads + heads * part / parts,
+                                     kv_head * heads + heads * (part + 1) / parts,
+                                     scratch_of(job->backend, thread));
 }
 
 static int choose_parts(const struct backend *backend, const struct ops_attention *a)
@@ -85,8 +96,11 @@ void cpu_attention(struct backend *backend, const struct ops_attention *a)
         int64_t end = batch->spans[i].position + batch->spans[i].num_rows;
         keys += (end + OPS_TILE - 1) / OPS_TILE * OPS_TILE * batch->spans[i].num_rows;
     }
-    heads_run(backend, append_task, a, batch->num_spans, a->num_kv_heads, width * batch->num_rows);
-    struct attention_job job = {backend, a, choose_parts(backend, a)};
+    struct attention_job job = {backend, a, choose_parts(backend, a), false};
+    job.appends = job.parts == 1;
+    if (!job.appends || batch->num_spans < batch->num_rows)
+        tasks_run(backend, append_task, &job, batch->num_spans * a->num_kv_heads,
+                  width * batch->num_rows);
     tasks_run(backend, attention_task, &job, backend->num_groups * a->num_kv_heads * job.parts,
               KEY_COST * width * keys);
 }

@@ -46,7 +46,9 @@ struct q8_block {
  * scale is 0 where all are under 2^-100, NaN where one is not finite. */
 struct fixed_block {
     float scale;
-    int32_t start[3]; /* -128 times the sum of the digits: takes the 128 out of the quants */
+    /* -128 times the sums of digits[0] + 256 digits[1] and of digits[2]: they take the 128 out of
+     * the quants */
+    int32_t low_start, top_start;
     int8_t digits[3][32];
 };
 

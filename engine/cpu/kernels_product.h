@@ -273,6 +273,19 @@ static const unsigned char *panel_at(const struct product *p, int64_t panel)
     return weight->data + (size_t)(p->head * weight->panels + panel) * weight->panel_bytes;
 }
 
+/* Asks for what the end of one row's panel will want, while its weights come. */
+static inline void prepare_finish(const struct product *p, int64_t panel)
+{
+    enum { LINE = 64 / sizeof(float) };
+    const struct weight *weight = p->weight;
+    for (int64_t column = panel * PANEL; column < (panel + 1) * PANEL && column < weight->out;
+         column += LINE) {
+        __builtin_prefetch(p->y + column, 1);
+        if (weight->bias != NULL)
+            __builtin_prefetch(weight->bias + p->head * weight->out + column);
+    }
+}
+
 static void kernel_product(const struct product *p)
 {
     float sums[GROUP_PANELS][BLOCK_ROWS * PANEL];
@@ -281,6 +294,8 @@ static void kernel_product(const struct product *p)
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
         for (int64_t first = p->first; first < last; first += GROUP_PANELS) {
             int64_t panels = last - first < GROUP_PANELS ? last - first : GROUP_PANELS;
+            for (int64_t i = 0; i < panels && p->num_rows == 1; i++)
+                prepare_finish(p, first + i);
             /* few rows are bound by the panel's stream, which is best not broken */
             int64_t step = rows > 2 * TILE_ROWS ? INPUT_BLOCK : in;
             for (int64_t k = 0; k < in; k += step)

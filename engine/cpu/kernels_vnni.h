@@ -47,12 +47,16 @@ static void fix_block(const __m512 x[2], struct fixed_block *out)
         numbers[i] = _mm512_min_epi32(numbers[i], top);
         numbers[i] = _mm512_max_epi32(numbers[i], _mm512_sub_epi32(_mm512_setzero_si512(), top));
     }
+    __m512i sum = _mm512_add_epi32(numbers[0], numbers[1]), top_sum;
     for (int d = 0; d < 3; d++) {
         __m512i low = take_digit(&numbers[0]), high = take_digit(&numbers[1]);
-        out->start[d] = -128 * _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
+        top_sum = _mm512_add_epi32(low, high);
         _mm_storeu_si128((__m128i *)(void *)out->digits[d], _mm512_cvtepi32_epi8(low));
         _mm_storeu_si128((__m128i *)(void *)(out->digits[d] + 16), _mm512_cvtepi32_epi8(high));
     }
+    sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(top_sum, 16));
+    out->low_start = -128 * _mm512_reduce_add_epi32(sum);
+    out->top_start = -128 * _mm512_reduce_add_epi32(top_sum);
     out->scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)FIXED_LARGEST;
 }
 
@@ -72,7 +76,17 @@ static inline vec block_scale(const struct q8_block *w, const struct fixed_block
     return vec_load_f16(w->scales + half * 16) * vec_set(x->scale);
 }
 
-/* What a block adds to 16 outputs of a row: p [3] the exact sums by digit. */
+/* The sums by digit before the first quant, which is 128 too large. */
+static inline __attribute__((always_inline)) void start_sums(__m512i p[3][2],
+                                                             const struct fixed_block *x)
+{
+    p[0][0] = p[0][1] = _mm512_set1_epi32(x->low_start);
+    p[1][0] = p[1][1] = _mm512_setzero_si512();
+    p[2][0] = p[2][1] = _mm512_set1_epi32(x->top_start);
+}
+
+/* What a block adds to 16 outputs of a row: p [3] the exact sums by digit, the lower two
+ * of which are right together. */
 static inline __m512 block_value(const __m512i p[3][2], int half)
 {
     __m512i low = _mm512_add_epi32(_mm512_slli_epi32(p[1][half], 8), p[0][half]);
@@ -97,9 +111,7 @@ VNNI static void vnni_row(const struct fixed_block *x, int64_t n, const struct q
     vec sum[2] = {vec_set(0.0f), vec_set(0.0f)};
     for (int64_t b = 0; b < n; b++) {
         __m512i p[3][2];
-#pragma GCC unroll 3
-        for (int d = 0; d < 3; d++)
-            p[d][0] = p[d][1] = _mm512_set1_epi32(x[b].start[d]);
+        start_sums(p, &x[b]);
 #pragma GCC unroll 8
         for (int four = 0; four < 8; four++) {
             __m512i low = _mm512_loadu_si512(w[b].quants[four][0]);
@@ -128,9 +140,7 @@ vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
         __m512i p[VNNI_ROWS][3][2];
 #pragma GCC unroll 4
         for (int i = 0; i < m; i++)
-#pragma GCC unroll 3
-            for (int d = 0; d < 3; d++)
-                p[i][d][0] = p[i][d][1] = _mm512_set1_epi32(x[i * x_stride + b].start[d]);
+            start_sums(p[i], &x[i * x_stride + b]);
 #pragma GCC unroll 8
         for (int four = 0; four < 8; four++) {
             __m512i low = _mm512_loadu_si512(w[b].quants[four][0]);
@@ -189,6 +199,8 @@ static void kernel_product_vnni(const struct product *p)
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
         for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
             const struct q8_block *w = (const struct q8_block *)(const void *)panel_at(p, panel);
+            if (p->num_rows == 1)
+                prepare_finish(p, panel);
             for (int i = 0; i < rows; i += VNNI_ROWS)
                 vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS,
                           p->fixed + (r + i) * p->fixed_stride, p->fixed_stride, blocks, w,
