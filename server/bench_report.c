@@ -35,6 +35,28 @@ static void print_operations(const struct bench *bench, FILE *out)
     }
 }
 
+/* Of tests that differ in depth only. */
+static void print_depths(const struct bench *bench, FILE *out)
+{
+    bool begun = false;
+    for (int i = 0; i < bench_count(bench); i++) {
+        const struct bench_result *r = &bench_results(bench)[i];
+        const struct statistics_interval *share = &r->of_depth_0;
+        char name[48];
+        if (share->count == 0)
+            continue;
+        if (!begun)
+            fprintf(out, "\n%-7s %-4s %7s %5s  %-14s  %11s  95%% certain\n", "weights", "kv",
+                    "threads", "batch", "test", "of depth 0");
+        begun = true;
+        bench_case_name(&r->test, name);
+        fprintf(out, "%-7s %-4s %7d %5d  %-14s  %10.1f%%  %.1f to %.1f%%, of %zu pairs\n",
+                weight_format_name(r->test.weights), kv_format_name(r->test.kv), r->test.threads,
+                r->test.batch, name, share->median * 100, share->low * 100, share->high * 100,
+                share->count);
+    }
+}
+
 void bench_print_table(const struct bench *bench, FILE *out)
 {
     const struct bench_result *results = bench_results(bench);
@@ -57,6 +79,7 @@ void bench_print_table(const struct bench *bench, FILE *out)
                 r->test.batch, name, r->tokens_per_second, r->spread * 100, text,
                 r->share_of_limit * 100);
     }
+    print_depths(bench, out);
     if (bench_has_operations(bench))
         print_operations(bench, out);
 }
@@ -76,7 +99,8 @@ static void print_quoted(const char *text, FILE *out)
 void bench_print_csv(const struct bench *bench, FILE *out)
 {
     fprintf(out, "model,weights,kv,test,batch,threads,repeat,tokens_per_second,spread,"
-                 "share_of_limit,weights_gbps,moved_gbps,gflops");
+                 "share_of_limit,weights_gbps,moved_gbps,gflops,of_depth_0,of_depth_0_low,"
+                 "of_depth_0_high");
     for (int kind = 0; bench_has_operations(bench) && kind < NUM_PROFILE_KINDS; kind++)
         fprintf(out, ",%s", kinds[kind]);
     putc('\n', out);
@@ -90,6 +114,11 @@ void bench_print_csv(const struct bench *bench, FILE *out)
                 weight_format_name(r->test.weights), kv_format_name(r->test.kv), name,
                 r->test.batch, r->test.threads, r->test.repeat, r->tokens_per_second, r->spread,
                 r->share_of_limit, pace.weights_gbps, pace.moved_gbps, pace.gflops);
+        const struct statistics_interval *share = &r->of_depth_0;
+        if (share->count > 0)
+            fprintf(out, ",%.4g,%.4g,%.4g", share->median, share->low, share->high);
+        else
+            fprintf(out, ",,,");
         for (int kind = 0; bench_has_operations(bench) && kind < NUM_PROFILE_KINDS; kind++)
             fprintf(out, ",%.4g", r->operations[kind]);
         putc('\n', out);
@@ -104,17 +133,25 @@ static json_t *operations_json(const struct bench_result *r)
     return json;
 }
 
+static json_t *interval_json(const struct statistics_interval *interval)
+{
+    return json_pack("{sf sf sf sI}", "median", interval->median, "low", interval->low, "high",
+                     interval->high, "pairs", (json_int_t)interval->count);
+}
+
 static json_t *result_json(const struct bench_result *r, bool operations)
 {
     struct pace pace = pace_of(r);
     char name[48];
     bench_case_name(&r->test, name);
-    return json_pack("{ss ss ss ss si si si sf sf sf sf sf sf so*}", "model", r->model, "weights",
-                     weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "test",
-                     name, "batch", r->test.batch, "threads", r->test.threads, "repeat",
-                     r->test.repeat, "tokens_per_second", r->tokens_per_second, "spread", r->spread,
-                     "share_of_limit", r->share_of_limit, "weights_gbps", pace.weights_gbps,
-                     "moved_gbps", pace.moved_gbps, "gflops", pace.gflops, "operations",
+    return json_pack("{ss ss ss ss si si si sf sf sf sf sf sf so* so*}", "model", r->model,
+                     "weights", weight_format_name(r->test.weights), "kv",
+                     kv_format_name(r->test.kv), "test", name, "batch", r->test.batch, "threads",
+                     r->test.threads, "repeat", r->test.repeat, "tokens_per_second",
+                     r->tokens_per_second, "spread", r->spread, "share_of_limit", r->share_of_limit,
+                     "weights_gbps", pace.weights_gbps, "moved_gbps", pace.moved_gbps, "gflops",
+                     pace.gflops, "of_depth_0",
+                     r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "operations",
                      operations ? operations_json(r) : NULL);
 }
 

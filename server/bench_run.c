@@ -3,10 +3,16 @@
 #include "server/bench_text.h"
 #include "server/statistics.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { LEAST_STEP_TOKENS = 512 };
+
+/* Of the fastest test that generates: much longer than it takes caches and threads to be back from
+ * other tests, and much shorter than the machine keeps one pace. */
+static const double SLICE_SECONDS = 0.05;
 
 /* An engine, with what of a test it was opened for. */
 struct device {
@@ -17,10 +23,14 @@ struct device {
 /* One test of the plan while it runs. */
 struct entry {
     struct device *device;
-    struct device *meter;      /* measures the peaks: of the same number of threads */
-    struct bench_texts *texts; /* maybe those of an entry before */
-    bool owns_texts;
+    struct device *meter; /* measures the peaks: of the same number of threads */
+    struct bench_texts *texts;
     double *rates, *shares; /* [repeat] */
+    size_t num_slices;      /* of a run */
+    double *slices;         /* [repeat, num_slices]: seconds */
+    /* Of the run under way, or ended: tokens of each text, time taken, and the least there is. */
+    int done;
+    double seconds, least;
 };
 
 struct bench {
@@ -33,6 +43,7 @@ struct bench {
     struct bench_peaks highest;
     const struct device *measured; /* NULL: something else has run since the last measurement */
     struct bench_peaks last;
+    int slice_tokens; /* of each text, generating */
 };
 
 static void progress(const struct bench *bench, const char *what, int index)
@@ -79,21 +90,20 @@ static int find_device(struct bench *bench, struct device **out, const struct be
     return 0;
 }
 
-static int find_texts(struct bench *bench, int index, struct error *err)
+static int open_texts(struct bench *bench, int index, struct error *err)
 {
     const struct bench_case *test = &bench->results[index].test;
     struct entry *entry = &bench->entries[index];
-    for (int i = 0; i < index; i++) {
+    const struct bench_texts *like = NULL;
+    for (int i = 0; i < index && like == NULL; i++) {
         const struct bench_case *other = &bench->results[i].test;
         if (bench->entries[i].device == entry->device && other->depth == test->depth &&
-            other->batch == test->batch) {
-            entry->texts = bench->entries[i].texts;
-            return 0;
-        }
+            other->batch == test->batch)
+            like = bench->entries[i].texts;
     }
     progress(bench, "filling", index);
-    entry->owns_texts = true;
-    return bench_texts_open(&entry->texts, entry->device->engine, test->depth, test->batch, err);
+    return bench_texts_open(&entry->texts, entry->device->engine, like, test->depth, test->batch,
+                            err);
 }
 
 static int open_entry(struct bench *bench, int index, int max_batch, struct error *err)
@@ -112,11 +122,7 @@ static int open_entry(struct bench *bench, int index, int max_batch, struct erro
     for (entry->meter = bench->devices;
          engine_info(entry->meter->engine)->threads != result->test.threads;)
         entry->meter++;
-    entry->rates = calloc((size_t)result->test.repeat, sizeof(double));
-    entry->shares = calloc((size_t)result->test.repeat, sizeof(double));
-    if (entry->rates == NULL || entry->shares == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %d repeats", result->test.repeat);
-    return find_texts(bench, index, err);
+    return open_texts(bench, index, err);
 }
 
 static int measure(struct bench *bench, const struct device *meter, struct error *err)
@@ -131,52 +137,165 @@ static int measure(struct bench *bench, const struct device *meter, struct error
     return 0;
 }
 
-/* Runs a test once; its results are kept unless `repeat` is negative (to warm up). */
-static int run_once(struct bench *bench, int index, int repeat, struct error *err)
+static int run_whole(struct bench *bench, int index, double *seconds, struct error *err)
 {
-    const struct bench_result *result = &bench->results[index];
+    const struct bench_case *test = &bench->results[index].test;
+    struct bench_texts *texts = bench->entries[index].texts;
+    if (bench_texts_begin(texts, test->tokens, err) != 0 ||
+        bench_texts_run(texts, test->generates, test->tokens, seconds, err) != 0)
+        return -1;
+    bench_texts_end(texts);
+    return 0;
+}
+
+/* Runs each test once, which also says how long slices are. */
+static int warm_up(struct bench *bench, struct error *err)
+{
+    double least = INFINITY; /* seconds per token of each text */
+    for (int i = 0; i < bench->count; i++) {
+        const struct bench_case *test = &bench->results[i].test;
+        double seconds;
+        progress(bench, "warming up", i);
+        if (run_whole(bench, i, &seconds, err) != 0)
+            return -1;
+        if (test->generates && seconds / test->tokens < least)
+            least = seconds / test->tokens;
+    }
+    double tokens = ceil(SLICE_SECONDS / least);
+    bench->slice_tokens = bench->options.slice_tokens > 0 ? bench->options.slice_tokens
+                          : tokens < INT_MAX              ? (int)tokens
+                                                          : INT_MAX;
+    return 0;
+}
+
+static int slice_tokens(const struct bench *bench, const struct bench_case *test)
+{
+    return test->generates && bench->slice_tokens < test->tokens ? bench->slice_tokens
+                                                                 : test->tokens;
+}
+
+static int allocate_figures(struct bench *bench, struct error *err)
+{
+    for (int i = 0; i < bench->count; i++) {
+        struct entry *entry = &bench->entries[i];
+        const struct bench_case *test = &bench->results[i].test;
+        size_t repeat = (size_t)test->repeat;
+        int length = slice_tokens(bench, test);
+        entry->num_slices = (size_t)((test->tokens - 1) / length + 1);
+        entry->rates = calloc(repeat, sizeof(double));
+        entry->shares = calloc(repeat, sizeof(double));
+        entry->slices = calloc(repeat * entry->num_slices, sizeof(double));
+        if (entry->rates == NULL || entry->shares == NULL || entry->slices == NULL)
+            return error_set(err, ERROR_NO_MEMORY, "no memory for %d repeats", test->repeat);
+    }
+    return 0;
+}
+
+/* The next slice of a test's run. */
+static int run_slice(struct bench *bench, int index, int repeat, struct error *err)
+{
     struct entry *entry = &bench->entries[index];
-    double seconds;
-    progress(bench, repeat < 0 ? "warming up" : "measuring", index);
-    if (repeat < 0)
-        return bench_texts_run(entry->texts, &result->test, &seconds, err);
+    struct bench_case slice = bench->results[index].test;
+    int length = slice_tokens(bench, &slice), left = slice.tokens - entry->done;
+    slice.tokens = left < length ? left : length;
+    slice.depth += entry->done;
+    progress(bench, "measuring", index);
     if (bench->measured != entry->meter && measure(bench, entry->meter, err) != 0)
         return -1;
     struct bench_peaks before = bench->last;
-    if (bench_texts_run(entry->texts, &result->test, &seconds, err) != 0 ||
+    double seconds;
+    if (bench_texts_run(entry->texts, slice.generates, slice.tokens, &seconds, err) != 0 ||
         measure(bench, entry->meter, err) != 0)
         return -1;
     const struct bench_peaks *after = &bench->last;
-    double least =
-        result->test.generates
-            ? result->need.bytes / (before.bytes > after->bytes ? before.bytes : after->bytes)
-            : result->need.operations /
-                  (before.operations > after->operations ? before.operations : after->operations);
-    entry->rates[repeat] = (double)result->test.tokens * result->test.batch / seconds;
-    entry->shares[repeat] = least / seconds;
+    struct engine *engine = entry->device->engine;
+    struct bench_need need = bench_need(engine_model(engine), engine_info(engine), &slice);
+    entry->least += slice.generates ? need.bytes / fmax(before.bytes, after->bytes)
+                                    : need.operations / fmax(before.operations, after->operations);
+    entry->slices[(size_t)repeat * entry->num_slices + (size_t)(entry->done / length)] = seconds;
+    entry->seconds += seconds;
+    entry->done += slice.tokens;
+    return 0;
+}
+
+/* One run of each test that has so many, in turns. */
+static int run_repeat(struct bench *bench, int repeat, struct error *err)
+{
+    bool more = false;
+    for (int i = 0; i < bench->count; i++) {
+        struct entry *entry = &bench->entries[i];
+        const struct bench_case *test = &bench->results[i].test;
+        entry->done = repeat < test->repeat ? 0 : test->tokens;
+        entry->seconds = entry->least = 0;
+        if (repeat < test->repeat && bench_texts_begin(entry->texts, test->tokens, err) != 0)
+            return -1;
+    }
+    bench->measured = NULL;
+    do {
+        more = false;
+        for (int i = 0; i < bench->count; i++) {
+            if (bench->entries[i].done == bench->results[i].test.tokens)
+                continue;
+            if (run_slice(bench, i, repeat, err) != 0)
+                return -1;
+            more = true;
+        }
+    } while (more);
+    for (int i = 0; i < bench->count; i++) {
+        struct entry *entry = &bench->entries[i];
+        const struct bench_case *test = &bench->results[i].test;
+        bench_texts_end(entry->texts);
+        if (repeat >= test->repeat)
+            continue;
+        entry->rates[repeat] = (double)test->tokens * test->batch / entry->seconds;
+        entry->shares[repeat] = entry->least / entry->seconds;
+    }
     return 0;
 }
 
 static int profile(struct bench *bench, int index, struct error *err)
 {
     struct bench_result *result = &bench->results[index];
-    const struct entry *entry = &bench->entries[index];
-    double seconds;
+    struct engine *engine = bench->entries[index].device->engine;
+    double seconds = 0;
     progress(bench, "profiling", index);
-    engine_profile(entry->device->engine, result->operations);
-    int failed = bench_texts_run(entry->texts, &result->test, &seconds, err);
-    engine_profile(entry->device->engine, NULL);
-    for (int i = 0; i < NUM_PROFILE_KINDS; i++)
+    engine_profile(engine, result->operations);
+    int failed = run_whole(bench, index, &seconds, err);
+    engine_profile(engine, NULL);
+    for (int i = 0; i < NUM_PROFILE_KINDS && failed == 0; i++)
         result->operations[i] /= seconds;
     return failed;
 }
 
-static void conclude(struct bench_result *result, const struct entry *entry)
+/* Against the same test at depth 0, if there is one. The seconds of the slices become ratios. */
+static void compare_depths(struct bench *bench, int index)
 {
+    struct bench_result *result = &bench->results[index];
+    const struct bench_case *test = &result->test;
+    struct entry *entry = &bench->entries[index];
+    size_t count = (size_t)test->repeat * entry->num_slices;
+    for (int i = 0; i < bench->count && test->depth > 0; i++) {
+        const struct bench_case *base = &bench->results[i].test;
+        if (bench->entries[i].device != entry->device || base->depth != 0 ||
+            base->generates != test->generates || base->tokens != test->tokens ||
+            base->batch != test->batch || base->repeat != test->repeat)
+            continue;
+        for (size_t j = 0; j < count; j++)
+            entry->slices[j] = bench->entries[i].slices[j] / entry->slices[j];
+        result->of_depth_0 = statistics_interval(entry->slices, count);
+        return;
+    }
+}
+
+static void conclude(struct bench *bench, int index)
+{
+    struct bench_result *result = &bench->results[index];
+    const struct entry *entry = &bench->entries[index];
     int repeat = result->test.repeat;
     result->tokens_per_second = statistics_median(entry->rates, (size_t)repeat);
     result->spread = (entry->rates[repeat - 1] - entry->rates[0]) / result->tokens_per_second;
     result->share_of_limit = statistics_median(entry->shares, (size_t)repeat);
+    compare_depths(bench, index);
 }
 
 static int run_all(struct bench *bench, struct error *err)
@@ -190,12 +309,13 @@ static int run_all(struct bench *bench, struct error *err)
     for (int i = 0; i < bench->count; i++)
         if (open_entry(bench, i, max_batch, err) != 0)
             return -1;
-    for (int repeat = -1; repeat < max_repeat; repeat++)
-        for (int i = 0; i < bench->count; i++)
-            if (repeat < bench->results[i].test.repeat && run_once(bench, i, repeat, err) != 0)
-                return -1;
+    if (warm_up(bench, err) != 0 || allocate_figures(bench, err) != 0)
+        return -1;
+    for (int repeat = 0; repeat < max_repeat; repeat++)
+        if (run_repeat(bench, repeat, err) != 0)
+            return -1;
     for (int i = 0; i < bench->count; i++) {
-        conclude(&bench->results[i], &bench->entries[i]);
+        conclude(bench, i);
         if (bench->options.operations && profile(bench, i, err) != 0)
             return -1;
     }
@@ -235,10 +355,10 @@ void bench_free(struct bench *bench)
     if (bench == NULL)
         return;
     for (int i = 0; i < bench->count; i++) {
-        if (bench->entries[i].owns_texts)
-            bench_texts_close(bench->entries[i].texts);
+        bench_texts_close(bench->entries[i].texts);
         free(bench->entries[i].rates);
         free(bench->entries[i].shares);
+        free(bench->entries[i].slices);
     }
     for (int i = 0; i < bench->num_devices; i++)
         engine_close(bench->devices[i].engine);

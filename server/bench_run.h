@@ -1,17 +1,20 @@
-/* Runs the plan of `regla bench`: all its engines are open at once, and the repeats of all tests
- * are interleaved, so that a machine that changes its pace does so for all. Tokens are
- * pseudo-random and fixed, nothing is sampled, and the depth is filled before the clock starts. */
+/* Runs the plan of `regla bench`: all its engines are open at once, and all its tests take turns,
+ * those that generate by slices of some tokens, so that a machine that changes its pace does so
+ * for all. Tokens are pseudo-random and fixed, nothing is sampled, and the depth is filled before
+ * the clock starts. */
 #ifndef SERVER_BENCH_RUN_H
 #define SERVER_BENCH_RUN_H
 
 #include "engine/profile.h"
 #include "server/bench_limit.h"
 #include "server/bench_plan.h"
+#include "server/statistics.h"
 
 struct bench_options {
     const char *directory, *preset; /* of the model; one of them is NULL */
-    bool progress;                  /* a line on standard error */
-    bool operations;                /* one more run of each test, for its profile */
+    int slice_tokens; /* of each text; 0: as many as take the fastest test some 50 ms */
+    bool progress;    /* a line on standard error */
+    bool operations;  /* one more run of each test, for its profile */
 };
 
 /* Per second, at most: bytes read from memory, and f32 operations. */
@@ -26,6 +29,9 @@ struct bench_result {
     double tokens_per_second; /* of all texts together; median of the repeats */
     double spread;            /* (highest - lowest) / median */
     double share_of_limit;    /* see bench_run; median of the repeats */
+    /* Its pace as a share of that of the same test at depth 0, slice by slice; count: 0 where it
+     * is that test, or there is none. */
+    struct statistics_interval of_depth_0;
     /* with `operations`: shares of the time by kind; the rest is none of them */
     double operations[NUM_PROFILE_KINDS];
 };
@@ -33,8 +39,9 @@ struct bench_result {
 struct bench;
 
 /* What the machine does at most is measured on the test's number of threads right before and right
- * after each run, and the higher of both counts: share_of_limit is the time that its bytes
- * (generating) or operations (prompts) need at that pace, over the time taken. */
+ * after each slice, and the higher of both counts: share_of_limit is the time that the bytes
+ * (generating) or operations (prompts) of a run's slices need at those paces, over the time they
+ * took. */
 int bench_run(struct bench **out, const struct bench_plan *plan,
               const struct bench_options *options, struct error *err);
 void bench_free(struct bench *bench); /* NULL is allowed */

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* A text on its way to `end` tokens. */
+/* A text on its way to `end` tokens, those of a slice. */
 struct text {
     struct state *state;
     int64_t at, end;
@@ -16,6 +16,7 @@ struct bench_texts {
     int depth, batch;
     struct text *deep; /* [num_deep]: those that are copied; none at depth 0 */
     int num_deep;
+    bool borrows_deep;
     struct text *texts; /* [batch] */
     struct span *spans; /* [batch] */
     int32_t *tokens;    /* [max_step_tokens] */
@@ -88,8 +89,8 @@ static int fill(struct bench_texts *b, struct error *err)
     return used;
 }
 
-int bench_texts_open(struct bench_texts **out, struct engine *engine, int depth, int batch,
-                     struct error *err)
+int bench_texts_open(struct bench_texts **out, struct engine *engine,
+                     const struct bench_texts *like, int depth, int batch, struct error *err)
 {
     const struct engine_info *info = engine_info(engine);
     struct bench_texts *b = calloc(1, sizeof *b);
@@ -99,13 +100,16 @@ int bench_texts_open(struct bench_texts **out, struct engine *engine, int depth,
     b->depth = depth;
     b->batch = batch;
     b->num_deep = depth == 0 ? 0 : info->kv_bytes_per_token > 0 ? batch : 1;
-    b->deep = calloc((size_t)b->num_deep + 1, sizeof *b->deep);
+    b->borrows_deep = like != NULL;
+    b->deep = like != NULL ? like->deep : calloc((size_t)b->num_deep + 1, sizeof *b->deep);
     b->texts = calloc((size_t)batch, sizeof *b->texts);
     b->spans = calloc((size_t)batch, sizeof *b->spans);
     b->tokens = calloc((size_t)info->max_step_tokens, sizeof *b->tokens);
-    int result = b->deep == NULL || b->texts == NULL || b->spans == NULL || b->tokens == NULL
-                     ? error_set(err, ERROR_NO_MEMORY, "no memory for %d texts", batch)
-                     : fill(b, err);
+    int result = 0;
+    if (b->deep == NULL || b->texts == NULL || b->spans == NULL || b->tokens == NULL)
+        result = error_set(err, ERROR_NO_MEMORY, "no memory for %d texts", batch);
+    else if (like == NULL)
+        result = fill(b, err);
     if (result == 0)
         *out = b;
     else
@@ -117,41 +121,48 @@ void bench_texts_close(struct bench_texts *b)
 {
     if (b == NULL)
         return;
-    free_states(b->texts, b->batch);
-    free_states(b->deep, b->num_deep);
-    free(b->deep);
+    bench_texts_end(b);
+    if (!b->borrows_deep) {
+        free_states(b->deep, b->num_deep);
+        free(b->deep);
+    }
     free(b->texts);
     free(b->spans);
     free(b->tokens);
     free(b);
 }
 
-/* New texts, or copies of the deep ones, with so many tokens to go. */
-static int begin(struct bench_texts *b, int tokens, struct error *err)
+int bench_texts_begin(struct bench_texts *b, int tokens, struct error *err)
 {
-    int64_t end = (int64_t)b->depth + tokens;
+    int64_t reserved = (int64_t)b->depth + tokens;
     for (int i = 0; i < b->batch; i++) {
         struct text *text = &b->texts[i];
-        *text = (struct text){.at = b->depth, .end = end};
+        *text = (struct text){.at = b->depth, .end = b->depth};
         int result = b->num_deep == 0
-                         ? state_create(&text->state, b->engine, end, err)
-                         : state_clone(&text->state, b->deep[i % b->num_deep].state, end, err);
+                         ? state_create(&text->state, b->engine, reserved, err)
+                         : state_clone(&text->state, b->deep[i % b->num_deep].state, reserved, err);
         if (result != 0)
             return -1;
     }
     return 0;
 }
 
-int bench_texts_run(struct bench_texts *b, const struct bench_case *test, double *seconds,
+int bench_texts_run(struct bench_texts *b, bool generates, int tokens, double *seconds,
                     struct error *err)
 {
-    int most = test->generates ? 1 : INT32_MAX;
-    enum wanted wanted = test->generates ? WANTED_ALL : WANTED_LAST;
-    int used = begin(b, test->tokens, err) == 0 ? 1 : -1;
+    int most = generates ? 1 : INT32_MAX, used;
+    enum wanted wanted = generates ? WANTED_ALL : WANTED_LAST;
+    for (int i = 0; i < b->batch; i++)
+        b->texts[i].end += tokens;
     double start = clock_seconds();
-    while (used > 0)
+    do
         used = step(b, b->texts, b->batch, most, wanted, err);
+    while (used > 0);
     *seconds = clock_seconds() - start;
-    free_states(b->texts, b->batch);
     return used;
+}
+
+void bench_texts_end(struct bench_texts *b)
+{
+    free_states(b->texts, b->batch);
 }

@@ -7,4 +7,15 @@
 /* Sorts the values, of which there is at least one, and returns their median. */
 double statistics_median(double *values, size_t count);
 
+/* A median, and two of the values, between which the median of endlessly many would lie in about
+ * 95 of 100 such measurements, whatever their distribution, if none depended on another. Of fewer
+ * than 6 they are the lowest and the highest, and less certain. */
+struct statistics_interval {
+    double median, low, high;
+    size_t count; /* of the values */
+};
+
+/* Sorts the values, of which there is at least one. */
+struct statistics_interval statistics_interval(double *values, size_t count);
+
 #endif

@@ -17,6 +17,7 @@ SHORT = ["--pp", "5", "--tg", "3", "--repeat", "1"]
 FIELDS = {"model": str, "weights": str, "kv": str, "test": str, "batch": int, "threads": int,
           "repeat": int, "tokens_per_second": float, "spread": float, "share_of_limit": float,
           "weights_gbps": float, "moved_gbps": float, "gflops": float}
+DEPTH_COLUMNS = ["of_depth_0", "of_depth_0_low", "of_depth_0_high"]
 
 
 def bench(*arguments, model=GOLDEN / "hybrid_regla"):
@@ -32,6 +33,10 @@ def results_of(*arguments, **model):
 
 
 def check_result(result):
+    compared = result.pop("of_depth_0", None)
+    assert (compared is not None) == ("@" in result["test"])
+    if compared is not None:
+        assert 0 < compared["low"] <= compared["median"] <= compared["high"]
     assert {name: type(value) for name, value in result.items()} == FIELDS
     assert result["model"] == "hybrid_regla" and result["repeat"] == 1
     assert result["tokens_per_second"] > 0 and result["share_of_limit"] > 0
@@ -62,6 +67,17 @@ def test_zero_leaves_a_kind_out_and_threads_and_formats_are_lists():
         ("f32", "f32", 2), ("q8", "f16", 2), ("f32", "f32", 1), ("q8", "f16", 1)]
 
 
+def test_runs_are_cut_into_slices():
+    lists = ["--pp", "5", "--tg", "10,3", "--depth", "0,7", "--repeat", "3"]
+    pairs = {"pp5@7": 3, "tg10@7": 3 * 3, "tg3@7": 3}
+    results = results_of(*lists, "--slice", "4")["results"]
+    assert {result["test"]: result["of_depth_0"]["pairs"]
+            for result in results if "of_depth_0" in result} == pairs
+    lines = bench(*lists, "--slice", "4").stdout.splitlines()
+    assert {line.split()[4]: int(line.split()[-2])
+            for line in lines if line.endswith(" pairs")} == pairs
+
+
 def test_table_with_operations():
     lines = bench(*SHORT, "--operations").stdout.splitlines()
     assert lines[0].startswith("hybrid_regla: memory reads at most ")
@@ -72,14 +88,17 @@ def test_table_with_operations():
 
 
 def test_csv_and_json_agree_on_operations():
-    rows = list(csv.DictReader(io.StringIO(bench(*SHORT, "--operations", "--csv").stdout)))
-    assert [row["test"] for row in rows] == ["pp5", "tg3"]
+    rows = list(csv.DictReader(io.StringIO(
+        bench(*SHORT, "--depth", "0,6", "--operations", "--csv").stdout)))
+    assert [row["test"] for row in rows] == ["pp5", "tg3", "pp5@6", "tg3@6"]
     for row in rows:
+        for name in DEPTH_COLUMNS:
+            assert float(row[name]) > 0 if "@" in row["test"] else row[name] == ""
         for name, kind in FIELDS.items():
             kind(row[name])
     [result] = results_of("--pp", "0", "--tg", "3", "--repeat", "1", "--operations")["results"]
     shares = result["operations"]
-    assert list(rows[0]) == [*FIELDS, *shares]
+    assert list(rows[0]) == [*FIELDS, *DEPTH_COLUMNS, *shares]
     assert all(share >= 0 for share in shares.values()) and 0 < sum(shares.values()) <= 1
 
 

@@ -1,5 +1,6 @@
 #include "server/bench_limit.h"
 #include "server/bench_plan.h"
+#include "server/statistics.h"
 
 #include <criterion/criterion.h>
 #include <math.h>
@@ -198,4 +199,45 @@ Test(bench, a_window_bounds_what_is_seen)
     expect_close(need_of(false, 5, 0, 1).operations, 5 * PER_TOKEN + 12 * PER_KEY + 2 * HEAD);
     fill_layers(WINDOW_BLOCK); /* of 3: positions 2 to 6 see 3, 1, 2, 3, 1 */
     expect_close(need_of(false, 5, 2, 1).operations, 5 * PER_TOKEN + 10 * PER_KEY + 2 * HEAD);
+}
+
+Test(bench, slices_need_what_the_whole_does)
+{
+    static const enum window_kind windows[] = {WINDOW_FULL, WINDOW_SLIDING, WINDOW_BLOCK};
+    for (int i = 0; i < 3; i++) {
+        fill_layers(windows[i]);
+        struct bench_need whole = need_of(true, 7, 10, 4), sum = {0};
+        for (int done = 0; done < 7; done += 3) {
+            struct bench_need slice = need_of(true, done == 6 ? 1 : 3, 10 + done, 4);
+            sum.weight_bytes += slice.weight_bytes;
+            sum.bytes += slice.bytes;
+            sum.operations += slice.operations;
+        }
+        expect_close(sum.weight_bytes, whole.weight_bytes);
+        expect_close(sum.bytes, whole.bytes);
+        expect_close(sum.operations, whole.operations);
+    }
+}
+
+static void expect_interval(size_t count, size_t low, size_t high)
+{
+    double values[100];
+    for (size_t i = 0; i < count; i++)
+        values[i] = (double)(i * 7 % count); /* each of 0 to count - 1, in another order */
+    struct statistics_interval got = statistics_interval(values, count);
+    expect_close(got.median, (double)(count - 1) / 2);
+    cr_expect(got.count == count && got.low == (double)low && got.high == (double)high,
+              "%zu values: expected %zu to %zu, got %g to %g", count, low, high, got.low, got.high);
+}
+
+/* Of so many throws of a coin, `low` or fewer or more than `high` are heads in about 5 of 100
+ * cases, where there are 6 or more. */
+Test(bench, the_interval_of_a_median)
+{
+    expect_interval(1, 0, 0);
+    expect_interval(5, 0, 4);
+    expect_interval(6, 0, 5);
+    expect_interval(9, 1, 7);
+    expect_interval(25, 7, 17);
+    expect_interval(100, 40, 59);
 }
