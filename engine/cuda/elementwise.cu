@@ -41,6 +41,7 @@ __global__ static void embed_kernel(struct device_batch batch, struct table toke
                                     struct table positions, enum position_embedding kind,
                                     const double *frequencies, int size, struct rows x)
 {
+    grid_wait();
     int64_t r = blockIdx.x;
     int c = (int)(blockIdx.y * THREADS + threadIdx.x), half = size / 2;
     if (c >= size)
@@ -80,6 +81,7 @@ template <bool by_warp> __device__ static float part_sum(float value, float *scr
 template <bool by_warp> __global__ static void norm_kernel(struct ops_norm a)
 {
     __shared__ float scratch[2][32];
+    grid_wait();
     int threads = by_warp ? 32 : THREADS, first = (int)threadIdx.x % threads;
     int64_t part = by_warp ? (int64_t)blockIdx.x * WARPS + threadIdx.x / 32 : blockIdx.x;
     if (part >= (int64_t)a.num_rows * a.groups)
@@ -123,6 +125,7 @@ void cuda_norm(struct backend *backend, const struct ops_norm *a)
 /* A block per row and 256 columns; the formula is the template's, so that its branches are none. */
 template <enum formula formula> __global__ static void map_kernel(struct ops_map a)
 {
+    grid_wait();
     int64_t r = blockIdx.x;
     int c = (int)(blockIdx.y * THREADS + threadIdx.x);
     if (c >= a.num_cols)
@@ -150,6 +153,7 @@ void cuda_map(struct backend *backend, const struct ops_map *a)
 
 __global__ static void angles_kernel(struct device_batch batch, struct ops_angles a)
 {
+    grid_wait();
     int64_t r = blockIdx.x;
     int j = (int)(blockIdx.y * THREADS + threadIdx.x);
     if (j < a.count)
@@ -167,6 +171,7 @@ void cuda_angles(struct backend *backend, const struct ops_angles *a)
 /* A warp per row and head. */
 __global__ static void positions_kernel(struct device_batch batch, struct ops_positions a)
 {
+    grid_wait();
     int64_t task = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (task >= (int64_t)batch.num_rows * a.num_heads)
         return;
@@ -198,6 +203,7 @@ void cuda_positions(struct backend *backend, const struct ops_positions *a)
 __global__ static void gather_kernel(struct device_batch batch, struct rows x, struct rows out,
                                      int cols)
 {
+    grid_wait();
     int64_t i = blockIdx.x;
     int c = (int)(blockIdx.y * THREADS + threadIdx.x);
     if (c < cols)

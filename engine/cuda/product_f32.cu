@@ -92,6 +92,8 @@ template <int R> __global__ void __launch_bounds__(MOST_WARPS * 32) f32_kernel(p
         }
         if (at > 0)
             __syncthreads();
+        else
+            grid_wait();
         stage_inputs<R>(call, first, at, shared);
         __syncthreads();
         if (begin + at < end)

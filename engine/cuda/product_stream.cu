@@ -123,6 +123,8 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
                                        lane, load_once);
         if (at > 0)
             __syncthreads();
+        else
+            grid_wait();
         stage_inputs<format, NT>(call, first, at, shared);
         __syncthreads();
 #pragma unroll

@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
     typedef tile<format, WM, WN, MT, NT, depth> shape;
     SHARED_MEMORY(unsigned char, stages);
     float sums[MT][NT][4] = {}, totals[MT][NT][4] = {};
+    grid_wait();
 #pragma unroll
     for (int s = 0; s < depth - 1; s++) {
         if (s < call.blocks)
