@@ -83,13 +83,17 @@ struct ops_norm {
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Per output element: one running sum over the input,
  * in order (by blocks of 32 where x became integers for a q8 weight). A weight made of heads
- * multiplies part h of x with matrix h. */
+ * multiplies part h of x with matrix h.
+ *
+ * norm, if not NULL, comes first, and its y is x. Nobody else may need what it writes: a device
+ * that norms x on its way into the product writes nothing. */
 struct ops_matmul {
     const struct weight *weight;
     int num_rows;
     struct rows x, y; /* [num_rows, in], [num_rows, out] */
     enum formula activation;
     bool accumulate;
+    const struct ops_norm *norm;
 };
 
 /* out = formula(u, w), or formula(u) * w when `multiply`. */

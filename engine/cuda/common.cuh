@@ -94,20 +94,6 @@ __device__ inline float warp_max(float value, int width = 32)
     return value;
 }
 
-/* Of a block of whole warps (1024 threads at most); every thread gets it. scratch: [32] of shared
- * memory, which may be used again after the next barrier. */
-__device__ inline float block_sum(float value, float *scratch)
-{
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    value = warp_sum(value);
-    if (warps == 1)
-        return value;
-    if (lane == 0)
-        scratch[warp] = value;
-    __syncthreads();
-    return warp_sum(lane < warps ? scratch[lane] : 0.0f);
-}
-
 /* ---- asynchronous copies from global to shared memory ---- */
 
 #ifdef REGLA_CUDA_EMULATION

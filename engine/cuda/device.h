@@ -107,7 +107,8 @@ size_t cuda_weight_bytes(const struct weight *, enum weight_format);
 int cuda_table_create(struct backend *, struct table **out, const struct matrix *, struct error *);
 void cuda_table_free(struct backend *, struct table *);
 void weights_close(struct backend *); /* after all of them are freed */
-/* product.cu */
+/* product.cu. Whether a product does its norm itself, else cuda_norm has to come first: */
+bool product_norms(const struct ops_matmul *);
 void cuda_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.cu; check: that there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);

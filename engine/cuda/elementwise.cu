@@ -5,6 +5,7 @@
  * All of it reads and writes each number once and computes little: what counts is that a step has
  * few rows, so that a kernel is some microseconds of latency; graphs (graphs.cu) hide the launches.
  */
+#include "engine/cuda/norm.cuh"
 #include "engine/cuda/positions.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
@@ -71,53 +72,25 @@ void cuda_embed(struct backend *backend, const struct ops_embed *a)
 
 /* ---- norms ---- */
 
-/* The sum of a part's threads: a warp's or the block's. */
-template <bool by_warp> __device__ static float part_sum(float value, float *scratch)
+/* A warp per part of a row. */
+__global__ static void norm_kernel(struct ops_norm a)
 {
-    return by_warp ? warp_sum(value) : block_sum(value, scratch);
-}
-
-/* A warp or a block per part of a row. */
-template <bool by_warp> __global__ static void norm_kernel(struct ops_norm a)
-{
-    __shared__ float scratch[2][32];
     grid_wait();
-    int threads = by_warp ? 32 : THREADS, first = (int)threadIdx.x % threads;
-    int64_t part = by_warp ? (int64_t)blockIdx.x * WARPS + threadIdx.x / 32 : blockIdx.x;
+    int64_t part = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (part >= (int64_t)a.num_rows * a.groups)
         return;
     int64_t r = part / a.groups, column = part % a.groups * a.size;
     const float *x = cell(a.x, r, column);
     float *y = cell(a.y, r, column);
-    float n = (float)a.size, mean = 0.0f, squares = 0.0f;
-    if (a.kind == NORM_LAYERNORM) {
-        float sum = 0.0f;
-        for (int j = first; j < a.size; j += threads)
-            sum += x[j];
-        mean = part_sum<by_warp>(sum, scratch[0]) / n;
-    }
-    for (int j = first; j < a.size; j += threads)
-        squares = fmaf(x[j] - mean, x[j] - mean, squares);
-    float square = part_sum<by_warp>(squares, scratch[1]) / n;
-    float factor = a.kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a.eps)
-                                                 : 1.0f / sqrtf(square + a.eps);
-    for (int j = first; j < a.size; j += threads) {
-        float value = (x[j] - mean) * factor;
-        if (a.weight != NULL)
-            value *= a.weight[j];
-        if (a.bias != NULL)
-            value += a.bias[j];
-        y[j] = value;
-    }
+    struct norm_terms terms = norm_terms_of(a, x);
+    for (int j = (int)threadIdx.x % 32; j < a.size; j += 32)
+        y[j] = norm_number(a, terms, x[j], j);
 }
 
 void cuda_norm(struct backend *backend, const struct ops_norm *a)
 {
-    int64_t parts = (int64_t)a->num_rows * a->groups;
-    if (a->size <= 256)
-        launch(backend, norm_kernel<true>, dim3(pieces(parts, WARPS)), dim3(THREADS), 0, *a);
-    else
-        launch(backend, norm_kernel<false>, dim3((unsigned)parts), dim3(THREADS), 0, *a);
+    launch(backend, norm_kernel, dim3(pieces((int64_t)a->num_rows * a->groups, WARPS)),
+           dim3(THREADS), 0, *a);
 }
 
 /* ---- formulas ---- */

@@ -48,7 +48,7 @@ __device__ inline void load_stage(const product_call &call, int block, unsigned 
         if (call.aligned && k + 4 <= call.in)
             copy_async_16(to, input_row(call, row) + k);
         else
-            *(float4 *)(void *)to = load_inputs(call, input_row(call, row), k);
+            *(float4 *)(void *)to = load_four(input_row(call, row), k, call.in, call.aligned);
     }
 }
 

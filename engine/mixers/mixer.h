@@ -79,9 +79,9 @@ int mixer_create(struct mixer_layer *layer, const struct mixer *config,
                  struct mixer_context *context, struct error *err);
 void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
 
-/* residual += mixer(x). x, residual: [num_rows, D]. */
+/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]. */
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
-               struct mixer_workspace *workspace, int num_rows, struct rows x,
+               struct mixer_workspace *workspace, const struct ops_norm *norm,
                struct rows residual);
 
 /* ---- the words, each in its own file ---- */

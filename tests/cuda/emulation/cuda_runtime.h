@@ -11,7 +11,9 @@
  *   REGLA_EMULATION_ORDER   forward (default), backward, or a number: the order of blocks, warps
  *                           and lanes between barriers, which must not change a bit
  *   REGLA_EMULATION_MEMORY  bytes of the device (default 4 GiB)
- *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail */
+ *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail
+ *
+ * emulation_kernels() says how many kernels have run. */
 #ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 
@@ -306,6 +308,8 @@ struct cudaDeviceProp {
 struct cudaFuncAttributes {
     int ptxVersion;
 };
+
+extern "C" long emulation_kernels(void);
 
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();

@@ -64,6 +64,7 @@ struct context scheduler;
 int current, num_threads, num_waiting;
 const std::function<void()> *body;
 bool kernel_overlaps;
+long kernels_run;
 char *shared;
 
 [[noreturn]] void fail(const char *what)
@@ -325,6 +326,7 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
         warps.resize(((size_t)num_threads + 31) / 32);
     body = &kernel;
     kernel_overlaps = overlaps;
+    kernels_run++;
     void *memory;
     if (posix_memalign(&memory, 128, shared_bytes + 1) != 0)
         abort();
@@ -348,6 +350,11 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
 }
 
 } // namespace emulation
+
+long emulation_kernels()
+{
+    return kernels_run;
+}
 
 unsigned __ballot_sync(unsigned mask, int predicate)
 {
