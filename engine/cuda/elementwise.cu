@@ -146,14 +146,15 @@ __global__ static void positions_kernel(struct device_batch batch, struct ops_po
 {
     grid_wait();
     int64_t task = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-    if (task >= (int64_t)batch.num_rows * a.num_heads)
+    int lane = (int)threadIdx.x % 32, heads = a.num_heads + a.num_kv_heads;
+    if (task >= (int64_t)batch.num_rows * heads)
         return;
-    int64_t r = task / a.num_heads;
-    int lane = (int)threadIdx.x % 32, head = (int)(task % a.num_heads);
+    int64_t r = task / heads;
+    int head = (int)(task % heads);
     const float *x = cell(a.x, r, (int64_t)head * a.dim);
     int outputs = a.kind == POSITION_LRPE_UNITARY ? 2 * a.dim : a.dim;
     float *out = cell(a.out, r, (int64_t)head * outputs);
-    int64_t angle = (int64_t)head * a.angles_per_head;
+    int64_t angle = (int64_t)(head < a.num_heads ? head : head - a.num_heads) * a.angles_per_head;
     struct head_position position = {
         a.cosines.data == NULL ? NULL : cell(a.cosines, r, angle),
         a.sines.data == NULL ? NULL : cell(a.sines, r, angle),
@@ -166,9 +167,9 @@ __global__ static void positions_kernel(struct device_batch batch, struct ops_po
 
 void cuda_positions(struct backend *backend, const struct ops_positions *a)
 {
-    launch(backend, positions_kernel,
-           dim3(pieces((int64_t)backend->batch.num_rows * a->num_heads, WARPS)), dim3(THREADS), 0,
-           backend->batch, *a);
+    int64_t heads = a->num_heads + a->num_kv_heads;
+    launch(backend, positions_kernel, dim3(pieces(backend->batch.num_rows * heads, WARPS)),
+           dim3(THREADS), 0, backend->batch, *a);
 }
 
 /* ---- the rows that want logits ---- */

@@ -208,12 +208,13 @@ static void forks(const char *model)
 #ifdef REGLA_CUDA_EMULATION
 long emulation_kernels(void);
 
-/* What a decode step of one text launches: what it costs is a time for each kernel. */
+/* What a decode step of one text launches, where no page begins: it costs a time for each kernel.
+ */
 static void launches(const char *model, int expected)
 {
     struct engine *engine = open_engine(model, "cuda", KV_F32);
     float *logits = malloc((size_t)engine_info(engine)->vocab_size * sizeof *logits);
-    struct state *state = new_text(engine, 0, PROMPT);
+    struct state *state = new_text(engine, 0, 40);
     long counts[STEPS];
     for (int i = 0; i < STEPS; i++) {
         long before = emulation_kernels();
@@ -274,8 +275,10 @@ int main(void)
     expect_error("cpu", 1000, ERROR_NO_MEMORY, "device_memory");
     measures();
 #ifdef REGLA_CUDA_EMULATION
-    /* embed, angles, and the head; project, recurrence, output, up and down of a layer */
+    /* embed, angles and the head; of a layer project, recurrence, output, up and down, or project,
+     * positions, attention, output, up and down */
     launches("regla", 3 + 5 * 2);
+    launches("softmax_rope", 3 + 6 * 2);
 #endif
     printf("cuda-engine: %d passed, %d failed\n", passed, failed);
     return failed > 0;
