@@ -36,10 +36,10 @@ struct forward {
     struct mixer_context context;
 
     struct mixer_workspace workspace;
-    struct rows x, normed, normed_mlp, hidden; /* [N, D] x3, [N, 2 * intermediate] */
-    struct rows last, logits;                  /* [L, D], [L, V] */
-    const float *finished;                     /* a step's, where none overlap */
-    void *memory;                              /* all of the workspace */
+    struct rows x, normed, hidden; /* [N, D] x2, [N, 2 * intermediate] */
+    struct rows last, logits;      /* [L, D], [L, V] */
+    const float *finished;         /* a step's, where none overlap */
+    void *memory;                  /* all of the workspace */
     size_t memory_bytes;
 };
 
@@ -149,13 +149,11 @@ static int open_workspace(struct forward *forward, struct error *err)
     const struct buffer buffers[] = {
         {&forward->x, d, n},
         {&forward->normed, d, n},
-        {&forward->normed_mlp, d, n},
         {&forward->hidden, intermediate, n},
         {&forward->last, d, logits},
         {&forward->logits, model->vocab_size, logits},
         {&w->project, widths->project, n},
-        {&w->position_q, widths->position, n},
-        {&w->position_k, widths->position, n},
+        {&w->turned, widths->turned, n},
         {&w->mapped_q, widths->mapped, n},
         {&w->mapped_k, widths->mapped, n},
         {&w->maxima, widths->maxima, n},
@@ -296,18 +294,18 @@ size_t forward_workspace_bytes(const struct forward *forward)
     return forward->memory_bytes;
 }
 
-static void run_norm(struct forward *forward, const struct device_norm *norm, int num_rows,
-                     struct rows x, struct rows y)
+static struct ops_norm norm_of(const struct forward *forward, const struct device_norm *norm,
+                               int num_rows, struct rows x, struct rows y)
 {
-    forward->ops->norm(forward->backend, &(struct ops_norm){.kind = norm->kind,
-                                                            .eps = norm->eps,
-                                                            .weight = norm->weight,
-                                                            .bias = norm->bias,
-                                                            .num_rows = num_rows,
-                                                            .groups = 1,
-                                                            .size = forward->model->hidden_size,
-                                                            .x = x,
-                                                            .y = y});
+    return (struct ops_norm){.kind = norm->kind,
+                             .eps = norm->eps,
+                             .weight = norm->weight,
+                             .bias = norm->bias,
+                             .num_rows = num_rows,
+                             .groups = 1,
+                             .size = forward->model->hidden_size,
+                             .x = x,
+                             .y = y};
 }
 
 static enum formula activation(enum hidden_act act)
@@ -325,20 +323,22 @@ static enum formula activation(enum hidden_act act)
     return FORMULA_IDENTITY;
 }
 
-/* x += mlp(input) */
-static void run_mlp(struct forward *forward, const struct block *block, int index, int num_rows,
-                    struct rows input)
+/* hidden = what the MLP makes of x, before its last product. */
+static void run_mlp(struct forward *forward, const struct block *block, int index, int num_rows)
 {
     const struct ops *ops = forward->ops;
     struct rows hidden = forward->hidden;
     int64_t size = forward->model->layers[index].up_proj.rows;
     enum formula act = activation(forward->model->hidden_act);
+    const struct ops_norm norm =
+        norm_of(forward, &block->mlp_norm, num_rows, forward->x, forward->normed);
     ops->matmul(forward->backend,
                 &(struct ops_matmul){.weight = block->up,
                                      .num_rows = num_rows,
-                                     .x = input,
+                                     .x = forward->normed,
                                      .y = hidden,
-                                     .activation = block->gated ? FORMULA_IDENTITY : act});
+                                     .activation = block->gated ? FORMULA_IDENTITY : act,
+                                     .norm = &norm});
     if (block->gated)
         ops->map(forward->backend, &(struct ops_map){.formula = act,
                                                      .multiply = true,
@@ -347,25 +347,52 @@ static void run_mlp(struct forward *forward, const struct block *block, int inde
                                                      .out = hidden,
                                                      .u = hidden,
                                                      .w = mixer_columns(hidden, size)});
-    ops->matmul(forward->backend, &(struct ops_matmul){.weight = block->down,
-                                                       .num_rows = num_rows,
-                                                       .x = hidden,
-                                                       .y = forward->x,
-                                                       .accumulate = true});
 }
 
 static void run_block(struct forward *forward, int index, int num_rows)
 {
     const struct block *block = &forward->blocks[index];
+    const struct ops_norm norm =
+        norm_of(forward, &block->attn_norm, num_rows, forward->x, forward->normed);
     bool parallel = forward->model->parallel_residual;
-    run_norm(forward, &block->attn_norm, num_rows, forward->x, forward->normed);
-    if (parallel)
-        run_norm(forward, &block->mlp_norm, num_rows, forward->x, forward->normed_mlp);
-    mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, num_rows,
-              forward->normed, forward->x);
+    if (parallel) /* both see the same x */
+        run_mlp(forward, block, index, num_rows);
+    mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, &norm,
+              forward->x);
     if (!parallel)
-        run_norm(forward, &block->mlp_norm, num_rows, forward->x, forward->normed_mlp);
-    run_mlp(forward, block, index, num_rows, forward->normed_mlp);
+        run_mlp(forward, block, index, num_rows);
+    forward->ops->matmul(forward->backend, &(struct ops_matmul){.weight = block->down,
+                                                                .num_rows = num_rows,
+                                                                .x = forward->hidden,
+                                                                .y = forward->x,
+                                                                .accumulate = true});
+}
+
+static bool wants_all_rows(const struct batch *batch)
+{
+    if (batch->num_logits != batch->num_rows)
+        return false;
+    for (int i = 0; i < batch->num_logits; i++)
+        if (batch->logit_rows[i] != i)
+            return false;
+    return true;
+}
+
+/* The logits of the rows that want them. */
+static void run_head(struct forward *forward, const struct batch *batch)
+{
+    const struct ops *ops = forward->ops;
+    struct rows x = forward->x, last = forward->last;
+    if (!wants_all_rows(batch)) {
+        ops->gather(forward->backend, x, last, forward->model->hidden_size);
+        x = last;
+    }
+    const struct ops_norm norm = norm_of(forward, &forward->final_norm, batch->num_logits, x, last);
+    ops->matmul(forward->backend, &(struct ops_matmul){.weight = forward->head,
+                                                       .num_rows = batch->num_logits,
+                                                       .x = last,
+                                                       .y = forward->logits,
+                                                       .norm = &norm});
 }
 
 /* What is not drawn by the device comes back, here or in forward_collect. */
@@ -408,17 +435,14 @@ void forward_submit(struct forward *forward, const struct batch *batch)
                                             .frequencies = forward->frequencies,
                                             .hidden_size = model->hidden_size,
                                             .x = forward->x});
-    if (model->embedding_norm.kind != NORM_NONE)
-        run_norm(forward, &forward->embedding_norm, num_rows, forward->x, forward->x);
+    if (model->embedding_norm.kind != NORM_NONE) {
+        const struct ops_norm norm =
+            norm_of(forward, &forward->embedding_norm, num_rows, forward->x, forward->x);
+        ops->norm(backend, &norm);
+    }
     for (int i = 0; i < model->num_layers; i++)
         run_block(forward, i, num_rows);
-    if (batch->num_logits > 0) {
-        ops->gather(backend, forward->x, forward->last, model->hidden_size);
-        run_norm(forward, &forward->final_norm, batch->num_logits, forward->last, forward->last);
-        ops->matmul(backend, &(struct ops_matmul){.weight = forward->head,
-                                                  .num_rows = batch->num_logits,
-                                                  .x = forward->last,
-                                                  .y = forward->logits});
-    }
+    if (batch->num_logits > 0)
+        run_head(forward, batch);
     finish(forward, batch);
 }

@@ -83,13 +83,17 @@ struct ops_norm {
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Per output element: one running sum over the input,
  * in order (by blocks of 32 where x became integers for a q8 weight). A weight made of heads
- * multiplies part h of x with matrix h. */
+ * multiplies part h of x with matrix h.
+ *
+ * norm, if not NULL, comes first, and its y is x. Nobody else may need what it writes: a device
+ * that norms x on its way into the product writes nothing. */
 struct ops_matmul {
     const struct weight *weight;
     int num_rows;
     struct rows x, y; /* [num_rows, in], [num_rows, out] */
     enum formula activation;
     bool accumulate;
+    const struct ops_norm *norm;
 };
 
 /* out = formula(u, w), or formula(u) * w when `multiply`. */
@@ -114,9 +118,10 @@ struct ops_positions {
     enum position_kind kind;
     enum lrpe_basis basis;
     enum rope_pairing pairing;
-    int num_heads, dim, rotary_dims; /* dim: of a head of x; out has twice as many for unitary */
-    int angles_per_head;             /* 0: the heads share cosines and sines */
-    const float *householder;        /* [dim] */
+    int num_heads, num_kv_heads; /* in x: of q, and behind them of k; both count their angles */
+    int dim, rotary_dims;        /* dim: of a head of x; out has twice as many for unitary */
+    int angles_per_head;         /* 0: the heads share cosines and sines */
+    const float *householder;    /* [dim] */
     /* the permutation as cycles: element j is number place[j] of the cycle that lies at
      * cycle[start[j]] and has length[j] elements */
     const int32_t *cycle, *start, *length, *place; /* [dim] each */
@@ -130,7 +135,7 @@ struct ops_features {
     enum feature_map map;
     float query_scale;                             /* of phi(q), before the position after */
     int head_dim, feature_rows, features, dpfp_nu; /* d, rows of W, m, nu */
-    const struct ops_positions *before, *after;    /* NULL: none; x, out and num_heads unused */
+    const struct ops_positions *before, *after; /* NULL: none; x, out and numbers of heads unused */
     struct rows y_q, y_k; /* [N, H*feature_rows], [N, Hkv*feature_rows] = W z, for maps with a W */
     struct rows maxima;   /* scratch [N, Hkv]; exponential maps */
     size_t maxima_offset; /* of M [Hkv] in the slot; exponential maps */

@@ -123,11 +123,15 @@ stage_sanitize() {
 stage_bench() {
     part bench_6l 60 "$regla" bench --device cuda --preset regla-6l --weights bf16 --pp 2048 \
         --tg 64,1024,8192
+    # what it is worth that a kernel begins while the one before it ends
+    part bench_6l_apart 30 env REGLA_CUDA_OVERLAP=0 "$regla" bench --device cuda \
+        --preset regla-6l --weights bf16 --pp 0 --tg 64,1024
     part bench_12l 60 "$regla" bench --device cuda --preset regla-160m --weights bf16 --pp 0 \
         --tg 64 --batch 1,64,256 --operations
     part bench_softmax 60 "$regla" bench --device cuda --preset softmax-160m --weights bf16 \
         --pp 2048 --tg 64 --depth 0,2048 --batch 1,64 --operations
     shows bench_6l 20
+    shows bench_6l_apart 20
     shows bench_12l 30
     shows bench_softmax 30
 }

@@ -204,8 +204,8 @@ static void kernel_positions(const struct ops_positions *a, const struct batch *
 {
     int64_t out_dim = a->kind == POSITION_LRPE_UNITARY ? 2 * a->dim : a->dim;
     for (int r = first; r < end; r++)
-        for (int h = 0; h < a->num_heads; h++)
-            position_head(a, r, batch->positions[r], h,
+        for (int h = 0; h < a->num_heads + a->num_kv_heads; h++)
+            position_head(a, r, batch->positions[r], h < a->num_heads ? h : h - a->num_heads,
                           a->x.data + r * a->x.stride + (int64_t)h * a->dim,
                           a->out.data + r * a->out.stride + h * out_dim);
 }

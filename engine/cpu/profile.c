@@ -22,12 +22,20 @@ static void end(const struct backend *backend, enum profile_kind kind, double st
 
 PROFILED(embed, PROFILE_EMBED)
 PROFILED(norm, PROFILE_NORM)
-PROFILED(matmul, PROFILE_PRODUCT)
 PROFILED(map, PROFILE_MAP)
 PROFILED(angles, PROFILE_ANGLES)
 PROFILED(positions, PROFILE_POSITIONS)
 PROFILED(recurrence, PROFILE_RECURRENCE)
 PROFILED(attention, PROFILE_ATTENTION)
+
+void profiled_matmul(struct backend *backend, const struct ops_matmul *arguments)
+{
+    if (arguments->norm != NULL)
+        profiled_norm(backend, arguments->norm);
+    double start = begin(backend);
+    cpu_matmul(backend, arguments);
+    end(backend, PROFILE_PRODUCT, start);
+}
 
 void profiled_gather(struct backend *backend, struct rows x, struct rows out, int cols)
 {

@@ -69,7 +69,7 @@ static void positions_rows(struct backend *backend, const void *arguments, int f
 void cpu_positions(struct backend *backend, const struct ops_positions *a)
 {
     rows_run(backend, positions_rows, a, backend->batch->num_rows,
-             2 * (int64_t)a->num_heads * a->dim);
+             2 * (int64_t)(a->num_heads + a->num_kv_heads) * a->dim);
 }
 
 static void embed_rows(struct backend *backend, const void *arguments, int first, int end)

@@ -359,6 +359,7 @@ __global__ void __launch_bounds__(THREADS, RING || COLUMN_PARTS > 1 ? 1 : 2)
     group_kernel(const ops_attention a, const device_batch batch)
 {
     SHARED_MEMORY(char, memory);
+    grid_wait();
     query_group group;
     if (!find_group(batch, (int)(gridDim.x - 1 - blockIdx.x), &group)) /* the last have most keys */
         return;

@@ -233,6 +233,7 @@ template <kv_format KV>
 __global__ void __launch_bounds__(THREADS)
     append_kernel(const ops_attention a, const device_batch batch)
 {
+    grid_wait();
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, kv_head = (int)blockIdx.y;
     int stride = (int)ops_value_stride(a.value_dim);
     for (int pass = 0; pass < 2; pass++)

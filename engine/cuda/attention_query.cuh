@@ -334,6 +334,7 @@ __global__ void __launch_bounds__(WARPS * 32, HEADS == 2 ? 2 : 3)
     query_kernel(const ops_attention a, const device_batch batch, const striping striping)
 {
     SHARED_MEMORY(float, memory);
+    grid_wait();
     device_span span;
     query query;
     query.number = (int)blockIdx.x;
@@ -364,6 +365,7 @@ __global__ void __launch_bounds__(WARPS * 32)
 {
     __shared__ fold folds[MOST_SPLITS];
     __shared__ float maxima[MOST_SPLITS], sums[MOST_SPLITS];
+    grid_wait();
     int number = (int)blockIdx.x, head = (int)blockIdx.y, tid = (int)threadIdx.x, row;
     device_span span;
     if (!find_query(batch, striping, number, &span, &row))

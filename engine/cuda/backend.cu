@@ -130,6 +130,7 @@ static void cuda_discard(struct backend *backend, void *memory, size_t bytes)
 
 __global__ static void fill_kernel(float *memory, float value, size_t count)
 {
+    grid_wait();
     size_t stride = (size_t)gridDim.x * FILL_THREADS;
     for (size_t i = (size_t)blockIdx.x * FILL_THREADS + threadIdx.x; i < count; i += stride)
         memory[i] = value;
@@ -304,6 +305,22 @@ int cuda_devices(void)
     return count;
 }
 
+/* Whether a kernel may begin while the one before it ends (common.cuh, grid_wait): what it was
+ * compiled for can wait, and the driver's graphs know of it. REGLA_CUDA_OVERLAP=0 shows what it
+ * brings. */
+static bool can_overlap(struct backend *backend)
+{
+    struct cudaFuncAttributes attributes = {};
+    int driver = 0;
+    const char *asked = getenv("REGLA_CUDA_OVERLAP");
+    if (!device_check(backend, cudaFuncGetAttributes(&attributes, fill_kernel),
+                      "cudaFuncGetAttributes") ||
+        !device_check(backend, cudaDriverGetVersion(&driver), "cudaDriverGetVersion"))
+        return false;
+    return attributes.ptxVersion >= 90 && driver >= 12030 &&
+           (asked == NULL || strcmp(asked, "0") != 0);
+}
+
 static int open_device(struct backend *backend, struct error *err)
 {
     struct cudaDeviceProp properties;
@@ -326,7 +343,8 @@ static int open_device(struct backend *backend, struct error *err)
         return error_set(err, ERROR_UNSUPPORTED,
                          "cuda:%d (%s): expected compute capability 8.0 or more", backend->device,
                          backend->name);
-    return staging_open(backend, err);
+    backend->overlaps = can_overlap(backend);
+    return staging_open(backend, err) != 0 ? -1 : device_status(backend, err);
 }
 
 int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err)

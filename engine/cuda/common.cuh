@@ -94,20 +94,6 @@ __device__ inline float warp_max(float value, int width = 32)
     return value;
 }
 
-/* Of a block of whole warps (1024 threads at most); every thread gets it. scratch: [32] of shared
- * memory, which may be used again after the next barrier. */
-__device__ inline float block_sum(float value, float *scratch)
-{
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    value = warp_sum(value);
-    if (warps == 1)
-        return value;
-    if (lane == 0)
-        scratch[warp] = value;
-    __syncthreads();
-    return warp_sum(lane < warps ? scratch[lane] : 0.0f);
-}
-
 /* ---- asynchronous copies from global to shared memory ---- */
 
 #ifdef REGLA_CUDA_EMULATION
@@ -245,9 +231,33 @@ __device__ inline void load_matrix_x4_transposed(uint32_t r[4], const void *row)
 
 /* ---- the launch ---- */
 
-/* Queues a kernel behind what is in the backend's stream; what fails is remembered (device.h,
- * device_failed). A template is named with its arguments: launch(backend, kernel<64, true>, ...).
- * A grid with a zero does nothing. */
+/* Lets the kernel behind begin, and waits until the one before has ended: what it wrote can be read
+ * from here on, and what it read be written. All threads of every kernel call it, before they touch
+ * memory that any kernel or copy of a step changes. Weights and other parameters may be read before
+ * it: they come as the kernel before ends.
+ *
+ * A kernel that waits for no more than its neighbour has waited for all: a neighbour cannot end
+ * before its own threads have waited, and so on. That is also why memory may be used again (the
+ * rows of a step, device_scratch) by a kernel that knows nothing of who used it before. Copies have
+ * no part in this: they begin when all before them has ended, and what is behind them waits. */
+#ifdef REGLA_CUDA_EMULATION
+inline void grid_wait()
+{
+    emulation::grid_wait();
+}
+#else
+__device__ inline void grid_wait()
+{
+#if __CUDA_ARCH__ >= 900 /* on others kernels do not overlap: backend.cu, can_overlap */
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+#endif
+
+/* Queues a kernel, which calls grid_wait, behind what is in the backend's stream; what fails is
+ * remembered (device.h, device_failed). A template is named with its arguments: launch(backend,
+ * kernel<64, true>, ...). A grid with a zero does nothing. */
 template <typename... P, typename... A>
 void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block,
             size_t shared_bytes, A... arguments)
@@ -265,6 +275,11 @@ void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = backend->stream;
+    cudaLaunchAttribute overlaps = {}; /* in a graph it becomes a programmatic edge */
+    overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlaps.val.programmaticStreamSerializationAllowed = 1;
+    config.attrs = &overlaps;
+    config.numAttrs = backend->overlaps ? 1 : 0;
     device_check(backend, cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
 }
 

@@ -55,6 +55,7 @@ struct backend {
     const char *failed;  /* what was tried */
     char name[320];      /* of the device, with its compute capability */
     int multiprocessors;
+    bool overlaps;             /* a kernel may begin before the one before has ended */
     struct device_batch batch; /* of the step between begin and finish, padded */
     int batch_rows;            /* of the step as it was asked for */
     bool replaying;            /* its launches are in a graph already */
@@ -106,7 +107,8 @@ size_t cuda_weight_bytes(const struct weight *, enum weight_format);
 int cuda_table_create(struct backend *, struct table **out, const struct matrix *, struct error *);
 void cuda_table_free(struct backend *, struct table *);
 void weights_close(struct backend *); /* after all of them are freed */
-/* product.cu */
+/* product.cu. Whether a product does its norm itself, else cuda_norm has to come first: */
+bool product_norms(const struct ops_matmul *);
 void cuda_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.cu; check: that there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);

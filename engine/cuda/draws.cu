@@ -218,6 +218,7 @@ __global__ static void feed_kernel(const int32_t *token_draws, const sampling_dr
                                    const int32_t *row_span, int num_rows, int32_t *tokens,
                                    struct device_span *spans)
 {
+    grid_wait();
     int r = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (r >= num_rows || token_draws[r] < 0)
         return;

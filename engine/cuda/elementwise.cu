@@ -5,6 +5,7 @@
  * All of it reads and writes each number once and computes little: what counts is that a step has
  * few rows, so that a kernel is some microseconds of latency; graphs (graphs.cu) hide the launches.
  */
+#include "engine/cuda/norm.cuh"
 #include "engine/cuda/positions.cuh"
 
 enum { THREADS = 256, WARPS = THREADS / 32 };
@@ -41,6 +42,7 @@ __global__ static void embed_kernel(struct device_batch batch, struct table toke
                                     struct table positions, enum position_embedding kind,
                                     const double *frequencies, int size, struct rows x)
 {
+    grid_wait();
     int64_t r = blockIdx.x;
     int c = (int)(blockIdx.y * THREADS + threadIdx.x), half = size / 2;
     if (c >= size)
@@ -70,52 +72,25 @@ void cuda_embed(struct backend *backend, const struct ops_embed *a)
 
 /* ---- norms ---- */
 
-/* The sum of a part's threads: a warp's or the block's. */
-template <bool by_warp> __device__ static float part_sum(float value, float *scratch)
+/* A warp per part of a row. */
+__global__ static void norm_kernel(struct ops_norm a)
 {
-    return by_warp ? warp_sum(value) : block_sum(value, scratch);
-}
-
-/* A warp or a block per part of a row. */
-template <bool by_warp> __global__ static void norm_kernel(struct ops_norm a)
-{
-    __shared__ float scratch[2][32];
-    int threads = by_warp ? 32 : THREADS, first = (int)threadIdx.x % threads;
-    int64_t part = by_warp ? (int64_t)blockIdx.x * WARPS + threadIdx.x / 32 : blockIdx.x;
+    grid_wait();
+    int64_t part = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     if (part >= (int64_t)a.num_rows * a.groups)
         return;
     int64_t r = part / a.groups, column = part % a.groups * a.size;
     const float *x = cell(a.x, r, column);
     float *y = cell(a.y, r, column);
-    float n = (float)a.size, mean = 0.0f, squares = 0.0f;
-    if (a.kind == NORM_LAYERNORM) {
-        float sum = 0.0f;
-        for (int j = first; j < a.size; j += threads)
-            sum += x[j];
-        mean = part_sum<by_warp>(sum, scratch[0]) / n;
-    }
-    for (int j = first; j < a.size; j += threads)
-        squares = fmaf(x[j] - mean, x[j] - mean, squares);
-    float square = part_sum<by_warp>(squares, scratch[1]) / n;
-    float factor = a.kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a.eps)
-                                                 : 1.0f / sqrtf(square + a.eps);
-    for (int j = first; j < a.size; j += threads) {
-        float value = (x[j] - mean) * factor;
-        if (a.weight != NULL)
-            value *= a.weight[j];
-        if (a.bias != NULL)
-            value += a.bias[j];
-        y[j] = value;
-    }
+    struct norm_terms terms = norm_terms_of(a, x);
+    for (int j = (int)threadIdx.x % 32; j < a.size; j += 32)
+        y[j] = norm_number(a, terms, x[j], j);
 }
 
 void cuda_norm(struct backend *backend, const struct ops_norm *a)
 {
-    int64_t parts = (int64_t)a->num_rows * a->groups;
-    if (a->size <= 256)
-        launch(backend, norm_kernel<true>, dim3(pieces(parts, WARPS)), dim3(THREADS), 0, *a);
-    else
-        launch(backend, norm_kernel<false>, dim3((unsigned)parts), dim3(THREADS), 0, *a);
+    launch(backend, norm_kernel, dim3(pieces((int64_t)a->num_rows * a->groups, WARPS)),
+           dim3(THREADS), 0, *a);
 }
 
 /* ---- formulas ---- */
@@ -123,6 +98,7 @@ void cuda_norm(struct backend *backend, const struct ops_norm *a)
 /* A block per row and 256 columns; the formula is the template's, so that its branches are none. */
 template <enum formula formula> __global__ static void map_kernel(struct ops_map a)
 {
+    grid_wait();
     int64_t r = blockIdx.x;
     int c = (int)(blockIdx.y * THREADS + threadIdx.x);
     if (c >= a.num_cols)
@@ -150,6 +126,7 @@ void cuda_map(struct backend *backend, const struct ops_map *a)
 
 __global__ static void angles_kernel(struct device_batch batch, struct ops_angles a)
 {
+    grid_wait();
     int64_t r = blockIdx.x;
     int j = (int)(blockIdx.y * THREADS + threadIdx.x);
     if (j < a.count)
@@ -167,15 +144,17 @@ void cuda_angles(struct backend *backend, const struct ops_angles *a)
 /* A warp per row and head. */
 __global__ static void positions_kernel(struct device_batch batch, struct ops_positions a)
 {
+    grid_wait();
     int64_t task = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-    if (task >= (int64_t)batch.num_rows * a.num_heads)
+    int lane = (int)threadIdx.x % 32, heads = a.num_heads + a.num_kv_heads;
+    if (task >= (int64_t)batch.num_rows * heads)
         return;
-    int64_t r = task / a.num_heads;
-    int lane = (int)threadIdx.x % 32, head = (int)(task % a.num_heads);
+    int64_t r = task / heads;
+    int head = (int)(task % heads);
     const float *x = cell(a.x, r, (int64_t)head * a.dim);
     int outputs = a.kind == POSITION_LRPE_UNITARY ? 2 * a.dim : a.dim;
     float *out = cell(a.out, r, (int64_t)head * outputs);
-    int64_t angle = (int64_t)head * a.angles_per_head;
+    int64_t angle = (int64_t)(head < a.num_heads ? head : head - a.num_heads) * a.angles_per_head;
     struct head_position position = {
         a.cosines.data == NULL ? NULL : cell(a.cosines, r, angle),
         a.sines.data == NULL ? NULL : cell(a.sines, r, angle),
@@ -188,9 +167,9 @@ __global__ static void positions_kernel(struct device_batch batch, struct ops_po
 
 void cuda_positions(struct backend *backend, const struct ops_positions *a)
 {
-    launch(backend, positions_kernel,
-           dim3(pieces((int64_t)backend->batch.num_rows * a->num_heads, WARPS)), dim3(THREADS), 0,
-           backend->batch, *a);
+    int64_t heads = a->num_heads + a->num_kv_heads;
+    launch(backend, positions_kernel, dim3(pieces(backend->batch.num_rows * heads, WARPS)),
+           dim3(THREADS), 0, backend->batch, *a);
 }
 
 /* ---- the rows that want logits ---- */
@@ -198,6 +177,7 @@ void cuda_positions(struct backend *backend, const struct ops_positions *a)
 __global__ static void gather_kernel(struct device_batch batch, struct rows x, struct rows out,
                                      int cols)
 {
+    grid_wait();
     int64_t i = blockIdx.x;
     int c = (int)(blockIdx.y * THREADS + threadIdx.x);
     if (c < cols)

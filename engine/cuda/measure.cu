@@ -6,6 +6,7 @@ enum { THREADS = 256, SUMS = 8, ROUNDS = 4096, TRIES = 5 };
 
 __global__ static void read_kernel(const float4 *memory, size_t count, float *used)
 {
+    grid_wait();
     float sum = 0.0f;
     size_t stride = (size_t)gridDim.x * THREADS;
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += stride) {
@@ -18,6 +19,7 @@ __global__ static void read_kernel(const float4 *memory, size_t count, float *us
 
 __global__ static void multiply_kernel(float factor, int rounds, float *used)
 {
+    grid_wait();
     float sums[SUMS];
     for (int i = 0; i < SUMS; i++)
         sums[i] = (float)((int)threadIdx.x + i);

@@ -107,12 +107,26 @@ static int padded(const struct backend *backend, int rows)
 
 RUN(embed, PROFILE_EMBED)
 RUN_PADDED(norm, PROFILE_NORM)
-RUN_PADDED(matmul, PROFILE_PRODUCT)
 RUN_PADDED(map, PROFILE_MAP)
 RUN(angles, PROFILE_ANGLES)
 RUN(positions, PROFILE_POSITIONS)
 RUN(recurrence, PROFILE_RECURRENCE)
 RUN(attention, PROFILE_ATTENTION)
+
+static void run_matmul(struct backend *backend, const struct ops_matmul *a)
+{
+    if (is_idle(backend))
+        return;
+    struct ops_matmul call = *a;
+    call.num_rows = padded(backend, a->num_rows);
+    if (a->norm != NULL && !product_norms(&call)) {
+        run_norm(backend, a->norm);
+        call.norm = NULL;
+    }
+    struct timed *timed = begin(backend, PROFILE_PRODUCT);
+    cuda_matmul(backend, &call);
+    end(backend, timed);
+}
 
 static void run_gather(struct backend *backend, struct rows x, struct rows out, int cols)
 {

@@ -12,15 +12,22 @@ static void multiply(struct backend *backend, const struct product_call *call, i
         product_tiles<format>(backend, call, heads);
 }
 
+bool product_norms(const struct ops_matmul *a)
+{
+    return a->norm->size % 4 == 0 && a->num_rows <= MOST_NORMED_ROWS &&
+           a->num_rows * a->norm->groups <= MOST_NORMED_PARTS;
+}
+
 void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
+    struct rows x = a->norm != NULL ? a->norm->x : a->x;
     struct product_call call = {};
     call.data = weight->data;
     call.bias = weight->bias;
-    call.x = a->x.data;
+    call.x = x.data;
     call.y = a->y.data;
-    call.x_stride = a->x.stride;
+    call.x_stride = x.stride;
     call.y_stride = a->y.stride;
     call.num_rows = a->num_rows;
     call.in = (int)weight->in;
@@ -28,10 +35,12 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.panels = (int)weight->panels;
     call.blocks = weight->blocks;
     call.segments = weight->segments;
-    call.aligned = (uintptr_t)a->x.data % 16 == 0 && a->x.stride % 4 == 0 &&
+    call.aligned = (uintptr_t)x.data % 16 == 0 && x.stride % 4 == 0 &&
                    (weight->in % 4 == 0 || weight->heads == 1);
     call.accumulate = a->accumulate;
     call.activation = a->activation;
+    if (a->norm != NULL)
+        call.norm = *a->norm;
     if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);
     else if (weight->format == WEIGHTS_BF16)

@@ -3,7 +3,7 @@
 #ifndef ENGINE_CUDA_PRODUCT_CUH
 #define ENGINE_CUDA_PRODUCT_CUH
 
-#include "engine/cuda/common.cuh"
+#include "engine/cuda/norm.cuh"
 #include "engine/cuda/weights.h"
 
 /* Of one product; head blockIdx.z of the weight meets part blockIdx.z of x and of y. */
@@ -18,7 +18,12 @@ struct product_call {
     bool aligned; /* every part of a row of x begins at a multiple of 16 bytes */
     bool accumulate;
     enum formula activation;
+    struct ops_norm norm; /* of x, on its way into the product; its kind may be none */
 };
+
+/* Rows that a CTA may norm for itself, and their parts: two for each of its warps. For more, a
+ * kernel of their own should take less time. */
+enum { MOST_NORMED_ROWS = 8, MOST_NORMED_PARTS = 16 };
 
 /* The launchers of one kernel each: of bf16, f16 or q8 for few rows and for many, and of f32. */
 template <enum weight_format format>
@@ -40,23 +45,40 @@ __device__ inline const unsigned char *panel_data(const product_call &call, size
     return call.data + index * call.blocks * (int64_t)bytes_of_block;
 }
 
-/* Inputs [k, k + 4) of a row of x, zero past the last. */
-__device__ inline float4 load_inputs(const product_call &call, const float *row, int k)
-{
-    if (call.aligned && k + 4 <= call.in)
-        return *(const float4 *)(const void *)(row + k);
-    float4 x;
-    x.x = k < call.in ? row[k] : 0.0f;
-    x.y = k + 1 < call.in ? row[k + 1] : 0.0f;
-    x.z = k + 2 < call.in ? row[k + 2] : 0.0f;
-    x.w = k + 3 < call.in ? row[k + 3] : 0.0f;
-    return x;
-}
-
 /* The part of x that this head meets, from a row on. */
 __device__ inline const float *input_row(const product_call &call, int row)
 {
     return call.x + row * call.x_stride + (int64_t)blockIdx.z * call.in;
+}
+
+/* Of the parts of the CTA's `rows` rows from `first` on, where x is normed: terms [rows, groups].
+ * Of the whole block, which may read them afterwards. */
+__device__ inline void prepare_norm(const product_call &call, int first, int rows,
+                                    struct norm_terms *terms)
+{
+    if (call.norm.kind == NORM_NONE)
+        return;
+    int groups = call.norm.groups, parts = min(rows, call.num_rows - first) * groups;
+    for (int i = threadIdx.x / 32; i < parts; i += blockDim.x / 32) {
+        struct norm_terms of_part = norm_terms_of(call.norm, input_row(call, first + i / groups) +
+                                                                 i % groups * call.norm.size);
+        if (threadIdx.x % 32 == 0)
+            terms[i] = of_part;
+    }
+    __syncthreads();
+}
+
+/* Inputs [k, k + 4) of row first + row, zero past the last. may_norm: of a kernel for as few rows;
+ * a four is of one part then (product_norms). */
+template <bool may_norm>
+__device__ inline float4 load_inputs(const product_call &call, int first, int row, int k,
+                                     const struct norm_terms *terms)
+{
+    float4 x = load_four(input_row(call, first + row), k, call.in, call.aligned);
+    if (!may_norm || call.norm.kind == NORM_NONE || k >= call.in)
+        return x;
+    int part = k / call.norm.size, j = k - part * call.norm.size;
+    return norm_four(call.norm, terms[row * call.norm.groups + part], x, j);
 }
 
 /* Bias, activation and residual of a sum. */

@@ -5,9 +5,9 @@
  * Bytes of a call with N rows: the weights once for each R rows (again from the second cache), x
  * 4 N in bytes for every CTA, y; operations: 2 N in out, one fmaf for two.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 90 registers, 8 KiB
+ * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 96 registers, 8 KiB
  * of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in flight; R = 32,
- * 120 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
+ * 128 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
 enum { MOST_WARPS = 16, FOURS = BLOCK_INPUTS / 4 };
@@ -22,17 +22,19 @@ template <int R> static size_t shared_bytes(int warps, int segments)
 }
 
 template <int R>
-__device__ inline void stage_inputs(const product_call &call, int first, int at, float4 *shared)
+__device__ inline void stage_inputs(const product_call &call, int first, int at,
+                                    const struct norm_terms *terms, float4 *shared)
 {
     int items = call.segments * R * FOURS;
     for (int i = threadIdx.x; i < items; i += blockDim.x) {
-        int four = i % FOURS, row = first + i / FOURS % R, segment = i / FOURS / R;
+        int four = i % FOURS, row = i / FOURS % R, segment = i / FOURS / R;
         int block = segment_begin(call, segment) + at;
         if (block >= segment_begin(call, segment + 1))
             continue;
-        shared[i] = row < call.num_rows
-                        ? load_inputs(call, input_row(call, row), block * BLOCK_INPUTS + four * 4)
-                        : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        shared[i] =
+            first + row < call.num_rows
+                ? load_inputs<R == 8>(call, first, row, block * BLOCK_INPUTS + four * 4, terms)
+                : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
 }
 
@@ -74,6 +76,7 @@ __device__ inline void multiply(float (&sums)[R], const float4 (&weights)[FOURS]
 template <int R> __global__ void __launch_bounds__(MOST_WARPS * 32) f32_kernel(product_call call)
 {
     SHARED_MEMORY(float4, shared);
+    __shared__ struct norm_terms terms[MOST_NORMED_PARTS];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * R;
     int segment = warp % call.segments, groups = blockDim.x / 32 / call.segments;
     int panel = blockIdx.x * groups, own = panel + warp / call.segments;
@@ -92,7 +95,12 @@ template <int R> __global__ void __launch_bounds__(MOST_WARPS * 32) f32_kernel(p
         }
         if (at > 0)
             __syncthreads();
-        stage_inputs<R>(call, first, at, shared);
+        else {
+            grid_wait();
+            if (R == 8)
+                prepare_norm(call, first, R, terms);
+        }
+        stage_inputs<R>(call, first, at, terms, shared);
         __syncthreads();
         if (begin + at < end)
             multiply<R>(sums, weights, shared + segment * R * FOURS);

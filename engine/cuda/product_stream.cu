@@ -1,7 +1,7 @@
 /* Products of few rows, at the speed at which the weights come: a warp has one segment of one or
  * two panels (MT) and asks for up to 4 blocks of each before it needs the first. x is split once
- * in every CTA, into shared memory and in the order of fragments. The segments' sums meet there
- * too.
+ * in every CTA, into shared memory and in the order of fragments, with few rows after a norm. The
+ * segments' sums meet there too.
  *
  * Bytes of a call with N rows: the weights once, and again from the second cache for each 8 NT rows
  * more; 4 N in bytes of x for every CTA, from the caches; y. Operations: 4 N in out, as x is split,
@@ -11,8 +11,8 @@
  * As nvcc 13.0 computes it for sm_90; with 8 warps in a CTA (16 from 48 blocks on, then twice the
  * shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
  *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
- *   bf16, f16   70       120      64       105      128 registers, nothing spilled
- *   q8          62       97       58       99       127; 32 bytes spilled with 2, 4
+ *   bf16, f16   79       120      64       98       126 registers, nothing spilled
+ *   q8          61       109      58       91       99
  *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64)
  *   CTAs        3        2        4        2        2
  *   in flight   96 KiB   128 KiB  96 KiB   96 KiB   96 KiB
@@ -44,7 +44,8 @@ static size_t shared_bytes(int warps, int segments)
 
 /* Blocks [at, at + DEPTH) of every segment, of rows from `first` on: fragments `b`. */
 template <enum weight_format format, int NT>
-__device__ inline void stage_inputs(const product_call &call, int first, int at, uint4 *shared)
+__device__ inline void stage_inputs(const product_call &call, int first, int at,
+                                    const struct norm_terms *terms, uint4 *shared)
 {
     int items = call.segments * DEPTH<format, NT> * NT * 32;
     for (int i = threadIdx.x; i < items; i += blockDim.x) {
@@ -53,13 +54,11 @@ __device__ inline void stage_inputs(const product_call &call, int first, int at,
         int block = segment_begin(call, segment) + at + d;
         if (block >= segment_begin(call, segment + 1))
             continue;
-        int row = first + tile * 8 + lane / 4;
+        int row = tile * 8 + lane / 4, k = block * BLOCK_INPUTS + lane % 4 * 8;
         block_inputs x = {};
-        if (row < call.num_rows) {
-            const float *from = input_row(call, row);
-            int k = block * BLOCK_INPUTS + lane % 4 * 8;
-            x = split_inputs<format>(load_inputs(call, from, k), load_inputs(call, from, k + 4));
-        }
+        if (first + row < call.num_rows)
+            x = split_inputs<format>(load_inputs<NT == 1>(call, first, row, k, terms),
+                                     load_inputs<NT == 1>(call, first, row, k + 4, terms));
         shared[i / 32 * 64 + lane] = x.high;
         shared[i / 32 * 64 + 32 + lane] = x.low;
     }
@@ -104,6 +103,7 @@ template <enum weight_format format, int MT, int NT>
 __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call call)
 {
     SHARED_MEMORY(uint4, shared);
+    __shared__ struct norm_terms terms[MOST_NORMED_PARTS];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * 8 * NT;
     int segment = warp % call.segments, groups = blockDim.x / 32 / call.segments;
     int panel = blockIdx.x * groups * MT, own = panel + warp / call.segments * MT;
@@ -123,7 +123,12 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
                                        lane, load_once);
         if (at > 0)
             __syncthreads();
-        stage_inputs<format, NT>(call, first, at, shared);
+        else {
+            grid_wait();
+            if (NT == 1)
+                prepare_norm(call, first, 8, terms);
+        }
+        stage_inputs<format, NT>(call, first, at, terms, shared);
         __syncthreads();
 #pragma unroll
         for (int d = 0; d < DEPTH<format, NT>; d++) {

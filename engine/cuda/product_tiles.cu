@@ -6,9 +6,9 @@
  * Bytes of a call with N rows: the weights once for each row of tiles, 4 N in bytes of x once for
  * each column of them, mostly from the second cache; operations: 4 N in out, as x is split.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled but 24 bytes of the larger q8:
+ * As nvcc 13.0 computes it for sm_90, nothing spilled but 4 bytes of the larger q8:
  *   tile        128 x 128, 3 stages           64 x 64, 4 stages
- *   registers   232 bf16, 240 f16, 255 q8     128, 128, 130
+ *   registers   220 bf16, 234 f16, 255 q8     124, 126, 168
  *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB
  *   CTAs        1 of 8 warps                  4 of 4 warps (q8: 3)
  * No speed has been measured: there was no device. */
@@ -48,7 +48,7 @@ __device__ inline void load_stage(const product_call &call, int block, unsigned 
         if (call.aligned && k + 4 <= call.in)
             copy_async_16(to, input_row(call, row) + k);
         else
-            *(float4 *)(void *)to = load_inputs(call, input_row(call, row), k);
+            *(float4 *)(void *)to = load_four(input_row(call, row), k, call.in, call.aligned);
     }
 }
 
@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
     typedef tile<format, WM, WN, MT, NT, depth> shape;
     SHARED_MEMORY(unsigned char, stages);
     float sums[MT][NT][4] = {}, totals[MT][NT][4] = {};
+    grid_wait();
 #pragma unroll
     for (int s = 0; s < depth - 1; s++) {
         if (s < call.blocks)

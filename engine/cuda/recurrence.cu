@@ -245,6 +245,7 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
 {
     SHARED_MEMORY(float, shared);
     __shared__ struct piece piece; /* rather than in everybody's registers */
+    grid_wait();
     if (threadIdx.x == 0)
         piece = piece_of(call, batch);
     __syncthreads();
@@ -288,6 +289,7 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
 __global__ static void copy_kernel(const struct recurrence_call call,
                                    const struct device_batch batch, float *maxima)
 {
+    grid_wait();
     const struct device_span span = batch.spans[blockIdx.x];
     if (span.slot == NULL)
         return;

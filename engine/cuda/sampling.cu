@@ -370,6 +370,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 {
     __shared__ block_memory memory;
     __shared__ sampling_drawn result;
+    grid_wait();
     block_memory *m = &memory;
     const sampling_text &t = lists.texts[blockIdx.x];
     int64_t at = (int64_t)blockIdx.x * vocab_size;

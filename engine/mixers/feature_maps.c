@@ -52,7 +52,8 @@ int mixer_features_create(struct mixer_layer *layer, struct mixer_context *conte
         .head_bytes = sizeof(float),
     };
     if (map_rows(config) > 0 && turns_before(layer))
-        mixer_widen(&context->widths.position, (int64_t)config->num_heads * config->head_dim);
+        mixer_widen(&context->widths.turned,
+                    (int64_t)(config->num_heads + config->num_kv_heads) * config->head_dim);
     if (formula_is_exponential(config->feature_map))
         mixer_widen(&context->widths.maxima, config->num_kv_heads);
     if (formula_is_exponential(config->feature_map) &&
@@ -94,15 +95,8 @@ static void run_matrix(const struct mixer_layer *layer, const struct ops *ops,
                        struct backend *backend, struct mixer_workspace *workspace, int num_rows,
                        struct ops_recurrence *recurrence)
 {
-    const struct mixer *config = layer->config;
-    if (turns_before(layer)) {
-        mixer_position_run(layer, ops, backend, workspace, config->num_heads, recurrence->q,
-                           workspace->position_q);
-        mixer_position_run(layer, ops, backend, workspace, config->num_kv_heads, recurrence->k,
-                           workspace->position_k);
-        recurrence->q = workspace->position_q;
-        recurrence->k = workspace->position_k;
-    }
+    if (turns_before(layer))
+        mixer_position_run(layer, ops, backend, workspace, &recurrence->q, &recurrence->k);
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->feature_q,
                                               .num_rows = num_rows,
                                               .x = recurrence->q,

@@ -95,12 +95,13 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
     ops->unload(backend, layer->bias_table);
 }
 
-static void run_norm(const struct mixer_layer *layer, const struct ops *ops,
-                     struct backend *backend, struct mixer_workspace *workspace, int num_rows)
+/* Of h, in its place. */
+static struct ops_norm output_norm(const struct mixer_layer *layer,
+                                   const struct mixer_workspace *workspace, int num_rows)
 {
     const struct mixer *config = layer->config;
     bool by_head = config->output_norm_scope == NORM_SCOPE_HEAD;
-    struct ops_norm norm = {
+    return (struct ops_norm){
         .kind = config->output_norm.kind,
         .eps = config->output_norm.eps,
         .weight = layer->norm_weight,
@@ -111,24 +112,27 @@ static void run_norm(const struct mixer_layer *layer, const struct ops *ops,
         .x = workspace->h,
         .y = workspace->h,
     };
-    ops->norm(backend, &norm);
 }
 
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
-               struct mixer_workspace *workspace, int num_rows, struct rows x, struct rows residual)
+               struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual)
 {
     const struct mixer *config = layer->config;
+    int num_rows = norm->num_rows;
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->project,
                                               .num_rows = num_rows,
-                                              .x = x,
-                                              .y = workspace->project});
+                                              .x = norm->y,
+                                              .y = workspace->project,
+                                              .norm = norm});
     if (config->kind == MIXER_LINEAR)
         mixer_linear_run(layer, ops, backend, workspace, num_rows);
     else
         mixer_softmax_run(layer, ops, backend, workspace);
-    if (config->output_norm.kind != NORM_NONE)
-        run_norm(layer, ops, backend, workspace, num_rows);
-    if (config->output_gate == OUTPUT_GATE_SWISH)
+    const struct ops_norm after = output_norm(layer, workspace, num_rows);
+    bool norms = after.kind != NORM_NONE, gated = config->output_gate == OUTPUT_GATE_SWISH;
+    if (norms && gated)
+        ops->norm(backend, &after);
+    if (gated)
         ops->map(backend,
                  &(struct ops_map){.formula = FORMULA_SILU,
                                    .multiply = true,
@@ -141,5 +145,6 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
                                               .num_rows = num_rows,
                                               .x = workspace->h,
                                               .y = residual,
-                                              .accumulate = true});
+                                              .accumulate = true,
+                                              .norm = norms && !gated ? &after : NULL});
 }

@@ -19,13 +19,13 @@ struct mixer_theta {
 
 /* Widest row of each buffer over all layers, in floats. */
 struct mixer_widths {
-    int64_t project, position, mapped, maxima, low_rank, values, angles;
+    int64_t project, turned, mapped, maxima, low_rank, values, angles;
 };
 
 /* Buffers of a step, shared by the layers: [max_rows, width] each. */
 struct mixer_workspace {
-    struct rows project; /* all projections of x beside each other */
-    struct rows position_q, position_k;
+    struct rows project;            /* all projections of x beside each other */
+    struct rows turned;             /* q and k with their position */
     struct rows mapped_q, mapped_k; /* W z of a feature map */
     struct rows maxima, low_rank;
     struct rows h; /* [N, H*dv] */
@@ -79,9 +79,9 @@ int mixer_create(struct mixer_layer *layer, const struct mixer *config,
                  struct mixer_context *context, struct error *err);
 void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
 
-/* residual += mixer(x). x, residual: [num_rows, D]. */
+/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]. */
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
-               struct mixer_workspace *workspace, int num_rows, struct rows x,
+               struct mixer_workspace *workspace, const struct ops_norm *norm,
                struct rows residual);
 
 /* ---- the words, each in its own file ---- */
@@ -121,10 +121,10 @@ bool mixer_position_rotates(const struct mixer_layer *layer);
 struct ops_positions mixer_position_prepare(const struct mixer_layer *layer, const struct ops *ops,
                                             struct backend *backend,
                                             struct mixer_workspace *workspace);
-/* out = positions(x) for num_heads heads. */
+/* q and k with their position; k lies behind q, and does then. */
 void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
-                        struct backend *backend, struct mixer_workspace *workspace, int num_heads,
-                        struct rows x, struct rows out);
+                        struct backend *backend, struct mixer_workspace *workspace, struct rows *q,
+                        struct rows *k);
 
 /* Columns from `column` on. */
 static inline struct rows mixer_columns(struct rows rows, int64_t column)

@@ -1,6 +1,7 @@
 /* Positions that turn q and k (rope, LRPE types 1 to 3): angles, bases, permutations by cycles. */
 #include "engine/mixers/mixer.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,12 +160,18 @@ struct ops_positions mixer_position_prepare(const struct mixer_layer *layer, con
 }
 
 void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
-                        struct backend *backend, struct mixer_workspace *workspace, int num_heads,
-                        struct rows x, struct rows out)
+                        struct backend *backend, struct mixer_workspace *workspace, struct rows *q,
+                        struct rows *k)
 {
+    const struct mixer *config = layer->config;
     struct ops_positions call = mixer_position_prepare(layer, ops, backend, workspace);
-    call.num_heads = num_heads;
-    call.x = x;
-    call.out = out;
+    int64_t out_dim = call.kind == POSITION_LRPE_UNITARY ? 2 * call.dim : call.dim;
+    assert(k->data == q->data + config->num_heads * call.dim); /* as they are packed */
+    call.num_heads = config->num_heads;
+    call.num_kv_heads = config->num_kv_heads;
+    call.x = *q;
+    call.out = workspace->turned;
     ops->positions(backend, &call);
+    *q = workspace->turned;
+    *k = mixer_columns(workspace->turned, config->num_heads * out_dim);
 }

@@ -91,8 +91,8 @@ int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *contex
                          struct error *err)
 {
     const struct mixer *config = layer->config;
-    mixer_widen(&context->widths.position,
-                (int64_t)config->num_heads * config->features_positioned);
+    mixer_widen(&context->widths.turned,
+                (int64_t)(config->num_heads + config->num_kv_heads) * config->features_positioned);
     if (place_keys(layer, context, err) != 0 || create_biases(layer, context, err) != 0)
         return -1;
     return mixer_position_create(layer, context, config->head_dim, err);
@@ -104,14 +104,8 @@ void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
     const struct mixer *config = layer->config;
     struct rows q = mixer_columns(workspace->project, layer->q_at);
     struct rows k = mixer_columns(workspace->project, layer->k_at);
-    if (mixer_position_rotates(layer)) {
-        mixer_position_run(layer, ops, backend, workspace, config->num_heads, q,
-                           workspace->position_q);
-        mixer_position_run(layer, ops, backend, workspace, config->num_kv_heads, k,
-                           workspace->position_k);
-        q = workspace->position_q;
-        k = workspace->position_k;
-    }
+    if (mixer_position_rotates(layer))
+        mixer_position_run(layer, ops, backend, workspace, &q, &k);
     ops->attention(backend, &(struct ops_attention){
                                 .num_heads = config->num_heads,
                                 .num_kv_heads = config->num_kv_heads,

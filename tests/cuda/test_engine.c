@@ -205,6 +205,31 @@ static void forks(const char *model)
     free(logits);
 }
 
+#ifdef REGLA_CUDA_EMULATION
+long emulation_kernels(void);
+
+/* What a decode step of one text launches, where no page begins: it costs a time for each kernel.
+ */
+static void launches(const char *model, int expected)
+{
+    struct engine *engine = open_engine(model, "cuda", KV_F32);
+    float *logits = malloc((size_t)engine_info(engine)->vocab_size * sizeof *logits);
+    struct state *state = new_text(engine, 0, 40);
+    long counts[STEPS];
+    for (int i = 0; i < STEPS; i++) {
+        long before = emulation_kernels();
+        feed(engine, state, 0, 1, logits);
+        counts[i] = emulation_kernels() - before;
+    }
+    for (int i = 0; i < STEPS; i++)
+        CHECK(counts[i] == expected, "%s: %ld kernels in step %d, expected %d", model, counts[i], i,
+              expected);
+    state_free(state);
+    engine_close(engine);
+    free(logits);
+}
+#endif
+
 static void expect_error(const char *device, size_t device_memory, enum error_code code,
                          const char *words)
 {
@@ -249,6 +274,12 @@ int main(void)
     expect_error("cuda", 1000, ERROR_NO_MEMORY, "device_memory");
     expect_error("cpu", 1000, ERROR_NO_MEMORY, "device_memory");
     measures();
+#ifdef REGLA_CUDA_EMULATION
+    /* embed, angles and the head; of a layer project, recurrence, output, up and down, or project,
+     * positions, attention, output, up and down */
+    launches("regla", 3 + 5 * 2);
+    launches("softmax_rope", 3 + 6 * 2);
+#endif
     printf("cuda-engine: %d passed, %d failed\n", passed, failed);
     return failed > 0;
 }

@@ -1,6 +1,6 @@
 /* Matrix products of the CUDA backend: every format, odd shapes, heads, activations and numbers of
- * rows, against the CPU's products of the same x once it is split as the device splits it; and
- * the bits of a row alone and among others. */
+ * rows, against the CPU's products of the same x once it is split as the device splits it; the
+ * bits of a row alone and among others; and those of a product that norms its x. */
 #include "engine/base/half.h"
 #include "engine/packing.h"
 #include "tests/cuda/bench.h"
@@ -189,6 +189,62 @@ static void check_bits(struct devices *d, enum weight_format format, int in, int
     free(some);
 }
 
+/* A norm inside a product gives the bits of one before it, at any number of rows. */
+static void check_normed(struct devices *d, enum weight_format format, int in, int groups)
+{
+    enum { ROWS = 66, OUT = 40 };
+    static const int rows_of[] = {1, 2, 5, 8, 9, 17, ROWS};
+    static const enum norm_kind kinds[] = {NORM_LAYERNORM, NORM_RMSNORM, NORM_SIMPLE_RMSNORM};
+    const struct bench_device *cuda = &d->cuda;
+    const struct product_case c = {
+        .format = format, .rows = ROWS, .in = in, .out = OUT, .heads = 1, .parts = 1};
+    size_t bytes = (size_t)(ROWS * in) * sizeof(float), y_bytes = ROWS * OUT * sizeof(float);
+    float *w = bench_floats((size_t)(OUT * in), -1, 1, 1);
+    float *host = bench_floats((size_t)(ROWS * in), -3, 5, 9), *y = malloc(2 * y_bytes);
+    struct weight *weight = create(cuda, &c, w, NULL);
+    float *x = bench_memory(cuda, bytes, host), *normed = bench_memory(cuda, bytes, NULL);
+    float *scale = bench_memory(cuda, bytes, host), *out[2];
+    for (int i = 0; i < 2; i++)
+        out[i] = bench_memory(cuda, y_bytes, NULL);
+    for (size_t i = 0; i < sizeof rows_of / sizeof *rows_of; i++) {
+        const struct ops_norm norm = {.kind = kinds[i % 3],
+                                      .eps = 1e-5f,
+                                      .weight = i % 2 == 0 ? scale : NULL,
+                                      .bias = i % 4 == 0 ? scale + in : NULL,
+                                      .num_rows = rows_of[i],
+                                      .groups = groups,
+                                      .size = in / groups,
+                                      .x = {x, in},
+                                      .y = {normed, in}};
+        struct ops_matmul call = {
+            .weight = weight, .num_rows = rows_of[i], .x = norm.y, .y = {out[0], OUT}};
+        cuda->ops->norm(cuda->backend, &norm);
+        cuda->ops->matmul(cuda->backend, &call);
+        cuda->ops->fill(cuda->backend, normed, NAN, bytes / sizeof(float));
+        call.y.data = out[1];
+        call.norm = &norm;
+        cuda->ops->matmul(cuda->backend, &call);
+        for (int j = 0; j < 2; j++)
+            cuda->ops->copy_out(cuda->backend, y + j * ROWS * OUT, out[j], y_bytes);
+        size_t count = (size_t)(rows_of[i] * OUT);
+        bool finite = isfinite(bench_distance(y + ROWS * OUT, y, count));
+        char name[80];
+        snprintf(name, sizeof name, "%s, %d rows of %d normed in %d parts",
+                 weight_format_name(format), rows_of[i], in, groups);
+        bench_expect(&d->count, finite && memcmp(y, y + ROWS * OUT, count * sizeof(float)) == 0,
+                     name, "other bits than a norm and then a product", 0);
+    }
+    cuda->ops->weight_free(cuda->backend, weight);
+    for (int i = 0; i < 2; i++)
+        bench_free(cuda, out[i], y_bytes);
+    bench_free(cuda, x, bytes);
+    bench_free(cuda, normed, bytes);
+    bench_free(cuda, scale, bytes);
+    free(w);
+    free(host);
+    free(y);
+}
+
 static void check_refusals(struct devices *d)
 {
     static const float large[] = {1e6f};
@@ -210,6 +266,10 @@ int main(void)
         check_bits(&d, formats[f], 768, 40);
         check_bits(&d, formats[f], 70, 700);
         check_bits(&d, formats[f], 1700, 33);
+        check_normed(&d, formats[f], 768, 1);
+        check_normed(&d, formats[f], 768, 12);
+        check_normed(&d, formats[f], 75, 1);
+        check_normed(&d, formats[f], 60, 4);
     }
     check_refusals(&d);
     d.cuda.ops->close(d.cuda.backend);

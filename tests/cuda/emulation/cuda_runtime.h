@@ -3,14 +3,17 @@
  *
  * Blocks run one after the other; every thread of a block is a fiber that runs until it waits. What
  * is launched or copied asynchronously happens when somebody waits for it, in the order of the
- * calls. Device memory is malloc's, filled with NaN. Threads that wait for each other in vain, and
- * lanes that meet in different collectives, end the program with a message.
+ * calls. Device memory is malloc's, filled with NaN. Threads that wait for each other in vain,
+ * lanes that meet in different collectives, and threads that end without grid_wait in a kernel that
+ * may overlap the one before, end the program with a message.
  *
  * Settings, by environment:
  *   REGLA_EMULATION_ORDER   forward (default), backward, or a number: the order of blocks, warps
  *                           and lanes between barriers, which must not change a bit
  *   REGLA_EMULATION_MEMORY  bytes of the device (default 4 GiB)
- *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail */
+ *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail
+ *
+ * emulation_kernels() says how many kernels have run. */
 #ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 
@@ -104,6 +107,7 @@ const exchange_rows &exchange(unsigned mask, const char *operation, const void *
 int lane();
 void *shared_memory();
 void barrier();
+void grid_wait();
 /* cp.async: the copy happens in wait, the destination is NaN until then */
 void copy_async(void *to, const void *from, size_t bytes);
 void copy_commit();
@@ -301,9 +305,16 @@ struct cudaDeviceProp {
     int major, minor, multiProcessorCount, l2CacheSize;
 };
 
+struct cudaFuncAttributes {
+    int ptxVersion;
+};
+
+extern "C" long emulation_kernels(void);
+
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
+cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDevice(int *device);
 cudaError_t cudaSetDevice(int device);
@@ -343,6 +354,13 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 template <typename... P> cudaError_t cudaFuncSetAttribute(void (*)(P...), cudaFuncAttribute, int)
 {
+    return cudaSuccess;
+}
+
+template <typename... P>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*)(P...))
+{
+    attributes->ptxVersion = 90;
     return cudaSuccess;
 }
 

@@ -16,8 +16,10 @@ struct settings {
 
 const settings &get_settings();
 
-/* Runs a kernel to its end; `kernel` is called for every thread of every block. */
-void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &kernel);
+/* Runs a kernel to its end; `kernel` is called for every thread of every block. overlaps: a device
+ * might begin it before the kernel before has ended, so that its threads have to grid_wait. */
+void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
+         const std::function<void()> &kernel);
 
 } // namespace emulation
 

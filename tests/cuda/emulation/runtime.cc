@@ -152,8 +152,12 @@ cudaError_t launch(const cudaLaunchConfig_t &config, work thread)
         grid.y > 65535 || grid.z > 65535 ||
         shared > 99 * 1024) /* of devices 8.6 and 8.9, the least */
         return note(cudaErrorInvalidValue);
+    bool overlaps = false;
+    for (unsigned i = 0; i < config.numAttrs; i++)
+        overlaps |= config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+                    config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
     count_launch();
-    return enqueue(config.stream, [=] { run(grid, block, shared, thread); });
+    return enqueue(config.stream, [=] { run(grid, block, shared, overlaps, thread); });
 }
 
 } // namespace emulation
@@ -189,6 +193,12 @@ cudaError_t cudaGetLastError()
 cudaError_t cudaPeekAtLastError()
 {
     return last_error;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int *count)

@@ -47,6 +47,7 @@ struct thread {
     unsigned mask;         /* of the collective it waits in */
     const char *operation; /* its name */
     unsigned collectives;  /* so far */
+    bool has_waited;       /* for the kernel before */
     uint3 index;
     std::vector<pending_copy> copies;
     std::vector<size_t> groups; /* copies of each committed group in flight, the oldest first */
@@ -62,6 +63,8 @@ std::deque<warp> warps;
 struct context scheduler;
 int current, num_threads, num_waiting;
 const std::function<void()> *body;
+bool kernel_overlaps;
+long kernels_run;
 char *shared;
 
 [[noreturn]] void fail(const char *what)
@@ -123,6 +126,8 @@ void fiber()
         struct thread *thread = &threads[(size_t)current];
         if (!thread->copies.empty())
             fail("ends with asynchronous copies in flight");
+        if (kernel_overlaps && !thread->has_waited)
+            fail("ends without grid_wait, and may have run before the kernel before it");
         thread->state = DONE;
         switch_to(&thread->context, &scheduler);
     }
@@ -193,6 +198,7 @@ void run_block(size_t shared_bytes, const emulation::settings &settings)
         struct thread *thread = &threads[(size_t)i];
         thread->state = READY;
         thread->collectives = 0;
+        thread->has_waited = false;
         thread->index = {(unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y,
                          (unsigned)i / blockDim.x / blockDim.y};
     }
@@ -234,6 +240,11 @@ int lane()
 void *shared_memory()
 {
     return shared;
+}
+
+void grid_wait()
+{
+    threads[(size_t)current].has_waited = true;
 }
 
 void barrier()
@@ -300,7 +311,8 @@ void copy_wait(int groups_in_flight)
     }
 }
 
-void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &kernel)
+void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
+         const std::function<void()> &kernel)
 {
     const settings &settings = get_settings();
     gridDim = grid;
@@ -313,6 +325,8 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
     if (warps.size() < ((size_t)num_threads + 31) / 32)
         warps.resize(((size_t)num_threads + 31) / 32);
     body = &kernel;
+    kernel_overlaps = overlaps;
+    kernels_run++;
     void *memory;
     if (posix_memalign(&memory, 128, shared_bytes + 1) != 0)
         abort();
@@ -336,6 +350,11 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
 }
 
 } // namespace emulation
+
+long emulation_kernels()
+{
+    return kernels_run;
+}
 
 unsigned __ballot_sync(unsigned mask, int predicate)
 {

@@ -1,0 +1,143 @@
+/* Kernels that begin while the one before them ends (engine/cuda/common.cuh, grid_wait): each sees
+ * what all before it wrote, and overwrites nothing that they still read; and the emulated device
+ * ends the program where a kernel does not wait. */
+#include "engine/cuda/common.cuh"
+
+#ifdef REGLA_CUDA_EMULATION
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#endif
+
+enum { CELLS = 64, ROUNDS = 200, SPIN = 2000 };
+
+static int passed, failed;
+
+static void expect(bool holds, const char *what, int got)
+{
+    if (holds) {
+        passed++;
+    } else {
+        failed++;
+        printf("FAIL %s (%d)\n", what, got);
+    }
+}
+
+static void must(int result, const struct error *err)
+{
+    if (result != 0) {
+        fprintf(stderr, "launch: %s\n", err->message);
+        exit(1);
+    }
+}
+
+/* `count` zeros. */
+static float *device_floats(struct backend *backend, size_t count)
+{
+    struct error err = ERROR_INIT;
+    void *memory;
+    must(cuda_ops()->reserve(backend, count * sizeof(float), &memory, &err), &err);
+    return static_cast<float *>(memory);
+}
+
+/* Some time, as the sum of a chain that nobody can leave out. */
+__device__ static float spin(const float *zero)
+{
+    float sum = *zero;
+    for (int i = 0; i < SPIN; i++)
+        sum = fmaf(sum, 0.5f, sum);
+    return sum;
+}
+
+__global__ static void write_kernel(float *cells, const float *zero, float value)
+{
+    grid_wait();
+    cells[threadIdx.x] = value + spin(zero);
+}
+
+__global__ static void idle_kernel()
+{
+    grid_wait();
+}
+
+__global__ static void read_kernel(const float *cells, const float *zero, float *out)
+{
+    grid_wait();
+    float later = spin(zero);
+    out[threadIdx.x] = cells[threadIdx.x] + later;
+}
+
+/* What a round writes, the kernel after the next reads, before the next round overwrites it. */
+static void check_order(struct backend *backend)
+{
+    static float host[CELLS * ROUNDS];
+    struct error err = ERROR_INIT;
+    float *cells = device_floats(backend, CELLS), *zero = device_floats(backend, 1);
+    float *out = device_floats(backend, CELLS * ROUNDS);
+    for (int round = 0; round < ROUNDS; round++) {
+        launch(backend, write_kernel, dim3(1), dim3(CELLS), 0, cells, zero, (float)(round + 1));
+        launch(backend, idle_kernel, dim3(1), dim3(32), 0);
+        launch(backend, read_kernel, dim3(1), dim3(CELLS), 0, cells, zero, out + CELLS * round);
+    }
+    cuda_ops()->copy_out(backend, host, out, sizeof host);
+    must(cuda_ops()->status(backend, &err), &err);
+    int wrong = 0;
+    for (int i = 0; i < CELLS * ROUNDS; i++)
+        wrong += host[i] != (float)(i / CELLS + 1);
+    expect(wrong == 0, "kernels in a row: numbers of another round", wrong);
+    for (float *memory : {cells, zero, out})
+        cuda_ops()->release(backend, memory, 0);
+}
+
+#ifdef REGLA_CUDA_EMULATION
+/* One thread of many goes without. */
+__global__ static void impatient_kernel(float *cells)
+{
+    if (threadIdx.x == 5)
+        return;
+    grid_wait();
+    cells[threadIdx.x] = 1.0f;
+}
+
+static void check_emulation(struct backend *backend)
+{
+    float *cells = device_floats(backend, CELLS);
+    expect(backend->overlaps, "the emulated device overlaps nothing", 0);
+    for (bool overlaps : {true, false}) {
+        pid_t child = fork();
+        if (child == 0) {
+            float host;
+            fclose(stderr); /* it says what is wrong */
+            backend->overlaps = overlaps;
+            launch(backend, impatient_kernel, dim3(2), dim3(CELLS), 0, cells);
+            cuda_ops()->copy_out(backend, &host, cells, sizeof host);
+            _exit(0);
+        }
+        int status = -1;
+        waitpid(child, &status, 0);
+        bool ended = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+        expect(ended == overlaps, "the program ends where a thread does not wait, and may have to",
+               status);
+    }
+    cuda_ops()->release(backend, cells, 0);
+}
+#endif
+
+int main()
+{
+    struct error err = ERROR_INIT;
+    struct backend *backend;
+    const struct cuda_options options = {0};
+    if (cuda_devices() == 0) {
+        printf("launch: skipped: no CUDA device\n");
+        return 77;
+    }
+    must(cuda_open(&backend, &options, &err), &err);
+    check_order(backend);
+#ifdef REGLA_CUDA_EMULATION
+    check_emulation(backend);
+#endif
+    cuda_ops()->close(backend);
+    printf("launch: %d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
