@@ -2,6 +2,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/state_image.h"
+#include "engine/state_save.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -391,17 +392,36 @@ int state_reserve(struct state *state, int64_t max_tokens, struct error *err)
     return 0;
 }
 
-void state_save(const struct state *state, void *image)
+static void scrub(const struct ops_save *save)
 {
-    const struct state_memory *memory = state->memory;
-    const struct state_layout *layout = &memory->layout;
-    char *to = image;
-    if (layout->slot_bytes > 0)
-        memory->ops->copy_out(memory->backend, to, state->slot, layout->slot_bytes);
-    to += layout->slot_bytes;
-    for (int64_t i = 0; i < state->num_pages; i++, to += layout->page_bytes)
-        memory->ops->copy_out(memory->backend, to, state->pages[i], layout->page_bytes);
-    state_image_scrub(layout, state->position, image);
+    state_image_scrub(save->context, save->position, save->to);
+}
+
+struct state_save state_save_begin(const struct state *state, void *image)
+{
+    struct state_memory *memory = state->memory;
+    const struct ops_save save = {.to = image,
+                                  .head = state->slot,
+                                  .head_bytes = memory->layout.slot_bytes,
+                                  .pages = state->pages,
+                                  .num_pages = state->num_pages,
+                                  .page_bytes = memory->layout.page_bytes,
+                                  .there = scrub,
+                                  .context = &memory->layout,
+                                  .position = state->position};
+    return (struct state_save){memory, memory->ops->save(memory->backend, &save)};
+}
+
+int state_save_wait(const struct state_save *save, struct error *err)
+{
+    const struct state_memory *memory = save->memory;
+    return memory == NULL ? 0 : memory->ops->save_wait(memory->backend, save->number, err);
+}
+
+int state_save(const struct state *state, void *image, struct error *err)
+{
+    struct state_save save = state_save_begin(state, image);
+    return state_save_wait(&save, err);
 }
 
 int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,

@@ -61,6 +61,26 @@ static void cpu_copy(struct backend *backend, void *to, const void *from, size_t
         memcpy(to, from, bytes);
 }
 
+static uint64_t cpu_save(struct backend *backend, const struct ops_save *save)
+{
+    char *to = save->to;
+    cpu_copy(backend, to, save->head, save->head_bytes);
+    to += save->head_bytes;
+    for (int64_t i = 0; i < save->num_pages; i++, to += save->page_bytes)
+        memcpy(to, save->pages[i], save->page_bytes);
+    if (save->there != NULL)
+        save->there(save);
+    return 0;
+}
+
+static int cpu_save_wait(struct backend *backend, uint64_t number, struct error *err)
+{
+    (void)backend;
+    (void)number;
+    (void)err;
+    return 0;
+}
+
 static int cpu_upload(struct backend *backend, const void *host, size_t bytes, void **out,
                       struct error *err)
 {
@@ -233,6 +253,8 @@ const struct ops cpu_ops = {
     .copy = cpu_copy,
     .copy_in = cpu_copy,
     .copy_out = cpu_copy,
+    .save = cpu_save,
+    .save_wait = cpu_save_wait,
     .upload = cpu_upload,
     .unload = cpu_unload,
     .weight_create = cpu_weight_create,

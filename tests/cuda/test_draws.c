@@ -161,8 +161,8 @@ static void check_state(const struct texts *got, const struct texts *expected, i
         return;
     size_t bytes = state_image_bytes(expected->engine, position);
     char *images = calloc(2, bytes);
-    state_save(a, images);
-    state_save(b, images + bytes);
+    state_save(a, images, NULL);
+    state_save(b, images + bytes, NULL);
     bench_expect(&count, memcmp(images, images + bytes, bytes) == 0, model, "state", t);
     free(images);
 }

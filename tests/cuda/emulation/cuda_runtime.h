@@ -2,9 +2,9 @@
  * its kernels run, slowly, where no GPU is, under the debugger and the sanitizers.
  *
  * Blocks run one after the other; every thread of a block is a fiber that runs until it waits. What
- * is launched or copied asynchronously happens when somebody waits for it, in the order of the
- * calls. Device memory is malloc's, filled with NaN. Threads that wait for each other in vain, and
- * lanes that meet in different collectives, end the program with a message.
+ * is launched or copied asynchronously happens when somebody waits for it, stream by stream, in the
+ * thread that waits. Device memory is malloc's, filled with NaN. Threads that wait for each other
+ * in vain, and lanes that meet in different collectives, end the program with a message.
  *
  * Settings, by environment:
  *   REGLA_EMULATION_ORDER   forward (default), backward, or a number: the order of blocks, warps
@@ -263,6 +263,7 @@ enum cudaMemcpyKind {
 enum {
     cudaStreamNonBlocking = 1,
     cudaEventDefault = 0,
+    cudaEventBlockingSync = 1,
     cudaEventDisableTiming = 2,
     cudaHostAllocDefault = 0,
     cudaMemAttachGlobal = 1,
