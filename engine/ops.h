@@ -220,13 +220,9 @@ struct ops {
     /* Bytes for the states of texts where nobody said how many; after the weights are there. */
     size_t (*state_memory)(struct backend *);
 
-    /* Memory. reserve: address space whose pages cost memory only once written, and read as zero
-     * before; discard gives the memory of a part back, whose contents are lost. */
+    /* Memory, zero at first. The host's costs nothing before it is written. */
     int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);
-    /* The same of which only a part is in use at any time: it may be more than the device has. */
-    int (*reserve_sparse)(struct backend *, size_t bytes, void **out, struct error *);
     void (*release)(struct backend *, void *memory, size_t bytes);
-    void (*discard)(struct backend *, void *memory, size_t bytes);
     void (*fill)(struct backend *, void *memory, float value, size_t count);
     void (*copy)(struct backend *, void *to, const void *from, size_t bytes);
     /* Between host and device, between steps; the host's side may be used again at once. */

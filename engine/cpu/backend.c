@@ -33,16 +33,6 @@ static void cpu_release(struct backend *backend, void *memory, size_t bytes)
     munmap(memory, bytes == 0 ? 1 : bytes);
 }
 
-static void cpu_discard(struct backend *backend, void *memory, size_t bytes)
-{
-    (void)backend;
-    const uintptr_t page = 4096;
-    uintptr_t first = ((uintptr_t)memory + page - 1) / page * page;
-    uintptr_t end = ((uintptr_t)memory + bytes) / page * page;
-    if (first < end)
-        madvise((char *)memory + (first - (uintptr_t)memory), end - first, MADV_DONTNEED);
-}
-
 static void cpu_fill(struct backend *backend, void *memory, float value, size_t count)
 {
     (void)backend;
@@ -246,9 +236,7 @@ const struct ops cpu_ops = {
     .prepare = cpu_prepare,
     .state_memory = cpu_state_memory,
     .reserve = cpu_reserve,
-    .reserve_sparse = cpu_reserve,
     .release = cpu_release,
-    .discard = cpu_discard,
     .fill = cpu_fill,
     .copy = cpu_copy,
     .copy_in = cpu_copy,

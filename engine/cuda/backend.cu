@@ -92,39 +92,10 @@ static int cuda_reserve(struct backend *backend, size_t bytes, void **out, struc
     return device_status(backend, err);
 }
 
-/* Managed memory: the driver gives it pages of the device when they are first touched, and takes
- * back those that were not touched for long where there are more than the device has. */
-static int cuda_reserve_sparse(struct backend *backend, size_t bytes, void **out, struct error *err)
-{
-    device_use(backend);
-    *out = NULL;
-    if (device_check(backend, cudaMallocManaged(out, bytes == 0 ? 1 : bytes, cudaMemAttachGlobal),
-                     "cudaMallocManaged")) {
-#if CUDART_VERSION >= 13000
-        struct cudaMemLocation place = {};
-        place.type = cudaMemLocationTypeDevice;
-        place.id = backend->device;
-#else
-        int place = backend->device;
-#endif
-        device_check(backend, cudaMemAdvise(*out, bytes, cudaMemAdviseSetPreferredLocation, place),
-                     "cudaMemAdvise");
-    }
-    return device_status(backend, err);
-}
-
 static void cuda_release(struct backend *backend, void *memory, size_t bytes)
 {
     (void)bytes;
     device_free(backend, memory);
-}
-
-/* The driver takes what is not used when it needs it. */
-static void cuda_discard(struct backend *backend, void *memory, size_t bytes)
-{
-    (void)backend;
-    (void)memory;
-    (void)bytes;
 }
 
 __global__ static void fill_kernel(float *memory, float value, size_t count)
@@ -270,9 +241,7 @@ static struct ops make_ops()
     ops.prepare = cuda_prepare;
     ops.state_memory = cuda_state_memory;
     ops.reserve = cuda_reserve;
-    ops.reserve_sparse = cuda_reserve_sparse;
     ops.release = cuda_release;
-    ops.discard = cuda_discard;
     ops.fill = cuda_fill;
     ops.copy = cuda_copy;
     ops.copy_in = device_write;

@@ -265,9 +265,7 @@ enum {
     cudaEventDefault = 0,
     cudaEventBlockingSync = 1,
     cudaEventDisableTiming = 2,
-    cudaHostAllocDefault = 0,
-    cudaMemAttachGlobal = 1,
-    cudaMemAdviseSetPreferredLocation = 3
+    cudaHostAllocDefault = 0
 };
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal,
@@ -312,11 +310,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 cudaError_t cudaMalloc(void **out, size_t bytes);
-cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned flags);
-inline cudaError_t cudaMemAdvise(const void *, size_t, int, int)
-{
-    return cudaSuccess;
-}
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *memory);

@@ -35,11 +35,7 @@ namespace
 {
 std::recursive_mutex mutex; /* guards everything; of the functions below each takes it */
 typedef std::lock_guard<std::recursive_mutex> guard;
-struct allocation {
-    size_t bytes, of_device; /* managed memory counts as nothing */
-};
-std::map<char *, allocation> allocations;
-std::map<char *, size_t> pinned;
+std::map<char *, size_t> allocations, pinned;
 size_t allocated;
 long launches;
 thread_local cudaError_t last_error;
@@ -102,7 +98,7 @@ void check_device(const void *memory, size_t bytes, const char *what)
     char *at = static_cast<char *>(const_cast<void *>(memory));
     auto next = allocations.upper_bound(at);
     if (bytes > 0 && (next == allocations.begin() ||
-                      std::prev(next)->first + std::prev(next)->second.bytes < at + bytes)) {
+                      std::prev(next)->first + std::prev(next)->second < at + bytes)) {
         fprintf(stderr, "emulation: %s of %zu bytes that are not device memory\n", what, bytes);
         abort();
     }
@@ -264,28 +260,16 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return cudaSuccess;
 }
 
-cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned flags)
-{
-    guard held(mutex);
-    (void)flags;
-    if (posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
-        return note(cudaErrorMemoryAllocation);
-    memset(*out, 0xff, bytes < (1 << 24) ? bytes : 1 << 24); /* the rest is not touched yet */
-    allocations[static_cast<char *>(*out)] = {bytes, 0};
-    return cudaSuccess;
-}
-
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     guard held(mutex);
-    if (bytes > emulation::get_settings().memory - allocated)
+    if (bytes > emulation::get_settings().memory - allocated ||
+        posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
         return note(cudaErrorMemoryAllocation);
-    cudaError_t error = cudaMallocManaged(out, bytes, cudaMemAttachGlobal);
-    if (error == cudaSuccess) {
-        allocations[static_cast<char *>(*out)].of_device = bytes;
-        allocated += bytes;
-    }
-    return error;
+    memset(*out, 0xff, bytes < (1 << 24) ? bytes : 1 << 24); /* the rest is not touched yet */
+    allocations[static_cast<char *>(*out)] = bytes;
+    allocated += bytes;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *memory)
@@ -297,7 +281,7 @@ cudaError_t cudaFree(void *memory)
     auto at = allocations.find(static_cast<char *>(memory));
     if (at == allocations.end())
         return note(cudaErrorInvalidValue);
-    allocated -= at->second.of_device;
+    allocated -= at->second;
     allocations.erase(at);
     free(memory);
     return cudaSuccess;
