@@ -390,15 +390,16 @@ static void fill_logit_rows(struct engine *engine, const struct span *spans, int
     batch->draws = engine->draws;
 }
 
-/* Lays the spans' tokens one after the other and gives every state its pages. */
+/* Gives every state its pages and lays the spans' tokens one after the other. */
 static void fill_batch(struct engine *engine, const struct span *spans, int num_spans,
                        struct batch *batch)
 {
     int row = 0;
+    for (int i = 0; i < num_spans; i++) /* all before any: what they have may move */
+        state_grow(spans[i].state, spans[i].state->position + spans[i].num_tokens);
     for (int i = 0; i < num_spans; i++) {
         const struct span *span = &spans[i];
-        struct state *state = span->state;
-        state_grow(state, state->position + span->num_tokens);
+        const struct state *state = span->state;
         engine->spans[i] = (struct batch_span){.first_row = row,
                                                .num_rows = span->num_tokens,
                                                .position = state->position,

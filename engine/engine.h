@@ -108,7 +108,8 @@ void state_set_cached(struct state *state, bool cached);
 
 /* A state in host memory: its slot, then its KV pages; what its text has not written is zero. */
 size_t state_image_bytes(const struct engine *engine, int64_t position);
-void state_save(const struct state *state, void *image); /* [state_image_bytes(position)] */
+/* image: [state_image_bytes(position)]. Waits (state_save.h does not). -1: the device failed. */
+int state_save(const struct state *state, void *image, struct error *err);
 /* A new state at `position` out of an image saved there by an engine of this layout and KV format
  * (state_file.h converts others). Errors as state_create. */
 int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,

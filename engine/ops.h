@@ -191,6 +191,21 @@ struct ops_attention {
     size_t offset;
 };
 
+/* A text's memory on its way to the host: a head, then pages of one size. */
+struct ops_save {
+    void *to; /* [head_bytes + num_pages * page_bytes]; stays until it is there */
+    const char *head;
+    size_t head_bytes;
+    char *const *pages; /* borrowed for the call, not what they point to */
+    int64_t num_pages;
+    size_t page_bytes;
+    /* Called once when it is there, by any thread, before anybody is told; not when the device
+     * failed. NULL is allowed. */
+    void (*there)(const struct ops_save *);
+    const void *context; /* for `there` */
+    int64_t position;    /* likewise */
+};
+
 /* The most of a step, known before the first. */
 struct ops_limits {
     int max_rows, max_logits, max_value_dim;
@@ -210,18 +225,19 @@ struct ops {
     /* Bytes for the states of texts where nobody said how many; after the weights are there. */
     size_t (*state_memory)(struct backend *);
 
-    /* Memory. reserve: address space whose pages cost memory only once written, and read as zero
-     * before; discard gives the memory of a part back, whose contents are lost. */
+    /* Memory, zero at first. The host's costs nothing before it is written. */
     int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);
-    /* The same of which only a part is in use at any time: it may be more than the device has. */
-    int (*reserve_sparse)(struct backend *, size_t bytes, void **out, struct error *);
     void (*release)(struct backend *, void *memory, size_t bytes);
-    void (*discard)(struct backend *, void *memory, size_t bytes);
     void (*fill)(struct backend *, void *memory, float value, size_t count);
     void (*copy)(struct backend *, void *to, const void *from, size_t bytes);
     /* Between host and device, between steps; the host's side may be used again at once. */
     void (*copy_in)(struct backend *, void *to, const void *from, size_t bytes);
     void (*copy_out)(struct backend *, void *to, const void *from, size_t bytes);
+    /* copy_out that waits for nothing: what is saved is as it is behind what is queued, and may be
+     * written at once. It is there after save_wait for the number that save gives, or for a later
+     * one, which any thread may call; -1: the device failed before. */
+    uint64_t (*save)(struct backend *, const struct ops_save *);
+    int (*save_wait)(struct backend *, uint64_t number, struct error *);
     int (*upload)(struct backend *, const void *host, size_t bytes, void **out, struct error *);
     void (*unload)(struct backend *, void *); /* what upload gave; NULL is allowed */
 

@@ -1,28 +1,23 @@
 #include "engine/state.h"
 
 #include "engine/base/bytes.h"
+#include "engine/pool.h"
 #include "engine/state_image.h"
+#include "engine/state_save.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Items of one size in a region of address space. Those below `touched` have been handed out at
- * least once; free ones are on a stack, the ones whose memory was given back on another. */
-struct pool {
-    char *base;
-    size_t item_bytes, region_bytes;
-    int32_t capacity, touched, used, peak;
-    int32_t *resident, *bare; /* stacks of free items: [capacity] each */
-    int32_t num_resident, num_bare;
-};
 
 struct state_memory {
     const struct ops *ops;
     struct backend *backend;
     struct state_layout layout;
     size_t budget;
+    char *region; /* [region_bytes]: slots and pages, which never meet */
+    size_t region_bytes;
     struct pool slots, pages;
+    struct state *first; /* of all there are */
     int32_t *references; /* of pages: [pages.capacity] */
     int32_t *users;      /* of those, states that are not set aside: [pages.capacity] */
     int32_t used_pages;  /* that have users */
@@ -56,83 +51,28 @@ void state_layout_clear(struct state_layout *layout)
     layout->parts = NULL;
 }
 
-static size_t pool_used_bytes(const struct pool *pool)
+/* The largest power of two that every slot and page is a multiple of, up to 256. */
+static size_t alignment(const struct state_layout *layout)
 {
-    return (size_t)pool->used * pool->item_bytes;
+    size_t sizes = layout->slot_bytes | layout->page_bytes | 256;
+    return sizes & -sizes;
 }
 
-static size_t pool_committed_bytes(const struct pool *pool)
+/* Pages from the beginning of the budget on, slots from its end. */
+static int open_pools(struct state_memory *memory, bool poison, struct error *err)
 {
-    return (size_t)(pool->used + pool->num_resident) * pool->item_bytes;
-}
-
-static int pool_open(struct pool *pool, struct state_memory *memory, size_t item_bytes, bool poison,
-                     struct error *err)
-{
-    pool->item_bytes = item_bytes;
-    if (item_bytes == 0)
-        return 0;
-    size_t capacity = memory->budget / item_bytes;
-    pool->capacity = capacity > INT32_MAX / 2 ? INT32_MAX / 2 : (int32_t)capacity;
-    if (pool->capacity == 0)
-        return 0;
-    pool->region_bytes = (size_t)pool->capacity * item_bytes;
-    pool->resident = malloc((size_t)pool->capacity * sizeof(int32_t));
-    pool->bare = malloc((size_t)pool->capacity * sizeof(int32_t));
-    if (pool->resident == NULL || pool->bare == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "state memory: no memory for %d items",
-                         pool->capacity);
-    void *base;
-    /* two regions of the whole budget each, of which both together never use more */
-    bool sparse = memory->layout.slot_bytes > 0 && memory->layout.page_bytes > 0;
-    if ((sparse ? memory->ops->reserve_sparse
-                : memory->ops->reserve)(memory->backend, pool->region_bytes, &base, err) != 0)
+    const struct state_layout *layout = &memory->layout;
+    void *base = NULL;
+    memory->region_bytes = memory->budget - memory->budget % alignment(layout);
+    if (memory->region_bytes > 0 &&
+        memory->ops->reserve(memory->backend, memory->region_bytes, &base, err) != 0)
         return -1;
-    pool->base = base;
-    if (poison)
-        memory->ops->fill(memory->backend, base, NAN, pool->region_bytes / sizeof(float));
-    return 0;
-}
-
-static void pool_close(struct pool *pool, struct state_memory *memory)
-{
-    if (pool->base != NULL)
-        memory->ops->release(memory->backend, pool->base, pool->region_bytes);
-    free(pool->resident);
-    free(pool->bare);
-}
-
-/* Gives memory of free items back until `bytes` of it are or none is left. */
-static void pool_discard(struct pool *pool, struct state_memory *memory, size_t bytes)
-{
-    size_t given = 0;
-    while (given < bytes && pool->num_resident > 0) {
-        int32_t item = pool->resident[--pool->num_resident];
-        memory->ops->discard(memory->backend, pool->base + (size_t)item * pool->item_bytes,
-                             pool->item_bytes);
-        pool->bare[pool->num_bare++] = item;
-        given += pool->item_bytes;
-    }
-}
-
-static int32_t pool_take(struct pool *pool, struct pool *other, struct state_memory *memory)
-{
-    pool->used++;
-    pool->peak = pool->used > pool->peak ? pool->used : pool->peak;
-    if (pool->num_resident > 0)
-        return pool->resident[--pool->num_resident];
-    size_t committed = pool_committed_bytes(pool) + pool_committed_bytes(other);
-    if (committed > memory->budget)
-        pool_discard(other, memory, committed - memory->budget);
-    if (pool->num_bare > 0)
-        return pool->bare[--pool->num_bare];
-    return pool->touched++;
-}
-
-static void pool_give(struct pool *pool, int32_t item)
-{
-    pool->used--;
-    pool->resident[pool->num_resident++] = item;
+    memory->region = base;
+    if (poison && base != NULL)
+        memory->ops->fill(memory->backend, base, NAN, memory->region_bytes / sizeof(float));
+    if (pool_open(&memory->slots, base, memory->region_bytes, layout->slot_bytes, true, err) != 0)
+        return -1;
+    return pool_open(&memory->pages, base, memory->region_bytes, layout->page_bytes, false, err);
 }
 
 int state_memory_create(struct state_memory **out, const struct ops *ops, struct backend *backend,
@@ -146,8 +86,7 @@ int state_memory_create(struct state_memory **out, const struct ops *ops, struct
     memory->backend = backend;
     memory->layout = *layout;
     memory->budget = budget_bytes;
-    if (pool_open(&memory->slots, memory, layout->slot_bytes, poison, err) != 0 ||
-        pool_open(&memory->pages, memory, layout->page_bytes, poison, err) != 0)
+    if (open_pools(memory, poison, err) != 0)
         goto fail;
     memory->references = calloc((size_t)memory->pages.capacity + 1, sizeof *memory->references);
     memory->users = calloc((size_t)memory->pages.capacity + 1, sizeof *memory->users);
@@ -166,8 +105,10 @@ void state_memory_free(struct state_memory *memory)
 {
     if (memory == NULL)
         return;
-    pool_close(&memory->slots, memory);
-    pool_close(&memory->pages, memory);
+    if (memory->region != NULL)
+        memory->ops->release(memory->backend, memory->region, memory->region_bytes);
+    pool_close(&memory->slots);
+    pool_close(&memory->pages);
     free(memory->references);
     free(memory->users);
     free(memory);
@@ -247,14 +188,62 @@ static struct state *state_allocate(struct state_memory *memory, int64_t max_tok
     return state;
 }
 
+/* The state's slot is another. */
+static void move_slot(struct state_memory *memory, const char *from, char *to)
+{
+    struct state *state = memory->first;
+    while (state->slot != from)
+        state = state->next;
+    state->slot = to;
+}
+
+/* A page of some states has another number. */
+static void move_page(struct state_memory *memory, int32_t from, int32_t to)
+{
+    int32_t left = memory->references[to] = memory->references[from];
+    memory->users[to] = memory->users[from];
+    memory->users[from] = 0;
+    for (struct state *state = memory->first; state != NULL && left > 0; state = state->next)
+        for (int64_t i = 0; i < state->num_pages; i++)
+            if (state->page_id[i] == from) {
+                state->page_id[i] = to;
+                state->pages[i] = pool_address(&memory->pages, to);
+                left--;
+                break;
+            }
+}
+
+/* Copies the highest item into the lowest place that is free. What was queued before uses the old
+ * place, what comes after the new one. */
+static void lower(struct state_memory *memory, struct pool *pool)
+{
+    int32_t from, to = pool_lower(pool, &from);
+    char *from_at = pool_address(pool, from), *to_at = pool_address(pool, to);
+    memory->ops->copy(memory->backend, to_at, from_at, pool->item_bytes);
+    if (pool == &memory->slots)
+        move_slot(memory, from_at, to_at);
+    else
+        move_page(memory, from, to);
+}
+
+/* An item of what has been reserved. Where the others reach into it they have gaps below, since
+ * all together fit: into these they go. */
+static int32_t take(struct state_memory *memory, struct pool *pool, struct pool *others)
+{
+    int32_t item = pool_take(pool);
+    while (pool_extent(pool) + pool_extent(others) > memory->region_bytes)
+        lower(memory, others);
+    return item;
+}
+
 static void take_slot(struct state *state)
 {
     struct state_memory *memory = state->memory;
     memory->states++;
     if (memory->layout.slot_bytes == 0)
         return;
-    int32_t item = pool_take(&memory->slots, &memory->pages, memory);
-    state->slot = memory->slots.base + (size_t)item * memory->slots.item_bytes;
+    int32_t item = take(memory, &memory->slots, &memory->pages);
+    state->slot = pool_address(&memory->slots, item);
 }
 
 /* A state that is not set aside begins or ceases to use a page. */
@@ -271,12 +260,12 @@ static void remove_user(struct state_memory *memory, int32_t page)
 static void take_page(struct state *state)
 {
     struct state_memory *memory = state->memory;
-    int32_t item = pool_take(&memory->pages, &memory->slots, memory);
+    int32_t item = take(memory, &memory->pages, &memory->slots);
     memory->pending--;
     memory->references[item] = 1;
     add_user(memory, item);
     state->page_id[state->num_pages] = item;
-    state->pages[state->num_pages++] = memory->pages.base + (size_t)item * memory->pages.item_bytes;
+    state->pages[state->num_pages++] = pool_address(&memory->pages, item);
 }
 
 static int check_length(const struct state_memory *memory, int64_t position, int64_t max_tokens,
@@ -309,6 +298,10 @@ static int state_begin(struct state **out, struct state_memory *memory, int64_t 
         memory->pending -= pages;
         return -1;
     }
+    state->next = memory->first;
+    if (state->next != NULL)
+        state->next->before = state;
+    memory->first = state;
     take_slot(state);
     state->position = position;
     state->num_pages = shared;
@@ -391,17 +384,36 @@ int state_reserve(struct state *state, int64_t max_tokens, struct error *err)
     return 0;
 }
 
-void state_save(const struct state *state, void *image)
+static void scrub(const struct ops_save *save)
 {
-    const struct state_memory *memory = state->memory;
-    const struct state_layout *layout = &memory->layout;
-    char *to = image;
-    if (layout->slot_bytes > 0)
-        memory->ops->copy_out(memory->backend, to, state->slot, layout->slot_bytes);
-    to += layout->slot_bytes;
-    for (int64_t i = 0; i < state->num_pages; i++, to += layout->page_bytes)
-        memory->ops->copy_out(memory->backend, to, state->pages[i], layout->page_bytes);
-    state_image_scrub(layout, state->position, image);
+    state_image_scrub(save->context, save->position, save->to);
+}
+
+struct state_save state_save_begin(const struct state *state, void *image)
+{
+    struct state_memory *memory = state->memory;
+    const struct ops_save save = {.to = image,
+                                  .head = state->slot,
+                                  .head_bytes = memory->layout.slot_bytes,
+                                  .pages = state->pages,
+                                  .num_pages = state->num_pages,
+                                  .page_bytes = memory->layout.page_bytes,
+                                  .there = scrub,
+                                  .context = &memory->layout,
+                                  .position = state->position};
+    return (struct state_save){memory, memory->ops->save(memory->backend, &save)};
+}
+
+int state_save_wait(const struct state_save *save, struct error *err)
+{
+    const struct state_memory *memory = save->memory;
+    return memory == NULL ? 0 : memory->ops->save_wait(memory->backend, save->number, err);
+}
+
+int state_save(const struct state *state, void *image, struct error *err)
+{
+    struct state_save save = state_save_begin(state, image);
+    return state_save_wait(&save, err);
 }
 
 int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,
@@ -453,9 +465,11 @@ void state_free(struct state *state)
         if (--memory->references[state->page_id[i]] == 0)
             pool_give(&memory->pages, state->page_id[i]);
     if (state->slot != NULL)
-        pool_give(&memory->slots,
-                  (int32_t)((size_t)(state->slot - memory->slots.base) / memory->slots.item_bytes));
+        pool_give(&memory->slots, pool_item(&memory->slots, state->slot));
     memory->states--;
+    *(state->before != NULL ? &state->before->next : &memory->first) = state->next;
+    if (state->next != NULL)
+        state->next->before = state->before;
     free(state->pages);
     free(state->page_id);
     free(state);

@@ -3,9 +3,10 @@
  *
  * A state reserves at creation what its text can need and takes pages as it grows, so a step never
  * fails for memory. Pages are counted: a clone shares the full ones (they are never written again)
- * and copies the last. Memory is committed when first used and the budget bounds what is committed,
- * not only what is in use. At any moment in use + reserved ahead + free = budget, less what does
- * not make a whole slot or page. */
+ * and copies the last. Pages lie from the beginning of the budget on and slots from its end, the
+ * lowest free place first; where one kind reaches into what the other needs, its highest are moved
+ * into its gaps. So at any moment in use + reserved ahead + free = budget, and what is free can be
+ * reserved to the last slot or page. */
 #ifndef ENGINE_STATE_H
 #define ENGINE_STATE_H
 
@@ -68,11 +69,12 @@ size_t state_memory_needed(const struct state_memory *memory, int64_t max_tokens
 struct state {
     struct state_memory *memory;
     int64_t position, max_tokens;
-    char *slot;       /* device */
-    char **pages;     /* device; [room for max_pages], the first num_pages are there */
-    int32_t *page_id; /* likewise */
+    char *slot;       /* device; may be another whenever a state takes a slot or pages */
+    char **pages;     /* likewise; [room for max_pages], the first num_pages are there */
+    int32_t *page_id; /* [room for max_pages] */
     int64_t num_pages, max_pages;
     bool cached;
+    struct state *before, *next; /* of the memory's */
 };
 
 /* Takes the pages for positions up to `end`; cannot fail inside the reservation. */

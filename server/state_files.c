@@ -271,6 +271,7 @@ static int32_t *tokens_of(const struct checkpoint *checkpoint)
     return tokens;
 }
 
+/* All but the image, for which there is memory then. */
 static int fill_write(struct state_tree *tree, struct checkpoint_file *file)
 {
     struct checkpoint *checkpoint = file->checkpoint;
@@ -283,18 +284,23 @@ static int fill_write(struct state_tree *tree, struct checkpoint_file *file)
     if (!file->meta || !file->tokens || (checkpoint->logits && !file->some_logits) ||
         (!checkpoint->image && !file->image))
         return -1;
-    if (file->image)
-        state_save(checkpoint->state, file->image);
-    if (file->image && engine_failed(tree->engine))
-        return -1; /* what came from the device is nothing; an older file stays */
     if (file->some_logits)
         memcpy(file->some_logits, checkpoint->logits, tree->logits_size);
     file->op.meta = file->meta;
     file->op.tokens = file->tokens;
     file->op.count = file->op.position = checkpoint->position;
-    file->op.image = file->image ? file->image : checkpoint->image;
     file->op.logits = file->some_logits;
     return 0;
+}
+
+/* The checkpoint's image, or one that its state is on its way to. The store's thread waits for it;
+ * if the device fails before, there is no file. */
+static void fill_image(struct checkpoint_file *file)
+{
+    const struct checkpoint *checkpoint = file->checkpoint;
+    file->op.image = file->image ? file->image : checkpoint->image;
+    file->op.saving =
+        file->image ? state_save_begin(checkpoint->state, file->image) : checkpoint->saving;
 }
 
 /* Begins to write the file of a checkpoint that is in memory. */
@@ -315,6 +321,7 @@ static void begin_write(struct state_tree *tree, struct checkpoint_file *file)
         return;
     }
     files->writes++;
+    fill_image(file);
     begin(file, FILE_WRITING, written);
     store_write(files->store, &file->op);
     checkpoint_settle(tree, checkpoint);

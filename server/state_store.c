@@ -73,7 +73,8 @@ static void execute(struct store *store, struct store_op *op)
     error_clear(&op->error);
     switch ((enum operation)op->what) {
     case OPERATION_WRITE:
-        store_directory_write(&store->directory, op, &op->error);
+        if (state_save_wait(&op->saving, &op->error) == 0)
+            store_directory_write(&store->directory, op, &op->error);
         pend(store, -op->bytes);
         break;
     case OPERATION_READ:

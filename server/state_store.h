@@ -15,7 +15,7 @@
 #ifndef SERVER_STATE_STORE_H
 #define SERVER_STATE_STORE_H
 
-#include "engine/engine.h"
+#include "engine/state_save.h"
 
 enum store_kind { STORE_SESSION, STORE_CHECKPOINT };
 enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33 };
@@ -70,8 +70,9 @@ struct store_op {
     size_t meta_length;
     const int32_t *tokens; /* [count] */
     int64_t count, position;
-    const void *image;   /* [state_image_bytes(position)] */
-    const float *logits; /* [vocab_size], or NULL */
+    const void *image;        /* [state_image_bytes(position)] */
+    struct state_save saving; /* of the image: waited for before it is written */
+    const float *logits;      /* [vocab_size], or NULL */
     /* read: the caller's buffers, of the same sizes; logits NULL: not wanted */
     void *image_out;
     float *logits_out;

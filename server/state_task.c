@@ -74,6 +74,16 @@ static int append(void *context, const void *bytes, size_t size, struct error *e
     return out->failed ? error_set(err, ERROR_NO_MEMORY, "out of memory for the file") : 0;
 }
 
+/* Without its state the file is as good, and who reads it computes it again. */
+static void await_image(struct state_task *task)
+{
+    if (state_save_wait(&task->saving, NULL) == 0)
+        return;
+    free(task->image);
+    task->image = NULL;
+    task->image_position = 0;
+}
+
 static void encode_file(struct state_task *task)
 {
     const struct engine *engine = task->service->engine;
@@ -153,6 +163,7 @@ static void run_encode(struct work *work)
 {
     struct state_task *task = task_of(work);
     struct replay *replay = task->service->replay;
+    await_image(task);
     if (task->error.code == API_OK)
         encode(task);
     if (task->replay && task->error.code == API_OK)
@@ -241,12 +252,13 @@ static bool export(struct state_task *task)
     if (reserve(task, image_bytes))
         return true;
     task->image = malloc(image_bytes);
-    int result = task->image ? state_tree_image(service->tree, &match, task->image, &err) : -1;
+    int result = task->image
+                     ? state_tree_image(service->tree, &match, task->image, &task->saving, &err)
+                     : -1;
     if (result == 0) {
         task->image_position = match.position;
         return true;
     }
-    /* Without its state the file is as good, and who reads it computes it again. */
     free(task->image);
     task->image = NULL;
     admission_body(&service->admission, -(int64_t)image_bytes);

@@ -50,7 +50,8 @@ struct state_task {
     struct state_report report;
     int32_t *tokens; /* [num_tokens] */
     int64_t num_tokens, image_position;
-    void *image; /* [state_image_bytes(image_position)]; NULL: no state */
+    void *image;              /* [state_image_bytes(image_position)]; NULL: no state */
+    struct state_save saving; /* of the image, when that is exported */
 
     struct api_error error; /* API_OK: it went well */
     int status;

@@ -141,8 +141,15 @@ static void count_image(struct state_tree *tree, const struct checkpoint *checkp
 void checkpoint_set_image(struct state_tree *tree, struct checkpoint *checkpoint, void *image)
 {
     count_image(tree, checkpoint, (image != NULL) - (checkpoint->image != NULL));
+    state_save_wait(&checkpoint->saving, NULL); /* or it would be written when it is freed */
+    checkpoint->saving = (struct state_save){0};
     free(checkpoint->image);
     checkpoint->image = image;
+}
+
+int checkpoint_await_image(struct checkpoint *checkpoint, struct error *err)
+{
+    return state_save_wait(&checkpoint->saving, err);
 }
 
 void *checkpoint_take_image(struct state_tree *tree, struct checkpoint *checkpoint)
@@ -150,6 +157,7 @@ void *checkpoint_take_image(struct state_tree *tree, struct checkpoint *checkpoi
     void *image = checkpoint->image;
     count_image(tree, checkpoint, -1);
     checkpoint->image = NULL;
+    checkpoint->saving = (struct state_save){0};
     return image;
 }
 
@@ -229,12 +237,8 @@ bool tiers_save(struct state_tree *tree, struct checkpoint *checkpoint)
     void *image = tiers_host_room(tree, (int64_t)bytes) ? malloc(bytes) : NULL;
     if (!image)
         return false;
-    state_save(checkpoint->state, image);
-    if (engine_failed(tree->engine)) {
-        free(image);
-        return false;
-    }
     checkpoint_set_image(tree, checkpoint, image);
+    checkpoint->saving = state_save_begin(checkpoint->state, image);
     return true;
 }
 
@@ -265,12 +269,14 @@ bool tiers_evict(struct state_tree *tree)
 }
 
 /* Without `from` from its image. */
-static int try_promote(struct state_tree *tree, const struct checkpoint *checkpoint,
+static int try_promote(struct state_tree *tree, struct checkpoint *checkpoint,
                        const struct state *from, struct state **out, struct error *err)
 {
     int64_t position = checkpoint->position;
     if (from)
         return state_clone(out, from, position, err);
+    if (checkpoint_await_image(checkpoint, err))
+        return -1;
     return state_restore(out, tree->engine, checkpoint->image, position, position, err);
 }
 

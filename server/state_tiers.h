@@ -28,6 +28,7 @@ struct checkpoint {
     int64_t position;        /* tokens: of its node */
     struct state *state;
     void *image;
+    struct state_save saving;         /* of the image, while that is on its way */
     float *logits;                    /* after its last token; host memory */
     int64_t used;                     /* in which use of the tree: a larger number is a later one */
     bool held;                        /* a session's tokens go through here */
@@ -72,6 +73,8 @@ struct checkpoint *checkpoint_oldest(const struct state_tree *tree, enum tier ti
 
 /* The image and logits of a checkpoint; `image` [image bytes] is taken over, NULL frees. */
 void checkpoint_set_image(struct state_tree *tree, struct checkpoint *checkpoint, void *image);
+/* Waits until its image can be read. -1: it is lost, the device failed. */
+int checkpoint_await_image(struct checkpoint *checkpoint, struct error *err);
 void *checkpoint_take_image(struct state_tree *tree, struct checkpoint *checkpoint);
 void checkpoint_set_logits(struct state_tree *tree, struct checkpoint *checkpoint, float *logits);
 /* Copies them; without room for them there are none. */
@@ -80,7 +83,7 @@ void checkpoint_keep_logits(struct state_tree *tree, struct checkpoint *checkpoi
 
 /* Makes room for so many bytes of host memory. */
 bool tiers_host_room(struct state_tree *tree, int64_t bytes);
-/* Copies its state to host memory; false: there is no room. */
+/* Sends its state on its way to host memory; false: there is no room. */
 bool tiers_save(struct state_tree *tree, struct checkpoint *checkpoint);
 /* Moves the least recently used state off the device; false: there is none. */
 bool tiers_evict(struct state_tree *tree);

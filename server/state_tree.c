@@ -276,11 +276,13 @@ int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, cons
 
 /* Starting a text. */
 
-static int try_start(struct state_tree *tree, const struct checkpoint *from, int64_t max_tokens,
+static int try_start(struct state_tree *tree, struct checkpoint *from, int64_t max_tokens,
                      struct state **out, struct error *err)
 {
     if (from && from->state)
         return state_clone(out, from->state, max_tokens, err);
+    if (from && checkpoint_await_image(from, err))
+        return -1;
     if (from)
         return state_restore(out, tree->engine, from->image, from->position, max_tokens, err);
     return state_create(out, tree->engine, max_tokens, err);
@@ -443,17 +445,18 @@ int state_tree_give_image(struct state_tree *tree, struct space *space, const in
 }
 
 int state_tree_image(struct state_tree *tree, const struct state_match *match, void *image,
-                     struct error *err)
+                     struct state_save *saving, struct error *err)
 {
     struct checkpoint *from = match->checkpoint;
     if (!from->state && !from->image)
         return files_read(tree, from, err) ? -1 : 1;
-    if (from->state)
-        state_save(from->state, image);
-    else
-        memcpy(image, from->image, state_image_bytes(tree->engine, from->position));
-    if (from->state && engine_failed(tree->engine))
-        return error_set(err, ERROR_INTERNAL, "the device that has the state failed");
+    if (from->state) {
+        *saving = state_save_begin(from->state, image);
+        return 0;
+    }
+    if (checkpoint_await_image(from, err))
+        return -1;
+    memcpy(image, from->image, state_image_bytes(tree->engine, from->position));
     return 0;
 }
 

@@ -98,9 +98,10 @@ void state_tree_give(struct state_tree *tree, struct space *space, const int32_t
 int state_tree_give_image(struct state_tree *tree, struct space *space, const int32_t *tokens,
                           int64_t position, void *image, struct error *err);
 
-/* Copies a match's state into image [state_image_bytes(match->position)]. 0, 1 or -1 as start. */
+/* Copies a match's state into image [state_image_bytes(match->position)], where it is once
+ * *saving, {0} before, has been waited for. 0, 1 or -1 as start. */
 int state_tree_image(struct state_tree *tree, const struct state_match *match, void *image,
-                     struct error *err);
+                     struct state_save *saving, struct error *err);
 
 /* A session holds the tokens: its checkpoints on the way are evicted after those of others, and
  * survive in files as long as there is room. Counted: release undoes hold. */

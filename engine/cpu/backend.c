@@ -33,16 +33,6 @@ static void cpu_release(struct backend *backend, void *memory, size_t bytes)
     munmap(memory, bytes == 0 ? 1 : bytes);
 }
 
-static void cpu_discard(struct backend *backend, void *memory, size_t bytes)
-{
-    (void)backend;
-    const uintptr_t page = 4096;
-    uintptr_t first = ((uintptr_t)memory + page - 1) / page * page;
-    uintptr_t end = ((uintptr_t)memory + bytes) / page * page;
-    if (first < end)
-        madvise((char *)memory + (first - (uintptr_t)memory), end - first, MADV_DONTNEED);
-}
-
 static void cpu_fill(struct backend *backend, void *memory, float value, size_t count)
 {
     (void)backend;
@@ -59,6 +49,26 @@ static void cpu_copy(struct backend *backend, void *to, const void *from, size_t
     (void)backend;
     if (bytes > 0)
         memcpy(to, from, bytes);
+}
+
+static uint64_t cpu_save(struct backend *backend, const struct ops_save *save)
+{
+    char *to = save->to;
+    cpu_copy(backend, to, save->head, save->head_bytes);
+    to += save->head_bytes;
+    for (int64_t i = 0; i < save->num_pages; i++, to += save->page_bytes)
+        memcpy(to, save->pages[i], save->page_bytes);
+    if (save->there != NULL)
+        save->there(save);
+    return 0;
+}
+
+static int cpu_save_wait(struct backend *backend, uint64_t number, struct error *err)
+{
+    (void)backend;
+    (void)number;
+    (void)err;
+    return 0;
 }
 
 static int cpu_upload(struct backend *backend, const void *host, size_t bytes, void **out,
@@ -226,13 +236,13 @@ const struct ops cpu_ops = {
     .prepare = cpu_prepare,
     .state_memory = cpu_state_memory,
     .reserve = cpu_reserve,
-    .reserve_sparse = cpu_reserve,
     .release = cpu_release,
-    .discard = cpu_discard,
     .fill = cpu_fill,
     .copy = cpu_copy,
     .copy_in = cpu_copy,
     .copy_out = cpu_copy,
+    .save = cpu_save,
+    .save_wait = cpu_save_wait,
     .upload = cpu_upload,
     .unload = cpu_unload,
     .weight_create = cpu_weight_create,

@@ -1,11 +1,9 @@
 /* The device: opening it, its memory, what failed, and the table of its operations. */
 #include "engine/cuda/common.cuh"
 #include "engine/cuda/step.h"
+#include "engine/cuda/transfer.h"
 
-enum {
-    STAGING_BYTES = 4 << 20, /* of each of the two pieces that a copy goes through */
-    FILL_THREADS = 256
-};
+enum { FILL_THREADS = 256 };
 
 /* ---- what failed ---- */
 
@@ -36,6 +34,7 @@ void device_use(struct backend *backend)
 
 static int cuda_status(struct backend *backend, struct error *err)
 {
+    transfer_check(backend);
     return device_status(backend, err);
 }
 
@@ -93,39 +92,10 @@ static int cuda_reserve(struct backend *backend, size_t bytes, void **out, struc
     return device_status(backend, err);
 }
 
-/* Managed memory: the driver gives it pages of the device when they are first touched, and takes
- * back those that were not touched for long where there are more than the device has. */
-static int cuda_reserve_sparse(struct backend *backend, size_t bytes, void **out, struct error *err)
-{
-    device_use(backend);
-    *out = NULL;
-    if (device_check(backend, cudaMallocManaged(out, bytes == 0 ? 1 : bytes, cudaMemAttachGlobal),
-                     "cudaMallocManaged")) {
-#if CUDART_VERSION >= 13000
-        struct cudaMemLocation place = {};
-        place.type = cudaMemLocationTypeDevice;
-        place.id = backend->device;
-#else
-        int place = backend->device;
-#endif
-        device_check(backend, cudaMemAdvise(*out, bytes, cudaMemAdviseSetPreferredLocation, place),
-                     "cudaMemAdvise");
-    }
-    return device_status(backend, err);
-}
-
 static void cuda_release(struct backend *backend, void *memory, size_t bytes)
 {
     (void)bytes;
     device_free(backend, memory);
-}
-
-/* The driver takes what is not used when it needs it. */
-static void cuda_discard(struct backend *backend, void *memory, size_t bytes)
-{
-    (void)backend;
-    (void)memory;
-    (void)bytes;
 }
 
 __global__ static void fill_kernel(float *memory, float value, size_t count)
@@ -151,89 +121,6 @@ static void cuda_copy(struct backend *backend, void *to, const void *from, size_
         device_check(backend,
                      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, backend->stream),
                      "cudaMemcpy");
-}
-
-/* Two pieces take turns: while one is on its way the host copies the other. */
-struct staging {
-    void *memory[2];
-    cudaEvent_t done[2];
-};
-
-static int staging_open(struct backend *backend, struct error *err)
-{
-    struct staging *staging = static_cast<struct staging *>(calloc(1, sizeof *staging));
-    backend->staging = staging;
-    if (staging == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
-    for (int i = 0; i < 2; i++)
-        if (!device_check(backend,
-                          cudaHostAlloc(&staging->memory[i], STAGING_BYTES, cudaHostAllocDefault),
-                          "cudaHostAlloc") ||
-            !device_check(backend,
-                          cudaEventCreateWithFlags(&staging->done[i], cudaEventDisableTiming),
-                          "cudaEventCreate"))
-            return device_status(backend, err);
-    return 0;
-}
-
-static void staging_close(struct staging *staging)
-{
-    for (int i = 0; staging != NULL && i < 2; i++) {
-        if (staging->done[i] != NULL)
-            cudaEventDestroy(staging->done[i]);
-        cudaFreeHost(staging->memory[i]);
-    }
-    free(staging);
-}
-
-void device_write(struct backend *backend, void *to, const void *from, size_t bytes)
-{
-    struct staging *staging = backend->staging;
-    device_use(backend);
-    for (size_t at = 0, i = 0; at < bytes; at += STAGING_BYTES, i = 1 - i) {
-        size_t n = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
-        /* the piece's last copy, of this call or one before */
-        device_check(backend, cudaEventSynchronize(staging->done[i]), "cudaEventSynchronize");
-        memcpy(staging->memory[i], static_cast<const char *>(from) + at, n);
-        device_check(backend,
-                     cudaMemcpyAsync(static_cast<char *>(to) + at, staging->memory[i], n,
-                                     cudaMemcpyHostToDevice, backend->stream),
-                     "cudaMemcpy");
-        device_check(backend, cudaEventRecord(staging->done[i], backend->stream),
-                     "cudaEventRecord");
-    }
-}
-
-static void read_piece(struct backend *backend, const void *from, size_t bytes, size_t piece)
-{
-    size_t at = piece * STAGING_BYTES;
-    if (at >= bytes)
-        return;
-    struct staging *staging = backend->staging;
-    size_t n = bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES;
-    device_check(backend,
-                 cudaMemcpyAsync(staging->memory[piece % 2], static_cast<const char *>(from) + at,
-                                 n, cudaMemcpyDeviceToHost, backend->stream),
-                 "cudaMemcpy");
-    device_check(backend, cudaEventRecord(staging->done[piece % 2], backend->stream),
-                 "cudaEventRecord");
-}
-
-static void cuda_copy_out(struct backend *backend, void *to, const void *from, size_t bytes)
-{
-    struct staging *staging = backend->staging;
-    device_use(backend);
-    for (int i = 0; i < 2; i++)
-        device_check(backend, cudaEventSynchronize(staging->done[i]), "cudaEventSynchronize");
-    read_piece(backend, from, bytes, 0);
-    for (size_t piece = 0; piece * STAGING_BYTES < bytes; piece++) {
-        size_t at = piece * STAGING_BYTES;
-        read_piece(backend, from, bytes, piece + 1);
-        device_check(backend, cudaEventSynchronize(staging->done[piece % 2]),
-                     "cudaEventSynchronize");
-        memcpy(static_cast<char *>(to) + at, staging->memory[piece % 2],
-               bytes - at < STAGING_BYTES ? bytes - at : STAGING_BYTES);
-    }
 }
 
 static int cuda_upload(struct backend *backend, const void *host, size_t bytes, void **out,
@@ -277,7 +164,7 @@ static void cuda_close(struct backend *backend)
         cudaStreamSynchronize(backend->stream);
     step_close(backend);
     weights_close(backend);
-    staging_close(backend->staging);
+    transfer_close(backend);
     cudaFree(backend->scratch);
     if (backend->stream != NULL)
         cudaStreamDestroy(backend->stream);
@@ -344,7 +231,7 @@ static int open_device(struct backend *backend, struct error *err)
                          "cuda:%d (%s): expected compute capability 8.0 or more", backend->device,
                          backend->name);
     backend->overlaps = can_overlap(backend);
-    return staging_open(backend, err) != 0 ? -1 : device_status(backend, err);
+    return transfer_open(backend, err);
 }
 
 int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err)
@@ -372,13 +259,13 @@ static struct ops make_ops()
     ops.prepare = cuda_prepare;
     ops.state_memory = cuda_state_memory;
     ops.reserve = cuda_reserve;
-    ops.reserve_sparse = cuda_reserve_sparse;
     ops.release = cuda_release;
-    ops.discard = cuda_discard;
     ops.fill = cuda_fill;
     ops.copy = cuda_copy;
     ops.copy_in = device_write;
     ops.copy_out = cuda_copy_out;
+    ops.save = cuda_save;
+    ops.save_wait = cuda_save_wait;
     ops.upload = cuda_upload;
     ops.unload = cuda_unload;
     ops.weight_create = cuda_weight_create;

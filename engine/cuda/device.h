@@ -64,7 +64,7 @@ struct backend {
     void *scratch;             /* device_scratch */
     size_t scratch_bytes;
     struct weight_packer *packer; /* weights.cu; NULL: none yet */
-    struct staging *staging;      /* backend.cu: pinned memory for copies */
+    struct transfer *transfer;    /* transfer.cu: pinned memory for copies */
     struct step_images *images;   /* step.cu: the batch on its way to the device */
     struct graphs *graphs;        /* graphs.cu; NULL: none yet */
     struct drawing *drawing;      /* draws.cu: those of steps under way */
@@ -84,7 +84,7 @@ int device_status(struct backend *backend, struct error *err);
 int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
                     struct error *err);
 void device_free(struct backend *backend, void *memory);
-/* From the host into device memory; the host's may be used again at once. */
+/* transfer.cu: from the host into device memory; the host's may be used again at once. */
 void device_write(struct backend *backend, void *to, const void *from, size_t bytes);
 
 /* Memory for the partial results of the operation being launched, aligned to 256; what is in it is

@@ -1,10 +1,10 @@
 /* Draws of an engine's steps on a device: the host's for the same logits, and the same where a step
  * begins before the one before it has been looked at. */
-#include "engine/engine.h"
 #include "engine/sampler.h"
+#include "engine/state.h"
 #include "tests/cuda/bench.h"
 
-enum { TEXTS = 5, ROOM = 100, ROUNDS = 12 };
+enum { TEXTS = 5, ROOM = 100, ROUNDS = 12, MEMORY = 16 << 20, OTHERS = 4 };
 
 static struct bench_count count;
 
@@ -41,9 +41,12 @@ static struct sampler *open_sampler(const struct engine *engine, const struct sa
     return sampler;
 }
 
-/* Each text has some tokens: the first as many as leave 4 of its page of 64. */
-static void open_texts(struct texts *texts, const char *model)
+/* Each text has some tokens: the first as many as leave 4 of its page of 64. With less memory than
+ * usual the slots of others, which are gone, lie below the texts'. */
+static void open_texts(struct texts *texts, const char *model, size_t memory)
 {
+    struct state *others[OTHERS] = {NULL};
+    bool crowded = memory < MEMORY;
     char folder[512];
     snprintf(folder, sizeof folder, REGLA_SOURCE_DIR "/tests/golden/%s", model);
     const struct engine_options options = {.device = "cuda",
@@ -51,14 +54,16 @@ static void open_texts(struct texts *texts, const char *model)
                                            .max_step_tokens = 96,
                                            .max_step_logits = 16,
                                            .poison = true,
-                                           .state_memory_bytes = (size_t)16 << 20};
+                                           .state_memory_bytes = memory};
     struct error err = ERROR_INIT;
     must(engine_open(&texts->engine, folder, &options, &err), &err);
+    for (int i = 0; i < OTHERS && crowded; i++)
+        must(state_create(&others[i], texts->engine, 0, &err), &err);
     int32_t prompt[60];
     for (int i = 0; i < 60; i++)
         prompt[i] = 7 * i % engine_info(texts->engine)->vocab_size;
     for (int t = 0; t < TEXTS; t++) {
-        must(state_create(&texts->states[t], texts->engine, ROOM, &err), &err);
+        must(state_create(&texts->states[t], texts->engine, crowded ? 64 : ROOM, &err), &err);
         struct span span = {.state = texts->states[t], .tokens = prompt, .num_tokens = 60 - 5 * t};
         must(engine_step(texts->engine, &span, 1, &err), &err);
         struct draw draw = {.sampler = open_sampler(texts->engine, &settings[t]),
@@ -67,6 +72,10 @@ static void open_texts(struct texts *texts, const char *model)
         texts->draws[0][t] = texts->draws[1][t] = draw;
         texts->tokens[t] = 3 + 7 * t;
     }
+    for (int i = 0; i < OTHERS; i++)
+        state_free(others[i]);
+    for (int t = 0; t < 2; t++)
+        must(state_reserve(texts->states[t], ROOM, &err), &err);
 }
 
 static void close_texts(struct texts *texts)
@@ -112,8 +121,8 @@ static void check_steps(const char *model)
 {
     static const int numbers[ROUNDS] = {4, 3, 4, 5, 4, 3, 5, 4, 5, 3, 4, 5};
     struct texts there, here;
-    open_texts(&there, model);
-    open_texts(&here, model);
+    open_texts(&there, model, MEMORY);
+    open_texts(&here, model, MEMORY);
     for (int round = 0; round < ROUNDS; round++) {
         bool mixed = round % 4 == 3;
         unsigned drawn = mixed ? ~2u : ~0u; /* the host draws for text 1 in both */
@@ -161,8 +170,8 @@ static void check_state(const struct texts *got, const struct texts *expected, i
         return;
     size_t bytes = state_image_bytes(expected->engine, position);
     char *images = calloc(2, bytes);
-    state_save(a, images);
-    state_save(b, images + bytes);
+    state_save(a, images, NULL);
+    state_save(b, images + bytes, NULL);
     bench_expect(&count, memcmp(images, images + bytes, bytes) == 0, model, "state", t);
     free(images);
 }
@@ -210,13 +219,13 @@ static void check_overlap(const char *model)
     static struct draw drawn[ROUNDS][TEXTS];
     int32_t ends[TEXTS];
     struct texts first, plain, ahead;
-    open_texts(&first, model);
+    open_texts(&first, model, MEMORY);
     run_plain(&first, drawn);
     for (int t = 0; t < TEXTS; t++)
         ends[t] = drawn[3 + 2 * t < ROUNDS ? 3 + 2 * t : ROUNDS - 1][t].id;
     close_texts(&first);
-    open_texts(&plain, model);
-    open_texts(&ahead, model);
+    open_texts(&plain, model, MEMORY);
+    open_texts(&ahead, model, MEMORY);
     for (int t = 0; t < TEXTS; t++)
         for (int set = 0; set < 2; set++)
             for (int which = 0; which < 2; which++) {
@@ -228,6 +237,27 @@ static void check_overlap(const char *model)
     run_ahead(&ahead, drawn, model);
     bench_expect(&count, state_position(plain.states[0]) == 64, model, "a full page",
                  (double)state_position(plain.states[0]));
+    for (int t = 0; t < TEXTS; t++)
+        check_state(&ahead, &plain, t, model);
+    close_texts(&plain);
+    close_texts(&ahead);
+}
+
+/* The second page of text 1 needs the place of slots, which move while a step of theirs is under
+ * way. */
+static void check_moves(const char *model)
+{
+    static struct draw drawn[ROUNDS][TEXTS];
+    struct texts plain, ahead;
+    open_texts(&plain, model, MEMORY);
+    const struct engine_info *info = engine_info(plain.engine);
+    open_texts(&ahead, model,
+               5 * info->recurrent_bytes_per_text +
+                   7 * info->kv_bytes_per_token * (size_t)info->kv_page_tokens);
+    const char *slot = ahead.states[TEXTS - 1]->slot;
+    run_plain(&plain, drawn);
+    run_ahead(&ahead, drawn, model);
+    bench_expect(&count, ahead.states[TEXTS - 1]->slot != slot, model, "a slot that moves", 0);
     for (int t = 0; t < TEXTS; t++)
         check_state(&ahead, &plain, t, model);
     close_texts(&plain);
@@ -248,7 +278,7 @@ static void check_refusals(const char *model)
     struct texts texts;
     struct error err = ERROR_INIT;
     const bool live[TEXTS] = {true, true};
-    open_texts(&texts, model);
+    open_texts(&texts, model, MEMORY);
     struct sampler *looks_back = open_sampler(texts.engine, &penalties);
     struct draw other = {.sampler = looks_back}, *next = &texts.draws[1][0];
     struct span none = {.state = texts.states[0], .num_tokens = 1, .draw = next};
@@ -290,6 +320,7 @@ int main(void)
     check_steps(models[0]);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         check_overlap(models[i]);
+    check_moves(models[0]);
     check_refusals(models[0]);
     printf("cuda-draws: %d passed, %d failed\n", count.passed, count.failed);
     return count.failed > 0;

@@ -104,9 +104,9 @@ static void travels(const char *model, const char *from, const char *to, enum kv
     size_t bytes = state_image_bytes(here, PROMPT);
     char *image = calloc(2, bytes);
     CHECK(bytes == state_image_bytes(there, PROMPT), "%s", model);
-    state_save(state, image);
+    must(state_save(state, image, &err), &err);
     must(state_restore(&moved, there, image, PROMPT, ROOM, &err), &err);
-    state_save(moved, image + bytes);
+    must(state_save(moved, image + bytes, &err), &err);
     CHECK(memcmp(image, image + bytes, bytes) == 0, "%s from %s to %s", model, from, to);
     float most = 0;
     for (int i = 0; i < STEPS; i++) {

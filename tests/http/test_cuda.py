@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import harness
+from session_helpers import GREEDY, put, same
 
 PROMPT = [11, 40, 41, 7, 90, 3]
 MODEL = harness.GOLDEN / "hybrid_regla"
@@ -142,6 +143,34 @@ def test_checkpoints_come_where_the_cpu_leaves_them(server_factory):
         cached = [reply["usage"]["prompt_tokens_details"]["cached_tokens"] for reply in replies]
         # the end of the first prompt is a checkpoint, too
         assert cached == [max(len(PROMPT), (len(PROMPT) + place) // 16 * 16)] * 2
+
+
+def test_states_that_leave_the_device_come_back_the_same(server_factory, tmp_path):
+    """To host memory, to files and as exports, while other texts take the memory they had."""
+    crowded = server_factory(environment={**ON_DEVICE, "REGLA_STATE_MEMORY": "600K"},
+                             host_state_memory="300K", state_dir=tmp_path / "states")
+    roomy = server_factory(environment=ON_DEVICE)
+    prompts = [[11 * i + 3, 40, 41, 7 + i] for i in range(6)]
+
+    def turn(i):
+        fields = {"prompt": prompts[i], "session_id": f"s{i}", "max_tokens": 7, **GREEDY}
+        choice = crowded.complete(**fields)["choices"][0]
+        same(choice, roomy.complete(**fields)["choices"][0])
+        exported = crowded.get(f"/v1/sessions/s{i}/state")
+        assert exported.status_code == 200
+        return exported.content
+
+    with ThreadPoolExecutor(3) as pool:
+        for _ in range(3):
+            files = list(pool.map(turn, range(6)))
+    assert crowded.metric("regla_state_evictions_total") > 0
+    other = server_factory(environment=ON_DEVICE)
+    for i, file in enumerate(files):
+        assert put(other, f"s{i}", file).status_code == 201
+        replies = [server.complete(prompt=[5], session_id=f"s{i}", max_tokens=3, **GREEDY)
+                   for server in (roomy, other)]
+        same(*(reply["choices"][0] for reply in replies))
+        assert replies[1]["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
 
 
 def test_a_broken_device_ends_the_service_and_keeps_what_is_on_disk(server_factory, tmp_path):

@@ -74,7 +74,7 @@ static inline char *text_image(struct engine *engine, int text, int64_t position
     struct state *state = text_state(engine, text, position);
     char *image = malloc(state_image_bytes(engine, position) + 1);
     memset(image, 0x5a, state_image_bytes(engine, position));
-    state_save(state, image);
+    state_save(state, image, NULL);
     state_free(state);
     return image;
 }

@@ -1,5 +1,5 @@
 /* The budget of states and pages: reservations, clones, accounting, recycled memory. */
-#include "engine/engine.h"
+#include "engine/state.h"
 #include "tests/unit/golden_cases.h"
 
 #include <criterion/criterion.h>
@@ -205,6 +205,172 @@ Test(state, random_lives_of_states_keep_the_accounts)
     for (int i = 0; i < MOST; i++)
         state_free(states[i]);
     cr_expect(memory_of(engine).kv_reserved_bytes == 0 && memory_of(engine).states == 0);
+    engine_close(engine);
+}
+
+/* The same text in an engine with little memory and in one with much. */
+struct twin {
+    struct state *states[2]; /* NULL: there is none */
+    const char *slot, *page; /* where the first one's slot and first page were seen last */
+};
+
+static void check_twin(struct engine *engine, struct twin *twin, int moved[2])
+{
+    const struct state *state = twin->states[0];
+    const char *page = state->num_pages > 0 ? state->pages[0] : NULL;
+    moved[0] += twin->slot != NULL && twin->slot != state->slot;
+    moved[1] += twin->page != NULL && twin->page != page;
+    twin->slot = state->slot;
+    twin->page = page;
+    size_t bytes = state_image_bytes(engine, state_position(twin->states[0]));
+    char *images = malloc(2 * bytes);
+    for (int i = 0; i < 2; i++)
+        cr_assert(state_save(twin->states[i], images + (size_t)i * bytes, NULL) == 0);
+    cr_assert(memcmp(images, images + bytes, bytes) == 0);
+    free(images);
+}
+
+/* A text of so many tokens that nobody has computed, which may have `more`; or a clone. Made if and
+ * only if there is room. */
+static void make_twin(struct engine *const engines[2], struct twin *twin, const struct twin *source,
+                      int tokens, int more)
+{
+    const struct engine_info *info = engine_info(engines[0]);
+    struct engine_memory memory = memory_of(engines[0]);
+    struct error err = ERROR_INIT;
+    size_t left =
+        info->state_memory_bytes - memory.recurrent_reserved_bytes - memory.kv_reserved_bytes;
+    size_t shared = source == NULL ? 0 : (size_t)tokens / 64 * info->kv_bytes_per_token * 64;
+    bool room = engine_state_bytes(engines[0], tokens + more) - shared <= left;
+    float *image = NULL;
+    if (source == NULL) {
+        size_t count = state_image_bytes(engines[0], tokens) / sizeof *image;
+        image = malloc(count * sizeof *image);
+        for (size_t i = 0; i < count; i++)
+            image[i] = (float)((i * 7 + (size_t)tokens) % 1021) / 1021;
+    }
+    for (int i = 0; i < 2; i++) {
+        int result =
+            source == NULL
+                ? state_restore(&twin->states[i], engines[i], image, tokens, tokens + more, &err)
+                : state_clone(&twin->states[i], source->states[i], tokens + more, &err);
+        if (i == 0 && !room) {
+            cr_assert(result == -1 && err.code == ERROR_NO_MEMORY);
+            break;
+        }
+        cr_assert(result == 0, "%s", err.message);
+    }
+    free(image);
+}
+
+/* A token for every text that has room for one. */
+static void step_together(struct engine *engine, const struct twin *twins, int count, int which)
+{
+    struct span spans[64];
+    int32_t tokens[64];
+    struct error err = ERROR_INIT;
+    int num = 0;
+    for (int i = 0; i < count; i++) {
+        struct state *state = twins[i].states[which];
+        if (state == NULL || state_position(state) >= state->max_tokens)
+            continue;
+        tokens[num] = (int32_t)(state_position(state) * 31 + i) % 200;
+        spans[num] = (struct span){state, &tokens[num], 1, 0, NULL, NULL};
+        num++;
+    }
+    if (num > 0)
+        cr_assert(engine_step(engine, spans, num, &err) == 0, "%s", err.message);
+}
+
+/* Slots and pages come and go in any order, and all that is free can always be had: so what lies in
+ * the way moves, with what is in it, also between two steps of its text. */
+Test(state, what_is_free_can_be_had_to_the_last_byte)
+{
+    enum { MOST = 64 };
+    alarm(600);
+    struct engine *probe = open_budget("hybrid_regla", (size_t)4 << 20, false);
+    size_t slot = engine_info(probe)->recurrent_bytes_per_text;
+    size_t page = engine_info(probe)->kv_bytes_per_token * 64;
+    engine_close(probe);
+    struct engine *engines[2] = {open_budget("hybrid_regla", 4 * slot + 7 * page + 63, true),
+                                 open_budget("hybrid_regla", (size_t)16 << 20, true)};
+    struct twin twins[MOST] = {{.slot = NULL}};
+    uint32_t x = 4711;
+    int moved[2] = {0, 0};
+    for (int round = 0; round < 6000; round++) {
+        x = x * 1664525u + 1013904223u;
+        int kind = (int)(x >> 28), tokens = 40 + (int)(x >> 6) % 100, more = (int)(x >> 16) % 100;
+        bool slots = round / 100 % 2 == 0; /* more of texts without pages, or with */
+        struct twin *twin = &twins[(x >> 8) % MOST], *source = twin;
+        for (int i = 0; i < MOST && source->states[0] == NULL; i++)
+            source = &twins[((x >> 20) + (uint32_t)i) % MOST];
+        if (twin->states[0] == NULL && kind < 8) {
+            make_twin(engines, twin, NULL, slots ? 0 : tokens, slots ? 0 : more);
+        } else if (twin->states[0] == NULL && source->states[0] != NULL) {
+            make_twin(engines, twin, source, (int)state_position(source->states[0]), more);
+        } else if (kind == 7) {
+            for (int i = 0; i < 2; i++)
+                step_together(engines[i], twins, MOST, i);
+        } else if (twin->states[0] != NULL &&
+                   (kind > 13 || slots == (state_position(twin->states[0]) > 0))) {
+            for (int i = 0; i < 2; i++)
+                state_free(twin->states[i]);
+            *twin = (struct twin){.slot = NULL};
+        }
+        cr_assert(memory_of(engines[0]).kv_cached_bytes == 0, "nothing is set aside");
+        for (int i = 0; i < MOST; i++)
+            if (twins[i].states[0] != NULL && (i == round % MOST || &twins[i] == twin))
+                check_twin(engines[0], &twins[i], moved);
+    }
+    cr_expect(moved[0] > 0 && moved[1] > 0, "%d slots, %d pages", moved[0], moved[1]);
+    for (int i = 0; i < MOST; i++)
+        for (int j = 0; j < 2; j++)
+            state_free(twins[i].states[j]);
+    cr_expect(memory_of(engines[0]).kv_reserved_bytes == 0 && memory_of(engines[0]).states == 0);
+    engine_close(engines[0]);
+    engine_close(engines[1]);
+}
+
+/* A page that two texts share is in the way of slots. */
+Test(state, a_shared_page_moves_for_all_that_have_it)
+{
+    enum { MOST = 10 };
+    struct engine *probe = open_budget("hybrid_regla", (size_t)4 << 20, false);
+    size_t slot = engine_info(probe)->recurrent_bytes_per_text;
+    size_t page = engine_info(probe)->kv_bytes_per_token * 64;
+    size_t bytes = state_image_bytes(probe, 128);
+    engine_close(probe);
+    struct engine *engine = open_budget("hybrid_regla", 3 * slot + 3 * page, true);
+    struct state *first, *text, *clone, *more[MOST];
+    struct error err = ERROR_INIT;
+    cr_assert(state_create(&first, engine, 64, &err) == 0);
+    feed(engine, first, 64);
+    cr_assert(state_create(&text, engine, 128, &err) == 0);
+    feed(engine, text, 128);
+    cr_assert(state_clone(&clone, text, 128, &err) == 0);
+    char *images = malloc(2 * bytes), *last = text->pages[1];
+    cr_assert(state_save(text, images, NULL) == 0);
+    state_free(first);
+    for (size_t i = 0; i < MOST; i++)
+        if (i < 1 + page / slot)
+            cr_assert(state_create(&more[i], engine, 0, &err) == 0, "%s", err.message);
+        else
+            more[i] = NULL;
+    cr_expect(text->pages[1] != last && text->pages[1] == clone->pages[1]);
+    struct state *const both[] = {text, clone};
+    for (int i = 0; i < 2; i++) {
+        cr_assert(state_save(both[i], images + bytes, NULL) == 0);
+        cr_expect(memcmp(images, images + bytes, bytes) == 0);
+    }
+    state_set_cached(clone, true);
+    cr_expect(memory_of(engine).kv_cached_bytes == 0);
+    state_free(text);
+    cr_expect(memory_of(engine).kv_cached_bytes == 2 * page);
+    state_free(clone);
+    cr_expect(memory_of(engine).kv_bytes == 0);
+    for (int i = 0; i < MOST; i++)
+        state_free(more[i]);
+    free(images);
     engine_close(engine);
 }
 

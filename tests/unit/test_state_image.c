@@ -90,14 +90,14 @@ Test(state_image, saving_a_restored_state_gives_the_image_again)
         memset(noisy, 0x7f, bytes);
         struct state *state;
         cr_assert(state_restore(&state, engine, image, position, 99, NULL) == 0);
-        state_save(state, again);
+        state_save(state, again, NULL);
         cr_expect(memcmp(image, again, bytes) == 0, "%s", names[i]);
         state_free(state);
         state_image_scrub(engine_state_layout(engine), position, noisy);
         for (size_t j = 0; j < bytes; j++)
             cr_assert(noisy[j] == 0 || noisy[j] == 0x7f);
         cr_assert(state_restore(&state, engine, noisy, position, 99, NULL) == 0);
-        state_save(state, again);
+        state_save(state, again, NULL);
         cr_expect(memcmp(noisy, again, bytes) == 0, "%s", names[i]);
         state_free(state);
         free(image);

@@ -180,7 +180,9 @@ Test(state_tree, an_image_is_a_checkpoint_too)
     struct state_match found = match(text, 250, false);
     void *image = malloc(state_image_bytes(engine, 200));
     struct error err = ERROR_INIT;
-    cr_assert(state_tree_image(tree, &found, image, &err) == 0);
+    struct state_save saving = {0};
+    cr_assert(state_tree_image(tree, &found, image, &saving, &err) == 0);
+    cr_assert(state_save_wait(&saving, &err) == 0);
     state_tree_forget(tree, space, text, 200);
     cr_expect_eq(match(text, 250, false).position, 0);
     cr_assert(state_tree_give_image(tree, space, text, 200, image, &err) == 0);

@@ -1,6 +1,20 @@
 /* The tree of states over a store: what is written, found again and removed, within its budgets. */
 #include "tests/unit/state_trees.h"
 
+#include "engine/state_save.h"
+
+/* The linker puts __wrap_state_save_wait in the place of state_save_wait (CMakeLists.txt). */
+static _Atomic bool device_fails;
+int __real_state_save_wait(const struct state_save *save, struct error *err);
+int __wrap_state_save_wait(const struct state_save *save, struct error *err);
+
+int __wrap_state_save_wait(const struct state_save *save, struct error *err)
+{
+    if (device_fails && save->memory != NULL)
+        return error_set(err, ERROR_INTERNAL, "injected");
+    return __real_state_save_wait(save, err);
+}
+
 Test(state_tree_files, files_take_what_host_memory_has_no_room_for)
 {
     char directory[64];
@@ -190,6 +204,42 @@ Test(state_tree_files, what_was_used_last_is_saved_at_the_end)
     cr_expect_eq(match(texts[0], LONG, false).position, LONG - 1);
     for (int i = 1; i < 10; i++)
         cr_expect_eq(match(texts[i], LONG, false).position, i > 10 - saved ? LONG - 1 : 0, "%d", i);
+    close_tree();
+    remove_directory(directory);
+}
+
+/* Neither in a file nor in host memory. */
+Test(state_tree_files, what_a_device_lost_on_the_way_is_no_checkpoint)
+{
+    char directory[64];
+    int32_t texts[5][LONG];
+    make_directory(directory);
+    device_fails = true;
+    open_tree_on(2.5, 2.2, ROOM, directory, 100);
+    for (int i = 0; i < 5; i++) {
+        make_text(texts[i], LONG, i, 0);
+        grow(texts[i], LONG - 1);
+    }
+    settle_files();
+    cr_expect_eq(count_files(directory, ".state"), 0);
+    int lost = 0;
+    for (int i = 0; i < 5; i++) {
+        struct state_match found = match(texts[i], LONG, false);
+        struct error err = ERROR_INIT;
+        struct state *state;
+        if (found.tier != TIER_HOST)
+            continue;
+        cr_expect_eq(state_tree_start(tree, &found, ROOM, &state, &err), -1);
+        cr_expect_eq(err.code, ERROR_INTERNAL);
+        lost++;
+    }
+    cr_expect_gt(lost, 0);
+    state_tree_save_all(tree, 1e18);
+    cr_expect_eq(count_files(directory, ".state"), 0);
+    device_fails = false;
+    grow(texts[4], LONG - 1);
+    state_tree_save_all(tree, 1e18);
+    cr_expect_gt(count_files(directory, ".state"), 0, "it is the device");
     close_tree();
     remove_directory(directory);
 }

@@ -2,10 +2,10 @@
  * its kernels run, slowly, where no GPU is, under the debugger and the sanitizers.
  *
  * Blocks run one after the other; every thread of a block is a fiber that runs until it waits. What
- * is launched or copied asynchronously happens when somebody waits for it, in the order of the
- * calls. Device memory is malloc's, filled with NaN. Threads that wait for each other in vain,
- * lanes that meet in different collectives, and threads that end without grid_wait in a kernel that
- * may overlap the one before, end the program with a message.
+ * is launched or copied asynchronously happens when somebody waits for it, stream by stream, in the
+ * thread that waits. Device memory is malloc's, filled with NaN. Threads that wait for each other
+ * in vain, lanes that meet in different collectives, and threads that end without grid_wait in a
+ * kernel that may overlap the one before, end the program with a message.
  *
  * Settings, by environment:
  *   REGLA_EMULATION_ORDER   forward (default), backward, or a number: the order of blocks, warps
@@ -267,10 +267,9 @@ enum cudaMemcpyKind {
 enum {
     cudaStreamNonBlocking = 1,
     cudaEventDefault = 0,
+    cudaEventBlockingSync = 1,
     cudaEventDisableTiming = 2,
-    cudaHostAllocDefault = 0,
-    cudaMemAttachGlobal = 1,
-    cudaMemAdviseSetPreferredLocation = 3
+    cudaHostAllocDefault = 0
 };
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal,
@@ -322,11 +321,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 cudaError_t cudaMalloc(void **out, size_t bytes);
-cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned flags);
-inline cudaError_t cudaMemAdvise(const void *, size_t, int, int)
-{
-    return cudaSuccess;
-}
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *memory);

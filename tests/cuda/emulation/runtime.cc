@@ -1,5 +1,7 @@
-/* Memory, streams and graphs of the emulated device. There is one queue: what is asynchronous waits
- * in it until anybody waits for anything, so that a host that does not wait reads old numbers. */
+/* Memory, streams and graphs of the emulated device. What is asynchronous waits in the queue of its
+ * stream until somebody waits for it, and then runs no further than was waited for: so a host that
+ * does not wait reads old numbers, and so does a stream that does not wait for another. Threads may
+ * call at the same time; what runs, runs in the thread that waits. */
 #include "tests/cuda/emulation/emulation.h"
 
 #include <stdio.h>
@@ -9,6 +11,8 @@
 
 #include <deque>
 #include <map>
+#include <mutex>
+#include <set>
 #include <vector>
 
 typedef std::function<void()> work;
@@ -18,24 +22,26 @@ struct emulated_graph {
 };
 struct emulated_stream {
     emulated_graph *capture;
+    std::deque<work> queue;
+    unsigned long queued, run; /* works, so far */
 };
 struct emulated_event {
     double seconds;
-    bool done;
+    emulated_stream *stream; /* where it was recorded last; NULL: nowhere */
+    unsigned long after;     /* as which of the stream's works */
 };
 
 namespace
 {
-std::deque<work> queue;
-struct allocation {
-    size_t bytes, of_device; /* managed memory counts as nothing */
-};
-std::map<char *, allocation> allocations;
-std::map<char *, size_t> pinned;
+std::recursive_mutex mutex; /* guards everything; of the functions below each takes it */
+typedef std::lock_guard<std::recursive_mutex> guard;
+std::map<char *, size_t> allocations, pinned;
 size_t allocated;
 long launches;
-cudaError_t last_error, broken;
+thread_local cudaError_t last_error;
+cudaError_t broken;
 emulated_stream default_stream;
+std::set<emulated_stream *> streams = {&default_stream};
 
 cudaError_t note(cudaError_t error)
 {
@@ -44,13 +50,27 @@ cudaError_t note(cudaError_t error)
     return error;
 }
 
-void drain()
+/* The stream's works up to number `until`. */
+void run_stream(emulated_stream *stream, unsigned long until)
 {
-    while (!queue.empty()) {
-        work next = std::move(queue.front());
-        queue.pop_front();
+    while (stream->run < until) {
+        work next = std::move(stream->queue.front());
+        stream->queue.pop_front();
+        stream->run++;
         next();
     }
+}
+
+void run_event(const emulated_event *event)
+{
+    if (event->stream != nullptr)
+        run_stream(event->stream, event->after);
+}
+
+void drain()
+{
+    for (emulated_stream *stream : streams)
+        run_stream(stream, stream->queued);
 }
 
 emulated_stream *stream_of(cudaStream_t stream)
@@ -62,11 +82,13 @@ cudaError_t enqueue(cudaStream_t stream, work item)
 {
     if (broken != cudaSuccess)
         return note(broken);
-    emulated_graph *capture = stream_of(stream)->capture;
-    if (capture != nullptr)
-        capture->works.push_back(std::move(item));
-    else
-        queue.push_back(std::move(item));
+    emulated_stream *to = stream_of(stream);
+    if (to->capture != nullptr) {
+        to->capture->works.push_back(std::move(item));
+    } else {
+        to->queue.push_back(std::move(item));
+        to->queued++;
+    }
     return cudaSuccess;
 }
 
@@ -76,7 +98,7 @@ void check_device(const void *memory, size_t bytes, const char *what)
     char *at = static_cast<char *>(const_cast<void *>(memory));
     auto next = allocations.upper_bound(at);
     if (bytes > 0 && (next == allocations.begin() ||
-                      std::prev(next)->first + std::prev(next)->second.bytes < at + bytes)) {
+                      std::prev(next)->first + std::prev(next)->second < at + bytes)) {
         fprintf(stderr, "emulation: %s of %zu bytes that are not device memory\n", what, bytes);
         abort();
     }
@@ -145,6 +167,7 @@ const settings &get_settings()
 
 cudaError_t launch(const cudaLaunchConfig_t &config, work thread)
 {
+    guard held(mutex);
     dim3 grid = config.gridDim, block = config.blockDim;
     size_t shared = config.dynamicSmemBytes;
     size_t lanes = (size_t)block.x * block.y * block.z;
@@ -234,48 +257,41 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
 
 cudaError_t cudaDeviceSynchronize()
 {
+    guard held(mutex);
     drain();
     return note(broken);
 }
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
+    guard held(mutex);
     *total_bytes = emulation::get_settings().memory;
     *free_bytes = *total_bytes > allocated ? *total_bytes - allocated : 0;
     return cudaSuccess;
 }
 
-cudaError_t cudaMallocManaged(void **out, size_t bytes, unsigned flags)
-{
-    (void)flags;
-    if (posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
-        return note(cudaErrorMemoryAllocation);
-    memset(*out, 0xff, bytes < (1 << 24) ? bytes : 1 << 24); /* the rest is not touched yet */
-    allocations[static_cast<char *>(*out)] = {bytes, 0};
-    return cudaSuccess;
-}
-
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    if (bytes > emulation::get_settings().memory - allocated)
+    guard held(mutex);
+    if (bytes > emulation::get_settings().memory - allocated ||
+        posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
         return note(cudaErrorMemoryAllocation);
-    cudaError_t error = cudaMallocManaged(out, bytes, cudaMemAttachGlobal);
-    if (error == cudaSuccess) {
-        allocations[static_cast<char *>(*out)].of_device = bytes;
-        allocated += bytes;
-    }
-    return error;
+    memset(*out, 0xff, bytes < (1 << 24) ? bytes : 1 << 24); /* the rest is not touched yet */
+    allocations[static_cast<char *>(*out)] = bytes;
+    allocated += bytes;
+    return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *memory)
 {
+    guard held(mutex);
     if (memory == nullptr)
         return cudaSuccess;
     drain();
     auto at = allocations.find(static_cast<char *>(memory));
     if (at == allocations.end())
         return note(cudaErrorInvalidValue);
-    allocated -= at->second.of_device;
+    allocated -= at->second;
     allocations.erase(at);
     free(memory);
     return cudaSuccess;
@@ -283,6 +299,7 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
+    guard held(mutex);
     (void)flags;
     if (posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
         return note(cudaErrorMemoryAllocation);
@@ -292,6 +309,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    guard held(mutex);
     if (memory == nullptr)
         return cudaSuccess;
     drain();
@@ -304,6 +322,7 @@ cudaError_t cudaFreeHost(void *memory)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
+    guard held(mutex);
     if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)
         check_device(to, bytes, "a copy to");
     if (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)
@@ -315,12 +334,13 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     }
     cudaError_t error = enqueue(stream, [=] { memmove(to, from, bytes); });
     if (kind == cudaMemcpyDeviceToHost && !is_pinned(to, bytes))
-        drain();
+        run_stream(stream_of(stream), stream_of(stream)->queued);
     return error;
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
+    guard held(mutex);
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
     drain();
     return error;
@@ -328,49 +348,56 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
+    guard held(mutex);
     check_device(memory, bytes, "a set");
     return enqueue(stream, [=] { set(memory, value, bytes); });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 {
+    guard held(mutex);
     (void)flags;
     *out = new emulated_stream();
+    streams.insert(*out);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
-    drain();
+    guard held(mutex);
+    drain(); /* no event of it is waited for after that */
+    streams.erase(stream);
     delete stream;
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    guard held(mutex);
     if (stream_of(stream)->capture != nullptr)
         return note(cudaErrorInvalidValue);
-    drain();
+    run_stream(stream_of(stream), stream_of(stream)->queued);
     return note(broken);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    (void)stream;
-    (void)event;
     (void)flags;
-    return cudaSuccess; /* one queue: what was recorded before comes before */
+    guard held(mutex);
+    emulated_event recorded = *event; /* as of now: it may be recorded again */
+    return enqueue(stream, [recorded] { run_event(&recorded); });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     (void)flags;
-    *out = new emulated_event{0, true};
+    *out = new emulated_event();
     return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    guard held(mutex);
     drain();
     delete event;
     return cudaSuccess;
@@ -378,24 +405,25 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
-    event->done = false;
-    return enqueue(stream, [=] {
-        event->seconds = now();
-        event->done = true;
-    });
+    guard held(mutex);
+    cudaError_t error = enqueue(stream, [=] { event->seconds = now(); });
+    event->stream = stream_of(stream);
+    event->after = event->stream->queued;
+    return error;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    (void)event;
-    drain();
+    guard held(mutex);
+    run_event(event);
     return note(broken);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    bool done = event->done;
-    drain();
+    guard held(mutex);
+    bool done = event->stream == nullptr || event->stream->run >= event->after;
+    run_event(event);
     return done ? cudaSuccess : cudaErrorNotReady;
 }
 
@@ -407,6 +435,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
 {
+    guard held(mutex);
     (void)mode;
     if (stream == nullptr || stream->capture != nullptr)
         return note(cudaErrorInvalidValue);
@@ -416,6 +445,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
+    guard held(mutex);
     if (stream == nullptr || stream->capture == nullptr)
         return note(cudaErrorInvalidValue);
     *out = stream->capture;
@@ -439,6 +469,7 @@ cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream)
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
 {
+    guard held(mutex);
     for (const work &item : graph->works) {
         count_launch();
         if (enqueue(stream, item) != cudaSuccess)
@@ -449,6 +480,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream)
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 {
+    guard held(mutex);
     drain();
     delete graph;
     return cudaSuccess;

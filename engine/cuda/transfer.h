@@ -1,0 +1,18 @@
+/* Copies between host and device (transfer.cu), beside device_write. */
+#ifndef ENGINE_CUDA_TRANSFER_H
+#define ENGINE_CUDA_TRANSFER_H
+
+#include "engine/cuda/device.h"
+
+int transfer_open(struct backend *backend, struct error *err);
+void transfer_close(struct backend *backend); /* also of what is half open */
+/* Remembers what failed on the way to the host as the device's failure. */
+void transfer_check(struct backend *backend);
+
+extern "C" {
+uint64_t cuda_save(struct backend *, const struct ops_save *);
+int cuda_save_wait(struct backend *, uint64_t number, struct error *);
+void cuda_copy_out(struct backend *, void *to, const void *from, size_t bytes);
+}
+
+#endif
