@@ -25,9 +25,10 @@ export TSAN_OPTIONS=second_deadlock_stack=1:history_size=4:atexit_sleep_ms=0
 export PYTHONDONTWRITEBYTECODE=1
 unset MAKEFLAGS MAKELEVEL # those of `make test` are not for the builds below
 
-build() { # preset, targets
+build() { # preset, targets: what later stages run, without them everything
     cmake --preset "$1" --log-level=WARNING >/dev/null &&
-        cmake --build --preset "$1" -j "$jobs" 2>&1 | sed '/^\[ *[0-9]*%\]/d'
+        cmake --build --preset "$1" -j "$jobs" ${2:+--target "${@:2}"} 2>&1 |
+        sed '/^\[ *[0-9]*%\]/d'
 }
 unit() { # preset
     "${fixed_addresses[@]}" "build/$1/unit_tests" -j"$jobs"
@@ -52,14 +53,17 @@ stage_golden() { golden dev && bits dev bf16 f16 && bits dev f16 bf16 && bits de
 stage_http() { http dev; }
 # The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
 stage_cuda() {
-    build cuda-emulated && tests/cuda/run.sh emulated && tests/cuda/run.sh compile
+    local tests=(tests/cuda/test_*.c)
+    tests=("${tests[@]/#tests\/cuda\//cuda_}")
+    build cuda-emulated regla kernels "${tests[@]%.c}" &&
+        tests/cuda/run.sh emulated && tests/cuda/run.sh compile
 }
 stage_fuzz-corpus() { tests/fuzz/run.sh corpus; }
 stage_asan-build() { build asan; }
 stage_asan-unit() { unit asan; }
 stage_asan-golden() { golden asan; }
 stage_asan-http() { http asan; }
-stage_tsan-build() { build tsan; }
+stage_tsan-build() { build tsan regla; }
 stage_tsan-http() { http tsan; }
 
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.

@@ -34,8 +34,9 @@ f32=(--weights f32 --kv f32)
 skipped=no
 case ${1:?emulated, compile or device} in
 emulated)
-    # on one core, what follows on the other
-    programs build/cuda-emulated >build/cuda-emulated/programs.log 2>&1 &
+    # two at a time, beside what follows, which often waits
+    printf '%s\n' build/cuda-emulated/cuda_test_* "build/cuda-emulated/kernels check" |
+        xargs -P 2 -I{} sh -c 'exec {}' >build/cuda-emulated/programs.log 2>&1 &
     check build/cuda-emulated "${f32[@]}" "${cases[@]}"
     check build/cuda-emulated "${bf16[@]}"
     check build/cuda-emulated "${f32[@]}" --reproducibility "${few[0]}" "${few[1]}"
@@ -56,10 +57,11 @@ compile)
         echo "cuda: no nvcc: not compiled for real devices"
         exit 0
     fi
-    # one architecture: the others say nothing new, and take as long
+    # one architecture: the others say nothing new, and take as long; and one program that links it
     cmake --preset cuda -B build/cuda-90 -DCMAKE_CUDA_ARCHITECTURES=90-real \
         --log-level=WARNING >/dev/null &&
-        cmake --build build/cuda-90 -j "${JOBS:-$(nproc)}" 2>&1 | sed '/^\[ *[0-9]*%\]/d'
+        cmake --build build/cuda-90 -j "${JOBS:-$(nproc)}" --target kernels 2>&1 |
+        sed '/^\[ *[0-9]*%\]/d'
     exit
     ;;
 device)
