@@ -131,12 +131,17 @@ VNNI static void vnni_row(const struct fixed_block *x, int64_t n, const struct q
     vec_store(sums + 16, sum[1]);
 }
 
-/* sums [m, 32] = x [m, n blocks] * w [n]; m is a constant at each call. */
+/* sums [m, 32] = x [m, n blocks] * w [n]; m is a constant at each call. Asks for what lies `ahead`
+ * bytes further. */
 VNNI static inline __attribute__((always_inline)) void
 vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
-          const struct q8_block *w, float *sums)
+          const struct q8_block *w, int64_t ahead, float *sums)
 {
     for (int64_t b = 0; b < n; b++) {
+        const char *next = (const char *)&w[b] + ahead;
+#pragma GCC unroll 17
+        for (size_t line = 0; line < sizeof w[b]; line += 64)
+            __builtin_prefetch(next + line, 0, 2);
         __m512i p[VNNI_ROWS][3][2];
 #pragma GCC unroll 4
         for (int i = 0; i < m; i++)
@@ -169,20 +174,20 @@ vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
 }
 
 VNNI static void vnni_rows(int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
-                           const struct q8_block *w, float *sums)
+                           const struct q8_block *w, int64_t ahead, float *sums)
 {
     switch (m) {
     case 1:
         vnni_row(x, n, w, sums);
         break;
     case 2:
-        vnni_tile(2, x, x_stride, n, w, sums);
+        vnni_tile(2, x, x_stride, n, w, ahead, sums);
         break;
     case 3:
-        vnni_tile(3, x, x_stride, n, w, sums);
+        vnni_tile(3, x, x_stride, n, w, ahead, sums);
         break;
     default:
-        vnni_tile(VNNI_ROWS, x, x_stride, n, w, sums);
+        vnni_tile(VNNI_ROWS, x, x_stride, n, w, ahead, sums);
         break;
     }
 }
@@ -204,7 +209,7 @@ static void kernel_product_vnni(const struct product *p)
             for (int i = 0; i < rows; i += VNNI_ROWS)
                 vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS,
                           p->fixed + (r + i) * p->fixed_stride, p->fixed_stride, blocks, w,
-                          sums + i * PANEL);
+                          i == 0 ? TILE_AHEAD : 0, sums + i * PANEL);
             finish_panel(p, r, rows, panel, sums);
         }
     }

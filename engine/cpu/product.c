@@ -1,8 +1,8 @@
 #include "engine/cpu/device.h"
 
 /* Panels of one task. Few rows read a panel at the speed of memory, and the thread that ends first
- * waits for the other's last task: so tasks are small, but of the two panels that one row takes
- * side by side where these are not large themselves. Many rows compute on a panel much longer. */
+ * waits for the other's last task: so tasks are small, but of two panels where these are small
+ * themselves. Many rows compute on a panel much longer. */
 enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, SMALL_TASK_BYTES = 128 * 1024 };
 
 static int64_t panels_of_task(const struct ops_matmul *a)
