@@ -40,9 +40,10 @@ bits() { # preset, format of the weights, of KV
     "build/$1/regla" check --bits-only --weights "$2" --kv "$3" tests/golden/*/ | grep -v ^PASS
     return "${PIPESTATUS[0]}"
 }
+# Each file's tests in one process, since they share its servers; most of the time they wait.
 http() { # preset
     REGLA_BINARY=build/$1/regla "${fixed_addresses[@]}" $python -m pytest -q -p no:cacheprovider \
-        --durations=5 tests/http
+        -n "$jobs" --dist loadfile --durations=5 tests/http
 }
 
 stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }

@@ -36,7 +36,7 @@ case ${1:?emulated, compile or device} in
 emulated)
     # two at a time, beside what follows, which often waits
     printf '%s\n' build/cuda-emulated/cuda_test_* "build/cuda-emulated/kernels check" |
-        xargs -P 2 -I{} sh -c 'exec {}' >build/cuda-emulated/programs.log 2>&1 &
+        xargs -P 2 -I{} sh -c 'exec timeout 900 {}' >build/cuda-emulated/programs.log 2>&1 &
     check build/cuda-emulated "${f32[@]}" "${cases[@]}"
     check build/cuda-emulated "${bf16[@]}"
     check build/cuda-emulated "${f32[@]}" --reproducibility "${few[0]}" "${few[1]}"
