@@ -111,7 +111,7 @@ static void fill_info(struct engine *engine)
     info->recurrent_bytes_per_text = layout->slot_bytes;
     info->kv_bytes_per_token = layout->page_bytes / OPS_TILE;
     info->kv_page_tokens = OPS_TILE;
-    info->overlaps = engine->ops->send != NULL;
+    info->overlaps = engine->ops->overlaps;
     info->device = engine->ops->device;
     info->instruction_set = engine->ops->instruction_set(engine->backend);
 }

@@ -1,7 +1,6 @@
 #include "engine/forward.h"
 
 #include "engine/mixers/mixer.h"
-#include "engine/sampler.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +37,6 @@ struct forward {
     struct mixer_workspace workspace;
     struct rows x, normed, hidden; /* [N, D] x2, [N, 2 * intermediate] */
     struct rows last, logits;      /* [L, D], [L, V] */
-    const float *finished;         /* a step's, where none overlap */
     void *memory;                  /* all of the workspace */
     size_t memory_bytes;
 };
@@ -395,29 +393,22 @@ static void run_head(struct forward *forward, const struct batch *batch)
                                                        .norm = &norm});
 }
 
-/* What is not drawn by the device comes back, here or in forward_collect. */
-static void finish(struct forward *forward, const struct batch *batch)
+/* What is not drawn from comes back, in forward_collect. */
+static void send(struct forward *forward, const struct batch *batch)
 {
     const struct ops *ops = forward->ops;
     const float *logits = forward->logits.data;
     size_t vocab_size = (size_t)forward->model->vocab_size;
     size_t kept = (size_t)(batch->num_logits - batch->num_draws) * vocab_size;
-    if (ops->send != NULL) {
-        if (batch->num_draws > 0)
-            ops->draw(forward->backend, logits + kept, forward->model->vocab_size, batch->draws,
-                      batch->num_draws);
-        ops->send(forward->backend, logits, kept);
-        return;
-    }
-    forward->finished =
-        ops->finish(forward->backend, logits, (size_t)batch->num_logits * vocab_size);
-    for (int i = 0; i < batch->num_draws && forward->finished != NULL; i++)
-        sampler_draw(batch->draws[i], forward->finished + kept + (size_t)i * vocab_size);
+    if (batch->num_draws > 0)
+        ops->draw(forward->backend, logits + kept, forward->model->vocab_size, batch->draws,
+                  batch->num_draws);
+    ops->send(forward->backend, logits, kept);
 }
 
 const float *forward_collect(struct forward *forward)
 {
-    return forward->ops->send != NULL ? forward->ops->receive(forward->backend) : forward->finished;
+    return forward->ops->receive(forward->backend);
 }
 
 void forward_submit(struct forward *forward, const struct batch *batch)
@@ -444,5 +435,5 @@ void forward_submit(struct forward *forward, const struct batch *batch)
         run_block(forward, i, num_rows);
     if (batch->num_logits > 0)
         run_head(forward, batch);
-    finish(forward, batch);
+    send(forward, batch);
 }

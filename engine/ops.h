@@ -1,10 +1,10 @@
 /* What a device does for the forward pass: arrays only, no models, no texts.
  *
- * engine/forward.c and engine/mixers/ are written once against this table; engine/cpu/ (and later
- * engine/cuda/) fill it in. An operation works on `rows`: row-major matrices of f32 in device
+ * engine/forward.c and engine/mixers/ are written once against this table; engine/cpu/ and
+ * engine/cuda/ fill it in. An operation works on `rows`: row-major matrices of f32 in device
  * memory, one row per token of the step, the rows of all spans one after the other. Operations are
- * queued in order; only `finish` waits. None of them fails: everything that can is checked or
- * allocated before the step; a device that breaks says so in `status`, and `finish` gives NULL.
+ * queued in order; only `receive` waits. None of them fails: everything that can is checked or
+ * allocated before the step; a device that breaks says so in `status`, and `receive` gives NULL.
  *
  * The reproducibility contract: what an operation writes for a row depends on that row (and its
  * text's state) alone, bit for bit, whatever other rows are in the step, however tokens are cut
@@ -255,7 +255,7 @@ struct ops {
                         struct error *);
     void (*table_free)(struct backend *, struct table *);
 
-    /* The step: begin, operations, finish or send. The batch stays valid until then. */
+    /* The step: begin, operations, send, receive. The batch stays valid until it is sent. */
     void (*begin)(struct backend *, const struct batch *);
     void (*embed)(struct backend *, const struct ops_embed *);
     void (*norm)(struct backend *, const struct ops_norm *);
@@ -268,16 +268,14 @@ struct ops {
     /* out [num_logits, cols]: the rows of x that want logits */
     void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
     /* After the operations: draws from logits [num_draws, vocab_size], as sampler_draw. Results
-     * are there after finish or receive, unless the device failed. NULL where send is: the host
-     * draws, once it has the logits. */
+     * are there after receive, unless the device failed. */
     void (*draw)(struct backend *, const float *logits, int32_t vocab_size,
                  struct draw *const *draws, int num_draws);
-    /* Waits; returns `count` floats at device_data in host memory, valid until the next begin. */
-    const float *(*finish)(struct backend *, const float *device_data, size_t count);
-    /* finish in two parts, NULL where steps cannot overlap: after send the next step may begin, of
-     * which nothing comes back but draws, and receive waits for the oldest that was sent. */
+    /* The end: `count` floats at device_data are to come back. receive waits for the oldest step
+     * that was sent and returns its floats in host memory, valid until the next begin. */
     void (*send)(struct backend *, const float *device_data, size_t count);
     const float *(*receive)(struct backend *);
+    bool overlaps; /* one step more may be sent before, of which nothing comes back but draws */
 
     /* What the device does at most in a second, the best of some tries of milliseconds: bytes read
      * in a stream from memory that has been written, and f32 operations (a multiply-add is two).

@@ -2,6 +2,7 @@
 
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
+#include "engine/sampler.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -152,12 +153,25 @@ static void cpu_begin(struct backend *backend, const struct batch *batch)
     attention_groups(backend, batch);
 }
 
-static const float *cpu_finish(struct backend *backend, const float *device_data, size_t count)
+static void cpu_send(struct backend *backend, const float *device_data, size_t count)
 {
     (void)count;
     threads_restore_float(backend->saved_float);
     backend->batch = NULL;
-    return device_data;
+    backend->sent = device_data;
+}
+
+static const float *cpu_receive(struct backend *backend)
+{
+    return backend->sent;
+}
+
+static void cpu_draw(struct backend *backend, const float *logits, int32_t vocab_size,
+                     struct draw *const *draws, int num_draws)
+{
+    threads_restore_float(backend->saved_float); /* no arrays follow */
+    for (int i = 0; i < num_draws; i++)
+        sampler_draw(draws[i], logits + (int64_t)i * vocab_size);
 }
 
 static int cpu_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
@@ -260,7 +274,9 @@ const struct ops cpu_ops = {
     .recurrence = profiled_recurrence,
     .attention = profiled_attention,
     .gather = profiled_gather,
-    .finish = cpu_finish,
+    .draw = cpu_draw,
+    .send = cpu_send,
+    .receive = cpu_receive,
     .measure = cpu_measure,
     .profile = cpu_profile,
 };

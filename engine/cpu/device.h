@@ -22,6 +22,7 @@ struct backend {
     float *scratch;            /* [threads][scratch_floats] */
     size_t scratch_floats;
     unsigned saved_float; /* of the thread that called begin */
+    const float *sent;    /* what receive gives */
     double *profile;      /* [NUM_PROFILE_KINDS], or NULL */
 };
 

@@ -56,7 +56,7 @@ struct backend {
     char name[320];      /* of the device, with its compute capability */
     int multiprocessors;
     bool overlaps;             /* a kernel may begin before the one before has ended */
-    struct device_batch batch; /* of the step between begin and finish, padded */
+    struct device_batch batch; /* of the step between begin and send, padded */
     int batch_rows;            /* of the step as it was asked for */
     bool replaying;            /* its launches are in a graph already */
     int sending, waiting;      /* steps are numbered 0, 1, 0...: the next, the oldest under way */

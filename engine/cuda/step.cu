@@ -244,7 +244,7 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
     graphs_begin(backend, &key);
 }
 
-/* ---- finish ---- */
+/* ---- the end ---- */
 
 /* Pinned memory for `count` logits. */
 static float *logits_room(struct backend *backend, size_t count)
@@ -302,18 +302,12 @@ static const float *cuda_receive(struct backend *backend)
     return images->sent[i];
 }
 
-static const float *cuda_finish(struct backend *backend, const float *device_data, size_t count)
-{
-    cuda_send(backend, device_data, count);
-    return cuda_receive(backend);
-}
-
 void step_operations(struct ops *ops)
 {
     ops->begin = cuda_begin;
     ops->draw = cuda_draw;
-    ops->finish = cuda_finish;
     ops->send = cuda_send;
     ops->receive = cuda_receive;
+    ops->overlaps = true;
     operations_set(ops);
 }

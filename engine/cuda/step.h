@@ -8,7 +8,7 @@
 
 int step_open(struct backend *backend, struct error *err); /* after backend->limits are known */
 void step_close(struct backend *backend);                  /* also of what is half open */
-/* Sets begin, the operations, finish, measure and profile. */
+/* Sets begin, the operations, send, receive, measure and profile. */
 void step_operations(struct ops *ops);
 /* An address that the launches of a step hold has changed. */
 void step_forget_graphs(struct backend *backend);

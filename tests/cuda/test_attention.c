@@ -216,7 +216,8 @@ static bool step(const struct bench_device *device, const struct attention_case 
         return false;
     device->ops->begin(device->backend, &batch);
     call(device, c, b);
-    device->ops->finish(device->backend, NULL, 0);
+    device->ops->send(device->backend, NULL, 0);
+    device->ops->receive(device->backend);
     for (int i = 0; i < TEXTS; i++) {
         if (n[i] > 0)
             move_text(device, c, b, &texts[i], n[i], false);

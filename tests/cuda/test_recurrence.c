@@ -349,7 +349,8 @@ static void step(struct run *run, const struct part *parts, int num_parts)
     ops->fill(run->device->backend, run->h, NAN, (size_t)rows * width);
     ops->begin(run->device->backend, &batch);
     ops->recurrence(run->device->backend, &call);
-    ops->finish(run->device->backend, NULL, 0);
+    ops->send(run->device->backend, NULL, 0);
+    ops->receive(run->device->backend);
     for (int i = 0; i < num_parts; i++)
         ops->copy_out(run->device->backend,
                       run->out + (size_t)(first_token(p, parts[i].text) + parts[i].first) * width,

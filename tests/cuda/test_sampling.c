@@ -61,7 +61,8 @@ static void draw_there(const float *logits, struct draw *draws, int n)
     for (int i = 0; i < n; i++)
         all[i] = &draws[i];
     cuda.ops->draw(cuda.backend, logits, VOCAB, all, n);
-    cuda.ops->finish(cuda.backend, logits, 0);
+    cuda.ops->send(cuda.backend, logits, 0);
+    cuda.ops->receive(cuda.backend);
     bench_check_status(&cuda);
 }
 

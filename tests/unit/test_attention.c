@@ -191,7 +191,8 @@ static void run(struct backend *backend, const struct attention_case *c, const s
                               .k = {x->k + first * keys, keys},
                               .v = {x->v + first * values, values},
                               .h = {x->h + first * HEADS * c->value_dim, HEADS * c->value_dim}});
-        cpu_ops.finish(backend, NULL, 0);
+        cpu_ops.send(backend, NULL, 0);
+        cpu_ops.receive(backend);
     }
     for (int i = 0; i < MOST_PAGES; i++)
         free(pages[i]);

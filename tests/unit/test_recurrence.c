@@ -216,7 +216,8 @@ static void run(struct backend *backend, const struct recurrence_case *c, const 
         bench_text(&text, TOKENS - first < chunk ? TOKENS - first : chunk, first, slot, NULL);
         cpu_ops.begin(backend, &text.batch);
         cpu_ops.recurrence(backend, &call);
-        cpu_ops.finish(backend, NULL, 0);
+        cpu_ops.send(backend, NULL, 0);
+        cpu_ops.receive(backend);
     }
     free(slot);
 }
