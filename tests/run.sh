@@ -54,9 +54,7 @@ stage_golden() { golden dev && bits dev bf16 f16 && bits dev f16 bf16 && bits de
 stage_http() { http dev; }
 # The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
 stage_cuda() {
-    local tests=(tests/cuda/test_*.c)
-    tests=("${tests[@]/#tests\/cuda\//cuda_}")
-    build cuda-emulated regla kernels "${tests[@]%.c}" &&
+    build cuda-emulated regla kernels cuda_tests &&
         tests/cuda/run.sh emulated && tests/cuda/run.sh compile
 }
 stage_fuzz-corpus() { tests/fuzz/run.sh corpus; }

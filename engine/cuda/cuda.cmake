@@ -42,10 +42,12 @@ target_link_libraries(regla_cuda PRIVATE $<LINK_ONLY:regla_engine>)
 # tests/cuda/test_x.c and .cu: programs, whose status is 77 where there is no device. They run in the
 # repository's root, which on a lent machine (loadtest/cuda_session.sh) is another than here.
 if(REGLA_TESTS)
+  add_custom_target(cuda_tests)
   file(GLOB CUDA_TESTS CONFIGURE_DEPENDS tests/cuda/test_*.c tests/cuda/test_*.cu)
   foreach(source ${CUDA_TESTS})
     get_filename_component(name ${source} NAME_WE)
     add_executable(cuda_${name} ${source})
+    add_dependencies(cuda_tests cuda_${name})
     target_compile_definitions(cuda_${name} PRIVATE REGLA_SOURCE_DIR=".")
     if(source MATCHES "c$")
       target_link_libraries(cuda_${name} PRIVATE regla_engine)
