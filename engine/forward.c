@@ -366,22 +366,12 @@ static void run_block(struct forward *forward, int index, int num_rows)
                                                                 .accumulate = true});
 }
 
-static bool wants_all_rows(const struct batch *batch)
-{
-    if (batch->num_logits != batch->num_rows)
-        return false;
-    for (int i = 0; i < batch->num_logits; i++)
-        if (batch->logit_rows[i] != i)
-            return false;
-    return true;
-}
-
 /* The logits of the rows that want them. */
 static void run_head(struct forward *forward, const struct batch *batch)
 {
     const struct ops *ops = forward->ops;
     struct rows x = forward->x, last = forward->last;
-    if (!wants_all_rows(batch)) {
+    if (!batch_wants_all_rows(batch)) {
         ops->gather(forward->backend, x, last, forward->model->hidden_size);
         x = last;
     }

@@ -286,6 +286,17 @@ struct ops {
     void (*profile)(struct backend *, double *seconds);
 };
 
+/* Every row wants logits, in order. */
+FORMULA bool batch_wants_all_rows(const struct batch *batch)
+{
+    if (batch->num_logits != batch->num_rows)
+        return false;
+    for (int i = 0; i < batch->num_logits; i++)
+        if (batch->logit_rows[i] != i)
+            return false;
+    return true;
+}
+
 /* Bytes of a head's S in a slot. */
 FORMULA size_t ops_recurrent_bytes(int value_dim, bool sum_norm, int features)
 {

@@ -1,7 +1,7 @@
 #include "engine/cpu/device.h"
 
-/* Of a number of a key or value, in multiply-adds of a product: becoming f32, its part of softmax.
- */
+/* Of a number of a key or value, in multiply-adds of a product: it becomes f32, has its part in
+ * softmax. */
 enum { KEY_COST = 4 };
 
 void attention_groups(struct backend *backend, const struct batch *batch)

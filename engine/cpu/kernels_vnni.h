@@ -4,7 +4,7 @@
  * fixed_block), so a block's sum of quant * digit is exact; per output, over the blocks in order:
  *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
  * 48 multiplications of 64 bytes for 1,024 weights and a row, where f32 takes 64 of 16 numbers;
- * 34/32 bytes a weight once per BLOCK_ROWS rows, and 112 bytes for 32 numbers of x once per panel
+ * 34/32 bytes a weight once per BLOCK_ROWS rows, and 108 bytes for 32 numbers of x once per panel
  * (kernels_product.h says what share of the limit that reaches).
  *
  * The error is at most that of x in fixed point, 2^-24 of a block's largest |x| times the sum of

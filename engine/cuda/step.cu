@@ -137,12 +137,7 @@ static bool grow_images(struct backend *backend, const struct batch *batch)
 /* Spans of one row each whose rows all want logits: a step that comes again and again. */
 static bool only_decodes(const struct batch *batch)
 {
-    if (batch->num_rows != batch->num_spans || batch->num_logits != batch->num_rows)
-        return false;
-    for (int i = 0; i < batch->num_logits; i++)
-        if (batch->logit_rows[i] != i)
-            return false;
-    return true;
+    return batch->num_rows == batch->num_spans && batch_wants_all_rows(batch);
 }
 
 /* Page tables behind the fixed part; returns the bytes of all. */
