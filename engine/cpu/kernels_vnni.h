@@ -20,7 +20,8 @@
 
 enum {
     FIXED_LARGEST = 8355711, /* 127 * (65536 + 256 + 1) */
-    VNNI_ROWS = 4            /* of a tile: 24 sums in registers */
+    VNNI_ROWS = 4,           /* of a tile: 24 sums in registers */
+    PAGE_AHEAD = 4096        /* bytes */
 };
 
 /* The lowest digit, -128..127, of each number, which becomes the rest. */
@@ -60,8 +61,22 @@ static void fix_block(const __m512 x[2], struct fixed_block *out)
     out->scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)FIXED_LARGEST;
 }
 
+/* Other threads have just written x and read the blocks of the product before: lines that come one
+ * by one where a block's many stores wait for each. So all of them are asked for first, by loads
+ * and by stores; a prefetch for writing does not take a line back that others only read. */
+static void claim_lines(const float *x, int64_t n, struct fixed_block *out)
+{
+    enum { LINE = 64 };
+    for (int64_t k = 0; k < n; k += LINE / (int64_t)sizeof *x)
+        __builtin_prefetch(x + k);
+    volatile char *bytes = (volatile char *)out;
+    for (int64_t at = 0; at < (n + 31) / 32 * (int64_t)sizeof *out; at += LINE)
+        bytes[at] = 0;
+}
+
 static void kernel_fix(const float *x, int64_t n, struct fixed_block *out)
 {
+    claim_lines(x, n, out);
     for (int64_t k = 0; k < n; k += 32, out++) {
         uint32_t present = n - k >= 32 ? UINT32_MAX : (1u << (n - k)) - 1;
         __m512 numbers[2];
@@ -104,7 +119,9 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int8_t di
 }
 
 /* The same for one row, which waits for memory. The lines of the panel that come next are asked for
- * as far ahead as a core looks, and that is so many instructions: so there are few. */
+ * as far ahead as a core looks, and that is so many instructions: so there are few. The hardware
+ * sees the stream and runs ahead of it, but only to the end of a page of 4 KiB: a line of the next
+ * one shows it the way. */
 VNNI static void vnni_row(const struct fixed_block *x, int64_t n, const struct q8_block *w,
                           float *sums)
 {
@@ -112,6 +129,7 @@ VNNI static void vnni_row(const struct fixed_block *x, int64_t n, const struct q
     for (int64_t b = 0; b < n; b++) {
         __m512i p[3][2];
         start_sums(p, &x[b]);
+        __builtin_prefetch((const char *)&w[b] + PAGE_AHEAD, 0, 2);
 #pragma GCC unroll 8
         for (int four = 0; four < 8; four++) {
             __m512i low = _mm512_loadu_si512(w[b].quants[four][0]);
