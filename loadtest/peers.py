@@ -11,8 +11,9 @@ anyone runs them, one after the other."""
 import argparse
 import json
 import re
-import shlex
 import sys
+import time
+from pathlib import Path
 
 import peer_model
 from measure import ROOT, Failure, find_binary, machine, median, run
@@ -24,7 +25,7 @@ COLUMNS = ("way weights test round pairs regla_tokens_per_second llama_tokens_pe
            "share_of_limit bandwidth_gbps").split()
 KEY = COLUMNS[:4]
 MODEL = "gpt_neox-160m"
-SAME_TOKENS = 256
+SAME_TOKENS = 128
 
 
 def parse_test(text):
@@ -48,7 +49,7 @@ def programs(folder):
 
 def pairs_point(setup, weights, test, options):
     """One run of `turns`."""
-    lines = run([*options.run_with, setup["turns"], "speed", setup["directory"],
+    lines = run([setup["turns"], "speed", setup["directory"],
                  setup["files"][weights], weights, test["kind"], test["tokens"], test["depth"],
                  test["texts"], options.seconds, options.flash, options.load])
     pairs = [json.loads(line) for line in lines.splitlines()]
@@ -62,7 +63,7 @@ def pairs_point(setup, weights, test, options):
 
 def regla_bench(setup, weights, test, options):
     pp, tg = (test["tokens"], 0) if test["kind"] == "pp" else (0, test["tokens"])
-    found = json.loads(run([*options.run_with, setup["regla"], "bench", "--model",
+    found = json.loads(run([setup["regla"], "bench", "--model",
                             setup["directory"], "--weights", weights, "--kv", "f16", "--pp", pp,
                             "--tg", tg, "--depth", test["depth"], "--batch", test["texts"],
                             "--repeat", options.repeat, "--json"]))
@@ -72,17 +73,17 @@ def regla_bench(setup, weights, test, options):
 def llama_bench(setup, weights, test, options):
     """The median of its repeats."""
     file, threads = setup["files"][weights], options.threads
+    flash = {-1: "auto", 0: "off", 1: "on"}[options.flash]
     if test["texts"] > 1:
         length = test["texts"] * (test["depth"] + test["tokens"] + 1)
-        lines = run([*options.run_with, setup["llama-batched-bench"], "-m", file, "-t", threads,
+        lines = run([setup["llama-batched-bench"], "-m", file, "-t", threads,
                      "-c", length, "-npp", max(test["depth"], 1), "-npl",
                      ",".join([str(test["texts"])] * options.repeat), "-ntg", test["tokens"],
-                     "--output-format", "jsonl"])
+                     "-fa", flash, "--output-format", "jsonl"])
         return median(batched_speeds(lines))
     counts = ("-p", test["tokens"], "-n", 0) if test["kind"] == "pp" else \
         ("-p", 0, "-n", test["tokens"])
-    flash = {-1: "auto", 0: "0", 1: "1"}[options.flash]
-    found = json.loads(run([*options.run_with, setup["llama-bench"], "-m", file, "-t", threads,
+    found = json.loads(run([setup["llama-bench"], "-m", file, "-t", threads,
                             *counts, "-d", test["depth"], "-r", options.repeat, "-fa", flash,
                             "-o", "json"]))
     return median(found[0]["samples_ts"])
@@ -103,13 +104,16 @@ def programs_point(setup, weights, test, options, regla_first):
             "share_of_limit": ours["share_of_limit"], "bandwidth_gbps": bandwidth}
 
 
-def compare_models(setup, options):
-    """What both say to the same tokens, by weights."""
-    found = {}
+def compare_models(saved, setup, options):
+    """What both say to the same tokens, by weights. saved: where it is if that has been done."""
+    try:
+        found = json.loads(Path(saved).read_text())["same"]
+    except (OSError, ValueError, KeyError):
+        found = {}
     for weights in options.weights:
-        found[weights] = json.loads(run([*options.run_with, setup["turns"], "same",
-                                         setup["directory"], setup["files"][weights], weights,
-                                         SAME_TOKENS]))
+        if weights not in found:
+            found[weights] = json.loads(run([setup["turns"], "same", setup["directory"],
+                                             setup["files"][weights], weights, SAME_TOKENS]))
         print("{weights}: {same_likeliest} of {positions} likeliest tokens the same; log-probabilities "
               "differ by {mean_difference} (mean) and {most_difference} (most); loss {loss_regla} and "
               "{loss_llama}; {parameters} parameters, weights of {weight_bytes_regla} and "
@@ -118,12 +122,16 @@ def compare_models(setup, options):
 
 
 def measure(table, setup, options):
+    begun = time.monotonic()
     todo = [(way, weights, test, number) for way, rounds in (("pairs", options.rounds),
                                                              ("programs", options.programs))
             for number in range(1, rounds + 1) for weights in options.weights
             for test in options.tests
             if not table.has(way=way, weights=weights, test=test["test"], round=number)]
     for number, (way, weights, test, round_) in enumerate(todo, 1):
+        if time.monotonic() - begun > options.stop_after:
+            print(f"peers: {len(todo) - number + 1} left", file=sys.stderr)
+            return
         print(f"[{number} of {len(todo)}] {way} {weights} {test['test']} round {round_}",
               file=sys.stderr, flush=True)
         point = (pairs_point(setup, weights, test, options) if way == "pairs" else
@@ -175,8 +183,8 @@ def parse(arguments):
                         help="llama.cpp's flash attention: -1 as it likes, 0 off, 1 on")
     parser.add_argument("--load", default=-1, type=int, choices=(-1, 0, 1),
                         help="how `pairs` has llama.cpp load: -1 as it likes, 0 read, 1 map")
-    parser.add_argument("--run-with", default="", type=shlex.split,
-                        help="a command that runs each of the programs")
+    parser.add_argument("--stop-after", default=float("inf"), type=float,
+                        help="seconds after which no further measurement begins")
     parser.add_argument("--out", default="peers", help="folder for peers.csv and peers.json")
     return parser.parse_args(arguments)
 
@@ -193,7 +201,8 @@ def main(arguments=None):
                     "repeat": options.repeat}
         options.threads = settings["cores"]
         table = Table(f"{options.out}/peers.csv", COLUMNS, KEY, settings)
-        same = compare_models(setup, options)
+        same = compare_models(table.path.with_suffix(".json"), setup, options)
+        table.write_json(same=same)
         measure(table, setup, options)
     except Failure as failure:
         print(f"peers: {failure}", file=sys.stderr)

@@ -6,7 +6,7 @@
  *     TEST pp or tg; FLASH -1, 0, 1 and LOAD as in llama.h. Prints for each pair of slices both
  *     tokens/s, regla's share of its limit, and who was first, as one line of JSON.
  *   turns same MODEL GGUF WEIGHTS TOKENS
- *     What both say after each of so many random tokens, with f32 keys and values.
+ *     What both say after each of so many random tokens (at most 128), with f32 keys and values.
  */
 #include "engine/base/clock.h"
 #include "engine/engine.h"
@@ -37,11 +37,7 @@ struct turns {
 static int open_both(struct turns *turns, const char *directory, struct peer_options *peer,
                      struct error *err)
 {
-    const struct bench_case *test = &turns->test;
-    const struct engine_options options = {.weights = test->weights,
-                                           .kv = test->kv,
-                                           .max_step_logits =
-                                               test->batch > 128 ? test->batch : 128};
+    const struct engine_options options = {.weights = turns->test.weights, .kv = turns->test.kv};
     if (engine_open(&turns->engine, directory, &options, err) != 0)
         return -1;
     turns->test.threads = peer->threads = engine_info(turns->engine)->threads;
