@@ -2,14 +2,20 @@
 # Builds llama.cpp for loadtest/peers.py, and `turns`, which runs it beside our engine, in
 # build/peers: from the sdist of llama-cpp-python, which carries the whole of it, pinned below. Ten
 # minutes and more on two cores; goes on where it was stopped.
-# Usage: loadtest/llama/build.sh [REGLA_BUILD]     (build/release; JOBS: compilers at once)
+# Usage: loadtest/llama/build.sh [server]     server: llama-server, too, for load.py --peer
+# Environment: REGLA_BUILD (build/release): where our libraries are; JOBS: compilers at once
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 version=0.3.36
 sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 package=llama_cpp_python-$version
-regla=$(cd "${1:-build/release}" && pwd)
+case ${1:-} in "" | server) ;; *)
+    echo "usage: loadtest/llama/build.sh [server]" >&2
+    exit 2
+    ;;
+esac
+regla=$(cd "${REGLA_BUILD:-build/release}" && pwd)
 root=$PWD
 folder=$root/build/peers
 source=$folder/$package/vendor/llama.cpp
@@ -61,5 +67,7 @@ build_turns
 for program in llama-bench llama-batched-bench; do
     ln -sf "../llama/bin/$program" "bin/$program"
 done
-build_llama llama-server
-ln -sf ../llama/bin/llama-server bin/llama-server
+if [ "${1:-}" = server ]; then
+    build_llama llama-server
+    ln -sf ../llama/bin/llama-server bin/llama-server
+fi
