@@ -8,7 +8,7 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda serve test test-cuda test-stress test-train test-clients load-deps fuzz model format lint clean
+.PHONY: help deps test-deps build cuda serve test test-cuda test-stress test-train test-clients load-deps load-peers fuzz model format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-train    tests of train/ (needs PyTorch)"
 	@echo "make test-clients  record what the big clients send again (installs them)"
 	@echo "make load-deps     install what loadtest/ needs (loadtest/README.md)"
+	@echo "make load-peers    build llama.cpp for loadtest/peers.py (ten minutes)"
 	@echo "make fuzz          every fuzz target for FUZZ_SECONDS=$(FUZZ_SECONDS)"
 	@echo "make format lint clean"
 
@@ -65,6 +66,9 @@ test-clients: build
 
 load-deps: build test-deps
 	@tests/scripts/venv.sh loadtest
+
+load-peers: load-deps
+	loadtest/llama/build.sh
 
 fuzz: test-deps
 	tests/fuzz/run.sh $(FUZZ_SECONDS)

@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from harness import BINARY, GOLDEN, ROOT, free_port
@@ -21,6 +22,8 @@ LOADTEST = ROOT / "loadtest"
 sys.path.append(str(LOADTEST))
 import generator  # noqa: E402
 import load  # noqa: E402
+import peer_model  # noqa: E402
+import peers  # noqa: E402
 import soak  # noqa: E402
 from table import Table  # noqa: E402
 from measure import Failure  # noqa: E402
@@ -240,6 +243,76 @@ def test_study_and_overhead(tmp_path):
     assert found[0]["own_cpu_us_per_token"] > 0 and found[0]["share_percent"] > 0
     assert 0 <= found[0]["outside_steps_percent"] < 100
     assert ("PASS  3 streams" in result.stdout) == (found[0]["share_percent"] >= 85)
+
+
+# Peers: what is read from the programs, not the programs, which take too long to build.
+
+def test_tests_of_peers():
+    assert peers.parse_test("tg64@2048x16") == {"test": "tg64@2048x16", "kind": "tg", "tokens": 64,
+                                                "depth": 2048, "texts": 16}
+    assert peers.parse_test("pp512") == {"test": "pp512", "kind": "pp", "tokens": 512, "depth": 0,
+                                         "texts": 1}
+    for text in ("", "pp", "tg64@", "xx8", "pp512x16"):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected pp512, tg64"):
+            peers.parse_test(text)
+
+
+PAIRS = [{"regla": 110.0, "llama": 100.0, "share_of_limit": 0.8, "bandwidth_gbps": 33.0},
+         {"regla": 60.0, "llama": 50.0, "share_of_limit": 0.9, "bandwidth_gbps": 50.0},
+         {"regla": 90.0, "llama": 100.0, "share_of_limit": 0.7, "bandwidth_gbps": 40.0}]
+
+
+def test_peers_in_turns(tmp_path, monkeypatch, capsys):
+    """Programs that print what is known. The run is stopped in between and goes on."""
+    ran = []
+
+    def answer(command):
+        ran.append(Path(command[0]).name)
+        if command[0] == "turns":
+            return "".join(json.dumps(pair) + "\n" for pair in PAIRS)
+        if command[0] == "bench":
+            return json.dumps([{"samples_ts": [80.0, 100.0, 90.0]}])
+        if command[0] == "batched":
+            return "main: heading\n" + "".join(
+                json.dumps({"speed_pp": 1.0, "speed_tg": speed}) + "\n" for speed in (7.0, 8.0, 9.0))
+        return json.dumps({"bandwidth_gbps": 40.0, "results": [
+            {"tokens_per_second": 45.0, "share_of_limit": 0.5}]})
+
+    monkeypatch.setattr(peers, "run", answer)
+    options = peers.parse(["--weights", "q8", "--tests", "tg64,tg8x16", "--rounds", "1",
+                           "--programs", "1"])
+    options.threads = 2
+    setup = {"turns": "turns", "llama-bench": "bench", "llama-batched-bench": "batched",
+             "regla": "regla", "directory": "m", "files": {"q8": "q8.gguf"}}
+    table = Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {})
+    peers.measure(table, setup, options)
+    assert ran == ["turns", "turns", "regla", "bench", "regla", "batched"]
+    found = peers.summary(table)
+    assert [(row["way"], row["test"], row["ratio"]) for row in found] == [
+        ("pairs", "tg64", 1.1), ("pairs", "tg8x16", 1.1), ("programs", "tg64", 0.5),
+        ("programs", "tg8x16", 5.625)]
+    assert found[0]["share_of_limit"] == 0.8 and found[0]["bandwidth_gbps"] == 40
+    peers.report(found)
+    assert capsys.readouterr().out.endswith("\nBEHIND q8 tg64 (programs): 0.500\n")
+    options.programs = 2
+    del ran[:]
+    peers.measure(Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {}), setup, options)
+    assert ran == ["bench", "regla", "batched", "regla"]  # who is first changes
+
+
+def test_model_of_peers():
+    """Heads' q, k, v become all q, all k, all v; numbers become the nearest bf16."""
+    name = "gpt_neox.layers.7.attention.query_key_value.weight"
+    rows = peer_model.nearest_bf16(np.arange(12, dtype=np.float32)[:, None])
+    converted = dict(peer_model.gguf_tensors({"num_attention_heads": 2}, {name: rows}))
+    assert converted["blk.7.attn_qkv.weight"][:, 0].tolist() == [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]
+    values = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8 - 2**-16], np.float32)
+    bits = peer_model.nearest_bf16(values).astype(np.uint32) << 16
+    assert bits.view(np.float32).tolist() == [1.0, 1.0, 1 + 2**-6, -1 - 2**-7]
+    config = peer_model.preset("gpt_neox-160m")
+    assert sum(np.prod(shape) for shape in peer_model.shapes(config).values()) == 162322944
+    with pytest.raises(Failure, match="regla-160m: expected a preset of model_type gpt_neox"):
+        peer_model.preset("regla-160m")
 
 
 def test_table_goes_on(tmp_path):

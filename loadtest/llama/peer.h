@@ -1,0 +1,44 @@
+/* llama.cpp as turns.c needs it: texts at a depth, taken further slice by slice through the calls
+ * that its own llama-bench and llama-batched-bench make, with their defaults. */
+#ifndef LOADTEST_LLAMA_PEER_H
+#define LOADTEST_LLAMA_PEER_H
+
+#include "engine/base/error.h"
+#include "engine/formats.h"
+
+#include <llama.h>
+#include <stdbool.h>
+
+struct peer_options {
+    const char *path; /* a GGUF file */
+    enum llama_flash_attn_type flash_attention;
+    enum llama_load_mode load;
+    enum kv_format kv;
+    int threads;
+    int texts, length; /* texts at once, and the most tokens of each */
+};
+
+struct peer {
+    struct llama_model *model;
+    struct llama_context *context;
+    struct ggml_threadpool *threads;
+    struct llama_batch batch; /* of at most `room` tokens */
+    int room, texts, vocab_size, at;
+    unsigned random;
+};
+
+/* The caller closes the peer, also when this fails. */
+int peer_open(struct peer *peer, const struct peer_options *options, struct error *err);
+void peer_close(struct peer *peer);
+
+/* Drops what each text has beyond `depth` tokens. */
+int peer_cut(struct peer *peer, int depth, struct error *err);
+/* One text after the other reads so many random tokens; no time is taken. */
+int peer_fill(struct peer *peer, int tokens, struct error *err);
+/* Takes each text so many random tokens further: a prompt in one batch, with the last one's
+ * logits, or one token of each text at a time, with logits after each. */
+int peer_run(struct peer *peer, bool generates, int tokens, double *seconds, struct error *err);
+/* Reads one text, and keeps the logits after each of its tokens: llama_get_logits_ith. */
+int peer_read(struct peer *peer, const int *ids, int count, struct error *err);
+
+#endif

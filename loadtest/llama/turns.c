@@ -1,0 +1,240 @@
+/* Regla's engine and llama.cpp's on one model in one process, in turns of some 50 ms: where the
+ * memory's pace changes from second to second, only such pairs compare. The commands' own
+ * benchmarks, whole, are loadtest/peers.py's `--programs`.
+ *
+ *   turns speed MODEL GGUF WEIGHTS TEST TOKENS DEPTH TEXTS SECONDS FLASH LOAD
+ *     TEST pp or tg; FLASH -1, 0, 1 and LOAD as in llama.h. Prints for each pair of slices both
+ *     tokens/s, regla's share of its limit, and who was first, as one line of JSON.
+ *   turns same MODEL GGUF WEIGHTS TOKENS
+ *     What both say after each of so many random tokens (at most 128), with f32 keys and values.
+ */
+#include "engine/base/clock.h"
+#include "engine/engine.h"
+#include "loadtest/llama/peer.h"
+#include "server/bench_limit.h"
+#include "server/bench_text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* As `regla bench` has it. */
+static const double SLICE_SECONDS = 0.05;
+/* After a turn, for the threads of who had it to be asleep. */
+enum { REST_MICROSECONDS = 5000 };
+
+struct turns {
+    struct engine *engine;
+    struct bench_texts *texts;
+    struct bench_case test;
+    struct peer peer;
+    double bandwidth, operations; /* of the last measurement */
+    double seconds;               /* how long to go on */
+};
+
+static int open_both(struct turns *turns, const char *directory, struct peer_options *peer,
+                     struct error *err)
+{
+    const struct engine_options options = {.weights = turns->test.weights, .kv = turns->test.kv};
+    if (engine_open(&turns->engine, directory, &options, err) != 0)
+        return -1;
+    turns->test.threads = peer->threads = engine_info(turns->engine)->threads;
+    return peer_open(&turns->peer, peer, err);
+}
+
+static void close_both(struct turns *turns)
+{
+    bench_texts_close(turns->texts);
+    if (turns->engine != NULL)
+        engine_close(turns->engine);
+    peer_close(&turns->peer);
+}
+
+static int begin(struct turns *turns, struct error *err)
+{
+    bench_texts_end(turns->texts);
+    if (bench_texts_begin(turns->texts, turns->test.tokens, err) != 0)
+        return -1;
+    return peer_cut(&turns->peer, turns->test.depth, err);
+}
+
+/* One slice of both; who is first changes. */
+static int pair(struct turns *turns, int number, int tokens, double seconds[2], struct error *err)
+{
+    for (int i = 0; i < 2; i++) {
+        int side = (i + number) % 2;
+        int result =
+            side == 0
+                ? bench_texts_run(turns->texts, turns->test.generates, tokens, &seconds[0], err)
+                : peer_run(&turns->peer, turns->test.generates, tokens, &seconds[1], err);
+        if (result < 0)
+            return -1;
+        usleep(REST_MICROSECONDS);
+    }
+    return 0;
+}
+
+static int measure(struct turns *turns, struct error *err)
+{
+    return engine_measure(turns->engine, &turns->bandwidth, &turns->operations, err);
+}
+
+/* Share of what memory or arithmetic allows at the higher of two paces. */
+static double share(const struct turns *turns, const struct turns *before, int done, int tokens,
+                    double seconds)
+{
+    struct bench_case slice = turns->test;
+    slice.tokens = tokens;
+    slice.depth += done;
+    struct bench_need need =
+        bench_need(engine_model(turns->engine), engine_info(turns->engine), &slice);
+    double least = slice.generates ? need.bytes / fmax(before->bandwidth, turns->bandwidth)
+                                   : need.operations / fmax(before->operations, turns->operations);
+    return least / seconds;
+}
+
+static int speed(struct turns *turns, struct error *err)
+{
+    const struct bench_case *test = &turns->test;
+    double seconds[2];
+    if (bench_texts_open(&turns->texts, turns->engine, NULL, test->depth, test->batch, err) != 0 ||
+        peer_fill(&turns->peer, test->depth, err) != 0 || begin(turns, err) != 0 ||
+        pair(turns, 0, test->tokens, seconds, err) != 0 || measure(turns, err) != 0)
+        return -1;
+    int slice = test->tokens;
+    if (test->generates)
+        slice = (int)fmin(slice, ceil(SLICE_SECONDS / (seconds[0] / test->tokens)));
+    double end = clock_seconds() + turns->seconds;
+    for (int number = 1, done = test->tokens; clock_seconds() < end; number++) {
+        if (done + slice > test->tokens) {
+            if (begin(turns, err) != 0)
+                return -1;
+            done = 0;
+        }
+        const struct turns before = *turns;
+        if (pair(turns, number, slice, seconds, err) != 0 || measure(turns, err) != 0)
+            return -1;
+        double tokens = (double)slice * test->batch;
+        printf("{\"regla\": %.3f, \"llama\": %.3f, \"share_of_limit\": %.4f, \"bandwidth_gbps\": "
+               "%.2f, "
+               "\"first\": %d}\n",
+               tokens / seconds[0], tokens / seconds[1],
+               share(turns, &before, done, slice, seconds[0]), turns->bandwidth * 1e-9, number % 2);
+        done += slice;
+    }
+    return 0;
+}
+
+/* log of the sum of exponentials */
+static double log_sum(const float *logits, int count)
+{
+    double highest = logits[0], sum = 0;
+    for (int i = 1; i < count; i++)
+        highest = fmax(highest, logits[i]);
+    for (int i = 0; i < count; i++)
+        sum += exp(logits[i] - highest);
+    return highest + log(sum);
+}
+
+static int likeliest(const float *logits, int count)
+{
+    int best = 0;
+    for (int i = 1; i < count; i++)
+        if (logits[i] > logits[best])
+            best = i;
+    return best;
+}
+
+static void print_difference(struct turns *turns, const float *ours, const int *ids, int count)
+{
+    int vocab_size = turns->peer.vocab_size, agree = 0;
+    double most = 0, sum = 0, ours_lost = 0, theirs_lost = 0;
+    for (int t = 0; t < count; t++) {
+        const float *a = ours + (size_t)t * (size_t)vocab_size;
+        const float *b = llama_get_logits_ith(turns->peer.context, t);
+        double log_a = log_sum(a, vocab_size), log_b = log_sum(b, vocab_size);
+        for (int i = 0; i < vocab_size; i++) {
+            double difference = fabs((a[i] - log_a) - (b[i] - log_b));
+            most = fmax(most, difference);
+            sum += difference;
+        }
+        agree += likeliest(a, vocab_size) == likeliest(b, vocab_size);
+        if (t + 1 < count) {
+            ours_lost += log_a - a[ids[t + 1]];
+            theirs_lost += log_b - b[ids[t + 1]];
+        }
+    }
+    printf("{\"positions\": %d, \"same_likeliest\": %d, \"most_difference\": %.3g, "
+           "\"mean_difference\": %.3g, \"loss_regla\": %.6f, \"loss_llama\": %.6f, "
+           "\"parameters\": %llu, \"weight_bytes_regla\": %zu, \"weight_bytes_llama\": %llu}\n",
+           count, agree, most, sum / count / vocab_size, ours_lost / (count - 1),
+           theirs_lost / (count - 1), (unsigned long long)llama_model_n_params(turns->peer.model),
+           engine_info(turns->engine)->weights_bytes,
+           (unsigned long long)llama_model_size(turns->peer.model));
+}
+
+static int same(struct turns *turns, struct error *err)
+{
+    int count = turns->test.tokens, vocab_size = engine_info(turns->engine)->vocab_size;
+    if (turns->peer.vocab_size != vocab_size)
+        return error_set(err, ERROR_INVALID, "vocabulary: expected %d tokens, got %d", vocab_size,
+                         turns->peer.vocab_size);
+    int *ids = calloc((size_t)count, sizeof *ids);
+    struct state *state = NULL;
+    int result = -1;
+    if (ids == NULL) {
+        error_set(err, ERROR_NO_MEMORY, "no memory for %d tokens", count);
+    } else if (state_create(&state, turns->engine, count, err) == 0) {
+        for (int i = 0; i < count; i++)
+            ids[i] = (int)((unsigned)(i + 1) * 2654435761u % (unsigned)vocab_size);
+        struct span span = {
+            .state = state, .tokens = ids, .num_tokens = count, .num_logits = count};
+        result = engine_step(turns->engine, &span, 1, err) != 0 ||
+                         peer_read(&turns->peer, ids, count, err) != 0
+                     ? -1
+                     : 0;
+        if (result == 0)
+            print_difference(turns, span.logits, ids, count);
+    }
+    state_free(state);
+    free(ids);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    bool compares = argc == 6 && strcmp(argv[1], "same") == 0;
+    if (!compares && (argc != 12 || strcmp(argv[1], "speed") != 0)) {
+        fprintf(stderr, "usage: turns same MODEL GGUF WEIGHTS TOKENS | turns speed MODEL GGUF "
+                        "WEIGHTS pp|tg TOKENS DEPTH TEXTS SECONDS FLASH LOAD\n");
+        return 2;
+    }
+    struct error err = ERROR_INIT;
+    struct turns turns = {.test = {.kv = compares ? KV_F32 : KV_F16, .batch = 1, .repeat = 1}};
+    struct peer_options peer = {.path = argv[3],
+                                .flash_attention = LLAMA_FLASH_ATTN_TYPE_AUTO,
+                                .load = LLAMA_LOAD_MODE_AUTO,
+                                .kv = turns.test.kv};
+    bool known = weight_format_find(argv[4], &turns.test.weights);
+    turns.test.tokens = atoi(argv[compares ? 5 : 6]);
+    if (!compares) {
+        turns.test.generates = strcmp(argv[5], "tg") == 0;
+        turns.test.depth = atoi(argv[7]);
+        turns.test.batch = atoi(argv[8]);
+        turns.seconds = atof(argv[9]);
+        peer.flash_attention = atoi(argv[10]);
+        peer.load = atoi(argv[11]);
+    }
+    peer.texts = turns.test.batch;
+    peer.length = turns.test.depth + turns.test.tokens;
+    int result = known ? open_both(&turns, argv[2], &peer, &err)
+                       : error_set(&err, ERROR_INVALID, "weights: unknown format %s", argv[4]);
+    if (result == 0)
+        result = compares ? same(&turns, &err) : speed(&turns, &err);
+    if (result != 0)
+        fprintf(stderr, "turns: %s\n", err.message);
+    close_both(&turns);
+    return result != 0;
+}

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Regla beside llama.cpp on one model of GPT-NeoX's shape, in the same run: first whether both say
+the same, then tokens per second. Needs loadtest/llama/build.sh. Run again, it goes on where it was
+stopped.
+
+Two ways of taking turns. `pairs`: both engines in one process (loadtest/llama/turns.c), by slices
+of some 50 ms, since the memory's pace may change from second to second; a round's ratio is the
+median of its pairs. `programs`: `regla bench` and llama-bench (16 texts: llama-batched-bench) as
+anyone runs them, one after the other."""
+
+import argparse
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+import peer_model
+from measure import ROOT, Failure, find_binary, machine, median, run
+from table import Table
+
+PEERS = ROOT / "build" / "peers"
+PROGRAMS = ("turns", "llama-bench", "llama-batched-bench")
+COLUMNS = ("way weights test round pairs regla_tokens_per_second llama_tokens_per_second ratio "
+           "share_of_limit bandwidth_gbps").split()
+KEY = COLUMNS[:4]
+MODEL = "gpt_neox-160m"
+SAME_TOKENS = 128
+
+
+def parse_test(text):
+    """pp512, tg64, tg64@2048, tg32x16"""
+    found = re.fullmatch(r"(pp|tg)(\d+)(?:@(\d+))?(?:x(\d+))?", text)
+    if not found or found[1] == "pp" and found[4]:
+        raise argparse.ArgumentTypeError(f"expected pp512, tg64, tg64@2048 or tg32x16, got {text}")
+    kind, tokens, depth, texts = found.groups()
+    return {"test": text, "kind": kind, "tokens": int(tokens), "depth": int(depth or 0),
+            "texts": int(texts or 1)}
+
+
+def programs(folder):
+    """Those that build.sh has made, and where their package of Python is."""
+    found = {name: folder / "bin" / name for name in PROGRAMS}
+    package = next(folder.glob("*/vendor/llama.cpp/gguf-py"), None)
+    if package is None or not all(path.exists() for path in found.values()):
+        raise Failure(f"{folder} holds no llama.cpp: loadtest/llama/build.sh")
+    return found, package
+
+
+def pairs_point(setup, weights, test, options):
+    """One run of `turns`."""
+    lines = run([setup["turns"], "speed", setup["directory"],
+                 setup["files"][weights], weights, test["kind"], test["tokens"], test["depth"],
+                 test["texts"], options.seconds, options.flash, options.load])
+    pairs = [json.loads(line) for line in lines.splitlines()]
+    if not pairs:
+        raise Failure(f"{test['test']}: no pair in {options.seconds} s: more --seconds")
+    return {"pairs": len(pairs), "ratio": median([pair["regla"] / pair["llama"] for pair in pairs]),
+            **{name: median([pair[key] for pair in pairs]) for name, key in
+               (("regla_tokens_per_second", "regla"), ("llama_tokens_per_second", "llama"),
+                ("share_of_limit", "share_of_limit"), ("bandwidth_gbps", "bandwidth_gbps"))}}
+
+
+def regla_bench(setup, weights, test, options):
+    pp, tg = (test["tokens"], 0) if test["kind"] == "pp" else (0, test["tokens"])
+    found = json.loads(run([setup["regla"], "bench", "--model",
+                            setup["directory"], "--weights", weights, "--kv", "f16", "--pp", pp,
+                            "--tg", tg, "--depth", test["depth"], "--batch", test["texts"],
+                            "--repeat", options.repeat, "--json"]))
+    return found["results"][0], found["bandwidth_gbps"]
+
+
+def llama_bench(setup, weights, test, options):
+    """The median of its repeats."""
+    file, threads = setup["files"][weights], options.threads
+    flash = {-1: "auto", 0: "off", 1: "on"}[options.flash]
+    if test["texts"] > 1:
+        length = test["texts"] * (test["depth"] + test["tokens"] + 1)
+        lines = run([setup["llama-batched-bench"], "-m", file, "-t", threads,
+                     "-c", length, "-npp", max(test["depth"], 1), "-npl",
+                     ",".join([str(test["texts"])] * options.repeat), "-ntg", test["tokens"],
+                     "-fa", flash, "--output-format", "jsonl"])
+        return median(batched_speeds(lines))
+    counts = ("-p", test["tokens"], "-n", 0) if test["kind"] == "pp" else \
+        ("-p", 0, "-n", test["tokens"])
+    found = json.loads(run([setup["llama-bench"], "-m", file, "-t", threads,
+                            *counts, "-d", test["depth"], "-r", options.repeat, "-fa", flash,
+                            "-o", "json"]))
+    return median(found[0]["samples_ts"])
+
+
+def batched_speeds(lines):
+    return [json.loads(line)["speed_tg"] for line in lines.splitlines() if line.startswith("{")]
+
+
+def programs_point(setup, weights, test, options, regla_first):
+    sides = {}
+    for regla in (regla_first, not regla_first):
+        side = regla_bench if regla else llama_bench
+        sides[regla] = side(setup, weights, test, options)
+    (ours, bandwidth), theirs = sides[True], sides[False]
+    return {"pairs": 1, "regla_tokens_per_second": ours["tokens_per_second"],
+            "llama_tokens_per_second": theirs, "ratio": ours["tokens_per_second"] / theirs,
+            "share_of_limit": ours["share_of_limit"], "bandwidth_gbps": bandwidth}
+
+
+def compare_models(saved, setup, options):
+    """What both say to the same tokens, by weights. saved: where it is if that has been done."""
+    try:
+        found = json.loads(Path(saved).read_text())["same"]
+    except (OSError, ValueError, KeyError):
+        found = {}
+    for weights in options.weights:
+        if weights not in found:
+            found[weights] = json.loads(run([setup["turns"], "same", setup["directory"],
+                                             setup["files"][weights], weights, SAME_TOKENS]))
+        print("{weights}: {same_likeliest} of {positions} likeliest tokens the same; log-probabilities "
+              "differ by {mean_difference} (mean) and {most_difference} (most); loss {loss_regla} and "
+              "{loss_llama}; {parameters} parameters, weights of {weight_bytes_regla} and "
+              "{weight_bytes_llama} bytes".format(weights=weights, **found[weights]), flush=True)
+    return found
+
+
+def measure(table, setup, options):
+    begun = time.monotonic()
+    todo = [(way, weights, test, number) for way, rounds in (("pairs", options.rounds),
+                                                             ("programs", options.programs))
+            for number in range(1, rounds + 1) for weights in options.weights
+            for test in options.tests
+            if not table.has(way=way, weights=weights, test=test["test"], round=number)]
+    for number, (way, weights, test, round_) in enumerate(todo, 1):
+        if time.monotonic() - begun > options.stop_after:
+            print(f"peers: {len(todo) - number + 1} left", file=sys.stderr)
+            return
+        print(f"[{number} of {len(todo)}] {way} {weights} {test['test']} round {round_}",
+              file=sys.stderr, flush=True)
+        point = (pairs_point(setup, weights, test, options) if way == "pairs" else
+                 programs_point(setup, weights, test, options, round_ % 2 == 1))
+        table.add({"way": way, "weights": weights, "test": test["test"], "round": round_, **point})
+
+
+def summary(table):
+    """A row of each measurement, with the least and the highest ratio of its rounds."""
+    found = []
+    for key in dict.fromkeys((row["way"], row["weights"], row["test"]) for row in table.rows):
+        names = dict(zip(KEY, key))
+        ratios = table.values("ratio", **names)
+        found.append({**names, "rounds": len(ratios),
+                      **{name: median(table.values(name, **names)) for name in COLUMNS[5:]},
+                      "lowest_ratio": min(ratios), "highest_ratio": max(ratios)})
+    return found
+
+
+def report(found):
+    print(f"{'way':9} {'weights':7} {'test':>10} {'rounds':>6} {'regla':>8} {'llama.cpp':>9} "
+          f"{'ratio':>6} {'of rounds':>14} {'of limit':>8}")
+    for row in found:
+        print("{way:9} {weights:7} {test:>10} {rounds:>6} {regla_tokens_per_second:>8.1f} "
+              "{llama_tokens_per_second:>9.1f} {ratio:>6.3f} {lowest_ratio:>6.3f} - {highest_ratio:<5.3f} "
+              "{share:>8.1f}".format(share=100 * row["share_of_limit"], **row))
+    behind = [row for row in found if row["ratio"] < 1]
+    for row in behind:
+        print("BEHIND {weights} {test} ({way}): {ratio:.3f}".format(**row))
+    if not behind:
+        print("ahead in all of them")
+
+
+def parse(arguments):
+    def items(text):
+        return text.split(",")
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--binary", help="regla (build/release/regla)")
+    parser.add_argument("--weights", default="f32,bf16,q8", type=items)
+    parser.add_argument("--tests", default="pp512,tg64,tg64@2048,tg64@8000,tg32x16",
+                        type=lambda text: [parse_test(item) for item in items(text)],
+                        help="tokens read or generated, @ after so many, x texts at once")
+    parser.add_argument("--rounds", default=5, type=int, help="of pairs")
+    parser.add_argument("--seconds", default=15, type=float, help="of pairs in a round")
+    parser.add_argument("--programs", default=0, type=int, help="rounds of whole programs")
+    parser.add_argument("--repeat", default=3, type=int, help="of each program in a round")
+    parser.add_argument("--flash", default=-1, type=int, choices=(-1, 0, 1),
+                        help="llama.cpp's flash attention: -1 as it likes, 0 off, 1 on")
+    parser.add_argument("--load", default=-1, type=int, choices=(-1, 0, 1),
+                        help="how `pairs` has llama.cpp load: -1 as it likes, 0 read, 1 map")
+    parser.add_argument("--stop-after", default=float("inf"), type=float,
+                        help="seconds after which no further measurement begins")
+    parser.add_argument("--out", default="peers", help="folder for peers.csv and peers.json")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    try:
+        regla = find_binary(options.binary)
+        found, package = programs(PEERS)
+        directory, files = peer_model.make(PEERS / "models", MODEL, package)
+        setup = {"regla": regla, "directory": directory, "files": files, **found}
+        settings = {**machine(regla), "model": MODEL, "llama": package.parents[2].name,
+                    "flash": options.flash, "load": options.load, "seconds": options.seconds,
+                    "repeat": options.repeat}
+        options.threads = settings["cores"]
+        table = Table(f"{options.out}/peers.csv", COLUMNS, KEY, settings)
+        same = compare_models(table.path.with_suffix(".json"), setup, options)
+        table.write_json(same=same)
+        measure(table, setup, options)
+    except Failure as failure:
+        print(f"peers: {failure}", file=sys.stderr)
+        return 1
+    rows = summary(table)
+    table.write_json(same=same, summary=rows)
+    report(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
