@@ -226,6 +226,7 @@ static int open_device(struct backend *backend, struct error *err)
     snprintf(backend->name, sizeof backend->name, "%s, sm_%d%d", properties.name, properties.major,
              properties.minor);
     backend->multiprocessors = properties.multiProcessorCount;
+    backend->shared_bytes = properties.sharedMemPerBlockOptin;
     if (properties.major < 8)
         return error_set(err, ERROR_UNSUPPORTED,
                          "cuda:%d (%s): expected compute capability 8.0 or more", backend->device,

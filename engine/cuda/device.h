@@ -55,6 +55,7 @@ struct backend {
     const char *failed;  /* what was tried */
     char name[320];      /* of the device, with its compute capability */
     int multiprocessors;
+    size_t shared_bytes;       /* that a block may have at most, its kernel's own arrays with it */
     bool overlaps;             /* a kernel may begin before the one before has ended */
     struct device_batch batch; /* of the step between begin and send, padded */
     int batch_rows;            /* of the step as it was asked for */
