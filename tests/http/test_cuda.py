@@ -1,6 +1,7 @@
 """The server on the emulated CUDA device: tests/cuda/run.sh. The emulation can be told to break or to
 have little memory (tests/cuda/emulation/cuda_runtime.h)."""
 
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,6 +24,8 @@ def test_the_same_text_as_on_the_cpu(server_factory):
     host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
     assert device.get("/version").json()["device"] == "cuda"
     assert host.get("/version").json()["device"] == "cpu"
+    assert re.fullmatch(r"regla-[\d.]+-[0-9a-f]{8}-emulated_device__sm_90-f32-f32",
+                        complete(device, max_tokens=1)["system_fingerprint"])
     texts = [complete(server, max_tokens=12, n=3, return_token_ids=True)["choices"]
              for server in (device, host)]
     assert [choice["token_ids"] for choice in texts[0]] == \
