@@ -45,8 +45,10 @@ int device_allocate(struct backend *backend, size_t bytes, const char *what, voi
 {
     device_use(backend);
     cudaError_t error = cudaMalloc(out, bytes == 0 ? 1 : bytes);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess) {
+        backend->taken += bytes;
         return 0;
+    }
     cudaGetLastError();
     *out = NULL;
     size_t free_bytes = 0, total = 0;
@@ -66,6 +68,23 @@ void device_free(struct backend *backend, void *memory)
         device_check(backend, cudaFree(memory), "cudaFree");
 }
 
+bool device_pin(struct backend *backend, size_t bytes, void **out)
+{
+    *out = NULL;
+    if (!device_check(backend, cudaHostAlloc(out, bytes, cudaHostAllocDefault), "cudaHostAlloc"))
+        return false;
+    backend->pinned += bytes;
+    return true;
+}
+
+int device_reserve_scratch(struct backend *backend, size_t bytes, struct error *err)
+{
+    if (device_allocate(backend, bytes, "partial results", &backend->scratch, err) != 0)
+        return -1;
+    backend->scratch_bytes = bytes;
+    return 0;
+}
+
 void *device_scratch(struct backend *backend, size_t bytes)
 {
     if (bytes <= backend->scratch_bytes)
@@ -75,13 +94,10 @@ void *device_scratch(struct backend *backend, size_t bytes)
     device_free(backend, backend->scratch);
     backend->scratch_bytes = 0;
     step_forget_graphs(backend); /* they have its address */
-    size_t more = bytes + bytes / 2;
-    if (device_allocate(backend, more, "partial results", &backend->scratch, &err) != 0) {
-        device_check(backend, cudaErrorMemoryAllocation, "partial results of an operation");
-        return NULL;
-    }
-    backend->scratch_bytes = more;
-    return backend->scratch;
+    if (device_reserve_scratch(backend, bytes + bytes / 2, &err) == 0)
+        return backend->scratch;
+    device_check(backend, cudaErrorMemoryAllocation, "partial results of an operation");
+    return NULL;
 }
 
 static int cuda_reserve(struct backend *backend, size_t bytes, void **out, struct error *err)
@@ -144,6 +160,12 @@ static size_t cuda_state_memory(struct backend *backend)
     size_t free_bytes = 0, total = 0;
     device_check(backend, cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
     return free_bytes / 10 * 9;
+}
+
+static void cuda_taken(const struct backend *backend, size_t *device, size_t *pinned)
+{
+    *device = backend->taken;
+    *pinned = backend->pinned;
 }
 
 /* ---- opening ---- */
@@ -259,6 +281,7 @@ static struct ops make_ops()
     ops.threads = cuda_threads;
     ops.prepare = cuda_prepare;
     ops.state_memory = cuda_state_memory;
+    ops.taken = cuda_taken;
     ops.reserve = cuda_reserve;
     ops.release = cuda_release;
     ops.fill = cuda_fill;

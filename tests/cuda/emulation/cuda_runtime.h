@@ -16,7 +16,8 @@
  *                           devices 8.6 and 8.9 have, the least)
  *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail
  *
- * emulation_kernels() says how many kernels have run. */
+ * emulation_kernels() says how many kernels have run, emulation_memory() what cudaMemGetInfo does.
+ */
 #ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 
@@ -312,6 +313,7 @@ struct cudaFuncAttributes {
 };
 
 extern "C" long emulation_kernels(void);
+extern "C" void emulation_memory(size_t *free_bytes, size_t *total_bytes);
 
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();

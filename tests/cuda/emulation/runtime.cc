@@ -296,6 +296,11 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return cudaSuccess;
 }
 
+extern "C" void emulation_memory(size_t *free_bytes, size_t *total_bytes)
+{
+    cudaMemGetInfo(free_bytes, total_bytes);
+}
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     guard held(mutex);
