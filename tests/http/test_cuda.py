@@ -26,9 +26,9 @@ def test_the_same_text_as_on_the_cpu(server_factory):
     assert host.get("/version").json()["device"] == "cpu"
     assert re.fullmatch(r"regla-[\d.]+-[0-9a-f]{8}-emulated_device__sm_90-f32-f32",
                         complete(device, max_tokens=1)["system_fingerprint"])
-    pinned = 'regla_memory_bytes{component="workspace",device="host"} '
-    assert int(device.get("/metrics").text.split(pinned)[1].split()[0]) > 32 << 20
-    assert pinned not in host.get("/metrics").text
+    pinned = {"component": "workspace", "device": "host"}
+    assert device.metric("regla_memory_bytes", **pinned) > 32 << 20
+    assert host.metric("regla_memory_bytes", **pinned) == 0
     texts = [complete(server, max_tokens=12, n=3, return_token_ids=True)["choices"]
              for server in (device, host)]
     assert [choice["token_ids"] for choice in texts[0]] == \
