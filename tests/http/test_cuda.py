@@ -35,6 +35,24 @@ def test_the_same_text_as_on_the_cpu(server_factory):
         [choice["token_ids"] for choice in texts[1]]
 
 
+@pytest.mark.parametrize("command", ["bench", "check", "generate", "info", "perplexity", "serve",
+                                     "study"])
+def test_every_command_that_computes_takes_a_device(command):
+    told = subprocess.run([harness.BINARY, command, "--help"], capture_output=True, text=True,
+                          timeout=harness.START_SECONDS, check=True)
+    assert "--device auto|cpu|cuda[:N]" in told.stdout
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_bench_measures_the_device_it_is_told(device):
+    done = subprocess.run(
+        [harness.BINARY, "bench", "--model", MODEL, "--device", device, "--pp", "0", "--tg", "3",
+         "--repeat", "1", "--slice", "3"], capture_output=True, text=True,
+        timeout=harness.START_SECONDS, env={"REGLA_EMULATION_FAIL": "1"})
+    assert (done.returncode, "unspecified launch failure" in done.stderr) == \
+        ((1, True) if device == "cuda" else (0, False)), done.stderr
+
+
 DRAWS = [
     {"temperature": 0, "logprobs": 5, "prompt": [PROMPT, [9, 9, 2], [70]]},
     {"temperature": 1, "seed": 7, "n": 4, "best_of": 5, "logprobs": 0},
