@@ -32,11 +32,12 @@ pack() {
     for program in build/$preset/{regla,kernels,cuda_test_*}; do
         [ -x "$program" ] || continue
         cp "$program" "$folder/bin/"
-        # Its libraries are for it alone: PyTorch has its own.
+        # Its libraries are for it alone: PyTorch has its own. The driver's may be found by the path
+        # that is set there and by no other.
         cat >"$folder/${program##*/}" <<'EOF'
 #!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
-LD_LIBRARY_PATH=$here/lib exec "$here/bin/${0##*/}" "$@"
+LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/bin/${0##*/}" "$@"
 EOF
         chmod +x "$folder/${program##*/}"
     done
