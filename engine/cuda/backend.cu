@@ -204,13 +204,20 @@ static int cuda_threads(const struct backend *backend)
     return 1;
 }
 
+static cudaError_t count_devices(int *count)
+{
+    cudaError_t error = cudaGetDeviceCount(count);
+    if (error != cudaSuccess) {
+        cudaGetLastError();
+        *count = 0;
+    }
+    return error;
+}
+
 int cuda_devices(void)
 {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) {
-        cudaGetLastError();
-        return 0;
-    }
+    int count;
+    count_devices(&count);
     return count;
 }
 
@@ -233,9 +240,11 @@ static bool can_overlap(struct backend *backend)
 static int open_device(struct backend *backend, struct error *err)
 {
     struct cudaDeviceProp properties;
-    int count = cuda_devices();
+    int count;
+    cudaError_t why = count_devices(&count);
     if (count == 0)
-        return error_set(err, ERROR_UNSUPPORTED, "cuda: no device that can be used");
+        return error_set(err, ERROR_UNSUPPORTED, "cuda: no device that can be used: %s",
+                         cudaGetErrorString(why));
     if (backend->device < 0 || backend->device >= count)
         return error_set(err, ERROR_INVALID, "cuda: expected a device from 0 to %d, got %d",
                          count - 1, backend->device);
