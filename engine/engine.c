@@ -108,6 +108,10 @@ static void fill_info(struct engine *engine)
     for (int i = 0; i < WEIGHT_FORMAT_COUNT; i++)
         info->weights_bytes_as[i] = forward_weights_bytes(engine->forward, (enum weight_format)i);
     info->workspace_bytes = forward_workspace_bytes(engine->forward);
+    if (engine->ops->taken != NULL) {
+        engine->ops->taken(engine->backend, &info->workspace_bytes, &info->pinned_bytes);
+        info->workspace_bytes -= info->weights_bytes;
+    }
     info->recurrent_bytes_per_text = layout->slot_bytes;
     info->kv_bytes_per_token = layout->page_bytes / OPS_TILE;
     info->kv_page_tokens = OPS_TILE;

@@ -50,7 +50,8 @@ struct engine_info {
     int64_t max_positions;                        /* limit of learned positions; 0: none */
     size_t weights_bytes;                         /* as packed for the device */
     size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* as they would be in that format */
-    size_t workspace_bytes;
+    size_t workspace_bytes;          /* on a GPU with all else that is taken at the start */
+    size_t pinned_bytes;             /* of the host, for copies */
     size_t recurrent_bytes_per_text; /* S, c, running maxima, rings: constant */
     size_t kv_bytes_per_token;       /* of layers with a full window */
     int kv_page_tokens;              /* KV is reserved in pages of this many tokens */

@@ -225,6 +225,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
         .max_rows = options->max_rows,
         .max_logits = options->max_logits,
         .max_value_dim = forward->context.max_value_dim,
+        .vocab_size = model->vocab_size,
         .max_input = longest_input(forward),
         .max_head_dim = forward->context.max_head_dim,
         .max_features = forward->context.max_features,

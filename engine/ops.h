@@ -208,7 +208,7 @@ struct ops_save {
 
 /* The most of a step, known before the first. */
 struct ops_limits {
-    int max_rows, max_logits, max_value_dim;
+    int max_rows, max_logits, max_value_dim, vocab_size;
     int max_head_dim, max_features; /* of linear mixers: d, m2 */
     int64_t max_input; /* longest row of a matrix product, its heads padded to multiples of 32 */
 };
@@ -224,6 +224,9 @@ struct ops {
 
     /* Bytes for the states of texts where nobody said how many; after the weights are there. */
     size_t (*state_memory)(struct backend *);
+    /* Bytes allocated so far, all told: of the device, and of the host's for copies, pinned. Before
+     * anything is released that is what is in use. NULL: none but what it was asked for. */
+    void (*taken)(const struct backend *, size_t *device, size_t *pinned);
 
     /* Memory, zero at first. The host's costs nothing before it is written. */
     int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);

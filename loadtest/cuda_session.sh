@@ -3,9 +3,10 @@
 # CUDA and PyTorch. Where the machine has what deploy/deps.sh installs, `make test-cuda` is simpler.
 #
 #   loadtest/cuda_session.sh pack
-#       here, without a GPU: builds and puts the programs and their libraries into
+#       here, without a GPU: builds and puts the programs and their libraries into one file in
 #       $CUDA_SESSION (.cuda-session), to be carried along and kept out of git; with them $TEXT,
-#       of which the shipped model's log-probabilities are compared (WikiText-2's)
+#       of which the shipped model's log-probabilities are compared (WikiText-2's). Fails where
+#       what git tracks and this are more than $MOST_MIB (64) together
 #   loadtest/cuda_session.sh run [STAGE...]
 #       there: check kernels sanitize bench study transformers, or those named. Stops by itself
 #       before SECONDS_AT_MOST (570) are over; what did not fit is said to be left out. Logs go to
@@ -25,29 +26,49 @@ summary=()
 failed=0
 
 pack() {
-    local preset=cuda program library
+    local preset=cuda programs program library bytes
     cmake --preset $preset --log-level=WARNING >/dev/null &&
         cmake --build --preset $preset -j "${JOBS:-$(nproc)}" || return 1
-    mkdir -p "$folder/lib" "$folder/bin"
+    programs=$(mktemp -d)
+    mkdir -p "$folder" "$programs/lib" "$programs/bin"
     for program in build/$preset/{regla,kernels,cuda_test_*}; do
         [ -x "$program" ] || continue
-        cp "$program" "$folder/bin/"
-        # Its libraries are for it alone: PyTorch has its own.
-        cat >"$folder/${program##*/}" <<'EOF'
+        cp "$program" "$programs/bin/"
+        # Its libraries are for it alone: PyTorch has its own. The driver's may be found by the path
+        # that is set there and by no other.
+        cat >"$programs/${program##*/}" <<'EOF'
 #!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
-LD_LIBRARY_PATH=$here/lib exec "$here/bin/${0##*/}" "$@"
+LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/bin/${0##*/}" "$@"
 EOF
-        chmod +x "$folder/${program##*/}"
+        chmod +x "$programs/${program##*/}"
     done
     # All but those of the C and C++ compilers, which have to be the machine's.
-    ldd "$folder"/bin/* | awk '$3 ~ /^\// { print $3 }' | sort -u |
+    ldd "$programs"/bin/* | awk '$3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*|libstdc\+\+|libgcc_s)\.so' |
-        while read -r library; do cp -Lu "$library" "$folder/lib/"; done
+        while read -r library; do cp -Lu "$library" "$programs/lib/"; done
     # a text for the log-probabilities of the shipped model
-    head -n 400 "${TEXT:-../shared/data/wikitext-2/test.txt}" >"$folder/text.txt" ||
-        rm -f "$folder/text.txt"
-    du -sh "$folder"
+    head -n 400 "${TEXT:-../shared/data/wikitext-2/test.txt}" >"$programs/text.txt" ||
+        rm -f "$programs/text.txt"
+    # The programs have nearly all in common, 64 MiB apart at most: what this can see.
+    python3 - "$programs" "$folder/programs.tar.xz" <<'EOF' || return 1
+import sys, tarfile
+with tarfile.open(sys.argv[2], "w:xz", preset=9) as file:
+    file.add(sys.argv[1], ".")
+EOF
+    rm -rf "$programs"
+    bytes=$( (git ls-files -z; find "$folder" -type f -print0) | du -cb --files0-from=- | tail -n 1)
+    echo "$((${bytes%%[!0-9]*} >> 20)) MiB to carry of ${MOST_MIB:-64}:" "$(du -h "$folder"/*)"
+    [ "${bytes%%[!0-9]*}" -le $((${MOST_MIB:-64} << 20)) ]
+}
+
+# The folder with the programs: what was carried, unpacked, or what has been built here.
+find_programs() {
+    programs=build/cuda
+    [ -r "$folder/programs.tar.xz" ] || return
+    programs=$(mktemp -d)
+    trap 'rm -rf "$programs"' EXIT
+    python3 -m tarfile -e "$folder/programs.tar.xz" "$programs"
 }
 
 left() {
@@ -86,8 +107,8 @@ stage_check() {
         --reproducibility tests/golden/*/ || shows golden_f32 15
     part golden 60 "$regla" check --device cuda --state-memory 64M tests/golden/*/ ||
         shows golden 15
-    if [ -r "$folder/text.txt" ]; then
-        part model_text 90 "$programs/cuda_test_model" "$folder/text.txt" 8192
+    if [ -r "$programs/text.txt" ]; then
+        part model_text 90 "$programs/cuda_test_model" "$programs/text.txt" 8192
         shows model_text 5
     fi
     for program in "$programs"/cuda_test_*; do
@@ -159,11 +180,11 @@ stage_transformers() {
 run() {
     local stages=("$@") stage
     [ ${#stages[@]} -gt 0 ] || stages=(check kernels sanitize bench study transformers)
-    programs=$folder
-    [ -x "$folder/regla" ] || programs=build/cuda
+    find_programs
     regla=$programs/regla
     if [ ! -x "$regla" ]; then
-        echo "cuda_session: no $folder/regla and no build/cuda/regla: first pack, or make cuda" >&2
+        echo "cuda_session: no $folder/programs.tar.xz and no build/cuda/regla: first pack, or" \
+            "make cuda" >&2
         exit 1
     fi
     mkdir -p "$out"

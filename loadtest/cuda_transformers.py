@@ -126,6 +126,13 @@ def print_point(point):
           f"{cell(point['ratio_gla'], '{:.2f}x'):>7}", flush=True)
 
 
+def write(path, points):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, points[0])
+        writer.writeheader()
+        writer.writerows(points)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--regla", default="build/cuda/regla")
@@ -157,11 +164,8 @@ def main():
                     continue
                 points.append(measure(torch, arguments, models, length, batch))
                 print_point(points[-1])
-    if arguments.out and points:
-        with open(arguments.out, "w", newline="") as file:
-            writer = csv.DictWriter(file, points[0])
-            writer.writeheader()
-            writer.writerows(points)
+                if arguments.out:  # all so far: the next point may be stopped
+                    write(arguments.out, points)
 
 
 if __name__ == "__main__":

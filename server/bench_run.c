@@ -73,6 +73,7 @@ static int find_device(struct bench *bench, struct device **out, const struct be
     }
     struct device *device = &bench->devices[bench->num_devices];
     const struct engine_options options = {
+        .device = bench->options.device,
         .weights = test->weights,
         .kv = test->kv,
         .threads = test->threads,

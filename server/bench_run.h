@@ -12,6 +12,7 @@
 
 struct bench_options {
     const char *directory, *preset; /* of the model; one of them is NULL */
+    const char *device;             /* as of struct engine_options */
     int slice_tokens; /* of each text; 0: as many as take the fastest test some 50 ms */
     bool progress;    /* a line on standard error */
     bool operations;  /* one more run of each test, for its profile */

@@ -43,7 +43,7 @@ static void report_model(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
     const struct model *model = engine_model(engine);
-    char weights[32], state[32], kv[32], budget[32];
+    char weights[32], workspace[32], pinned[32], state[32], kv[32], budget[32];
     log_message(LOG_LEVEL_INFO, "model      %s: family %s, %d layers, %lld parameters, %s",
                 model->name, model->family, model->num_layers, (long long)model->parameters,
                 dtype_name(model->dtype));
@@ -51,6 +51,10 @@ static void report_model(const struct engine *engine)
                 info->instruction_set, info->threads);
     log_message(LOG_LEVEL_INFO, "weights    %s as %s", human((double)info->weights_bytes, weights),
                 weight_format_name(info->weights));
+    if (info->pinned_bytes > 0)
+        log_message(LOG_LEVEL_INFO, "workspace  %s, and %s of the host's for copies",
+                    human((double)info->workspace_bytes, workspace),
+                    human((double)info->pinned_bytes, pinned));
     log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token as %s",
                 human((double)info->recurrent_bytes_per_text, state),
                 human((double)info->kv_bytes_per_token, kv), kv_format_name(info->kv));

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 struct command_bench_options {
-    const char *model, *preset;
+    const char *model, *preset, *device;
     struct bench_lists lists;
     int64_t slice;
     bool operations, csv, json;
@@ -32,6 +32,8 @@ static const struct option items[] = {
      "formats of the weights in memory: auto (as in the file), f32, bf16, f16, q8"},
     {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, NULL,
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
+    {"device", OPTION_TEXT, AT(device), "auto|cpu|cuda[:N]", "auto", 0, 0, NULL,
+     "where to compute; auto: on the first GPU if there is one and this is built for it"},
     {"threads", OPTION_TEXT, AT(lists.threads), "N,N,...", "0", 0, 0, NULL,
      "compute threads; 0: as many as this process may use"},
     {"repeat", OPTION_TEXT, AT(lists.repeat), "N,N,...", "5", 0, 0, NULL,
@@ -69,6 +71,7 @@ static int run(const struct command_bench_options *options, const struct bench_p
     struct bench *bench;
     const struct bench_options how = {.directory = options->model,
                                       .preset = options->preset,
+                                      .device = options->device,
                                       .slice_tokens = (int)options->slice,
                                       .operations = options->operations,
                                       .progress = isatty(STDERR_FILENO) != 0};

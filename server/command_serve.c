@@ -12,6 +12,7 @@
 #include "server/service.h"
 #include "server/states.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -156,13 +157,19 @@ static void on_progress(void *context, double fraction)
     log_message(LOG_LEVEL_INFO, "loading weights: %d %%", percent);
 }
 
+/* One word: a GPU's name has spaces. */
 static void set_fingerprint(struct service *service)
 {
     const struct engine_info *info = engine_info(service->engine);
     const unsigned char *tensors = engine_fingerprint(service->engine);
+    char set[64];
+    snprintf(set, sizeof set, "%s", info->instruction_set);
+    for (char *c = set; *c != 0; c++)
+        if (!isalnum((unsigned char)*c))
+            *c = '_';
     snprintf(service->fingerprint, sizeof service->fingerprint,
              "regla-%s-%02x%02x%02x%02x-%s-%s-%s", REGLA_VERSION, tensors[0], tensors[1],
-             tensors[2], tensors[3], info->instruction_set, weight_format_name(info->weights),
+             tensors[2], tensors[3], set, weight_format_name(info->weights),
              kv_format_name(info->kv));
 }
 

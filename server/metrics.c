@@ -210,6 +210,8 @@ static void memory_families(struct family *family, const struct metrics_memory *
     component(family, "checkpoints", view->device, cached);
     component(family, "checkpoints", "host", (double)m->tree.tiers[TIER_HOST].bytes);
     component(family, "workspace", view->device, workspace);
+    if (view->pinned_bytes > 0)
+        component(family, "workspace", "host", (double)view->pinned_bytes);
     begin(family, "regla_memory_reserved_bytes", "gauge", "Memory reserved by what runs.");
     component(family, "recurrent_state", view->device,
               text_bytes(d->recurrent_reserved_bytes, d->recurrent_cached_bytes));

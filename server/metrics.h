@@ -69,7 +69,7 @@ void metrics_set_memory(struct metrics *metrics, const struct metrics_memory *me
 /* What is known elsewhere. */
 struct metrics_view {
     const char *model, *device;
-    int64_t weights_bytes, workspace_bytes, state_budget_bytes;
+    int64_t weights_bytes, workspace_bytes, pinned_bytes, state_budget_bytes;
     int64_t queue_requests, queue_tokens, body_bytes;
     bool vllm_names; /* also as vllm:* */
 };

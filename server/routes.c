@@ -119,6 +119,7 @@ static void handle_metrics(struct http_request *request)
     if (info) {
         view.weights_bytes = (int64_t)info->weights_bytes;
         view.workspace_bytes = (int64_t)info->workspace_bytes;
+        view.pinned_bytes = (int64_t)info->pinned_bytes;
         view.state_budget_bytes = (int64_t)info->state_memory_bytes;
     }
     admission_read(&service->admission, &view.queue_requests, &view.queue_tokens, &view.body_bytes);

@@ -89,7 +89,8 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
 {
     const device_batch &batch = backend->batch;
     bool few = batch.max_span_rows < FEW_TOKENS;
-    bool groups = !few && a.key_dim <= MOST_KEY_DIM && a.value_dim <= MOST_COLUMNS;
+    bool groups = !few && a.value_dim <= MOST_COLUMNS && /* which no bit depends on */
+                  group_bytes<KV>(a.key_dim) <= backend->shared_bytes;
     dim3 rows((unsigned)(batch.num_rows + 31) / 32, (unsigned)a.num_kv_heads);
     if (!RING && batch.max_span_rows > 1)
         launch(backend, append_kernel<KV>, rows, THREADS, 0, a, batch);

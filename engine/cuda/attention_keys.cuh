@@ -20,10 +20,9 @@ enum {
     PART = 32,          /* features, or keys, of a part of K, or V, in shared memory */
     STAGES = 3,         /* parts in flight */
     PITCH = OPS_TILE + 4,
-    MOST_KEY_DIM = 512, /* of such blocks */
-    MOST_COLUMNS = 256,
-    FEW_TOKENS = 8,  /* spans of fewer are met query by query */
-    BLOCKS_EACH = 4, /* wanted for each multiprocessor */
+    MOST_COLUMNS = 256, /* of values, for such blocks */
+    FEW_TOKENS = 8,     /* spans of fewer are met query by query */
+    BLOCKS_EACH = 4,    /* wanted for each multiprocessor */
     MOST_SHARED = 96 << 10
 };
 

@@ -45,8 +45,10 @@ int device_allocate(struct backend *backend, size_t bytes, const char *what, voi
 {
     device_use(backend);
     cudaError_t error = cudaMalloc(out, bytes == 0 ? 1 : bytes);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess) {
+        backend->taken += bytes;
         return 0;
+    }
     cudaGetLastError();
     *out = NULL;
     size_t free_bytes = 0, total = 0;
@@ -66,6 +68,23 @@ void device_free(struct backend *backend, void *memory)
         device_check(backend, cudaFree(memory), "cudaFree");
 }
 
+bool device_pin(struct backend *backend, size_t bytes, void **out)
+{
+    *out = NULL;
+    if (!device_check(backend, cudaHostAlloc(out, bytes, cudaHostAllocDefault), "cudaHostAlloc"))
+        return false;
+    backend->pinned += bytes;
+    return true;
+}
+
+int device_reserve_scratch(struct backend *backend, size_t bytes, struct error *err)
+{
+    if (device_allocate(backend, bytes, "partial results", &backend->scratch, err) != 0)
+        return -1;
+    backend->scratch_bytes = bytes;
+    return 0;
+}
+
 void *device_scratch(struct backend *backend, size_t bytes)
 {
     if (bytes <= backend->scratch_bytes)
@@ -75,13 +94,10 @@ void *device_scratch(struct backend *backend, size_t bytes)
     device_free(backend, backend->scratch);
     backend->scratch_bytes = 0;
     step_forget_graphs(backend); /* they have its address */
-    size_t more = bytes + bytes / 2;
-    if (device_allocate(backend, more, "partial results", &backend->scratch, &err) != 0) {
-        device_check(backend, cudaErrorMemoryAllocation, "partial results of an operation");
-        return NULL;
-    }
-    backend->scratch_bytes = more;
-    return backend->scratch;
+    if (device_reserve_scratch(backend, bytes + bytes / 2, &err) == 0)
+        return backend->scratch;
+    device_check(backend, cudaErrorMemoryAllocation, "partial results of an operation");
+    return NULL;
 }
 
 static int cuda_reserve(struct backend *backend, size_t bytes, void **out, struct error *err)
@@ -146,6 +162,12 @@ static size_t cuda_state_memory(struct backend *backend)
     return free_bytes / 10 * 9;
 }
 
+static void cuda_taken(const struct backend *backend, size_t *device, size_t *pinned)
+{
+    *device = backend->taken;
+    *pinned = backend->pinned;
+}
+
 /* ---- opening ---- */
 
 static int cuda_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
@@ -182,13 +204,20 @@ static int cuda_threads(const struct backend *backend)
     return 1;
 }
 
+static cudaError_t count_devices(int *count)
+{
+    cudaError_t error = cudaGetDeviceCount(count);
+    if (error != cudaSuccess) {
+        cudaGetLastError();
+        *count = 0;
+    }
+    return error;
+}
+
 int cuda_devices(void)
 {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess) {
-        cudaGetLastError();
-        return 0;
-    }
+    int count;
+    count_devices(&count);
     return count;
 }
 
@@ -211,9 +240,11 @@ static bool can_overlap(struct backend *backend)
 static int open_device(struct backend *backend, struct error *err)
 {
     struct cudaDeviceProp properties;
-    int count = cuda_devices();
+    int count;
+    cudaError_t why = count_devices(&count);
     if (count == 0)
-        return error_set(err, ERROR_UNSUPPORTED, "cuda: no device that can be used");
+        return error_set(err, ERROR_UNSUPPORTED, "cuda: no device that can be used: %s",
+                         cudaGetErrorString(why));
     if (backend->device < 0 || backend->device >= count)
         return error_set(err, ERROR_INVALID, "cuda: expected a device from 0 to %d, got %d",
                          count - 1, backend->device);
@@ -226,6 +257,7 @@ static int open_device(struct backend *backend, struct error *err)
     snprintf(backend->name, sizeof backend->name, "%s, sm_%d%d", properties.name, properties.major,
              properties.minor);
     backend->multiprocessors = properties.multiProcessorCount;
+    backend->shared_bytes = properties.sharedMemPerBlockOptin;
     if (properties.major < 8)
         return error_set(err, ERROR_UNSUPPORTED,
                          "cuda:%d (%s): expected compute capability 8.0 or more", backend->device,
@@ -258,6 +290,7 @@ static struct ops make_ops()
     ops.threads = cuda_threads;
     ops.prepare = cuda_prepare;
     ops.state_memory = cuda_state_memory;
+    ops.taken = cuda_taken;
     ops.reserve = cuda_reserve;
     ops.release = cuda_release;
     ops.fill = cuda_fill;

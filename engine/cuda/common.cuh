@@ -180,55 +180,6 @@ __device__ inline void mma_f16_16x8x16(float d[4], const uint32_t a[4], const ui
 }
 #endif
 
-/* Four 8 x 8 matrices of two bytes from shared memory: lane l names row l % 8 of matrix l / 8 (16
- * bytes, aligned), and gets in r[i] columns 2 (l % 4), + 1 of row l / 4 of matrix i. */
-#ifdef REGLA_CUDA_EMULATION
-inline void load_matrix_x4(uint32_t r[4], const void *row)
-{
-    const emulation::exchange_rows &rows =
-        emulation::exchange(FULL_WARP, "ldmatrix", &row, sizeof row);
-    int lane = emulation::lane();
-    for (int i = 0; i < 4; i++) {
-        const char *at;
-        memcpy(&at, rows[i * 8 + lane / 4], sizeof at);
-        memcpy(&r[i], at + lane % 4 * 4, 4);
-    }
-}
-/* The same of the matrices transposed. */
-inline void load_matrix_x4_transposed(uint32_t r[4], const void *row)
-{
-    const emulation::exchange_rows &rows =
-        emulation::exchange(FULL_WARP, "ldmatrix.trans", &row, sizeof row);
-    int lane = emulation::lane();
-    for (int i = 0; i < 4; i++) {
-        uint16_t halves[2];
-        for (int j = 0; j < 2; j++) {
-            const char *at;
-            memcpy(&at, rows[i * 8 + lane % 4 * 2 + j], sizeof at);
-            memcpy(&halves[j], at + lane / 4 * 2, 2);
-        }
-        r[i] = pack_halves(halves[0], halves[1]);
-    }
-}
-#else
-__device__ inline void load_matrix_x4(uint32_t r[4], const void *row)
-{
-    unsigned at = (unsigned)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-__device__ inline void load_matrix_x4_transposed(uint32_t r[4], const void *row)
-{
-    unsigned at = (unsigned)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-#endif
-
 /* ---- the launch ---- */
 
 /* Lets the kernel behind begin, and waits until the one before has ended: what it wrote can be read
@@ -255,6 +206,10 @@ __device__ inline void grid_wait()
 }
 #endif
 
+/* The 48 KiB of shared memory that a kernel has without asking are for its own arrays, too: this is
+ * left to them. */
+enum { SHARED_UNASKED = 47 * 1024 };
+
 /* Queues a kernel, which calls grid_wait, behind what is in the backend's stream; what fails is
  * remembered (device.h, device_failed). A template is named with its arguments: launch(backend,
  * kernel<64, true>, ...). A grid with a zero does nothing. */
@@ -265,7 +220,7 @@ void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || backend->failure != cudaSuccess ||
         backend->replaying)
         return;
-    if (shared_bytes > 48 * 1024)
+    if (shared_bytes > SHARED_UNASKED)
         device_check(backend,
                      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                           (int)shared_bytes),

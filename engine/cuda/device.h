@@ -55,6 +55,7 @@ struct backend {
     const char *failed;  /* what was tried */
     char name[320];      /* of the device, with its compute capability */
     int multiprocessors;
+    size_t shared_bytes;       /* that a block may have at most, its kernel's own arrays with it */
     bool overlaps;             /* a kernel may begin before the one before has ended */
     struct device_batch batch; /* of the step between begin and send, padded */
     int batch_rows;            /* of the step as it was asked for */
@@ -63,6 +64,7 @@ struct backend {
     struct ops_limits limits;  /* of prepare */
     void *scratch;             /* device_scratch */
     size_t scratch_bytes;
+    size_t taken, pinned; /* bytes allocated so far: of the device, and of the host's, pinned */
     struct weight_packer *packer; /* weights.cu; NULL: none yet */
     struct transfer *transfer;    /* transfer.cu: pinned memory for copies */
     struct step_images *images;   /* step.cu: the batch on its way to the device */
@@ -84,12 +86,16 @@ int device_status(struct backend *backend, struct error *err);
 int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
                     struct error *err);
 void device_free(struct backend *backend, void *memory);
+/* Pinned memory of the host, for copies; false: it failed, which is remembered. cudaFreeHost. */
+bool device_pin(struct backend *backend, size_t bytes, void **out);
 /* transfer.cu: from the host into device memory; the host's may be used again at once. */
 void device_write(struct backend *backend, void *to, const void *from, size_t bytes);
 
 /* Memory for the partial results of the operation being launched, aligned to 256; what is in it is
  * any earlier operation's. NULL when there is none, which is remembered as a failure. */
 void *device_scratch(struct backend *backend, size_t bytes);
+/* So many of it at the start, where an error can say what to lower. */
+int device_reserve_scratch(struct backend *backend, size_t bytes, struct error *err);
 
 extern "C" {
 /* elementwise.cu */

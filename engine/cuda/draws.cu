@@ -119,12 +119,22 @@ static bool make_room(struct backend *backend, size_t bytes)
     for (struct draws &step : drawing->steps) {
         cudaFreeHost(step.asked);
         step.asked = NULL;
-        if (!device_check(backend, cudaHostAlloc(&step.asked, 2 * bytes, cudaHostAllocDefault),
-                          "cudaHostAlloc"))
+        if (!device_pin(backend, 2 * bytes, &step.asked))
             return false;
     }
     drawing->asked_bytes = 2 * bytes;
     return true;
+}
+
+/* Of scratch, to draw from rows of logits. */
+static size_t sums_bytes(size_t count, int32_t vocab_size)
+{
+    return count * ((size_t)vocab_size / SAMPLING_BLOCK + 1) * sizeof(double);
+}
+
+static size_t scratch_bytes(size_t count, int32_t vocab_size)
+{
+    return sums_bytes(count, vocab_size) + 3 * count * (size_t)vocab_size * sizeof(float);
 }
 
 int drawing_open(struct backend *backend, struct error *err)
@@ -143,13 +153,12 @@ int drawing_open(struct backend *backend, struct error *err)
         step.draws = static_cast<struct draw **>(calloc(count, sizeof *step.draws));
         if (step.draws == NULL)
             return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
-        if (device_check(
-                backend,
-                cudaHostAlloc(&results, count * sizeof(sampling_drawn), cudaHostAllocDefault),
-                "cudaHostAlloc"))
+        if (device_pin(backend, count * sizeof(sampling_drawn), &results))
             step.results = static_cast<sampling_drawn *>(results);
     }
     make_room(backend, count * sizeof(sampling_text));
+    if (device_reserve_scratch(backend, scratch_bytes(count, backend->limits.vocab_size), err) != 0)
+        return -1;
     return device_status(backend, err);
 }
 
@@ -188,8 +197,9 @@ extern "C" void cuda_draw(struct backend *backend, const float *logits, int32_t 
     if (backend->failure != cudaSuccess || !make_room(backend, at.bytes))
         return;
     size_t all = (size_t)count * (size_t)vocab_size;
-    size_t sums = (size_t)count * (size_t)(vocab_size / SAMPLING_BLOCK + 1) * sizeof(double);
-    char *memory = static_cast<char *>(device_scratch(backend, sums + 3 * all * sizeof(float)));
+    size_t sums = sums_bytes((size_t)count, vocab_size);
+    char *memory =
+        static_cast<char *>(device_scratch(backend, scratch_bytes((size_t)count, vocab_size)));
     if (memory == NULL)
         return;
     fill(draws, count, at, static_cast<char *>(step->asked));

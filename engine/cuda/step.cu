@@ -39,8 +39,7 @@ static int open_images(struct backend *backend, size_t page_bytes, struct error 
     images->device = static_cast<char *>(device);
     for (int i = 0; i < 2; i++) {
         void *host;
-        if (!device_check(backend, cudaHostAlloc(&host, images->bytes, cudaHostAllocDefault),
-                          "cudaHostAlloc"))
+        if (!device_pin(backend, images->bytes, &host))
             return device_status(backend, err);
         images->host[i] = static_cast<char *>(host);
     }
@@ -250,9 +249,7 @@ static float *logits_room(struct backend *backend, size_t count)
         cudaFreeHost(images->logits);
         images->logits = NULL;
         images->logits_count = 0;
-        if (!device_check(backend,
-                          cudaHostAlloc(&memory, count * sizeof(float), cudaHostAllocDefault),
-                          "cudaHostAlloc"))
+        if (!device_pin(backend, count * sizeof(float), &memory))
             return NULL;
         images->logits = static_cast<float *>(memory);
         images->logits_count = count;

@@ -100,9 +100,7 @@ static void *transfer_main(void *context)
 static bool open_in(struct backend *backend, struct transfer *transfer)
 {
     for (int i = 0; i < 2; i++)
-        if (!device_check(backend,
-                          cudaHostAlloc(&transfer->in[i], PIECE_BYTES, cudaHostAllocDefault),
-                          "cudaHostAlloc") ||
+        if (!device_pin(backend, PIECE_BYTES, &transfer->in[i]) ||
             !device_check(backend,
                           cudaEventCreateWithFlags(&transfer->in_done[i], cudaEventDisableTiming),
                           "cudaEventCreate"))
@@ -117,9 +115,7 @@ static int open_out(struct backend *backend, struct transfer *transfer, struct e
         0)
         return -1;
     transfer->aside = static_cast<char *>(aside);
-    if (!device_check(backend,
-                      cudaHostAlloc(&pinned, (size_t)PIECES * PIECE_BYTES, cudaHostAllocDefault),
-                      "cudaHostAlloc"))
+    if (!device_pin(backend, (size_t)PIECES * PIECE_BYTES, &pinned))
         return device_status(backend, err);
     transfer->pinned = static_cast<char *>(pinned);
     if (!device_check(backend, cudaStreamCreateWithFlags(&transfer->stream, cudaStreamNonBlocking),

@@ -10,7 +10,7 @@ extern "C" {
 #include "engine/packing.h"
 }
 
-static const size_t piece_bytes = (size_t)4 << 20, chunk_bytes = (size_t)64 << 20;
+static const size_t piece_bytes = (size_t)4 << 20, chunk_bytes = (size_t)16 << 20;
 enum { TASK_BLOCKS = 64, MOST_HEADS = 65535 /* of a grid's third dimension */ };
 
 /* Memory of matrices beside each other; what is large has one of its own. */
@@ -53,7 +53,7 @@ static int open_packer(struct backend *backend, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "weights: no memory");
     bool opened = threads_open(&packer->threads, 0, err) == 0;
     for (int i = 0; i < 2 && opened; i++)
-        if (cudaHostAlloc(&packer->pieces[i], piece_bytes, cudaHostAllocDefault) != cudaSuccess ||
+        if (!device_pin(backend, piece_bytes, &packer->pieces[i]) ||
             cudaEventCreateWithFlags(&packer->copied[i], cudaEventDisableTiming) != cudaSuccess) {
             opened = false;
             error_set(err, ERROR_NO_MEMORY, "weights: no pinned memory of %zu bytes", piece_bytes);

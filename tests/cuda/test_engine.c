@@ -241,6 +241,32 @@ static void expect_error(const char *device, size_t device_memory, enum error_co
           "expected code %d, \"%s\", got %d, \"%s\"", code, words, err.code, err.message);
 }
 
+#ifdef REGLA_CUDA_EMULATION
+void emulation_memory(size_t *free_bytes, size_t *total_bytes);
+#endif
+
+/* All that is allocated at the start is said, and what device_memory bounds. */
+static void counts_memory(void)
+{
+    enum { GIVEN = 200 << 20, COPIES = 32 << 20 };
+    struct error err = ERROR_INIT;
+    struct engine *engine;
+    const struct engine_options options = {.device = "cuda", .device_memory_bytes = GIVEN};
+    must(engine_open(&engine, GOLDEN "hybrid_regla", &options, &err), &err);
+    const struct engine_info *info = engine_info(engine);
+    size_t all = info->weights_bytes + info->workspace_bytes + info->state_memory_bytes;
+    CHECK(info->workspace_bytes > COPIES && info->pinned_bytes > COPIES, "%zu and %zu bytes",
+          info->workspace_bytes, info->pinned_bytes);
+    CHECK(all == GIVEN, "%zu bytes of %d", all, GIVEN);
+#ifdef REGLA_CUDA_EMULATION
+    size_t free_bytes, total, rounded = 256; /* what is left of the states' budget */
+    emulation_memory(&free_bytes, &total);
+    CHECK(total - free_bytes <= GIVEN && total - free_bytes + rounded > GIVEN, "%zu bytes taken",
+          total - free_bytes);
+#endif
+    engine_close(engine);
+}
+
 static void measures(void)
 {
     struct error err = ERROR_INIT;
@@ -273,6 +299,7 @@ int main(void)
     expect_error("gpu", 0, ERROR_INVALID, "expected auto, cpu, cuda or cuda:N");
     expect_error("cuda", 1000, ERROR_NO_MEMORY, "device_memory");
     expect_error("cpu", 1000, ERROR_NO_MEMORY, "device_memory");
+    counts_memory();
     measures();
 #ifdef REGLA_CUDA_EMULATION
     /* embed, angles and the head; of a layer project, recurrence, output, up and down, or project,

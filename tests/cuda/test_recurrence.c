@@ -547,6 +547,13 @@ static void check_sizes(struct bench_count *count, const struct bench_device *cp
          .place = UNITARY,
          .texts = 1,
          .tokens = {4}},
+        /* chunks of 49,088 bytes: with the kernel's own arrays more than 48 KiB */
+        {.size = {1, 1, 300, 16},
+         .map = FEATURE_ELU,
+         .gate = GATE_REFINED,
+         .place = UNITARY,
+         .texts = 1,
+         .tokens = {4}},
         /* one row of S */
         {.size = {2, 2, 1, 1},
          .map = FEATURE_EXP,

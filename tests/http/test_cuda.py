@@ -1,6 +1,7 @@
 """The server on the emulated CUDA device: tests/cuda/run.sh. The emulation can be told to break or to
 have little memory (tests/cuda/emulation/cuda_runtime.h)."""
 
+import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -23,10 +24,33 @@ def test_the_same_text_as_on_the_cpu(server_factory):
     host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
     assert device.get("/version").json()["device"] == "cuda"
     assert host.get("/version").json()["device"] == "cpu"
+    assert re.fullmatch(r"regla-[\d.]+-[0-9a-f]{8}-emulated_device__sm_90-f32-f32",
+                        complete(device, max_tokens=1)["system_fingerprint"])
+    pinned = {"component": "workspace", "device": "host"}
+    assert device.metric("regla_memory_bytes", **pinned) > 32 << 20
+    assert host.metric("regla_memory_bytes", **pinned) == 0
     texts = [complete(server, max_tokens=12, n=3, return_token_ids=True)["choices"]
              for server in (device, host)]
     assert [choice["token_ids"] for choice in texts[0]] == \
         [choice["token_ids"] for choice in texts[1]]
+
+
+@pytest.mark.parametrize("command", ["bench", "check", "generate", "info", "perplexity", "serve",
+                                     "study"])
+def test_every_command_that_computes_takes_a_device(command):
+    told = subprocess.run([harness.BINARY, command, "--help"], capture_output=True, text=True,
+                          timeout=harness.START_SECONDS, check=True)
+    assert "--device auto|cpu|cuda[:N]" in told.stdout
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_bench_measures_the_device_it_is_told(device):
+    done = subprocess.run(
+        [harness.BINARY, "bench", "--model", MODEL, "--device", device, "--pp", "0", "--tg", "3",
+         "--repeat", "1", "--slice", "3"], capture_output=True, text=True,
+        timeout=harness.START_SECONDS, env={"REGLA_EMULATION_FAIL": "1"})
+    assert (done.returncode, "unspecified launch failure" in done.stderr) == \
+        ((1, True) if device == "cuda" else (0, False)), done.stderr
 
 
 DRAWS = [

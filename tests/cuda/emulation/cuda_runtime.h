@@ -4,16 +4,20 @@
  * Blocks run one after the other; every thread of a block is a fiber that runs until it waits. What
  * is launched or copied asynchronously happens when somebody waits for it, stream by stream, in the
  * thread that waits. Device memory is malloc's, filled with NaN. Threads that wait for each other
- * in vain, lanes that meet in different collectives, and threads that end without grid_wait in a
- * kernel that may overlap the one before, end the program with a message.
+ * in vain, lanes that meet in different collectives, threads that end without grid_wait in a kernel
+ * that may overlap the one before, and calls that a thread may not make while it captures a stream,
+ * end the program with a message.
  *
  * Settings, by environment:
  *   REGLA_EMULATION_ORDER   forward (default), backward, or a number: the order of blocks, warps
  *                           and lanes between barriers, which must not change a bit
  *   REGLA_EMULATION_MEMORY  bytes of the device (default 4 GiB)
+ *   REGLA_EMULATION_SHARED  bytes of shared memory that a block may have (default 99 KiB, as
+ *                           devices 8.6 and 8.9 have, the least)
  *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail
  *
- * emulation_kernels() says how many kernels have run. */
+ * emulation_kernels() says how many kernels have run, emulation_memory() what cudaMemGetInfo does.
+ */
 #ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 
@@ -309,6 +313,7 @@ struct cudaFuncAttributes {
 };
 
 extern "C" long emulation_kernels(void);
+extern "C" void emulation_memory(size_t *free_bytes, size_t *total_bytes);
 
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
@@ -346,9 +351,18 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
-template <typename... P> cudaError_t cudaFuncSetAttribute(void (*)(P...), cudaFuncAttribute, int)
+namespace emulation
 {
-    return cudaSuccess;
+/* A kernel's largest dynamic shared memory, as it has been asked for. */
+cudaError_t allow_shared(void (*kernel)(), size_t bytes);
+cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(),
+                   std::function<void()> thread);
+} // namespace emulation
+
+template <typename... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute, int bytes)
+{
+    return emulation::allow_shared(reinterpret_cast<void (*)()>(kernel), (size_t)bytes);
 }
 
 template <typename... P>
@@ -358,16 +372,12 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*)(P...)
     return cudaSuccess;
 }
 
-namespace emulation
-{
-cudaError_t launch(const cudaLaunchConfig_t &config, std::function<void()> thread);
-}
-
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), A &&...args)
 {
     std::tuple<P...> values(std::forward<A>(args)...); /* as of now, as a device has them */
-    return emulation::launch(*config, [kernel, values] { std::apply(kernel, values); });
+    return emulation::launch(*config, reinterpret_cast<void (*)()>(kernel),
+                             [kernel, values] { std::apply(kernel, values); });
 }
 
 #endif

@@ -10,8 +10,8 @@ namespace emulation
 struct settings {
     bool backward;
     unsigned seed;
-    size_t memory; /* bytes of the device */
-    long fail_at;  /* launch; 0: none */
+    size_t memory, shared; /* bytes of the device, and of a block */
+    long fail_at;          /* launch; 0: none */
 };
 
 const settings &get_settings();

@@ -36,8 +36,10 @@ namespace
 std::recursive_mutex mutex; /* guards everything; of the functions below each takes it */
 typedef std::lock_guard<std::recursive_mutex> guard;
 std::map<char *, size_t> allocations, pinned;
+std::map<void (*)(), size_t> allowed; /* dynamic shared memory of kernels that asked */
 size_t allocated;
 long launches;
+thread_local int capturing; /* streams */
 thread_local cudaError_t last_error;
 cudaError_t broken;
 emulated_stream default_stream;
@@ -48,6 +50,16 @@ cudaError_t note(cudaError_t error)
     if (error != cudaSuccess)
         last_error = error;
     return error;
+}
+
+/* Ends the program while the calling thread captures a stream: a device's runtime refuses the call,
+ * and the capture is lost. */
+void outside_capture(const char *call)
+{
+    if (capturing == 0)
+        return;
+    fprintf(stderr, "emulation: %s while a stream is captured\n", call);
+    abort();
 }
 
 /* The stream's works up to number `until`. */
@@ -148,9 +160,10 @@ namespace emulation
 const settings &get_settings()
 {
     static const settings set = [] {
-        settings s = {false, 0, (size_t)4 << 30, 0};
+        settings s = {false, 0, (size_t)4 << 30, 99 << 10, 0};
         const char *order = getenv("REGLA_EMULATION_ORDER");
         const char *memory = getenv("REGLA_EMULATION_MEMORY");
+        const char *shared = getenv("REGLA_EMULATION_SHARED");
         const char *fail = getenv("REGLA_EMULATION_FAIL");
         if (order != nullptr && strcmp(order, "backward") == 0)
             s.backward = true;
@@ -158,6 +171,8 @@ const settings &get_settings()
             s.seed = (unsigned)strtoul(order, nullptr, 10) % 65536;
         if (memory != nullptr)
             s.memory = strtoull(memory, nullptr, 10);
+        if (shared != nullptr)
+            s.shared = strtoull(shared, nullptr, 10);
         if (fail != nullptr)
             s.fail_at = strtol(fail, nullptr, 10);
         return s;
@@ -165,15 +180,25 @@ const settings &get_settings()
     return set;
 }
 
-cudaError_t launch(const cudaLaunchConfig_t &config, work thread)
+cudaError_t allow_shared(void (*kernel)(), size_t bytes)
+{
+    guard held(mutex);
+    if (bytes > get_settings().shared)
+        return note(cudaErrorInvalidValue);
+    allowed[kernel] = bytes;
+    return cudaSuccess;
+}
+
+cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(), work thread)
 {
     guard held(mutex);
     dim3 grid = config.gridDim, block = config.blockDim;
     size_t shared = config.dynamicSmemBytes;
     size_t lanes = (size_t)block.x * block.y * block.z;
+    /* 48 KiB where nobody asked, in which the kernel's own arrays lie, too: as if of 1 KiB */
+    size_t most = allowed.count(kernel) != 0 ? allowed[kernel] : 47 << 10;
     if (lanes == 0 || lanes > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
-        grid.y > 65535 || grid.z > 65535 ||
-        shared > 99 * 1024) /* of devices 8.6 and 8.9, the least */
+        grid.y > 65535 || grid.z > 65535 || shared > most)
         return note(cudaErrorInvalidValue);
     bool overlaps = false;
     for (unsigned i = 0; i < config.numAttrs; i++)
@@ -248,7 +273,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
     memset(properties, 0, sizeof *properties);
     strcpy(properties->name, "emulated device");
     properties->totalGlobalMem = emulation::get_settings().memory;
-    properties->sharedMemPerBlockOptin = 227 * 1024;
+    properties->sharedMemPerBlockOptin = emulation::get_settings().shared;
     properties->major = 9;
     properties->multiProcessorCount = 4;
     properties->l2CacheSize = 1 << 20;
@@ -258,6 +283,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int device)
 cudaError_t cudaDeviceSynchronize()
 {
     guard held(mutex);
+    outside_capture("cudaDeviceSynchronize");
     drain();
     return note(broken);
 }
@@ -270,9 +296,15 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
     return cudaSuccess;
 }
 
+extern "C" void emulation_memory(size_t *free_bytes, size_t *total_bytes)
+{
+    cudaMemGetInfo(free_bytes, total_bytes);
+}
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     guard held(mutex);
+    outside_capture("cudaMalloc");
     if (bytes > emulation::get_settings().memory - allocated ||
         posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
         return note(cudaErrorMemoryAllocation);
@@ -285,6 +317,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
     guard held(mutex);
+    outside_capture("cudaFree");
     if (memory == nullptr)
         return cudaSuccess;
     drain();
@@ -300,6 +333,7 @@ cudaError_t cudaFree(void *memory)
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     guard held(mutex);
+    outside_capture("cudaHostAlloc");
     (void)flags;
     if (posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
         return note(cudaErrorMemoryAllocation);
@@ -310,6 +344,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 cudaError_t cudaFreeHost(void *memory)
 {
     guard held(mutex);
+    outside_capture("cudaFreeHost");
     if (memory == nullptr)
         return cudaSuccess;
     drain();
@@ -327,6 +362,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
         check_device(to, bytes, "a copy to");
     if (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)
         check_device(from, bytes, "a copy from");
+    if ((kind == cudaMemcpyHostToDevice && !is_pinned(from, bytes)) ||
+        (kind == cudaMemcpyDeviceToHost && !is_pinned(to, bytes)))
+        outside_capture("a copy of memory that is not pinned");
     if (kind == cudaMemcpyHostToDevice && !is_pinned(from, bytes)) {
         std::vector<char> staged(static_cast<const char *>(from),
                                  static_cast<const char *>(from) + bytes);
@@ -341,6 +379,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind)
 {
     guard held(mutex);
+    outside_capture("cudaMemcpy");
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
     drain();
     return error;
@@ -365,6 +404,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     guard held(mutex);
+    outside_capture("cudaStreamDestroy");
     drain(); /* no event of it is waited for after that */
     streams.erase(stream);
     delete stream;
@@ -374,8 +414,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     guard held(mutex);
-    if (stream_of(stream)->capture != nullptr)
-        return note(cudaErrorInvalidValue);
+    outside_capture("cudaStreamSynchronize");
     run_stream(stream_of(stream), stream_of(stream)->queued);
     return note(broken);
 }
@@ -415,6 +454,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     guard held(mutex);
+    outside_capture("cudaEventSynchronize");
     run_event(event);
     return note(broken);
 }
@@ -422,6 +462,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     guard held(mutex);
+    outside_capture("cudaEventQuery");
     bool done = event->stream == nullptr || event->stream->run >= event->after;
     run_event(event);
     return done ? cudaSuccess : cudaErrorNotReady;
@@ -440,6 +481,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     if (stream == nullptr || stream->capture != nullptr)
         return note(cudaErrorInvalidValue);
     stream->capture = new emulated_graph();
+    capturing++;
     return cudaSuccess;
 }
 
@@ -450,6 +492,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
         return note(cudaErrorInvalidValue);
     *out = stream->capture;
     stream->capture = nullptr;
+    capturing--;
     return cudaSuccess;
 }
 
