@@ -378,22 +378,15 @@ static void take_results(struct batch *batch, const struct step *step, bool over
     histogram_observe(&metrics->batch_tokens, tokens);
 }
 
-static int64_t nanos_of(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Part of a step on this thread: engine_submit with the step, or engine_collect with NULL. */
 static int run_part(struct batch *batch, const struct step *step, struct error *err)
 {
     struct engine *engine = batch->service->engine;
-    int64_t cpu = nanos_of(CLOCK_THREAD_CPUTIME_ID);
+    int64_t cpu = clock_nanos(CLOCK_THREAD_CPUTIME_ID);
     int result = step ? engine_submit(engine, step->spans, (int)step->num_spans, err)
                       : engine_collect(engine, err);
     atomic_fetch_add(&batch->service->metrics.step_cpu_nanos,
-                     nanos_of(CLOCK_THREAD_CPUTIME_ID) - cpu);
+                     clock_nanos(CLOCK_THREAD_CPUTIME_ID) - cpu);
     return result;
 }
 
@@ -403,7 +396,7 @@ static int end_step(struct batch *batch, const struct step *step, const struct s
 {
     struct error err = ERROR_INIT;
     int result = run_part(batch, NULL, &err);
-    int64_t ended = nanos_of(CLOCK_MONOTONIC);
+    int64_t ended = clock_nanos(CLOCK_MONOTONIC);
     atomic_fetch_add(&batch->service->metrics.step_nanos, ended - *began);
     *began = ended;
     if (result)
@@ -416,7 +409,7 @@ static int end_step(struct batch *batch, const struct step *step, const struct s
 /* Steps one after the other, each begun before the last one is looked at while that may be. */
 static void run_steps(struct batch *batch, struct step *step)
 {
-    int64_t began = nanos_of(CLOCK_MONOTONIC);
+    int64_t began = clock_nanos(CLOCK_MONOTONIC);
     struct step *before = NULL;
     for (int i = 1; step; i++) {
         struct error err = ERROR_INIT;

@@ -178,7 +178,7 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
         return;
     }
     /* What has been used since its last change has a younger file. */
-    double now = session_wall_seconds(), modified = (double)file->modified;
+    double now = session_wall_seconds(), modified = (double)file->modified_ns * 1e-9;
     if (modified > meta.used)
         meta.used = modified < now ? modified : now;
     struct session *session = lookup(sessions, meta.owner, meta.id);

@@ -11,6 +11,8 @@
 
 enum { MOST_WRITES = 4, MOST_READS = 4, BUILD_SIZE = 160 };
 
+static const int64_t MOST_BEHIND_NS = 60 * (int64_t)1000000000;
+
 enum file_phase { FILE_WANTED, FILE_WRITING, FILE_READING, FILE_WHOLE, FILE_REMOVING };
 
 struct wanted {
@@ -24,6 +26,7 @@ struct checkpoint_file {
     enum file_phase phase;
     bool logits; /* are in the file */
     int64_t bytes;
+    int64_t modified_ns; /* the file's time, as far as is known */
     char name[STORE_NAME_SIZE];
     struct wanted *list; /* NULL, or where it waits to be written */
     struct checkpoint_file *before, *after;
@@ -211,6 +214,44 @@ void state_tree_disk_room(struct state_tree *tree, int64_t bytes)
         disk_room(tree, bytes, NULL);
 }
 
+/* Times. */
+
+static void touched(struct store_op *op)
+{
+    free(op); /* a use that was not noted costs its place in the order, no more */
+}
+
+/* The file's time becomes that of the checkpoint's last use. */
+static void note_use(struct state_tree *tree, const struct checkpoint *checkpoint)
+{
+    struct checkpoint_file *file = checkpoint->file;
+    struct store_op *op = calloc(1, sizeof *op);
+    if (!op)
+        return;
+    op->done = touched;
+    op->kind = STORE_CHECKPOINT;
+    op->modified_ns = file->modified_ns = checkpoint->used;
+    memcpy(op->name, file->name, sizeof file->name);
+    store_touch(tree->files->store, op);
+}
+
+void files_used(struct state_tree *tree, const struct checkpoint *checkpoint)
+{
+    if (files_whole(checkpoint) &&
+        checkpoint->used - checkpoint->file->modified_ns > MOST_BEHIND_NS)
+        note_use(tree, checkpoint);
+}
+
+/* Those of all files, so that a server that begins now has the same order. */
+static void note_uses(struct state_tree *tree)
+{
+    for (int held = 0; held < 2; held++)
+        for (const struct checkpoint *at = tree->lists[TIER_DISK][held].oldest; at;
+             at = at->link[TIER_DISK].newer)
+            if (at->file->modified_ns != at->used)
+                note_use(tree, at);
+}
+
 /* Writing. */
 
 static void written(struct store_op *op)
@@ -223,6 +264,7 @@ static void written(struct store_op *op)
     files->writes--;
     file_clear(file);
     file->phase = FILE_WHOLE;
+    file->modified_ns = clock_nanos(CLOCK_REALTIME);
     if (failed) {
         log_message(LOG_LEVEL_DEBUG, "a checkpoint was not written: %s", file->op.error.message);
         file_free(file);
@@ -520,6 +562,7 @@ void state_tree_save_all(struct state_tree *tree, double deadline)
         store_poll(files->store);
         wait_a_little();
     }
+    note_uses(tree);
 }
 
 /* Takes the text up to the next newline off *meta; false: there is none, or it is too long. */
@@ -561,11 +604,15 @@ void state_tree_found(struct state_tree *tree, const struct store_found *found)
         file->phase = FILE_WHOLE;
         file->logits = found->logits;
         file->bytes = found->bytes;
+        file->modified_ns = found->modified_ns;
         snprintf(file->name, sizeof file->name, "%s", found->name);
         if (!wanted)
             discard(file);
     }
     if (checkpoint)
         checkpoint_settle(tree, checkpoint);
+    int64_t now = clock_nanos(CLOCK_REALTIME);
+    if (wanted)
+        checkpoint_touch_at(tree, checkpoint, found->modified_ns < now ? found->modified_ns : now);
     state_tree_space_release(tree, space);
 }

@@ -333,7 +333,7 @@ static int scan_file(struct store_directory *directory, const struct store_optio
     struct store_found found = {.kind = kind,
                                 .name = stem,
                                 .bytes = (int64_t)status.st_size,
-                                .modified = (int64_t)status.st_mtime};
+                                .modified_ns = store_modified_ns(&status)};
     int result = state_file_check(&file, directory->engine, err) != 0 ||
                          check_kind(&file, kind, err) != 0 ||
                          tell_found(options, &file, &found, err) != 0
@@ -592,8 +592,12 @@ int store_directory_touch(struct store_directory *directory, const struct store_
                           struct error *err)
 {
     char name[FILE_NAME_SIZE];
+    const int64_t second = 1000000000;
+    const struct timespec then = {op->modified_ns / second, op->modified_ns % second};
+    const struct timespec times[2] = {then, then};
     file_name(op, name);
-    if (utimensat(directory->kinds[op->kind], name, NULL, AT_SYMLINK_NOFOLLOW) == 0 ||
+    if (utimensat(directory->kinds[op->kind], name, op->modified_ns != 0 ? times : NULL,
+                  AT_SYMLINK_NOFOLLOW) == 0 ||
         errno == ENOENT)
         return 0;
     error_set(err, ERROR_IO, "%s/%s: cannot set its time: %s", folders[op->kind], name,
