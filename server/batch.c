@@ -36,6 +36,7 @@ void batch_clear(struct batch *batch)
 {
     free(batch->running);
     free(batch->rows);
+    free(batch->states);
     for (int i = 0; i < 2; i++) {
         free(batch->steps[i].spans);
         free(batch->steps[i].stepped);
@@ -57,10 +58,11 @@ static void lose_waiters(struct batch *batch, struct sequence *leader, int64_t e
 
 void batch_note_bytes(struct batch *batch, struct job *job)
 {
-    int64_t bytes = 0;
+    size_t count = 0;
     for (size_t i = 0; i < batch->num_running; i++)
         if (batch->running[i]->job == job && batch->running[i]->state)
-            bytes += (int64_t)state_bytes(batch->running[i]->state);
+            batch->states[count++] = batch->running[i]->state;
+    int64_t bytes = (int64_t)state_bytes(batch->states, count);
     if (bytes > job->peak_state_bytes)
         job->peak_state_bytes = bytes;
 }
@@ -92,7 +94,10 @@ int batch_reserve(struct batch *batch, size_t count, struct error *err)
     struct plan_row *rows = realloc(batch->rows, capacity * sizeof *rows);
     if (rows)
         batch->rows = rows;
-    if (!running || !rows)
+    struct state **states = realloc(batch->states, capacity * sizeof(*states));
+    if (states)
+        batch->states = states;
+    if (!running || !rows || !states)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu texts", count);
     batch->capacity = capacity;
     return 0;
