@@ -305,15 +305,15 @@ static int advance_prompt(struct batch *batch, struct sequence *sequence, const 
     return 0;
 }
 
-/* overtaken: the text has begun its next step, before which no checkpoint was due. */
+/* The state may be a step ahead, which is under way: what that feeds is the token taken here. */
 static int take_result(struct batch *batch, struct sequence *sequence, const struct span *span,
-                       bool overtaken, double now, struct error *err)
+                       double now, struct error *err)
 {
     size_t vocab_size = (size_t)batch->service->limits.vocab_size;
     if (sequence->decoding) {
         if (sequence_take(sequence, now, err))
             return -1;
-        if (sequence->choice->finish == FINISH_NONE && !overtaken)
+        if (sequence->choice->finish == FINISH_NONE)
             prefix_keep(batch->tree, sequence, NULL);
         return 0;
     }
@@ -362,7 +362,7 @@ static void fail_step(struct batch *batch, const struct step *step, const struct
     }
 }
 
-static void take_results(struct batch *batch, const struct step *step, bool overtaken)
+static void take_results(struct batch *batch, const struct step *step)
 {
     struct metrics *metrics = &batch->service->metrics;
     double now = clock_seconds();
@@ -375,8 +375,7 @@ static void take_results(struct batch *batch, const struct step *step, bool over
         if (sequence->choice->finish != FINISH_NONE)
             continue;
         tokens += step->spans[i].num_tokens;
-        if (!sequence->job->failed &&
-            take_result(batch, sequence, &step->spans[i], overtaken, now, &err))
+        if (!sequence->job->failed && take_result(batch, sequence, &step->spans[i], now, &err))
             job_fail_engine(sequence->job, &err);
     }
     atomic_fetch_add(&metrics->steps, 1);
@@ -395,9 +394,8 @@ static int run_part(struct batch *batch, const struct step *step, struct error *
     return result;
 }
 
-/* Waits for a step and takes its results, after the next one (NULL: none) has begun. */
-static int end_step(struct batch *batch, const struct step *step, const struct step *next,
-                    int64_t *began)
+/* Waits for a step and takes its results. */
+static int end_step(struct batch *batch, const struct step *step, int64_t *began)
 {
     struct error err = ERROR_INIT;
     int result = run_part(batch, NULL, &err);
@@ -407,7 +405,7 @@ static int end_step(struct batch *batch, const struct step *step, const struct s
     if (result)
         fail_step(batch, step, &err);
     else
-        take_results(batch, step, next);
+        take_results(batch, step);
     return result;
 }
 
@@ -419,7 +417,7 @@ static void run_steps(struct batch *batch, struct step *step)
     for (int i = 1; step; i++) {
         struct error err = ERROR_INIT;
         int result = run_part(batch, step, &err);
-        if (before && end_step(batch, before, result ? NULL : step, &began))
+        if (before && end_step(batch, before, &began))
             return;
         if (result) {
             fail_step(batch, step, &err);
@@ -432,7 +430,7 @@ static void run_steps(struct batch *batch, struct step *step)
             make_next(before, step);
         }
     }
-    end_step(batch, before, NULL, &began);
+    end_step(batch, before, &began);
 }
 
 void batch_step(struct batch *batch)
