@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from harness import BINARY, GOLDEN, SLOWNESS, RawReply, free_port, request_bytes
+from harness import BINARY, GOLDEN, SLOWNESS, RawReply, request_bytes, unused_port
 from test_concurrency import ENDLESS
 
 HYBRID = GOLDEN / "hybrid_regla"
@@ -142,7 +142,7 @@ def test_sigint_stops_too(server_factory):
 
 
 def test_restart_on_the_same_port(server_factory):
-    port = free_port()
+    port = unused_port()
     for _ in range(2):
         server = server_factory(port=port)
         server.complete(prompt="x", max_tokens=1)
