@@ -220,7 +220,7 @@ def test_error_names_what_is_wrong(tmp_path, damage, names):
     if names[0] != "tokenizer.json":  # info and check do without the tokenizer
         commands += [["info", folder], ["check", folder]]
     for command in commands:
-        result = regla(*command, timeout=20)
+        result = regla(*command, timeout=60)
         said = result.stderr.strip().splitlines()
         assert not SANITIZER.search(result.stderr), result.stderr
         assert result.returncode == 1, (command[0], result.returncode, result.stderr[-500:])
