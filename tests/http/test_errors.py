@@ -145,12 +145,13 @@ def test_cancel_of_an_unknown_request(server):
 # 413, 415
 
 
-def test_body_over_the_limit_by_its_length_at_once(server):
+@pytest.mark.parametrize("length", [LIMIT + 1, 2**31, 2**32 + 2, 2**63 - 1])
+def test_body_over_the_limit_by_its_length_at_once(server, length):
     """Refused on the headers alone: not one byte of the body is sent."""
     with server.connect(timeout=10 * SLOWNESS) as connection:
         connection.sendall(
             b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            b"Content-Length: %d\r\n\r\n" % (LIMIT + 1))
+            b"Content-Length: %d\r\n\r\n" % length)
         reply = RawReply(connection)
         status, headers = reply.head()
         assert status == 413 and "x-request-id" in headers
