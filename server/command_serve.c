@@ -68,7 +68,7 @@ static const struct option ITEMS[] = {
     {"max-queue-tokens", OPTION_INTEGER, FIELD(max_queue_tokens), "tokens", "4194304", 1, 1e15,
      NULL, "most tokens that wait, by estimate; more are refused with 429"},
     {"max-connections", OPTION_INTEGER, FIELD(max_connections), "connections", "4096", 1, 1e6, NULL,
-     "most open connections; more wait to be accepted"},
+     "most open connections, as far as ulimit -n allows; more wait to be accepted"},
     {"max-prompts", OPTION_INTEGER, FIELD(max_prompts), "prompts", "2048", 1, 1e6, NULL,
      "most prompts of one request"},
     {"max-body-bytes", OPTION_BYTES, FIELD(max_body_bytes), "bytes", "8M", 1024, 1e12, NULL,

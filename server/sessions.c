@@ -222,6 +222,8 @@ double sessions_poll(struct sessions *sessions)
         struct session *session = sessions->list[i];
         if (session->busy)
             continue;
+        if (session->meta.used > now) /* the clock has gone back: it lives no longer for that */
+            session->meta.used = now;
         if (session->meta.used + ttl <= now)
             take_away(session, NULL, NULL);
         else if (session->meta.used + ttl < due)
