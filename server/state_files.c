@@ -1,6 +1,7 @@
 #include "server/state_files.h"
 
 #include "engine/base/clock.h"
+#include "server/checkpoint_meta.h"
 #include "server/log.h"
 
 #include <stdio.h>
@@ -9,7 +10,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { MOST_WRITES = 4, MOST_READS = 4, BUILD_SIZE = 160 };
+enum { MOST_WRITES = 4, MOST_READS = 4 };
 
 static const int64_t MOST_BEHIND_NS = 60 * (int64_t)1000000000;
 
@@ -278,32 +279,6 @@ static void written(struct store_op *op)
     checkpoint_settle(tree, checkpoint);
 }
 
-/* What the bits of a state depend on, besides the model: only a server that computes the same bits
- * goes on from its files. */
-static void build_of(const struct engine *engine, char build[BUILD_SIZE])
-{
-    const struct engine_info *info = engine_info(engine);
-    snprintf(build, BUILD_SIZE, "regla %s, weights %s, KV %s, %s %s", REGLA_VERSION,
-             weight_format_name(info->weights), kv_format_name(info->kv), info->device,
-             info->instruction_set);
-}
-
-/* META of a checkpoint: build, owner and salt of its space, each but the last ended by a newline.
- */
-static char *meta_of(const struct engine *engine, const struct space *space, size_t *length)
-{
-    char build[BUILD_SIZE];
-    build_of(engine, build);
-    size_t head = strlen(build) + strlen(space->owner) + 2;
-    char *meta = malloc(head + space->salt_length + 1);
-    if (!meta)
-        return NULL;
-    snprintf(meta, head + 1, "%s\n%s\n", build, space->owner);
-    memcpy(meta + head, space->salt, space->salt_length);
-    *length = head + space->salt_length;
-    return meta;
-}
-
 /* The tokens on the way to the checkpoint. */
 static int32_t *tokens_of(const struct checkpoint *checkpoint)
 {
@@ -317,7 +292,7 @@ static int32_t *tokens_of(const struct checkpoint *checkpoint)
 static int fill_write(struct state_tree *tree, struct checkpoint_file *file)
 {
     struct checkpoint *checkpoint = file->checkpoint;
-    file->meta = meta_of(tree->engine, checkpoint->space, &file->op.meta_length);
+    file->meta = checkpoint_meta_encode(tree->engine, checkpoint->space, &file->op.meta_length);
     file->tokens = tokens_of(checkpoint);
     if (checkpoint->logits)
         file->some_logits = malloc(tree->logits_size);
@@ -565,37 +540,9 @@ void state_tree_save_all(struct state_tree *tree, double deadline)
     note_uses(tree);
 }
 
-/* Takes the text up to the next newline off *meta; false: there is none, or it is too long. */
-static bool take_line(const char **meta, size_t *length, char *line, size_t size)
-{
-    const char *newline = memchr(*meta, '\n', *length);
-    size_t count = newline ? (size_t)(newline - *meta) : 0;
-    if (!newline || count >= size)
-        return false;
-    memcpy(line, *meta, count);
-    line[count] = 0;
-    *meta += count + 1;
-    *length -= count + 1;
-    return true;
-}
-
-/* The space that a found file says it belongs to; NULL: it is of no use here. */
-static struct space *space_of(struct state_tree *tree, const struct store_found *found)
-{
-    char expected[BUILD_SIZE], build[BUILD_SIZE], owner[STORE_OWNER_SIZE];
-    const char *meta = found->meta;
-    size_t length = found->meta_length;
-    build_of(tree->engine, expected);
-    if (found->position != found->count || found->count == 0 ||
-        !take_line(&meta, &length, build, sizeof build) ||
-        !take_line(&meta, &length, owner, sizeof owner) || strcmp(build, expected) != 0)
-        return NULL;
-    return state_tree_space(tree, owner, meta, length);
-}
-
 void state_tree_found(struct state_tree *tree, const struct store_found *found)
 {
-    struct space *space = space_of(tree, found);
+    struct space *space = checkpoint_meta_space(tree, found);
     struct checkpoint *checkpoint =
         space ? checkpoint_at(tree, space, found->tokens, found->count) : NULL;
     bool wanted = checkpoint && !checkpoint->file;
