@@ -4,7 +4,6 @@ connections, signals at the worst moment."""
 import json
 import os
 import random
-import resource
 import signal
 import time
 
@@ -62,17 +61,9 @@ def test_fewer_files_than_connections(server_factory, tmp_path, monkeypatch):
     assert server.complete(prompt="x", max_tokens=1)
 
 
-@pytest.fixture
-def many_files():
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 8192), before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_a_crowd_of_idle_connections_disturbs_nobody(server_factory, many_files):
+def test_a_crowd_of_idle_connections_disturbs_nobody(server_factory):
     server = server_factory()
-    crowd = [server.connect() for _ in range(2000 // SLOWNESS)]
+    crowd = [server.connect() for _ in range(600 // SLOWNESS)]
     assert all(ask(connection) == 200 for connection in crowd[::7])
     assert server.complete(prompt="x", max_tokens=30, ignore_eos=True)["usage"]["completion_tokens"] == 30
     assert all(ask(connection) == 200 for connection in crowd)
