@@ -98,9 +98,9 @@ int state_create(struct state **out, struct engine *engine, int64_t max_tokens, 
 /* A copy that goes on by itself: the recurrent part is copied, full KV pages are shared. */
 int state_clone(struct state **out, const struct state *state, int64_t max_tokens,
                 struct error *err);
-void state_free(struct state *state);              /* NULL is allowed */
-int64_t state_position(const struct state *state); /* tokens taken so far */
-size_t state_bytes(const struct state *state);     /* in use now, not reserved */
+void state_free(struct state *state);                          /* NULL is allowed */
+int64_t state_position(const struct state *state);             /* tokens taken so far */
+size_t state_bytes(struct state *const *states, size_t count); /* in use; shared pages once */
 /* Changes what the state reserves to max_tokens positions, its own at least. Less never fails; more
  * may, as state_create. */
 int state_reserve(struct state *state, int64_t max_tokens, struct error *err);

@@ -175,6 +175,15 @@ float logits_max(const float *logits, int32_t count)
     return passes()->max(logits, count);
 }
 
+int32_t logits_best(const float *logits, int32_t count)
+{
+    float max = logits_max(logits, count);
+    for (int32_t i = 0; i < count; i++)
+        if (logits[i] == max)
+            return i;
+    return 0;
+}
+
 double logits_weights(const float *logits, int32_t count, float max, float temperature,
                       float *weights)
 {

@@ -7,6 +7,8 @@
 
 /* The largest of logits [count]; NaN if any of them is. */
 float logits_max(const float *logits, int32_t count);
+/* Where the largest is, the first of equal ones; 0 where any of them is NaN. */
+int32_t logits_best(const float *logits, int32_t count);
 
 /* exp((logit - max) / temperature) of logits [count], whose largest is max and which may be
  * infinite: 1 for the largest, 0 below 2^-126. Rounded into weights [count], unless that is NULL.

@@ -504,8 +504,25 @@ int64_t state_position(const struct state *state)
     return state->position;
 }
 
-size_t state_bytes(const struct state *state)
+/* Negates the counts of a state's pages that have not been: below the first that has all have, as
+ * a clone shares pages from the first on. Returns their number. */
+static int64_t negate_pages(const struct state *state, bool negative)
 {
-    const struct state_memory *memory = state->memory;
-    return memory->layout.slot_bytes + (size_t)state->num_pages * memory->layout.page_bytes;
+    int32_t *references = state->memory->references;
+    int64_t page = state->num_pages;
+    while (page > 0 && (references[state->page_id[page - 1]] < 0) != negative)
+        references[state->page_id[--page]] *= -1;
+    return state->num_pages - page;
+}
+
+size_t state_bytes(struct state *const *states, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct state_layout *layout = &states[i]->memory->layout;
+        bytes += layout->slot_bytes + (size_t)negate_pages(states[i], true) * layout->page_bytes;
+    }
+    for (size_t i = 0; i < count; i++)
+        negate_pages(states[i], false);
+    return bytes;
 }

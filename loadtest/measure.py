@@ -56,7 +56,7 @@ def serving(binary, **flags):
     """A `regla serve` of our own on a free port; it must end clean."""
     harness.BINARY = binary
     with tempfile.TemporaryDirectory() as folder:
-        flags = {"model": ".", "threads": 0, "log_level": "warn", **flags}
+        flags = {"model": ".", "threads": 0, **flags}
         server = harness.Server(Path(folder) / "server.log", **flags)
         try:
             yield server

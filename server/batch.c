@@ -36,6 +36,7 @@ void batch_clear(struct batch *batch)
 {
     free(batch->running);
     free(batch->rows);
+    free(batch->states);
     for (int i = 0; i < 2; i++) {
         free(batch->steps[i].spans);
         free(batch->steps[i].stepped);
@@ -57,10 +58,11 @@ static void lose_waiters(struct batch *batch, struct sequence *leader, int64_t e
 
 void batch_note_bytes(struct batch *batch, struct job *job)
 {
-    int64_t bytes = 0;
+    size_t count = 0;
     for (size_t i = 0; i < batch->num_running; i++)
         if (batch->running[i]->job == job && batch->running[i]->state)
-            bytes += (int64_t)state_bytes(batch->running[i]->state);
+            batch->states[count++] = batch->running[i]->state;
+    int64_t bytes = (int64_t)state_bytes(batch->states, count);
     if (bytes > job->peak_state_bytes)
         job->peak_state_bytes = bytes;
 }
@@ -92,7 +94,10 @@ int batch_reserve(struct batch *batch, size_t count, struct error *err)
     struct plan_row *rows = realloc(batch->rows, capacity * sizeof *rows);
     if (rows)
         batch->rows = rows;
-    if (!running || !rows)
+    struct state **states = realloc(batch->states, capacity * sizeof(*states));
+    if (states)
+        batch->states = states;
+    if (!running || !rows || !states)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu texts", count);
     batch->capacity = capacity;
     return 0;
@@ -300,15 +305,15 @@ static int advance_prompt(struct batch *batch, struct sequence *sequence, const 
     return 0;
 }
 
-/* overtaken: the text has begun its next step, before which no checkpoint was due. */
+/* The state may be a step ahead, which is under way: what that feeds is the token taken here. */
 static int take_result(struct batch *batch, struct sequence *sequence, const struct span *span,
-                       bool overtaken, double now, struct error *err)
+                       double now, struct error *err)
 {
     size_t vocab_size = (size_t)batch->service->limits.vocab_size;
     if (sequence->decoding) {
         if (sequence_take(sequence, now, err))
             return -1;
-        if (sequence->choice->finish == FINISH_NONE && !overtaken)
+        if (sequence->choice->finish == FINISH_NONE)
             prefix_keep(batch->tree, sequence, NULL);
         return 0;
     }
@@ -357,7 +362,7 @@ static void fail_step(struct batch *batch, const struct step *step, const struct
     }
 }
 
-static void take_results(struct batch *batch, const struct step *step, bool overtaken)
+static void take_results(struct batch *batch, const struct step *step)
 {
     struct metrics *metrics = &batch->service->metrics;
     double now = clock_seconds();
@@ -370,58 +375,49 @@ static void take_results(struct batch *batch, const struct step *step, bool over
         if (sequence->choice->finish != FINISH_NONE)
             continue;
         tokens += step->spans[i].num_tokens;
-        if (!sequence->job->failed &&
-            take_result(batch, sequence, &step->spans[i], overtaken, now, &err))
+        if (!sequence->job->failed && take_result(batch, sequence, &step->spans[i], now, &err))
             job_fail_engine(sequence->job, &err);
     }
     atomic_fetch_add(&metrics->steps, 1);
     histogram_observe(&metrics->batch_tokens, tokens);
 }
 
-static int64_t nanos_of(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Part of a step on this thread: engine_submit with the step, or engine_collect with NULL. */
 static int run_part(struct batch *batch, const struct step *step, struct error *err)
 {
     struct engine *engine = batch->service->engine;
-    int64_t cpu = nanos_of(CLOCK_THREAD_CPUTIME_ID);
+    int64_t cpu = clock_nanos(CLOCK_THREAD_CPUTIME_ID);
     int result = step ? engine_submit(engine, step->spans, (int)step->num_spans, err)
                       : engine_collect(engine, err);
     atomic_fetch_add(&batch->service->metrics.step_cpu_nanos,
-                     nanos_of(CLOCK_THREAD_CPUTIME_ID) - cpu);
+                     clock_nanos(CLOCK_THREAD_CPUTIME_ID) - cpu);
     return result;
 }
 
-/* Waits for a step and takes its results, after the next one (NULL: none) has begun. */
-static int end_step(struct batch *batch, const struct step *step, const struct step *next,
-                    int64_t *began)
+/* Waits for a step and takes its results. */
+static int end_step(struct batch *batch, const struct step *step, int64_t *began)
 {
     struct error err = ERROR_INIT;
     int result = run_part(batch, NULL, &err);
-    int64_t ended = nanos_of(CLOCK_MONOTONIC);
+    int64_t ended = clock_nanos(CLOCK_MONOTONIC);
     atomic_fetch_add(&batch->service->metrics.step_nanos, ended - *began);
     *began = ended;
     if (result)
         fail_step(batch, step, &err);
     else
-        take_results(batch, step, next);
+        take_results(batch, step);
     return result;
 }
 
 /* Steps one after the other, each begun before the last one is looked at while that may be. */
 static void run_steps(struct batch *batch, struct step *step)
 {
-    int64_t began = nanos_of(CLOCK_MONOTONIC);
+    int64_t began = clock_nanos(CLOCK_MONOTONIC);
     struct step *before = NULL;
     for (int i = 1; step; i++) {
         struct error err = ERROR_INIT;
         int result = run_part(batch, step, &err);
-        if (before && end_step(batch, before, result ? NULL : step, &began))
+        if (before && end_step(batch, before, &began))
             return;
         if (result) {
             fail_step(batch, step, &err);
@@ -434,7 +430,7 @@ static void run_steps(struct batch *batch, struct step *step)
             make_next(before, step);
         }
     }
-    end_step(batch, before, NULL, &began);
+    end_step(batch, before, &began);
 }
 
 void batch_step(struct batch *batch)

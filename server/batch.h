@@ -22,6 +22,7 @@ struct batch {
     struct sequence **running; /* [num_running], oldest first */
     size_t num_running, capacity;
     struct plan_row *rows; /* [capacity] */
+    struct state **states; /* [capacity]: a job's, while they are measured */
     struct plan_limits limits;
     size_t turn;
     struct step steps[2]; /* the second where steps overlap */

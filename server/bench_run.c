@@ -28,6 +28,7 @@ struct entry {
     double *rates, *shares; /* [repeat] */
     size_t num_slices;      /* of a run */
     double *slices;         /* [repeat, num_slices]: seconds */
+    double *sorted;         /* [repeat, num_slices] */
     /* Of the run under way, or ended: tokens of each text, time taken, and the least there is. */
     int done;
     double seconds, least;
@@ -186,7 +187,9 @@ static int allocate_figures(struct bench *bench, struct error *err)
         entry->rates = calloc(repeat, sizeof(double));
         entry->shares = calloc(repeat, sizeof(double));
         entry->slices = calloc(repeat * entry->num_slices, sizeof(double));
-        if (entry->rates == NULL || entry->shares == NULL || entry->slices == NULL)
+        entry->sorted = calloc(repeat * entry->num_slices, sizeof(double));
+        if (entry->rates == NULL || entry->shares == NULL || entry->slices == NULL ||
+            entry->sorted == NULL)
             return error_set(err, ERROR_NO_MEMORY, "no memory for %d repeats", test->repeat);
     }
     return 0;
@@ -283,7 +286,7 @@ static void compare_depths(struct bench *bench, int index)
             continue;
         for (size_t j = 0; j < count; j++)
             entry->slices[j] = bench->entries[i].slices[j] / entry->slices[j];
-        result->of_depth_0 = statistics_interval(entry->slices, count);
+        result->of_depth_0 = statistics_interval(entry->slices, entry->sorted, count);
         return;
     }
 }
@@ -360,6 +363,7 @@ void bench_free(struct bench *bench)
         free(bench->entries[i].rates);
         free(bench->entries[i].shares);
         free(bench->entries[i].slices);
+        free(bench->entries[i].sorted);
     }
     for (int i = 0; i < bench->num_devices; i++)
         engine_close(bench->devices[i].engine);

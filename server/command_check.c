@@ -1,6 +1,7 @@
 /* regla check: checkpoints with an expected.json against the engine. */
 #include "server/command.h"
 
+#include "engine/logits.h"
 #include "engine/model/model.h"
 #include "engine/sampler.h"
 #include "server/command_model.h"
@@ -129,16 +130,6 @@ static int advance(struct run *run, const int32_t *tokens, int count, struct err
     return 0;
 }
 
-/* The likeliest id; of equals the smallest. A row of NaNs gives 0, and fails the comparison. */
-static int32_t best_of(const float *logits, int32_t vocab_size)
-{
-    int32_t best = 0;
-    for (int32_t id = 1; id < vocab_size; id++)
-        if (logits[id] > logits[best])
-            best = id;
-    return best;
-}
-
 static int go(struct run *run, struct error *err)
 {
     const struct expected *expected = run->expected;
@@ -154,7 +145,7 @@ static int go(struct run *run, struct error *err)
     }
     for (size_t i = 0; i < expected->num_greedy; i++) {
         const float *last = run->out->logits + (run->out->num_rows - 1) * (size_t)vocab_size;
-        run->out->greedy[i] = best_of(last, vocab_size);
+        run->out->greedy[i] = logits_best(last, vocab_size);
         if (i + 1 < expected->num_greedy && advance(run, &run->out->greedy[i], 1, err) != 0)
             return -1;
     }

@@ -69,7 +69,7 @@ static const struct option ITEMS[] = {
     {"max-queue-tokens", OPTION_INTEGER, FIELD(max_queue_tokens), "tokens", "4194304", 1, 1e15,
      NULL, "most tokens that wait, by estimate; more are refused with 429"},
     {"max-connections", OPTION_INTEGER, FIELD(max_connections), "connections", "4096", 1, 1e6, NULL,
-     "most open connections; more wait to be accepted"},
+     "most open connections, as far as ulimit -n allows; more wait to be accepted"},
     {"max-prompts", OPTION_INTEGER, FIELD(max_prompts), "prompts", "2048", 1, 1e6, NULL,
      "most prompts of one request"},
     {"max-body-bytes", OPTION_BYTES, FIELD(max_body_bytes), "bytes", "8M", 1024, 1e12, NULL,
@@ -357,18 +357,28 @@ static void stop(struct service *service, struct http_server *http)
     admission_destroy(&service->admission);
 }
 
-/* Each connection is a file, and the soft limit is often 1024. */
-static void raise_file_limit(int64_t connections)
+/* Each connection is a file, and the soft limit is often 1024. Returns as many of the connections
+ * as there may be files for: a thread of libmicrohttpd that accepts its first one without a file
+ * left tries again and again, and the files of states need some too. */
+static int64_t fit_file_limit(int64_t connections)
 {
     enum { OTHER_FILES = 256 };
     struct rlimit limit;
     rlim_t wanted = (rlim_t)connections + OTHER_FILES;
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
-        return;
+        return connections;
+    rlim_t soft = limit.rlim_cur;
     limit.rlim_cur = wanted < limit.rlim_max ? wanted : limit.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < wanted)
-        log_message(LOG_LEVEL_WARN, "--max-connections %lld: this process may open only %llu files",
-                    (long long)connections, (unsigned long long)limit.rlim_cur);
+    rlim_t most = setrlimit(RLIMIT_NOFILE, &limit) ? soft : limit.rlim_cur;
+    if (most >= wanted)
+        return connections;
+    int64_t fit = (int64_t)(most > 2 * OTHER_FILES ? most - OTHER_FILES : most / 2);
+    fit = fit < 1 ? 1 : fit < connections ? fit : connections;
+    log_message(LOG_LEVEL_WARN,
+                "--max-connections %lld: %lld at most, as this process may open only %llu files "
+                "(ulimit -n)",
+                (long long)connections, (long long)fit, (unsigned long long)most);
+    return fit;
 }
 
 static void init(struct service *service, const struct serve_options *options)
@@ -399,11 +409,11 @@ static int run(struct service *service, const struct serve_options *options, str
     sigaddset(&life.signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &life.signals, NULL);
     signal(SIGPIPE, SIG_IGN);
-    raise_file_limit(options->max_connections);
     struct http_options listening = {.host = options->host,
                                      .port = (int)options->port,
                                      .threads = (int)options->http_threads,
-                                     .max_connections = (int)options->max_connections,
+                                     .max_connections =
+                                         (int)fit_file_limit(options->max_connections),
                                      .request_timeout_s = options->request_timeout,
                                      .idle_timeout_s = options->idle_timeout};
     int result = -1;

@@ -178,7 +178,7 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
         return;
     }
     /* What has been used since its last change has a younger file. */
-    double now = session_wall_seconds(), modified = (double)file->modified;
+    double now = session_wall_seconds(), modified = (double)file->modified_ns * 1e-9;
     if (modified > meta.used)
         meta.used = modified < now ? modified : now;
     struct session *session = lookup(sessions, meta.owner, meta.id);
@@ -222,6 +222,8 @@ double sessions_poll(struct sessions *sessions)
         struct session *session = sessions->list[i];
         if (session->busy)
             continue;
+        if (session->meta.used > now) /* the clock has gone back: it lives no longer for that */
+            session->meta.used = now;
         if (session->meta.used + ttl <= now)
             take_away(session, NULL, NULL);
         else if (session->meta.used + ttl < due)

@@ -1,6 +1,7 @@
 #include "server/state_files.h"
 
 #include "engine/base/clock.h"
+#include "server/checkpoint_meta.h"
 #include "server/log.h"
 
 #include <stdio.h>
@@ -9,7 +10,9 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { MOST_WRITES = 4, MOST_READS = 4, BUILD_SIZE = 160 };
+enum { MOST_WRITES = 4, MOST_READS = 4 };
+
+static const int64_t MOST_BEHIND_NS = 60 * (int64_t)1000000000;
 
 enum file_phase { FILE_WANTED, FILE_WRITING, FILE_READING, FILE_WHOLE, FILE_REMOVING };
 
@@ -24,6 +27,7 @@ struct checkpoint_file {
     enum file_phase phase;
     bool logits; /* are in the file */
     int64_t bytes;
+    int64_t modified_ns; /* the file's time, as far as is known */
     char name[STORE_NAME_SIZE];
     struct wanted *list; /* NULL, or where it waits to be written */
     struct checkpoint_file *before, *after;
@@ -211,6 +215,44 @@ void state_tree_disk_room(struct state_tree *tree, int64_t bytes)
         disk_room(tree, bytes, NULL);
 }
 
+/* Times. */
+
+static void touched(struct store_op *op)
+{
+    free(op); /* a use that was not noted costs its place in the order, no more */
+}
+
+/* The file's time becomes that of the checkpoint's last use. */
+static void note_use(struct state_tree *tree, const struct checkpoint *checkpoint)
+{
+    struct checkpoint_file *file = checkpoint->file;
+    struct store_op *op = calloc(1, sizeof *op);
+    if (!op)
+        return;
+    op->done = touched;
+    op->kind = STORE_CHECKPOINT;
+    op->modified_ns = file->modified_ns = checkpoint->used;
+    memcpy(op->name, file->name, sizeof file->name);
+    store_touch(tree->files->store, op);
+}
+
+void files_used(struct state_tree *tree, const struct checkpoint *checkpoint)
+{
+    if (files_whole(checkpoint) &&
+        checkpoint->used - checkpoint->file->modified_ns > MOST_BEHIND_NS)
+        note_use(tree, checkpoint);
+}
+
+/* Those of all files, so that a server that begins now has the same order. */
+static void note_uses(struct state_tree *tree)
+{
+    for (int held = 0; held < 2; held++)
+        for (const struct checkpoint *at = tree->lists[TIER_DISK][held].oldest; at;
+             at = at->link[TIER_DISK].newer)
+            if (at->file->modified_ns != at->used)
+                note_use(tree, at);
+}
+
 /* Writing. */
 
 static void written(struct store_op *op)
@@ -223,6 +265,7 @@ static void written(struct store_op *op)
     files->writes--;
     file_clear(file);
     file->phase = FILE_WHOLE;
+    file->modified_ns = clock_nanos(CLOCK_REALTIME);
     if (failed) {
         log_message(LOG_LEVEL_DEBUG, "a checkpoint was not written: %s", file->op.error.message);
         file_free(file);
@@ -234,32 +277,6 @@ static void written(struct store_op *op)
     if (checkpoint->state)
         checkpoint_set_image(tree, checkpoint, NULL);
     checkpoint_settle(tree, checkpoint);
-}
-
-/* What the bits of a state depend on, besides the model: only a server that computes the same bits
- * goes on from its files. */
-static void build_of(const struct engine *engine, char build[BUILD_SIZE])
-{
-    const struct engine_info *info = engine_info(engine);
-    snprintf(build, BUILD_SIZE, "regla %s, weights %s, KV %s, %s %s", REGLA_VERSION,
-             weight_format_name(info->weights), kv_format_name(info->kv), info->device,
-             info->instruction_set);
-}
-
-/* META of a checkpoint: build, owner and salt of its space, each but the last ended by a newline.
- */
-static char *meta_of(const struct engine *engine, const struct space *space, size_t *length)
-{
-    char build[BUILD_SIZE];
-    build_of(engine, build);
-    size_t head = strlen(build) + strlen(space->owner) + 2;
-    char *meta = malloc(head + space->salt_length + 1);
-    if (!meta)
-        return NULL;
-    snprintf(meta, head + 1, "%s\n%s\n", build, space->owner);
-    memcpy(meta + head, space->salt, space->salt_length);
-    *length = head + space->salt_length;
-    return meta;
 }
 
 /* The tokens on the way to the checkpoint. */
@@ -275,7 +292,7 @@ static int32_t *tokens_of(const struct checkpoint *checkpoint)
 static int fill_write(struct state_tree *tree, struct checkpoint_file *file)
 {
     struct checkpoint *checkpoint = file->checkpoint;
-    file->meta = meta_of(tree->engine, checkpoint->space, &file->op.meta_length);
+    file->meta = checkpoint_meta_encode(tree->engine, checkpoint->space, &file->op.meta_length);
     file->tokens = tokens_of(checkpoint);
     if (checkpoint->logits)
         file->some_logits = malloc(tree->logits_size);
@@ -520,39 +537,12 @@ void state_tree_save_all(struct state_tree *tree, double deadline)
         store_poll(files->store);
         wait_a_little();
     }
-}
-
-/* Takes the text up to the next newline off *meta; false: there is none, or it is too long. */
-static bool take_line(const char **meta, size_t *length, char *line, size_t size)
-{
-    const char *newline = memchr(*meta, '\n', *length);
-    size_t count = newline ? (size_t)(newline - *meta) : 0;
-    if (!newline || count >= size)
-        return false;
-    memcpy(line, *meta, count);
-    line[count] = 0;
-    *meta += count + 1;
-    *length -= count + 1;
-    return true;
-}
-
-/* The space that a found file says it belongs to; NULL: it is of no use here. */
-static struct space *space_of(struct state_tree *tree, const struct store_found *found)
-{
-    char expected[BUILD_SIZE], build[BUILD_SIZE], owner[STORE_OWNER_SIZE];
-    const char *meta = found->meta;
-    size_t length = found->meta_length;
-    build_of(tree->engine, expected);
-    if (found->position != found->count || found->count == 0 ||
-        !take_line(&meta, &length, build, sizeof build) ||
-        !take_line(&meta, &length, owner, sizeof owner) || strcmp(build, expected) != 0)
-        return NULL;
-    return state_tree_space(tree, owner, meta, length);
+    note_uses(tree);
 }
 
 void state_tree_found(struct state_tree *tree, const struct store_found *found)
 {
-    struct space *space = space_of(tree, found);
+    struct space *space = checkpoint_meta_space(tree, found);
     struct checkpoint *checkpoint =
         space ? checkpoint_at(tree, space, found->tokens, found->count) : NULL;
     bool wanted = checkpoint && !checkpoint->file;
@@ -561,11 +551,15 @@ void state_tree_found(struct state_tree *tree, const struct store_found *found)
         file->phase = FILE_WHOLE;
         file->logits = found->logits;
         file->bytes = found->bytes;
+        file->modified_ns = found->modified_ns;
         snprintf(file->name, sizeof file->name, "%s", found->name);
         if (!wanted)
             discard(file);
     }
     if (checkpoint)
         checkpoint_settle(tree, checkpoint);
+    int64_t now = clock_nanos(CLOCK_REALTIME);
+    if (wanted)
+        checkpoint_touch_at(tree, checkpoint, found->modified_ns < now ? found->modified_ns : now);
     state_tree_space_release(tree, space);
 }

@@ -21,6 +21,9 @@ void files_want(struct state_tree *tree, struct checkpoint *checkpoint, bool soo
 /* It is about to leave the device and has no room in host memory: a file may be written through a
  * copy that lives only so long. */
 void files_write_through(struct state_tree *tree, struct checkpoint *checkpoint);
+/* It has been used: so that the order holds after a restart, its file's time says so, if it is
+ * more than a minute behind. */
+void files_used(struct state_tree *tree, const struct checkpoint *checkpoint);
 /* Begins to read it (or goes on to) into host memory. -1: it cannot be. */
 int files_read(struct state_tree *tree, struct checkpoint *checkpoint, struct error *err);
 /* The checkpoint goes, and its file with it. */

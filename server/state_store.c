@@ -167,7 +167,7 @@ void store_close(struct store *store)
 void store_owner_tag(const struct store *store, const char *api_key, char tag[STORE_OWNER_SIZE])
 {
     unsigned char hash[SIPHASH_BYTES];
-    siphash(store->directory.secret, api_key, strlen(api_key), hash);
+    siphash(store->directory.root.secret, api_key, strlen(api_key), hash);
     for (size_t i = 0; i < sizeof hash; i++)
         snprintf(tag + 2 * i, 3, "%02x", hash[i]);
 }

@@ -32,8 +32,8 @@ struct store_found {
     const int32_t *tokens; /* [count] */
     int64_t count, position;
     bool logits;
-    int64_t bytes;    /* of the file */
-    int64_t modified; /* seconds since 1970 */
+    int64_t bytes;       /* of the file */
+    int64_t modified_ns; /* since 1970 */
 };
 
 struct store_options {
@@ -77,7 +77,8 @@ struct store_op {
     void *image_out;
     float *logits_out;
     int64_t bytes; /* remove: what goes with the file, as far as is known; write: the store's */
-    int what;      /* the store's */
+    int64_t modified_ns; /* touch: since 1970; 0: now */
+    int what;            /* the store's */
 };
 
 /* What a request may wait for (reads, and all of sessions) goes before the writing of checkpoints;
@@ -91,7 +92,7 @@ void store_write(struct store *store, struct store_op *op);
  * set aside as *.rejected. */
 void store_read(struct store *store, struct store_op *op);
 void store_remove(struct store *store, struct store_op *op);
-/* The file is as of now (store_found.modified). One that is not there is none to be. */
+/* Sets the file's time (store_found.modified_ns). One that is not there is none to be. */
 void store_touch(struct store *store, struct store_op *op);
 /* Calls `done` of what has ended. Whether operations are still under way. */
 bool store_poll(struct store *store);

@@ -1,5 +1,6 @@
 #include "server/state_tiers.h"
 
+#include "engine/base/clock.h"
 #include "server/state_files.h"
 
 #include <stdlib.h>
@@ -62,14 +63,22 @@ struct checkpoint *checkpoint_oldest(const struct state_tree *tree, enum tier ti
     return NULL;
 }
 
-void checkpoint_touch(struct state_tree *tree, struct checkpoint *checkpoint)
+/* The order holds where the clock jumps back. */
+void checkpoint_touch_at(struct state_tree *tree, struct checkpoint *checkpoint, int64_t nanos)
 {
-    checkpoint->used = ++tree->uses;
+    tree->last_use = nanos > tree->last_use ? nanos : tree->last_use + 1;
+    checkpoint->used = tree->last_use;
     for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++)
         if (checkpoint->link[tier].listed) {
             list_remove(tree, checkpoint, tier);
             list_add(tree, checkpoint, tier);
         }
+}
+
+void checkpoint_touch(struct state_tree *tree, struct checkpoint *checkpoint)
+{
+    checkpoint_touch_at(tree, checkpoint, clock_nanos(CLOCK_REALTIME));
+    files_used(tree, checkpoint);
 }
 
 void checkpoint_set_held(struct state_tree *tree, struct checkpoint *checkpoint, bool held)

@@ -30,7 +30,7 @@ struct checkpoint {
     void *image;
     struct state_save saving;         /* of the image, while that is on its way */
     float *logits;                    /* after its last token; host memory */
-    int64_t used;                     /* in which use of the tree: a larger number is a later one */
+    int64_t used;                     /* when last: nanoseconds since 1970, no two the same */
     bool held;                        /* a session's tokens go through here */
     enum tier tier;                   /* the highest it lies in; as counted */
     struct tier_link link[NUM_TIERS]; /* HOST: also with logits alone; NONE: tombstones */
@@ -50,7 +50,7 @@ struct state_tree {
     struct space **spaces; /* [num_spaces], by owner and salt */
     size_t num_spaces, spaces_capacity;
     struct token_totals totals;
-    int64_t uses;                         /* so far: checkpoint.used */
+    int64_t last_use;                     /* the largest checkpoint.used so far */
     struct tier_list lists[NUM_TIERS][2]; /* of those that no session holds; of the others */
     int64_t counts[NUM_TIERS];
     int64_t host_bytes, host_kv_bytes, host_logits_bytes; /* images and logits */
@@ -65,6 +65,8 @@ struct checkpoint *checkpoint_at(struct state_tree *tree, struct space *space,
 /* After a change of where it lies: its places, the counts; too many tombstones go. */
 void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint);
 void checkpoint_touch(struct state_tree *tree, struct checkpoint *checkpoint);
+/* It was used at that moment (of an earlier server), after all that have been told of. */
+void checkpoint_touch_at(struct state_tree *tree, struct checkpoint *checkpoint, int64_t nanos);
 void checkpoint_set_held(struct state_tree *tree, struct checkpoint *checkpoint, bool held);
 /* Takes it out of all tiers and out of the tree. */
 void checkpoint_drop(struct state_tree *tree, struct checkpoint *checkpoint);

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,21 +21,14 @@ static const char *const suffixes[] = {[STORE_SESSION] = ".session", [STORE_CHEC
 
 /* ---- opening ---- */
 
-static int cannot(const struct store_directory *directory, const char *what, const char *name,
-                  struct error *err)
-{
-    return error_set(err, ERROR_IO, "%s%s%s: cannot %s: %s", directory->path,
-                     name[0] != 0 ? "/" : "", name, what, strerror(errno));
-}
-
 /* Opens the folder `name` below `parent`, and makes it if need be. */
 static int open_folder(const struct store_directory *directory, int parent, const char *name,
                        int *out, struct error *err)
 {
     if (mkdirat(parent, name, 0700) != 0 && errno != EEXIST)
-        return cannot(directory, "make", name, err);
+        return store_root_cannot(&directory->root, "make", name, err);
     *out = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return *out < 0 ? cannot(directory, "open", name, err) : 0;
+    return *out < 0 ? store_root_cannot(&directory->root, "open", name, err) : 0;
 }
 
 /* The folder of a model. */
@@ -48,116 +39,38 @@ static const char *model_name(const struct engine *engine, char name[2 * FINGERP
     return name;
 }
 
-static int take_lock(struct store_directory *directory, struct error *err)
-{
-    char owner[24] = "";
-    directory->lock = openat(directory->root, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (directory->lock < 0)
-        return cannot(directory, "open", "lock", err);
-    if (flock(directory->lock, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK)
-            return cannot(directory, "lock", "lock", err);
-        ssize_t length = pread(directory->lock, owner, sizeof owner - 1, 0);
-        owner[length > 0 ? strcspn(owner, "\n") : 0] = 0;
-        return error_set(err, ERROR_IO, "%s: another server uses it (process %s)", directory->path,
-                         owner);
-    }
-    int length = snprintf(owner, sizeof owner, "%ld\n", (long)getpid());
-    if (ftruncate(directory->lock, 0) != 0 ||
-        pwrite(directory->lock, owner, (size_t)length, 0) != length)
-        return cannot(directory, "write", "lock", err);
-    return 0;
-}
-
-/* Reads the secret, or makes one that is whole or not there. */
-static int read_secret(struct store_directory *directory, struct error *err)
-{
-    unsigned char *secret = directory->secret;
-    int fd = openat(directory->root, "secret", O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd >= 0) {
-        unsigned char more[SIPHASH_BYTES + 1];
-        ssize_t size = read(fd, more, sizeof more);
-        close(fd);
-        if (size != SIPHASH_BYTES)
-            return error_set(err, ERROR_INVALID, "%s/secret: expected %d bytes, got %s",
-                             directory->path, SIPHASH_BYTES,
-                             size < SIPHASH_BYTES ? "less" : "more");
-        memcpy(secret, more, SIPHASH_BYTES);
-        return 0;
-    }
-    if (errno != ENOENT)
-        return cannot(directory, "open", "secret", err);
-    if (getrandom(secret, SIPHASH_BYTES, 0) != SIPHASH_BYTES)
-        return cannot(directory, "make", "secret", err);
-    fd = openat(directory->root, "secret.tmp", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return cannot(directory, "make", "secret.tmp", err);
-    bool written = write(fd, secret, SIPHASH_BYTES) == SIPHASH_BYTES && fsync(fd) == 0;
-    written = close(fd) == 0 && written;
-    if (!written || renameat(directory->root, "secret.tmp", directory->root, "secret") != 0 ||
-        fsync(directory->root) != 0)
-        return cannot(directory, "write", "secret", err);
-    return 0;
-}
-
-/* The directory's own name is on the disk, too; where that cannot be asked for it is left to the
- * system. */
-static void sync_parent(const struct store_directory *directory)
-{
-    int parent = openat(directory->root, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (parent < 0)
-        return;
-    if (fsync(parent) != 0)
-        log_message(LOG_LEVEL_WARN, "%s: cannot fsync the directory above it: %s", directory->path,
-                    strerror(errno));
-    close(parent);
-}
-
 int store_directory_open(struct store_directory *directory, struct engine *engine,
                          const struct store_options *options, struct error *err)
 {
     char name[2 * FINGERPRINT_BYTES + 1];
-    *directory = (struct store_directory){
-        .engine = engine, .root = -1, .model = -1, .kinds = {-1, -1}, .lock = -1};
+    *directory = (struct store_directory){.engine = engine, .model = -1, .kinds = {-1, -1}};
     directory->report.budget_bytes = options->budget_bytes;
     pthread_mutex_init(&directory->mutex, NULL);
-    directory->path = strdup(options->directory);
-    if (directory->path == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->directory);
-    bool made = mkdir(directory->path, 0700) == 0;
-    if (!made && errno != EEXIST)
-        return cannot(directory, "make", "", err);
-    directory->root = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory->root < 0)
-        return cannot(directory, "open", "", err);
-    if (made)
-        sync_parent(directory);
-    if (take_lock(directory, err) != 0 || read_secret(directory, err) != 0)
+    if (store_root_open(&directory->root, options->directory, err) != 0)
         return -1;
     model_name(engine, name);
-    if (open_folder(directory, directory->root, name, &directory->model, err) != 0 ||
+    if (open_folder(directory, directory->root.fd, name, &directory->model, err) != 0 ||
         open_folder(directory, directory->model, folders[STORE_SESSION],
                     &directory->kinds[STORE_SESSION], err) != 0 ||
         open_folder(directory, directory->model, folders[STORE_CHECKPOINT],
                     &directory->kinds[STORE_CHECKPOINT], err) != 0)
         return -1;
-    if (fsync(directory->root) != 0 || fsync(directory->model) != 0)
-        return cannot(directory, "write", name, err);
+    if (fsync(directory->root.fd) != 0 || fsync(directory->model) != 0)
+        return store_root_cannot(&directory->root, "write", name, err);
     return 0;
 }
 
 void store_directory_close(struct store_directory *directory)
 {
-    const int files[] = {directory->kinds[0], directory->kinds[1], directory->model,
-                         directory->lock, directory->root};
-    if (directory->path == NULL)
+    const int files[] = {directory->kinds[0], directory->kinds[1], directory->model};
+    if (directory->root.path == NULL)
         return;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         if (files[i] >= 0)
             close(files[i]);
     store_others_clear(&directory->others);
     pthread_mutex_destroy(&directory->mutex);
-    free(directory->path);
+    store_root_close(&directory->root);
 }
 
 /* ---- names and accounts ---- */
@@ -333,7 +246,7 @@ static int scan_file(struct store_directory *directory, const struct store_optio
     struct store_found found = {.kind = kind,
                                 .name = stem,
                                 .bytes = (int64_t)status.st_size,
-                                .modified = (int64_t)status.st_mtime};
+                                .modified_ns = store_modified_ns(&status)};
     int result = state_file_check(&file, directory->engine, err) != 0 ||
                          check_kind(&file, kind, err) != 0 ||
                          tell_found(options, &file, &found, err) != 0
@@ -372,12 +285,13 @@ static void scan_others(struct store_directory *directory)
     char own[2 * FINGERPRINT_BYTES + 1];
     struct error err = ERROR_INIT;
     struct store_others *others = &directory->others;
-    if (store_others_scan(others, directory->root, model_name(directory->engine, own), &err) != 0)
-        log_message(LOG_LEVEL_WARN, "%s: %s", directory->path, err.message);
+    if (store_others_scan(others, directory->root.fd, model_name(directory->engine, own), &err) !=
+        0)
+        log_message(LOG_LEVEL_WARN, "%s: %s", directory->root.path, err.message);
     if (others->kept + others->bytes > 0)
         log_message(LOG_LEVEL_INFO,
                     "%s: other models have left %lld bytes of checkpoints and %lld of sessions",
-                    directory->path, (long long)others->bytes, (long long)others->kept);
+                    directory->root.path, (long long)others->bytes, (long long)others->kept);
     account(directory, STORE_SESSION, others->kept, 0);
 }
 
@@ -387,7 +301,7 @@ int store_directory_scan(struct store_directory *directory, const struct store_o
     for (int kind = STORE_SESSION; kind <= STORE_CHECKPOINT; kind++) {
         char **names = store_names(directory->kinds[kind]);
         if (names == NULL)
-            return cannot(directory, "read", folders[kind], err);
+            return store_root_cannot(&directory->root, "read", folders[kind], err);
         for (size_t i = 0; names[i] != NULL; i++) {
             scan_name(directory, options, (enum store_kind)kind, names[i]);
             free(names[i]);
@@ -470,10 +384,11 @@ static void tell_trouble(struct store_directory *directory, int code, const char
     bool changed = directory->trouble != trouble;
     directory->trouble = trouble;
     if (changed && trouble == 0)
-        log_message(LOG_LEVEL_INFO, "%s: checkpoints are written to disk again", directory->path);
+        log_message(LOG_LEVEL_INFO, "%s: checkpoints are written to disk again",
+                    directory->root.path);
     else if (changed)
-        log_message(LOG_LEVEL_ERROR, "%s: checkpoints are kept in memory only: %s", directory->path,
-                    why);
+        log_message(LOG_LEVEL_ERROR, "%s: checkpoints are kept in memory only: %s",
+                    directory->root.path, why);
 }
 
 int store_directory_write(struct store_directory *directory, const struct store_op *op,
@@ -592,8 +507,12 @@ int store_directory_touch(struct store_directory *directory, const struct store_
                           struct error *err)
 {
     char name[FILE_NAME_SIZE];
+    const int64_t second = 1000000000;
+    const struct timespec then = {op->modified_ns / second, op->modified_ns % second};
+    const struct timespec times[2] = {then, then};
     file_name(op, name);
-    if (utimensat(directory->kinds[op->kind], name, NULL, AT_SYMLINK_NOFOLLOW) == 0 ||
+    if (utimensat(directory->kinds[op->kind], name, op->modified_ns != 0 ? times : NULL,
+                  AT_SYMLINK_NOFOLLOW) == 0 ||
         errno == ENOENT)
         return 0;
     error_set(err, ERROR_IO, "%s/%s: cannot set its time: %s", folders[op->kind], name,

@@ -3,18 +3,16 @@
 #ifndef SERVER_STORE_DIRECTORY_H
 #define SERVER_STORE_DIRECTORY_H
 
-#include "server/siphash.h"
 #include "server/state_store.h"
 #include "server/store_others.h"
+#include "server/store_root.h"
 
 #include <pthread.h>
 
 struct store_directory {
-    char *path; /* as given */
+    struct store_root root;
     struct engine *engine;
-    int root, model, kinds[2]; /* open directories; kinds by enum store_kind */
-    int lock;                  /* the locked file */
-    unsigned char secret[SIPHASH_BYTES];
+    int model, kinds[2];        /* open directories; kinds by enum store_kind */
     int trouble;                /* of the last checkpoint: 0, or the errno that was logged */
     pthread_mutex_t mutex;      /* guards report */
     struct store_report report; /* changed by whoever runs operations */

@@ -10,8 +10,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+int64_t store_modified_ns(const struct stat *status)
+{
+    const int64_t second = 1000000000, most = INT64_MAX / second - 1;
+    int64_t seconds = (int64_t)status->st_mtim.tv_sec;
+    seconds = seconds < -most ? -most : seconds > most ? most : seconds;
+    return seconds * second + (int64_t)status->st_mtim.tv_nsec;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct other_file *one = a, *other = b;
+    return one->modified_ns < other->modified_ns ? -1 : one->modified_ns > other->modified_ns;
+}
 
 static void free_names(char **names, size_t count)
 {
@@ -38,6 +51,25 @@ static bool add_name(char ***names, size_t *count, size_t *room, const char *nam
     return true;
 }
 
+/* By the time of the files; false: no memory. */
+static bool sort_names(int folder, char **names, size_t count)
+{
+    struct other_file *files = calloc(count + 1, sizeof *files);
+    if (files == NULL)
+        return false;
+    for (size_t i = 0; i < count; i++) {
+        struct stat status;
+        files[i].path = names[i];
+        if (fstatat(folder, names[i], &status, AT_SYMLINK_NOFOLLOW) == 0)
+            files[i].modified_ns = store_modified_ns(&status);
+    }
+    qsort(files, count, sizeof *files, by_time);
+    for (size_t i = 0; i < count; i++)
+        names[i] = files[i].path;
+    free(files);
+    return true;
+}
+
 char **store_names(int folder)
 {
     size_t count = 0, room = 0;
@@ -58,7 +90,7 @@ char **store_names(int folder)
         names = calloc(1, sizeof *names);
     int code = errno;
     closedir(stream);
-    if (fine && code == 0)
+    if (fine && code == 0 && sort_names(folder, names, count))
         return names;
     free_names(names, count);
     errno = code;
@@ -85,7 +117,7 @@ static int add(struct store_others *others, const char *path, const struct stat 
     if (copy == NULL)
         return -1;
     others->files[others->count++] = (struct other_file){
-        .path = copy, .bytes = (int64_t)status->st_size, .modified = (int64_t)status->st_mtime};
+        .path = copy, .bytes = (int64_t)status->st_size, .modified_ns = store_modified_ns(status)};
     others->bytes += (int64_t)status->st_size;
     return 0;
 }
@@ -118,12 +150,6 @@ static int scan_folder(struct store_others *others, const char *model, const cha
     free(names);
     close(folder);
     return result;
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const struct other_file *one = a, *other = b;
-    return one->modified < other->modified ? -1 : one->modified > other->modified;
 }
 
 int store_others_scan(struct store_others *others, int root, const char *own, struct error *err)

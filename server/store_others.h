@@ -8,10 +8,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 struct other_file {
     char *path; /* below the root */
-    int64_t bytes, modified;
+    int64_t bytes, modified_ns;
 };
 
 struct store_others {
@@ -28,8 +29,11 @@ void store_others_clear(struct store_others *others);
 /* Removes checkpoints until at most so many bytes of them are left. */
 void store_others_trim(struct store_others *others, int64_t most_bytes);
 
-/* The names in an open directory, but for "." and "..", so that it may change while they are gone
- * through: NULL-terminated, each malloc'd like the whole. NULL: errno says why. */
+/* The names in an open directory, but for "." and "..", the file that was modified first before the
+ * others, so that it may change while they are gone through: NULL-terminated, each malloc'd like
+ * the whole. NULL: errno says why. */
 char **store_names(int folder);
+/* When a file was modified: nanoseconds since 1970, or the nearest that there is a number for. */
+int64_t store_modified_ns(const struct stat *status);
 
 #endif

@@ -1,6 +1,7 @@
 #include "server/study.h"
 
 #include "engine/base/clock.h"
+#include "engine/logits.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -48,15 +49,6 @@ static bool reset_peak(void)
     return done;
 }
 
-static int32_t greedy(const float *logits, int32_t vocab_size)
-{
-    int32_t best = 0;
-    for (int32_t i = 1; i < vocab_size; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    return best;
-}
-
 static int step(struct texts *texts, struct error *err)
 {
     int32_t vocab_size = engine_info(texts->engine)->vocab_size;
@@ -64,7 +56,7 @@ static int step(struct texts *texts, struct error *err)
         return -1;
     for (int i = 0; i < texts->count; i++) {
         struct span *span = &texts->spans[i];
-        texts->tokens[i] = greedy(span->logits, vocab_size);
+        texts->tokens[i] = logits_best(span->logits, vocab_size);
         span->tokens = &texts->tokens[i];
         span->num_tokens = span->num_logits = 1;
     }

@@ -1,9 +1,19 @@
-/* The monotonic clock: seconds since some moment, never backwards. */
+/* The clocks. */
 #ifndef ENGINE_BASE_CLOCK_H
 #define ENGINE_BASE_CLOCK_H
 
+#include <stdint.h>
 #include <time.h>
 
+/* CLOCK_REALTIME: since 1970, and may jump. */
+static inline int64_t clock_nanos(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The monotonic clock: since some moment, never backwards. */
 static inline double clock_seconds(void)
 {
     struct timespec now;

@@ -165,7 +165,9 @@ static void check_state(const struct texts *got, const struct texts *expected, i
 {
     const struct state *a = got->states[t], *b = expected->states[t];
     int64_t position = state_position(b);
-    if (!bench_expect(&count, state_position(a) == position && state_bytes(a) == state_bytes(b),
+    if (!bench_expect(&count,
+                      state_position(a) == position &&
+                          state_bytes(&got->states[t], 1) == state_bytes(&expected->states[t], 1),
                       model, "position of a text that has ended", (double)state_position(a)))
         return;
     size_t bytes = state_image_bytes(expected->engine, position);
@@ -264,6 +266,27 @@ static void check_moves(const char *model)
     close_texts(&ahead);
 }
 
+/* What is cloned while two steps are under way is what there is after both. */
+static void check_clones(const char *model)
+{
+    const bool live[TEXTS] = {true, true, true, true, true};
+    struct texts texts;
+    struct error err = ERROR_INIT;
+    open_texts(&texts, model, MEMORY);
+    for (int set = 0; set < 2; set++)
+        submit(&texts, set, set == 1, live);
+    struct texts clones = texts;
+    for (int t = 0; t < TEXTS; t++)
+        must(state_clone(&clones.states[t], texts.states[t], ROOM, &err), &err);
+    for (int set = 0; set < 2; set++)
+        must(engine_collect(texts.engine, &err), &err);
+    for (int t = 0; t < TEXTS; t++) {
+        check_state(&clones, &texts, t, model);
+        state_free(clones.states[t]);
+    }
+    close_texts(&texts);
+}
+
 static void refuse(const struct texts *texts, struct span *spans, const char *words)
 {
     struct error err = ERROR_INIT;
@@ -320,6 +343,8 @@ int main(void)
     check_steps(models[0]);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         check_overlap(models[i]);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        check_clones(models[i]);
     check_moves(models[0]);
     check_refusals(models[0]);
     printf("cuda-draws: %d passed, %d failed\n", count.passed, count.failed);

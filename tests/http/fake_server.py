@@ -1,9 +1,10 @@
 """An OpenAI-shaped server for the tests of loadtest/: it answers at once, and has one fault.
-Arguments: port, fault ("none", "leak", "refuse", "cut", "error", "short")."""
+Argument: its fault ("none", "leak", "refuse", "cut", "error", "short"). Its first line of output is its address."""
 
 import asyncio
 import json
 import os
+import socket
 import sys
 import threading
 
@@ -53,10 +54,12 @@ async def models(request):
 
 def main():
     app = web.Application()
-    app["fault"] = sys.argv[2]
+    app["fault"] = sys.argv[1]
     app.router.add_post("/v1/completions", complete)
     app.router.add_get("/v1/models", models)
-    web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None, handle_signals=True)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        print(f"http://127.0.0.1:{listening.getsockname()[1]}", flush=True)
+        web.run_app(app, sock=listening, print=None, handle_signals=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -40,10 +41,6 @@ class Server:
         self.model_id = flags.get("preset", self.model.name)
         self.ends_clean = True  # False: a test that has it killed
         flags = {"host": "127.0.0.1", "port": 0, "threads": 2, **flags}
-        if flags["port"] == 0:
-            flags["port"] = free_port()
-        self.port = flags["port"]
-        self.url = f"http://127.0.0.1:{self.port}"
         arguments = [str(BINARY), "serve"]
         if "preset" not in flags:
             arguments += ["--model", str(self.model)]
@@ -54,24 +51,40 @@ class Server:
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})})
+        self.port = flags["port"] or self.listening_port()
+        self.url = f"http://127.0.0.1:{self.port}"
         self.http = httpx.Client(  # reads no certificates: that takes longer than our server's start
             base_url=self.url, timeout=REQUEST_SECONDS, trust_env=False, verify=False,
             limits=httpx.Limits(max_connections=512, max_keepalive_connections=64))
         if wait:
             self.wait_ready()
 
-    def wait_ready(self):
+    def wait_for(self, what, look):
+        """What look() gives once it gives something."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
+            if found := look():
+                return found
             if self.process.poll() is not None:
                 raise AssertionError(f"regla serve exited {self.process.returncode}: {self.tail()}")
-            try:
-                if self.http.get("/ready").status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
             time.sleep(0.02)
-        raise AssertionError(f"not ready after {START_SECONDS} s: {self.tail()}")
+        raise AssertionError(f"not {what} after {START_SECONDS} s: {self.tail()}")
+
+    def listening_port(self):
+        """Of --port 0, which no other server can take before this one does."""
+        said = re.compile(r"listening on http://[^/ ]*:(\d+)\b")
+        found = self.wait_for(
+            "listening", lambda: said.search(self.log_path.read_text(errors="replace")))
+        return int(found.group(1))
+
+    def is_ready(self):
+        try:
+            return self.http.get("/ready").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def wait_ready(self):
+        self.wait_for("ready", self.is_ready)
 
     def tail(self, characters=4000):
         return self.log_path.read_text(errors="replace")[-characters:]
@@ -165,10 +178,19 @@ class Server:
         assert not SANITIZER.search(log), log[-20000:]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def unused_port():
+    """For what cannot say which port it was given: of those that nobody is given unasked."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = [port for port in range(10000, 65536) if not low <= port <= high] or [0]
+    random.shuffle(ports)
+    for port in ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return probe.getsockname()[1]
+            except OSError:
+                pass
+    raise AssertionError("every port is in use")
 
 
 def check_error(reply, status, code=None, param=None):

@@ -167,6 +167,8 @@ def test_checkpoints_come_where_the_cpu_leaves_them(server_factory):
         cached = [reply["usage"]["prompt_tokens_details"]["cached_tokens"] for reply in replies]
         # the end of the first prompt is a checkpoint, too
         assert cached == [max(len(PROMPT), (len(PROMPT) + place) // 16 * 16)] * 2
+        # none of a step that was looked at when the next had begun, whose token is not known yet
+        assert servers[0].metric("regla_checkpoints") == servers[1].metric("regla_checkpoints") > 0
 
 
 def test_states_that_leave_the_device_come_back_the_same(server_factory, tmp_path):

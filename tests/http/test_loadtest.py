@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import BINARY, GOLDEN, ROOT, free_port
+from harness import BINARY, GOLDEN, ROOT
 
 LOADTEST = ROOT / "loadtest"
 sys.path.append(str(LOADTEST))
@@ -55,22 +55,15 @@ def fake_server():
     started = []
 
     def start(fault):
-        port = free_port()
-        process = subprocess.Popen([sys.executable, FAKE, str(port), fault])
+        process = subprocess.Popen([sys.executable, FAKE, fault], stdout=subprocess.PIPE, text=True)
         started.append(process)
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            assert process.poll() is None
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    return f"http://127.0.0.1:{port}", process.pid
-            time.sleep(0.02)
-        raise AssertionError("the fake server does not listen")
+        return process.stdout.readline().strip(), process.pid
 
     yield start
     for process in started:
         process.terminate()
         process.wait()
+        process.stdout.close()
 
 
 # The load of a run.
@@ -177,7 +170,10 @@ def test_errors_by_kind(fake_server, tmp_path):
 
 
 def test_no_server(tmp_path):
-    result = run("load.py", "--peer", f"gone=http://127.0.0.1:{free_port()}", "--out", tmp_path)
+    with socket.socket() as nobody:  # has the port, and does not listen
+        nobody.bind(("127.0.0.1", 0))
+        gone = f"gone=http://127.0.0.1:{nobody.getsockname()[1]}"
+        result = run("load.py", "--peer", gone, "--out", tmp_path)
     assert result.returncode == 1 and result.stderr.startswith("load: "), result.stderr
 
 

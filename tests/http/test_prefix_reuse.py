@@ -192,6 +192,15 @@ def test_equal_prompts_in_flight_are_computed_once(server_factory):
     check_accounts(server)
 
 
+def test_pages_that_choices_share_count_once(server_factory):
+    """What one request held is no more than what all texts together ever did."""
+    server = server_factory()
+    server.complete(**fields(some_ids(random.Random(8), 300), n=4))
+    held = server.metric("regla_generation_peak_memory_bytes")
+    assert 0 < held <= sum(server.metric("regla_memory_peak_bytes", component=name)
+                           for name in ("recurrent_state", "kv_cache"))
+
+
 def test_prompts_in_flight_that_begin_alike_share_their_beginning(server_factory):
     server = server_factory(prefill_chunk=32, checkpoint_interval=10000)
     dice = random.Random(7)

@@ -48,7 +48,7 @@ class Prometheus:
         config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{server.port}"]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         shutil.copy(RULES, folder)
-        port = harness.free_port()
+        port = harness.unused_port()
         self.log_path = folder / "prometheus.log"
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(

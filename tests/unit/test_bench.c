@@ -1,3 +1,4 @@
+#include "engine/base/philox.h"
 #include "server/bench_limit.h"
 #include "server/bench_plan.h"
 #include "server/statistics.h"
@@ -221,10 +222,10 @@ Test(bench, slices_need_what_the_whole_does)
 
 static void expect_interval(size_t count, size_t low, size_t high)
 {
-    double values[100];
-    for (size_t i = 0; i < count; i++)
-        values[i] = (double)(i * 7 % count); /* each of 0 to count - 1, in another order */
-    struct statistics_interval got = statistics_interval(values, count);
+    double values[100], sorted[100];
+    for (size_t i = 0; i < count; i++) /* each of 0 to count - 1, below and above in turns */
+        values[i] = (double)(i % 2 == 0 ? i / 2 : count - 1 - i / 2);
+    struct statistics_interval got = statistics_interval(values, sorted, count);
     expect_close(got.median, (double)(count - 1) / 2);
     cr_expect(got.count == count && got.low == (double)low && got.high == (double)high,
               "%zu values: expected %zu to %zu, got %g to %g", count, low, high, got.low, got.high);
@@ -240,4 +241,47 @@ Test(bench, the_interval_of_a_median)
     expect_interval(9, 1, 7);
     expect_interval(25, 7, 17);
     expect_interval(100, 40, 59);
+}
+
+/* About normal, mean 0 and deviation 1. */
+static double noise(uint32_t number, uint32_t series)
+{
+    double sum = -6;
+    for (uint32_t i = 0; i < 3; i++) {
+        struct philox random = philox4x32_10((struct philox){{number, series, i, 0}}, 1, 2);
+        for (int word = 0; word < 4; word++)
+            sum += (double)random.word[word] / 4294967296.0;
+    }
+    return sum;
+}
+
+/* In how many of 1000 series of 200 values the interval holds their true median, 0; each value is
+ * `like` times the last one and something new. *width: the mean of their widths. */
+static int held(double like, double *width)
+{
+    enum { SERIES = 1000, COUNT = 200, BEFORE = 100 };
+    int within = 0;
+    *width = 0;
+    for (uint32_t series = 0; series < SERIES; series++) {
+        double values[COUNT], sorted[COUNT], last = 0;
+        for (uint32_t i = 0; i < BEFORE + COUNT; i++) {
+            last = like * last + noise(i, series);
+            if (i >= BEFORE)
+                values[i - BEFORE] = last;
+        }
+        struct statistics_interval got = statistics_interval(values, sorted, COUNT);
+        within += got.low <= 0 && got.high >= 0;
+        *width += (got.high - got.low) / SERIES;
+    }
+    return within;
+}
+
+/* A machine keeps one pace for seconds, so that slices are like those before them. */
+Test(bench, the_interval_holds_where_values_depend_on_those_before)
+{
+    double width, like_width;
+    cr_expect_geq(held(0, &width), 940);
+    cr_expect_lt(width, 0.4);                   /* were they known to be independent: 0.345 */
+    cr_expect_geq(held(0.8, &like_width), 900); /* taken for independent: 546 */
+    cr_expect_geq(held(0.9, &like_width), 850); /* 414 */
 }

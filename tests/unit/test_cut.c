@@ -181,7 +181,11 @@ Test(cut, the_largest_is_found_anywhere_and_a_nan_is_not_missed)
             logits[j] = (float)-j - 5;
         logits[i] = -4;
         cr_expect(logits_max(logits, COUNT) == -4);
+        cr_expect_eq(logits_best(logits, COUNT), i);
+        logits[(i + 5) % COUNT] = -4;
+        cr_expect_eq(logits_best(logits, COUNT), i < (i + 5) % COUNT ? i : (i + 5) % COUNT);
         logits[i] = NAN;
         cr_expect(isnan(logits_max(logits, COUNT)));
+        cr_expect_eq(logits_best(logits, COUNT), 0);
     }
 }

@@ -107,6 +107,22 @@ Test(sessions, a_use_without_a_change_outlives_the_server)
     remove_directory(directory);
 }
 
+Test(sessions, a_clock_that_goes_back_prolongs_nothing)
+{
+    double now = (double)time(NULL);
+    make_directory(directory);
+    open_all();
+    leave_file("a", now + 5000, 10, (time_t)now + 4999);
+    close_all();
+    ttl_s = 500;
+    open_all();
+    double due = sessions_poll(sessions);
+    cr_expect(due > 0 && due <= 500, "%g", due);
+    cr_expect(used() > 0 && used() <= (double)time(NULL) + 1);
+    close_all();
+    remove_directory(directory);
+}
+
 Test(sessions, of_two_files_the_older_goes)
 {
     double now = (double)time(NULL);

@@ -54,7 +54,8 @@ Test(state, pages_are_taken_as_the_text_grows_and_all_come_back)
         memory = memory_of(engine);
         cr_expect(memory.kv_bytes == (size_t)pages[i] * page, "at %d", lengths[i]);
         cr_expect(memory.kv_reserved_bytes == 3 * page);
-        cr_expect(state_bytes(state) == info->recurrent_bytes_per_text + (size_t)pages[i] * page);
+        cr_expect(state_bytes(&state, 1) ==
+                  info->recurrent_bytes_per_text + (size_t)pages[i] * page);
     }
     state_free(state);
     memory = memory_of(engine);
@@ -109,6 +110,10 @@ Test(state, clones_share_full_pages_and_give_them_back_last)
     cr_expect(state_position(clone) == 140);
     cr_expect(memory_of(engine).kv_bytes == 4 * page);          /* 3, and a copy of the last */
     cr_expect(memory_of(engine).kv_reserved_bytes == 7 * page); /* 4 + 1 + 2 to come */
+    struct state *both[2] = {clone, state};
+    for (int again = 0; again < 2; again++)
+        cr_expect_eq(state_bytes(both, 2), 2 * info->recurrent_bytes_per_text + 4 * page);
+    cr_expect_eq(state_bytes(&clone, 1), info->recurrent_bytes_per_text + 3 * page);
     state_free(state);
     cr_expect(memory_of(engine).kv_bytes == 3 * page);
     cr_expect(memory_of(engine).kv_reserved_bytes == 5 * page);

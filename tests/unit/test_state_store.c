@@ -49,7 +49,7 @@ static void on_found(void *context, const struct store_found *file)
     snprintf(found->name, sizeof found->name, "%s", file->name);
     snprintf(found->meta, sizeof found->meta, "%.*s", (int)file->meta_length,
              file->meta != NULL ? file->meta : "");
-    cr_expect(llabs(file->modified - (int64_t)time(NULL)) < 3600);
+    cr_expect(llabs(file->modified_ns / 1000000000 - (int64_t)time(NULL)) < 3600);
 }
 
 static void on_wake(void *context)
@@ -642,7 +642,7 @@ Test(state_store, a_scan_that_fails_leaves_what_was_begun_to_its_end)
 static void only_touched(void *context, const struct store_found *file)
 {
     int64_t *modified = context;
-    *modified = file->modified;
+    *modified = file->modified_ns;
 }
 
 Test(state_store, a_touched_file_is_as_of_now)
@@ -666,7 +666,7 @@ Test(state_store, a_touched_file_is_as_of_now)
                                           .found = only_touched,
                                           .found_context = &modified};
     cr_assert(store_open(&bench.store, bench.engine, &options, &err) == 0, "%s", err.message);
-    cr_expect(llabs(modified - (int64_t)time(NULL)) < 3600);
+    cr_expect(llabs(modified / 1000000000 - (int64_t)time(NULL)) < 3600);
     free_item(session);
     bench_close(&bench);
 }

@@ -208,6 +208,88 @@ Test(state_tree_files, what_was_used_last_is_saved_at_the_end)
     remove_directory(directory);
 }
 
+enum { MANY_FILES = 10 };
+
+/* A new server gives up half of the files: which ones are left, as bits by number of the text. */
+static unsigned left_after_a_restart(const char *directory, int32_t texts[MANY_FILES][LONG])
+{
+    unsigned left = 0;
+    open_tree_on(20, 0, ROOM, directory, 100);
+    struct state_tree_report now = report();
+    cr_assert_eq(now.tiers[TIER_DISK].checkpoints, MANY_FILES);
+    int64_t half = now.tiers[TIER_DISK].bytes / MANY_FILES * (MANY_FILES / 2);
+    state_tree_disk_room(tree, now.tiers[TIER_DISK].budget_bytes - half);
+    for (int i = 0; i < MANY_FILES; i++)
+        left |= (unsigned)(match(texts[i], LONG, false).position > 0) << i;
+    close_tree();
+    return left;
+}
+
+static void save_many(const char *directory, int32_t texts[MANY_FILES][LONG])
+{
+    open_tree_on(20, 0, ROOM, directory, 100);
+    for (int i = 0; i < MANY_FILES; i++) {
+        make_text(texts[i], LONG, i, 0);
+        grow(texts[i], LONG - 1);
+    }
+    for (int i = 0; i < MANY_FILES; i += 2)
+        match(texts[i], LONG, false); /* used */
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+}
+
+Test(state_tree_files, after_a_restart_what_was_used_last_goes_last)
+{
+    char directory[64];
+    int32_t texts[MANY_FILES][LONG];
+    make_directory(directory);
+    save_many(directory, texts);
+    cr_expect_eq(left_after_a_restart(directory, texts), 0x155u);
+    remove_directory(directory);
+}
+
+static void set_times(const char *directory, const char *time)
+{
+    char command[200];
+    snprintf(command, sizeof command, "find %s -name '*.state' -exec touch -h -d '%s' {} +",
+             directory, time);
+    cr_assert(system(command) == 0);
+}
+
+/* Without the end of the server that saves all. */
+Test(state_tree_files, a_use_is_noted_when_the_file_is_a_minute_behind)
+{
+    char directory[64];
+    int32_t texts[MANY_FILES][LONG];
+    make_directory(directory);
+    save_many(directory, texts);
+    set_times(directory, "1 hour ago");
+    open_tree_on(20, 0, ROOM, directory, 100);
+    for (int i = 1; i < MANY_FILES; i += 2)
+        match(texts[i], LONG, false);
+    settle_files();
+    close_tree();
+    cr_expect_eq(left_after_a_restart(directory, texts), 0x2aau);
+    remove_directory(directory);
+}
+
+/* A clock that was ahead when they were written. */
+Test(state_tree_files, files_of_the_future_are_as_of_now)
+{
+    char directory[64];
+    int32_t texts[MANY_FILES][LONG];
+    make_directory(directory);
+    save_many(directory, texts);
+    set_times(directory, "2400-01-01");
+    open_tree_on(20, 0, ROOM, directory, 100);
+    for (int i = 1; i < MANY_FILES; i += 2)
+        match(texts[i], LONG, false);
+    state_tree_save_all(tree, 1e18);
+    close_tree();
+    cr_expect_eq(left_after_a_restart(directory, texts), 0x2aau);
+    remove_directory(directory);
+}
+
 /* Neither in a file nor in host memory. */
 Test(state_tree_files, what_a_device_lost_on_the_way_is_no_checkpoint)
 {

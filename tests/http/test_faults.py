@@ -1,0 +1,131 @@
+"""What happens around the server rather than in a request: no more descriptors, a crowd of idle
+connections, signals at the worst moment."""
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+import harness
+from harness import SLOWNESS, START_SECONDS, RawReply, request_bytes
+from session_helpers import GREEDY, position
+from test_errors import wait_for
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def ask(connection):
+    """On a connection that stays open."""
+    connection.sendall(HEALTH)
+    reply = RawReply(connection)
+    status, headers = reply.head()
+    reply.body(headers)
+    return status
+
+
+def open_files(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def cpu_seconds(server):
+    fields = open(f"/proc/{server.process.pid}/stat").read().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_fewer_files_than_connections(server_factory, tmp_path, monkeypatch):
+    """As many come in as leave some for other things, the rest waits, and nothing spins."""
+    most = 120
+    limited = tmp_path / "limited"
+    limited.write_text(f'#!/bin/sh\nulimit -n {most}\nexec "{harness.BINARY}" "$@"\n')
+    limited.chmod(0o700)
+    monkeypatch.setattr(harness, "BINARY", limited)
+    server = server_factory(state_dir=tmp_path / "state")
+    assert f"60 at most, as this process may open only {most} files" in server.tail()
+    there = server.connect()
+    assert ask(there) == 200
+    crowd = [server.connect() for _ in range(200)]
+    wait_for(lambda: open_files(server) >= 60, "they come in")
+    before = cpu_seconds(server)
+    time.sleep(0.5)  # in which a loop that accepts and fails would take as much
+    assert cpu_seconds(server) - before < 0.25 * SLOWNESS
+    assert open_files(server) < most
+    there.sendall(request_bytes("/v1/completions", {"prompt": "x", "session_id": "kept",
+                                                    "max_tokens": 1}))
+    assert RawReply(there).head()[0] == 200
+    assert len(list(tmp_path.glob("state/*/sessions/*.session"))) == 1
+    for connection in [there, *crowd]:
+        connection.close()
+    assert server.complete(prompt="x", max_tokens=1)
+
+
+def test_a_crowd_of_idle_connections_disturbs_nobody(server_factory):
+    server = server_factory()
+    crowd = [server.connect() for _ in range(600 // SLOWNESS)]
+    assert all(ask(connection) == 200 for connection in crowd[::7])
+    assert server.complete(prompt="x", max_tokens=30, ignore_eos=True)["usage"]["completion_tokens"] == 30
+    assert all(ask(connection) == 200 for connection in crowd)
+    for connection in crowd:
+        connection.close()
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(server_factory):
+    server = server_factory(idle_timeout=1)
+    server.http.headers["Connection"] = "close"  # or one may be closed as it is used again
+    assert server.get("/health").status_code == 200
+    idle, busy = server.connect(), server.connect()
+    assert ask(idle) == 200
+    busy.sendall(request_bytes("/v1/completions", {
+        "prompt": "x", "max_tokens": 200000, "ignore_eos": True, "stream": True}))
+    reply = RawReply(busy)
+    assert reply.head()[0] == 200
+    assert idle.recv(1) == b""
+    assert next(reply.chunks())
+    idle.close()
+    busy.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_model_is_loaded(server_factory, big_model, number):
+    server = server_factory(model=big_model, wait=False)
+    server.process.send_signal(number)
+    assert server.process.wait(START_SECONDS) == 0
+
+
+def received(connection):
+    """Everything until the server closes."""
+    whole = b""
+    try:
+        while data := connection.recv(65536):
+            whole += data
+    except ConnectionResetError:
+        pass
+    return whole
+
+
+def test_sigterm_while_a_state_is_read(server_factory, tmp_path):
+    """At whatever moment of a request that goes on from a file: it is answered whole, or refused, or
+    was not seen any more; and the session is what the answer says."""
+    dice = random.Random(4)
+    flags = {"state_dir": tmp_path / "state", "checkpoint_interval": 64}
+    server = server_factory(**flags)
+    held = server.complete(prompt=[dice.randrange(1, 200) for _ in range(1500)], session_id="long",
+                           max_tokens=2, **GREEDY)["session"]["position"]
+    server.stop()
+    for attempt in range(6):
+        server = server_factory(**flags)
+        assert position(server, "long") == held
+        with server.connect() as connection:
+            connection.sendall(request_bytes("/v1/completions", {
+                "prompt": [5, 6], "session_id": "long", "max_tokens": 2, **GREEDY}))
+            time.sleep(0.002 * attempt)  # any moment will do
+            server.process.send_signal(signal.SIGTERM)
+            head, _, body = received(connection).partition(b"\r\n\r\n")
+        assert server.process.wait(START_SECONDS) == 0
+        if head.startswith(b"HTTP/1.1 200 "):
+            held += 4
+            assert json.loads(body)["session"]["position"] == held
+        else:
+            assert head == b"" or head.startswith(b"HTTP/1.1 503 "), head
