@@ -331,9 +331,11 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
     float weights[OPS_TILE + QUERY_GROUP], biases[OPS_TILE + QUERY_GROUP];
     for (int64_t base = 0; base <= last; base += OPS_TILE) {
         struct head_tile tile = tile_of(a, span->pages[base / OPS_TILE], kv_head);
-        int64_t ahead = base + OPS_TILE > last
-                            ? 0
-                            : span->pages[base / OPS_TILE + 1] - span->pages[base / OPS_TILE];
+        int64_t ahead = 0; /* to the next tile, or the first one of the head that comes next */
+        if (base + OPS_TILE <= last)
+            ahead = span->pages[base / OPS_TILE + 1] - span->pages[base / OPS_TILE];
+        else if (kv_head + 1 < a->num_kv_heads)
+            ahead = tile_of(a, span->pages[0], kv_head + 1).k - tile.k;
         struct panel k = {tile.k, OPS_TILE, ahead}, v = {tile.v, stride, ahead};
         panel_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k, OPS_TILE, scores[0],
                       OPS_TILE, false);
