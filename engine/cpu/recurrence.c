@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+/* Of an element of S, in multiply-adds of a product: it comes from memory and goes back there. */
+static const int64_t ELEMENT_COST = 4;
+
 /* One head of one text may be cut into pieces, each some blocks of 16 rows of S. */
 struct recurrence_job {
     const struct ops_recurrence *arguments;
@@ -49,7 +52,6 @@ void cpu_recurrence(struct backend *backend, const struct ops_recurrence *a)
     const struct recurrence_job job = cut(backend, a);
     if (formula_is_exponential(a->phi.map))
         copy_maxima(batch, a);
-    /* one row of a head is bound by memory, which one thread fills: it wakes nobody */
     heads_run(backend, recurrence_task, &job, batch->num_spans, a->num_heads * job.pieces,
-              (int64_t)batch->num_rows * a->num_heads * a->value_dim * a->features);
+              ELEMENT_COST * batch->num_rows * a->num_heads * a->value_dim * a->features);
 }
