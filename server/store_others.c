@@ -16,7 +16,7 @@ int64_t store_modified_ns(const struct stat *status)
 {
     const int64_t second = 1000000000, most = INT64_MAX / second - 1;
     int64_t seconds = (int64_t)status->st_mtim.tv_sec;
-    seconds = seconds < -most ? -most : seconds > most ? most : seconds;
+    seconds = seconds < 0 ? 0 : seconds > most ? most : seconds;
     return seconds * second + (int64_t)status->st_mtim.tv_nsec;
 }
 
