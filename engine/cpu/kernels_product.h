@@ -11,14 +11,14 @@
  * cache for GROUP_PANELS panels. A single row walks its panels as one stream, which the hardware
  * foresees.
  *
- * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 5` on 2
- * threads of a machine of 35 GB/s and 236 GFLOP/s: of the limit, all of the step (nine tenths of it
- * products), pp512 81 %, 78 %, 91 %; tg64 93 %, 96 %, 87 %. While the same machine reads 50 GB/s
- * and more, a core of it does not keep up with two-byte and one-byte weights: 89 %, 71 %, 79 % of a
- * mixed run. The next day, tg64 in single runs by the pace that each found: 93 %, 93 %, 81 % under
- * 36 GB/s and 86 %, 74 %, 56 % over 45 (5 to 20 runs each). 16 texts at once: their first tile asks
- * for the weights TILE_AHEAD in advance, 1.11 times as fast as without in bf16 and 1.13 in q8
- * (regla-160m, steps of both programs in turns; half as far ahead, 0.91). */
+ * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9` on 2
+ * threads of a machine of 32 GB/s and 236 GFLOP/s: of the limit, all of the step (nine tenths of it
+ * products), pp512 75 %, 76 %, 83 %; tg64 94 %, 92 %, 86 %; regla-160m alike, tg64 96 %, 96 %, 91
+ * %. In another run, at some 40 GB/s, 81 %, 77 %, 62 %: what lies between products then costs more
+ * of what is less, and the threads' messages to each other take up to three times as long. 16 texts
+ * at once: their first tile asks for the weights TILE_AHEAD in advance, 1.11 times as fast as
+ * without in bf16 and 1.13 in q8 (regla-160m, steps of both programs in turns; half as far ahead,
+ * 0.91). */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
