@@ -167,7 +167,7 @@ def test_checkpoints_come_where_the_cpu_leaves_them(server_factory):
         cached = [reply["usage"]["prompt_tokens_details"]["cached_tokens"] for reply in replies]
         # the end of the first prompt is a checkpoint, too
         assert cached == [max(len(PROMPT), (len(PROMPT) + place) // 16 * 16)] * 2
-        # none of a step that was looked at when the next had begun, whose token is not known yet
+        # as many as where no step begins before the last one has been looked at
         assert servers[0].metric("regla_checkpoints") == servers[1].metric("regla_checkpoints") > 0
 
 
