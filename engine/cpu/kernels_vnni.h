@@ -62,8 +62,8 @@ static void fix_block(const __m512 x[2], struct fixed_block *out)
 }
 
 /* Other threads have just written x and read the blocks of the product before: lines that come one
- * by one where a block's many stores wait for each. So all of them are asked for first, by loads
- * and by stores; a prefetch for writing does not take a line back that others only read. */
+ * by one where a block's many stores wait for each. So all of them are asked for first, x by
+ * prefetches and the blocks by stores: a prefetch for writing made no difference. */
 static void claim_lines(const float *x, int64_t n, struct fixed_block *out)
 {
     enum { LINE = 64 };
