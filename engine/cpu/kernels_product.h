@@ -210,13 +210,48 @@ static int tile_height(int rows)
     return (rows + tiles - 1) / tiles;
 }
 
+/* out [4, m]: four inputs of four rows. */
+static inline __attribute__((always_inline)) void arrange_fours(const float *x, int64_t x_stride,
+                                                                int m, float *out)
+{
+    typedef float four __attribute__((vector_size(16)));
+    four row[4], pair[4];
+    for (int i = 0; i < 4; i++)
+        memcpy(&row[i], x + i * x_stride, sizeof row[i]);
+    for (int i = 0; i < 2; i++) {
+        pair[i] = __builtin_shufflevector(row[2 * i], row[2 * i + 1], 0, 4, 1, 5);
+        pair[2 + i] = __builtin_shufflevector(row[2 * i], row[2 * i + 1], 2, 6, 3, 7);
+    }
+    for (int i = 0; i < 2; i++) {
+        four first = __builtin_shufflevector(pair[2 * i], pair[2 * i + 1], 0, 1, 4, 5);
+        four second = __builtin_shufflevector(pair[2 * i], pair[2 * i + 1], 2, 3, 6, 7);
+        memcpy(out + 2 * i * m, &first, sizeof first);
+        memcpy(out + (2 * i + 1) * m, &second, sizeof second);
+    }
+}
+
+/* out [n, m]: one tile. */
+static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, float *out)
+{
+    int fours = m / 4 * 4;
+    int64_t k = 0;
+    for (; k + 4 <= n; k += 4) {
+        for (int i = 0; i < fours; i += 4)
+            arrange_fours(x + i * x_stride + k, x_stride, m, out + k * m + i);
+        for (int i = fours; i < m; i++)
+            for (int j = 0; j < 4; j++)
+                out[(k + j) * m + i] = x[i * x_stride + k + j];
+    }
+    for (; k < n; k++)
+        for (int i = 0; i < m; i++)
+            out[k * m + i] = x[i * x_stride + k];
+}
+
 static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n, float *out)
 {
-    for (int r = 0, m; r < rows; r += m) {
+    for (int r = 0, m; r < rows; r += m, out += m * n) {
         m = tile_height(rows - r);
-        for (int64_t k = 0; k < n; k++)
-            for (int i = 0; i < m; i++)
-                *out++ = x[(r + i) * x_stride + k];
+        arrange_tile(x + r * x_stride, x_stride, m, n, out);
     }
 }
 
