@@ -322,6 +322,15 @@ static enum formula activation(enum hidden_act act)
     return FORMULA_IDENTITY;
 }
 
+/* The weight that block `index`, or what follows the last one, begins with. */
+static const struct weight *first_weight(const struct forward *forward, int index)
+{
+    if (index == forward->model->num_layers)
+        return forward->head;
+    const struct block *block = &forward->blocks[index];
+    return forward->model->parallel_residual ? block->up : block->mixer.project;
+}
+
 /* hidden = what the MLP makes of x, before its last product. */
 static void run_mlp(struct forward *forward, const struct block *block, int index, int num_rows)
 {
@@ -337,7 +346,10 @@ static void run_mlp(struct forward *forward, const struct block *block, int inde
                                      .x = forward->normed,
                                      .y = hidden,
                                      .activation = block->gated ? FORMULA_IDENTITY : act,
-                                     .norm = &norm});
+                                     .norm = &norm,
+                                     .next = forward->model->parallel_residual
+                                                 ? block->mixer.project
+                                                 : block->down});
     if (block->gated)
         ops->map(forward->backend, &(struct ops_map){.formula = act,
                                                      .multiply = true,
@@ -356,15 +368,17 @@ static void run_block(struct forward *forward, int index, int num_rows)
     bool parallel = forward->model->parallel_residual;
     if (parallel) /* both see the same x */
         run_mlp(forward, block, index, num_rows);
-    mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, &norm,
-              forward->x);
+    mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, &norm, forward->x,
+              parallel ? block->down : block->up);
     if (!parallel)
         run_mlp(forward, block, index, num_rows);
-    forward->ops->matmul(forward->backend, &(struct ops_matmul){.weight = block->down,
-                                                                .num_rows = num_rows,
-                                                                .x = forward->hidden,
-                                                                .y = forward->x,
-                                                                .accumulate = true});
+    forward->ops->matmul(forward->backend,
+                         &(struct ops_matmul){.weight = block->down,
+                                              .num_rows = num_rows,
+                                              .x = forward->hidden,
+                                              .y = forward->x,
+                                              .accumulate = true,
+                                              .next = first_weight(forward, index + 1)});
 }
 
 /* The logits of the rows that want them. */
@@ -381,7 +395,8 @@ static void run_head(struct forward *forward, const struct batch *batch)
                                                        .num_rows = batch->num_logits,
                                                        .x = last,
                                                        .y = forward->logits,
-                                                       .norm = &norm});
+                                                       .norm = &norm,
+                                                       .next = first_weight(forward, 0)});
 }
 
 /* What is not drawn from comes back, in forward_collect. */

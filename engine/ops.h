@@ -86,7 +86,10 @@ struct ops_norm {
  * multiplies part h of x with matrix h.
  *
  * norm, if not NULL, comes first, and its y is x. Nobody else may need what it writes: a device
- * that norms x on its way into the product writes nothing. */
+ * that norms x on its way into the product writes nothing.
+ *
+ * next, if not NULL, is the weight of the product that is likely to come next: a device may have it
+ * on its way while something else keeps this one's end. */
 struct ops_matmul {
     const struct weight *weight;
     int num_rows;
@@ -94,6 +97,7 @@ struct ops_matmul {
     enum formula activation;
     bool accumulate;
     const struct ops_norm *norm;
+    const struct weight *next;
 };
 
 /* out = formula(u, w), or formula(u) * w when `multiply`. */

@@ -17,6 +17,11 @@
 
 enum { MOST_THREADS = 1024, CACHE_LINE = 64, SPINS_PER_LOOK = 16 };
 
+enum {
+    CLAIM_PART = 4,          /* of a share's tasks that are left */
+    AHEAD_BYTES = 128 * 1024 /* well under a core's second cache */
+};
+
 /* Longer than the gaps between the jobs of a step, short beside the slices of a scheduler. */
 static const double SPIN_SECONDS = 100e-6;
 
@@ -32,6 +37,9 @@ struct event {
  * adds to it once, and a claim that comes too late is either past the end, or of the next job. */
 struct share {
     alignas(CACHE_LINE) atomic_uint_least64_t word;
+    atomic_uintptr_t ahead; /* threads_ahead */
+    uintptr_t asked;        /* the thread's own: what it has asked memory for of that */
+    uintptr_t asked_bytes;
 };
 
 struct worker {
@@ -108,23 +116,39 @@ static void event_raise(struct threads *threads, struct event *event, int most)
     pthread_mutex_unlock(&threads->mutex);
 }
 
-static bool spin(const struct threads *threads, struct event *event, unsigned seen)
+/* Asks memory for one more line of what the thread will read, or rests. */
+static void use_time(struct share *share)
+{
+    uintptr_t ahead = atomic_load_explicit(&share->ahead, memory_order_relaxed);
+    if (share->asked != ahead) {
+        share->asked = ahead;
+        share->asked_bytes = 0;
+    }
+    if (ahead != 0 && share->asked_bytes < AHEAD_BYTES) {
+        __builtin_prefetch((const void *)(ahead + share->asked_bytes), 0, 2);
+        share->asked_bytes += CACHE_LINE;
+    } else {
+        pause_briefly();
+    }
+}
+
+static bool spin(const struct threads *threads, struct event *event, unsigned seen, int index)
 {
     double end = clock_seconds() + threads->spin_seconds;
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
             if (atomic_load_explicit(&event->count, memory_order_acquire) != seen)
                 return true;
-            pause_briefly();
+            use_time(&threads->shares[index]);
         }
     } while (clock_seconds() < end);
     return false;
 }
 
-/* Waits until the count is not `seen`, and returns it. */
-static unsigned event_await(struct threads *threads, struct event *event, unsigned seen)
+/* Waits, as thread `index`, until the count is not `seen`, and returns it. */
+static unsigned event_await(struct threads *threads, struct event *event, unsigned seen, int index)
 {
-    if (!spin(threads, event, seen)) {
+    if (!spin(threads, event, seen, index)) {
         pthread_mutex_lock(&threads->mutex);
         for (;;) {
             atomic_fetch_add(&event->sleepers, 1);
@@ -138,17 +162,20 @@ static unsigned event_await(struct threads *threads, struct event *event, unsign
     return atomic_load_explicit(&event->count, memory_order_acquire);
 }
 
-/* Runs tasks of a share while there are any; returns how many. */
+/* Runs tasks of a share while there are any; returns how many. A claim waits for all that the core
+ * has asked of memory before, so there are few. */
 static int run_share(struct threads *threads, struct share *share, int index)
 {
     int done = 0;
     uint64_t word = atomic_load_explicit(&share->word, memory_order_relaxed);
     while (word >> 32 < (uint32_t)word) {
-        word = atomic_fetch_add_explicit(&share->word, (uint64_t)1 << 32, memory_order_acquire);
-        if (word >> 32 >= (uint32_t)word)
-            break;
-        threads->task(threads->context, (int)(word >> 32), index);
-        done++;
+        uint64_t claim = ((uint32_t)word - (word >> 32) + CLAIM_PART - 1) / CLAIM_PART;
+        word = atomic_fetch_add_explicit(&share->word, claim << 32, memory_order_acquire);
+        uint64_t task = word >> 32, end = (uint32_t)word;
+        end = task + claim < end ? task + claim : end;
+        for (; task < end; task++, done++)
+            threads->task(threads->context, (int)task, index);
+        word += claim << 32;
     }
     return done;
 }
@@ -170,7 +197,7 @@ static void *worker_main(void *argument)
     pthread_setname_np(pthread_self(), "regla-compute");
     threads_flush_denormals();
     for (;;) {
-        seen = event_await(threads, &threads->posted, seen);
+        seen = event_await(threads, &threads->posted, seen, worker->index);
         if (atomic_load(&threads->stop))
             return NULL;
         if (work(threads, worker->index))
@@ -197,7 +224,12 @@ void threads_run(struct threads *threads, threads_task *task, void *context, int
     }
     event_raise(threads, &threads->posted, num_tasks - 1);
     if (!work(threads, 0))
-        event_await(threads, &threads->finished, seen);
+        event_await(threads, &threads->finished, seen, 0);
+}
+
+void threads_ahead(struct threads *threads, int thread, const void *memory)
+{
+    atomic_store_explicit(&threads->shares[thread].ahead, (uintptr_t)memory, memory_order_relaxed);
 }
 
 static void event_init(struct event *event)
@@ -246,8 +278,7 @@ int threads_open(struct threads **out, int count, struct error *err)
     if (threads->workers == NULL || threads->shares == NULL) {
         result = error_set(err, ERROR_NO_MEMORY, "threads: no memory");
     } else {
-        for (int i = 0; i < threads->count; i++)
-            atomic_init(&threads->shares[i].word, 0);
+        memset(threads->shares, 0, (size_t)threads->count * sizeof *threads->shares);
         result = start_workers(threads, err);
     }
     if (result != 0)

@@ -1,15 +1,28 @@
 #include "engine/cpu/device.h"
 
 /* Panels of one task. Few rows read a panel at the speed of memory, and the thread that ends first
- * waits for the other's last task: so tasks are small, but of two panels where these are small
- * themselves. Many rows compute on a panel much longer. */
-enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, SMALL_TASK_BYTES = 128 * 1024 };
+ * waits for the other's last task: so tasks are small, but not so small that their beginnings
+ * count. Many rows compute on a panel much longer. */
+enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 96 * 1024 };
 
-static int64_t panels_of_task(const struct ops_matmul *a)
+static int64_t panels_of_task(const struct weight *weight, int num_rows)
 {
-    if (a->num_rows >= MANY_ROWS)
+    if (num_rows >= MANY_ROWS)
         return MANY_ROWS_PANELS;
-    return 2 * a->weight->panel_bytes <= SMALL_TASK_BYTES ? 2 : 1;
+    int64_t panels = TASK_BYTES / (int64_t)weight->panel_bytes;
+    return panels > 1 ? panels : 1;
+}
+
+/* Tells each thread where its share of the next product begins, as threads_run will cut it. */
+static void look_ahead(struct backend *backend, const struct weight *next, int num_rows)
+{
+    int64_t group = panels_of_task(next, num_rows), groups = (next->panels + group - 1) / group;
+    int64_t count = threads_count(backend->threads);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t task = groups * next->heads * i / count;
+        int64_t panel = task / groups * next->panels + task % groups * group;
+        threads_ahead(backend->threads, (int)i, next->data + (size_t)panel * next->panel_bytes);
+    }
 }
 
 struct product_job {
@@ -79,7 +92,7 @@ static void arrange_blocks(struct backend *backend, const void *arguments, int f
 void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
-    int64_t group = panels_of_task(a);
+    int64_t group = panels_of_task(weight, a->num_rows);
     struct product_job job = {.kernels = backend->kernels,
                               .arguments = a,
                               .group = group,
@@ -94,6 +107,8 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
                  weight->in * weight->heads * BLOCK_ROWS);
     }
     int tasks = (int)(job.groups * weight->heads);
+    if (a->next != NULL && a->num_rows < MANY_ROWS)
+        look_ahead(backend, a->next, a->num_rows);
     if (weight->out * weight->heads * weight->in * a->num_rows < backend->share_elements)
         for (int i = 0; i < tasks; i++)
             product_task(&job, i, 0);

@@ -115,7 +115,8 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
 }
 
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
-               struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual)
+               struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual,
+               const struct weight *next)
 {
     const struct mixer *config = layer->config;
     int num_rows = norm->num_rows;
@@ -123,7 +124,8 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
                                               .num_rows = num_rows,
                                               .x = norm->y,
                                               .y = workspace->project,
-                                              .norm = norm});
+                                              .norm = norm,
+                                              .next = layer->output});
     if (config->kind == MIXER_LINEAR)
         mixer_linear_run(layer, ops, backend, workspace, num_rows);
     else
@@ -146,5 +148,6 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
                                               .x = workspace->h,
                                               .y = residual,
                                               .accumulate = true,
-                                              .norm = norms && !gated ? &after : NULL});
+                                              .norm = norms && !gated ? &after : NULL,
+                                              .next = next});
 }

@@ -79,10 +79,11 @@ int mixer_create(struct mixer_layer *layer, const struct mixer *config,
                  struct mixer_context *context, struct error *err);
 void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
 
-/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]. */
+/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]; next: of the product
+ * that comes then. */
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
-               struct mixer_workspace *workspace, const struct ops_norm *norm,
-               struct rows residual);
+               struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual,
+               const struct weight *next);
 
 /* ---- the words, each in its own file ---- */
 

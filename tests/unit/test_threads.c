@@ -97,6 +97,27 @@ Test(threads, a_job_ends_only_when_its_last_task_has)
 }
 
 /* Idle threads park: a pool that is open for 200 ms must not burn a fraction of a core. */
+/* What threads are told to read next may lie anywhere: nothing reads it. */
+Test(threads, a_hint_may_point_anywhere)
+{
+    static struct tally tally;
+    static const char memory[64];
+    const char *const places[] = {NULL, memory, memory + 63, (const char *)1, (const char *)-1};
+    struct threads *threads;
+    struct error err = ERROR_INIT;
+    cr_assert(threads_open(&threads, 3, &err) == 0, "%s", err.message);
+    tally.threads = 3;
+    for (int job = 0; job < 500; job++) {
+        for (int i = 0; i < 3; i++)
+            threads_ahead(threads, i, places[(job + i) % 5]);
+        threads_run(threads, count_task, &tally, 7);
+    }
+    cr_expect(tally.strays == 0);
+    for (int i = 0; i < 7; i++)
+        cr_expect(tally.counts[i] == 500, "task %d", i);
+    threads_close(threads);
+}
+
 Test(threads, idle_threads_use_no_time)
 {
     static struct tally tally = {.threads = 4};
