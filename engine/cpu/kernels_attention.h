@@ -164,6 +164,8 @@ INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, 
         int64_t c = 0;
         for (; c + 4 * LANES <= columns; c += 4 * LANES, part.data += 4 * LANES * bytes)
             row_columns(kv, 4, x, n, part, out + c, add);
+        for (; c + 2 * LANES <= columns; c += 2 * LANES, part.data += 2 * LANES * bytes)
+            row_columns(kv, 2, x, n, part, out + c, add);
         for (; c < columns; c += LANES, part.data += LANES * bytes)
             row_columns(kv, 1, x, n, part, out + c, add);
         return;
@@ -234,7 +236,8 @@ static void running_start(struct running *running)
     }
 }
 
-/* scores [64], q.k on entry; keys [low, high) are allowed, the others become -infinity. */
+/* scores [64], q.k on entry; keys [low, high) are allowed, the others become -infinity, whatever
+ * they were. */
 static void finish_scores(const struct ops_attention *a, float *scores, const float *weights,
                           const float *biases, int low, int high)
 {
@@ -321,6 +324,12 @@ static void add_values(const struct ops_attention *a, const struct query_rows *r
     }
 }
 
+/* Columns of a tile that hold its first `seen` keys, as many as one pass over its rows takes. */
+static int64_t columns_for(int64_t seen)
+{
+    return seen <= OPS_TILE / 4 ? OPS_TILE / 4 : seen <= OPS_TILE / 2 ? OPS_TILE / 2 : OPS_TILE;
+}
+
 static void attend(const struct ops_attention *a, const struct batch_span *span, int kv_head,
                    const struct query_rows *rows, struct running *running, float *sums)
 {
@@ -337,9 +346,9 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
         else if (kv_head + 1 < a->num_kv_heads)
             ahead = tile_of(a, span->pages[0], kv_head + 1).k - tile.k;
         struct panel k = {tile.k, OPS_TILE, ahead}, v = {tile.v, stride, ahead};
-        panel_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k, OPS_TILE, scores[0],
-                      OPS_TILE, false);
         int64_t seen = rows->position - base + 1; /* by row 0 */
+        panel_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k,
+                      columns_for(seen + queries - 1), scores[0], OPS_TILE, false);
         for (int i = 0; i < rows->n; i++) {
             int query = rows->by_head ? 0 : i;
             int head = rows->first_head + i - query;
