@@ -14,8 +14,9 @@
  * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9` on 2
  * threads of a machine of 32 GB/s and 236 GFLOP/s: of the limit, all of the step (nine tenths of it
  * products), pp512 75 %, 76 %, 83 %; tg64 94 %, 92 %, 86 %; regla-160m alike, tg64 96 %, 96 %, 91
- * %. In another run, at some 40 GB/s, 81 %, 77 %, 62 %: what lies between products then costs more
- * of what is less, and the threads' messages to each other take up to three times as long. 16 texts
+ * %. In runs in which the memory's pace changed between 31 and 55 GB/s all the time, 88 %, 86 %, 80
+ * % and 85 %, 73 %, 66 %: at the faster one the threads' messages to each other take up to three
+ * times as long, and a trace of q8 has its tasks at 17 GB/s a thread where reading has 24. 16 texts
  * at once: their first tile asks for the weights TILE_AHEAD in advance, 1.11 times as fast as
  * without in bf16 and 1.13 in q8 (regla-160m, steps of both programs in turns; half as far ahead,
  * 0.91). */
