@@ -217,9 +217,12 @@ static int parse_stop(const json_t *fields, struct completion_request *request,
     for (size_t i = 0; i < size; i++) {
         const json_t *item = is_list ? json_array_get(value, i) : value;
         if (!json_is_string(item))
-            return request_wrong_type(err, "stop", "a string or a list of strings", item);
+            return api_error_set(err, API_INVALID_TYPE, "stop",
+                                 "stop: item %zu: expected a string, got %s", i,
+                                 request_type_name(item));
         if (json_string_length(item) == 0)
-            return api_error_set(err, API_INVALID_VALUE, "stop", "stop: an empty string");
+            return api_error_set(err, API_INVALID_VALUE, "stop", "stop: item %zu: an empty string",
+                                 i);
         if (copy_text(item, &request->stops[i].text, &request->stops[i].length, err) != 0)
             return -1;
     }

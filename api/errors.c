@@ -100,10 +100,10 @@ int api_error_unknown_path(struct api_error *err, const char *path)
     return api_error_set(err, API_UNKNOWN_PATH, NULL, "there is no endpoint %.200s", path);
 }
 
-int api_error_model(struct api_error *err, const char *name)
+int api_error_model(struct api_error *err, const char *name, const char *served)
 {
-    return api_error_set(err, API_MODEL_NOT_FOUND, "model", "the model \"%.200s\" does not exist",
-                         name);
+    return api_error_set(err, API_MODEL_NOT_FOUND, "model",
+                         "the model \"%.200s\" does not exist; here is \"%.200s\"", name, served);
 }
 
 int api_error_from_engine(struct api_error *err, const struct error *engine, const char *param)

@@ -74,7 +74,7 @@ int api_error_context_length(struct api_error *err, int64_t prompt_tokens, int64
                              int64_t limit_tokens, const char *limit);
 int api_error_method(struct api_error *err, const char *method, const char *allow);
 int api_error_unknown_path(struct api_error *err, const char *path);
-int api_error_model(struct api_error *err, const char *name);
+int api_error_model(struct api_error *err, const char *name, const char *served);
 
 /* What an engine error becomes; param may be NULL. */
 int api_error_from_engine(struct api_error *err, const struct error *engine, const char *param);

@@ -255,6 +255,6 @@ int request_model(const json_t *fields, const char *served, struct api_error *er
         return request_wrong_type(err, "model", "a string", got);
     const char *name = json_string_value(got);
     if (json_string_length(got) != strlen(served) || strcmp(name, served) != 0)
-        return api_error_model(err, name);
+        return api_error_model(err, name, served);
     return 0;
 }

@@ -23,6 +23,8 @@ struct state_memory {
     int32_t used_pages;  /* that have users */
     int32_t cached;      /* states set aside */
     int64_t pending;     /* pages reserved by states alive and not yet taken */
+    uint64_t *counted;   /* of pages: the last count of state_bytes that met it: [pages.capacity] */
+    uint64_t count;      /* of state_bytes, so far */
     int states;
 };
 
@@ -90,7 +92,8 @@ int state_memory_create(struct state_memory **out, const struct ops *ops, struct
         goto fail;
     memory->references = calloc((size_t)memory->pages.capacity + 1, sizeof *memory->references);
     memory->users = calloc((size_t)memory->pages.capacity + 1, sizeof *memory->users);
-    if (memory->references == NULL || memory->users == NULL) {
+    memory->counted = calloc((size_t)memory->pages.capacity + 1, sizeof *memory->counted);
+    if (memory->references == NULL || memory->users == NULL || memory->counted == NULL) {
         error_set(err, ERROR_NO_MEMORY, "state memory: no memory");
         goto fail;
     }
@@ -111,6 +114,7 @@ void state_memory_free(struct state_memory *memory)
     pool_close(&memory->pages);
     free(memory->references);
     free(memory->users);
+    free(memory->counted);
     free(memory);
 }
 
@@ -504,25 +508,25 @@ int64_t state_position(const struct state *state)
     return state->position;
 }
 
-/* Negates the counts of a state's pages that have not been: below the first that has all have, as
- * a clone shares pages from the first on. Returns their number. */
-static int64_t negate_pages(const struct state *state, bool negative)
+/* How many of a state's pages this count has not met: those above the first that it has, as a clone
+ * shares pages from the first on. */
+static int64_t count_pages(const struct state *state)
 {
-    int32_t *references = state->memory->references;
+    struct state_memory *memory = state->memory;
     int64_t page = state->num_pages;
-    while (page > 0 && (references[state->page_id[page - 1]] < 0) != negative)
-        references[state->page_id[--page]] *= -1;
+    while (page > 0 && memory->counted[state->page_id[page - 1]] != memory->count)
+        memory->counted[state->page_id[--page]] = memory->count;
     return state->num_pages - page;
 }
 
 size_t state_bytes(struct state *const *states, size_t count)
 {
     size_t bytes = 0;
+    if (count > 0)
+        states[0]->memory->count++;
     for (size_t i = 0; i < count; i++) {
         const struct state_layout *layout = &states[i]->memory->layout;
-        bytes += layout->slot_bytes + (size_t)negate_pages(states[i], true) * layout->page_bytes;
+        bytes += layout->slot_bytes + (size_t)count_pages(states[i]) * layout->page_bytes;
     }
-    for (size_t i = 0; i < count; i++)
-        negate_pages(states[i], false);
     return bytes;
 }

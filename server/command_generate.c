@@ -201,7 +201,7 @@ static int encode(struct generation *g, const char *prompt, size_t length, struc
     if (!g->options->model.preset)
         return tokenizer_encode(g->model.tokenizer, prompt, length, true, &g->prompt, err);
     if (command_parse_ids(prompt, &g->prompt, err) != 0)
-        return error_prefix(err, "the prompt");
+        return error_prefix(err, "the prompt (a preset has no tokenizer)");
     const int32_t vocab_size = engine_info(g->model.engine)->vocab_size;
     for (size_t i = 0; i < g->prompt.count; i++)
         if (g->prompt.ids[i] >= vocab_size)

@@ -247,13 +247,13 @@ static int describe_model(struct service *service, struct error *err)
 }
 
 /* One token, so that the first request does not pay for memory that is touched for the first time.
- * A budget too small even for that is the capacity report's to tell. */
+ * A budget too small even for that serves nobody. */
 static int warm_up(struct engine *engine, struct error *err)
 {
     const int32_t token = 0;
     struct state *state = NULL;
-    if (state_create(&state, engine, 1, NULL))
-        return 0;
+    if (state_create(&state, engine, 1, err))
+        return error_prefix(err, "--state-memory: not even one token fits");
     struct span span = {.state = state, .tokens = &token, .num_tokens = 1, .num_logits = 1};
     int result = engine_step(engine, &span, 1, err);
     state_free(state);

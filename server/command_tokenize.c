@@ -86,6 +86,10 @@ static int decode(const struct tokenizer *tokenizer, const struct tokenize_optio
     char *text = NULL;
     size_t length;
     int result = command_parse_ids(input, &ids, err);
+    for (size_t i = 0; result == 0 && i < ids.count; i++)
+        if (ids.ids[i] >= tokenizer_size(tokenizer))
+            result = error_set(err, ERROR_INVALID, "expected token ids under %d, got %d",
+                               tokenizer_size(tokenizer), ids.ids[i]);
     if (result == 0)
         result = tokenizer_decode(tokenizer, ids.ids, ids.count, options->skip_special_tokens,
                                   &text, &length, err);

@@ -1,5 +1,7 @@
 #include "server/inbox.h"
 
+#include "engine/base/clock.h"
+
 #include <time.h>
 
 void job_list_append(struct job_list *list, struct job *job)
@@ -44,7 +46,12 @@ void inbox_init(struct inbox *inbox)
 {
     *inbox = (struct inbox){0};
     pthread_mutex_init(&inbox->lock, NULL);
-    pthread_cond_init(&inbox->filled, NULL);
+    /* inbox_take's waits are not prolonged by a wall clock that goes back. */
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&inbox->filled, &attributes);
+    pthread_condattr_destroy(&attributes);
 }
 
 void inbox_clear(struct inbox *inbox)
@@ -106,13 +113,9 @@ bool inbox_pending(struct inbox *inbox)
 
 static struct timespec in_seconds(double seconds)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += (time_t)seconds;
-    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    return until;
+    const int64_t second = 1000000000;
+    int64_t until = clock_nanos(CLOCK_MONOTONIC) + (int64_t)(seconds * (double)second);
+    return (struct timespec){until / second, until % second};
 }
 
 void inbox_take(struct inbox *inbox, double wait_s, struct inbox_taken *taken)

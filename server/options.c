@@ -328,7 +328,8 @@ int options_parse(const struct options *options, void *values, int argc, char **
         } else if (!only_arguments && argv[i][0] == '-' && argv[i][1]) {
             return error_set(err, ERROR_INVALID, "unknown flag %s (flags begin with --)", argv[i]);
         } else if (!arguments || arguments->count == arguments->capacity) {
-            return error_set(err, ERROR_INVALID, "unexpected argument \"%s\"", argv[i]);
+            return error_set(err, ERROR_INVALID, "unexpected argument \"%s\"; usage: %s", argv[i],
+                             options->usage);
         } else {
             arguments->items[arguments->count++] = argv[i];
         }
@@ -353,16 +354,30 @@ static void help_of(const struct option *option, FILE *out)
     const char *unit = option->type == OPTION_CHOICE ? option->choices
                        : option->unit                ? option->unit
                                                      : "";
+    if (option->type == OPTION_FLAG && strcmp(option->value, "true") == 0) {
+        /* Of what is on by itself the way to turn it off is of use. */
+        fprintf(out, "  --no-%s\n      do not %s\n      env %s=false\n", option->name, option->help,
+                env);
+        return;
+    }
     fprintf(out, "  --%s%s%s\n      %s\n      ", option->name,
             option->type == OPTION_FLAG ? "" : " ", option->type == OPTION_FLAG ? "" : unit,
             option->help);
     /* "PORT" stands for the value itself, "tokens" says what it counts. */
-    bool counts =
-        option->unit && islower((unsigned char)*option->unit) && strchr(option->unit, '|') == NULL;
+    bool counts = option->type != OPTION_CHOICE && option->unit &&
+                  islower((unsigned char)*option->unit) && strchr(option->unit, '|') == NULL;
     if (option->value)
         fprintf(out, "default %s%s%s; ", option->value, counts ? " " : "",
                 counts ? option->unit : "");
     fprintf(out, "env %s\n", env);
+}
+
+static bool any_of(const struct options *options, enum option_type type)
+{
+    for (size_t i = 0; i < options->count; i++)
+        if (options->items[i].type == type)
+            return true;
+    return false;
 }
 
 void options_help(const struct options *options, FILE *out)
@@ -374,4 +389,8 @@ void options_help(const struct options *options, FILE *out)
         fprintf(out, "\noptions:\n");
     for (size_t i = 0; i < options->count; i++)
         help_of(&options->items[i], out);
+    if (any_of(options, OPTION_BYTES))
+        fprintf(out, "\nA number of bytes may end in K, M, G or T: powers of 1024.\n");
+    if (any_of(options, OPTION_SECONDS))
+        fprintf(out, "A number of seconds may end in ms, s, m or h.\n");
 }

@@ -83,7 +83,7 @@ static void handle_model(struct http_request *request)
     if (refuse_while_loading(request))
         return;
     if (strcmp(request->parameter, request->service->model) != 0) {
-        api_error_model(&err, request->parameter);
+        api_error_model(&err, request->parameter, request->service->model);
         http_reply_error(request, &err);
         return;
     }
@@ -249,7 +249,8 @@ const struct route *route_find(const char *method, const char *path, char *param
     }
     for (size_t i = 0; i < sizeof LACKING / sizeof *LACKING; i++)
         if (matches(LACKING[i], path, parameter, size)) {
-            api_error_set(err, API_NOT_IMPLEMENTED, NULL, "%s is not implemented", path);
+            api_error_set(err, API_NOT_IMPLEMENTED, NULL,
+                          "%s is not implemented, /v1/completions is", path);
             return NULL;
         }
     api_error_unknown_path(err, path);

@@ -1,22 +1,26 @@
 #include "server/session_files.h"
 
+#include "engine/base/clock.h"
 #include "server/log.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A use is noted when the file is behind by so much; with a short time to live, by this part of it.
  */
 enum { MOST_BEHIND_SECONDS = 60, TTL_PARTS = 8 };
 
-double session_wall_seconds(void)
+struct session_clock session_clock(const struct sessions *sessions)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    struct session_clock now;
+    if (sessions->options.read_clock)
+        sessions->options.read_clock(&now);
+    else
+        now = (struct session_clock){.running_s = (double)clock_nanos(CLOCK_BOOTTIME) * 1e-9,
+                                     .wall_s = (double)clock_nanos(CLOCK_REALTIME) * 1e-9};
+    return now;
 }
 
 static struct session *session_of(struct store_op *op)
@@ -150,9 +154,16 @@ static void send(struct sessions *sessions, const char *name,
 
 void session_use(struct session *session)
 {
+    const struct session_clock now = session_clock(session->sessions);
+    session->meta.used = now.wall_s;
+    session->since = now.running_s;
+}
+
+void session_use_only(struct session *session)
+{
     const struct sessions_options *options = &session->sessions->options;
     double behind = MOST_BEHIND_SECONDS;
-    session->meta.used = session_wall_seconds();
+    session_use(session);
     if (options->ttl_s > 0 && options->ttl_s < TTL_PARTS * behind)
         behind = options->ttl_s / TTL_PARTS;
     if (!session->in_file || session->meta.used - session->noted < behind)

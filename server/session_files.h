@@ -19,6 +19,7 @@ struct session {
     char file[STORE_NAME_SIZE];
     bool in_file; /* perhaps not whole: it has been begun */
     double noted; /* meta.used as the file has it, or is about to */
+    double since; /* clock.running_s of its last use */
 
     /* Of the change that is being written. */
     struct store_op op;
@@ -32,11 +33,11 @@ struct sessions {
     struct session **list; /* [count], by owner, then id */
     size_t count, capacity;
     size_t writing;  /* operations of the store under way */
-    double next_due; /* wall clock: when the first may have lived its time; 0: unknown */
+    double next_due; /* clock.running_s when the first may have lived its time; 0: unknown */
     bool failing;    /* the last write failed: said in the log once */
 };
 
-double session_wall_seconds(void); /* since 1970 */
+struct session_clock session_clock(const struct sessions *sessions); /* now */
 /* Takes it out of the table and frees it. */
 void session_leave(struct session *session);
 
@@ -46,8 +47,10 @@ void session_end_change(struct session *session);
 void session_save(struct session *session, void (*done)(void *context), void *context);
 /* Removes its file, if it has one, then the session. */
 void session_remove(struct session *session, void (*done)(void *context), void *context);
-/* It is used now: that reaches the disk with its next change, or soon without one. */
+/* It is used now, which reaches the disk with its next change. */
 void session_use(struct session *session);
+/* The same where no change is to come: that reaches the disk by itself, if it is behind by much. */
+void session_use_only(struct session *session);
 /* Removes the file of a session that another file tells more of. */
 void session_file_discard(struct sessions *sessions, const char *name);
 

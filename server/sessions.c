@@ -103,7 +103,8 @@ static struct session *enter(struct sessions *sessions, const char *owner, const
     }
     snprintf(session->meta.owner, sizeof session->meta.owner, "%s", owner);
     snprintf(session->meta.id, sizeof session->meta.id, "%s", id);
-    session->meta.created = session->meta.used = session_wall_seconds();
+    session_use(session);
+    session->meta.created = session->meta.used;
     snprintf(session->file, sizeof session->file, "%016" PRIx64 "%016" PRIx64, random[0],
              random[1]);
     session->fresh = true;
@@ -178,11 +179,13 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
         return;
     }
     /* What has been used since its last change has a younger file. */
-    double now = session_wall_seconds(), modified = (double)file->modified_ns * 1e-9;
-    if (modified > meta.used)
-        meta.used = modified < now ? modified : now;
+    const struct session_clock now = session_clock(sessions);
+    const double modified = (double)file->modified_ns * 1e-9;
+    double noted = meta.used;
+    if (modified > noted)
+        noted = modified < now.wall_s ? modified : now.wall_s;
     struct session *session = lookup(sessions, meta.owner, meta.id);
-    if (session && session->meta.used >= meta.used) {
+    if (session && session->noted >= noted) {
         session_file_discard(sessions, file->name);
         return;
     }
@@ -197,8 +200,11 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     }
     if (again)
         session_file_discard(sessions, session->file);
+    /* Where the clock has gone back it lives no longer for that. */
+    meta.used = noted < now.wall_s ? noted : now.wall_s;
     session->meta = meta;
-    session->noted = meta.used;
+    session->noted = noted;
+    session->since = now.running_s - (now.wall_s - meta.used);
     session->fresh = false;
     session->in_file = true;
     snprintf(session->file, sizeof session->file, "%s", file->name);
@@ -214,20 +220,18 @@ double sessions_poll(struct sessions *sessions)
     double ttl = sessions->options.ttl_s;
     if (ttl <= 0)
         return -1;
-    double now = session_wall_seconds();
-    if (now < sessions->next_due && sessions->next_due <= now + ttl)
+    double now = session_clock(sessions).running_s;
+    if (now < sessions->next_due)
         return sessions->next_due - now;
     double due = now + ttl;
     for (size_t i = sessions->count; i-- > 0;) {
         struct session *session = sessions->list[i];
         if (session->busy)
             continue;
-        if (session->meta.used > now) /* the clock has gone back: it lives no longer for that */
-            session->meta.used = now;
-        if (session->meta.used + ttl <= now)
+        if (session->since + ttl <= now)
             take_away(session, NULL, NULL);
-        else if (session->meta.used + ttl < due)
-            due = session->meta.used + ttl;
+        else if (session->since + ttl < due)
+            due = session->since + ttl;
     }
     sessions->next_due = due;
     return due - now;
@@ -347,7 +351,7 @@ int sessions_bind(struct sessions *sessions, const char *owner, const char *id, 
         (!session && !(session = enter(sessions, owner, id, err))))
         return -1;
     session->busy = true;
-    session->meta.used = session_wall_seconds();
+    session_use(session);
     *out = session;
     return 0;
 }
@@ -359,7 +363,7 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
     if (check_free(session, id, expected, err))
         return -1;
     if (session)
-        session_use(session);
+        session_use_only(session);
     *out = session;
     return 0;
 }
@@ -403,7 +407,7 @@ void sessions_settle(struct sessions *sessions, struct session *session, const i
     struct api_error err = {0};
     (void)sessions;
     if (tokens && set_tokens(session, tokens, count, &err) == 0) {
-        session->meta.used = session_wall_seconds();
+        session_use(session);
         session_save(session, done, context);
         return;
     }
@@ -415,7 +419,7 @@ void sessions_settle(struct sessions *sessions, struct session *session, const i
         done(context);
         return;
     }
-    session_use(session);
+    session_use_only(session);
     session->done = done;
     session->context = context;
     session_end_change(session);
@@ -475,7 +479,7 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
     struct session *copy = make(sessions, owner, target, session->tokens, session->count, err);
     if (!copy)
         return -1;
-    session_use(session);
+    session_use_only(session);
     session_save(copy, done, context);
     return 0;
 }
@@ -503,7 +507,7 @@ int sessions_rewind(struct sessions *sessions, const char *owner, const char *id
     free(before);
     if (result)
         return -1;
-    session->meta.used = session_wall_seconds();
+    session_use(session);
     session_save(session, done, context);
     return 0;
 }

@@ -27,12 +27,20 @@ struct session_view {
 /* The same for JSON; borrows the id. */
 struct session_card session_card(const struct session_view *view);
 
+/* A moment. Times to live are of the one clock; the other is for replies, and for files, whose
+ * times have to mean the same after a restart. */
+struct session_clock {
+    double running_s; /* never jumps; goes on while the machine sleeps */
+    double wall_s;    /* since 1970; may jump */
+};
+
 struct sessions_options {
     struct engine *engine;
     struct state_tree *tree;
-    struct store *store; /* NULL: in memory only */
-    double ttl_s;        /* unused for so long: deleted; 0: never */
-    int64_t quota_bytes; /* of an owner's sessions; 0: any */
+    struct store *store;                           /* NULL: in memory only */
+    double ttl_s;                                  /* unused for so long: deleted; 0: never */
+    int64_t quota_bytes;                           /* of an owner's sessions; 0: any */
+    void (*read_clock)(struct session_clock *now); /* NULL: the machine's */
 };
 
 int sessions_create(struct sessions **out, const struct sessions_options *options,

@@ -89,7 +89,7 @@ int states_open(struct service *service, const struct states_options *options, s
                                     .found = on_found,
                                     .found_context = &opening};
     if (options->directory && store_open(&service->store, service->engine, &storing, err))
-        return -1;
+        return error_prefix(err, "--state-dir");
     open_memory(&opening);
     if (opening.result)
         return -1;

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_CONFIG_BYTES = 4 << 20 };
 
@@ -127,9 +128,19 @@ static int read_config(struct config *config, struct arena *arena, const char *d
 int model_open(struct model **out, const char *directory, struct error *err)
 {
     *out = NULL;
+    struct stat status;
+    if (*directory == 0)
+        return error_set(err, ERROR_INVALID, "expected a model's directory, got \"\"");
     char *real = realpath(directory, NULL);
-    if (!real)
+    if (!real || stat(real, &status) != 0) {
+        free(real);
         return error_set(err, ERROR_IO, "%s: cannot open: %s", directory, strerror(errno));
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        free(real);
+        return error_set(err, ERROR_INVALID, "%s: expected a model's directory, got a file",
+                         directory);
+    }
     struct model *model = new_model(directory, strrchr(real, '/') + 1, err);
     free(real);
     if (!model)

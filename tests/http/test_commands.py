@@ -268,6 +268,23 @@ def test_perplexity_of_standard_input():
 
 # all
 
+@pytest.mark.parametrize("arguments, told", [
+    (["info", HYBRID / "config.json"], "config.json: expected a model's directory, got a file"),
+    (["info", ""], "expected a model's directory, got \"\""),
+    (["info", "/nowhere"], "/nowhere: cannot open: No such file or directory"),
+    (["serve", HYBRID], "usage: regla serve --model DIR"),
+    (["tokenize", HYBRID, "--decode", "--text", "3 99999999"], "99999999"),
+    (["serve", "--model", HYBRID, "--port", 0, "--state-memory", 100],
+     "--state-memory: not even one token fits: "),
+    (["serve", "--model", HYBRID, "--port", 0, "--state-dir", HYBRID / "config.json"],
+     "--state-dir: "),
+])
+def test_what_is_wrong_is_told(arguments, told):
+    result = regla(*arguments)
+    assert result.returncode in (1, 2) and told in result.stderr, result.stderr
+    assert result.stdout == ""
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_and_wrong_usage(command):
     told = regla(command, "--help")

@@ -6,23 +6,30 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 import harness
-from harness import SLOWNESS, START_SECONDS, RawReply, request_bytes
+from harness import REQUEST_SECONDS, SLOWNESS, START_SECONDS, RawReply, request_bytes
 from session_helpers import GREEDY, position
 from test_errors import wait_for
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def ask(connection):
-    """On a connection that stays open."""
-    connection.sendall(HEALTH)
-    reply = RawReply(connection)
-    status, headers = reply.head()
-    reply.body(headers)
+def ask(*connections):
+    """On connections that stay open; the status they all give. All ask before any is read: beside
+    busy processes each turn from one to another waits for a processor."""
+    for connection in connections:
+        connection.sendall(HEALTH)
+    statuses = set()
+    for connection in connections:
+        reply = RawReply(connection)
+        status, headers = reply.head()
+        reply.body(headers)
+        statuses.add(status)
+    status, = statuses
     return status
 
 
@@ -64,9 +71,25 @@ def test_fewer_files_than_connections(server_factory, tmp_path, monkeypatch):
 def test_a_crowd_of_idle_connections_disturbs_nobody(server_factory):
     server = server_factory()
     crowd = [server.connect() for _ in range(600 // SLOWNESS)]
-    assert all(ask(connection) == 200 for connection in crowd[::7])
+    assert ask(*crowd[::7]) == 200
     assert server.complete(prompt="x", max_tokens=30, ignore_eos=True)["usage"]["completion_tokens"] == 30
-    assert all(ask(connection) == 200 for connection in crowd)
+    assert ask(*crowd) == 200
+    for connection in crowd:
+        connection.close()
+
+
+def test_who_comes_while_the_server_has_no_processor_waits_in_line(server_factory):
+    """Where the kernel has no room for one more it drops the SYN, and a second is lost or more."""
+    room = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    server = server_factory()
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        crowd = [server.connect(timeout=10) for _ in range(min(600, room))]
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    for connection in crowd:
+        connection.settimeout(REQUEST_SECONDS)
+    assert ask(*crowd) == 200
     for connection in crowd:
         connection.close()
 

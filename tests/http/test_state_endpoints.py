@@ -267,6 +267,10 @@ def test_quota_of_a_key(server_factory):
 def test_time_to_live(server_factory):
     server = server_factory(session_ttl="1s")
     server.complete(prompt="soon gone", session_id="mortal", max_tokens=2)
+    # Looking at it keeps it no longer alive.
+    wait_until(lambda: position(server, "mortal") is None, "it dies")
+    assert server.get("/v1/sessions").json()["data"] == []
+    server.complete(prompt="soon gone", session_id="mortal", max_tokens=2)
     wait_until(lambda: server.get("/v1/sessions").json()["data"] == [], "it dies")
     assert position(server, "mortal") is None
     Session(server, "mortal").append("afresh", max_tokens=2)

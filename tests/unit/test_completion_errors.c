@@ -181,6 +181,23 @@ Test(completion_errors, stops_and_stream)
     EXPECT_VIOLATIONS(list);
 }
 
+Test(completion_errors, what_is_wrong_is_told_with_its_place_and_what_there_is)
+{
+    const struct {
+        const char *body, *told;
+    } cases[] = {
+        {"{\"prompt\":\"x\",\"stop\":[\"a\",1]}",
+         "stop: item 1: expected a string, got an integer"},
+        {"{\"prompt\":\"x\",\"stop\":[\"a\",\"b\",\"\"]}", "stop: item 2: an empty string"},
+        {"{\"prompt\":\"x\",\"model\":\"other\"}",
+         "the model \"other\" does not exist; here is \"tiny\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct api_error err = fail(cases[i].body, strlen(cases[i].body));
+        cr_expect_str_eq(err.message, cases[i].told);
+    }
+}
+
 Test(completion_errors, flags_and_names)
 {
     const struct violation list[] = {

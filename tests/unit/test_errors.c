@@ -143,15 +143,15 @@ Test(errors, the_first_failure_wins)
 Test(errors, what_is_quoted_is_made_printable)
 {
     struct api_error err = {0};
-    api_error_model(&err, "a\xff\n\x01z");
-    cr_expect_str_eq(err.message, "the model \"a???z\" does not exist");
+    api_error_model(&err, "a\xff\n\x01z", "m");
+    cr_expect_str_eq(err.message, "the model \"a???z\" does not exist; here is \"m\"");
     cr_expect_str_eq(err.param, "model");
     struct api_error cut = {0};
     char name[300];
     memset(name, 0, sizeof name);
     memset(name, 'a', 199);
     memcpy(name + 199, "\xe2\x82\xac", 3); /* "%.200s" cuts inside it */
-    api_error_model(&cut, name);
+    api_error_model(&cut, name, "m");
     cr_expect(utf8_valid(cut.message, strlen(cut.message)));
 }
 

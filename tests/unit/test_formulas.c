@@ -173,6 +173,9 @@ Test(formulas, a_power_of_zero_is_one_at_every_distance)
     }
 }
 
+#define FORMULA_COUNT(value) +1
+enum { NUM_FORMULAS = FORMULA_OF_ONE(FORMULA_COUNT) FORMULA_OF_TWO(FORMULA_COUNT) };
+
 /* The place of an element in an array, and so the lane or remainder it falls in, changes no bit. */
 static void check_places(const struct kernels *kernels)
 {
@@ -184,7 +187,7 @@ static void check_places(const struct kernels *kernels)
         u[i] = (float)(i - 100) * 0.173f;
         w[i] = (float)(i % 17) - 8.3f;
     }
-    for (int f = FORMULA_IDENTITY; f <= FORMULA_REFINED_GATE; f++) {
+    for (int f = 0; f < NUM_FORMULAS; f++) {
         struct ops_map map = {.formula = (enum formula)f,
                               .constant = 16.0f,
                               .num_rows = 1,

@@ -8,7 +8,7 @@
 struct values {
     const char *name;
     struct option_list keys;
-    bool fast;
+    bool fast, safe;
     int64_t port, memory;
     double timeout;
     const char *format;
@@ -23,7 +23,8 @@ static const struct option ITEMS[] = {
     {"port", OPTION_INTEGER, FIELD(port), "PORT", "8000", 0, 65535, NULL, "a port"},
     {"memory-limit", OPTION_BYTES, FIELD(memory), "bytes", "8M", 1, 1e12, NULL, "memory"},
     {"timeout", OPTION_SECONDS, FIELD(timeout), "seconds", "30", 0.1, 7200, NULL, "patience"},
-    {"format", OPTION_CHOICE, FIELD(format), NULL, "text", 0, 0, "text|json", "a format"},
+    {"format", OPTION_CHOICE, FIELD(format), "format", "text", 0, 0, "text|json", "a format"},
+    {"safe", OPTION_FLAG, FIELD(safe), NULL, "true", 0, 0, NULL, "go safely"},
 };
 static const struct options OPTIONS = {"regla test [options]", NULL, ITEMS,
                                        sizeof ITEMS / sizeof *ITEMS};
@@ -150,7 +151,7 @@ Test(options, refusals_name_flag_expected_and_got)
     expect_refusal((char *[]){"test", "--format", "tex", NULL}, "text|json", "tex");
     expect_refusal((char *[]){"test", "--fast=maybe", NULL, NULL}, "--fast", "maybe");
     expect_refusal((char *[]){"test", "-p", "1", NULL}, "-p", "--");
-    expect_refusal((char *[]){"test", "stray", NULL, NULL}, "stray", "argument");
+    expect_refusal((char *[]){"test", "stray", NULL, NULL}, "\"stray\"", "regla test [options]");
 }
 
 Test(options, arguments_beside_flags)
@@ -182,4 +183,9 @@ Test(options, help_comes_before_everything)
         cr_assert(strstr(text, ITEMS[i].name) && strstr(text, ITEMS[i].help));
     cr_assert(strstr(text, "default 8000; env REGLA_PORT"), "%s", text);
     cr_assert(strstr(text, "default 8M bytes; env REGLA_MEMORY_LIMIT"), "%s", text);
+    cr_assert(strstr(text, "--format text|json\n"), "%s", text);
+    cr_assert(strstr(text, "default text; env REGLA_FORMAT"), "%s", text);
+    cr_assert(strstr(text, "--fast\n") && strstr(text, "--no-safe\n"), "%s", text);
+    cr_assert(strstr(text, "K, M, G") && strstr(text, "ms, s, m"), "what units there are: %s",
+              text);
 }

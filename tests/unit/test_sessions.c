@@ -9,12 +9,22 @@
 static struct sessions *sessions;
 static char directory[64];
 static double ttl_s;
+static struct session_clock set_clock; /* what the sessions read, if it is set */
+
+static void read_set_clock(struct session_clock *now)
+{
+    *now = set_clock;
+}
 
 static void make_sessions(void)
 {
     struct error err = ERROR_INIT;
-    const struct sessions_options options = {
-        .engine = engine, .tree = tree, .store = store, .ttl_s = ttl_s};
+    const struct sessions_options options = {.engine = engine,
+                                             .tree = tree,
+                                             .store = store,
+                                             .ttl_s = ttl_s,
+                                             .read_clock =
+                                                 set_clock.wall_s ? read_set_clock : NULL};
     cr_assert(sessions_create(&sessions, &options, &err) == 0, "%s", err.message);
 }
 
@@ -119,6 +129,86 @@ Test(sessions, a_clock_that_goes_back_prolongs_nothing)
     double due = sessions_poll(sessions);
     cr_expect(due > 0 && due <= 500, "%g", due);
     cr_expect(used() > 0 && used() <= (double)time(NULL) + 1);
+    close_all();
+    remove_directory(directory);
+}
+
+static void pass(double running_s, double wall_s)
+{
+    set_clock.running_s += running_s;
+    set_clock.wall_s += wall_s;
+}
+
+/* The session "it", made and used as a request does. */
+static void make_session(int64_t count)
+{
+    struct api_error err = {0};
+    struct session *session;
+    int32_t some[LONG];
+    make_text(some, LONG, 1, 0);
+    cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
+    sessions_settle(sessions, session, some, count, nothing, NULL);
+    store_finish(store);
+}
+
+Test(sessions, a_wall_clock_that_jumps_ends_and_prolongs_nothing)
+{
+    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
+    ttl_s = 500;
+    make_directory(directory);
+    open_all();
+    make_session(10);
+    cr_expect_eq(sessions_poll(sessions), 500);
+    pass(100, 1e6);
+    cr_expect_eq(sessions_poll(sessions), 400, "it has not been unused for longer than that");
+    pass(399, -2e6);
+    cr_expect_eq(sessions_poll(sessions), 1);
+    cr_expect(used() > 0, "499 of 500 seconds");
+    pass(1, -1e6);
+    sessions_poll(sessions);
+    store_finish(store);
+    cr_expect(used() < 0, "500 seconds");
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, looking_at_a_session_is_no_use_and_reading_it_is)
+{
+    struct api_error err = {0};
+    const struct session *seen;
+    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
+    ttl_s = 500;
+    make_directory(directory);
+    open_all();
+    make_session(10);
+    pass(400, 400);
+    cr_expect_eq(used(), 1.8e9);
+    cr_expect_eq(sessions_poll(sessions), 100);
+    cr_assert(sessions_peek(sessions, "me", "it", 10, &seen, &err) == 0 && seen);
+    cr_expect_eq(used(), 1.8e9 + 400);
+    pass(100, 100);
+    cr_expect_eq(sessions_poll(sessions), 400);
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, over_a_restart_the_wall_clock_counts)
+{
+    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
+    ttl_s = 500;
+    make_directory(directory);
+    open_all();
+    make_session(10);
+    close_all();
+    set_clock = (struct session_clock){.wall_s = 1.8e9 + 400, .running_s = 5};
+    open_all();
+    cr_expect_eq(sessions_poll(sessions), 100);
+    close_all();
+    set_clock = (struct session_clock){.wall_s = 1.8e9 + 501, .running_s = 5};
+    open_all();
+    sessions_poll(sessions);
+    store_finish(store);
+    cr_expect(used() < 0, "501 of 500 seconds");
     close_all();
     remove_directory(directory);
 }
