@@ -145,7 +145,7 @@ def make(folder, name, gguf_package):
     print(f"writing {directory} and {', '.join(file.name for file in files.values())}",
           file=sys.stderr)
     sys.path.insert(0, str(gguf_package))
-    import gguf  # llama.cpp's own, unpacked by peers.sh
+    import gguf  # the peer's own, by build.sh
 
     tensors = draw(config)
     write_directory(directory, config, tensors)

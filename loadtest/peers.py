@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Regla beside llama.cpp on one model of GPT-NeoX's shape, in the same run: first whether both say
-the same, then tokens per second. Needs loadtest/llama/build.sh. Run again, it goes on where it was
-stopped.
+"""Regla beside llama.cpp, or ik_llama.cpp, on one model of GPT-NeoX's shape, in the same run: first
+whether both say the same, then tokens per second. Needs loadtest/llama/build.sh. Run again, it goes
+on where it was stopped.
 
 Two ways of taking turns. `pairs`: both engines in one process (loadtest/llama/turns.c), by slices
 of some 50 ms, since the memory's pace may change from second to second; a round's ratio is the
@@ -20,7 +20,7 @@ from measure import ROOT, Failure, find_binary, machine, median, run
 from table import Table
 
 PEERS = ROOT / "build" / "peers"
-PROGRAMS = ("turns", "llama-bench", "llama-batched-bench")
+BENCHES = ("llama-bench", "llama-batched-bench")
 COLUMNS = ("way weights test round pairs regla_tokens_per_second llama_tokens_per_second ratio "
            "share_of_limit bandwidth_gbps").split()
 KEY = COLUMNS[:4]
@@ -38,13 +38,13 @@ def parse_test(text):
             "texts": int(texts or 1)}
 
 
-def programs(folder):
-    """Those that build.sh has made, and where their package of Python is."""
-    found = {name: folder / "bin" / name for name in PROGRAMS}
-    package = next(folder.glob("*/vendor/llama.cpp/gguf-py"), None)
-    if package is None or not all(path.exists() for path in found.values()):
-        raise Failure(f"{folder} holds no llama.cpp: loadtest/llama/build.sh")
-    return found, package
+def programs(folder, names):
+    """Those that build.sh has made, by name."""
+    found = {name: folder / "bin" / name for name in names}
+    for path in (folder / "name", *found.values()):
+        if not path.exists():
+            raise Failure(f"{path} is not there: loadtest/llama/build.sh")
+    return found
 
 
 def pairs_point(setup, weights, test, options):
@@ -181,8 +181,11 @@ def parse(arguments):
     parser.add_argument("--repeat", default=3, type=int, help="of each program in a round")
     parser.add_argument("--flash", default=-1, type=int, choices=(-1, 0, 1),
                         help="llama.cpp's flash attention: -1 as it likes, 0 off, 1 on")
-    parser.add_argument("--load", default=-1, type=int, choices=(-1, 0, 1),
-                        help="how `pairs` has llama.cpp load: -1 as it likes, 0 read, 1 map")
+    parser.add_argument("--peer", default=PEERS, type=Path,
+                        help="folder of the peer that build.sh has made (build/peers)")
+    parser.add_argument("--load", default=-1, type=int, choices=(-1, 0, 1, 2),
+                        help="how `pairs` has llama.cpp load: -1 as it likes, 0 read, 1 map; "
+                             "2 repack, as ik_llama.cpp can")
     parser.add_argument("--stop-after", default=float("inf"), type=float,
                         help="seconds after which no further measurement begins")
     parser.add_argument("--out", default="peers", help="folder for peers.csv and peers.json")
@@ -193,10 +196,12 @@ def main(arguments=None):
     options = parse(arguments)
     try:
         regla = find_binary(options.binary)
-        found, package = programs(PEERS)
-        directory, files = peer_model.make(PEERS / "models", MODEL, package)
+        found = programs(options.peer, ("turns", *(BENCHES if options.programs else ())))
+        directory, files = peer_model.make(PEERS / "models", MODEL,
+                                           options.peer / "source" / "gguf-py")
         setup = {"regla": regla, "directory": directory, "files": files, **found}
-        settings = {**machine(regla), "model": MODEL, "llama": package.parents[2].name,
+        settings = {**machine(regla), "model": MODEL,
+                    "llama": (options.peer / "name").read_text().strip(),
                     "flash": options.flash, "load": options.load, "seconds": options.seconds,
                     "repeat": options.repeat}
         options.threads = settings["cores"]

@@ -3,22 +3,35 @@
 # build/peers: from the sdist of llama-cpp-python, which carries the whole of it, pinned below. Ten
 # minutes and more on two cores; goes on where it was stopped.
 # Usage: loadtest/llama/build.sh [server]     server: llama-server, too, for load.py --peer
-# Environment: REGLA_BUILD (build/release): where our libraries are; JOBS: compilers at once
+# Environment: REGLA_BUILD (build/release): where our libraries are; JOBS: compilers at once;
+#   LLAMA_SOURCE: a checkout of ik_llama.cpp (or of llama.cpp) to build instead, with no programs but
+#   `turns`, in build/peers-NAME, NAME being the checkout's folder's
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 version=0.3.36
 sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 package=llama_cpp_python-$version
-case ${1:-} in "" | server) ;; *)
-    echo "usage: loadtest/llama/build.sh [server]" >&2
+case ${1:-}${LLAMA_SOURCE:+ of a checkout} in "" | " of a checkout" | server) ;; *)
+    echo "usage: loadtest/llama/build.sh [server], or LLAMA_SOURCE=folder loadtest/llama/build.sh" >&2
     exit 2
     ;;
 esac
 regla=$(cd "${REGLA_BUILD:-build/release}" && pwd)
 root=$PWD
-folder=$root/build/peers
-source=$folder/$package/vendor/llama.cpp
+if [ -n "${LLAMA_SOURCE:-}" ]; then
+    source=$(cd "$LLAMA_SOURCE" && pwd)
+    name=$(basename "$source")
+    folder=$root/build/peers-$name
+    commit=$(git -C "$source" rev-parse --short HEAD 2>/dev/null || echo unknown)
+    name+=-$commit
+    programs=()
+else
+    folder=$root/build/peers
+    source=$folder/$package/vendor/llama.cpp
+    name=$package
+    programs=(llama-bench llama-batched-bench)
+fi
 
 unpack() {
     if [ -f "$package/unpacked" ]; then
@@ -35,38 +48,49 @@ unpack() {
     touch "$package/unpacked"
 }
 
+# ik_llama.cpp's attention to keys and values of 4 and 5 bits is left out: it takes long to compile.
 build_llama() {
     if [ ! -f llama/build.ninja ]; then
-        cmake -G Ninja -S "$source" -B llama --log-level=WARNING -DCMAKE_BUILD_TYPE=Release \
-            -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_CCACHE=OFF \
+        cmake -G Ninja -S "$source" -B llama --log-level=WARNING --no-warn-unused-cli \
+            -DCMAKE_BUILD_TYPE=Release \
+            -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_CCACHE=OFF -DGGML_IQK_FA_ALL_QUANTS=OFF \
             -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \
             -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_NUMBER=0 \
-            -DLLAMA_BUILD_COMMIT="$package" >/dev/null
+            -DLLAMA_BUILD_COMMIT="$name" >/dev/null
     fi
     cmake --build llama -j "${JOBS:-$(nproc)}" --target "$@"
 }
 
 build_turns() {
-    local file objects=()
+    local file objects=() flags=()
+    if [ -d "$source/ggml/src/iqk" ]; then
+        flags+=(-DPEER_IK)
+    fi
     for file in turns peer; do
-        cc -c -O2 -Wall -Wextra -std=gnu11 -I"$root" -I"$source/include" -I"$source/ggml/include" \
+        cc -c -O2 -Wall -Wextra -std=gnu11 "${flags[@]}" \
+            -I"$root" -I"$source/include" -I"$source/ggml/include" \
             "$root/loadtest/llama/$file.c" -o "$file.o"
         objects+=("$file.o")
     done
     # shellcheck disable=SC2046  # a list
     c++ -o bin/turns "${objects[@]}" "$regla"/libregla_{server,api,engine}.a \
-        llama/src/libllama.a llama/ggml/src/libggml{,-cpu,-base}.a -fopenmp -lpthread -ldl -lm \
+        llama/src/libllama.a -Wl,--start-group llama/ggml/src/libggml*.a -Wl,--end-group \
+        -fopenmp -lpthread -ldl -lm \
         $(pkg-config --libs jansson libpcre2-8 libutf8proc libxxhash libmicrohttpd cairo)
 }
 
 mkdir -p "$folder/bin"
 cd "$folder"
-unpack
-build_llama llama-bench llama-batched-bench
+if [ -z "${LLAMA_SOURCE:-}" ]; then
+    unpack
+fi
+build_llama llama "${programs[@]}"
 build_turns
-for program in llama-bench llama-batched-bench; do
+for program in "${programs[@]}"; do
     ln -sf "../llama/bin/$program" "bin/$program"
 done
+ln -sfn "$source" source
+echo "$name" >name
 if [ "${1:-}" = server ]; then
     build_llama llama-server
     ln -sf ../llama/bin/llama-server bin/llama-server

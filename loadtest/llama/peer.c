@@ -2,14 +2,11 @@
 
 #include "engine/base/clock.h"
 
+#ifndef PEER_IK
 #include <ggml-cpu.h>
+#endif
 
 enum { BATCH = 2048 }; /* llama-bench's default */
-
-static enum ggml_type kv_type(enum kv_format format)
-{
-    return format == KV_F32 ? GGML_TYPE_F32 : format == KV_BF16 ? GGML_TYPE_BF16 : GGML_TYPE_F16;
-}
 
 static void quiet(enum ggml_log_level level, const char *text, void *context)
 {
@@ -18,6 +15,98 @@ static void quiet(enum ggml_log_level level, const char *text, void *context)
         fputs(text, stderr);
 }
 
+#ifdef PEER_IK /* ik_llama.cpp: what it calls otherwise, and its own way to load */
+
+static int set_load(struct llama_model_params *params, int load, struct error *err)
+{
+    (void)err;
+    params->use_mmap = load == PEER_AS_IT_LIKES || load == PEER_MAP;
+    params->repack_tensors = load == PEER_REPACK;
+    return 0;
+}
+
+static void set_flash(struct llama_context_params *params, int flash)
+{
+    if (flash != PEER_AS_IT_LIKES)
+        params->flash_attn = flash != 0;
+}
+
+/* It has no f32 values, and no attention to f32 keys. */
+static enum ggml_type kv_type(enum kv_format format)
+{
+    return format == KV_BF16 ? GGML_TYPE_BF16 : GGML_TYPE_F16;
+}
+
+static bool cut_text(struct peer *peer, int text, int depth)
+{
+    return llama_kv_cache_seq_rm(peer->context, text, depth, -1);
+}
+
+static void free_model(struct llama_model *model)
+{
+    llama_free_model(model);
+}
+
+/* It has OpenMP's alone. */
+static int open_threads(struct peer *peer, int threads, struct error *err)
+{
+    (void)peer, (void)threads, (void)err;
+    return 0;
+}
+
+static void close_threads(struct peer *peer)
+{
+    (void)peer;
+}
+
+#else
+
+static int set_load(struct llama_model_params *params, int load, struct error *err)
+{
+    if (load == PEER_REPACK)
+        return error_set(err, ERROR_INVALID, "load: only ik_llama.cpp repacks when asked to");
+    params->load_mode = load;
+    return 0;
+}
+
+static void set_flash(struct llama_context_params *params, int flash)
+{
+    params->flash_attn_type = flash;
+}
+
+static enum ggml_type kv_type(enum kv_format format)
+{
+    return format == KV_F32 ? GGML_TYPE_F32 : format == KV_BF16 ? GGML_TYPE_BF16 : GGML_TYPE_F16;
+}
+
+static bool cut_text(struct peer *peer, int text, int depth)
+{
+    return llama_memory_seq_rm(llama_get_memory(peer->context), text, depth, -1);
+}
+
+static void free_model(struct llama_model *model)
+{
+    llama_model_free(model);
+}
+
+static int open_threads(struct peer *peer, int threads, struct error *err)
+{
+    struct ggml_threadpool_params params = ggml_threadpool_params_default(threads);
+    peer->threads = ggml_threadpool_new(&params);
+    if (peer->threads == NULL)
+        return error_set(err, ERROR_INTERNAL, "llama.cpp made no threads");
+    llama_attach_threadpool(peer->context, peer->threads, NULL);
+    return 0;
+}
+
+static void close_threads(struct peer *peer)
+{
+    if (peer->threads != NULL)
+        ggml_threadpool_free(peer->threads);
+}
+
+#endif
+
 static int open_context(struct peer *peer, const struct peer_options *options, struct error *err)
 {
     struct llama_context_params params = llama_context_default_params();
@@ -25,17 +114,12 @@ static int open_context(struct peer *peer, const struct peer_options *options, s
     params.n_batch = BATCH;
     params.n_seq_max = (uint32_t)options->texts;
     params.n_threads = params.n_threads_batch = options->threads;
-    params.flash_attn_type = options->flash_attention;
     params.type_k = params.type_v = kv_type(options->kv);
+    set_flash(&params, options->flash_attention);
     peer->context = llama_init_from_model(peer->model, params);
     if (peer->context == NULL)
         return error_set(err, ERROR_INTERNAL, "llama.cpp made no context");
-    struct ggml_threadpool_params pool = ggml_threadpool_params_default(options->threads);
-    peer->threads = ggml_threadpool_new(&pool);
-    if (peer->threads == NULL)
-        return error_set(err, ERROR_INTERNAL, "llama.cpp made no threads");
-    llama_attach_threadpool(peer->context, peer->threads, NULL);
-    return 0;
+    return open_threads(peer, options->threads, err);
 }
 
 int peer_open(struct peer *peer, const struct peer_options *options, struct error *err)
@@ -44,7 +128,8 @@ int peer_open(struct peer *peer, const struct peer_options *options, struct erro
     llama_log_set(quiet, NULL);
     llama_backend_init();
     struct llama_model_params params = llama_model_default_params();
-    params.load_mode = options->load;
+    if (set_load(&params, options->load, err) != 0)
+        return -1;
     peer->model = llama_model_load_from_file(options->path, params);
     if (peer->model == NULL)
         return error_set(err, ERROR_IO, "%s: llama.cpp cannot load it", options->path);
@@ -57,12 +142,11 @@ void peer_close(struct peer *peer)
 {
     if (peer->context != NULL)
         llama_free(peer->context);
-    if (peer->threads != NULL)
-        ggml_threadpool_free(peer->threads);
+    close_threads(peer);
     if (peer->batch.token != NULL)
         llama_batch_free(peer->batch);
     if (peer->model != NULL)
-        llama_model_free(peer->model);
+        free_model(peer->model);
     llama_backend_free();
 }
 
@@ -96,7 +180,7 @@ static int decode(struct peer *peer, struct error *err)
 int peer_cut(struct peer *peer, int depth, struct error *err)
 {
     for (int text = 0; text < peer->texts; text++)
-        if (!llama_memory_seq_rm(llama_get_memory(peer->context), text, depth, -1))
+        if (!cut_text(peer, text, depth))
             return error_set(err, ERROR_INTERNAL, "llama.cpp cannot cut a text");
     peer->at = depth;
     return 0;

@@ -1,5 +1,6 @@
-/* llama.cpp as turns.c needs it: texts at a depth, taken further slice by slice through the calls
- * that its own llama-bench and llama-batched-bench make, with their defaults. */
+/* llama.cpp, or ik_llama.cpp (PEER_IK), as turns.c needs it: texts at a depth, taken further slice
+ * by slice through the calls that its own llama-bench and llama-batched-bench make, with their
+ * defaults. */
 #ifndef LOADTEST_LLAMA_PEER_H
 #define LOADTEST_LLAMA_PEER_H
 
@@ -9,10 +10,13 @@
 #include <llama.h>
 #include <stdbool.h>
 
+/* How to load; but for the last, llama_load_mode of llama.h. */
+enum { PEER_AS_IT_LIKES = -1, PEER_READ, PEER_MAP, PEER_REPACK };
+
 struct peer_options {
-    const char *path; /* a GGUF file */
-    enum llama_flash_attn_type flash_attention;
-    enum llama_load_mode load;
+    const char *path;    /* a GGUF file */
+    int flash_attention; /* llama_flash_attn_type: -1 as it likes, 0 off, 1 on */
+    int load;            /* PEER_REPACK: ik_llama.cpp alone */
     enum kv_format kv;
     int threads;
     int texts, length; /* texts at once, and the most tokens of each */

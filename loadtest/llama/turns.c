@@ -3,7 +3,7 @@
  * benchmarks, whole, are loadtest/peers.py's `--programs`.
  *
  *   turns speed MODEL GGUF WEIGHTS TEST TOKENS DEPTH TEXTS SECONDS FLASH LOAD
- *     TEST pp or tg; FLASH -1, 0, 1 and LOAD as in llama.h. Prints for each pair of slices both
+ *     TEST pp or tg; FLASH -1, 0, 1 and LOAD as in peer.h. Prints for each pair of slices both
  *     tokens/s, regla's share of its limit, and who was first, as one line of JSON.
  *   turns same MODEL GGUF WEIGHTS TOKENS
  *     What both say after each of so many random tokens (at most 128), with f32 keys and values.
@@ -214,8 +214,8 @@ int main(int argc, char **argv)
     struct error err = ERROR_INIT;
     struct turns turns = {.test = {.kv = compares ? KV_F32 : KV_F16, .batch = 1, .repeat = 1}};
     struct peer_options peer = {.path = argv[3],
-                                .flash_attention = LLAMA_FLASH_ATTN_TYPE_AUTO,
-                                .load = LLAMA_LOAD_MODE_AUTO,
+                                .flash_attention = PEER_AS_IT_LIKES,
+                                .load = PEER_AS_IT_LIKES,
                                 .kv = turns.test.kv};
     bool known = weight_format_find(argv[4], &turns.test.weights);
     turns.test.tokens = atoi(argv[compares ? 5 : 6]);
