@@ -1,6 +1,7 @@
 /* Blocks, warps and threads: fibers that switch where the lanes of a device would wait. */
 
 #include "tests/cuda/emulation/emulation.h"
+#include "tests/cuda/emulation/races.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,10 @@
 #include <ucontext.h>
 #endif
 
-uint3 threadIdx, blockIdx;
-dim3 blockDim, gridDim;
+/* Not among static arrays, where races.cc takes everything for shared memory. */
+#define APART __attribute__((section(".data")))
+uint3 threadIdx APART, blockIdx APART;
+dim3 blockDim APART, gridDim APART;
 
 namespace
 {
@@ -183,7 +186,9 @@ bool run_warp(int index, const emulation::settings &settings)
                 continue;
             current = first + lane;
             threadIdx = threads[(size_t)current].index;
+            races::switch_thread(current);
             switch_to(&scheduler, &threads[(size_t)current].context);
+            races::switch_thread(-1);
             again = ran = true;
         }
     }
@@ -219,6 +224,7 @@ void run_block(size_t shared_bytes, const emulation::settings &settings)
             return;
         if (num_waiting == num_threads) {
             num_waiting = 0;
+            races::barrier();
             for (int i = 0; i < num_threads; i++)
                 threads[(size_t)i].state = READY;
         } else if (!ran) {
@@ -245,6 +251,7 @@ void *shared_memory()
 void grid_wait()
 {
     threads[(size_t)current].has_waited = true;
+    races::grid_wait();
 }
 
 void barrier()
@@ -281,11 +288,15 @@ const exchange_rows &exchange(unsigned mask, const char *operation, const void *
         if ((mask >> i & 1) != 0)
             threads[first + i].state = READY;
     warp->waiting &= ~mask;
+    if (strcmp(operation, "__syncwarp") == 0)
+        races::sync_warp((int)first, mask);
     return rows;
 }
 
 void copy_async(void *to, const void *from, size_t bytes)
 {
+    races::access(from, bytes, false, __builtin_return_address(0));
+    races::access(to, bytes, true, __builtin_return_address(0));
     memset(to, 0xff, bytes);
     threads[(size_t)current].copies.push_back({to, from, bytes});
 }
@@ -304,15 +315,17 @@ void copy_wait(int groups_in_flight)
     struct thread *thread = &threads[(size_t)current];
     while (thread->groups.size() > (size_t)groups_in_flight) {
         auto end = thread->copies.begin() + (ptrdiff_t)thread->groups.front();
-        for (auto copy = thread->copies.begin(); copy != end; ++copy)
+        for (auto copy = thread->copies.begin(); copy != end; ++copy) {
+            races::access(copy->to, copy->bytes, true, __builtin_return_address(0));
             memcpy(copy->to, copy->from, copy->bytes);
+        }
         thread->copies.erase(thread->copies.begin(), end);
         thread->groups.erase(thread->groups.begin());
     }
 }
 
-void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
-         const std::function<void()> &kernel)
+void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps, void (*kernel)(),
+         const std::function<void()> &thread)
 {
     const settings &settings = get_settings();
     gridDim = grid;
@@ -324,13 +337,11 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
     }
     if (warps.size() < ((size_t)num_threads + 31) / 32)
         warps.resize(((size_t)num_threads + 31) / 32);
-    body = &kernel;
+    body = &thread;
     kernel_overlaps = overlaps;
     kernels_run++;
-    void *memory;
-    if (posix_memalign(&memory, 128, shared_bytes + 1) != 0)
-        abort();
-    shared = static_cast<char *>(memory);
+    shared = static_cast<char *>(races::take_shared(shared_bytes));
+    races::begin_kernel(reinterpret_cast<const void *>(kernel), overlaps);
 #if defined(__x86_64__)
     unsigned saved = _mm_getcsr();
     _mm_setcsr(saved | 0x8040); /* denormals are zero, as with -ftz=true */
@@ -341,12 +352,14 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
         at = (at + settings.seed) % blocks;
         blockIdx = {(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
                     (unsigned)(at / grid.x / grid.y)};
+        races::begin_block((unsigned)at, num_threads);
         run_block(shared_bytes, settings);
     }
+    races::end_kernel();
 #if defined(__x86_64__)
     _mm_setcsr(saved);
 #endif
-    free(shared);
+    races::release_shared(shared);
 }
 
 } // namespace emulation
