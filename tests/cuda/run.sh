@@ -30,6 +30,25 @@ check() { # build folder, flags and folders
     [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 }
 
+# The 1 KiB of __shared__ arrays that common.cuh, SHARED_UNASKED, leaves to a kernel. sample_kernel
+# has more, and no dynamic shared memory.
+arrays() { # build folder
+    nm -CS -t d --defined-only "$1/libregla_cuda.a" 2>/dev/null | awk '
+        match($0, /[a-z0-9_]+_kernel[<(].*::[a-z_]+$/) {
+            name = substr($0, RSTART); sub(/::[a-z_]+$/, "", name)
+            bytes[name] += $2
+        }
+        END {
+            for (name in bytes)
+                if (bytes[name] > 1024 && name !~ /^sample_kernel/) {
+                    print "FAIL " name ": __shared__ arrays of " bytes[name] " bytes"; failed++
+                } else
+                    passed++
+            print "arrays: " passed + 0 " passed, " failed + 0 " failed"
+            exit passed + 0 == 0 || failed > 0
+        }' || status=1
+}
+
 f32=(--weights f32 --kv f32)
 skipped=no
 case ${1:?emulated, compile or device} in
@@ -37,6 +56,7 @@ emulated)
     # two at a time, beside what follows, which often waits
     printf '%s\n' build/cuda-emulated/cuda_test_* "build/cuda-emulated/kernels check" |
         xargs -P 2 -I{} sh -c 'exec timeout 900 {}' >build/cuda-emulated/programs.log 2>&1 &
+    arrays build/cuda-emulated
     check build/cuda-emulated "${f32[@]}" "${cases[@]}"
     check build/cuda-emulated "${bf16[@]}"
     check build/cuda-emulated "${f32[@]}" --reproducibility "${few[0]}" "${few[1]}"

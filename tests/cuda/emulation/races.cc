@@ -96,8 +96,8 @@ void join(races::moment *to, const races::moment &from)
 
 void *map(size_t bytes, int protection)
 {
-    void *memory = mmap(nullptr, bytes, protection,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory =
+        mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         fail("no addresses");
     return memory;
@@ -105,8 +105,8 @@ void *map(size_t bytes, int protection)
 
 void open_region(region *region, void *begin, size_t bytes)
 {
-    region->pages = static_cast<page *>(
-        map((bytes / PAGE_BYTES + 1) * sizeof(page), PROT_READ | PROT_WRITE));
+    region->pages =
+        static_cast<page *>(map((bytes / PAGE_BYTES + 1) * sizeof(page), PROT_READ | PROT_WRITE));
     region->begin = reinterpret_cast<uintptr_t>(begin);
     region->bytes = bytes;
 }
@@ -116,7 +116,7 @@ void open_region(region *region, void *begin, size_t bytes)
 struct access_of {
     stamp me;
     const races::moment *after;
-    bool write, shared;
+    bool write, shared, any_order;
 };
 
 /* Whether it was in this memory at all: in shared memory other blocks were not. */
@@ -213,6 +213,10 @@ void touch(cell *cell, const access_of &access)
     if (last.actor == me.actor && last.thread == me.thread && last.clock == me.clock &&
         (!access.write || cell->reads[0].actor == 0))
         return; /* again */
+    if (access.any_order) {
+        *cell = {me, {}};
+        return;
+    }
     if (counts(cell->write, access) && !ordered(cell->write, access))
         report(cell->write, true, access);
     if (!access.write) {
@@ -278,7 +282,7 @@ void touch_by_host(uintptr_t memory, size_t bytes, bool write, const void *where
     std::lock_guard<std::recursive_mutex> held(emulation::mutex);
     if (!emulation::is_pinned(reinterpret_cast<void *>(memory), bytes))
         fail("the host touches memory of the device");
-    touch_region(arena, memory, bytes, {stamp_of(-1, where), &host, write, false});
+    touch_region(arena, memory, bytes, {stamp_of(-1, where), &host, write, false, false});
 }
 
 void count_clock(uint32_t *clock)
@@ -418,9 +422,9 @@ void copy(void *to, const void *from, size_t bytes)
     uint32_t me = add_actor(stream->index, 0);
     uintptr_t read = reinterpret_cast<uintptr_t>(from), write = reinterpret_cast<uintptr_t>(to);
     if (inside(arena, read))
-        touch_region(arena, read, bytes, {{me, 0, 0, 0}, &stream->end, false, false});
+        touch_region(arena, read, bytes, {{me, 0, 0, 0}, &stream->end, false, false, false});
     if (inside(arena, write))
-        touch_region(arena, write, bytes, {{me, 0, 0, 0}, &stream->end, true, false});
+        touch_region(arena, write, bytes, {{me, 0, 0, 0}, &stream->end, true, false, false});
     stream->end.seen[stream->index] = me;
     stream->begin = stream->end;
 }
@@ -488,34 +492,45 @@ void sync_warp(int first, unsigned mask)
         }
 }
 
-void access(const void *memory, size_t bytes, bool write, const void *where)
+static void access_by_kernel(const void *memory, size_t bytes, bool write, bool any_order,
+                             const void *where)
 {
     uintptr_t at = reinterpret_cast<uintptr_t>(memory);
     bool in_arena = inside(arena, at);
-    if (running < 0) {
-        if (in_arena)
-            touch_by_host(at, bytes, write, where);
-        return;
-    }
     bool shared = !in_arena || at - arena.begin < SHARED_BYTES;
     if (in_arena || inside(statics, at))
         touch_region(in_arena ? arena : statics, at, bytes,
                      {stamp_of(running, where),
-                      overlaps && !has_waited[running] ? &before_wait : &after_wait, write, shared});
+                      overlaps && !has_waited[running] ? &before_wait : &after_wait, write,
+                      shared});
+}
+
+void access(const void *memory, size_t bytes, bool write, const void *where)
+{
+    uintptr_t at = reinterpret_cast<uintptr_t>(memory);
+    if (running >= 0)
+        access_by_kernel(memory, bytes, write, false, where);
+    else if (inside(arena, at))
+        touch_by_host(at, bytes, write, where);
+}
+
+void take_over(const void *memory, size_t bytes, const void *where)
+{
+    access_by_kernel(memory, bytes, true, true, where);
 }
 
 } // namespace races
 
 #ifdef REGLA_CUDA_RACES
-#define WATCHED(name, bytes, write)                                         \
-    void __tsan_##name(void *memory)                                        \
-    {                                                                       \
-        races::access(memory, bytes, write, __builtin_return_address(0));   \
+#define WATCHED(name, bytes, write)                                       \
+    void __tsan_##name(void *memory)                                      \
+    {                                                                     \
+        races::access(memory, bytes, write, __builtin_return_address(0)); \
     }
-#define WATCHED_SIZE(bytes)                             \
-    WATCHED(read##bytes, bytes, false)                  \
-    WATCHED(write##bytes, bytes, true)                  \
-    WATCHED(unaligned_read##bytes, bytes, false)        \
+#define WATCHED_SIZE(bytes)                      \
+    WATCHED(read##bytes, bytes, false)           \
+    WATCHED(write##bytes, bytes, true)           \
+    WATCHED(unaligned_read##bytes, bytes, false) \
     WATCHED(unaligned_write##bytes, bytes, true)
 extern "C" {
 WATCHED_SIZE(2)
@@ -527,6 +542,14 @@ void __tsan_write1(void *memory)
 {
     if (running >= 0 && inside(arena, reinterpret_cast<uintptr_t>(memory)))
         fail("a kernel writes a single byte: races.cc needs smaller cells");
+}
+/* The program's calls of memcpy come here (cuda.cmake). */
+void *__real_memcpy(void *to, const void *from, size_t bytes);
+void *__wrap_memcpy(void *to, const void *from, size_t bytes)
+{
+    races::access(from, bytes, false, __builtin_return_address(0));
+    races::access(to, bytes, true, __builtin_return_address(0));
+    return __real_memcpy(to, from, bytes);
 }
 void __tsan_read_range(void *memory, size_t bytes)
 {

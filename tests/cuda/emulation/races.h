@@ -62,11 +62,13 @@ void copy(void *to, const void *from, size_t bytes); /* from: NULL for none */
 void begin_kernel(const void *kernel, bool overlaps);
 void end_kernel();
 void begin_block(unsigned block, int threads); /* block: its number in the grid */
-void switch_thread(int thread); /* who runs from now on; -1: nobody */
-void grid_wait();               /* by the thread that runs, as all that follow */
+void switch_thread(int thread);                /* who runs from now on; -1: nobody */
+void grid_wait();                              /* by the thread that runs, as all that follow */
 void barrier();
 void sync_warp(int first_thread, unsigned mask);
 void access(const void *memory, size_t bytes, bool write, const void *where);
+/* A write of what is there already, which need not come after the writes and reads before it. */
+void take_over(const void *memory, size_t bytes, const void *where);
 } // namespace races
 
 #endif

@@ -117,6 +117,16 @@ template <bool orderly> __global__ static void pieces_on_their_way(float *cells,
     cells[i] = shared[(i + 32) % THREADS * 4];
 }
 
+/* All write the same number, or each its own. */
+template <bool orderly> __global__ static void same_from_all(float *cells)
+{
+    __shared__ float shared;
+    grid_wait();
+    store_same(&shared, orderly ? 3.0f : (float)threadIdx.x);
+    __syncthreads();
+    cells[threadIdx.x] = shared;
+}
+
 /* ---- blocks, kernels ---- */
 
 __global__ static void fill(float *cells, int apart)
@@ -214,6 +224,19 @@ template <bool orderly> static void run_host_writes(const struct device &device)
     cudaStreamSynchronize(device.other);
 }
 
+template <bool orderly> static void run_host_copies(const struct device &device)
+{
+    volatile size_t bytes = BYTES; /* the compiler shall call memcpy */
+    cudaMemcpyAsync(device.pinned, device.cells, BYTES, cudaMemcpyDeviceToHost, device.other);
+    if (orderly)
+        cudaStreamSynchronize(device.other);
+    static char kept[BYTES];
+    memcpy(kept, device.pinned, bytes);
+    volatile char last = kept[BYTES - 1];
+    (void)last;
+    cudaStreamSynchronize(device.other);
+}
+
 /* ---- the test ---- */
 
 /* Runs it in a process of its own: whether that ended with the message of a race. */
@@ -268,6 +291,7 @@ int main()
     BLOCK(halves);
     BLOCK(lanes);
     BLOCK(half_warps);
+    BLOCK(same_from_all);
     RUN(pieces);
     RUN(blocks);
     RUN(early);
@@ -276,6 +300,7 @@ int main()
     RUN(event);
     RUN(host_reads);
     RUN(host_writes);
+    RUN(host_copies);
     printf("races: %d passed, %d failed\n", passed, failed);
     return failed != 0;
 }
