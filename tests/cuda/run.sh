@@ -1,6 +1,8 @@
 #!/bin/bash
-# Tests of the CUDA backend. Usage: tests/cuda/run.sh emulated|compile|device
+# Tests of the CUDA backend. Usage: tests/cuda/run.sh emulated|races|all-races|compile|device
 #   emulated  on the CPU (build/cuda-emulated, which must be built)
+#   races     some of it where accesses are watched (build/cuda-races, which must be built)
+#   all-races all of it, which takes an hour
 #   compile   build/cuda, if there is an nvcc
 #   device    build/cuda on the machine's GPU; skipped, status 77, where there is none
 set -uo pipefail
@@ -51,7 +53,7 @@ arrays() { # build folder
 
 f32=(--weights f32 --kv f32)
 skipped=no
-case ${1:?emulated, compile or device} in
+case ${1:?emulated, races, all-races, compile or device} in
 emulated)
     # two at a time, beside what follows, which often waits
     printf '%s\n' build/cuda-emulated/cuda_test_* "build/cuda-emulated/kernels check" |
@@ -71,6 +73,29 @@ emulated)
         tests/http/test_cuda.py || status=1
     wait $! || status=1
     cat build/cuda-emulated/programs.log
+    ;;
+races)
+    build=build/cuda-races
+    $build/cuda_test_races || status=1
+    $build/cuda_test_launch || status=1
+    $build/kernels check || status=1
+    check $build "${f32[@]}" "${few[@]}"
+    check $build --bits-only --weights bf16 --kv f16 "${few[0]}"
+    check $build --bits-only --weights q8 --kv bf16 "${few[1]}"
+    ;;
+all-races)
+    build=build/cuda-races
+    programs $build
+    check $build "${f32[@]}" "${cases[@]}"
+    check $build "${bf16[@]}"
+    check $build "${f32[@]}" --reproducibility "${few[@]}"
+    for order in backward 5; do
+        REGLA_EMULATION_ORDER=$order check $build "${f32[@]}" "${few[@]}"
+    done
+    for formats in "bf16 f16" "f16 bf16" "q8 f16"; do
+        read -r weights kv <<<"$formats"
+        check $build --bits-only --weights "$weights" --kv "$kv" "${cases[@]}"
+    done
     ;;
 compile)
     if ! command -v nvcc >/dev/null; then

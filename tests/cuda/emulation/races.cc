@@ -501,8 +501,8 @@ static void access_by_kernel(const void *memory, size_t bytes, bool write, bool 
     if (in_arena || inside(statics, at))
         touch_region(in_arena ? arena : statics, at, bytes,
                      {stamp_of(running, where),
-                      overlaps && !has_waited[running] ? &before_wait : &after_wait, write,
-                      shared});
+                      overlaps && !has_waited[running] ? &before_wait : &after_wait, write, shared,
+                      any_order});
 }
 
 void access(const void *memory, size_t bytes, bool write, const void *where)
