@@ -66,7 +66,7 @@ struct begun_kernel {
     const void *kernel;
 };
 std::vector<begun_kernel> kernels;
-bool stream_taken[races::MOST_STREAMS];
+bool stream_taken[races::MOST_STREAMS] = {true}; /* the default stream is the first */
 races::moment host;
 std::vector<races::stream_order *> entered;
 
