@@ -12,12 +12,15 @@
 
 #include <vector>
 
-#ifdef REGLA_CUDA_RACES
 extern "C" char __bss_start[], _end[]; /* the linker's */
-#endif
 
 namespace
 {
+#ifdef REGLA_CUDA_RACES
+const bool watches = true;
+#else
+const bool watches = false;
+#endif
 enum {
     CELL_BYTES = 2,
     PAGE_BYTES = 4096,
@@ -295,7 +298,6 @@ void count_clock(uint32_t *clock)
 namespace races
 {
 
-#ifdef REGLA_CUDA_RACES
 static void open_arena()
 {
     if (arena.bytes != 0)
@@ -306,61 +308,54 @@ static void open_arena()
     if (mprotect(reinterpret_cast<void *>(arena.begin), SHARED_BYTES, PROT_READ | PROT_WRITE) != 0)
         fail("no memory");
 }
-#endif
 
 void *allocate(size_t bytes)
 {
-#ifdef REGLA_CUDA_RACES
+    void *memory;
+    if (!watches)
+        return posix_memalign(&memory, 256, bytes == 0 ? 1 : bytes) == 0 ? memory : nullptr;
     open_arena();
     size_t room = (bytes / PAGE_BYTES + 1) * PAGE_BYTES;
-    void *memory = reinterpret_cast<void *>(arena.begin + arena_used);
+    memory = reinterpret_cast<void *>(arena.begin + arena_used);
     arena_used += room;
     if (arena_used > ARENA_BYTES || mprotect(memory, room, PROT_READ | PROT_WRITE) != 0)
         fail("no more addresses");
     return memory;
-#else
-    void *memory;
-    return posix_memalign(&memory, 256, bytes == 0 ? 1 : bytes) == 0 ? memory : nullptr;
-#endif
 }
 
 void release(void *memory, size_t bytes)
 {
-#ifdef REGLA_CUDA_RACES
+    if (!watches) {
+        free(memory);
+        return;
+    }
     size_t first = (reinterpret_cast<uintptr_t>(memory) - arena.begin) / PAGE_BYTES;
-    for (size_t i = 0; i <= bytes / PAGE_BYTES; i++)
-        free(arena.pages[first + i].cells);
-    if (mmap(memory, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-             0) == MAP_FAILED)
+    size_t count = bytes / PAGE_BYTES + 1;
+    for (size_t i = first; i < first + count; i++)
+        free(arena.pages[i].cells);
+    if (mmap(memory, count * PAGE_BYTES, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
         fail("memory cannot be released");
-#else
-    (void)bytes;
-    free(memory);
-#endif
 }
 
 void *take_shared(size_t bytes)
 {
-#ifdef REGLA_CUDA_RACES
+    void *memory;
+    if (!watches) {
+        if (posix_memalign(&memory, 128, bytes + 1) != 0)
+            fail("no memory");
+        return memory;
+    }
     open_arena();
     if (bytes > SHARED_BYTES)
         fail("more shared memory than can be watched");
     return reinterpret_cast<void *>(arena.begin);
-#else
-    void *memory;
-    if (posix_memalign(&memory, 128, bytes + 1) != 0)
-        fail("no memory");
-    return memory;
-#endif
 }
 
 void release_shared(void *memory)
 {
-#ifdef REGLA_CUDA_RACES
-    (void)memory;
-#else
-    free(memory);
-#endif
+    if (!watches)
+        free(memory);
 }
 
 void open_stream(stream_order *stream)
