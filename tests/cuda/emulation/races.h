@@ -15,6 +15,9 @@
  *                         cudaMalloc and cudaHostAlloc gave
  *   asynchronous copies   write at both, their beginning and copy_async_wait
  *
+ * Not seen, as gcc does not report accesses to them: __shared__ variables whose address nobody
+ * takes, in kernels of internal linkage (recurrence_kernel's piece, fold_kernel's arrays).
+ *
  * Of a cell (two bytes) the last write is remembered, and two reads since, of two warps where there
  * are two: one of them is enough to be in a race with whatever comes next. */
 #ifndef TESTS_CUDA_EMULATION_RACES_H
