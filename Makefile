@@ -8,7 +8,7 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda serve test test-cuda test-stress test-train test-clients load-deps load-peers fuzz model format lint clean
+.PHONY: help deps test-deps build cuda serve test test-cuda test-races test-stress test-train test-clients load-deps load-peers fuzz model format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
@@ -16,6 +16,7 @@ help:
 	@echo "make build         build/release/regla"
 	@echo "make cuda          build/cuda/regla, with the CUDA backend (needs nvcc)"
 	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
+	@echo "make test-races    look for races in all CUDA kernels, on the CPU (an hour)"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
 	@echo "make test-stress   states and sessions at full size: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch)"
@@ -49,6 +50,11 @@ test:
 
 test-cuda: test-deps cuda
 	tests/cuda/run.sh device || [ $$? -eq 77 ]
+
+test-races: test-deps
+	@cmake --preset cuda-races --log-level=WARNING >/dev/null
+	cmake --build --preset cuda-races -j $(JOBS) --target regla kernels cuda_tests
+	tests/cuda/run.sh all-races
 
 test-stress:
 	@tests/run.sh deps build

@@ -6,8 +6,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-stages=(deps lint build unit golden http cuda fuzz-corpus asan-build asan-unit asan-golden asan-http
-        tsan-build tsan-http)
+stages=(deps lint build unit golden http cuda cuda-races fuzz-corpus asan-build asan-unit
+        asan-golden asan-http tsan-build tsan-http)
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -56,6 +56,9 @@ stage_http() { http dev; }
 stage_cuda() {
     build cuda-emulated regla kernels cuda_tests &&
         tests/cuda/run.sh emulated && tests/cuda/run.sh compile
+}
+stage_cuda-races() {
+    build cuda-races regla kernels cuda_test_races cuda_test_launch && tests/cuda/run.sh races
 }
 stage_fuzz-corpus() { tests/fuzz/run.sh corpus; }
 stage_asan-build() { build asan; }

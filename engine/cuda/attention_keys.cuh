@@ -200,19 +200,24 @@ __device__ fold fold_maxima(float *most, float part)
 
 /* ---- appending ---- */
 
-/* Puts element e of a key (its features, then its values and their padding) into lane `lane`. */
-template <kv_format KV>
+/* Puts element e of a key (its features, then its values and their padding) into lane `lane`.
+ * SAME: as other blocks may. */
+template <kv_format KV, bool SAME>
 __device__ void put_element(const ops_attention &a, char *tile, int lane, const float *k,
                             const float *v, int e)
 {
     typedef typename number<KV>::type type;
     int stride = (int)ops_value_stride(a.value_dim), column = e - a.key_dim;
-    type *numbers = (type *)tile;
-    if (column < 0)
-        numbers[(int64_t)e * OPS_TILE + lane] = narrow<KV>(k[e]);
+    type *to = (type *)tile +
+               (column < 0 ? (int64_t)e * OPS_TILE + lane
+                           : ((int64_t)a.key_dim * OPS_TILE) + (int64_t)lane * stride + column);
+    type value = column < 0             ? narrow<KV>(k[e])
+                 : column < a.value_dim ? narrow<KV>(v[column])
+                                        : (type)0;
+    if (SAME)
+        store_same(to, value);
     else
-        numbers[((int64_t)a.key_dim * OPS_TILE) + (int64_t)lane * stride + column] =
-            column < a.value_dim ? narrow<KV>(v[column]) : (type)0;
+        *to = value;
 }
 
 __device__ char *place_key(const ops_attention &a, const keys &all, int64_t s, int *lane)
@@ -253,7 +258,7 @@ __global__ void __launch_bounds__(THREADS)
             for (int e = pass == 0 ? warp : a.key_dim + lane;
                  e < (pass == 0 ? a.key_dim : a.key_dim + stride);
                  e += pass == 0 ? THREADS / 32 : 32)
-                put_element<KV>(a, tile, place, k, v, e);
+                put_element<KV, false>(a, tile, place, k, v, e);
         }
 }
 

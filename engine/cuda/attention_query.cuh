@@ -264,7 +264,8 @@ struct query {
     int64_t position;
 };
 
-/* The text's only new key, where no append_kernel puts it; nobody reads a ring's place there. */
+/* The text's only new key, where no append_kernel puts it; nobody reads a ring's place there. Into
+ * a page each group of heads puts it, as its block is going to read it. */
 template <kv_format KV, bool RING>
 __device__ void put_only_key(const ops_attention &a, const keys &all, const query &query,
                              bool last_split, bool first_stripe)
@@ -274,7 +275,7 @@ __device__ void put_only_key(const ops_attention &a, const keys &all, const quer
     int lane, stride = (int)ops_value_stride(a.value_dim);
     char *tile = place_key(a, all, query.position, &lane);
     for (int e = (int)threadIdx.x; e < a.key_dim + stride; e += WARPS * 32)
-        put_element<KV>(a, tile, lane, all.k, all.v, e);
+        put_element<KV, !RING>(a, tile, lane, all.k, all.v, e);
 }
 
 template <int HEADS>

@@ -126,6 +126,22 @@ template <int groups_in_flight> __device__ inline void copy_async_wait()
 }
 #endif
 
+/* ---- the same number, from several threads at a time ---- */
+
+/* What others may be writing, too, as long as it is the same; who reads it without having written
+ * it has to come after all of them. */
+#ifdef REGLA_CUDA_EMULATION
+template <typename T> inline void store_same(T *at, T value)
+{
+    emulation::store_same(at, &value, sizeof value);
+}
+#else
+template <typename T> __device__ inline void store_same(T *at, T value)
+{
+    *at = value;
+}
+#endif
+
 /* ---- tensor cores ----
  * d += a b of a warp: a [16, 16] row-major, b [16, 8], d [16, 8] f32. With g = lane / 4, t = lane %
  * 4: a[0] holds row g, columns 2t, 2t + 1; a[1] row g + 8; a[2], a[3] likewise 8 columns on. b[0]
@@ -192,10 +208,7 @@ __device__ inline void mma_f16_16x8x16(float d[4], const uint32_t a[4], const ui
  * rows of a step, device_scratch) by a kernel that knows nothing of who used it before. Copies have
  * no part in this: they begin when all before them has ended, and what is behind them waits. */
 #ifdef REGLA_CUDA_EMULATION
-inline void grid_wait()
-{
-    emulation::grid_wait();
-}
+using emulation::grid_wait;
 #else
 __device__ inline void grid_wait()
 {

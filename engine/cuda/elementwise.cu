@@ -83,6 +83,7 @@ __global__ static void norm_kernel(struct ops_norm a)
     const float *x = cell(a.x, r, column);
     float *y = cell(a.y, r, column);
     struct norm_terms terms = norm_terms_of(a, x);
+    __syncwarp(); /* y may be x */
     for (int j = (int)threadIdx.x % 32; j < a.size; j += 32)
         y[j] = norm_number(a, terms, x[j], j);
 }

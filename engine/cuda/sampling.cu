@@ -166,7 +166,7 @@ __device__ void adjust(const sampling_text &t, const sampling_lists &lists, int3
     for (int32_t i = (int32_t)threadIdx.x; i < t.num_banned; i += THREADS) {
         int32_t id = lists.ids[t.banned + i];
         if (id >= 0 && id < vocab_size)
-            work[id] = -INFINITY;
+            store_same(&work[id], -INFINITY); /* it may be banned twice */
     }
     __syncthreads();
 }
@@ -352,14 +352,19 @@ __device__ void describe(block_memory *m, const sampling_text &t, const float *l
                          int32_t vocab_size, sampling_drawn *result)
 {
     float max = result->max;
-    result->logit = logits[result->id];
-    result->sum =
+    double sum =
         ordered_sum(m, vocab_size, [&](int32_t i) { return weight_of(logits[i], max, 1.0); });
+    if (threadIdx.x == 0) {
+        result->logit = logits[result->id];
+        result->sum = sum;
+    }
     best last = {INFINITY, -1};
     for (int i = 0; i < t.num_top && i < vocab_size; i++) {
         last = best_after(m, logits, vocab_size, last);
-        result->top[i] = last.id;
-        result->top_logits[i] = last.logit;
+        if (threadIdx.x == 0) {
+            result->top[i] = last.id;
+            result->top_logits[i] = last.logit;
+        }
     }
 }
 
@@ -402,7 +407,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     for (int32_t i = (int32_t)threadIdx.x; i < t.num_ends; i += THREADS)
         if (lists.ids[t.end + i] == id)
-            result.next = -1;
+            store_same(&result.next, (int32_t)-1);
     __syncthreads();
     if (t.wants_sum && id >= 0)
         describe(m, t, logits, vocab_size, &result);

@@ -1,6 +1,8 @@
 #!/bin/bash
-# Tests of the CUDA backend. Usage: tests/cuda/run.sh emulated|compile|device
+# Tests of the CUDA backend. Usage: tests/cuda/run.sh emulated|races|all-races|compile|device
 #   emulated  on the CPU (build/cuda-emulated, which must be built)
+#   races     some of it where accesses are watched (build/cuda-races, which must be built)
+#   all-races all of it, which takes an hour
 #   compile   build/cuda, if there is an nvcc
 #   device    build/cuda on the machine's GPU; skipped, status 77, where there is none
 set -uo pipefail
@@ -30,13 +32,33 @@ check() { # build folder, flags and folders
     [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 }
 
+# The 1 KiB of __shared__ arrays that common.cuh, SHARED_UNASKED, leaves to a kernel. sample_kernel
+# has more, and no dynamic shared memory.
+arrays() { # build folder
+    nm -CS -t d --defined-only "$1/libregla_cuda.a" 2>/dev/null | awk '
+        match($0, /[a-z0-9_]+_kernel[<(].*::[a-z_]+$/) {
+            name = substr($0, RSTART); sub(/::[a-z_]+$/, "", name)
+            bytes[name] += $2
+        }
+        END {
+            for (name in bytes)
+                if (bytes[name] > 1024 && name !~ /^sample_kernel/) {
+                    print "FAIL " name ": __shared__ arrays of " bytes[name] " bytes"; failed++
+                } else
+                    passed++
+            print "arrays: " passed + 0 " passed, " failed + 0 " failed"
+            exit passed + 0 == 0 || failed > 0
+        }' || status=1
+}
+
 f32=(--weights f32 --kv f32)
 skipped=no
-case ${1:?emulated, compile or device} in
+case ${1:?emulated, races, all-races, compile or device} in
 emulated)
     # two at a time, beside what follows, which often waits
     printf '%s\n' build/cuda-emulated/cuda_test_* "build/cuda-emulated/kernels check" |
         xargs -P 2 -I{} sh -c 'exec timeout 900 {}' >build/cuda-emulated/programs.log 2>&1 &
+    arrays build/cuda-emulated
     check build/cuda-emulated "${f32[@]}" "${cases[@]}"
     check build/cuda-emulated "${bf16[@]}"
     check build/cuda-emulated "${f32[@]}" --reproducibility "${few[0]}" "${few[1]}"
@@ -51,6 +73,28 @@ emulated)
         tests/http/test_cuda.py || status=1
     wait $! || status=1
     cat build/cuda-emulated/programs.log
+    ;;
+races)
+    build=build/cuda-races
+    $build/cuda_test_races || status=1
+    $build/cuda_test_launch || status=1
+    $build/kernels check || status=1
+    check $build "${f32[@]}" "${few[@]}"
+    check $build "${bf16[@]:0:3}"
+    ;;
+all-races)
+    build=build/cuda-races
+    programs $build
+    check $build "${f32[@]}" "${cases[@]}"
+    check $build "${bf16[@]}"
+    check $build "${f32[@]}" --reproducibility "${few[@]}"
+    for order in backward 5; do
+        REGLA_EMULATION_ORDER=$order check $build "${f32[@]}" "${few[@]}"
+    done
+    for formats in "bf16 f16" "f16 bf16" "q8 f16"; do
+        read -r weights kv <<<"$formats"
+        check $build --bits-only --weights "$weights" --kv "$kv" "${cases[@]}"
+    done
     ;;
 compile)
     if ! command -v nvcc >/dev/null; then

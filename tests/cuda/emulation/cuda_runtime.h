@@ -15,6 +15,8 @@
  *   REGLA_EMULATION_SHARED  bytes of shared memory that a block may have (default 99 KiB, as
  *                           devices 8.6 and 8.9 have, the least)
  *   REGLA_EMULATION_FAIL    n: the n-th launch and all after it fail
+ *   REGLA_EMULATION_WITHOUT file:line of a __syncthreads, a __syncwarp or a grid_wait, which then
+ *                           orders nothing: to see that its absence would be found (races.h)
  *
  * emulation_kernels() says how many kernels have run, emulation_memory() what cudaMemGetInfo does.
  */
@@ -110,8 +112,12 @@ typedef uint32_t exchange_rows[32][EXCHANGE_WORDS];
 const exchange_rows &exchange(unsigned mask, const char *operation, const void *give, size_t bytes);
 int lane();
 void *shared_memory();
-void barrier();
-void grid_wait();
+/* Where they were called: of all that is emulated, what orders memory. */
+void barrier(const char *file = __builtin_FILE(), int line = __builtin_LINE());
+void grid_wait(const char *file = __builtin_FILE(), int line = __builtin_LINE());
+void sync_warp(unsigned mask, const char *file, int line);
+/* Writes; whoever else does without an order has to write the same. */
+void store_same(void *to, const void *value, size_t bytes);
 /* cp.async: the copy happens in wait, the destination is NaN until then */
 void copy_async(void *to, const void *from, size_t bytes);
 void copy_commit();
@@ -126,19 +132,14 @@ template <typename T> T shuffle(unsigned mask, const char *operation, T value, i
 }
 } // namespace emulation
 
-inline void __syncthreads()
+inline void __syncthreads(const char *file = __builtin_FILE(), int line = __builtin_LINE())
 {
-    emulation::barrier();
+    emulation::barrier(file, line);
 }
-inline void __syncwarp(unsigned mask = 0xffffffffu)
+inline void __syncwarp(unsigned mask = 0xffffffffu, const char *file = __builtin_FILE(),
+                       int line = __builtin_LINE())
 {
-    emulation::exchange(mask, "__syncwarp", "", 0);
-}
-inline void __threadfence()
-{
-}
-inline void __threadfence_block()
-{
+    emulation::sync_warp(mask, file, line);
 }
 
 template <typename T> T __shfl_sync(unsigned mask, T value, int source, int width = 32)
@@ -175,18 +176,6 @@ inline int __all_sync(unsigned mask, int predicate)
     return __ballot_sync(mask, !predicate) == 0;
 }
 
-template <typename T> T atomicAdd(T *at, T value)
-{
-    T old = *at;
-    *at += value;
-    return old;
-}
-template <typename T> T atomicMax(T *at, T value)
-{
-    T old = *at;
-    *at = value > old ? value : old;
-    return old;
-}
 template <typename T> T __ldg(const T *at)
 {
     return *at;

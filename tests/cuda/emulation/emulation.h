@@ -4,6 +4,8 @@
 
 #include "tests/cuda/emulation/cuda_runtime.h"
 
+#include <mutex>
+
 namespace emulation
 {
 
@@ -16,10 +18,14 @@ struct settings {
 
 const settings &get_settings();
 
-/* Runs a kernel to its end; `kernel` is called for every thread of every block. overlaps: a device
+extern std::recursive_mutex mutex; /* guards everything; each function of the runtime takes it */
+
+bool is_pinned(const void *memory, size_t bytes);
+
+/* Runs a kernel to its end; `thread` is called for every thread of every block. overlaps: a device
  * might begin it before the kernel before has ended, so that its threads have to grid_wait. */
-void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
-         const std::function<void()> &kernel);
+void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps, void (*kernel)(),
+         const std::function<void()> &thread);
 
 } // namespace emulation
 

@@ -3,6 +3,7 @@
  * does not wait reads old numbers, and so does a stream that does not wait for another. Threads may
  * call at the same time; what runs, runs in the thread that waits. */
 #include "tests/cuda/emulation/emulation.h"
+#include "tests/cuda/emulation/races.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 
 #include <deque>
 #include <map>
-#include <mutex>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -20,20 +21,29 @@ typedef std::function<void()> work;
 struct emulated_graph {
     std::vector<work> works;
 };
+struct queued_work {
+    work run;
+    races::moment queued;
+};
 struct emulated_stream {
     emulated_graph *capture;
-    std::deque<work> queue;
+    std::deque<queued_work> queue;
     unsigned long queued, run; /* works, so far */
+    races::stream_order order;
 };
 struct emulated_event {
     double seconds;
-    emulated_stream *stream; /* where it was recorded last; NULL: nowhere */
-    unsigned long after;     /* as which of the stream's works */
+    emulated_stream *stream;               /* where it was recorded last; NULL: nowhere */
+    unsigned long after;                   /* as which of the stream's works */
+    std::shared_ptr<races::moment> moment; /* when that has run */
 };
+
+std::recursive_mutex emulation::mutex;
 
 namespace
 {
-std::recursive_mutex mutex; /* guards everything; of the functions below each takes it */
+using emulation::is_pinned;
+using emulation::mutex;
 typedef std::lock_guard<std::recursive_mutex> guard;
 std::map<char *, size_t> allocations, pinned;
 std::map<void (*)(), size_t> allowed; /* dynamic shared memory of kernels that asked */
@@ -66,10 +76,12 @@ void outside_capture(const char *call)
 void run_stream(emulated_stream *stream, unsigned long until)
 {
     while (stream->run < until) {
-        work next = std::move(stream->queue.front());
+        queued_work next = std::move(stream->queue.front());
         stream->queue.pop_front();
         stream->run++;
-        next();
+        races::enter(&stream->order, next.queued);
+        next.run();
+        races::leave();
     }
 }
 
@@ -85,6 +97,27 @@ void drain()
         run_stream(stream, stream->queued);
 }
 
+/* The host waits. */
+void wait_event(const emulated_event *event)
+{
+    run_event(event);
+    if (event->stream != nullptr)
+        races::host_waits(*event->moment);
+}
+
+void wait_stream(emulated_stream *stream)
+{
+    run_stream(stream, stream->queued);
+    races::host_waits(stream->order.end);
+}
+
+void wait_device()
+{
+    drain();
+    for (const emulated_stream *stream : streams)
+        races::host_waits(stream->order.end);
+}
+
 emulated_stream *stream_of(cudaStream_t stream)
 {
     return stream == nullptr ? &default_stream : stream;
@@ -98,7 +131,7 @@ cudaError_t enqueue(cudaStream_t stream, work item)
     if (to->capture != nullptr) {
         to->capture->works.push_back(std::move(item));
     } else {
-        to->queue.push_back(std::move(item));
+        to->queue.push_back({std::move(item), races::queue()});
         to->queued++;
     }
     return cudaSuccess;
@@ -123,15 +156,16 @@ void count_launch()
         broken = cudaErrorLaunchFailure;
 }
 
-bool is_pinned(const void *memory, size_t bytes)
+/* What works do. */
+void copy(void *to, const void *from, size_t bytes)
 {
-    char *at = static_cast<char *>(const_cast<void *>(memory));
-    auto next = pinned.upper_bound(at);
-    return next != pinned.begin() && at + bytes <= std::prev(next)->first + std::prev(next)->second;
+    races::copy(to, from, bytes);
+    memmove(to, from, bytes);
 }
 
 void set(void *memory, int value, size_t bytes)
 {
+    races::copy(memory, nullptr, bytes);
     char *first = static_cast<char *>(memory), *end = first + bytes;
     const uintptr_t page = 4096;
     char *inside =
@@ -180,6 +214,13 @@ const settings &get_settings()
     return set;
 }
 
+bool is_pinned(const void *memory, size_t bytes)
+{
+    char *at = static_cast<char *>(const_cast<void *>(memory));
+    auto next = pinned.upper_bound(at);
+    return next != pinned.begin() && at + bytes <= std::prev(next)->first + std::prev(next)->second;
+}
+
 cudaError_t allow_shared(void (*kernel)(), size_t bytes)
 {
     guard held(mutex);
@@ -205,7 +246,7 @@ cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(), work thre
         overlaps |= config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
                     config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
     count_launch();
-    return enqueue(config.stream, [=] { run(grid, block, shared, overlaps, thread); });
+    return enqueue(config.stream, [=] { run(grid, block, shared, overlaps, kernel, thread); });
 }
 
 } // namespace emulation
@@ -284,7 +325,7 @@ cudaError_t cudaDeviceSynchronize()
 {
     guard held(mutex);
     outside_capture("cudaDeviceSynchronize");
-    drain();
+    wait_device();
     return note(broken);
 }
 
@@ -306,7 +347,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     guard held(mutex);
     outside_capture("cudaMalloc");
     if (bytes > emulation::get_settings().memory - allocated ||
-        posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
+        (*out = races::allocate(bytes)) == nullptr)
         return note(cudaErrorMemoryAllocation);
     memset(*out, 0xff, bytes < (1 << 24) ? bytes : 1 << 24); /* the rest is not touched yet */
     allocations[static_cast<char *>(*out)] = bytes;
@@ -320,13 +361,13 @@ cudaError_t cudaFree(void *memory)
     outside_capture("cudaFree");
     if (memory == nullptr)
         return cudaSuccess;
-    drain();
+    wait_device();
     auto at = allocations.find(static_cast<char *>(memory));
     if (at == allocations.end())
         return note(cudaErrorInvalidValue);
     allocated -= at->second;
+    races::release(memory, at->second);
     allocations.erase(at);
-    free(memory);
     return cudaSuccess;
 }
 
@@ -335,7 +376,8 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     guard held(mutex);
     outside_capture("cudaHostAlloc");
     (void)flags;
-    if (posix_memalign(out, 256, bytes == 0 ? 1 : bytes) != 0)
+    *out = races::allocate(bytes);
+    if (*out == nullptr)
         return note(cudaErrorMemoryAllocation);
     pinned[static_cast<char *>(*out)] = bytes;
     return cudaSuccess;
@@ -347,10 +389,12 @@ cudaError_t cudaFreeHost(void *memory)
     outside_capture("cudaFreeHost");
     if (memory == nullptr)
         return cudaSuccess;
-    drain();
-    if (pinned.erase(static_cast<char *>(memory)) == 0)
+    wait_device();
+    auto at = pinned.find(static_cast<char *>(memory));
+    if (at == pinned.end())
         return note(cudaErrorInvalidValue);
-    free(memory);
+    races::release(memory, at->second);
+    pinned.erase(at);
     return cudaSuccess;
 }
 
@@ -368,11 +412,11 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     if (kind == cudaMemcpyHostToDevice && !is_pinned(from, bytes)) {
         std::vector<char> staged(static_cast<const char *>(from),
                                  static_cast<const char *>(from) + bytes);
-        return enqueue(stream, [to, staged] { memcpy(to, staged.data(), staged.size()); });
+        return enqueue(stream, [to, staged] { copy(to, staged.data(), staged.size()); });
     }
-    cudaError_t error = enqueue(stream, [=] { memmove(to, from, bytes); });
+    cudaError_t error = enqueue(stream, [=] { copy(to, from, bytes); });
     if (kind == cudaMemcpyDeviceToHost && !is_pinned(to, bytes))
-        run_stream(stream_of(stream), stream_of(stream)->queued);
+        wait_stream(stream_of(stream));
     return error;
 }
 
@@ -381,7 +425,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind 
     guard held(mutex);
     outside_capture("cudaMemcpy");
     cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr);
-    drain();
+    wait_device();
     return error;
 }
 
@@ -397,6 +441,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     guard held(mutex);
     (void)flags;
     *out = new emulated_stream();
+    races::open_stream(&(*out)->order);
     streams.insert(*out);
     return cudaSuccess;
 }
@@ -407,6 +452,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     outside_capture("cudaStreamDestroy");
     drain(); /* no event of it is waited for after that */
     streams.erase(stream);
+    races::close_stream(stream->order);
     delete stream;
     return cudaSuccess;
 }
@@ -415,7 +461,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     guard held(mutex);
     outside_capture("cudaStreamSynchronize");
-    run_stream(stream_of(stream), stream_of(stream)->queued);
+    wait_stream(stream_of(stream));
     return note(broken);
 }
 
@@ -424,7 +470,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     (void)flags;
     guard held(mutex);
     emulated_event recorded = *event; /* as of now: it may be recorded again */
-    return enqueue(stream, [recorded] { run_event(&recorded); });
+    return enqueue(stream, [recorded] {
+        run_event(&recorded);
+        if (recorded.stream != nullptr)
+            races::wait_for(*recorded.moment);
+    });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
@@ -445,7 +495,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     guard held(mutex);
-    cudaError_t error = enqueue(stream, [=] { event->seconds = now(); });
+    auto moment = std::make_shared<races::moment>();
+    cudaError_t error = enqueue(stream, [=] {
+        event->seconds = now();
+        *moment = races::here();
+    });
+    event->moment = moment;
     event->stream = stream_of(stream);
     event->after = event->stream->queued;
     return error;
@@ -455,7 +510,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     guard held(mutex);
     outside_capture("cudaEventSynchronize");
-    run_event(event);
+    wait_event(event);
     return note(broken);
 }
 
@@ -464,7 +519,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     guard held(mutex);
     outside_capture("cudaEventQuery");
     bool done = event->stream == nullptr || event->stream->run >= event->after;
-    run_event(event);
+    done ? wait_event(event) : run_event(event);
     return done ? cudaSuccess : cudaErrorNotReady;
 }
 

@@ -1,6 +1,7 @@
 /* Blocks, warps and threads: fibers that switch where the lanes of a device would wait. */
 
 #include "tests/cuda/emulation/emulation.h"
+#include "tests/cuda/emulation/races.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,10 @@
 #include <ucontext.h>
 #endif
 
-uint3 threadIdx, blockIdx;
-dim3 blockDim, gridDim;
+/* Not among static arrays, where races.cc takes everything for shared memory. */
+#define APART __attribute__((section(".data")))
+uint3 threadIdx APART, blockIdx APART;
+dim3 blockDim APART, gridDim APART;
 
 namespace
 {
@@ -63,9 +66,22 @@ std::deque<warp> warps;
 struct context scheduler;
 int current, num_threads, num_waiting;
 const std::function<void()> *body;
-bool kernel_overlaps;
+bool kernel_overlaps, barrier_orders;
+const char SYNCWARP[] = "__syncwarp";
 long kernels_run;
 char *shared;
+
+/* Whether this is what REGLA_EMULATION_WITHOUT names. */
+bool left_out(const char *file, int line)
+{
+    static const char *const place = getenv("REGLA_EMULATION_WITHOUT");
+    if (place == nullptr)
+        return false;
+    const char *name = strrchr(file, '/') != nullptr ? strrchr(file, '/') + 1 : file;
+    const char *colon = strchr(place, ':');
+    return colon != nullptr && atoi(colon + 1) == line &&
+           strncmp(place, name, (size_t)(colon - place)) == 0 && name[colon - place] == 0;
+}
 
 [[noreturn]] void fail(const char *what)
 {
@@ -183,7 +199,9 @@ bool run_warp(int index, const emulation::settings &settings)
                 continue;
             current = first + lane;
             threadIdx = threads[(size_t)current].index;
+            races::switch_thread(current);
             switch_to(&scheduler, &threads[(size_t)current].context);
+            races::switch_thread(-1);
             again = ran = true;
         }
     }
@@ -219,6 +237,9 @@ void run_block(size_t shared_bytes, const emulation::settings &settings)
             return;
         if (num_waiting == num_threads) {
             num_waiting = 0;
+            if (barrier_orders)
+                races::barrier();
+            barrier_orders = false;
             for (int i = 0; i < num_threads; i++)
                 threads[(size_t)i].state = READY;
         } else if (!ran) {
@@ -242,14 +263,18 @@ void *shared_memory()
     return shared;
 }
 
-void grid_wait()
+void grid_wait(const char *file, int line)
 {
     threads[(size_t)current].has_waited = true;
+    if (!left_out(file, line))
+        races::grid_wait();
 }
 
-void barrier()
+void barrier(const char *file, int line)
 {
     threads[(size_t)current].state = AT_BARRIER;
+    if (!left_out(file, line))
+        barrier_orders = true;
     num_waiting++;
     wait();
 }
@@ -281,11 +306,29 @@ const exchange_rows &exchange(unsigned mask, const char *operation, const void *
         if ((mask >> i & 1) != 0)
             threads[first + i].state = READY;
     warp->waiting &= ~mask;
+    if (strcmp(operation, SYNCWARP) == 0)
+        races::sync_warp((int)first, mask);
     return rows;
+}
+
+void sync_warp(unsigned mask, const char *file, int line)
+{
+    exchange(mask, left_out(file, line) ? "__syncwarp, left out" : SYNCWARP, "", 0);
+}
+
+void store_same(void *to, const void *value, size_t bytes)
+{
+    if (memcmp(to, value, bytes) == 0)
+        races::take_over(to, bytes, __builtin_return_address(0));
+    else
+        races::access(to, bytes, true, __builtin_return_address(0));
+    memmove(to, value, bytes);
 }
 
 void copy_async(void *to, const void *from, size_t bytes)
 {
+    races::access(from, bytes, false, __builtin_return_address(0));
+    races::access(to, bytes, true, __builtin_return_address(0));
     memset(to, 0xff, bytes);
     threads[(size_t)current].copies.push_back({to, from, bytes});
 }
@@ -304,15 +347,17 @@ void copy_wait(int groups_in_flight)
     struct thread *thread = &threads[(size_t)current];
     while (thread->groups.size() > (size_t)groups_in_flight) {
         auto end = thread->copies.begin() + (ptrdiff_t)thread->groups.front();
-        for (auto copy = thread->copies.begin(); copy != end; ++copy)
+        for (auto copy = thread->copies.begin(); copy != end; ++copy) {
+            races::access(copy->to, copy->bytes, true, __builtin_return_address(0));
             memcpy(copy->to, copy->from, copy->bytes);
+        }
         thread->copies.erase(thread->copies.begin(), end);
         thread->groups.erase(thread->groups.begin());
     }
 }
 
-void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
-         const std::function<void()> &kernel)
+void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps, void (*kernel)(),
+         const std::function<void()> &thread)
 {
     const settings &settings = get_settings();
     gridDim = grid;
@@ -324,13 +369,11 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
     }
     if (warps.size() < ((size_t)num_threads + 31) / 32)
         warps.resize(((size_t)num_threads + 31) / 32);
-    body = &kernel;
+    body = &thread;
     kernel_overlaps = overlaps;
     kernels_run++;
-    void *memory;
-    if (posix_memalign(&memory, 128, shared_bytes + 1) != 0)
-        abort();
-    shared = static_cast<char *>(memory);
+    shared = static_cast<char *>(races::take_shared(shared_bytes));
+    races::begin_kernel(reinterpret_cast<const void *>(kernel), overlaps);
 #if defined(__x86_64__)
     unsigned saved = _mm_getcsr();
     _mm_setcsr(saved | 0x8040); /* denormals are zero, as with -ftz=true */
@@ -341,12 +384,14 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps,
         at = (at + settings.seed) % blocks;
         blockIdx = {(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
                     (unsigned)(at / grid.x / grid.y)};
+        races::begin_block((unsigned)at, num_threads);
         run_block(shared_bytes, settings);
     }
+    races::end_kernel();
 #if defined(__x86_64__)
     _mm_setcsr(saved);
 #endif
-    free(shared);
+    races::release_shared(shared);
 }
 
 } // namespace emulation
