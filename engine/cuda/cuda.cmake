@@ -4,11 +4,12 @@ file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS engine/cuda/*.cu)
 set(CUDA_FOLDERS ${CMAKE_SOURCE_DIR})
 if(REGLA_CUDA STREQUAL "EMULATED")
   enable_language(CXX)
+  set(CMAKE_CXX_STANDARD 17)
   set(EMULATED_OPTIONS -xc++ -Wno-unknown-pragmas -Wno-sign-compare)
   if(REGLA_CUDA_RACES)
     # instrumented for, but not linked with, ThreadSanitizer: tests/cuda/emulation/races.h
     add_compile_definitions(REGLA_CUDA_RACES)
-    list(APPEND EMULATED_OPTIONS -fsanitize=thread)
+    list(APPEND EMULATED_OPTIONS -fsanitize=thread -Wno-pass-failed)
   endif()
   file(GLOB EMULATION_SOURCES CONFIGURE_DEPENDS tests/cuda/emulation/*.cc)
   set_source_files_properties(${CUDA_SOURCES} PROPERTIES LANGUAGE CXX

@@ -538,21 +538,21 @@ void __tsan_write1(void *memory)
     if (running >= 0 && inside(arena, reinterpret_cast<uintptr_t>(memory)))
         fail("a kernel writes a single byte: races.cc needs smaller cells");
 }
-/* The program's calls of memcpy come here (cuda.cmake). */
+/* The program's calls of memcpy come here (cuda.cmake); newer compilers' own are named. */
 void *__real_memcpy(void *to, const void *from, size_t bytes);
-void *__wrap_memcpy(void *to, const void *from, size_t bytes)
+#define COPIES(name)                                                    \
+    void *name(void *to, const void *from, size_t bytes)                \
+    {                                                                   \
+        races::access(from, bytes, false, __builtin_return_address(0)); \
+        races::access(to, bytes, true, __builtin_return_address(0));    \
+        return __real_memcpy(to, from, bytes);                          \
+    }
+COPIES(__wrap_memcpy)
+COPIES(__tsan_memcpy)
+void *__tsan_memset(void *at, int value, size_t bytes)
 {
-    races::access(from, bytes, false, __builtin_return_address(0));
-    races::access(to, bytes, true, __builtin_return_address(0));
-    return __real_memcpy(to, from, bytes);
-}
-void __tsan_read_range(void *memory, size_t bytes)
-{
-    races::access(memory, bytes, false, __builtin_return_address(0));
-}
-void __tsan_write_range(void *memory, size_t bytes)
-{
-    races::access(memory, bytes, true, __builtin_return_address(0));
+    races::access(at, bytes, true, __builtin_return_address(0));
+    return memset(at, value, bytes);
 }
 unsigned char __tsan_atomic8_load(const volatile unsigned char *at, int)
 {

@@ -15,8 +15,8 @@
  *                         cudaMalloc and cudaHostAlloc gave
  *   asynchronous copies   write at both, their beginning and copy_async_wait
  *
- * Not seen, as gcc does not report accesses to them: __shared__ variables whose address nobody
- * takes, in kernels of internal linkage (recurrence_kernel's piece, fold_kernel's arrays).
+ * The compiler is clang: gcc does not report accesses to __shared__ variables whose address nobody
+ * takes, in kernels of internal linkage (recurrence_kernel's piece).
  *
  * Of a cell (two bytes) the last write is remembered, and two reads since, of two warps where there
  * are two: one of them is enough to be in a race with whatever comes next. */
