@@ -11,11 +11,11 @@
  * cache for GROUP_PANELS panels. A single row walks its panels as one stream, which the hardware
  * foresees.
  *
- * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9` on 2
- * threads of a machine of 32 GB/s and 236 GFLOP/s: of the limit, all of the step (nine tenths of it
- * products), pp512 75 %, 76 %, 83 %; tg64 94 %, 92 %, 86 %; regla-160m alike, tg64 96 %, 96 %, 91
- * %. In runs in which the memory's pace changed between 31 and 55 GB/s all the time, 88 %, 86 %, 80
- * % and 85 %, 73 %, 66 %: at the faster one the threads' messages to each other take up to three
+ * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9`, five runs
+ * on 2 threads of a machine of 31 to 56 GB/s and 236 GFLOP/s: of the limit, all of the step (nine
+ * tenths of it products), pp512 73 to 77 %, 74 to 77 %, 83 to 88 %; tg64 92 to 95 %, 85 to 93 %, 80
+ * to 89 %. regla-160m, tg64 97 %, 93 %, 91 % where the memory kept its slower pace, 90 %, 77 %, 64
+ * % where it changed to the faster one: there the threads' messages to each other take up to three
  * times as long, and a trace of q8 has its tasks at 17 GB/s a thread where reading has 24. 16 texts
  * at once: their first tile asks for the weights TILE_AHEAD in advance, 1.11 times as fast as
  * without in bf16 and 1.13 in q8 (regla-160m, steps of both programs in turns; half as far ahead,
