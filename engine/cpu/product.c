@@ -2,22 +2,25 @@
 
 /* Panels of one task. Few rows read a panel at the speed of memory, and the thread that ends first
  * waits for the other's last task: so tasks are small, but not so small that their beginnings
- * count. Many rows compute on a panel much longer. */
-enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 96 * 1024 };
+ * count. Many rows compute on a panel much longer. On many cores each gets some tasks first. */
+enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 96 * 1024, TASKS_OF_THREAD = 2 };
 
-static int64_t panels_of_task(const struct weight *weight, int num_rows)
+static int64_t panels_of_task(const struct backend *backend, const struct weight *weight,
+                              int num_rows)
 {
-    if (num_rows >= MANY_ROWS)
-        return MANY_ROWS_PANELS;
-    int64_t panels = TASK_BYTES / (int64_t)weight->panel_bytes;
+    int64_t panels =
+        num_rows >= MANY_ROWS ? MANY_ROWS_PANELS : TASK_BYTES / (int64_t)weight->panel_bytes;
+    int64_t share =
+        weight->panels * weight->heads / (TASKS_OF_THREAD * threads_count(backend->threads));
+    panels = panels < share ? panels : share;
     return panels > 1 ? panels : 1;
 }
 
 /* Tells each thread where its share of the next product begins, as threads_run will cut it. */
 static void look_ahead(struct backend *backend, const struct weight *next, int num_rows)
 {
-    int64_t group = panels_of_task(next, num_rows), groups = (next->panels + group - 1) / group;
-    int64_t count = threads_count(backend->threads);
+    int64_t group = panels_of_task(backend, next, num_rows);
+    int64_t groups = (next->panels + group - 1) / group, count = threads_count(backend->threads);
     for (int64_t i = 0; i < count; i++) {
         int64_t task = groups * next->heads * i / count;
         int64_t panel = task / groups * next->panels + task % groups * group;
@@ -92,7 +95,7 @@ static void arrange_blocks(struct backend *backend, const void *arguments, int f
 void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
-    int64_t group = panels_of_task(weight, a->num_rows);
+    int64_t group = panels_of_task(backend, weight, a->num_rows);
     struct product_job job = {.kernels = backend->kernels,
                               .arguments = a,
                               .group = group,
