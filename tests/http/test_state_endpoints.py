@@ -70,9 +70,10 @@ def sampled_damage(file):
 def test_damaged_files(server):
     session = Session(server, "whole")
     session.append("a few tokens", max_tokens=3)
+    whole = session.export()  # a use: the second in which it is may be another one
     before = server.get("/v1/sessions").json()
     tree = server.get("/v1/state").json()["tree"]
-    for file in sampled_damage(session.export()):
+    for file in sampled_damage(whole):
         error = check_error(put(server, "damaged", file), 400, "invalid_state_file")
         assert "state file" in error["message"]
     assert server.get("/v1/sessions").json() == before
