@@ -16,7 +16,7 @@ help:
 	@echo "make build         build/release/regla"
 	@echo "make cuda          build/cuda/regla, with the CUDA backend (needs nvcc)"
 	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
-	@echo "make test-races    look for races in all CUDA kernels, on the CPU (an hour)"
+	@echo "make test-races    look for races in all CUDA kernels, on the CPU (long)"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
 	@echo "make test-stress   states and sessions at full size: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch)"

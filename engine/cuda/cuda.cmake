@@ -7,6 +7,10 @@ if(REGLA_CUDA STREQUAL "EMULATED")
   set(CMAKE_CXX_STANDARD 17)
   set(EMULATED_OPTIONS -xc++ -Wno-unknown-pragmas -Wno-sign-compare)
   if(REGLA_CUDA_RACES)
+    if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+      message(FATAL_ERROR "REGLA_CUDA_RACES: expected clang++ (preset cuda-races), got "
+                          "${CMAKE_CXX_COMPILER}: it does not report every access")
+    endif()
     # instrumented for, but not linked with, ThreadSanitizer: tests/cuda/emulation/races.h
     add_compile_definitions(REGLA_CUDA_RACES)
     list(APPEND EMULATED_OPTIONS -fsanitize=thread -Wno-pass-failed)

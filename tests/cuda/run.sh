@@ -2,7 +2,7 @@
 # Tests of the CUDA backend. Usage: tests/cuda/run.sh emulated|races|all-races|compile|device
 #   emulated  on the CPU (build/cuda-emulated, which must be built)
 #   races     some of it where accesses are watched (build/cuda-races, which must be built)
-#   all-races all of it, which takes an hour
+#   all-races all of it, which takes long
 #   compile   build/cuda, if there is an nvcc
 #   device    build/cuda on the machine's GPU; skipped, status 77, where there is none
 set -uo pipefail

@@ -96,7 +96,6 @@ Test(threads, a_job_ends_only_when_its_last_task_has)
     threads_close(threads);
 }
 
-/* Idle threads park: a pool that is open for 200 ms must not burn a fraction of a core. */
 /* What threads are told to read next may lie anywhere: nothing reads it. */
 Test(threads, a_hint_may_point_anywhere)
 {
@@ -118,6 +117,7 @@ Test(threads, a_hint_may_point_anywhere)
     threads_close(threads);
 }
 
+/* Idle threads park: a pool that is open for 200 ms must not burn a fraction of a core. */
 Test(threads, idle_threads_use_no_time)
 {
     static struct tally tally = {.threads = 4};
