@@ -39,6 +39,11 @@ enum {
     INPUT_BLOCK = 24 * 32, /* inputs that BLOCK_ROWS rows keep in the second cache for them */
 };
 
+/* The sums of a panel and one row of x, in registers: columns as load_pair has them. */
+struct row {
+    vec sums[2 * PAIRS];
+};
+
 static inline __attribute__((always_inline)) size_t row_bytes(const enum weight_format format)
 {
     return PANEL * (format == WEIGHTS_F32 ? sizeof(float) : sizeof(uint16_t));
@@ -94,20 +99,13 @@ static inline __attribute__((always_inline)) void panel_tile(const enum weight_f
     }
 }
 
-/* The same for one row, which waits for memory: ONE_ROW_INPUTS rows of the panel are asked for
- * together. */
-static inline __attribute__((always_inline)) void panel_row(const enum weight_format format,
-                                                            const float *x, int64_t n,
-                                                            const unsigned char *w, float *sums,
-                                                            bool add)
+/* Adds x [n] * w [n, 32] to the sums of one row, which waits for memory: ONE_ROW_INPUTS rows of the
+ * panel are asked for together. */
+static inline __attribute__((always_inline)) void add_row(const enum weight_format format,
+                                                          const float *x, int64_t n,
+                                                          const unsigned char *w, struct row *row)
 {
-    vec sum[2 * PAIRS];
     int64_t k = 0;
-#pragma GCC unroll 8
-    for (int u = 0; u < PAIRS; u++) {
-        sum[2 * u] = add ? vec_load(sums + u * LANES) : vec_set(0.0f);
-        sum[2 * u + 1] = add ? vec_load(sums + u * LANES + 16) : vec_set(0.0f);
-    }
     for (; k + ONE_ROW_INPUTS <= n; k += ONE_ROW_INPUTS) {
         vec weights[ONE_ROW_INPUTS][2 * PAIRS];
 #pragma GCC unroll 8
@@ -120,21 +118,38 @@ static inline __attribute__((always_inline)) void panel_row(const enum weight_fo
         for (int i = 0; i < ONE_ROW_INPUTS; i++)
 #pragma GCC unroll 8
             for (int u = 0; u < 2 * PAIRS; u++)
-                sum[u] = vec_fma(vec_set(x[k + i]), weights[i][u], sum[u]);
+                row->sums[u] = vec_fma(vec_set(x[k + i]), weights[i][u], row->sums[u]);
     }
     for (; k < n; k++)
 #pragma GCC unroll 8
         for (int u = 0; u < PAIRS; u++) {
             vec low, high;
             load_pair(format, w + k * (int64_t)row_bytes(format), u, &low, &high);
-            sum[2 * u] = vec_fma(vec_set(x[k]), low, sum[2 * u]);
-            sum[2 * u + 1] = vec_fma(vec_set(x[k]), high, sum[2 * u + 1]);
+            row->sums[2 * u] = vec_fma(vec_set(x[k]), low, row->sums[2 * u]);
+            row->sums[2 * u + 1] = vec_fma(vec_set(x[k]), high, row->sums[2 * u + 1]);
         }
+}
+
+/* The column of a panel where vector u of a row's sums begins. */
+static inline int row_column(int u)
+{
+    return u / 2 * LANES + u % 2 * 16;
+}
+
+static inline __attribute__((always_inline)) void store_row(const struct row *row, float *sums)
+{
 #pragma GCC unroll 8
-    for (int u = 0; u < PAIRS; u++) {
-        vec_store(sums + u * LANES, sum[2 * u]);
-        vec_store(sums + u * LANES + 16, sum[2 * u + 1]);
-    }
+    for (int u = 0; u < 2 * PAIRS; u++)
+        vec_store(sums + row_column(u), row->sums[u]);
+}
+
+static inline __attribute__((always_inline)) struct row load_row(const float *sums)
+{
+    struct row row;
+#pragma GCC unroll 8
+    for (int u = 0; u < 2 * PAIRS; u++)
+        row.sums[u] = sums == NULL ? vec_set(0.0f) : vec_load(sums + row_column(u));
+    return row;
 }
 
 /* The same for any m up to TILE_ROWS. */
@@ -144,7 +159,9 @@ static inline __attribute__((always_inline)) void panel_rows(const enum weight_f
                                                              float *sums, bool add)
 {
     if (m == 1) {
-        panel_row(format, x, n, w, sums, add);
+        struct row row = load_row(add ? sums : NULL);
+        add_row(format, x, n, w, &row);
+        store_row(&row, sums);
         return;
     }
 #define TILE_CASE(rows)                                                                     \
@@ -329,16 +346,59 @@ static inline void prepare_finish(const struct product *p, int64_t panel)
     }
 }
 
+/* The end of one row's panel, without a way through memory where there is little to do. */
+static inline __attribute__((always_inline)) void finish_sums(const struct product *p,
+                                                              int64_t panel, struct row *row)
+{
+    const struct weight *weight = p->weight;
+    int64_t column = panel * PANEL;
+    if (weight->out - column < PANEL || p->activation != FORMULA_IDENTITY) {
+        float sums[PANEL];
+        store_row(row, sums);
+        finish_panel(p, 0, 1, panel, sums);
+        return;
+    }
+    float *y = p->y + column;
+    if (weight->bias != NULL)
+#pragma GCC unroll 8
+        for (int u = 0; u < 2 * PAIRS; u++)
+            row->sums[u] += vec_load(weight->bias + p->head * weight->out + column + row_column(u));
+    if (p->accumulate)
+#pragma GCC unroll 8
+        for (int u = 0; u < 2 * PAIRS; u++)
+            row->sums[u] += vec_load(y + row_column(u));
+    store_row(row, y);
+}
+
+/* One row: its panels are one stream from memory, which little may come between. */
+static inline __attribute__((always_inline)) void product_row(const enum weight_format format,
+                                                              const struct product *p)
+{
+    for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
+        struct row row = load_row(NULL);
+        prepare_finish(p, panel);
+        add_row(format, p->x, p->weight->in, panel_at(p, panel), &row);
+        finish_sums(p, panel, &row);
+    }
+}
+
 static void kernel_product(const struct product *p)
 {
+    if (p->num_rows == 1 && p->weight->format != WEIGHTS_Q8) {
+        if (p->weight->format == WEIGHTS_F32)
+            product_row(WEIGHTS_F32, p);
+        else if (p->weight->format == WEIGHTS_BF16)
+            product_row(WEIGHTS_BF16, p);
+        else
+            product_row(WEIGHTS_F16, p);
+        return;
+    }
     float sums[GROUP_PANELS][BLOCK_ROWS * PANEL];
     const int64_t in = p->weight->in, last = p->first + p->count;
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
         for (int64_t first = p->first; first < last; first += GROUP_PANELS) {
             int64_t panels = last - first < GROUP_PANELS ? last - first : GROUP_PANELS;
-            for (int64_t i = 0; i < panels && p->num_rows == 1; i++)
-                prepare_finish(p, first + i);
             /* few rows are bound by the panel's stream, which is best not broken */
             int64_t step = rows > 2 * TILE_ROWS ? INPUT_BLOCK : in;
             for (int64_t k = 0; k < in; k += step)

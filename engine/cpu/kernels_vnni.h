@@ -122,10 +122,10 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int8_t di
  * as far ahead as a core looks, and that is so many instructions: so there are few. The hardware
  * sees the stream and runs ahead of it, but only to the end of a page of 4 KiB: a line of the next
  * one shows it the way. */
-VNNI static void vnni_row(const struct fixed_block *x, int64_t n, const struct q8_block *w,
-                          float *sums)
+VNNI static inline __attribute__((always_inline)) struct row
+vnni_row(const struct fixed_block *x, int64_t n, const struct q8_block *w)
 {
-    vec sum[2] = {vec_set(0.0f), vec_set(0.0f)};
+    struct row row = load_row(NULL);
     for (int64_t b = 0; b < n; b++) {
         __m512i p[3][2];
         start_sums(p, &x[b]);
@@ -143,10 +143,10 @@ VNNI static void vnni_row(const struct fixed_block *x, int64_t n, const struct q
         }
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++)
-            sum[half] = vec_fma(block_value(p, half), block_scale(&w[b], &x[b], half), sum[half]);
+            row.sums[half] =
+                vec_fma(block_value(p, half), block_scale(&w[b], &x[b], half), row.sums[half]);
     }
-    vec_store(sums, sum[0]);
-    vec_store(sums + 16, sum[1]);
+    return row;
 }
 
 /* sums [m, 32] = x [m, n blocks] * w [n]; m is a constant at each call. Asks for what lies `ahead`
@@ -191,13 +191,30 @@ vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
     }
 }
 
+static const struct q8_block *blocks_at(const struct product *p, int64_t panel)
+{
+    return (const struct q8_block *)(const void *)panel_at(p, panel);
+}
+
+VNNI static void product_row_vnni(const struct product *p)
+{
+    int64_t blocks = (p->weight->in + 31) / 32;
+    for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
+        prepare_finish(p, panel);
+        struct row row = vnni_row(p->fixed, blocks, blocks_at(p, panel));
+        finish_sums(p, panel, &row);
+    }
+}
+
 VNNI static void vnni_rows(int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
                            const struct q8_block *w, int64_t ahead, float *sums)
 {
     switch (m) {
-    case 1:
-        vnni_row(x, n, w, sums);
+    case 1: {
+        struct row row = vnni_row(x, n, w);
+        store_row(&row, sums);
         break;
+    }
     case 2:
         vnni_tile(2, x, x_stride, n, w, ahead, sums);
         break;
@@ -216,14 +233,16 @@ static void kernel_product_vnni(const struct product *p)
         kernel_product(p);
         return;
     }
+    if (p->num_rows == 1) {
+        product_row_vnni(p);
+        return;
+    }
     float sums[BLOCK_ROWS * PANEL];
     int64_t blocks = (p->weight->in + 31) / 32;
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
         for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
-            const struct q8_block *w = (const struct q8_block *)(const void *)panel_at(p, panel);
-            if (p->num_rows == 1)
-                prepare_finish(p, panel);
+            const struct q8_block *w = blocks_at(p, panel);
             for (int i = 0; i < rows; i += VNNI_ROWS)
                 vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS,
                           p->fixed + (r + i) * p->fixed_stride, p->fixed_stride, blocks, w,

@@ -34,7 +34,8 @@ struct product_job {
     int64_t group, groups;     /* panels of a task; tasks of a head */
     struct fixed_block *fixed; /* [num_rows, heads, head_blocks], or NULL */
     int64_t head_blocks;
-    float *arranged; /* [heads, num_rows, in], or NULL */
+    bool activate_after; /* the product, not each panel */
+    float *arranged;     /* [heads, num_rows, in], or NULL */
 };
 
 static void product_task(void *context, int task, int thread)
@@ -54,7 +55,7 @@ static void product_task(void *context, int task, int thread)
                               .x = a->x.data + head * weight->in,
                               .y = a->y.data + head * weight->out,
                               .y_stride = a->y.stride,
-                              .activation = a->activation,
+                              .activation = job->activate_after ? FORMULA_IDENTITY : a->activation,
                               .accumulate = a->accumulate};
     if (job->arranged != NULL)
         product.x = job->arranged + head * a->num_rows * weight->in;
@@ -92,6 +93,18 @@ static void arrange_blocks(struct backend *backend, const void *arguments, int f
     }
 }
 
+/* One row's outputs, after all of them: between its panels an activation holds up their stream, for
+ * many times as long as it takes by itself. */
+static void activate(struct backend *backend, const struct ops_matmul *a)
+{
+    backend->kernels->map(&(struct ops_map){.formula = a->activation,
+                                            .u = a->y,
+                                            .out = a->y,
+                                            .num_rows = 1,
+                                            .num_cols = (int)(a->weight->out * a->weight->heads)},
+                          0, 1);
+}
+
 void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
 {
     const struct weight *weight = a->weight;
@@ -99,7 +112,9 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
     struct product_job job = {.kernels = backend->kernels,
                               .arguments = a,
                               .group = group,
-                              .groups = (weight->panels + group - 1) / group};
+                              .groups = (weight->panels + group - 1) / group,
+                              .activate_after = a->num_rows == 1 && !a->accumulate &&
+                                                a->activation != FORMULA_IDENTITY};
     if (weight->format == WEIGHTS_Q8 && backend->kernels->fix != NULL) {
         job.fixed = backend->fixed;
         job.head_blocks = (weight->in + 31) / 32;
@@ -117,4 +132,6 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
             product_task(&job, i, 0);
     else
         threads_run(backend->threads, product_task, &job, tasks);
+    if (job.activate_after)
+        activate(backend, a);
 }
