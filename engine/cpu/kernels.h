@@ -10,6 +10,7 @@
 
 enum {
     PANEL = 32,       /* outputs of a weight panel */
+    Q8_PAIR = 2,      /* q8 panels whose blocks take turns */
     QUERY_GROUP = 32, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
     BLOCK_ROWS = 96,  /* of x that meet a panel together; a multiple of every tile's */
     TOKEN_GROUP = 16  /* tokens that meet a block of S together */
@@ -19,13 +20,15 @@ enum {
  * of one input k (q8: of 32), so that 1 row and 512 rows of x walk the same memory:
  *   f32   [in][32]
  *   f16   [in][32]
- *   bf16  [in][16] pairs, output j in the lower half of dword j and j + 16 in the upper one: a
- * shift and a mask make f32 of them q8    [ceil(in / 32)] struct q8_block */
+ *   bf16  [in][16] pairs, output j in the lower half of dword j and j + 16 in the upper one, for
+ *         a shift and a mask
+ *   q8    [ceil(in / 32)][2] struct q8_block: blocks of two panels in turn, one stream for a row
+ *         that reads x half as often */
 struct weight {
     enum weight_format format; /* never auto */
     int64_t in, out;           /* of a head */
     int heads;
-    int64_t panels; /* of a head */
+    int64_t panels; /* of a head; even in q8 */
     size_t panel_bytes;
     unsigned char *data;        /* 64-byte aligned */
     struct weight_chunk *chunk; /* that data lies in, or NULL */
@@ -39,6 +42,13 @@ struct q8_block {
     uint8_t quants[8][PANEL][4];
     uint16_t scales[PANEL]; /* f16 */
 };
+
+/* The first block of a panel, counted over all heads; the next ones are Q8_PAIR further each. */
+static inline struct q8_block *q8_panel(const struct weight *weight, int64_t panel)
+{
+    size_t pair = (size_t)(panel / Q8_PAIR * Q8_PAIR) * weight->panel_bytes;
+    return (struct q8_block *)(void *)(weight->data + pair) + panel % Q8_PAIR;
+}
 
 /* 32 inputs of one row of x in fixed point, for instruction sets that multiply bytes:
  * x = (digits[0] + 256 digits[1] + 65536 digits[2]) * scale, digits in -128..127. The largest of

@@ -276,9 +276,16 @@ static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n
 typedef void panel_rows_function(int m, const float *x, int64_t n, const unsigned char *w,
                                  int64_t ahead, float *sums, bool add);
 
-/* sums [rows, 32] (+)= inputs [k, end) of x, as arranged, times a panel; rows <= BLOCK_ROWS. */
+/* A panel, counted over all heads; not of q8. */
+static const unsigned char *panel_at(const struct weight *weight, int64_t panel)
+{
+    return weight->data + (size_t)panel * weight->panel_bytes;
+}
+
+/* sums [rows, 32] (+)= inputs [k, end) of x, as arranged, times a panel, counted over all heads;
+ * rows <= BLOCK_ROWS. */
 static void panel_sums(const struct weight *weight, int rows, const float *x, int64_t k,
-                       int64_t end, const unsigned char *panel, float *sums)
+                       int64_t end, int64_t panel, float *sums)
 {
     enum weight_format format = weight->format;
     panel_rows_function *function = format == WEIGHTS_BF16  ? panel_rows_bf16
@@ -287,11 +294,12 @@ static void panel_sums(const struct weight *weight, int rows, const float *x, in
     float unpacked[32][PANEL];
     int64_t n = end - k;
     for (; k < end; k += n) {
-        const unsigned char *w = panel + k * (int64_t)row_bytes(format);
+        const unsigned char *w = (const unsigned char *)unpacked;
         if (format == WEIGHTS_Q8) {
             n = end - k < 32 ? end - k : 32;
-            unpack_q8((const struct q8_block *)(const void *)panel + k / 32, unpacked);
-            w = (const unsigned char *)unpacked;
+            unpack_q8(q8_panel(weight, panel) + k / 32 * Q8_PAIR, unpacked);
+        } else {
+            w = panel_at(weight, panel) + k * (int64_t)row_bytes(format);
         }
         for (int r = 0, m; r < rows; r += m) {
             m = tile_height(rows - r);
@@ -322,15 +330,17 @@ static void finish_panel(const struct product *p, int first, int rows, int64_t p
     const struct weight *weight = p->weight;
     int64_t column = panel * PANEL;
     int64_t valid = weight->out - column < PANEL ? weight->out - column : PANEL;
+    if (valid <= 0) /* there to make a pair */
+        return;
     const float *bias = weight->bias == NULL ? NULL : weight->bias + p->head * weight->out + column;
     for (int i = 0; i < rows; i++)
         finish_row(p, bias, sums + i * PANEL, valid, p->y + (first + i) * p->y_stride + column);
 }
 
-static const unsigned char *panel_at(const struct product *p, int64_t panel)
+/* Panel of the product's head, counted over all heads. */
+static inline int64_t panel_number(const struct product *p, int64_t panel)
 {
-    const struct weight *weight = p->weight;
-    return weight->data + (size_t)(p->head * weight->panels + panel) * weight->panel_bytes;
+    return p->head * p->weight->panels + panel;
 }
 
 /* Asks for what the end of one row's panel will want, while its weights come. */
@@ -377,7 +387,7 @@ static inline __attribute__((always_inline)) void product_row(const enum weight_
     for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
         struct row row = load_row(NULL);
         prepare_finish(p, panel);
-        add_row(format, p->x, p->weight->in, panel_at(p, panel), &row);
+        add_row(format, p->x, p->weight->in, panel_at(p->weight, panel_number(p, panel)), &row);
         finish_sums(p, panel, &row);
     }
 }
@@ -404,7 +414,7 @@ static void kernel_product(const struct product *p)
             for (int64_t k = 0; k < in; k += step)
                 for (int64_t i = 0; i < panels; i++)
                     panel_sums(p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
-                               panel_at(p, first + i), sums[i]);
+                               panel_number(p, first + i), sums[i]);
             for (int64_t i = 0; i < panels; i++)
                 finish_panel(p, r, rows, first + i, sums[i]);
         }

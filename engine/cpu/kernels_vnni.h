@@ -4,7 +4,7 @@
  * fixed_block), so a block's sum of quant * digit is exact; per output, over the blocks in order:
  *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
  * 48 multiplications of 64 bytes for 1,024 weights and a row, where f32 takes 64 of 16 numbers;
- * 34/32 bytes a weight once per BLOCK_ROWS rows, and 108 bytes for 32 numbers of x once per panel
+ * 34/32 bytes a weight once per BLOCK_ROWS rows, and 108 bytes for 32 numbers of x once per pair
  * (kernels_product.h says what share of the limit that reaches).
  *
  * The error is at most that of x in fixed point, 2^-24 of a block's largest |x| times the sum of
@@ -118,138 +118,152 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int8_t di
     return sum;
 }
 
-/* The same for one row, which waits for memory. The lines of the panel that come next are asked for
- * as far ahead as a core looks, and that is so many instructions: so there are few. The hardware
- * sees the stream and runs ahead of it, but only to the end of a page of 4 KiB: a line of the next
- * one shows it the way. */
-VNNI static inline __attribute__((always_inline)) struct row
-vnni_row(const struct fixed_block *x, int64_t n, const struct q8_block *w)
-{
-    struct row row = load_row(NULL);
-    for (int64_t b = 0; b < n; b++) {
-        __m512i p[3][2];
-        start_sums(p, &x[b]);
-        __builtin_prefetch((const char *)&w[b] + PAGE_AHEAD, 0, 2);
-#pragma GCC unroll 8
-        for (int four = 0; four < 8; four++) {
-            __m512i low = _mm512_loadu_si512(w[b].quants[four][0]);
-            __m512i high = _mm512_loadu_si512(w[b].quants[four][16]);
-            __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
-#pragma GCC unroll 3
-            for (int d = 0; d < 3; d++) {
-                p[d][0] = multiply_four(p[d][0], low, x[b].digits[d] + 4 * four);
-                p[d][1] = multiply_four(p[d][1], high, x[b].digits[d] + 4 * four);
-            }
-        }
-#pragma GCC unroll 2
-        for (int half = 0; half < 2; half++)
-            row.sums[half] =
-                vec_fma(block_value(p, half), block_scale(&w[b], &x[b], half), row.sums[half]);
-    }
-    return row;
-}
-
-/* sums [m, 32] = x [m, n blocks] * w [n]; m is a constant at each call. Asks for what lies `ahead`
- * bytes further. */
+/* Adds a block to the sums of one row, which waits for memory. The lines that come next are asked
+ * for as far ahead as a core looks, and that is so many instructions: so there are few. The
+ * hardware sees the stream and runs ahead of it, but only to the end of a page of 4 KiB: a line of
+ * the next one shows it the way. */
 VNNI static inline __attribute__((always_inline)) void
-vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
-          const struct q8_block *w, int64_t ahead, float *sums)
+vnni_row(const struct fixed_block *x, const struct q8_block *w, struct row *row)
 {
-    for (int64_t b = 0; b < n; b++) {
-        const char *next = (const char *)&w[b] + ahead;
-#pragma GCC unroll 17
-        for (size_t line = 0; line < sizeof w[b]; line += 64)
-            __builtin_prefetch(next + line, 0, 2);
-        __m512i p[VNNI_ROWS][3][2];
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-            start_sums(p[i], &x[i * x_stride + b]);
+    __m512i p[3][2];
+    start_sums(p, x);
+    __builtin_prefetch((const char *)w + PAGE_AHEAD, 0, 2);
 #pragma GCC unroll 8
-        for (int four = 0; four < 8; four++) {
-            __m512i low = _mm512_loadu_si512(w[b].quants[four][0]);
-            __m512i high = _mm512_loadu_si512(w[b].quants[four][16]);
-#pragma GCC unroll 4
-            for (int i = 0; i < m; i++)
+    for (int four = 0; four < 8; four++) {
+        __m512i low = _mm512_loadu_si512(w->quants[four][0]);
+        __m512i high = _mm512_loadu_si512(w->quants[four][16]);
+        __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
 #pragma GCC unroll 3
-                for (int d = 0; d < 3; d++) {
-                    int32_t digits;
-                    memcpy(&digits, x[i * x_stride + b].digits[d] + 4 * four, sizeof digits);
-                    __m512i input = _mm512_set1_epi32(digits);
-                    p[i][d][0] = _mm512_dpbusd_epi32(p[i][d][0], low, input);
-                    p[i][d][1] = _mm512_dpbusd_epi32(p[i][d][1], high, input);
-                }
+        for (int d = 0; d < 3; d++) {
+            p[d][0] = multiply_four(p[d][0], low, x->digits[d] + 4 * four);
+            p[d][1] = multiply_four(p[d][1], high, x->digits[d] + 4 * four);
         }
-#pragma GCC unroll 4
-        for (int i = 0; i < m; i++)
-#pragma GCC unroll 2
-            for (int half = 0; half < 2; half++) {
-                float *at = sums + i * PANEL + half * 16;
-                vec scale = block_scale(&w[b], &x[i * x_stride + b], half);
-                vec start = b > 0 ? vec_load(at) : vec_set(0.0f);
-                vec_store(at, vec_fma(block_value(p[i], half), scale, start));
-            }
     }
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++)
+        row->sums[half] = vec_fma(block_value(p, half), block_scale(w, x, half), row->sums[half]);
 }
 
-static const struct q8_block *blocks_at(const struct product *p, int64_t panel)
-{
-    return (const struct q8_block *)(const void *)panel_at(p, panel);
-}
-
+/* One row, whose panels come in pairs. */
 VNNI static void product_row_vnni(const struct product *p)
 {
     int64_t blocks = (p->weight->in + 31) / 32;
-    for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
-        prepare_finish(p, panel);
-        struct row row = vnni_row(p->fixed, blocks, blocks_at(p, panel));
-        finish_sums(p, panel, &row);
+    for (int64_t panel = p->first; panel < p->first + p->count; panel += Q8_PAIR) {
+        const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
+        struct row rows[Q8_PAIR];
+        for (int i = 0; i < Q8_PAIR; i++) {
+            prepare_finish(p, panel + i);
+            rows[i] = load_row(NULL);
+        }
+        for (int64_t b = 0; b < blocks; b++)
+#pragma GCC unroll 2
+            for (int i = 0; i < Q8_PAIR; i++)
+                vnni_row(&p->fixed[b], w++, &rows[i]);
+        for (int i = 0; i < Q8_PAIR; i++)
+            finish_sums(p, panel + i, &rows[i]);
     }
 }
 
+/* sums [m, 32] (+)= x [m] * w, a block each; m is a constant at each call. */
+VNNI static inline __attribute__((always_inline)) void
+vnni_block(const int m, const struct fixed_block *x, int64_t x_stride, const struct q8_block *w,
+           bool first, float *sums)
+{
+    __m512i p[VNNI_ROWS][3][2];
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++)
+        start_sums(p[i], &x[i * x_stride]);
+#pragma GCC unroll 8
+    for (int four = 0; four < 8; four++) {
+        __m512i low = _mm512_loadu_si512(w->quants[four][0]);
+        __m512i high = _mm512_loadu_si512(w->quants[four][16]);
+#pragma GCC unroll 4
+        for (int i = 0; i < m; i++)
+#pragma GCC unroll 3
+            for (int d = 0; d < 3; d++) {
+                int32_t digits;
+                memcpy(&digits, x[i * x_stride].digits[d] + 4 * four, sizeof digits);
+                __m512i input = _mm512_set1_epi32(digits);
+                p[i][d][0] = _mm512_dpbusd_epi32(p[i][d][0], low, input);
+                p[i][d][1] = _mm512_dpbusd_epi32(p[i][d][1], high, input);
+            }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < m; i++)
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            float *sum = sums + i * PANEL + half * 16;
+            vec scale = block_scale(w, &x[i * x_stride], half);
+            vec start = first ? vec_set(0.0f) : vec_load(sum);
+            vec_store(sum, vec_fma(block_value(p[i], half), scale, start));
+        }
+}
+
+/* sums [panels, BLOCK_ROWS, 32], of which m rows: x [m, n blocks] * w [n, Q8_PAIR], one or both of
+ * the pair; m is a constant at each call. Asks for what lies `ahead` bytes further, if not 0. */
+VNNI static inline __attribute__((always_inline)) void
+vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
+          const struct q8_block *pair, int panels, int64_t ahead, float *sums)
+{
+    for (int64_t b = 0; b < n; b++)
+        for (int panel = 0; panel < panels; panel++) {
+            const struct q8_block *w = pair + b * Q8_PAIR + panel;
+            for (size_t line = 0; ahead != 0 && line < sizeof *w; line += 64)
+                __builtin_prefetch((const char *)w + ahead + line, 0, 2);
+            vnni_block(m, x + b, x_stride, w, b == 0, sums + panel * BLOCK_ROWS * PANEL);
+        }
+}
+
 VNNI static void vnni_rows(int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
-                           const struct q8_block *w, int64_t ahead, float *sums)
+                           const struct q8_block *pair, int panels, int64_t ahead, float *sums)
 {
     switch (m) {
-    case 1: {
-        struct row row = vnni_row(x, n, w);
-        store_row(&row, sums);
+    case 1:
+        vnni_tile(1, x, x_stride, n, pair, panels, ahead, sums);
         break;
-    }
     case 2:
-        vnni_tile(2, x, x_stride, n, w, ahead, sums);
+        vnni_tile(2, x, x_stride, n, pair, panels, ahead, sums);
         break;
     case 3:
-        vnni_tile(3, x, x_stride, n, w, ahead, sums);
+        vnni_tile(3, x, x_stride, n, pair, panels, ahead, sums);
         break;
     default:
-        vnni_tile(VNNI_ROWS, x, x_stride, n, w, ahead, sums);
+        vnni_tile(VNNI_ROWS, x, x_stride, n, pair, panels, ahead, sums);
         break;
+    }
+}
+
+/* The first tile of rows brings both panels as one stream, the others find each in the first
+ * cache. */
+static void product_rows_vnni(const struct product *p)
+{
+    float sums[Q8_PAIR][BLOCK_ROWS * PANEL];
+    int64_t blocks = (p->weight->in + 31) / 32;
+    for (int r = 0, rows; r < p->num_rows; r += rows) {
+        rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
+        for (int64_t panel = p->first; panel < p->first + p->count; panel += Q8_PAIR) {
+            const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
+            const struct fixed_block *x = p->fixed + r * p->fixed_stride;
+            int m = rows < VNNI_ROWS ? rows : VNNI_ROWS;
+            vnni_rows(m, x, p->fixed_stride, blocks, w, Q8_PAIR, TILE_AHEAD, sums[0]);
+            for (int j = 0; j < Q8_PAIR; j++)
+                for (int i = m; i < rows; i += VNNI_ROWS)
+                    vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS, x + i * p->fixed_stride,
+                              p->fixed_stride, blocks, w + j, 1, 0, sums[j] + i * PANEL);
+            for (int i = 0; i < Q8_PAIR; i++)
+                finish_panel(p, r, rows, panel + i, sums[i]);
+        }
     }
 }
 
 static void kernel_product_vnni(const struct product *p)
 {
-    if (p->weight->format != WEIGHTS_Q8) {
+    if (p->weight->format != WEIGHTS_Q8)
         kernel_product(p);
-        return;
-    }
-    if (p->num_rows == 1) {
+    else if (p->num_rows == 1)
         product_row_vnni(p);
-        return;
-    }
-    float sums[BLOCK_ROWS * PANEL];
-    int64_t blocks = (p->weight->in + 31) / 32;
-    for (int r = 0, rows; r < p->num_rows; r += rows) {
-        rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
-        for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
-            const struct q8_block *w = blocks_at(p, panel);
-            for (int i = 0; i < rows; i += VNNI_ROWS)
-                vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS,
-                          p->fixed + (r + i) * p->fixed_stride, p->fixed_stride, blocks, w,
-                          i == 0 ? TILE_AHEAD : 0, sums + i * PANEL);
-            finish_panel(p, r, rows, panel, sums);
-        }
-    }
+    else
+        product_rows_vnni(p);
 }
 
 #endif

@@ -3,7 +3,7 @@
 /* Panels of one task. Few rows read a panel at the speed of memory, and the thread that ends first
  * waits for the other's last task: so tasks are small, but not so small that their beginnings
  * count. Many rows compute on a panel much longer. On many cores each gets some tasks first. */
-enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 96 * 1024, TASKS_OF_THREAD = 2 };
+enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 200 * 1024, TASKS_OF_THREAD = 2 };
 
 static int64_t panels_of_task(const struct backend *backend, const struct weight *weight,
                               int num_rows)
@@ -13,7 +13,9 @@ static int64_t panels_of_task(const struct backend *backend, const struct weight
     int64_t share =
         weight->panels * weight->heads / (TASKS_OF_THREAD * threads_count(backend->threads));
     panels = panels < share ? panels : share;
-    return panels > 1 ? panels : 1;
+    int64_t together = weight->format == WEIGHTS_Q8 ? Q8_PAIR : 1;
+    panels = panels / together * together;
+    return panels > together ? panels : together;
 }
 
 /* Tells each thread where its share of the next product begins, as threads_run will cut it. */

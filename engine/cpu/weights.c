@@ -15,9 +15,15 @@ static size_t panel_bytes(enum weight_format format, int64_t in)
     return (size_t)in * PANEL * (format == WEIGHTS_F32 ? sizeof(float) : sizeof(uint16_t));
 }
 
+static int64_t panels_of(enum weight_format format, int64_t out)
+{
+    int64_t panels = (out + PANEL - 1) / PANEL;
+    return format == WEIGHTS_Q8 ? (panels + Q8_PAIR - 1) / Q8_PAIR * Q8_PAIR : panels;
+}
+
 size_t weights_packed_bytes(enum weight_format format, int64_t in, int64_t out, int heads)
 {
-    size_t panels = (size_t)(out + PANEL - 1) / PANEL * (size_t)heads, bytes;
+    size_t panels = (size_t)panels_of(format, out) * (size_t)heads, bytes;
     return __builtin_mul_overflow(panel_bytes(format, in), panels, &bytes) ? SIZE_MAX : bytes;
 }
 
@@ -43,9 +49,8 @@ static bool pack_halves(const struct weight *weight, unsigned char *panel, int64
     return fits;
 }
 
-static bool pack_q8(unsigned char *panel, int64_t k, numbers from)
+static bool pack_q8(struct q8_block *block, numbers from)
 {
-    struct q8_block *block = (struct q8_block *)(void *)panel + k / 32;
     bool fits = true;
     for (int j = 0; j < PANEL; j++) {
         int8_t quants[PACKING_BLOCK];
@@ -64,6 +69,7 @@ static void pack_panel(void *context, int task, int thread)
     unsigned char *panel = weight->data + (size_t)task * weight->panel_bytes;
     int64_t head = task / weight->panels, first = task % weight->panels * PANEL;
     int64_t rows = weight->out - first < PANEL ? weight->out - first : PANEL;
+    rows = rows > 0 ? rows : 0; /* none in what makes an odd panel a pair */
     numbers from = {{0}};
     bool fits = true;
     for (int64_t k = 0; k < weight->in; k += 32) {
@@ -72,7 +78,7 @@ static void pack_panel(void *context, int task, int thread)
             memset(from, 0, sizeof from);
         packing_rows(packing->parts, head * weight->out + first, rows, k, n, from);
         if (weight->format == WEIGHTS_Q8)
-            fits = pack_q8(panel, k, from) && fits;
+            fits = pack_q8(q8_panel(weight, task) + k / 32 * Q8_PAIR, from) && fits;
         else if (weight->format != WEIGHTS_F32)
             fits = pack_halves(weight, panel, k, n, from) && fits;
         else
@@ -142,7 +148,7 @@ int weights_create(struct weight **out, struct weight_chunk **last, struct threa
     weight->in = parts[0].cols;
     weight->heads = heads;
     weight->out = rows / heads;
-    weight->panels = (weight->out + PANEL - 1) / PANEL;
+    weight->panels = panels_of(weight->format, weight->out);
     weight->panel_bytes = panel_bytes(weight->format, weight->in);
     weight->bytes = weights_packed_bytes(weight->format, weight->in, weight->out, heads);
     weight->bias = biased ? malloc((size_t)rows * sizeof(float)) : NULL;
