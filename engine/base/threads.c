@@ -125,7 +125,7 @@ static void use_time(struct share *share)
         share->asked_bytes = 0;
     }
     if (ahead != 0 && share->asked_bytes < AHEAD_BYTES) {
-        __builtin_prefetch((const void *)(ahead + share->asked_bytes), 0, 2);
+        __builtin_prefetch((const void *)(ahead + share->asked_bytes), 0, 3);
         share->asked_bytes += CACHE_LINE;
     } else {
         pause_briefly();

@@ -34,6 +34,8 @@
 enum {
     PAIRS = 16 / LANES,    /* of vectors of a panel's row: columns j and j + 16 */
     ONE_ROW_INPUTS = 4,    /* rows of a panel that one row of x asks for together */
+    PAGE_AHEAD = 4096,     /* bytes: a line that shows the hardware the next page of a stream */
+    PAGE_STEPS = 16,       /* rows of a panel of halves, 1 KiB, that ask for one such line */
     TILE_AHEAD = 4096,     /* bytes of a panel that its first tile of rows asks for in advance */
     GROUP_PANELS = 4,      /* whose sums are in the making together */
     INPUT_BLOCK = 24 * 32, /* inputs that BLOCK_ROWS rows keep in the second cache for them */
@@ -100,7 +102,7 @@ static inline __attribute__((always_inline)) void panel_tile(const enum weight_f
 }
 
 /* Adds x [n] * w [n, 32] to the sums of one row, which waits for memory: ONE_ROW_INPUTS rows of the
- * panel are asked for together. */
+ * panel are asked for together. The hardware runs ahead of a stream only to the end of a page. */
 static inline __attribute__((always_inline)) void add_row(const enum weight_format format,
                                                           const float *x, int64_t n,
                                                           const unsigned char *w, struct row *row)
@@ -108,6 +110,8 @@ static inline __attribute__((always_inline)) void add_row(const enum weight_form
     int64_t k = 0;
     for (; k + ONE_ROW_INPUTS <= n; k += ONE_ROW_INPUTS) {
         vec weights[ONE_ROW_INPUTS][2 * PAIRS];
+        if (format != WEIGHTS_F32 && k % PAGE_STEPS == 0) /* f32: no gain, or a loss of 2 % */
+            __builtin_prefetch(w + k * (int64_t)row_bytes(format) + PAGE_AHEAD, 0, 2);
 #pragma GCC unroll 8
         for (int i = 0; i < ONE_ROW_INPUTS; i++)
 #pragma GCC unroll 8

@@ -20,8 +20,7 @@
 
 enum {
     FIXED_LARGEST = 8355711, /* 127 * (65536 + 256 + 1) */
-    VNNI_ROWS = 4,           /* of a tile: 24 sums in registers */
-    PAGE_AHEAD = 4096        /* bytes */
+    VNNI_ROWS = 4            /* of a tile: 24 sums in registers */
 };
 
 /* The lowest digit, -128..127, of each number, which becomes the rest. */
@@ -119,9 +118,7 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int8_t di
 }
 
 /* Adds a block to the sums of one row, which waits for memory. The lines that come next are asked
- * for as far ahead as a core looks, and that is so many instructions: so there are few. The
- * hardware sees the stream and runs ahead of it, but only to the end of a page of 4 KiB: a line of
- * the next one shows it the way. */
+ * for as far ahead as a core looks, and that is so many instructions: so there are few. */
 VNNI static inline __attribute__((always_inline)) void
 vnni_row(const struct fixed_block *x, const struct q8_block *w, struct row *row)
 {
