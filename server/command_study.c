@@ -5,6 +5,7 @@
 #include "server/command.h"
 
 #include "engine/base/clock.h"
+#include "engine/device.h"
 #include "engine/model/preset.h"
 #include "server/command_model.h"
 #include "server/study.h"
@@ -238,16 +239,18 @@ static int read_line(int from, char *line, size_t size)
 
 static void run_child(const struct study_options *options, const struct study_point *point, int to)
 {
-    char spec[128], threads[24], memory[24];
+    const struct command_model_options *model = &options->model;
+    char spec[128], threads[24], memory[24], device_memory[24];
     snprintf(spec, sizeof spec, "%s:%d:%d:%d", point->system, point->length, point->batch,
              point->repeat);
-    snprintf(threads, sizeof threads, "%lld", (long long)options->model.threads);
-    snprintf(memory, sizeof memory, "%lld", (long long)options->model.state_memory);
+    snprintf(threads, sizeof threads, "%lld", (long long)model->threads);
+    snprintf(memory, sizeof memory, "%lld", (long long)model->state_memory);
+    snprintf(device_memory, sizeof device_memory, "%lld", (long long)model->device_memory);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(to, STDOUT_FILENO);
     execl("/proc/self/exe", "regla", "study", "--point", spec, "--threads", threads,
-          "--state-memory", memory, "--weights", options->model.weights, "--kv", options->model.kv,
-          (char *)NULL);
+          "--state-memory", memory, "--device", model->device, "--device-memory", device_memory,
+          "--weights", model->weights, "--kv", model->kv, (char *)NULL);
     _exit(127);
 }
 
@@ -340,10 +343,11 @@ static json_t *settings_of(const struct study_options *options)
     struct utsname system;
     processor_name(processor, sizeof processor);
     uname(&system);
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:s}", "processor", processor, "system",
+    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:s, s:s}", "processor", processor, "system",
                      system.sysname, "release", system.release, "cores",
-                     (int)sysconf(_SC_NPROCESSORS_ONLN), "threads", (int)options->model.threads,
-                     "weights", options->model.weights, "kv", options->model.kv);
+                     (int)sysconf(_SC_NPROCESSORS_ONLN), "device", options->model.device, "threads",
+                     (int)options->model.threads, "weights", options->model.weights, "kv",
+                     options->model.kv);
 }
 
 static json_t *points_json(const struct study_plan *plan)
@@ -412,6 +416,8 @@ static int run_study(struct study *study, struct error *err)
     const char *out = study->options->out;
     char json[4096];
     size_t known = 0;
+    if (device_find(study->options->model.device, err) != 0)
+        return -1;
     if (mkdir(out, 0777) != 0 && errno != EEXIST)
         return error_set(err, ERROR_IO, "--out: %s: %s", out, strerror(errno));
     if (snprintf(study->csv, sizeof study->csv, "%s/study.csv", out) >= (int)sizeof study->csv ||
