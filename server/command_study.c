@@ -82,6 +82,7 @@ struct study {
     const char *systems[MOST_SYSTEMS];
     int lengths[STUDY_MOST_LENGTHS], batches[MOST_BATCHES];
     char csv[4096];
+    FILE *lines;                 /* of csv, to write behind those that it has */
     double began, planned, done; /* clock_seconds(); steps, weighed, of what this run measures */
 };
 
@@ -285,17 +286,22 @@ static int measure_in_child(struct study *study, struct study_point *point, stru
     return 0;
 }
 
+static int open_lines(struct study *study, struct error *err)
+{
+    study->lines = fopen(study->csv, "ae");
+    if (study->lines == NULL)
+        return error_set(err, ERROR_IO, "--out: %s: cannot be written: %s", study->csv,
+                         strerror(errno));
+    fseek(study->lines, 0, SEEK_END);
+    if (ftell(study->lines) == 0)
+        study_csv_header(study->lines);
+    return 0;
+}
+
 static int append_line(struct study *study, const struct study_point *point, struct error *err)
 {
-    FILE *file = fopen(study->csv, "ae");
-    if (file == NULL)
-        return error_set(err, ERROR_IO, "%s: %s", study->csv, strerror(errno));
-    fseek(file, 0, SEEK_END);
-    if (ftell(file) == 0)
-        study_csv_header(file);
-    study_csv_line(file, point);
-    bool failed = fflush(file) != 0 || fsync(fileno(file)) != 0;
-    if (fclose(file) != 0 || failed)
+    study_csv_line(study->lines, point);
+    if (fflush(study->lines) != 0 || fsync(fileno(study->lines)) != 0)
         return error_set(err, ERROR_IO, "%s: %s", study->csv, strerror(errno));
     return 0;
 }
@@ -411,6 +417,29 @@ static int check_settings(const struct study *study, const char *path, struct er
     return result;
 }
 
+/* What would otherwise be found after the first point, or the last. */
+static int make_folder(const char *out, struct error *err)
+{
+    struct stat found;
+    if (mkdir(out, 0777) == 0)
+        return 0;
+    int why = errno;
+    if (why == ENOENT)
+        return error_set(err, ERROR_IO,
+                         "--out: \"%s\": expected its parent to be a directory, got "
+                         "nothing there",
+                         out);
+    if (stat(out, &found) != 0)
+        return error_set(err, ERROR_IO, "--out: \"%s\": cannot make this directory: %s", out,
+                         strerror(why));
+    if (!S_ISDIR(found.st_mode))
+        return error_set(err, ERROR_INVALID, "--out: %s: expected a directory, got a file", out);
+    if (access(out, W_OK | X_OK) != 0)
+        return error_set(err, ERROR_IO, "--out: %s: cannot write into this directory: %s", out,
+                         strerror(errno));
+    return 0;
+}
+
 static int run_study(struct study *study, struct error *err)
 {
     const char *out = study->options->out;
@@ -418,20 +447,19 @@ static int run_study(struct study *study, struct error *err)
     size_t known = 0;
     if (device_find(study->options->model.device, err) != 0)
         return -1;
-    if (mkdir(out, 0777) != 0 && errno != EEXIST)
-        return error_set(err, ERROR_IO, "--out: %s: %s", out, strerror(errno));
     if (snprintf(study->csv, sizeof study->csv, "%s/study.csv", out) >= (int)sizeof study->csv ||
         snprintf(json, sizeof json, "%s/study.json", out) >= (int)sizeof json)
         return error_set(err, ERROR_INVALID, "--out: the path is too long");
-    if (study_plan_create(&study->plan, &study->axes, err) != 0 ||
+    if (study_plan_create(&study->plan, &study->axes, err) != 0 || make_folder(out, err) != 0 ||
         check_settings(study, json, err) != 0 ||
         study_csv_resume(&study->plan, study->csv, &known, err) != 0)
         return -1;
     if (known > 0 && !study->options->quiet)
         fprintf(stderr, "%s holds %zu of %zu points: going on\n", study->csv, known,
                 study->plan.count);
-    if (write_json(study, json, err) != 0 || measure_all(study, err) != 0 ||
-        write_json(study, json, err) != 0 || study_plots(out, &study->plan, &study->axes, err) != 0)
+    if (open_lines(study, err) != 0 || write_json(study, json, err) != 0 ||
+        measure_all(study, err) != 0 || write_json(study, json, err) != 0 ||
+        study_plots(out, &study->plan, &study->axes, err) != 0)
         return -1;
     study_report(stdout, &study->plan, &study->axes);
     printf("\nwritten: %s/study.csv, study.json and plots (*.svg, *.png)\n", out);
@@ -483,6 +511,8 @@ int command_study(int argc, char **argv)
                                : run_study(&study, &err) != 0)
             status = command_failed(argv[0], &err);
     }
+    if (study.lines != NULL)
+        fclose(study.lines); /* each line is on the disk */
     study_plan_clear(&study.plan);
     free(study.names);
     options_clear(&table, &options);

@@ -102,3 +102,30 @@ def test_refuses_another_directory(tmp_path):
     result = regla("study", "--out", tmp_path)
     assert result.returncode == 1 and "expected a line of a study" in result.stderr
     assert (tmp_path / "study.csv").read_text() == "name,age\n"
+
+
+def make_file(path):
+    path.write_text("mine")
+
+
+def make_file_above(path):
+    path.mkdir()
+    make_file(path / "a")
+
+
+def make_a_directory_of_the_csv(path):
+    (path / "study.csv").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("make, below, message", [
+    (make_file, "", "--out: {out}: expected a directory, got a file"),
+    (lambda out: None, "a/b", '--out: "{out}/a/b": expected its parent to be a directory, got'),
+    (make_file_above, "a/b", '--out: "{out}/a/b": cannot make this directory: Not a directory'),
+    (make_a_directory_of_the_csv, "", "{out}/study.csv: Is a directory"),
+])
+def test_a_place_that_cannot_be_written_is_said_at_once(tmp_path, make, below, message):
+    out = tmp_path / "it"
+    make(out)
+    result = regla("study", "--out", out / below)
+    assert result.returncode == 1 and result.stderr.count("\n") == 1, result.stderr
+    assert message.format(out=out) in result.stderr
