@@ -4,11 +4,10 @@ import csv
 import json
 import signal
 import subprocess
-import time
 
 import pytest
 
-from harness import BINARY
+from harness import BINARY, wait_until
 from test_lifecycle import regla
 
 COLUMNS = ("system length batch repeat total_s ttft_s tokens_per_second weights_bytes "
@@ -64,10 +63,11 @@ def test_goes_on_after_a_kill(tmp_path):
     command = [BINARY, "study", "--systems", "regla,la_elu", "--lengths", "2,4", "--repeat", "2",
                "--batch", "1,3", "--out", out]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while not (out / "study.csv").exists() or len(rows_of(out)) < 3:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+
+    def has_some_lines():
+        assert process.poll() is None
+        return (out / "study.csv").exists() and len(rows_of(out)) >= 3
+    wait_until(has_some_lines, "three points", 300)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = rows_of(out)
