@@ -28,6 +28,8 @@
 
 enum { MOST_SYSTEMS = 32, MOST_BATCHES = 16 };
 
+#define DEFAULT_LENGTHS "64,128,256,512,1024,2048,4096,8192"
+
 struct study_options {
     struct command_model_options model;
     const char *systems, *batch, *lengths, *out, *point;
@@ -43,8 +45,8 @@ static const struct option items[] = {
      "softmax,fast_decay,regla,hybrid_regla,transnormer_t1,transnormer_t2"},
     {"batch", OPTION_TEXT, AT(batch), "NUMBERS", "1", 0, 0, NULL,
      "texts generated at once, e.g. 1,16,64"},
-    {"lengths", OPTION_TEXT, AT(lengths), "NUMBERS", "64,128,256,512,1024,2048,4096,8192", 0, 0,
-     NULL, "tokens generated of each text, rising"},
+    {"lengths", OPTION_TEXT, AT(lengths), "NUMBERS", DEFAULT_LENGTHS, 0, 0, NULL,
+     "tokens generated of each text, rising"},
     {"repeat", OPTION_INTEGER, AT(repeat), "times", "3", 1, 64, NULL,
      "runs of each point up to 1,024 tokens"},
     {"long-repeat", OPTION_INTEGER, AT(long_repeat), "times", "1", 1, 64, NULL,
@@ -90,7 +92,9 @@ static int parse_numbers(const char *flag, const char *list, long most_value, in
                          struct error *err)
 {
     int count = 0;
-    for (const char *at = list; *at != 0;) {
+    if (*list == 0)
+        return error_set(err, ERROR_INVALID, "--%s: expected numbers, got nothing", flag);
+    for (const char *at = list; at != NULL;) {
         char *end;
         errno = 0;
         long value = strtol(at, &end, 10);
@@ -102,11 +106,13 @@ static int parse_numbers(const char *flag, const char *list, long most_value, in
         if (count == most)
             return error_set(err, ERROR_INVALID, "--%s: expected at most %d numbers, got more",
                              flag, most);
+        for (int i = 0; i < count; i++)
+            if (out[i] == value)
+                return error_set(err, ERROR_INVALID, "--%s: expected each once, got %ld twice",
+                                 flag, value);
         out[count++] = (int)value;
-        at = *end == ',' ? end + 1 : end;
+        at = *end == ',' ? end + 1 : NULL;
     }
-    if (count == 0)
-        return error_set(err, ERROR_INVALID, "--%s: expected numbers, got nothing", flag);
     return count;
 }
 
@@ -121,8 +127,13 @@ static int add_system(struct study *study, const char *system, struct error *err
 {
     if (!is_study_preset(system))
         return error_set(err, ERROR_INVALID,
-                         "--systems: unknown system \"%.40s\" (regla info --presets lists them)",
+                         "--systems: unknown system \"%.40s\": expected all alone, or names that "
+                         "`regla info --presets` lists with -6l, without that",
                          system);
+    for (int i = 0; i < study->axes.num_systems; i++)
+        if (strcmp(study->systems[i], system) == 0)
+            return error_set(err, ERROR_INVALID, "--systems: expected each once, got %s twice",
+                             system);
     if (study->axes.num_systems == MOST_SYSTEMS)
         return error_set(err, ERROR_INVALID, "--systems: expected at most %d", MOST_SYSTEMS);
     study->systems[study->axes.num_systems++] = system;
@@ -175,6 +186,8 @@ static int parse_axes(struct study *study, struct error *err)
     struct study_axes *axes = &study->axes;
     if (parse_systems(study, err) != 0)
         return -1;
+    if (options->quick && strcmp(options->lengths, DEFAULT_LENGTHS) != 0)
+        return error_set(err, ERROR_INVALID, "expected --quick or --lengths, got both");
     axes->num_lengths = parse_numbers("lengths", options->quick ? "64,256" : options->lengths,
                                       1 << 24, study->lengths, STUDY_MOST_LENGTHS, err);
     axes->num_batches = axes->num_lengths < 0 ? -1
@@ -477,7 +490,7 @@ static int parse_point(const struct study_options *options, char system[SYSTEM_S
     if (sscanf(options->point, "%47[^:]:%d:%d:%d%n", system, &point.length, &point.batch,
                &point.repeat, &end) != 4 ||
         options->point[end] != 0 || point.length < 1 || point.batch < 1 || point.batch > 4096 ||
-        point.length > 1 << 24 || !is_study_preset(system))
+        point.length > 1 << 24 || point.repeat < 1 || !is_study_preset(system))
         return error_set(err, ERROR_INVALID,
                          "--point: expected system:length:batch:repeat, got \"%.60s\"",
                          options->point);

@@ -87,9 +87,16 @@ def test_goes_on_after_a_kill(tmp_path):
     (["--systems", "regla,nope"], 'unknown system "nope"'),
     (["--systems", ""], "expected names, got nothing"),
     (["--batch", "1,x"], '--batch: expected numbers from 1 to 4096, got "x"'),
+    (["--systems", "all,regla"], "expected all alone, or names"),
+    (["--systems", "regla,softmax,regla"], "--systems: expected each once, got regla twice"),
+    (["--batch", "4,1,4"], "--batch: expected each once, got 4 twice"),
+    (["--batch", "4,"], '--batch: expected numbers from 1 to 4096, got ""'),
+    (["--batch", ""], "--batch: expected numbers, got nothing"),
+    (["--quick", "--lengths", "8"], "expected --quick or --lengths, got both"),
     (["--lengths", "64,32"], "expected rising numbers, got 32 after 64"),
     (["--lengths", "0"], "--lengths: expected numbers from 1"),
     (["--point", "regla:64"], "expected system:length:batch:repeat"),
+    (["--point", "regla:64:1:0"], "expected system:length:batch:repeat"),
 ])
 def test_refuses(tmp_path, arguments, message):
     result = regla("study", "--out", tmp_path / "study", *arguments)
@@ -102,6 +109,14 @@ def test_refuses_another_directory(tmp_path):
     result = regla("study", "--out", tmp_path)
     assert result.returncode == 1 and "expected a line of a study" in result.stderr
     assert (tmp_path / "study.csv").read_text() == "name,age\n"
+
+
+@plain
+def test_what_cannot_fit_is_said_before_it_is_measured():
+    result = regla("study", "--point", "softmax:16777216:4096:1", "--state-memory", "1G",
+                   timeout=300)
+    assert result.returncode == 1 and "4096 texts of 16777216 tokens need " in result.stderr
+    assert result.stderr.rstrip().endswith("the budget is 1073741824 in all")
 
 
 def make_file(path):
