@@ -27,6 +27,11 @@ static int open_cuda(const struct ops **ops, struct backend **backend, int devic
     return cuda_open(backend, &cuda, err);
 }
 
+static int find_cuda(int device, struct error *err)
+{
+    return cuda_find(device, err);
+}
+
 static bool cuda_unasked(void)
 {
 #ifdef REGLA_CUDA_EMULATION
@@ -36,13 +41,18 @@ static bool cuda_unasked(void)
 #endif
 }
 #else
+static int find_cuda(int device, struct error *err)
+{
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "device cuda:%d: this program was built without CUDA (make cuda)", device);
+}
+
 static int open_cuda(const struct ops **ops, struct backend **backend, int device,
                      struct error *err)
 {
     (void)ops;
     (void)backend;
-    return error_set(err, ERROR_UNSUPPORTED,
-                     "device cuda:%d: this program was built without CUDA (make cuda)", device);
+    return find_cuda(device, err);
 }
 
 static bool cuda_unasked(void)
@@ -50,6 +60,8 @@ static bool cuda_unasked(void)
     return false;
 }
 #endif
+
+enum { CPU = -1 };
 
 /* The number in "cuda" or "cuda:n"; -1: it is neither. */
 static int cuda_number(const char *name)
@@ -63,16 +75,35 @@ static int cuda_number(const char *name)
     return *end == 0 && number < 1024 ? (int)number : -1;
 }
 
+/* *device: CPU, or the number of a GPU that is there. */
+static int find(const char *name, int *device, struct error *err)
+{
+    *device = CPU;
+    if (name == NULL || strcmp(name, "auto") == 0) {
+        *device = cuda_unasked() ? 0 : CPU;
+        return 0;
+    }
+    if (strcmp(name, "cpu") == 0)
+        return 0;
+    *device = cuda_number(name);
+    if (*device < 0)
+        return error_set(err, ERROR_INVALID,
+                         "device: expected auto, cpu, cuda or cuda:N, got \"%s\"", name);
+    return find_cuda(*device, err);
+}
+
+int device_find(const char *name, struct error *err)
+{
+    int device;
+    return find(name, &device, err);
+}
+
 int device_open(const struct ops **ops, struct backend **backend,
                 const struct engine_options *options, struct error *err)
 {
-    const char *name = options->device == NULL ? "auto" : options->device;
-    bool automatic = strcmp(name, "auto") == 0;
-    if (strcmp(name, "cpu") == 0 || (automatic && !cuda_unasked()))
-        return open_cpu(ops, backend, options, err);
-    int number = automatic ? 0 : cuda_number(name);
-    if (number < 0)
-        return error_set(err, ERROR_INVALID,
-                         "device: expected auto, cpu, cuda or cuda:N, got \"%s\"", name);
-    return open_cuda(ops, backend, number, err);
+    int device;
+    if (find(options->device, &device, err) != 0)
+        return -1;
+    return device == CPU ? open_cpu(ops, backend, options, err)
+                         : open_cuda(ops, backend, device, err);
 }

@@ -7,6 +7,9 @@
 #include "engine/engine.h"
 #include "engine/ops.h"
 
+/* 0: device_open would find it. For whoever is about to read a model of gigabytes. */
+int device_find(const char *name, struct error *err);
+
 /* The caller closes *backend with (*ops)->close. ERROR_INVALID for a name that none has,
  * ERROR_UNSUPPORTED for a device that is not there. */
 int device_open(const struct ops **ops, struct backend **backend,

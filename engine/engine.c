@@ -147,7 +147,7 @@ int engine_open(struct engine **out, const char *model_directory,
                 const struct engine_options *options, struct error *err)
 {
     struct model *model;
-    if (model_open(&model, model_directory, err) != 0)
+    if (device_find(options->device, err) != 0 || model_open(&model, model_directory, err) != 0)
         return -1;
     return engine_open_model(out, model, options, err);
 }
@@ -156,7 +156,7 @@ int engine_open_preset(struct engine **out, const char *preset,
                        const struct engine_options *options, struct error *err)
 {
     struct model *model;
-    if (preset_open(&model, preset, err) != 0)
+    if (device_find(options->device, err) != 0 || preset_open(&model, preset, err) != 0)
         return -1;
     return engine_open_model(out, model, options, err);
 }

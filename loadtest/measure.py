@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -82,6 +83,28 @@ def own_seconds(server):
     threads = thread_seconds(server.process.pid)
     return (sum(threads.values()) - threads.get("regla-compute", 0)
             - server.metric("regla_engine_step_cpu_seconds_total"))
+
+
+class Others:
+    """What everybody else has of the cores that we may use, from now on."""
+
+    def __init__(self):
+        self.cores = os.sched_getaffinity(0)
+        self.began, self.before = time.monotonic(), self._seconds()
+
+    def _seconds(self):
+        """CPU seconds without our own and those of processes that we have waited for; what a
+        hypervisor took is another's."""
+        ticks = 0
+        for line in Path("/proc/stat").read_text().splitlines():
+            if (found := re.match(r"cpu(\d+) ", line)) and int(found[1]) in self.cores:
+                user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, line.split()[1:9])
+                ticks += user + nice + system + irq + softirq + steal
+        return ticks / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+
+    def share(self):
+        """Of 1: all of these cores, all the time."""
+        return (self._seconds() - self.before) / len(self.cores) / (time.monotonic() - self.began)
 
 
 def status_bytes(pid, field):

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import peer_model
-from measure import ROOT, Failure, find_binary, machine, median, run
+from measure import ROOT, Failure, Others, find_binary, machine, median, run
 from table import Table
 
 PEERS = ROOT / "build" / "peers"
@@ -104,6 +104,19 @@ def programs_point(setup, weights, test, options, regla_first):
             "share_of_limit": ours["share_of_limit"], "bandwidth_gbps": bandwidth}
 
 
+def quiet_point(number, label, point, options):
+    """(point(), how often it was dropped since others disturbed it); None: that was always so."""
+    for dropped in range(options.tries):
+        others = Others()
+        found = point()
+        share = others.share()
+        if share <= options.most_others:
+            return found, dropped
+        print(f"[{number}] {label}: dropped, others had {100 * share:.1f} % of the processor",
+              file=sys.stderr, flush=True)
+    return None, options.tries
+
+
 def compare_models(saved, setup, options):
     """What both say to the same tokens, by weights. saved: where it is if that has been done."""
     try:
@@ -122,6 +135,8 @@ def compare_models(saved, setup, options):
 
 
 def measure(table, setup, options):
+    """(rounds that were dropped, measurements that have none for that)"""
+    dropped = missing = 0
     begun = time.monotonic()
     todo = [(way, weights, test, number) for way, rounds in (("pairs", options.rounds),
                                                              ("programs", options.programs))
@@ -131,12 +146,18 @@ def measure(table, setup, options):
     for number, (way, weights, test, round_) in enumerate(todo, 1):
         if time.monotonic() - begun > options.stop_after:
             print(f"peers: {len(todo) - number + 1} left", file=sys.stderr)
-            return
-        print(f"[{number} of {len(todo)}] {way} {weights} {test['test']} round {round_}",
-              file=sys.stderr, flush=True)
-        point = (pairs_point(setup, weights, test, options) if way == "pairs" else
-                 programs_point(setup, weights, test, options, round_ % 2 == 1))
+            break
+        label = f"{way} {weights} {test['test']} round {round_}"
+        print(f"[{number} of {len(todo)}] {label}", file=sys.stderr, flush=True)
+        point, times = quiet_point(
+            number, label, lambda: pairs_point(setup, weights, test, options) if way == "pairs" else
+            programs_point(setup, weights, test, options, round_ % 2 == 1), options)
+        dropped += times
+        if point is None:
+            missing += 1
+            continue
         table.add({"way": way, "weights": weights, "test": test["test"], "round": round_, **point})
+    return dropped, missing
 
 
 def summary(table):
@@ -151,7 +172,14 @@ def summary(table):
     return found
 
 
-def report(found):
+def report(found, dropped, missing, options):
+    print(f"rounds dropped in this run: {dropped} (others had more than "
+          f"{100 * options.most_others:g} % of the processor)")
+    if missing:
+        print(f"rounds MISSING: {missing} (disturbed {options.tries} times each; run again)")
+    if not found:
+        print("nothing was measured")
+        return
     print(f"{'way':9} {'weights':7} {'test':>10} {'rounds':>6} {'regla':>8} {'llama.cpp':>9} "
           f"{'ratio':>6} {'of rounds':>14} {'of limit':>8}")
     for row in found:
@@ -178,6 +206,10 @@ def parse(arguments):
     parser.add_argument("--rounds", default=5, type=int, help="of pairs")
     parser.add_argument("--seconds", default=15, type=float, help="of pairs in a round")
     parser.add_argument("--programs", default=0, type=int, help="rounds of whole programs")
+    parser.add_argument("--most-others", default=0.03, type=float, metavar="SHARE",
+                        help="of the processor that other processes may have in a round; beyond it "
+                             "the round is dropped and measured again (0.03)")
+    parser.add_argument("--tries", default=4, type=int, help="of a round that is disturbed")
     parser.add_argument("--repeat", default=3, type=int, help="of each program in a round")
     parser.add_argument("--flash", default=-1, type=int, choices=(-1, 0, 1),
                         help="llama.cpp's flash attention: -1 as it likes, 0 off, 1 on")
@@ -208,14 +240,14 @@ def main(arguments=None):
         table = Table(f"{options.out}/peers.csv", COLUMNS, KEY, settings)
         same = compare_models(table.path.with_suffix(".json"), setup, options)
         table.write_json(same=same)
-        measure(table, setup, options)
+        dropped, missing = measure(table, setup, options)
     except Failure as failure:
         print(f"peers: {failure}", file=sys.stderr)
         return 1
     rows = summary(table)
-    table.write_json(same=same, summary=rows)
-    report(rows)
-    return 0
+    table.write_json(same=same, summary=rows, dropped_in_last_run=dropped)
+    report(rows, dropped, missing, options)
+    return 1 if missing else 0
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from measure import Failure, status_bytes
 # What comes first fills caches and pools, and is no growth.
 WARM_UP_SHARE = 0.2
 LEAST_ROUNDS = 5
-SETTLE_SECONDS = 1
+SETTLE_LOOKS, SETTLE_PAUSE_SECONDS = 20, 0.05  # not a time: a machine may stand still in it
 # Connections whose clients left may be noticed later than that; a leak passes this soon.
 TOLERATED_DESCRIPTORS = 4
 
@@ -26,14 +26,13 @@ def look(pid):
 
 
 async def look_when_idle(pid, allowed):
-    """The least of each within some looks: connections and files close a moment after their last
+    """The least of each within SETTLE_LOOKS: connections and files close a moment after their last
     byte. Stops looking when there is no more than `allowed` of each."""
     least = look(pid)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < deadline:
+    for _ in range(SETTLE_LOOKS):
         if allowed and all(least[name] <= allowed[name] for name in ("threads", "descriptors")):
             break
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(SETTLE_PAUSE_SECONDS)
         now = look(pid)
         least = {name: min(least[name], now[name]) for name in least}
     return least

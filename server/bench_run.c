@@ -92,6 +92,15 @@ static int find_device(struct bench *bench, struct device **out, const struct be
     return 0;
 }
 
+/* Says which test it was. Returns -1. */
+static int failed(const struct bench *bench, int index, struct error *err)
+{
+    const struct bench_case *test = &bench->results[index].test;
+    char name[48];
+    bench_case_name(test, name);
+    return error_prefix(err, "%s, batch %d", name, test->batch);
+}
+
 static int open_texts(struct bench *bench, int index, struct error *err)
 {
     const struct bench_case *test = &bench->results[index].test;
@@ -104,8 +113,10 @@ static int open_texts(struct bench *bench, int index, struct error *err)
             like = bench->entries[i].texts;
     }
     progress(bench, "filling", index);
-    return bench_texts_open(&entry->texts, entry->device->engine, like, test->depth, test->batch,
-                            err);
+    if (bench_texts_open(&entry->texts, entry->device->engine, like, test->depth, test->batch,
+                         err) != 0)
+        return failed(bench, index, err);
+    return 0;
 }
 
 static int open_entry(struct bench *bench, int index, int max_batch, struct error *err)
@@ -159,7 +170,7 @@ static int warm_up(struct bench *bench, struct error *err)
         double seconds;
         progress(bench, "warming up", i);
         if (run_whole(bench, i, &seconds, err) != 0)
-            return -1;
+            return failed(bench, i, err);
         if (test->generates && seconds / test->tokens < least)
             least = seconds / test->tokens;
     }

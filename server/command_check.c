@@ -1,6 +1,7 @@
 /* regla check: checkpoints with an expected.json against the engine. */
 #include "server/command.h"
 
+#include "engine/device.h"
 #include "engine/logits.h"
 #include "engine/model/model.h"
 #include "engine/sampler.h"
@@ -357,6 +358,16 @@ static bool report(const char *directory, const struct check_options *options)
     return result == 0 && !c.verdict.problem[0];
 }
 
+/* The exit status. */
+static int check_all(const char *const *directories, int count, const struct check_options *options)
+{
+    int passed = 0;
+    for (int i = 0; i < count; i++)
+        passed += report(directories[i], options);
+    printf("check: %d passed, %d failed\n", passed, count - passed);
+    return passed < count ? 1 : 0;
+}
+
 int command_check(int argc, char **argv)
 {
     static const char *directories[MAX_DIRECTORIES];
@@ -369,13 +380,11 @@ int command_check(int argc, char **argv)
                     table.usage);
             status = 2;
         }
-        int passed = 0;
-        for (int i = 0; i < arguments.count; i++)
-            passed += report(directories[i], &options);
-        if (arguments.count > 0)
-            printf("check: %d passed, %d failed\n", passed, arguments.count - passed);
-        if (passed < arguments.count)
-            status = 1;
+        struct error err = ERROR_INIT;
+        if (status == 0 && device_find(options.model.device, &err) != 0)
+            status = command_failed("check", &err);
+        if (status == 0)
+            status = check_all(directories, arguments.count, &options);
     }
     options_clear(&table, &options);
     return status;

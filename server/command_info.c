@@ -24,7 +24,7 @@ static const struct option items[] = {
 };
 
 static const struct options table = {
-    .usage = "regla info MODEL|--preset NAME [--json]\n       regla info --presets",
+    .usage = "regla info (MODEL | --preset NAME) [--json], or regla info --presets",
     .summary = "Describes the model in the directory MODEL: layers, parameters, and what each "
                "format of weights\nand KV costs.",
     .items = items,
@@ -242,7 +242,11 @@ int command_info(int argc, char **argv)
     struct error err = ERROR_INIT;
     int status = 0;
     if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
-        if (options.presets)
+        if (options.presets && (directory || options.model.preset || options.json)) {
+            fprintf(stderr, "regla info: --presets: expected nothing beside it; usage: %s\n",
+                    table.usage);
+            status = 2;
+        } else if (options.presets)
             list_presets();
         else if ((status = command_model_given(argv[0], directory, &options.model, table.usage)))
             ;

@@ -1,5 +1,6 @@
 #include "server/command_model.h"
 
+#include "engine/device.h"
 #include "engine/model/preset.h"
 #include "engine/sampler.h"
 
@@ -83,6 +84,8 @@ struct engine_options command_engine_options(const struct command_model_options 
 int command_model_load(struct model **out, const char *directory,
                        const struct command_model_options *options, struct error *err)
 {
+    if (device_find(options->device, err) != 0)
+        return -1;
     return directory ? model_open(out, directory, err) : preset_open(out, options->preset, err);
 }
 

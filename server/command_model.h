@@ -85,7 +85,8 @@ int command_model_given(const char *command, const char *directory,
 /* What the flags say; the rest is 0. */
 struct engine_options command_engine_options(const struct command_model_options *options);
 
-/* The model of a directory or, when that is NULL, of the preset. */
+/* The model of a directory or, when that is NULL, of the preset; of nothing where there is no such
+ * --device. */
 int command_model_load(struct model **out, const char *directory,
                        const struct command_model_options *options, struct error *err);
 

@@ -5,6 +5,7 @@
 #include "server/command.h"
 
 #include "engine/base/clock.h"
+#include "engine/device.h"
 #include "engine/model/preset.h"
 #include "server/command_model.h"
 #include "server/study.h"
@@ -27,6 +28,8 @@
 
 enum { MOST_SYSTEMS = 32, MOST_BATCHES = 16 };
 
+#define DEFAULT_LENGTHS "64,128,256,512,1024,2048,4096,8192"
+
 struct study_options {
     struct command_model_options model;
     const char *systems, *batch, *lengths, *out, *point;
@@ -42,8 +45,8 @@ static const struct option items[] = {
      "softmax,fast_decay,regla,hybrid_regla,transnormer_t1,transnormer_t2"},
     {"batch", OPTION_TEXT, AT(batch), "NUMBERS", "1", 0, 0, NULL,
      "texts generated at once, e.g. 1,16,64"},
-    {"lengths", OPTION_TEXT, AT(lengths), "NUMBERS", "64,128,256,512,1024,2048,4096,8192", 0, 0,
-     NULL, "tokens generated of each text, rising"},
+    {"lengths", OPTION_TEXT, AT(lengths), "NUMBERS", DEFAULT_LENGTHS, 0, 0, NULL,
+     "tokens generated of each text, rising"},
     {"repeat", OPTION_INTEGER, AT(repeat), "times", "3", 1, 64, NULL,
      "runs of each point up to 1,024 tokens"},
     {"long-repeat", OPTION_INTEGER, AT(long_repeat), "times", "1", 1, 64, NULL,
@@ -81,6 +84,7 @@ struct study {
     const char *systems[MOST_SYSTEMS];
     int lengths[STUDY_MOST_LENGTHS], batches[MOST_BATCHES];
     char csv[4096];
+    FILE *lines;                 /* of csv, to write behind those that it has */
     double began, planned, done; /* clock_seconds(); steps, weighed, of what this run measures */
 };
 
@@ -88,7 +92,9 @@ static int parse_numbers(const char *flag, const char *list, long most_value, in
                          struct error *err)
 {
     int count = 0;
-    for (const char *at = list; *at != 0;) {
+    if (*list == 0)
+        return error_set(err, ERROR_INVALID, "--%s: expected numbers, got nothing", flag);
+    for (const char *at = list; at != NULL;) {
         char *end;
         errno = 0;
         long value = strtol(at, &end, 10);
@@ -100,11 +106,13 @@ static int parse_numbers(const char *flag, const char *list, long most_value, in
         if (count == most)
             return error_set(err, ERROR_INVALID, "--%s: expected at most %d numbers, got more",
                              flag, most);
+        for (int i = 0; i < count; i++)
+            if (out[i] == value)
+                return error_set(err, ERROR_INVALID, "--%s: expected each once, got %ld twice",
+                                 flag, value);
         out[count++] = (int)value;
-        at = *end == ',' ? end + 1 : end;
+        at = *end == ',' ? end + 1 : NULL;
     }
-    if (count == 0)
-        return error_set(err, ERROR_INVALID, "--%s: expected numbers, got nothing", flag);
     return count;
 }
 
@@ -119,8 +127,13 @@ static int add_system(struct study *study, const char *system, struct error *err
 {
     if (!is_study_preset(system))
         return error_set(err, ERROR_INVALID,
-                         "--systems: unknown system \"%.40s\" (regla info --presets lists them)",
+                         "--systems: unknown system \"%.40s\": expected all alone, or names that "
+                         "`regla info --presets` lists with -6l, without that",
                          system);
+    for (int i = 0; i < study->axes.num_systems; i++)
+        if (strcmp(study->systems[i], system) == 0)
+            return error_set(err, ERROR_INVALID, "--systems: expected each once, got %s twice",
+                             system);
     if (study->axes.num_systems == MOST_SYSTEMS)
         return error_set(err, ERROR_INVALID, "--systems: expected at most %d", MOST_SYSTEMS);
     study->systems[study->axes.num_systems++] = system;
@@ -173,6 +186,8 @@ static int parse_axes(struct study *study, struct error *err)
     struct study_axes *axes = &study->axes;
     if (parse_systems(study, err) != 0)
         return -1;
+    if (options->quick && strcmp(options->lengths, DEFAULT_LENGTHS) != 0)
+        return error_set(err, ERROR_INVALID, "expected --quick or --lengths, got both");
     axes->num_lengths = parse_numbers("lengths", options->quick ? "64,256" : options->lengths,
                                       1 << 24, study->lengths, STUDY_MOST_LENGTHS, err);
     axes->num_batches = axes->num_lengths < 0 ? -1
@@ -238,16 +253,18 @@ static int read_line(int from, char *line, size_t size)
 
 static void run_child(const struct study_options *options, const struct study_point *point, int to)
 {
-    char spec[128], threads[24], memory[24];
+    const struct command_model_options *model = &options->model;
+    char spec[128], threads[24], memory[24], device_memory[24];
     snprintf(spec, sizeof spec, "%s:%d:%d:%d", point->system, point->length, point->batch,
              point->repeat);
-    snprintf(threads, sizeof threads, "%lld", (long long)options->model.threads);
-    snprintf(memory, sizeof memory, "%lld", (long long)options->model.state_memory);
+    snprintf(threads, sizeof threads, "%lld", (long long)model->threads);
+    snprintf(memory, sizeof memory, "%lld", (long long)model->state_memory);
+    snprintf(device_memory, sizeof device_memory, "%lld", (long long)model->device_memory);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(to, STDOUT_FILENO);
     execl("/proc/self/exe", "regla", "study", "--point", spec, "--threads", threads,
-          "--state-memory", memory, "--weights", options->model.weights, "--kv", options->model.kv,
-          (char *)NULL);
+          "--state-memory", memory, "--device", model->device, "--device-memory", device_memory,
+          "--weights", model->weights, "--kv", model->kv, (char *)NULL);
     _exit(127);
 }
 
@@ -282,17 +299,22 @@ static int measure_in_child(struct study *study, struct study_point *point, stru
     return 0;
 }
 
+static int open_lines(struct study *study, struct error *err)
+{
+    study->lines = fopen(study->csv, "ae");
+    if (study->lines == NULL)
+        return error_set(err, ERROR_IO, "--out: %s: cannot be written: %s", study->csv,
+                         strerror(errno));
+    fseek(study->lines, 0, SEEK_END);
+    if (ftell(study->lines) == 0)
+        study_csv_header(study->lines);
+    return 0;
+}
+
 static int append_line(struct study *study, const struct study_point *point, struct error *err)
 {
-    FILE *file = fopen(study->csv, "ae");
-    if (file == NULL)
-        return error_set(err, ERROR_IO, "%s: %s", study->csv, strerror(errno));
-    fseek(file, 0, SEEK_END);
-    if (ftell(file) == 0)
-        study_csv_header(file);
-    study_csv_line(file, point);
-    bool failed = fflush(file) != 0 || fsync(fileno(file)) != 0;
-    if (fclose(file) != 0 || failed)
+    study_csv_line(study->lines, point);
+    if (fflush(study->lines) != 0 || fsync(fileno(study->lines)) != 0)
         return error_set(err, ERROR_IO, "%s: %s", study->csv, strerror(errno));
     return 0;
 }
@@ -340,10 +362,11 @@ static json_t *settings_of(const struct study_options *options)
     struct utsname system;
     processor_name(processor, sizeof processor);
     uname(&system);
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:s, s:s}", "processor", processor, "system",
+    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:s, s:s}", "processor", processor, "system",
                      system.sysname, "release", system.release, "cores",
-                     (int)sysconf(_SC_NPROCESSORS_ONLN), "threads", (int)options->model.threads,
-                     "weights", options->model.weights, "kv", options->model.kv);
+                     (int)sysconf(_SC_NPROCESSORS_ONLN), "device", options->model.device, "threads",
+                     (int)options->model.threads, "weights", options->model.weights, "kv",
+                     options->model.kv);
 }
 
 static json_t *points_json(const struct study_plan *plan)
@@ -407,25 +430,49 @@ static int check_settings(const struct study *study, const char *path, struct er
     return result;
 }
 
+/* What would otherwise be found after the first point, or the last. */
+static int make_folder(const char *out, struct error *err)
+{
+    struct stat found;
+    if (mkdir(out, 0777) == 0)
+        return 0;
+    int why = errno;
+    if (why == ENOENT)
+        return error_set(err, ERROR_IO,
+                         "--out: \"%s\": expected its parent to be a directory, got "
+                         "nothing there",
+                         out);
+    if (stat(out, &found) != 0)
+        return error_set(err, ERROR_IO, "--out: \"%s\": cannot make this directory: %s", out,
+                         strerror(why));
+    if (!S_ISDIR(found.st_mode))
+        return error_set(err, ERROR_INVALID, "--out: %s: expected a directory, got a file", out);
+    if (access(out, W_OK | X_OK) != 0)
+        return error_set(err, ERROR_IO, "--out: %s: cannot write into this directory: %s", out,
+                         strerror(errno));
+    return 0;
+}
+
 static int run_study(struct study *study, struct error *err)
 {
     const char *out = study->options->out;
     char json[4096];
     size_t known = 0;
-    if (mkdir(out, 0777) != 0 && errno != EEXIST)
-        return error_set(err, ERROR_IO, "--out: %s: %s", out, strerror(errno));
+    if (device_find(study->options->model.device, err) != 0)
+        return -1;
     if (snprintf(study->csv, sizeof study->csv, "%s/study.csv", out) >= (int)sizeof study->csv ||
         snprintf(json, sizeof json, "%s/study.json", out) >= (int)sizeof json)
         return error_set(err, ERROR_INVALID, "--out: the path is too long");
-    if (study_plan_create(&study->plan, &study->axes, err) != 0 ||
+    if (study_plan_create(&study->plan, &study->axes, err) != 0 || make_folder(out, err) != 0 ||
         check_settings(study, json, err) != 0 ||
         study_csv_resume(&study->plan, study->csv, &known, err) != 0)
         return -1;
     if (known > 0 && !study->options->quiet)
         fprintf(stderr, "%s holds %zu of %zu points: going on\n", study->csv, known,
                 study->plan.count);
-    if (write_json(study, json, err) != 0 || measure_all(study, err) != 0 ||
-        write_json(study, json, err) != 0 || study_plots(out, &study->plan, &study->axes, err) != 0)
+    if (open_lines(study, err) != 0 || write_json(study, json, err) != 0 ||
+        measure_all(study, err) != 0 || write_json(study, json, err) != 0 ||
+        study_plots(out, &study->plan, &study->axes, err) != 0)
         return -1;
     study_report(stdout, &study->plan, &study->axes);
     printf("\nwritten: %s/study.csv, study.json and plots (*.svg, *.png)\n", out);
@@ -443,7 +490,7 @@ static int parse_point(const struct study_options *options, char system[SYSTEM_S
     if (sscanf(options->point, "%47[^:]:%d:%d:%d%n", system, &point.length, &point.batch,
                &point.repeat, &end) != 4 ||
         options->point[end] != 0 || point.length < 1 || point.batch < 1 || point.batch > 4096 ||
-        point.length > 1 << 24 || !is_study_preset(system))
+        point.length > 1 << 24 || point.repeat < 1 || !is_study_preset(system))
         return error_set(err, ERROR_INVALID,
                          "--point: expected system:length:batch:repeat, got \"%.60s\"",
                          options->point);
@@ -477,6 +524,8 @@ int command_study(int argc, char **argv)
                                : run_study(&study, &err) != 0)
             status = command_failed(argv[0], &err);
     }
+    if (study.lines != NULL)
+        fclose(study.lines); /* each line is on the disk */
     study_plan_clear(&study.plan);
     free(study.names);
     options_clear(&table, &options);

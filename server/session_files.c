@@ -157,6 +157,7 @@ void session_use(struct session *session)
     const struct session_clock now = session_clock(session->sessions);
     session->meta.used = now.wall_s;
     session->since = now.running_s;
+    session->found = false;
 }
 
 void session_use_only(struct session *session)

@@ -20,6 +20,7 @@ struct session {
     bool in_file; /* perhaps not whole: it has been begun */
     double noted; /* meta.used as the file has it, or is about to */
     double since; /* clock.running_s of its last use */
+    bool found;   /* and that was before this server: `since` is by the wall clock at its start */
 
     /* Of the change that is being written. */
     struct store_op op;
@@ -32,6 +33,7 @@ struct sessions {
     struct sessions_options options;
     struct session **list; /* [count], by owner, then id */
     size_t count, capacity;
+    double opened;   /* clock.running_s of the start */
     size_t writing;  /* operations of the store under way */
     double next_due; /* clock.running_s when the first may have lived its time; 0: unknown */
     bool failing;    /* the last write failed: said in the log once */

@@ -4,6 +4,7 @@
 #include "server/session_files.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ int sessions_create(struct sessions **out, const struct sessions_options *option
     if (!sessions)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for sessions");
     sessions->options = *options;
+    sessions->opened = session_clock(sessions).running_s;
     *out = sessions;
     return 0;
 }
@@ -205,6 +207,7 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     session->meta = meta;
     session->noted = noted;
     session->since = now.running_s - (now.wall_s - meta.used);
+    session->found = true;
     session->fresh = false;
     session->in_file = true;
     snprintf(session->file, sizeof session->file, "%s", file->name);
@@ -215,26 +218,40 @@ bool sessions_pending(const struct sessions *sessions)
     return sessions->writing > 0;
 }
 
+/* When it has lived its time. What a restart found may be old only by a clock that was not set yet,
+ * and then everything is: that has to be still so after a while. */
+static double end_of(const struct session *session, const struct session_clock *now)
+{
+    enum { DOUBT_SECONDS = 3600 };
+    const struct sessions *sessions = session->sessions;
+    double ttl = sessions->options.ttl_s, end = session->since + ttl;
+    if (!session->found)
+        return end;
+    double told_now = now->running_s + session->meta.used + ttl - now->wall_s;
+    return fmax(fmax(end, told_now), sessions->opened + fmin(ttl, DOUBT_SECONDS));
+}
+
 double sessions_poll(struct sessions *sessions)
 {
     double ttl = sessions->options.ttl_s;
     if (ttl <= 0)
         return -1;
-    double now = session_clock(sessions).running_s;
-    if (now < sessions->next_due)
-        return sessions->next_due - now;
-    double due = now + ttl;
+    const struct session_clock now = session_clock(sessions);
+    if (now.running_s < sessions->next_due)
+        return sessions->next_due - now.running_s;
+    double due = now.running_s + ttl;
     for (size_t i = sessions->count; i-- > 0;) {
         struct session *session = sessions->list[i];
         if (session->busy)
             continue;
-        if (session->since + ttl <= now)
+        double end = end_of(session, &now);
+        if (end <= now.running_s)
             take_away(session, NULL, NULL);
-        else if (session->since + ttl < due)
-            due = session->since + ttl;
+        else if (end < due)
+            due = end;
     }
     sessions->next_due = due;
-    return due - now;
+    return due - now.running_s;
 }
 
 /* Looking. */

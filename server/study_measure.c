@@ -105,6 +105,13 @@ static int generate(struct texts *texts, int batch, int length, double *first_s,
 static int measure_texts(struct texts *texts, struct study_point *point, struct error *err)
 {
     double first, total;
+    const size_t budget = engine_info(texts->engine)->state_memory_bytes;
+    const size_t each = engine_state_bytes(texts->engine, STUDY_PROMPT_TOKENS + point->length);
+    if (each > budget / (size_t)point->batch)
+        return error_set(err, ERROR_INVALID,
+                         "%d texts of %d tokens need %zu bytes of state memory each, the budget is "
+                         "%zu in all",
+                         point->batch, point->length, each, budget);
     if (generate(texts, point->batch, WARM_UP_TOKENS, &first, &total, err) != 0)
         return -1;
     close_texts(texts);

@@ -221,6 +221,19 @@ int cuda_devices(void)
     return count;
 }
 
+int cuda_find(int device, struct error *err)
+{
+    int count;
+    cudaError_t why = count_devices(&count);
+    if (count == 0)
+        return error_set(err, ERROR_UNSUPPORTED, "cuda: no device that can be used: %s",
+                         cudaGetErrorString(why));
+    if (device < 0 || device >= count)
+        return error_set(err, ERROR_INVALID, "cuda: expected a device from 0 to %d, got %d",
+                         count - 1, device);
+    return 0;
+}
+
 /* Whether a kernel may begin while the one before it ends (common.cuh, grid_wait): what it was
  * compiled for can wait, and the driver's graphs know of it. REGLA_CUDA_OVERLAP=0 shows what it
  * brings. */
@@ -240,14 +253,8 @@ static bool can_overlap(struct backend *backend)
 static int open_device(struct backend *backend, struct error *err)
 {
     struct cudaDeviceProp properties;
-    int count;
-    cudaError_t why = count_devices(&count);
-    if (count == 0)
-        return error_set(err, ERROR_UNSUPPORTED, "cuda: no device that can be used: %s",
-                         cudaGetErrorString(why));
-    if (backend->device < 0 || backend->device >= count)
-        return error_set(err, ERROR_INVALID, "cuda: expected a device from 0 to %d, got %d",
-                         count - 1, backend->device);
+    if (cuda_find(backend->device, err) != 0)
+        return -1;
     if (!device_check(backend, cudaSetDevice(backend->device), "cudaSetDevice") ||
         !device_check(backend, cudaGetDeviceProperties(&properties, backend->device),
                       "cudaGetDeviceProperties") ||

@@ -11,7 +11,8 @@ struct cuda_options {
 
 const struct ops *cuda_ops(void);
 
-int cuda_devices(void); /* that can be used; 0 where there is no driver */
+int cuda_devices(void);                       /* that can be used; 0 where there is no driver */
+int cuda_find(int device, struct error *err); /* 0: there is one of this number */
 int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err);
 
 #endif

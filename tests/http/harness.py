@@ -25,6 +25,19 @@ REQUEST_SECONDS = 60 * SLOWNESS
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
 
 
+def wait_until(condition, what, seconds=60):
+    """What condition() gives once it gives something; `what` for the message, or what makes it.
+    Only time in which something could be seen counts: a machine that stood still has shown nothing."""
+    left = seconds * SLOWNESS
+    while True:
+        began = time.monotonic()
+        if found := condition():
+            return found
+        assert left > 0, f"not after {seconds * SLOWNESS} s: {what() if callable(what) else what}"
+        time.sleep(0.01)
+        left -= min(time.monotonic() - began, 1)
+
+
 def shipped_model():
     """The model that `make serve` serves, or None before there is one."""
     found = sorted((ROOT / "models").glob("*/model.safetensors"))
@@ -60,15 +73,13 @@ class Server:
             self.wait_ready()
 
     def wait_for(self, what, look):
-        """What look() gives once it gives something."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            if found := look():
-                return found
-            if self.process.poll() is not None:
+        """What look() gives once it gives something; the process may not end before."""
+        def looked():
+            found = look()
+            if not found and self.process.poll() is not None:
                 raise AssertionError(f"regla serve exited {self.process.returncode}: {self.tail()}")
-            time.sleep(0.02)
-        raise AssertionError(f"not {what} after {START_SECONDS} s: {self.tail()}")
+            return found
+        return wait_until(looked, lambda: f"{what}: {self.tail()}", START_SECONDS / SLOWNESS)
 
     def listening_port(self):
         """Of --port 0, which no other server can take before this one does."""
@@ -79,7 +90,7 @@ class Server:
 
     def is_ready(self):
         try:
-            return self.http.get("/ready").status_code == 200
+            return self.http.get("/ready", timeout=5 * SLOWNESS).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -142,10 +153,13 @@ class Server:
                 and (key[0] in requests or key[0] in memory and key[1] & texts)}
 
     def wait_idle(self, seconds=10):
-        deadline = time.monotonic() + seconds * SLOWNESS
-        while busy := self.busy():
-            assert time.monotonic() < deadline, busy
-            time.sleep(0.02)
+        busy = {}
+
+        def at_rest():
+            nonlocal busy
+            busy = self.busy()
+            return not busy
+        wait_until(at_rest, lambda: f"at rest: {busy}", seconds)
 
     def connect(self, timeout=REQUEST_SECONDS, receive_buffer=None):
         """A plain TCP connection."""

@@ -3,9 +3,8 @@
 import contextlib
 import itertools
 import json
-import time
 
-from harness import SLOWNESS, RawReply, request_bytes
+from harness import RawReply, request_bytes, wait_until
 
 salts = itertools.count()
 
@@ -102,17 +101,6 @@ def position(server, name):
     """Of the session; None where there is none."""
     reply = server.get(f"/v1/sessions/{name}")
     return reply.json()["position"] if reply.status_code == 200 else None
-
-
-def wait_until(condition, what, seconds=60):
-    """Waits for something that happens by itself, however slow the machine is."""
-    deadline = time.monotonic() + seconds * SLOWNESS
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"still waiting: {what}"
-        time.sleep(0.02)
 
 
 def is_free(server, name):

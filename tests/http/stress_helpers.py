@@ -5,8 +5,8 @@ import random
 import signal
 import threading
 
-from harness import SLOWNESS, START_SECONDS
-from session_helpers import GREEDY, wait_until
+from harness import SLOWNESS, START_SECONDS, wait_until
+from session_helpers import GREEDY
 
 
 def size(name, small, sanitized, full):

@@ -4,7 +4,6 @@ exceptions our errors become."""
 import asyncio
 import concurrent.futures
 import json
-import time
 
 import harness
 import openai
@@ -271,13 +270,6 @@ def test_wrong_key(server_factory, create_client):
     assert create_client(server, api_key="right").models.list().data[0].id == server.model_id
 
 
-def wait_for(condition):
-    deadline = time.monotonic() + harness.REQUEST_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.mark.builds("dev")
 def test_full_queue(server_factory, create_client):
     """Beyond the queue: RateLimitError with Retry-After; the client's own retries get through when
@@ -287,15 +279,16 @@ def test_full_queue(server_factory, create_client):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         running = create_client(server).completions.create(max_tokens=100_000, stream=True,
                                                            **fields)
-        wait_for(lambda: server.metric("regla_requests_running") == 1)
+        harness.wait_until(lambda: server.metric("regla_requests_running") == 1, "one runs")
         waiting = pool.submit(create_client(server).completions.create, max_tokens=3, **fields)
-        wait_for(lambda: server.metric("regla_requests_waiting") == 1)
+        harness.wait_until(lambda: server.metric("regla_requests_waiting") == 1, "one waits")
         with pytest.raises(openai.RateLimitError) as raised:
             create_client(server).completions.create(**fields)
         assert int(raised.value.response.headers["retry-after"]) >= 1
         patient = create_client(server, max_retries=99)
         retried = pool.submit(patient.completions.with_raw_response.create, max_tokens=3, **fields)
-        wait_for(lambda: server.metric("regla_requests_total", status="429") >= 2)
+        harness.wait_until(lambda: server.metric("regla_requests_total", status="429") >= 2,
+                           "it is refused")
         running.close()
         assert waiting.result().usage.completion_tokens == 3
         assert retried.result().retries_taken >= 1

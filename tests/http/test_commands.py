@@ -33,6 +33,22 @@ def greedy_text(server, prompt, count):
                            ignore_eos=True)["choices"][0]["text"]
 
 
+# All that compute
+
+@pytest.mark.parametrize("command", [
+    ["serve", "--port", "0", "--model", "DIR"], ["bench", "--model", "DIR"], ["info", "DIR"],
+    ["bench", "--preset", "regla-6l"], ["check", "DIR"], ["generate", "DIR"],
+    ["perplexity", "DIR", HYBRID / "config.json"], ["study", "--out", "DIR"],
+    ["study", "--point", "regla:1:1:1"]], ids=lambda command: command[0])
+@pytest.mark.parametrize("device", ["cuda:1023", "gpu"])
+def test_a_device_that_is_not_there_is_said_before_anything_is_read(tmp_path, command, device):
+    missing = tmp_path / "missing"
+    result = regla(*[missing if part == "DIR" else part for part in command], "--device", device)
+    assert result.returncode == 1 and result.stdout == "", result.stdout
+    assert device.removeprefix("cuda:") in result.stderr and result.stderr.count("\n") == 1
+    assert "missing" not in result.stderr and not missing.exists()
+
+
 # check
 
 def changed_case(tmp_path, change):
@@ -271,6 +287,10 @@ def test_perplexity_of_standard_input():
 @pytest.mark.parametrize("arguments, told", [
     (["info", HYBRID / "config.json"], "config.json: expected a model's directory, got a file"),
     (["info", ""], "expected a model's directory, got \"\""),
+    (["info", "--presets", HYBRID], "--presets: expected nothing beside it; usage: regla info (MODEL"),
+    (["info", HYBRID, "more"], "--json], or regla info --presets"),
+    (["bench", "--model", GOLDEN / "sliding_parallel_learned", "--pp", 0, "--tg", 4, "--depth", 5000,
+      "--batch", 3], "tg4@5000, batch 3: max_tokens: the model has 128 positions"),
     (["info", "/nowhere"], "/nowhere: cannot open: No such file or directory"),
     (["serve", HYBRID], "usage: regla serve --model DIR"),
     (["tokenize", HYBRID, "--decode", "--text", "3 99999999"], "99999999"),

@@ -7,7 +7,7 @@ import struct
 import threading
 import time
 
-from harness import SLOWNESS, RawReply, check_error, read_frames, request_bytes, text_of
+from harness import SLOWNESS, RawReply, check_error, read_frames, request_bytes, text_of, wait_until
 from test_completions import LETTERS
 
 ENDLESS = {"prompt": "x", "max_tokens": 200000, "ignore_eos": True, "stream": True}
@@ -110,8 +110,7 @@ def test_disconnect_without_stream(server):
     """Nothing is written to it before its end: only the closed socket can tell."""
     connection = server.connect()
     connection.sendall(request_bytes("/v1/completions", {**ENDLESS, "stream": False}))
-    while server.metric("regla_requests_running") != 1:
-        time.sleep(0.01)
+    wait_until(lambda: server.metric("regla_requests_running") == 1, "it runs")
     connection.close()
     server.wait_idle(2)
 
@@ -120,8 +119,7 @@ def test_disconnect_while_prefilling(server_factory):
     server = server_factory(prefill_chunk=16)
     connection = server.connect()
     connection.sendall(request_bytes("/v1/completions", {**ENDLESS, "prompt": [40] * 100000}))
-    while server.metric("regla_requests_running") != 1:
-        time.sleep(0.01)
+    wait_until(lambda: server.metric("regla_requests_running") == 1, "it runs")
     connection.close()
     server.wait_idle(3)
     assert server.metric("regla_generated_tokens_total") == 0
@@ -133,12 +131,9 @@ def test_disconnect_while_waiting(server_factory):
     first.sendall(request_bytes("/v1/completions", ENDLESS))
     RawReply(first).head()
     second.sendall(request_bytes("/v1/completions", ENDLESS))
-    while server.metric("regla_requests_waiting") != 1:
-        time.sleep(0.01)
+    wait_until(lambda: server.metric("regla_requests_waiting") == 1, "it waits")
     second.close()
-    deadline = time.monotonic() + 2 * SLOWNESS
-    while server.metric("regla_requests_waiting") and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: not server.metric("regla_requests_waiting"), "it is gone", 2)
     assert server.get("/load").json() == {"running": 1, "waiting": 0}
     first.close()
     server.wait_idle()
@@ -197,11 +192,9 @@ def test_cancel(server):
         assert rest.endswith(b"data: [DONE]\n\n")
     server.wait_idle(2)
     # Its name is forgotten when its connection has seen the end, after the last byte.
-    deadline = time.monotonic() + 10 * SLOWNESS
-    while (again := server.post(f"/v1/requests/{request}/cancel")).status_code == 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    check_error(again, 404)
+    wait_until(lambda: server.post(f"/v1/requests/{request}/cancel").status_code != 200, "forgotten",
+               10)
+    check_error(server.post(f"/v1/requests/{request}/cancel"), 404)
 
 
 def test_cancel_by_the_clients_own_name(server):
@@ -222,14 +215,11 @@ def test_slow_reader_is_cancelled_and_disturbs_nobody(server_factory):
     server = server_factory(stall_timeout=2)
     connection = server.connect(receive_buffer=4096)
     connection.sendall(request_bytes("/v1/completions", {**ENDLESS, "logprobs": 20}))
-    while server.metric("regla_requests_running") != 1:
-        time.sleep(0.01)
+    wait_until(lambda: server.metric("regla_requests_running") == 1, "it runs")
     for number in range(5):
         frames = server.stream(prompt="fast", max_tokens=20, seed=number, logit_bias=LETTERS)
         assert len(frames) == 20
-    deadline = time.monotonic() + 60 * SLOWNESS
-    while server.metric("regla_requests_running") and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: not server.metric("regla_requests_running"), "it is dropped")
     assert server.busy() == {}
     connection.close()
 

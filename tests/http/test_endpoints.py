@@ -2,11 +2,10 @@
 
 import json
 import re
-import time
 
 import pytest
 
-from harness import GOLDEN, ROOT, check_error, request_bytes
+from harness import GOLDEN, ROOT, check_error, request_bytes, wait_until
 
 
 def test_health_ready_load_version(server):
@@ -172,8 +171,7 @@ def test_memory_is_in_use_while_a_text_is(server):
     with server.connect() as connection:  # without stream, so that it need not be read
         connection.sendall(request_bytes("/v1/completions", {
             "prompt": [40] * 200, "max_tokens": 200000, "ignore_eos": True}))
-        while not server.metric("regla_memory_bytes", component="kv_cache"):
-            time.sleep(0.01)
+        wait_until(lambda: server.metric("regla_memory_bytes", component="kv_cache"), "it runs")
         metrics = server.metrics()
 
     def value(name, component):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from harness import SLOWNESS, RawReply, check_error, request_bytes
+from harness import SLOWNESS, RawReply, check_error, request_bytes, wait_until
 
 GOOD = {"prompt": "x", "max_tokens": 1}
 LIMIT = 8 * 1024 * 1024
@@ -27,13 +27,6 @@ def start_stream(server, **fields):
     connection = server.connect()
     connection.sendall(request_bytes("/v1/completions", {**LONG, **fields}))
     return connection
-
-
-def wait_for(condition, what, seconds=20):
-    deadline = time.monotonic() + seconds * SLOWNESS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 # 400
@@ -210,7 +203,7 @@ def test_json_by_other_names(server, content_type):
 def test_queue_full_by_requests(server_factory):
     small = server_factory(max_queue=2, max_running=1)
     held = [start_stream(small) for _ in range(3)]
-    wait_for(lambda: small.metric("regla_requests_waiting") == 2, "two requests wait")
+    wait_until(lambda: small.metric("regla_requests_waiting") == 2, "two requests wait")
     reply = small.post("/v1/completions", GOOD)
     check_error(reply, 429)
     assert int(reply.headers["retry-after"]) >= 1
@@ -225,7 +218,7 @@ def test_queue_full_by_tokens(server_factory):
     """By their estimate: half a megabyte does not fit behind one who waits already."""
     small = server_factory(max_queue_tokens=1000, max_running=1)
     held = [start_stream(small, max_tokens=500) for _ in range(2)]
-    wait_for(lambda: small.metric("regla_requests_waiting") == 1, "one runs, one waits")
+    wait_until(lambda: small.metric("regla_requests_waiting") == 1, "one runs, one waits")
     reply = small.post("/v1/completions", {"prompt": "word " * 100000, "max_tokens": 1})
     check_error(reply, 429)
     assert int(reply.headers["retry-after"]) >= 1
@@ -246,7 +239,7 @@ def test_draining(server_factory):
     body = next(chunks)
     idle = server.connect()
     server.process.send_signal(signal.SIGTERM)
-    wait_for(lambda: server.get("/ready").status_code == 503, "draining shows in /ready")
+    wait_until(lambda: server.get("/ready").status_code == 503, "draining shows in /ready")
     refused = server.post("/v1/completions", GOOD)
     check_error(refused, 503, code="draining")
     assert int(refused.headers["retry-after"]) >= 1
@@ -277,7 +270,7 @@ def test_loading(server_factory, big_model):
             return status == 200
         except httpx.TransportError:
             return False
-    wait_for(look, "the model is loaded", 60)
+    wait_until(look, "the model is loaded", 60)
     assert {503, "refused"} <= seen
 
 
@@ -409,7 +402,7 @@ def test_more_connections_than_allowed(server_factory):
     time.sleep(0.2)
     for connection in held:
         connection.close()
-    wait_for(lambda: answers(server), "answers again")
+    wait_until(lambda: answers(server), "answers again")
 
 
 def answers(server):

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness import REQUEST_SECONDS, SLOWNESS, START_SECONDS, RawReply, request_bytes
+from harness import REQUEST_SECONDS, SLOWNESS, START_SECONDS, RawReply, request_bytes, wait_until
 from session_helpers import GREEDY, position
-from test_errors import wait_for
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -54,7 +53,7 @@ def test_fewer_files_than_connections(server_factory, tmp_path, monkeypatch):
     there = server.connect()
     assert ask(there) == 200
     crowd = [server.connect() for _ in range(200)]
-    wait_for(lambda: open_files(server) >= 60, "they come in")
+    wait_until(lambda: open_files(server) >= 60, "they come in")
     before = cpu_seconds(server)
     time.sleep(0.5)  # in which a loop that accepts and fails would take as much
     assert cpu_seconds(server) - before < 0.25 * SLOWNESS

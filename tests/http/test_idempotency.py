@@ -9,8 +9,8 @@ import httpx
 import openai
 import pytest
 
-from harness import REQUEST_SECONDS, SLOWNESS, RawReply, check_error, request_bytes
-from session_helpers import busy_session, frames_of, is_free, position, wait_until
+from harness import REQUEST_SECONDS, SLOWNESS, RawReply, check_error, request_bytes, wait_until
+from session_helpers import busy_session, frames_of, is_free, position
 
 APPEND = {"prompt": "append me", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 MORE = {"prompt": " more", "max_tokens": 6, "temperature": 0}  # what the openai client knows of it

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from harness import BINARY, GOLDEN, SLOWNESS, RawReply, request_bytes, unused_port
+from harness import BINARY, GOLDEN, SLOWNESS, RawReply, request_bytes, unused_port, wait_until
 from test_concurrency import ENDLESS
 
 HYBRID = GOLDEN / "hybrid_regla"
@@ -113,8 +113,7 @@ def test_second_sigterm_exits_at_once(server_factory):
     connection.sendall(request_bytes("/v1/completions", ENDLESS))
     RawReply(connection).head()
     server.process.send_signal(signal.SIGTERM)
-    while server.get("/ready").status_code != 503:
-        time.sleep(0.01)
+    wait_until(lambda: server.get("/ready").status_code == 503, "it drains")
     server.process.send_signal(signal.SIGTERM)
     server.process.wait(30 * SLOWNESS)
     connection.close()

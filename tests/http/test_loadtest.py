@@ -10,8 +10,8 @@ import socket
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ LOADTEST = ROOT / "loadtest"
 sys.path.append(str(LOADTEST))
 import generator  # noqa: E402
 import load  # noqa: E402
+import measure  # noqa: E402
 import peer_model  # noqa: E402
 import peers  # noqa: E402
 import soak  # noqa: E402
@@ -275,25 +276,59 @@ def test_peers_in_turns(tmp_path, monkeypatch, capsys):
             {"tokens_per_second": 45.0, "share_of_limit": 0.5}]})
 
     monkeypatch.setattr(peers, "run", answer)
+    monkeypatch.setattr(peers.Others, "share", lambda self: 0)
     options = peers.parse(["--weights", "q8", "--tests", "tg64,tg8x16", "--rounds", "1",
                            "--programs", "1"])
     options.threads = 2
     setup = {"turns": "turns", "llama-bench": "bench", "llama-batched-bench": "batched",
              "regla": "regla", "directory": "m", "files": {"q8": "q8.gguf"}}
     table = Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {})
-    peers.measure(table, setup, options)
+    assert peers.measure(table, setup, options) == (0, 0)
     assert ran == ["turns", "turns", "regla", "bench", "regla", "batched"]
     found = peers.summary(table)
     assert [(row["way"], row["test"], row["ratio"]) for row in found] == [
         ("pairs", "tg64", 1.1), ("pairs", "tg8x16", 1.1), ("programs", "tg64", 0.5),
         ("programs", "tg8x16", 5.625)]
     assert found[0]["share_of_limit"] == 0.8 and found[0]["bandwidth_gbps"] == 40
-    peers.report(found)
+    peers.report(found, 0, 0, options)
     assert capsys.readouterr().out.endswith("\nBEHIND q8 tg64 (programs): 0.500\n")
     options.programs = 2
     del ran[:]
     peers.measure(Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {}), setup, options)
     assert ran == ["bench", "regla", "batched", "regla"]  # who is first changes
+
+
+def test_rounds_of_peers_that_others_disturb(tmp_path, monkeypatch, capsys):
+    """They are measured again, so often and no more, and counted."""
+    shares = iter([0.5, 0.031, 0.03, 0, 0.9, 0.9, 0.9])
+    ran = []
+    monkeypatch.setattr(peers, "run", lambda command: ran.append(1) or json.dumps(PAIRS[0]))
+    monkeypatch.setattr(peers.Others, "share", lambda self: next(shares))
+    options = peers.parse(["--weights", "q8", "--tests", "tg64", "--rounds", "3", "--tries", "3",
+                           "--most-others", "0.03"])
+    setup = {"turns": "turns", "directory": "m", "files": {"q8": "q8.gguf"}}
+    table = Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {})
+    assert peers.measure(table, setup, options) == (5, 1)
+    assert len(ran) == 7 and [row["round"] for row in table.rows] == [1, 2]
+    said = capsys.readouterr().err
+    assert said.count("dropped, others had") == 5 and "3.1 % of the processor" in said
+    peers.report(peers.summary(table), 5, 1, options)
+    assert "dropped in this run: 5 (" in (said := capsys.readouterr().out) and "rounds MISSING: 1 (" in said
+    peers.report([], 0, 0, options)
+    assert capsys.readouterr().out.endswith("nothing was measured\n")
+
+
+def test_others_are_who_is_not_us(monkeypatch):
+    """By two moments a second apart, on cores 0 and 2: 100 ticks of a core are a second."""
+    before, after = ("cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 {} 5 5 900 3 0 0 0 0 0\ncpu1 {} 0 0 0 0 0 0 0 0 0\n"
+                     "cpu2 5 5 5 900 3 {} 0 7 0 0\nintr 1\n".format(*worked)
+                     for worked in ((50, 10, 0), (150, 99, 20)))
+    texts, moments, ours = iter([before, after]), iter([7, 8]), iter([(1, 1, 1, 1, 9), (1, 1, 2, 1.1, 10)])
+    monkeypatch.setattr(measure, "Path", lambda path: SimpleNamespace(read_text=lambda: next(texts)))
+    monkeypatch.setattr(measure, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    monkeypatch.setattr(measure, "os", SimpleNamespace(
+        sched_getaffinity=lambda pid: {0, 2}, times=lambda: next(ours), sysconf=lambda name: 100))
+    assert measure.Others().share() == pytest.approx((1 + 0.2 - 1.1) / 2)
 
 
 def test_model_of_peers():

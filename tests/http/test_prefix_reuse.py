@@ -4,11 +4,10 @@ computed, budgets hold, and nobody sees what is another's."""
 import json
 import random
 import threading
-import time
 
 import pytest
 
-from harness import GOLDEN, SLOWNESS, RawReply, request_bytes, shipped_model
+from harness import GOLDEN, SLOWNESS, RawReply, request_bytes, shipped_model, wait_until
 from test_concurrency import in_threads
 
 INTERVAL = 16
@@ -216,13 +215,6 @@ def test_prompts_in_flight_that_begin_alike_share_their_beginning(server_factory
     check_accounts(server)
 
 
-def wait_for(condition, seconds=30):
-    deadline = time.monotonic() + seconds * SLOWNESS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_those_who_wait_go_on_when_their_leader_is_cancelled(server_factory):
     """Twice: whom the second of them computes for, the others wait for."""
     server = server_factory(prefill_chunk=8, checkpoint_interval=100000)
@@ -232,7 +224,7 @@ def test_those_who_wait_go_on_when_their_leader_is_cancelled(server_factory):
         leader = server.connect()
         leader.sendall(request_bytes("/v1/completions", fields(text, stream=True)))
         leaders.append(leader)
-        wait_for(lambda: server.metric("regla_requests_running") == len(leaders))
+        wait_until(lambda: server.metric("regla_requests_running") == len(leaders), "it runs")
     results = [None] * 4
 
     def ask(number):
@@ -240,7 +232,7 @@ def test_those_who_wait_go_on_when_their_leader_is_cancelled(server_factory):
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    wait_for(lambda: server.metric("regla_requests_running") == 6)
+    wait_until(lambda: server.metric("regla_requests_running") == 6, "all wait")
     for leader in leaders:
         leader.close()
     for thread in threads:

@@ -85,11 +85,8 @@ class Prometheus:
         return float(data["result"][0]["value"][1]) if data and data["result"] else None
 
     def wait(self, what, condition):
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not condition():
-            assert time.monotonic() < deadline, \
-                f"{what}: {self.log_path.read_text(errors='replace')[-4000:]}"
-            time.sleep(0.1)
+        harness.wait_until(condition, lambda: what + self.log_path.read_text(errors="replace")[-4000:],
+                           WAIT_SECONDS)
 
 
 def traffic(server):
@@ -185,11 +182,15 @@ def test_rules_evaluate_on_a_running_server(prometheus, server):
 def test_every_query_of_the_dashboard_returns_data(prometheus):
     assert len(targets()) > 30
     missing = targets()
-    deadline = time.monotonic() + WAIT_SECONDS
-    while missing and time.monotonic() < deadline:
+
+    def all_have():
+        nonlocal missing
         missing = [(panel, target) for panel, target in missing
                    if not numbers(prometheus, target)]
-    assert [(panel["title"], target["expr"]) for panel, target in missing] == []
+        return not missing
+    harness.wait_until(
+        all_have, lambda: [(panel["title"], target["expr"]) for panel, target in missing],
+        WAIT_SECONDS)
 
 
 def test_the_lists_of_the_dashboard_have_choices(prometheus, server):

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import BINARY, GOLDEN, SLOWNESS, RawReply, check_error, request_bytes
+from harness import BINARY, GOLDEN, SLOWNESS, RawReply, check_error, request_bytes, wait_until
 
 # A megabyte of it takes a JSON parser a tenth of a second.
 VALUES = b'{"prompt":[' + b"1," * 4_000_000 + b'-1],"max_tokens":1}'
@@ -15,10 +15,7 @@ VALUES = b'{"prompt":[' + b"1," * 4_000_000 + b'-1],"max_tokens":1}'
 
 def wait_for_bodies(server):
     """Until no body is held."""
-    deadline = time.monotonic() + 20 * SLOWNESS
-    while server.metric("regla_request_body_bytes") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert server.metric("regla_request_body_bytes") == 0
+    wait_until(lambda: server.metric("regla_request_body_bytes") == 0, "no body is held", 20)
 
 
 def test_a_long_body_does_not_stall_the_event_loop(server_factory):
@@ -119,11 +116,8 @@ def test_memory_that_hides_outside_of_the_prompt_counts_in_the_queue(server_fact
         check_error(small.post("/v1/completions", {"prompt": "a", **fields}), 429, code="queue_full")
     small.complete(prompt="a", user="u" * 10_000, max_tokens=1)
     # The line is written once the reply is out.
-    for _ in range(100):
-        if "u" * 100 in small.tail():
-            break
-        time.sleep(0.05)
-    assert "u" * 129 not in small.tail(100_000) and "u" * 100 in small.tail()
+    wait_until(lambda: "u" * 100 in small.tail(), "it is logged", 5)
+    assert "u" * 129 not in small.tail(100_000)
 
 
 def test_replies_that_are_held_have_a_budget(server_factory):

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from harness import START_SECONDS, check_error, request_bytes
-from session_helpers import GREEDY, Session, busy_session, cold, position, same, wait_until
+from harness import START_SECONDS, check_error, request_bytes, wait_until
+from session_helpers import GREEDY, Session, busy_session, cold, position, same
 
 
 def kill(server):

@@ -6,9 +6,8 @@ import random
 import openai
 import pytest
 
-from harness import GOLDEN, check_error, request_bytes, text_of
-from session_helpers import (GREEDY, Session, busy_session, cold, imported, is_free, position, same,
-                             wait_until)
+from harness import GOLDEN, check_error, request_bytes, text_of, wait_until
+from session_helpers import (GREEDY, Session, busy_session, cold, imported, is_free, position, same)
 
 
 # Continued, forked, rewound, moved

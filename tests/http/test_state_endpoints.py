@@ -7,8 +7,8 @@ import struct
 import httpx
 import pytest
 
-from harness import GOLDEN, check_error, request_bytes
-from session_helpers import GREEDY, Session, imported, position, put, wait_until
+from harness import GOLDEN, check_error, request_bytes, wait_until
+from session_helpers import GREEDY, Session, imported, position, put
 
 
 # State files

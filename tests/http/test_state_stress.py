@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from harness import GOLDEN, RawReply, check_error, request_bytes, shipped_model
-from session_helpers import GREEDY, cold, frames_of, put, same, wait_until
+from harness import GOLDEN, RawReply, check_error, request_bytes, shipped_model, wait_until
+from session_helpers import GREEDY, cold, frames_of, put, same
 from stress_helpers import (Oracle, Sampler, bytes_of_texts, cached, check_rest, in_pool,
                             session_files, size, some_ids)
 

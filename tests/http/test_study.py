@@ -4,11 +4,10 @@ import csv
 import json
 import signal
 import subprocess
-import time
 
 import pytest
 
-from harness import BINARY
+from harness import BINARY, wait_until
 from test_lifecycle import regla
 
 COLUMNS = ("system length batch repeat total_s ttft_s tokens_per_second weights_bytes "
@@ -64,10 +63,11 @@ def test_goes_on_after_a_kill(tmp_path):
     command = [BINARY, "study", "--systems", "regla,la_elu", "--lengths", "2,4", "--repeat", "2",
                "--batch", "1,3", "--out", out]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 300
-    while not (out / "study.csv").exists() or len(rows_of(out)) < 3:
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+
+    def has_some_lines():
+        assert process.poll() is None
+        return (out / "study.csv").exists() and len(rows_of(out)) >= 3
+    wait_until(has_some_lines, "three points", 300)
     process.send_signal(signal.SIGKILL)
     process.wait()
     before = rows_of(out)
@@ -87,9 +87,16 @@ def test_goes_on_after_a_kill(tmp_path):
     (["--systems", "regla,nope"], 'unknown system "nope"'),
     (["--systems", ""], "expected names, got nothing"),
     (["--batch", "1,x"], '--batch: expected numbers from 1 to 4096, got "x"'),
+    (["--systems", "all,regla"], "expected all alone, or names"),
+    (["--systems", "regla,softmax,regla"], "--systems: expected each once, got regla twice"),
+    (["--batch", "4,1,4"], "--batch: expected each once, got 4 twice"),
+    (["--batch", "4,"], '--batch: expected numbers from 1 to 4096, got ""'),
+    (["--batch", ""], "--batch: expected numbers, got nothing"),
+    (["--quick", "--lengths", "8"], "expected --quick or --lengths, got both"),
     (["--lengths", "64,32"], "expected rising numbers, got 32 after 64"),
     (["--lengths", "0"], "--lengths: expected numbers from 1"),
     (["--point", "regla:64"], "expected system:length:batch:repeat"),
+    (["--point", "regla:64:1:0"], "expected system:length:batch:repeat"),
 ])
 def test_refuses(tmp_path, arguments, message):
     result = regla("study", "--out", tmp_path / "study", *arguments)
@@ -102,3 +109,38 @@ def test_refuses_another_directory(tmp_path):
     result = regla("study", "--out", tmp_path)
     assert result.returncode == 1 and "expected a line of a study" in result.stderr
     assert (tmp_path / "study.csv").read_text() == "name,age\n"
+
+
+@plain
+def test_what_cannot_fit_is_said_before_it_is_measured():
+    result = regla("study", "--point", "softmax:16777216:4096:1", "--state-memory", "1G",
+                   timeout=300)
+    assert result.returncode == 1 and "4096 texts of 16777216 tokens need " in result.stderr
+    assert result.stderr.rstrip().endswith("the budget is 1073741824 in all")
+
+
+def make_file(path):
+    path.write_text("mine")
+
+
+def make_file_above(path):
+    path.mkdir()
+    make_file(path / "a")
+
+
+def make_a_directory_of_the_csv(path):
+    (path / "study.csv").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("make, below, message", [
+    (make_file, "", "--out: {out}: expected a directory, got a file"),
+    (lambda out: None, "a/b", '--out: "{out}/a/b": expected its parent to be a directory, got'),
+    (make_file_above, "a/b", '--out: "{out}/a/b": cannot make this directory: Not a directory'),
+    (make_a_directory_of_the_csv, "", "{out}/study.csv: Is a directory"),
+])
+def test_a_place_that_cannot_be_written_is_said_at_once(tmp_path, make, below, message):
+    out = tmp_path / "it"
+    make(out)
+    result = regla("study", "--out", out / below)
+    assert result.returncode == 1 and result.stderr.count("\n") == 1, result.stderr
+    assert message.format(out=out) in result.stderr

@@ -109,10 +109,9 @@ Test(sessions, a_use_without_a_change_outlives_the_server)
     open_all();
     cr_expect(used() > now - 2, "it was read");
     close_all();
-    ttl_s = 500;
+    ttl_s = 10000;
     open_all();
-    sessions_poll(sessions);
-    cr_expect(used() > 0, "and so it lives");
+    cr_expect(sessions_poll(sessions) > 9900, "and so it lives");
     close_all();
     remove_directory(directory);
 }
@@ -192,25 +191,99 @@ Test(sessions, looking_at_a_session_is_no_use_and_reading_it_is)
     remove_directory(directory);
 }
 
-Test(sessions, over_a_restart_the_wall_clock_counts)
+/* A server that had a session, used at 1.8e9, has ended. */
+static void leave_session(double ttl)
 {
     set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
-    ttl_s = 500;
+    ttl_s = ttl;
     make_directory(directory);
     open_all();
     make_session(10);
     close_all();
-    set_clock = (struct session_clock){.wall_s = 1.8e9 + 400, .running_s = 5};
+}
+
+static void restart(double wall_s)
+{
+    set_clock = (struct session_clock){.wall_s = wall_s, .running_s = 5};
     open_all();
-    cr_expect_eq(sessions_poll(sessions), 100);
-    close_all();
-    set_clock = (struct session_clock){.wall_s = 1.8e9 + 501, .running_s = 5};
-    open_all();
+}
+
+static void expect_alive(const char *why)
+{
+    store_finish(store);
+    cr_expect(used() > 0, "%s", why);
+}
+
+/* The next poll ends it; then the test is over. */
+static void expect_end(void)
+{
     sessions_poll(sessions);
     store_finish(store);
-    cr_expect(used() < 0, "501 of 500 seconds");
+    cr_expect(used() < 0, "it should be gone");
     close_all();
     remove_directory(directory);
+}
+
+Test(sessions, over_a_restart_the_wall_clock_counts)
+{
+    leave_session(10000);
+    restart(1.8e9 + 4000);
+    cr_expect_eq(sessions_poll(sessions), 6000);
+    close_all();
+    restart(1.8e9 + 10001);
+    cr_expect_eq(sessions_poll(sessions), 3600, "it may be the clock that is wrong");
+    pass(3599, 3599);
+    cr_expect_eq(sessions_poll(sessions), 1);
+    expect_alive("13600 of 10000 seconds, 3599 of them in this server");
+    pass(1, 1);
+    expect_end();
+}
+
+Test(sessions, a_short_time_to_live_begins_anew_with_a_restart)
+{
+    leave_session(500);
+    restart(1.8e9 + 501);
+    cr_expect_eq(sessions_poll(sessions), 500);
+    expect_alive("501 of 500 seconds, none of them in this server");
+    pass(500, 500);
+    expect_end();
+}
+
+Test(sessions, a_clock_that_was_ahead_at_the_start_ends_nothing)
+{
+    leave_session(10000);
+    restart(1.8e9 + 1e9);
+    cr_expect_eq(sessions_poll(sessions), 3600);
+    pass(3600, 4000 - 1e9);
+    cr_expect_eq(sessions_poll(sessions), 6000, "by the clock as it is now");
+    expect_alive("4000 of 10000 seconds");
+    pass(6000, 6000);
+    expect_end();
+}
+
+Test(sessions, a_clock_that_was_behind_at_the_start_ends_nothing)
+{
+    leave_session(10000);
+    restart(1.8e9 - 1e9);
+    cr_expect_eq(sessions_poll(sessions), 10000);
+    pass(9999, 3e9);
+    cr_expect_eq(sessions_poll(sessions), 1);
+    expect_alive("it counts as used at the start");
+    pass(1, 1);
+    expect_end();
+}
+
+Test(sessions, after_its_first_use_a_session_has_nothing_to_do_with_the_wall_clock)
+{
+    struct api_error err = {0};
+    const struct session *seen;
+    leave_session(10000);
+    restart(1.8e9 + 1e9);
+    cr_assert(sessions_peek(sessions, "me", "it", 10, &seen, &err) == 0 && seen);
+    pass(9999, -1e9);
+    cr_expect_eq(sessions_poll(sessions), 1);
+    pass(1, 0);
+    expect_end();
 }
 
 Test(sessions, of_two_files_the_older_goes)
