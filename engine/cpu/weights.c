@@ -69,14 +69,14 @@ static void pack_panel(void *context, int task, int thread)
     unsigned char *panel = weight->data + (size_t)task * weight->panel_bytes;
     int64_t head = task / weight->panels, first = task % weight->panels * PANEL;
     int64_t rows = weight->out - first < PANEL ? weight->out - first : PANEL;
-    rows = rows > 0 ? rows : 0; /* none in what makes an odd panel a pair */
     numbers from = {{0}};
     bool fits = true;
     for (int64_t k = 0; k < weight->in; k += 32) {
         int64_t n = weight->in - k < 32 ? weight->in - k : 32;
         if (n < 32)
             memset(from, 0, sizeof from);
-        packing_rows(packing->parts, head * weight->out + first, rows, k, n, from);
+        if (rows > 0) /* not in the panel that makes an odd one a pair */
+            packing_rows(packing->parts, head * weight->out + first, rows, k, n, from);
         if (weight->format == WEIGHTS_Q8)
             fits = pack_q8(q8_panel(weight, task) + k / 32 * Q8_PAIR, from) && fits;
         else if (weight->format != WEIGHTS_F32)
