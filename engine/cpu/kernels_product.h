@@ -12,14 +12,14 @@
  * foresees.
  *
  * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9`, five runs
- * on 2 threads of a machine of 31 to 56 GB/s and 236 GFLOP/s: of the limit, all of the step (nine
- * tenths of it products), pp512 73 to 77 %, 74 to 77 %, 83 to 88 %; tg64 92 to 95 %, 85 to 93 %, 80
- * to 89 %. regla-160m, tg64 97 %, 93 %, 91 % where the memory kept its slower pace, 90 %, 77 %, 64
- * % where it changed to the faster one: there the threads' messages to each other take up to three
- * times as long, and a trace of q8 has its tasks at 17 GB/s a thread where reading has 24. 16 texts
- * at once: their first tile asks for the weights TILE_AHEAD in advance, 1.11 times as fast as
- * without in bf16 and 1.13 in q8 (regla-160m, steps of both programs in turns; half as far ahead,
- * 0.91). */
+ * on 2 threads of a machine of 31 to 61 GB/s and 236 GFLOP/s: of the limit, all of the step (nine
+ * tenths of it products), pp512 78 to 80 %, 76 to 80 %, 86 to 93 %; tg64 95 to 97 %, 93 to 96 %, 93
+ * to 98 %. regla-160m, tg64 97 to 98 %, 97 %, 95 % where the memory kept its slower pace; 96 to 97
+ * %, 82 to 89 %, 75 to 83 % at the faster one, where what lies between the products counts more: a
+ * step's q8 products by themselves have 0.95 to 0.97 of the speed of reading at the slower pace and
+ * 0.88 to 0.91 at the faster, a single large one 1.01 to 1.02 and 0.96 to 0.99. 16 texts at once:
+ * their first tile asks for the weights TILE_AHEAD in advance, 1.11 times as fast as without in
+ * bf16 and 1.13 in q8 (regla-160m, steps of both programs in turns; half as far ahead, 0.91). */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
