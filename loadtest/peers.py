@@ -47,6 +47,12 @@ def programs(folder, names):
     return found
 
 
+def check_engine(turns, regla):
+    """`turns` has an engine of its own, from when it was linked."""
+    if turns.stat().st_mtime < regla.stat().st_mtime:
+        raise Failure(f"{turns} is older than {regla}, so is the engine in it: loadtest/llama/build.sh")
+
+
 def pairs_point(setup, weights, test, options):
     """One run of `turns`."""
     lines = run([setup["turns"], "speed", setup["directory"],
@@ -229,6 +235,7 @@ def main(arguments=None):
     try:
         regla = find_binary(options.binary)
         found = programs(options.peer, ("turns", *(BENCHES if options.programs else ())))
+        check_engine(found["turns"], regla)
         directory, files = peer_model.make(PEERS / "models", MODEL,
                                            options.peer / "source" / "gguf-py")
         setup = {"regla": regla, "directory": directory, "files": files, **found}

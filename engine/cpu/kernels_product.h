@@ -386,7 +386,7 @@ static inline __attribute__((always_inline)) void finish_sums(const struct produ
 }
 
 /* One row: its panels are one stream from memory. A call, sums that go through memory or an
- * activation between two of them hold it up (675b67e). */
+ * activation between two of them hold it up. */
 static inline __attribute__((always_inline)) void product_row(const enum weight_format format,
                                                               const struct product *p)
 {

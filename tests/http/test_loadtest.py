@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import csv
 import json
+import os
 import random
 import shutil
 import socket
@@ -296,6 +297,17 @@ def test_peers_in_turns(tmp_path, monkeypatch, capsys):
     del ran[:]
     peers.measure(Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {}), setup, options)
     assert ran == ["bench", "regla", "batched", "regla"]  # who is first changes
+
+
+def test_peers_refuse_an_engine_of_yesterday(tmp_path):
+    turns, regla = tmp_path / "turns", tmp_path / "regla"
+    for path in (turns, regla):
+        path.touch()
+        os.utime(path, (1000, 1000))
+    peers.check_engine(turns, regla)
+    os.utime(turns, (999, 999))
+    with pytest.raises(peers.Failure, match="turns is older than .*regla, so is the engine in it"):
+        peers.check_engine(turns, regla)
 
 
 def test_rounds_of_peers_that_others_disturb(tmp_path, monkeypatch, capsys):
