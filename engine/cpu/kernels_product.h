@@ -411,12 +411,14 @@ static void kernel_product(const struct product *p)
     }
     float sums[GROUP_PANELS][BLOCK_ROWS * PANEL];
     const int64_t in = p->weight->in, last = p->first + p->count;
+    const bool q8 = p->weight->format == WEIGHTS_Q8; /* a pair's blocks, as they lie */
+    const int64_t together = q8 ? Q8_PAIR : GROUP_PANELS;
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
-        for (int64_t first = p->first; first < last; first += GROUP_PANELS) {
-            int64_t panels = last - first < GROUP_PANELS ? last - first : GROUP_PANELS;
+        for (int64_t first = p->first; first < last; first += together) {
+            int64_t panels = last - first < together ? last - first : together;
             /* few rows are bound by the panel's stream, which is best not broken */
-            int64_t step = rows > 2 * TILE_ROWS ? INPUT_BLOCK : in;
+            int64_t step = q8 ? 32 : rows > 2 * TILE_ROWS ? INPUT_BLOCK : in;
             for (int64_t k = 0; k < in; k += step)
                 for (int64_t i = 0; i < panels; i++)
                     panel_sums(p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
