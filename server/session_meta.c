@@ -6,10 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Seconds: what an int64_t holds, and no clock shows. */
+#define FARTHEST 1e15
+
 size_t session_meta_encode(const struct session_meta *meta, char *text)
 {
+    /* As many digits as a double needs to come back as it was. */
     int length =
-        snprintf(text, SESSION_META_SIZE, "session 1\nowner %s\nid %s\ncreated %.3f\nused %.3f\n",
+        snprintf(text, SESSION_META_SIZE, "session 1\nowner %s\nid %s\ncreated %.17g\nused %.17g\n",
                  meta->owner, meta->id, meta->created, meta->used);
     return (size_t)length;
 }
@@ -26,8 +30,8 @@ int session_meta_parse(struct session_meta *meta, const char *text, size_t lengt
     _Static_assert(STORE_OWNER_SIZE == 33 && SESSION_ID_SIZE == 129, "the widths below");
     if (sscanf(copy, "session 1\nowner %32s\nid %128s\ncreated %lf\nused %lf%n", meta->owner,
                meta->id, &meta->created, &meta->used, &end) != 4 ||
-        !end || !session_id_valid(meta->id, strlen(meta->id)) || !isfinite(meta->created) ||
-        !isfinite(meta->used))
+        !end || !session_id_valid(meta->id, strlen(meta->id)) ||
+        !(fabs(meta->created) < FARTHEST) || !(fabs(meta->used) < FARTHEST))
         return -1;
     return 0;
 }

@@ -169,7 +169,9 @@ Test(sessions_api, fork_and_rewind_bodies)
 
 Test(sessions_api, meta_there_and_back)
 {
-    struct session_meta meta = {.created = 1700000000.125, .used = 1700000001.5}, back;
+    /* Rounded to a thousandth, the first would be of the next second. */
+    struct session_meta meta = {.created = 1795386369.9996, .used = 1795386370.125}, back;
+    static const char *const far[] = {"nan", "inf", "1e308", "-1e300"};
     char text[SESSION_META_SIZE];
     memset(meta.owner, 'f', sizeof meta.owner - 1);
     memset(meta.id, 'x', sizeof meta.id - 1);
@@ -186,6 +188,9 @@ Test(sessions_api, meta_there_and_back)
         cr_expect_eq(session_meta_parse(&back, text, cut), -1, "cut at %zu", cut);
     cr_expect_eq(session_meta_parse(&back, "session 1\nowner a\nid b/c\ncreated 1\nused 1\n", 42),
                  -1);
-    cr_expect_eq(session_meta_parse(&back, "session 1\nowner a\nid b\ncreated nan\nused 1\n", 42),
-                 -1);
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+        length = (size_t)snprintf(text, sizeof text,
+                                  "session 1\nowner a\nid b\ncreated %s\nused 1\n", far[i]);
+        cr_expect_eq(session_meta_parse(&back, text, length), -1, "%s", far[i]);
+    }
 }
