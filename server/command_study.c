@@ -29,6 +29,7 @@
 enum { MOST_SYSTEMS = 32, MOST_BATCHES = 16 };
 
 #define DEFAULT_LENGTHS "64,128,256,512,1024,2048,4096,8192"
+#define DEFAULT_REPEAT "3"
 
 struct study_options {
     struct command_model_options model;
@@ -47,7 +48,7 @@ static const struct option items[] = {
      "texts generated at once, e.g. 1,16,64"},
     {"lengths", OPTION_TEXT, AT(lengths), "NUMBERS", DEFAULT_LENGTHS, 0, 0, NULL,
      "tokens generated of each text, rising"},
-    {"repeat", OPTION_INTEGER, AT(repeat), "times", "3", 1, 64, NULL,
+    {"repeat", OPTION_INTEGER, AT(repeat), "times", DEFAULT_REPEAT, 1, 64, NULL,
      "runs of each point up to 1,024 tokens"},
     {"long-repeat", OPTION_INTEGER, AT(long_repeat), "times", "1", 1, 64, NULL,
      "runs of each point above"},
@@ -186,8 +187,11 @@ static int parse_axes(struct study *study, struct error *err)
     struct study_axes *axes = &study->axes;
     if (parse_systems(study, err) != 0)
         return -1;
-    if (options->quick && strcmp(options->lengths, DEFAULT_LENGTHS) != 0)
-        return error_set(err, ERROR_INVALID, "expected --quick or --lengths, got both");
+    const char *other = strcmp(options->lengths, DEFAULT_LENGTHS) != 0        ? "lengths"
+                        : options->repeat != strtol(DEFAULT_REPEAT, NULL, 10) ? "repeat"
+                                                                              : NULL;
+    if (options->quick && other != NULL)
+        return error_set(err, ERROR_INVALID, "expected --quick or --%s, got both", other);
     axes->num_lengths = parse_numbers("lengths", options->quick ? "64,256" : options->lengths,
                                       1 << 24, study->lengths, STUDY_MOST_LENGTHS, err);
     axes->num_batches = axes->num_lengths < 0 ? -1

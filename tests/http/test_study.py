@@ -93,6 +93,7 @@ def test_goes_on_after_a_kill(tmp_path):
     (["--batch", "4,"], '--batch: expected numbers from 1 to 4096, got ""'),
     (["--batch", ""], "--batch: expected numbers, got nothing"),
     (["--quick", "--lengths", "8"], "expected --quick or --lengths, got both"),
+    (["--quick", "--repeat", "5"], "expected --quick or --repeat, got both"),
     (["--lengths", "64,32"], "expected rising numbers, got 32 after 64"),
     (["--lengths", "0"], "--lengths: expected numbers from 1"),
     (["--point", "regla:64"], "expected system:length:batch:repeat"),
