@@ -10,25 +10,26 @@
 
 enum {
     PANEL = 32,       /* outputs of a weight panel */
-    Q8_PAIR = 2,      /* q8 panels whose blocks take turns */
+    PANEL_PAIR = 2,   /* panels that take turns in memory, but of f32 */
     QUERY_GROUP = 32, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
     BLOCK_ROWS = 96,  /* of x that meet a panel together; a multiple of every tile's */
     TOKEN_GROUP = 16  /* tokens that meet a block of S together */
 };
 
 /* A packed matrix: [heads][panels] of PANEL outputs each, zero past the last. A panel lies by rows
- * of one input k (q8: of 32), so that 1 row and 512 rows of x walk the same memory:
+ * of one input k (q8: of 32), so that 1 row and 512 rows of x walk the same memory. The rows of two
+ * panels take turns but in f32: one stream, of whole pairs of lines, for a row of x that is read
+ * half as often:
  *   f32   [in][32]
- *   f16   [in][32]
- *   bf16  [in][16] pairs, output j in the lower half of dword j and j + 16 in the upper one, for
+ *   f16   [in][2][32]
+ *   bf16  [in][2][16] pairs, output j in the lower half of dword j and j + 16 in the upper one, for
  *         a shift and a mask
- *   q8    [ceil(in / 32)][2] struct q8_block: blocks of two panels in turn, one stream for a row
- *         that reads x half as often */
+ *   q8    [ceil(in / 32)][2] struct q8_block */
 struct weight {
     enum weight_format format; /* never auto */
     int64_t in, out;           /* of a head */
     int heads;
-    int64_t panels; /* of a head; even in q8 */
+    int64_t panels; /* of a head; even but in f32 */
     size_t panel_bytes;
     unsigned char *data;        /* 64-byte aligned */
     struct weight_chunk *chunk; /* that data lies in, or NULL */
@@ -43,11 +44,32 @@ struct q8_block {
     uint16_t scales[PANEL]; /* f16 */
 };
 
-/* The first block of a panel, counted over all heads; the next ones are Q8_PAIR further each. */
+/* Panels that lie in turns. */
+static inline __attribute__((always_inline)) int panels_together(enum weight_format format)
+{
+    return format == WEIGHTS_F32 ? 1 : PANEL_PAIR;
+}
+
+/* Bytes of a row of a panel; q8: of a block. */
+static inline __attribute__((always_inline)) size_t row_bytes(enum weight_format format)
+{
+    return format == WEIGHTS_Q8    ? sizeof(struct q8_block)
+           : format == WEIGHTS_F32 ? PANEL * sizeof(float)
+                                   : PANEL * sizeof(uint16_t);
+}
+
+/* The first row of a panel, counted over all heads; the next ones are panels_together further
+ * each. */
+static inline unsigned char *panel_at(const struct weight *weight, int64_t panel)
+{
+    int64_t place = panel % panels_together(weight->format);
+    return weight->data + (size_t)(panel - place) * weight->panel_bytes +
+           (size_t)place * row_bytes(weight->format);
+}
+
 static inline struct q8_block *q8_panel(const struct weight *weight, int64_t panel)
 {
-    size_t pair = (size_t)(panel / Q8_PAIR * Q8_PAIR) * weight->panel_bytes;
-    return (struct q8_block *)(void *)(weight->data + pair) + panel % Q8_PAIR;
+    return (struct q8_block *)(void *)panel_at(weight, panel);
 }
 
 /* 32 inputs of one row of x in fixed point, for instruction sets that multiply bytes:

@@ -13,13 +13,20 @@
  *
  * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9`, five runs
  * on 2 threads of a machine of 31 to 61 GB/s and 236 GFLOP/s: of the limit, all of the step (nine
- * tenths of it products), pp512 78 to 80 %, 76 to 80 %, 86 to 93 %; tg64 95 to 97 %, 93 to 96 %, 93
- * to 98 %. regla-160m, tg64 97 to 98 %, 97 %, 95 % where the memory kept its slower pace; 96 to 97
- * %, 82 to 89 %, 75 to 83 % at the faster one, where what lies between the products counts more: a
- * step's q8 products by themselves have 0.95 to 0.97 of the speed of reading at the slower pace and
- * 0.88 to 0.91 at the faster, a single large one 1.01 to 1.02 and 0.96 to 0.99. 16 texts at once:
- * their first tile asks for the weights TILE_AHEAD in advance, 1.11 times as fast as without in
- * bf16 and 1.13 in q8 (regla-160m, steps of both programs in turns; half as far ahead, 0.91). */
+ * tenths of it products), pp512 78 to 80 %, 77 to 79 %, 88 to 91 %; tg64 95 to 96 %, 95 to 96 %, 94
+ * to 97 %. regla-160m, tg64 94 to 97 %, 94 to 97 %, 93 to 97 % where the memory kept its slower
+ * pace or changed it; 96 %, 86 to 90 %, 78 to 86 % at the faster one, where what lies between the
+ * products counts more: a step's q8 products by themselves have 0.95 to 0.97 of the speed of
+ * reading at the slower pace and 0.88 to 0.91 at the faster, a single large one 1.01 to 1.02 and
+ * 0.96 to 0.99.
+ *
+ * regla-160m, steps of two programs in turns. Rows of 128 bytes, of two panels of halves, against
+ * rows of 64: 1.01 times as fast at the slower pace and 1.02 at the faster for one text, 1.07
+ * and 1.02 for two. Tiles of rows ask for the weights TILE_AHEAD in advance: against half as
+ * far 1.08 in q8 (4 texts) and 1.05 in bf16 (2, at the faster pace), of which half again 0.85;
+ * twice as far no better. Rows that take several passes over the weights ask for the next FEW_BLOCK
+ * in all of them, against narrow panels and the first pass alone: 1.22 with 16 texts in f32, 1.25
+ * with 4 in bf16 on AVX2, 1.00 with 16 in bf16. */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
@@ -32,11 +39,14 @@
 #include <string.h>
 
 enum {
-    PAIRS = 16 / LANES,    /* of vectors of a panel's row: columns j and j + 16 */
-    ONE_ROW_INPUTS = 4,    /* rows of a panel that one row of x asks for together */
+    PAIRS = 16 / LANES,              /* of vectors of a panel's row: columns j and j + 16 */
+    ROW_BYTES = 4 * PANEL,           /* of panels that lie in turns, in all formats but q8 */
+    PANEL_SUMS = BLOCK_ROWS * PANEL, /* of one panel, for the rows that meet it together */
+    ONE_ROW_INPUTS = 4,              /* rows of a panel that one row of x asks for together */
     PAGE_AHEAD = 4096,     /* bytes: a line that shows the hardware the next page of a stream */
-    PAGE_STEPS = 16,       /* rows of a panel of halves, 1 KiB, that ask for one such line */
-    TILE_AHEAD = 4096,     /* bytes of a panel that its first tile of rows asks for in advance */
+    PAGE_STEPS = 8,        /* rows of panels of halves, 1 KiB, that ask for one such line */
+    TILE_AHEAD = 8192,     /* bytes between the weights of a tile of rows and those it asks for */
+    FEW_BLOCK = 256,       /* inputs over which all passes of few rows go, 32 KiB of weights */
     GROUP_PANELS = 4,      /* whose sums are in the making together */
     INPUT_BLOCK = 24 * 32, /* inputs that BLOCK_ROWS rows keep in the second cache for them */
 };
@@ -46,17 +56,19 @@ struct row {
     vec sums[2 * PAIRS];
 };
 
-static inline __attribute__((always_inline)) size_t row_bytes(const enum weight_format format)
+/* Vectors of a row of weights come in pairs: columns j.. and j + 16.. of a panel, PAIRS of them,
+ * and then those of the panel that lies beside it. */
+static inline __attribute__((always_inline)) int pairs_together(const enum weight_format format)
 {
-    return PANEL * (format == WEIGHTS_F32 ? sizeof(float) : sizeof(uint16_t));
+    return panels_together(format) * PAIRS;
 }
 
-/* Columns j.. and j + 16.. of one row of a panel, j = pair * LANES. */
 static inline __attribute__((always_inline)) void
 load_pair(const enum weight_format format, const unsigned char *row, int pair, vec *low, vec *high)
 {
     const float *floats = (const float *)(const void *)row + pair * LANES;
-    const uint16_t *halves = (const uint16_t *)(const void *)row + pair * LANES;
+    const uint16_t *halves = (const uint16_t *)(const void *)row;
+    halves += pair / PAIRS * PANEL + pair % PAIRS * LANES;
     if (format == WEIGHTS_F32) {
         *low = vec_load(floats);
         *high = vec_load(floats + 16);
@@ -68,70 +80,88 @@ load_pair(const enum weight_format format, const unsigned char *row, int pair, v
     }
 }
 
-/* Two vectors of sums [m, 32] (+)= x [n, m] * w [n, 32], the columns of `pair`; format and m are
- * constants at each call. */
-static inline __attribute__((always_inline)) void panel_tile(const enum weight_format format,
-                                                             const int m, const float *x, int64_t n,
-                                                             const unsigned char *w, int64_t ahead,
-                                                             int pair, float *sums, bool add)
+/* The columns of a pair in row i of sums [panels][BLOCK_ROWS][32]. */
+static inline float *pair_sums(float *sums, int i, int pair)
 {
-    vec sum[TILE_ROWS][2], low, high;
-    sums += pair * LANES;
-#pragma GCC unroll 16
-    for (int i = 0; i < m; i++) {
-        sum[i][0] = add ? vec_load(sums + i * PANEL) : vec_set(0.0f);
-        sum[i][1] = add ? vec_load(sums + i * PANEL + 16) : vec_set(0.0f);
+    return sums + pair / PAIRS * PANEL_SUMS + i * PANEL + pair % PAIRS * LANES;
+}
+
+/* What tiles of rows ask for while they multiply: `step` bytes further at each input. */
+struct ahead {
+    const unsigned char *at;
+    int64_t step;
+};
+
+/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], of which the columns of `pairs`
+ * pairs from `pair` on; format, m and pairs are constants at each call. */
+static inline __attribute__((always_inline)) void
+panel_tile(const enum weight_format format, const int m, const int pairs, const float *x, int64_t n,
+           const unsigned char *w, struct ahead ahead, int pair, float *sums, bool add)
+{
+    vec sum[2 * TILE_ROWS][2], low, high;
+#pragma GCC unroll 32
+    for (int i = 0; i < m * pairs; i++) {
+        const float *from = pair_sums(sums, i / pairs, pair + i % pairs);
+        sum[i][0] = add ? vec_load(from) : vec_set(0.0f);
+        sum[i][1] = add ? vec_load(from + 16) : vec_set(0.0f);
     }
     for (int64_t k = 0; k < n; k++) {
-        const unsigned char *row = w + k * (int64_t)row_bytes(format);
-        load_pair(format, row, pair, &low, &high);
-        for (size_t line = 0; line < row_bytes(format) && pair == 0; line += 64)
-            __builtin_prefetch(row + ahead + line, 0, 2);
+        __builtin_prefetch(ahead.at + k * ahead.step, 0, 2);
+        if (ahead.step > 64) /* two lines */
+            __builtin_prefetch(ahead.at + k * ahead.step + 64, 0, 2);
+#pragma GCC unroll 2
+        for (int j = 0; j < pairs; j++) {
+            load_pair(format, w + k * ROW_BYTES, pair + j, &low, &high);
 #pragma GCC unroll 16
-        for (int i = 0; i < m; i++) {
-            vec input = vec_set(x[k * m + i]);
-            sum[i][0] = vec_fma(input, low, sum[i][0]);
-            sum[i][1] = vec_fma(input, high, sum[i][1]);
+            for (int i = 0; i < m; i++) {
+                vec input = vec_set(x[k * m + i]);
+                sum[i * pairs + j][0] = vec_fma(input, low, sum[i * pairs + j][0]);
+                sum[i * pairs + j][1] = vec_fma(input, high, sum[i * pairs + j][1]);
+            }
         }
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < m; i++) {
-        vec_store(sums + i * PANEL, sum[i][0]);
-        vec_store(sums + i * PANEL + 16, sum[i][1]);
+#pragma GCC unroll 32
+    for (int i = 0; i < m * pairs; i++) {
+        float *to = pair_sums(sums, i / pairs, pair + i % pairs);
+        vec_store(to, sum[i][0]);
+        vec_store(to + 16, sum[i][1]);
     }
 }
 
-/* Adds x [n] * w [n, 32] to the sums of one row, which waits for memory: ONE_ROW_INPUTS rows of the
- * panel are asked for together. The hardware runs ahead of a stream only to the end of a page:
- * halves show it the next one (bf16 1.014 times as fast; f32 0.98, so not there). */
+/* Adds x [n] * w [n, panels][32] to the sums of one row [panels], which waits for memory:
+ * ONE_ROW_INPUTS rows of the panels are asked for together. The hardware runs ahead of a stream
+ * only to the end of a page: halves show it the next one (1.015 times as fast). */
 static inline __attribute__((always_inline)) void add_row(const enum weight_format format,
                                                           const float *x, int64_t n,
-                                                          const unsigned char *w, struct row *row)
+                                                          const unsigned char *w, struct row *rows)
 {
+    const int vectors = 2 * pairs_together(format);
     int64_t k = 0;
     for (; k + ONE_ROW_INPUTS <= n; k += ONE_ROW_INPUTS) {
-        vec weights[ONE_ROW_INPUTS][2 * PAIRS];
+        vec weights[ONE_ROW_INPUTS][2 * PANEL_PAIR * PAIRS];
         if (format != WEIGHTS_F32 && k % PAGE_STEPS == 0)
-            __builtin_prefetch(w + k * (int64_t)row_bytes(format) + PAGE_AHEAD, 0, 2);
+            __builtin_prefetch(w + k * ROW_BYTES + PAGE_AHEAD, 0, 2);
 #pragma GCC unroll 8
         for (int i = 0; i < ONE_ROW_INPUTS; i++)
 #pragma GCC unroll 8
-            for (int u = 0; u < PAIRS; u++)
-                load_pair(format, w + (k + i) * (int64_t)row_bytes(format), u, &weights[i][2 * u],
-                          &weights[i][2 * u + 1]);
+            for (int v = 0; v < vectors; v += 2)
+                load_pair(format, w + (k + i) * ROW_BYTES, v / 2, &weights[i][v],
+                          &weights[i][v + 1]);
 #pragma GCC unroll 8
         for (int i = 0; i < ONE_ROW_INPUTS; i++)
-#pragma GCC unroll 8
-            for (int u = 0; u < 2 * PAIRS; u++)
-                row->sums[u] = vec_fma(vec_set(x[k + i]), weights[i][u], row->sums[u]);
+#pragma GCC unroll 16
+            for (int v = 0; v < vectors; v++) {
+                vec *sum = &rows[v / (2 * PAIRS)].sums[v % (2 * PAIRS)];
+                *sum = vec_fma(vec_set(x[k + i]), weights[i][v], *sum);
+            }
     }
     for (; k < n; k++)
 #pragma GCC unroll 8
-        for (int u = 0; u < PAIRS; u++) {
-            vec low, high;
-            load_pair(format, w + k * (int64_t)row_bytes(format), u, &low, &high);
-            row->sums[2 * u] = vec_fma(vec_set(x[k]), low, row->sums[2 * u]);
-            row->sums[2 * u + 1] = vec_fma(vec_set(x[k]), high, row->sums[2 * u + 1]);
+        for (int u = 0; u < pairs_together(format); u++) {
+            vec low, high, *sum = &rows[u / PAIRS].sums[u % PAIRS * 2];
+            load_pair(format, w + k * ROW_BYTES, u, &low, &high);
+            sum[0] = vec_fma(vec_set(x[k]), low, sum[0]);
+            sum[1] = vec_fma(vec_set(x[k]), high, sum[1]);
         }
 }
 
@@ -157,24 +187,42 @@ static inline __attribute__((always_inline)) struct row load_row(const float *su
     return row;
 }
 
-/* sums [m, 32] (+)= x [n, m] * w [n, 32], for any m up to TILE_ROWS. */
-static inline __attribute__((always_inline)) void panel_rows(const enum weight_format format, int m,
-                                                             const float *x, int64_t n,
-                                                             const unsigned char *w, int64_t ahead,
-                                                             float *sums, bool add)
+/* Pairs of a row of weights whose sums with m rows of x fit in registers. */
+static inline __attribute__((always_inline)) int pairs_at_once(const enum weight_format format,
+                                                               int m)
+{
+    return m <= TILE_ROWS / 2 && pairs_together(format) > 1 ? 2 : 1;
+}
+
+/* Whether each weight is read once, for all of the rows. */
+static bool one_pass(enum weight_format format, int rows)
+{
+    return rows <= TILE_ROWS && pairs_at_once(format, rows) == pairs_together(format);
+}
+
+/* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], for any m up to TILE_ROWS. */
+static inline __attribute__((always_inline)) void
+panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
+           const unsigned char *w, struct ahead ahead, float *sums, bool add)
 {
     if (m == 1) {
-        struct row row = load_row(add ? sums : NULL);
-        add_row(format, x, n, w, &row);
-        store_row(&row, sums);
+        struct row rows[PANEL_PAIR];
+        for (int i = 0; i < panels_together(format); i++)
+            rows[i] = load_row(add ? sums + i * PANEL_SUMS : NULL);
+        add_row(format, x, n, w, rows);
+        for (int i = 0; i < panels_together(format); i++)
+            store_row(&rows[i], sums + i * PANEL_SUMS);
         return;
     }
-#define TILE_CASE(rows)                                                                     \
-    case rows:                                                                              \
-        if (rows <= TILE_ROWS)                                                              \
-            panel_tile(format, rows <= TILE_ROWS ? rows : 2, x, n, w, ahead, p, sums, add); \
+    const int pairs = pairs_at_once(format, m);
+    ahead.step = ahead.step * pairs / pairs_together(format);
+#define TILE_CASE(rows)                                                                            \
+    case rows:                                                                                     \
+        if (rows <= TILE_ROWS)                                                                     \
+            panel_tile(format, rows <= TILE_ROWS ? rows : 2, pairs_at_once(format, rows), x, n, w, \
+                       ahead, p, sums, add);                                                       \
         break;
-    for (int p = 0; p < PAIRS; p++)
+    for (int p = 0; p < pairs_together(format); p += pairs, ahead.at += n * ahead.step)
         switch (m) {
             TILE_CASE(2)
             TILE_CASE(3)
@@ -191,20 +239,20 @@ static inline __attribute__((always_inline)) void panel_rows(const enum weight_f
 #undef TILE_CASE
 }
 
-static void panel_rows_f32(int m, const float *x, int64_t n, const unsigned char *w, int64_t ahead,
-                           float *sums, bool add)
+static void panel_rows_f32(int m, const float *x, int64_t n, const unsigned char *w,
+                           struct ahead ahead, float *sums, bool add)
 {
     panel_rows(WEIGHTS_F32, m, x, n, w, ahead, sums, add);
 }
 
-static void panel_rows_bf16(int m, const float *x, int64_t n, const unsigned char *w, int64_t ahead,
-                            float *sums, bool add)
+static void panel_rows_bf16(int m, const float *x, int64_t n, const unsigned char *w,
+                            struct ahead ahead, float *sums, bool add)
 {
     panel_rows(WEIGHTS_BF16, m, x, n, w, ahead, sums, add);
 }
 
-static void panel_rows_f16(int m, const float *x, int64_t n, const unsigned char *w, int64_t ahead,
-                           float *sums, bool add)
+static void panel_rows_f16(int m, const float *x, int64_t n, const unsigned char *w,
+                           struct ahead ahead, float *sums, bool add)
 {
     panel_rows(WEIGHTS_F16, m, x, n, w, ahead, sums, add);
 }
@@ -279,39 +327,52 @@ static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n
 }
 
 typedef void panel_rows_function(int m, const float *x, int64_t n, const unsigned char *w,
-                                 int64_t ahead, float *sums, bool add);
+                                 struct ahead ahead, float *sums, bool add);
 
-/* A panel, counted over all heads; not of q8. */
-static const unsigned char *panel_at(const struct weight *weight, int64_t panel)
+/* sums [panels][BLOCK_ROWS][32], of which `rows` rows, (+)= inputs [k, k + n) of x, as arranged,
+ * times w. Each pass over w asks for its part of what lies ahead, ahead.step bytes per input in
+ * all: if only the first one asked, memory would wait for the others (16 texts in bf16: 0.90). */
+static void block_sums(panel_rows_function *function, int rows, const float *x, int64_t x_stride,
+                       int64_t k, int64_t n, const void *w, struct ahead ahead, float *sums)
 {
-    return weight->data + (size_t)panel * weight->panel_bytes;
+    ahead.step /= (rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int r = 0, m; r < rows; r += m, ahead.at += n * ahead.step) {
+        m = tile_height(rows - r);
+        function(m, x + r * x_stride + k * m, n, w, ahead, sums + r * PANEL, k > 0);
+    }
 }
 
-/* sums [rows, 32] (+)= inputs [k, end) of x, as arranged, times a panel, counted over all heads;
- * rows <= BLOCK_ROWS. */
+static void q8_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
+                    int64_t panel, float *sums)
+{
+    float unpacked[32][PANEL];
+    for (; k < end; k += 32)
+        for (int i = 0; i < PANEL_PAIR; i++) {
+            const struct q8_block *w = q8_panel(weight, panel + i) + k / 32 * PANEL_PAIR;
+            struct ahead ahead = {(const unsigned char *)w + TILE_AHEAD, sizeof *w / 32};
+            unpack_q8(w, unpacked);
+            block_sums(panel_rows_f32, rows, x, weight->in, k, end - k < 32 ? end - k : 32,
+                       unpacked, ahead, sums + i * PANEL_SUMS);
+        }
+}
+
+/* sums [panels][BLOCK_ROWS][32], of which `rows` rows, (+)= inputs [k, end) of x, as arranged,
+ * times the panels that lie in turns from `panel` on, counted over all heads. */
 static void panel_sums(const struct weight *weight, int rows, const float *x, int64_t k,
                        int64_t end, int64_t panel, float *sums)
 {
-    enum weight_format format = weight->format;
+    const enum weight_format format = weight->format;
+    if (format == WEIGHTS_Q8) {
+        q8_sums(weight, rows, x, k, end, panel, sums);
+        return;
+    }
     panel_rows_function *function = format == WEIGHTS_BF16  ? panel_rows_bf16
                                     : format == WEIGHTS_F16 ? panel_rows_f16
                                                             : panel_rows_f32;
-    float unpacked[32][PANEL];
-    int64_t n = end - k;
-    for (; k < end; k += n) {
-        const unsigned char *w = (const unsigned char *)unpacked;
-        if (format == WEIGHTS_Q8) {
-            n = end - k < 32 ? end - k : 32;
-            unpack_q8(q8_panel(weight, panel) + k / 32 * Q8_PAIR, unpacked);
-        } else {
-            w = panel_at(weight, panel) + k * (int64_t)row_bytes(format);
-        }
-        for (int r = 0, m; r < rows; r += m) {
-            m = tile_height(rows - r);
-            function(m, x + r * weight->in + k * m, n, w, r == 0 ? TILE_AHEAD : 0, sums + r * PANEL,
-                     k > 0);
-        }
-    }
+    const unsigned char *w = panel_at(weight, panel) + k * ROW_BYTES;
+    int64_t distance = one_pass(format, rows) ? TILE_AHEAD : (end - k) * ROW_BYTES;
+    block_sums(function, rows, x, weight->in, k, end - k, w,
+               (struct ahead){w + distance, ROW_BYTES}, sums);
 }
 
 /* Bias, activation and residual of one row of sums. */
@@ -390,11 +451,16 @@ static inline __attribute__((always_inline)) void finish_sums(const struct produ
 static inline __attribute__((always_inline)) void product_row(const enum weight_format format,
                                                               const struct product *p)
 {
-    for (int64_t panel = p->first; panel < p->first + p->count; panel++) {
-        struct row row = load_row(NULL);
-        prepare_finish(p, panel);
-        add_row(format, p->x, p->weight->in, panel_at(p->weight, panel_number(p, panel)), &row);
-        finish_sums(p, panel, &row);
+    const int together = panels_together(format);
+    for (int64_t panel = p->first; panel < p->first + p->count; panel += together) {
+        struct row rows[PANEL_PAIR];
+        for (int i = 0; i < together; i++) {
+            rows[i] = load_row(NULL);
+            prepare_finish(p, panel + i);
+        }
+        add_row(format, p->x, p->weight->in, panel_at(p->weight, panel_number(p, panel)), rows);
+        for (int i = 0; i < together; i++)
+            finish_sums(p, panel + i, &rows[i]);
     }
 }
 
@@ -409,18 +475,19 @@ static void kernel_product(const struct product *p)
             product_row(WEIGHTS_F16, p);
         return;
     }
-    float sums[GROUP_PANELS][BLOCK_ROWS * PANEL];
+    float sums[GROUP_PANELS][PANEL_SUMS];
     const int64_t in = p->weight->in, last = p->first + p->count;
-    const bool q8 = p->weight->format == WEIGHTS_Q8; /* a pair's blocks, as they lie */
-    const int64_t together = q8 ? Q8_PAIR : GROUP_PANELS;
+    const int together = panels_together(p->weight->format);
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
-        for (int64_t first = p->first; first < last; first += together) {
-            int64_t panels = last - first < together ? last - first : together;
-            /* few rows are bound by the panel's stream, which is best not broken */
-            int64_t step = q8 ? 32 : rows > 2 * TILE_ROWS ? INPUT_BLOCK : in;
+        /* few rows are bound by the stream of panels, which is best not broken */
+        const bool few = rows <= 2 * TILE_ROWS;
+        const int64_t group = few ? together : GROUP_PANELS;
+        const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
+        for (int64_t first = p->first; first < last; first += group) {
+            int64_t panels = last - first < group ? last - first : group;
             for (int64_t k = 0; k < in; k += step)
-                for (int64_t i = 0; i < panels; i++)
+                for (int64_t i = 0; i < panels; i += together)
                     panel_sums(p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
                                panel_number(p, first + i), sums[i]);
             for (int64_t i = 0; i < panels; i++)

@@ -145,18 +145,18 @@ vnni_row(const struct fixed_block *x, const struct q8_block *w, struct row *row)
 VNNI static void product_row_vnni(const struct product *p)
 {
     int64_t blocks = (p->weight->in + 31) / 32;
-    for (int64_t panel = p->first; panel < p->first + p->count; panel += Q8_PAIR) {
+    for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
         const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
-        struct row rows[Q8_PAIR];
-        for (int i = 0; i < Q8_PAIR; i++) {
+        struct row rows[PANEL_PAIR];
+        for (int i = 0; i < PANEL_PAIR; i++) {
             prepare_finish(p, panel + i);
             rows[i] = load_row(NULL);
         }
         for (int64_t b = 0; b < blocks; b++)
 #pragma GCC unroll 2
-            for (int i = 0; i < Q8_PAIR; i++)
+            for (int i = 0; i < PANEL_PAIR; i++)
                 vnni_row(&p->fixed[b], w++, &rows[i]);
-        for (int i = 0; i < Q8_PAIR; i++)
+        for (int i = 0; i < PANEL_PAIR; i++)
             finish_sums(p, panel + i, &rows[i]);
     }
 }
@@ -196,18 +196,18 @@ vnni_block(const int m, const struct fixed_block *x, int64_t x_stride, const str
         }
 }
 
-/* sums [panels, BLOCK_ROWS, 32], of which m rows: x [m, n blocks] * w [n, Q8_PAIR], one or both of
- * the pair; m is a constant at each call. Asks for what lies `ahead` bytes further, if not 0. */
+/* sums [panels, BLOCK_ROWS, 32], of which m rows: x [m, n blocks] * w [n, PANEL_PAIR], one or both
+ * of the pair; m is a constant at each call. Asks for what lies `ahead` bytes further, if not 0. */
 VNNI static inline __attribute__((always_inline)) void
 vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
           const struct q8_block *pair, int panels, int64_t ahead, float *sums)
 {
     for (int64_t b = 0; b < n; b++)
         for (int panel = 0; panel < panels; panel++) {
-            const struct q8_block *w = pair + b * Q8_PAIR + panel;
+            const struct q8_block *w = pair + b * PANEL_PAIR + panel;
             for (size_t line = 0; ahead != 0 && line < sizeof *w; line += 64)
                 __builtin_prefetch((const char *)w + ahead + line, 0, 2);
-            vnni_block(m, x + b, x_stride, w, b == 0, sums + panel * BLOCK_ROWS * PANEL);
+            vnni_block(m, x + b, x_stride, w, b == 0, sums + panel * PANEL_SUMS);
         }
 }
 
@@ -234,20 +234,20 @@ VNNI static void vnni_rows(int m, const struct fixed_block *x, int64_t x_stride,
  * cache. */
 static void product_rows_vnni(const struct product *p)
 {
-    float sums[Q8_PAIR][BLOCK_ROWS * PANEL];
+    float sums[PANEL_PAIR][PANEL_SUMS];
     int64_t blocks = (p->weight->in + 31) / 32;
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
-        for (int64_t panel = p->first; panel < p->first + p->count; panel += Q8_PAIR) {
+        for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
             const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
             const struct fixed_block *x = p->fixed + r * p->fixed_stride;
             int m = rows < VNNI_ROWS ? rows : VNNI_ROWS;
-            vnni_rows(m, x, p->fixed_stride, blocks, w, Q8_PAIR, TILE_AHEAD, sums[0]);
-            for (int j = 0; j < Q8_PAIR; j++)
+            vnni_rows(m, x, p->fixed_stride, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
+            for (int j = 0; j < PANEL_PAIR; j++)
                 for (int i = m; i < rows; i += VNNI_ROWS)
                     vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS, x + i * p->fixed_stride,
                               p->fixed_stride, blocks, w + j, 1, 0, sums[j] + i * PANEL);
-            for (int i = 0; i < Q8_PAIR; i++)
+            for (int i = 0; i < PANEL_PAIR; i++)
                 finish_panel(p, r, rows, panel + i, sums[i]);
         }
     }

@@ -13,7 +13,7 @@ static int64_t panels_of_task(const struct backend *backend, const struct weight
     int64_t share =
         weight->panels * weight->heads / (TASKS_OF_THREAD * threads_count(backend->threads));
     panels = panels < share ? panels : share;
-    int64_t together = weight->format == WEIGHTS_Q8 ? Q8_PAIR : 1;
+    int64_t together = panels_together(weight->format);
     panels = panels / together * together;
     return panels > together ? panels : together;
 }
@@ -26,7 +26,7 @@ static void look_ahead(struct backend *backend, const struct weight *next, int n
     for (int64_t i = 0; i < count; i++) {
         int64_t task = groups * next->heads * i / count;
         int64_t panel = task / groups * next->panels + task % groups * group;
-        threads_ahead(backend->threads, (int)i, next->data + (size_t)panel * next->panel_bytes);
+        threads_ahead(backend->threads, (int)i, panel_at(next, panel));
     }
 }
 

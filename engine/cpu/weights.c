@@ -10,15 +10,13 @@
 
 static size_t panel_bytes(enum weight_format format, int64_t in)
 {
-    if (format == WEIGHTS_Q8)
-        return (size_t)(in + 31) / 32 * sizeof(struct q8_block);
-    return (size_t)in * PANEL * (format == WEIGHTS_F32 ? sizeof(float) : sizeof(uint16_t));
+    return (size_t)(format == WEIGHTS_Q8 ? (in + 31) / 32 : in) * row_bytes(format);
 }
 
 static int64_t panels_of(enum weight_format format, int64_t out)
 {
-    int64_t panels = (out + PANEL - 1) / PANEL;
-    return format == WEIGHTS_Q8 ? (panels + Q8_PAIR - 1) / Q8_PAIR * Q8_PAIR : panels;
+    int64_t panels = (out + PANEL - 1) / PANEL, together = panels_together(format);
+    return (panels + together - 1) / together * together;
 }
 
 size_t weights_packed_bytes(enum weight_format format, int64_t in, int64_t out, int heads)
@@ -36,15 +34,20 @@ struct packing {
 /* numbers: 32 outputs, n inputs of each from input k on, the others zero. */
 typedef float numbers[PANEL][PACKING_BLOCK];
 
-static bool pack_halves(const struct weight *weight, unsigned char *panel, int64_t k, int64_t n,
-                        numbers from)
+static void pack_floats(float *row, int64_t n, numbers from)
 {
-    bool bf16 = weight->format == WEIGHTS_BF16, fits = true;
-    uint16_t *row = (uint16_t *)(void *)panel + k * PANEL;
     for (int64_t i = 0; i < n; i++, row += PANEL)
+        for (int j = 0; j < PANEL; j++)
+            row[j] = from[j][i];
+}
+
+static bool pack_halves(enum weight_format format, uint16_t *row, int64_t n, numbers from)
+{
+    bool bf16 = format == WEIGHTS_BF16, fits = true;
+    for (int64_t i = 0; i < n; i++, row += PANEL_PAIR * PANEL)
         for (int j = 0; j < PANEL; j++) {
             uint16_t *bits = &row[bf16 ? j % 16 * 2 + j / 16 : j];
-            fits = packing_half(weight->format, from[j][i], bits) && fits;
+            fits = packing_half(format, from[j][i], bits) && fits;
         }
     return fits;
 }
@@ -66,7 +69,8 @@ static void pack_panel(void *context, int task, int thread)
     (void)thread;
     struct packing *packing = context;
     struct weight *weight = packing->weight;
-    unsigned char *panel = weight->data + (size_t)task * weight->panel_bytes;
+    unsigned char *panel = panel_at(weight, task);
+    size_t step = (size_t)panels_together(weight->format) * row_bytes(weight->format);
     int64_t head = task / weight->panels, first = task % weight->panels * PANEL;
     int64_t rows = weight->out - first < PANEL ? weight->out - first : PANEL;
     numbers from = {{0}};
@@ -77,14 +81,14 @@ static void pack_panel(void *context, int task, int thread)
             memset(from, 0, sizeof from);
         if (rows > 0) /* not in the panel that makes an odd one a pair */
             packing_rows(packing->parts, head * weight->out + first, rows, k, n, from);
-        if (weight->format == WEIGHTS_Q8)
-            fits = pack_q8(q8_panel(weight, task) + k / 32 * Q8_PAIR, from) && fits;
-        else if (weight->format != WEIGHTS_F32)
-            fits = pack_halves(weight, panel, k, n, from) && fits;
+        bool q8 = weight->format == WEIGHTS_Q8;
+        void *row = panel + (size_t)(q8 ? k / 32 : k) * step;
+        if (q8)
+            fits = pack_q8(row, from) && fits;
+        else if (weight->format == WEIGHTS_F32)
+            pack_floats(row, n, from);
         else
-            for (int64_t i = 0; i < n; i++)
-                for (int j = 0; j < PANEL; j++)
-                    ((float *)(void *)panel)[(k + i) * PANEL + j] = from[j][i];
+            fits = pack_halves(weight->format, row, n, from) && fits;
     }
     if (!fits)
         atomic_store_explicit(&packing->too_large, true, memory_order_relaxed);

@@ -324,22 +324,28 @@ Test(gemm, a_number_too_large_for_its_format_is_an_error)
     cpu_ops.close(backend);
 }
 
+/* Panels of 32 outputs; but in f32 there are two of them at least. */
 Test(gemm, packed_bytes_are_known_for_every_format)
 {
     struct backend *backend = bench_open(NULL, 1);
     float *w = bench_floats(40 * 33, -1, 1, 13);
-    const struct matrix matrix = {.rows = 40, .cols = 33, .data = w};
-    static const size_t expected[] = {[WEIGHTS_F32] = 64 * 33 * 4,
-                                      [WEIGHTS_BF16] = 64 * 33 * 2,
-                                      [WEIGHTS_F16] = 64 * 33 * 2,
-                                      [WEIGHTS_Q8] = 64 * (64 + 2 * 2)};
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        struct weight *weight;
-        cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, formats[i], NULL) == 0);
-        cr_expect(cpu_ops.weight_bytes(weight, WEIGHTS_AUTO) == expected[formats[i]]);
-        for (size_t j = 0; j < sizeof formats / sizeof *formats; j++)
-            cr_expect(cpu_ops.weight_bytes(weight, formats[j]) == expected[formats[j]]);
-        cpu_ops.weight_free(backend, weight);
+    static const int outs_packed[][3] = {{20, 32, 64}, {40, 64, 64}};
+    for (size_t o = 0; o < 2; o++) {
+        const struct matrix matrix = {.rows = outs_packed[o][0], .cols = 33, .data = w};
+        size_t alone = (size_t)outs_packed[o][1], paired = (size_t)outs_packed[o][2];
+        const size_t expected[] = {[WEIGHTS_F32] = alone * 33 * 4,
+                                   [WEIGHTS_BF16] = paired * 33 * 2,
+                                   [WEIGHTS_F16] = paired * 33 * 2,
+                                   [WEIGHTS_Q8] = paired * (64 + 2 * 2)};
+        for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+            struct weight *weight;
+            cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, formats[i], NULL) ==
+                      0);
+            cr_expect(cpu_ops.weight_bytes(weight, WEIGHTS_AUTO) == expected[formats[i]]);
+            for (size_t j = 0; j < sizeof formats / sizeof *formats; j++)
+                cr_expect(cpu_ops.weight_bytes(weight, formats[j]) == expected[formats[j]]);
+            cpu_ops.weight_free(backend, weight);
+        }
     }
     free(w);
     cpu_ops.close(backend);
