@@ -21,7 +21,7 @@
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/kernels_product.h"
+#include "engine/cpu/kernels_tile.h"
 
 #include <float.h>
 #include <math.h>
