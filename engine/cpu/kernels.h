@@ -44,6 +44,12 @@ struct q8_block {
     uint16_t scales[PANEL]; /* f16 */
 };
 
+/* Where q8 multiplies x as it is, quants count 2^24 times, since they stand in the highest byte of
+ * a dword, x Q8_INPUT times, and scales make up for both: all exact, and sums of any x are finite.
+ */
+#define Q8_INPUT 0x1p-36f
+#define Q8_SCALE 0x1p12f
+
 /* Panels that lie in turns. */
 static inline __attribute__((always_inline)) int panels_together(enum weight_format format)
 {
@@ -90,7 +96,7 @@ struct product {
     int head;
     int64_t first, count;
     int num_rows;
-    const float *x;                  /* the head's part as arranged, or one row: [in] */
+    const float *x;                  /* the head's part as arranged */
     const struct fixed_block *fixed; /* instead, where the weight is q8 and `fix` is there */
     int64_t fixed_stride;            /* in blocks */
     float *y;                        /* the head's part */
@@ -116,9 +122,10 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
-    /* rows of x [rows, n], BLOCK_ROWS at most, to out [rows * n], in the order in which product
-     * takes them: by tiles of rows, by inputs in these */
-    void (*arrange)(const float *x, int64_t x_stride, int rows, int64_t n, float *out);
+    /* rows of x [rows, n], BLOCK_ROWS at most, times factor (for q8 Q8_INPUT, else 1) to out
+     * [rows * n], in the order in which product takes them: by tiles of rows, by inputs in these */
+    void (*arrange)(const float *x, int64_t x_stride, int rows, int64_t n, float factor,
+                    float *out);
     /* x [n] to out [ceil(n / 32)]; NULL: q8 multiplies x as it is */
     void (*fix)(const float *x, int64_t n, struct fixed_block *out);
     /* rows [first, end) of the step */

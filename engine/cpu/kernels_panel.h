@@ -10,9 +10,14 @@ enum {
     PAIRS = 16 / LANES,              /* of vectors of a panel's row: columns j and j + 16 */
     ROW_BYTES = 4 * PANEL,           /* of panels that lie in turns, in all formats but q8 */
     PANEL_SUMS = BLOCK_ROWS * PANEL, /* of one panel, for the rows that meet it together */
-    ONE_ROW_INPUTS = 4,              /* rows of a panel that one row of x asks for together */
+    MANY_REGISTERS = LANES == 16,    /* 32 of them */
+    ONE_ROW_INPUTS = MANY_REGISTERS ? 4 : 1, /* rows of a panel that one row of x loads together */
+    TILE_INPUTS = MANY_REGISTERS ? 1 : 4,    /* of a turn of a tile's loop: vectors that are half as
+                                              * long    leave less room for what is not arithmetic */
     PAGE_AHEAD = 4096, /* bytes: a line that shows the hardware the next page of a stream */
     PAGE_STEPS = 8,    /* rows of panels of halves, 1 KiB, that ask for one such line */
+    ROW_AHEAD = 1024,  /* bytes between a row of halves and the one that it asks for */
+    LINE = 64,
 };
 
 /* The sums of a panel and one row of x, in registers: columns as load_pair has them. */
@@ -56,45 +61,95 @@ struct ahead {
     int64_t step;
 };
 
-/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], of which the columns of `pairs`
- * pairs from `pair` on; format, m and pairs are constants at each call. */
-static inline __attribute__((always_inline)) void
-panel_tile(const enum weight_format format, const int m, const int pairs, const float *x, int64_t n,
-           const unsigned char *w, struct ahead ahead, int pair, float *sums, bool add)
+/* For some inputs from input k on. */
+static inline __attribute__((always_inline)) void ask(struct ahead ahead, int64_t k,
+                                                      const int inputs)
 {
-    vec sum[2 * TILE_ROWS][2], low, high;
-#pragma GCC unroll 32
-    for (int i = 0; i < m * pairs; i++) {
-        const float *from = pair_sums(sums, i / pairs, pair + i % pairs);
-        sum[i][0] = add ? vec_load(from) : vec_set(0.0f);
-        sum[i][1] = add ? vec_load(from + 16) : vec_set(0.0f);
-    }
-    for (int64_t k = 0; k < n; k++) {
-        __builtin_prefetch(ahead.at + k * ahead.step, 0, 2);
-        if (ahead.step > 64) /* two lines */
-            __builtin_prefetch(ahead.at + k * ahead.step + 64, 0, 2);
+    const unsigned char *at = ahead.at + k * ahead.step;
+    for (int64_t line = 0; line < inputs * ahead.step; line += LINE)
+        __builtin_prefetch(at + line, 0, 2);
+}
+
+/* sum [m][pairs] += x [m] * one row of w. */
+static inline __attribute__((always_inline)) void
+tile_input(const enum weight_format format, const int m, const int pairs, const float *x,
+           const unsigned char *row, int pair, vec sum[][2])
+{
 #pragma GCC unroll 2
-        for (int j = 0; j < pairs; j++) {
-            load_pair(format, w + k * ROW_BYTES, pair + j, &low, &high);
+    for (int j = 0; j < pairs; j++) {
+        vec low, high;
+        load_pair(format, row, pair + j, &low, &high);
 #pragma GCC unroll 16
-            for (int i = 0; i < m; i++) {
-                vec input = vec_set(x[k * m + i]);
-                sum[i * pairs + j][0] = vec_fma(input, low, sum[i * pairs + j][0]);
-                sum[i * pairs + j][1] = vec_fma(input, high, sum[i * pairs + j][1]);
-            }
+        for (int i = 0; i < m; i++) {
+            vec input = vec_set(x[i]);
+            sum[i * pairs + j][0] = vec_fma(input, low, sum[i * pairs + j][0]);
+            sum[i * pairs + j][1] = vec_fma(input, high, sum[i * pairs + j][1]);
         }
-    }
-#pragma GCC unroll 32
-    for (int i = 0; i < m * pairs; i++) {
-        float *to = pair_sums(sums, i / pairs, pair + i % pairs);
-        vec_store(to, sum[i][0]);
-        vec_store(to + 16, sum[i][1]);
     }
 }
 
+/* The end of a tile: sums [panels][BLOCK_ROWS][32] = sum [m][pairs], or (+)= it times scales [32].
+ */
+static inline __attribute__((always_inline)) void end_tile(const int m, const int pairs, int pair,
+                                                           vec sum[][2], const float *scales,
+                                                           float *sums, bool add)
+{
+#pragma GCC unroll 32
+    for (int i = 0; i < m * pairs; i++) {
+        float *to = pair_sums(sums, i / pairs, pair + i % pairs);
+#pragma GCC unroll 2
+        for (int half = 0; half < 2; half++) {
+            if (scales != NULL) {
+                vec scale = vec_load(scales + (pair + i % pairs) * LANES + half * 16);
+                vec start = add ? vec_load(to + half * 16) : vec_set(0.0f);
+                sum[i][half] = vec_fma(sum[i][half], scale, start);
+            }
+            vec_store(to + half * 16, sum[i][half]);
+        }
+    }
+}
+
+/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), of
+ * which the columns of `pairs` pairs from `pair` on; format, m and pairs are constants at each
+ * call. */
+static inline __attribute__((always_inline)) void
+panel_tile(const enum weight_format format, const int m, const int pairs, const float *x, int64_t n,
+           const unsigned char *w, const float *scales, struct ahead ahead, int pair, float *sums,
+           bool add)
+{
+    vec sum[2 * TILE_ROWS][2];
+#pragma GCC unroll 32
+    for (int i = 0; i < m * pairs; i++) {
+        const float *from = pair_sums(sums, i / pairs, pair + i % pairs);
+        sum[i][0] = add && scales == NULL ? vec_load(from) : vec_set(0.0f);
+        sum[i][1] = add && scales == NULL ? vec_load(from + 16) : vec_set(0.0f);
+    }
+    int64_t k = 0;
+    for (; k + TILE_INPUTS <= n; k += TILE_INPUTS) {
+        ask(ahead, k, TILE_INPUTS);
+#pragma GCC unroll 4
+        for (int i = 0; i < TILE_INPUTS; i++)
+            tile_input(format, m, pairs, x + (k + i) * m, w + (k + i) * ROW_BYTES, pair, sum);
+    }
+    for (; k < n; k++)
+        tile_input(format, m, pairs, x + k * m, w + k * ROW_BYTES, pair, sum);
+    end_tile(m, pairs, pair, sum, scales, sums, add);
+}
+
+/* Asks for lines of the stream of halves that one row of x reads. Where a core looks far ahead,
+ * with few instructions, the hardware runs ahead as well, but only to the end of a page: it is
+ * shown the next one (1.015 times as fast). Else every row asks (1.06 times). */
+static inline __attribute__((always_inline)) void ask_halves(const unsigned char *row, int64_t k)
+{
+    if (!MANY_REGISTERS)
+        for (int line = 0; line < ROW_BYTES; line += LINE)
+            __builtin_prefetch(row + ROW_AHEAD + line, 0, 2);
+    else if (k % PAGE_STEPS == 0)
+        __builtin_prefetch(row + PAGE_AHEAD, 0, 2);
+}
+
 /* Adds x [n] * w [n, panels][32] to the sums of one row [panels], which waits for memory:
- * ONE_ROW_INPUTS rows of the panels are asked for together. The hardware runs ahead of a stream
- * only to the end of a page: halves show it the next one (1.015 times as fast). */
+ * ONE_ROW_INPUTS rows of the panels are loaded together. */
 static inline __attribute__((always_inline)) void add_row(const enum weight_format format,
                                                           const float *x, int64_t n,
                                                           const unsigned char *w, struct row *rows)
@@ -103,8 +158,8 @@ static inline __attribute__((always_inline)) void add_row(const enum weight_form
     int64_t k = 0;
     for (; k + ONE_ROW_INPUTS <= n; k += ONE_ROW_INPUTS) {
         vec weights[ONE_ROW_INPUTS][2 * PANEL_PAIR * PAIRS];
-        if (format != WEIGHTS_F32 && k % PAGE_STEPS == 0)
-            __builtin_prefetch(w + k * ROW_BYTES + PAGE_AHEAD, 0, 2);
+        if (format != WEIGHTS_F32)
+            ask_halves(w + k * ROW_BYTES, k);
 #pragma GCC unroll 8
         for (int i = 0; i < ONE_ROW_INPUTS; i++)
 #pragma GCC unroll 8
@@ -142,12 +197,12 @@ static inline __attribute__((always_inline)) void store_row(const struct row *ro
         vec_store(sums + row_column(u), row->sums[u]);
 }
 
-static inline __attribute__((always_inline)) struct row load_row(const float *sums)
+static inline __attribute__((always_inline)) struct row zero_row(void)
 {
     struct row row;
 #pragma GCC unroll 8
     for (int u = 0; u < 2 * PAIRS; u++)
-        row.sums[u] = sums == NULL ? vec_set(0.0f) : vec_load(sums + row_column(u));
+        row.sums[u] = vec_set(0.0f);
     return row;
 }
 
@@ -164,61 +219,58 @@ static bool one_pass(enum weight_format format, int rows)
     return rows <= TILE_ROWS && pairs_at_once(format, rows) == pairs_together(format);
 }
 
-/* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32], for any m up to TILE_ROWS. */
+/* A call with M, from 2 to TILE_ROWS, as a constant. */
+#define ROWS_CASE(rows, call)                          \
+    case rows:                                         \
+        if (rows <= TILE_ROWS) {                       \
+            enum { M = rows <= TILE_ROWS ? rows : 2 }; \
+            call;                                      \
+        }                                              \
+        break;
+#define FOR_ROWS(m, call)   \
+    switch (m) {            \
+        ROWS_CASE(2, call)  \
+        ROWS_CASE(3, call)  \
+        ROWS_CASE(4, call)  \
+        ROWS_CASE(5, call)  \
+        ROWS_CASE(6, call)  \
+        ROWS_CASE(7, call)  \
+        ROWS_CASE(8, call)  \
+        ROWS_CASE(9, call)  \
+        ROWS_CASE(10, call) \
+        ROWS_CASE(11, call) \
+        ROWS_CASE(12, call) \
+    }
+
+/* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), for
+ * any m from 2 to TILE_ROWS. */
 static inline __attribute__((always_inline)) void
 panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
-           const unsigned char *w, struct ahead ahead, float *sums, bool add)
+           const unsigned char *w, const float *scales, struct ahead ahead, float *sums, bool add)
 {
-    if (m == 1) {
-        struct row rows[PANEL_PAIR];
-        for (int i = 0; i < panels_together(format); i++)
-            rows[i] = load_row(add ? sums + i * PANEL_SUMS : NULL);
-        add_row(format, x, n, w, rows);
-        for (int i = 0; i < panels_together(format); i++)
-            store_row(&rows[i], sums + i * PANEL_SUMS);
-        return;
-    }
     const int pairs = pairs_at_once(format, m);
     ahead.step = ahead.step * pairs / pairs_together(format);
-#define TILE_CASE(rows)                                                                            \
-    case rows:                                                                                     \
-        if (rows <= TILE_ROWS)                                                                     \
-            panel_tile(format, rows <= TILE_ROWS ? rows : 2, pairs_at_once(format, rows), x, n, w, \
-                       ahead, p, sums, add);                                                       \
-        break;
     for (int p = 0; p < pairs_together(format); p += pairs, ahead.at += n * ahead.step)
-        switch (m) {
-            TILE_CASE(2)
-            TILE_CASE(3)
-            TILE_CASE(4)
-            TILE_CASE(5)
-            TILE_CASE(6)
-            TILE_CASE(7)
-            TILE_CASE(8)
-            TILE_CASE(9)
-            TILE_CASE(10)
-            TILE_CASE(11)
-            TILE_CASE(12)
-        }
-#undef TILE_CASE
+        FOR_ROWS(m, panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales, ahead, p, sums,
+                               add))
 }
 
 static void panel_rows_f32(int m, const float *x, int64_t n, const unsigned char *w,
                            struct ahead ahead, float *sums, bool add)
 {
-    panel_rows(WEIGHTS_F32, m, x, n, w, ahead, sums, add);
+    panel_rows(WEIGHTS_F32, m, x, n, w, NULL, ahead, sums, add);
 }
 
 static void panel_rows_bf16(int m, const float *x, int64_t n, const unsigned char *w,
                             struct ahead ahead, float *sums, bool add)
 {
-    panel_rows(WEIGHTS_BF16, m, x, n, w, ahead, sums, add);
+    panel_rows(WEIGHTS_BF16, m, x, n, w, NULL, ahead, sums, add);
 }
 
 static void panel_rows_f16(int m, const float *x, int64_t n, const unsigned char *w,
                            struct ahead ahead, float *sums, bool add)
 {
-    panel_rows(WEIGHTS_F16, m, x, n, w, ahead, sums, add);
+    panel_rows(WEIGHTS_F16, m, x, n, w, NULL, ahead, sums, add);
 }
 
 #endif

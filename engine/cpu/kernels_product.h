@@ -31,7 +31,7 @@
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
 #include "engine/cpu/kernels_elementwise.h"
-#include "engine/cpu/kernels_panel.h"
+#include "engine/cpu/kernels_q8.h"
 
 enum {
     TILE_AHEAD = 8192,     /* bytes between the weights of a tile of rows and those it asks for */
@@ -39,23 +39,6 @@ enum {
     GROUP_PANELS = 4,      /* whose sums are in the making together */
     INPUT_BLOCK = 24 * 32, /* inputs that BLOCK_ROWS rows keep in the second cache for them */
 };
-
-/* The 32 rows of a block as f32. */
-static void unpack_q8(const struct q8_block *block, float out[32][PANEL])
-{
-    typedef int32_t lanes __attribute__((vector_size(sizeof(vec))));
-    for (int j = 0; j < PANEL; j += LANES) {
-        vec scale = vec_load_f16(block->scales + j);
-        for (int four = 0; four < 8; four++) {
-            lanes quants;
-            memcpy(&quants, block->quants[four][j], sizeof quants);
-            for (int i = 0; i < 4; i++) {
-                lanes quant = (quants >> 8 * i & 255) - 128;
-                vec_store(&out[4 * four + i][j], __builtin_convertvector(quant, vec) * scale);
-            }
-        }
-    }
-}
 
 /* Tiles of at most TILE_ROWS rows, as even as they come. */
 static int tile_height(int rows)
@@ -66,12 +49,14 @@ static int tile_height(int rows)
 
 /* out [4, m]: four inputs of four rows. */
 static inline __attribute__((always_inline)) void arrange_fours(const float *x, int64_t x_stride,
-                                                                int m, float *out)
+                                                                int m, float factor, float *out)
 {
     typedef float four __attribute__((vector_size(16)));
     four row[4], pair[4];
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         memcpy(&row[i], x + i * x_stride, sizeof row[i]);
+        row[i] *= factor;
+    }
     for (int i = 0; i < 2; i++) {
         pair[i] = __builtin_shufflevector(row[2 * i], row[2 * i + 1], 0, 4, 1, 5);
         pair[2 + i] = __builtin_shufflevector(row[2 * i], row[2 * i + 1], 2, 6, 3, 7);
@@ -85,28 +70,34 @@ static inline __attribute__((always_inline)) void arrange_fours(const float *x, 
 }
 
 /* out [n, m]: one tile. */
-static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, float *out)
+static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, float factor,
+                         float *out)
 {
     int fours = m / 4 * 4;
     int64_t k = 0;
     for (; k + 4 <= n; k += 4) {
         for (int i = 0; i < fours; i += 4)
-            arrange_fours(x + i * x_stride + k, x_stride, m, out + k * m + i);
+            arrange_fours(x + i * x_stride + k, x_stride, m, factor, out + k * m + i);
         for (int i = fours; i < m; i++)
             for (int j = 0; j < 4; j++)
-                out[(k + j) * m + i] = x[i * x_stride + k + j];
+                out[(k + j) * m + i] = x[i * x_stride + k + j] * factor;
     }
     for (; k < n; k++)
         for (int i = 0; i < m; i++)
-            out[k * m + i] = x[i * x_stride + k];
+            out[k * m + i] = x[i * x_stride + k] * factor;
 }
 
-static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n, float *out)
+static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n, float factor,
+                           float *out)
 {
-    for (int r = 0, m; r < rows; r += m, out += m * n) {
-        m = tile_height(rows - r);
-        arrange_tile(x + r * x_stride, x_stride, m, n, out);
-    }
+    if (rows == 1)
+        for (int64_t k = 0; k < n; k++)
+            out[k] = x[k] * factor;
+    else
+        for (int r = 0, m; r < rows; r += m, out += m * n) {
+            m = tile_height(rows - r);
+            arrange_tile(x + r * x_stride, x_stride, m, n, factor, out);
+        }
 }
 
 typedef void panel_rows_function(int m, const float *x, int64_t n, const unsigned char *w,
@@ -128,14 +119,19 @@ static void block_sums(panel_rows_function *function, int rows, const float *x, 
 static void q8_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
                     int64_t panel, float *sums)
 {
-    float unpacked[32][PANEL];
+    struct q8_numbers numbers;
     for (; k < end; k += 32)
         for (int i = 0; i < PANEL_PAIR; i++) {
             const struct q8_block *w = q8_panel(weight, panel + i) + k / 32 * PANEL_PAIR;
-            struct ahead ahead = {(const unsigned char *)w + TILE_AHEAD, sizeof *w / 32};
-            unpack_q8(w, unpacked);
-            block_sums(panel_rows_f32, rows, x, weight->in, k, end - k < 32 ? end - k : 32,
-                       unpacked, ahead, sums + i * PANEL_SUMS);
+            ask((struct ahead){(const unsigned char *)w + TILE_AHEAD, sizeof *w}, 0, 1);
+            int64_t n = end - k < 32 ? end - k : 32;
+            if (rows <= Q8_ROWS) {
+                q8_rows(rows, x + k * rows, n, w, sums + i * PANEL_SUMS, k > 0);
+                continue;
+            }
+            unpack_q8(w, &numbers);
+            block_sums(panel_rows_q8, rows, x, weight->in, k, n, &numbers, (struct ahead){0},
+                       sums + i * PANEL_SUMS);
         }
 }
 
@@ -195,10 +191,10 @@ static inline int64_t panel_number(const struct product *p, int64_t panel)
 /* Asks for what the end of one row's panel will want, while its weights come. */
 static inline void prepare_finish(const struct product *p, int64_t panel)
 {
-    enum { LINE = 64 / sizeof(float) };
+    const int64_t line = LINE / sizeof(float);
     const struct weight *weight = p->weight;
     for (int64_t column = panel * PANEL; column < (panel + 1) * PANEL && column < weight->out;
-         column += LINE) {
+         column += line) {
         __builtin_prefetch(p->y + column, 1);
         if (weight->bias != NULL)
             __builtin_prefetch(weight->bias + p->head * weight->out + column);
@@ -238,43 +234,69 @@ static inline __attribute__((always_inline)) void product_row(const enum weight_
     for (int64_t panel = p->first; panel < p->first + p->count; panel += together) {
         struct row rows[PANEL_PAIR];
         for (int i = 0; i < together; i++) {
-            rows[i] = load_row(NULL);
+            rows[i] = zero_row();
             prepare_finish(p, panel + i);
         }
-        add_row(format, p->x, p->weight->in, panel_at(p->weight, panel_number(p, panel)), rows);
+        const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
+        if (format == WEIGHTS_Q8)
+            add_q8_row(p->x, p->weight->in, (const struct q8_block *)(const void *)w, rows);
+        else
+            add_row(format, p->x, p->weight->in, w, rows);
         for (int i = 0; i < together; i++)
             finish_sums(p, panel + i, &rows[i]);
     }
 }
 
-static void kernel_product(const struct product *p)
+static void product_row_of(const struct product *p)
 {
-    if (p->num_rows == 1 && p->weight->format != WEIGHTS_Q8) {
-        if (p->weight->format == WEIGHTS_F32)
-            product_row(WEIGHTS_F32, p);
-        else if (p->weight->format == WEIGHTS_BF16)
-            product_row(WEIGHTS_BF16, p);
-        else
-            product_row(WEIGHTS_F16, p);
-        return;
+    switch (p->weight->format) {
+    case WEIGHTS_F32:
+        product_row(WEIGHTS_F32, p);
+        break;
+    case WEIGHTS_BF16:
+        product_row(WEIGHTS_BF16, p);
+        break;
+    case WEIGHTS_F16:
+        product_row(WEIGHTS_F16, p);
+        break;
+    default:
+        product_row(WEIGHTS_Q8, p);
+        break;
     }
+}
+
+/* 2 to BLOCK_ROWS rows, from row r on. */
+static void product_rows(const struct product *p, int r, int rows)
+{
     float sums[GROUP_PANELS][PANEL_SUMS];
     const int64_t in = p->weight->in, last = p->first + p->count;
     const int together = panels_together(p->weight->format);
+    /* few rows are bound by the stream of panels, which is best not broken */
+    const bool few = rows <= 2 * TILE_ROWS;
+    const int64_t group = few ? together : GROUP_PANELS;
+    const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
+    for (int64_t first = p->first; first < last; first += group) {
+        int64_t panels = last - first < group ? last - first : group;
+        for (int64_t k = 0; k < in; k += step)
+            for (int64_t i = 0; i < panels; i += together)
+                panel_sums(p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
+                           panel_number(p, first + i), sums[i]);
+        for (int64_t i = 0; i < panels; i++)
+            finish_panel(p, r, rows, first + i, sums[i]);
+    }
+}
+
+static void kernel_product(const struct product *p)
+{
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
-        /* few rows are bound by the stream of panels, which is best not broken */
-        const bool few = rows <= 2 * TILE_ROWS;
-        const int64_t group = few ? together : GROUP_PANELS;
-        const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
-        for (int64_t first = p->first; first < last; first += group) {
-            int64_t panels = last - first < group ? last - first : group;
-            for (int64_t k = 0; k < in; k += step)
-                for (int64_t i = 0; i < panels; i += together)
-                    panel_sums(p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
-                               panel_number(p, first + i), sums[i]);
-            for (int64_t i = 0; i < panels; i++)
-                finish_panel(p, r, rows, first + i, sums[i]);
+        if (rows > 1) {
+            product_rows(p, r, rows);
+        } else {
+            struct product row = *p;
+            row.x += r * p->weight->in;
+            row.y += r * p->y_stride;
+            product_row_of(&row);
         }
     }
 }

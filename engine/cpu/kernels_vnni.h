@@ -65,7 +65,6 @@ static void fix_block(const __m512 x[2], struct fixed_block *out)
  * prefetches and the blocks by stores: a prefetch for writing made no difference. */
 static void claim_lines(const float *x, int64_t n, struct fixed_block *out)
 {
-    enum { LINE = 64 };
     for (int64_t k = 0; k < n; k += LINE / (int64_t)sizeof *x)
         __builtin_prefetch(x + k);
     volatile char *bytes = (volatile char *)out;
@@ -150,7 +149,7 @@ VNNI static void product_row_vnni(const struct product *p)
         struct row rows[PANEL_PAIR];
         for (int i = 0; i < PANEL_PAIR; i++) {
             prepare_finish(p, panel + i);
-            rows[i] = load_row(NULL);
+            rows[i] = zero_row();
         }
         for (int64_t b = 0; b < blocks; b++)
 #pragma GCC unroll 2

@@ -37,7 +37,7 @@ struct product_job {
     struct fixed_block *fixed; /* [num_rows, heads, head_blocks], or NULL */
     int64_t head_blocks;
     bool activate_after; /* the product, not each panel */
-    float *arranged;     /* [heads, num_rows, in], or NULL */
+    float *arranged;     /* [heads, num_rows, in], or NULL: one row as it is */
 };
 
 static void product_task(void *context, int task, int thread)
@@ -86,12 +86,14 @@ static void arrange_blocks(struct backend *backend, const void *arguments, int f
     const struct product_job *job = arguments;
     const struct ops_matmul *a = job->arguments;
     int64_t in = a->weight->in;
+    float factor = a->weight->format == WEIGHTS_Q8 ? Q8_INPUT : 1.0f;
     for (int block = first; block < end; block++) {
         int r = block * BLOCK_ROWS;
         int rows = a->num_rows - r < BLOCK_ROWS ? a->num_rows - r : BLOCK_ROWS;
         for (int head = 0; head < a->weight->heads; head++)
             backend->kernels->arrange(a->x.data + r * a->x.stride + head * in, a->x.stride, rows,
-                                      in, job->arranged + ((int64_t)head * a->num_rows + r) * in);
+                                      in, factor,
+                                      job->arranged + ((int64_t)head * a->num_rows + r) * in);
     }
 }
 
@@ -121,7 +123,7 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
         job.fixed = backend->fixed;
         job.head_blocks = (weight->in + 31) / 32;
         rows_run(backend, fix_rows, &job, a->num_rows, weight->in * weight->heads);
-    } else if (a->num_rows > 1) {
+    } else if (a->num_rows > 1 || weight->format == WEIGHTS_Q8) {
         job.arranged = backend->arranged;
         rows_run(backend, arrange_blocks, &job, (a->num_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
                  weight->in * weight->heads * BLOCK_ROWS);

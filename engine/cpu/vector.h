@@ -95,6 +95,23 @@ static inline void vec_load_bf16_pairs(const void *p, vec *low, vec *high)
     *high = (vec)(pairs & 0xffff0000u);
 }
 
+typedef int32_t vec_ints __attribute__((vector_size(sizeof(vec))));
+
+/* Byte i of each dword as its highest, above zeros. */
+static inline vec_ints vec_raise_byte(vec_ints dwords, const int i)
+{
+#if defined(__AVX2__) && !defined(__AVX512F__) /* one instruction, and few ports that shift */
+    if (i == 1 || i == 2) {
+        const __m256i lowest = _mm256_set_epi32(12, 8, 4, 0, 12, 8, 4, 0); /* of 16 bytes */
+        __m256i from = _mm256_slli_epi32(_mm256_add_epi32(lowest, _mm256_set1_epi32(i)), 24);
+        return (vec_ints)_mm256_shuffle_epi8((__m256i)dwords,
+                                             _mm256_or_si256(from, _mm256_set1_epi32(0x808080)));
+    }
+#endif
+    vec_ints raised = dwords << (24 - 8 * i);
+    return i == 0 ? raised : raised & -(1 << 24);
+}
+
 /* Any alignment. */
 static inline vec vec_load(const float *p)
 {
