@@ -10,10 +10,9 @@ enum {
     PAIRS = 16 / LANES,              /* of vectors of a panel's row: columns j and j + 16 */
     ROW_BYTES = 4 * PANEL,           /* of panels that lie in turns, in all formats but q8 */
     PANEL_SUMS = BLOCK_ROWS * PANEL, /* of one panel, for the rows that meet it together */
-    MANY_REGISTERS = LANES == 16,    /* 32 of them */
+    MANY_REGISTERS = LANES == 16,    /* 32 of them, not 16 */
     ONE_ROW_INPUTS = MANY_REGISTERS ? 4 : 1, /* rows of a panel that one row of x loads together */
-    TILE_INPUTS = MANY_REGISTERS ? 1 : 4,    /* of a turn of a tile's loop: vectors that are half as
-                                              * long    leave less room for what is not arithmetic */
+    TILE_INPUTS = MANY_REGISTERS ? 1 : 8,    /* of a turn of a tile's loop */
     PAGE_AHEAD = 4096, /* bytes: a line that shows the hardware the next page of a stream */
     PAGE_STEPS = 8,    /* rows of panels of halves, 1 KiB, that ask for one such line */
     ROW_AHEAD = 1024,  /* bytes between a row of halves and the one that it asks for */
@@ -61,13 +60,20 @@ struct ahead {
     int64_t step;
 };
 
-/* For some inputs from input k on. */
+/* For some inputs from input k on; step is 2 LINE at most. */
 static inline __attribute__((always_inline)) void ask(struct ahead ahead, int64_t k,
                                                       const int inputs)
 {
     const unsigned char *at = ahead.at + k * ahead.step;
-    for (int64_t line = 0; line < inputs * ahead.step; line += LINE)
-        __builtin_prefetch(at + line, 0, 2);
+    __builtin_prefetch(at, 0, 2);
+    if (inputs * ahead.step > LINE)
+#pragma GCC unroll 8
+        for (int i = 0; i < inputs; i++) {
+            if (i > 0)
+                __builtin_prefetch(at + i * ahead.step, 0, 2);
+            if (ahead.step > LINE)
+                __builtin_prefetch(at + i * ahead.step + LINE, 0, 2);
+        }
 }
 
 /* sum [m][pairs] += x [m] * one row of w. */
@@ -127,7 +133,7 @@ panel_tile(const enum weight_format format, const int m, const int pairs, const 
     int64_t k = 0;
     for (; k + TILE_INPUTS <= n; k += TILE_INPUTS) {
         ask(ahead, k, TILE_INPUTS);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int i = 0; i < TILE_INPUTS; i++)
             tile_input(format, m, pairs, x + (k + i) * m, w + (k + i) * ROW_BYTES, pair, sum);
     }

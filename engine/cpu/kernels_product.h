@@ -123,14 +123,16 @@ static void q8_sums(const struct weight *weight, int rows, const float *x, int64
     for (; k < end; k += 32)
         for (int i = 0; i < PANEL_PAIR; i++) {
             const struct q8_block *w = q8_panel(weight, panel + i) + k / 32 * PANEL_PAIR;
-            ask((struct ahead){(const unsigned char *)w + TILE_AHEAD, sizeof *w}, 0, 1);
+            const unsigned char *ahead = (const unsigned char *)w + TILE_AHEAD;
             int64_t n = end - k < 32 ? end - k : 32;
+            for (size_t line = 0; line < sizeof *w; line += LINE)
+                __builtin_prefetch(ahead + line, 0, 2);
             if (rows <= Q8_ROWS) {
                 q8_rows(rows, x + k * rows, n, w, sums + i * PANEL_SUMS, k > 0);
                 continue;
             }
             unpack_q8(w, &numbers);
-            block_sums(panel_rows_q8, rows, x, weight->in, k, n, &numbers, (struct ahead){0},
+            block_sums(panel_rows_q8, rows, x, weight->in, k, n, &numbers, (struct ahead){ahead, 0},
                        sums + i * PANEL_SUMS);
         }
 }
@@ -233,6 +235,7 @@ static inline __attribute__((always_inline)) void product_row(const enum weight_
     const int together = panels_together(format);
     for (int64_t panel = p->first; panel < p->first + p->count; panel += together) {
         struct row rows[PANEL_PAIR];
+#pragma GCC unroll 2
         for (int i = 0; i < together; i++) {
             rows[i] = zero_row();
             prepare_finish(p, panel + i);
@@ -242,6 +245,7 @@ static inline __attribute__((always_inline)) void product_row(const enum weight_
             add_q8_row(p->x, p->weight->in, (const struct q8_block *)(const void *)w, rows);
         else
             add_row(format, p->x, p->weight->in, w, rows);
+#pragma GCC unroll 2
         for (int i = 0; i < together; i++)
             finish_sums(p, panel + i, &rows[i]);
     }

@@ -147,6 +147,7 @@ VNNI static void product_row_vnni(const struct product *p)
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
         const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
         struct row rows[PANEL_PAIR];
+#pragma GCC unroll 2
         for (int i = 0; i < PANEL_PAIR; i++) {
             prepare_finish(p, panel + i);
             rows[i] = zero_row();
@@ -155,6 +156,7 @@ VNNI static void product_row_vnni(const struct product *p)
 #pragma GCC unroll 2
             for (int i = 0; i < PANEL_PAIR; i++)
                 vnni_row(&p->fixed[b], w++, &rows[i]);
+#pragma GCC unroll 2
         for (int i = 0; i < PANEL_PAIR; i++)
             finish_sums(p, panel + i, &rows[i]);
     }
