@@ -129,10 +129,12 @@ INLINE vec load_numbers(const enum kv_format kv, const char *at)
     return kv == KV_F16 ? vec_load_f16(halves) : vec_load_bf16(halves);
 }
 
+enum { ROW_VECTORS = LANES < 16 ? 8 : 4 }; /* of a tile's row, that one row multiplies at a time */
+
 /* sum [nv] += x * the nv vectors at `at`. */
 INLINE void add_columns(const enum kv_format kv, const int nv, float x, const char *at, vec *sum)
 {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < nv; i++)
         sum[i] = vec_fma(vec_set(x), load_numbers(kv, at + i * LANES * (int64_t)ops_kv_bytes(kv)),
                          sum[i]);
@@ -145,8 +147,8 @@ INLINE void row_columns(const enum kv_format kv, const int nv, const float *x, i
     const int64_t bytes = (int64_t)ops_kv_bytes(kv), row = w.stride * bytes;
     const int64_t ahead = w.ahead + w.asked * row;
     const char *at = w.data;
-    vec sum[4];
-#pragma GCC unroll 4
+    vec sum[ROW_VECTORS];
+#pragma GCC unroll 8
     for (int i = 0; i < nv; i++)
         sum[i] = add ? vec_load(out + i * LANES) : vec_set(0.0f);
     int64_t k = 0;
@@ -158,7 +160,7 @@ INLINE void row_columns(const enum kv_format kv, const int nv, const float *x, i
     }
     for (; k < n; k++, at += row)
         add_columns(kv, nv, x[k], at, sum);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int i = 0; i < nv; i++)
         vec_store(out + i * LANES, sum[i]);
 }
@@ -173,6 +175,9 @@ INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, 
     struct panel part = w;
     if (rows == 1) {
         int64_t c = 0;
+        for (; c + 8 * LANES <= columns && ROW_VECTORS == 8;
+             c += 8 * LANES, part.data += 8 * LANES * bytes)
+            row_columns(kv, ROW_VECTORS, x, n, part, out + c, add);
         for (; c + 4 * LANES <= columns; c += 4 * LANES, part.data += 4 * LANES * bytes)
             row_columns(kv, 4, x, n, part, out + c, add);
         for (; c + 2 * LANES <= columns; c += 2 * LANES, part.data += 2 * LANES * bytes)
