@@ -2,8 +2,8 @@
  *
  * One running sum per output, over the input in order: acc = fma(x[k], w[k][j], acc), whatever the
  * number of rows; the tile's shape changes only which sums run beside each other. 16-bit weights
- * become f32 in registers, exactly; q8 blocks in a buffer, exactly but for one rounding of quant *
- * scale. So a sum of n products errs by at most n 2^-23 of the sum of their sizes, in every format.
+ * become f32 in registers, exactly; q8 has such a sum per block (kernels_q8.h). So a sum of n
+ * products errs by at most n 2^-23 of the sum of their sizes, in every format.
  *
  * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
  * out weights of 4, 2, 2 or 34/32 bytes. Rows of x are arranged before (once a product, 8 bytes a
@@ -34,9 +34,10 @@
 #include "engine/cpu/kernels_q8.h"
 
 enum {
-    TILE_AHEAD = 8192,     /* bytes between the weights of a tile of rows and those it asks for */
-    FEW_BLOCK = 256,       /* inputs over which all passes of few rows go, 32 KiB of weights */
-    GROUP_PANELS = 4,      /* whose sums are in the making together */
+    TILE_AHEAD = 8192, /* bytes between the weights of a tile of rows and those it asks for */
+    FEW_ROWS = MANY_REGISTERS ? 24 : 18,    /* bound by the stream of panels */
+    FEW_BLOCK = MANY_REGISTERS ? 256 : 128, /* inputs over which all passes of few rows go */
+    GROUP_PANELS = 4,                       /* whose sums are in the making together */
     INPUT_BLOCK = 24 * 32, /* inputs that BLOCK_ROWS rows keep in the second cache for them */
 };
 
@@ -275,8 +276,7 @@ static void product_rows(const struct product *p, int r, int rows)
     float sums[GROUP_PANELS][PANEL_SUMS];
     const int64_t in = p->weight->in, last = p->first + p->count;
     const int together = panels_together(p->weight->format);
-    /* few rows are bound by the stream of panels, which is best not broken */
-    const bool few = rows <= 2 * TILE_ROWS;
+    const bool few = rows <= FEW_ROWS; /* whose stream is best not broken */
     const int64_t group = few ? together : GROUP_PANELS;
     const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
     for (int64_t first = p->first; first < last; first += group) {

@@ -117,7 +117,7 @@ add_four(const float *x, int n, int four, const struct q8_block *w, struct row *
 }
 
 /* Adds x [n] * w [ceil(n / 32)][2] to the sums of one row [2], which waits for memory: it asks for
- * what is Q8_AHEAD further, without which a core gets half as much. */
+ * what is Q8_AHEAD further (on a Zen 3, 2 threads: 0.88 of the speed of reading, without 0.46). */
 static inline __attribute__((always_inline)) void
 add_q8_row(const float *x, int64_t n, const struct q8_block *w, struct row *rows)
 {
