@@ -45,8 +45,8 @@ struct q8_block {
 };
 
 /* Where q8 multiplies x as it is, quants count 2^24 times, since they stand in the highest byte of
- * a dword, x Q8_INPUT times, and scales make up for both: all exact, and sums of any x are finite.
- */
+ * a dword, x Q8_INPUT times, and scales make up for both: exactly, but that x under 2^-90 counts as
+ * nothing, and no block's sum of finite x overflows. */
 #define Q8_INPUT 0x1p-36f
 #define Q8_SCALE 0x1p12f
 

@@ -28,10 +28,10 @@
  * in all of them, against narrow panels and the first pass alone: 1.22 with 16 texts in f32, 1.25
  * with 4 in bf16 on AVX2, 1.00 with 16 in bf16.
  *
- * AVX2, on 2 threads of a Zen 3 whose speed others disturb (28 to 54 GB/s, 207 GFLOP/s): regla-160m,
- * tg64, three runs, f32 87 to 92 %, bf16 82 to 88 %, f16 84 to 91 %, q8 77 to 89 %, when it was
- * disturbed more 84 to 87, 77 to 80, and 72 to 75 % in q8; gpt_neox-160m, pp512, 65 to 73 %, 67 to
- * 75 %, q8 61 to 67 %. */
+ * AVX2, on 2 threads of a Zen 3 whose speed others disturb (28 to 54 GB/s, 207 GFLOP/s):
+ * regla-160m, tg64, three runs, f32 87 to 92 %, bf16 82 to 88 %, f16 84 to 91 %, q8 77 to 89 %,
+ * when it was disturbed more 84 to 87, 77 to 80, and 72 to 75 % in q8; gpt_neox-160m, pp512, 65 to
+ * 73 %, 67 to 75 %, q8 61 to 67 %. */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 
