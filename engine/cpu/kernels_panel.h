@@ -225,27 +225,27 @@ static bool one_pass(enum weight_format format, int rows)
     return rows <= TILE_ROWS && pairs_at_once(format, rows) == pairs_together(format);
 }
 
-/* A call with M, from 2 to TILE_ROWS, as a constant. */
-#define ROWS_CASE(rows, call)                          \
-    case rows:                                         \
-        if (rows <= TILE_ROWS) {                       \
-            enum { M = rows <= TILE_ROWS ? rows : 2 }; \
-            call;                                      \
-        }                                              \
+/* A call with M = m, from 2 to `most`, as a constant. */
+#define ROWS_CASE(rows, most, call)               \
+    case rows:                                    \
+        if (rows <= most) {                       \
+            enum { M = rows <= most ? rows : 2 }; \
+            call;                                 \
+        }                                         \
         break;
-#define FOR_ROWS(m, call)   \
-    switch (m) {            \
-        ROWS_CASE(2, call)  \
-        ROWS_CASE(3, call)  \
-        ROWS_CASE(4, call)  \
-        ROWS_CASE(5, call)  \
-        ROWS_CASE(6, call)  \
-        ROWS_CASE(7, call)  \
-        ROWS_CASE(8, call)  \
-        ROWS_CASE(9, call)  \
-        ROWS_CASE(10, call) \
-        ROWS_CASE(11, call) \
-        ROWS_CASE(12, call) \
+#define FOR_ROWS(m, most, call)   \
+    switch (m) {                  \
+        ROWS_CASE(2, most, call)  \
+        ROWS_CASE(3, most, call)  \
+        ROWS_CASE(4, most, call)  \
+        ROWS_CASE(5, most, call)  \
+        ROWS_CASE(6, most, call)  \
+        ROWS_CASE(7, most, call)  \
+        ROWS_CASE(8, most, call)  \
+        ROWS_CASE(9, most, call)  \
+        ROWS_CASE(10, most, call) \
+        ROWS_CASE(11, most, call) \
+        ROWS_CASE(12, most, call) \
     }
 
 /* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), for
@@ -257,8 +257,9 @@ panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
     const int pairs = pairs_at_once(format, m);
     ahead.step = ahead.step * pairs / pairs_together(format);
     for (int p = 0; p < pairs_together(format); p += pairs, ahead.at += n * ahead.step)
-        FOR_ROWS(m, panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales, ahead, p, sums,
-                               add))
+        FOR_ROWS(
+            m, TILE_ROWS,
+            panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales, ahead, p, sums, add))
 }
 
 static void panel_rows_f32(int m, const float *x, int64_t n, const unsigned char *w,

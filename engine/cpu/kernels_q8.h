@@ -98,7 +98,8 @@ static void q8_rows(int m, const float *x, int64_t n, const struct q8_block *w, 
     for (int j = 0; j < PANEL; j += LANES)
         vec_store(scales + j, load_scales(w, j));
     for (int p = 0; p < PAIRS; p += pairs_at_once(WEIGHTS_F32, m))
-        FOR_ROWS(m, q8_tile(M, pairs_at_once(WEIGHTS_F32, M), x, n, w, p, scales, sums, add))
+        FOR_ROWS(m, Q8_ROWS,
+                 q8_tile(M, pairs_at_once(WEIGHTS_F32, M), x, n, w, p, scales, sums, add))
 }
 
 /* Inputs k.. of one block of each panel, n of them at most four, to sums of quants. */
