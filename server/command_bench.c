@@ -32,7 +32,7 @@ static const struct option items[] = {
      "formats of the weights in memory: auto (as in the file), f32, bf16, f16, q8"},
     {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, NULL,
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
-    {"device", OPTION_TEXT, AT(device), "auto|cpu|cuda[:N]", "auto", 0, 0, NULL,
+    {"device", OPTION_CHOICE, AT(device), NULL, "auto", 0, 0, "auto|cpu|cuda[:N]",
      "where to compute; auto: on the first GPU if there is one and this is built for it"},
     {"threads", OPTION_TEXT, AT(lists.threads), "N,N,...", "0", 0, 0, NULL,
      "compute threads; 0: as many as this process may use"},

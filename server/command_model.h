@@ -28,13 +28,13 @@ struct command_model_options {
 /* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
 #define COMMAND_MODEL_OPTIONS(type)                                                              \
     {"device",                                                                                   \
-     OPTION_TEXT,                                                                                \
+     OPTION_CHOICE,                                                                              \
      offsetof(type, model.device),                                                               \
-     "auto|cpu|cuda[:N]",                                                                        \
+     NULL,                                                                                       \
      "auto",                                                                                     \
      0,                                                                                          \
      0,                                                                                          \
-     NULL,                                                                                       \
+     "auto|cpu|cuda[:N]",                                                                        \
      "where to compute; auto: on the first GPU if there is one and this is built for it"},       \
         {"device-memory",                                                                        \
          OPTION_BYTES,                                                                           \

@@ -161,15 +161,27 @@ static int set_flag(const struct option *option, bool *field, const char *text, 
                      text);
 }
 
+/* Whether text is the choice of `size` characters; one that ends in [:N] may have a number. */
+static bool is_choice(const char *choice, size_t size, const char *text)
+{
+    static const char number[] = "[:N]";
+    const size_t ending = sizeof number - 1;
+    bool numbered = size > ending && memcmp(choice + size - ending, number, ending) == 0;
+    size_t name = numbered ? size - ending : size;
+    if (strncmp(choice, text, name) != 0)
+        return false;
+    const char *rest = text + name;
+    return *rest == 0 || (numbered && *rest == ':' && rest[1] != 0 &&
+                          rest[1 + strspn(rest + 1, "0123456789")] == 0);
+}
+
 static int set_choice(const struct option *option, const char **field, const char *text,
                       const char *place, struct error *err)
 {
-    size_t length = strlen(text);
     const char *at = option->choices;
     while (at) {
         const char *bar = strchr(at, '|');
-        size_t size = bar ? (size_t)(bar - at) : strlen(at);
-        if (size == length && memcmp(at, text, size) == 0) {
+        if (is_choice(at, bar ? (size_t)(bar - at) : strlen(at), text)) {
             *field = text;
             return 0;
         }
@@ -364,8 +376,8 @@ static void help_of(const struct option *option, FILE *out)
             option->type == OPTION_FLAG ? "" : " ", option->type == OPTION_FLAG ? "" : unit,
             option->help);
     /* "PORT" stands for the value itself, "tokens" says what it counts. */
-    bool counts = option->type != OPTION_CHOICE && option->unit &&
-                  islower((unsigned char)*option->unit) && strchr(option->unit, '|') == NULL;
+    bool counts =
+        option->type != OPTION_CHOICE && option->unit && islower((unsigned char)*option->unit);
     if (option->value)
         fprintf(out, "default %s%s%s; ", option->value, counts ? " " : "",
                 counts ? option->unit : "");

@@ -35,7 +35,7 @@ struct option {
     const char *unit;    /* of the value, for --help: "tokens", "PATH" */
     const char *value;   /* the default, as one would type it; NULL: none */
     double min, max;     /* INTEGER, NUMBER, BYTES, SECONDS */
-    const char *choices; /* CHOICE: "text|json" */
+    const char *choices; /* CHOICE: "text|json"; "cuda[:N]": cuda, cuda:0, cuda:1, ... */
     const char *help;
 };
 

@@ -23,7 +23,7 @@ static const struct option ITEMS[] = {
     {"port", OPTION_INTEGER, FIELD(port), "PORT", "8000", 0, 65535, NULL, "a port"},
     {"memory-limit", OPTION_BYTES, FIELD(memory), "bytes", "8M", 1, 1e12, NULL, "memory"},
     {"timeout", OPTION_SECONDS, FIELD(timeout), "seconds", "30", 0.1, 7200, NULL, "patience"},
-    {"format", OPTION_CHOICE, FIELD(format), "format", "text", 0, 0, "text|json", "a format"},
+    {"format", OPTION_CHOICE, FIELD(format), "format", "text", 0, 0, "text|json[:N]", "a format"},
     {"safe", OPTION_FLAG, FIELD(safe), NULL, "true", 0, 0, NULL, "go safely"},
 };
 static const struct options OPTIONS = {"regla test [options]", NULL, ITEMS,
@@ -88,6 +88,20 @@ Test(options, every_way_to_give_a_value)
     cr_assert_eq(PARSE(&values, &err, "--fast", "--no-fast", "--timeout", "2h"), 0);
     cr_assert_not(values.fast);
     cr_assert_eq(values.timeout, 7200.0);
+}
+
+Test(options, a_choice_may_have_a_number)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(PARSE(&values, &err, "--format", "json:17"), 0, "%s", err.message);
+    cr_assert_str_eq(values.format, "json:17");
+    static char *const wrong[] = {"json:", "json:x", "json:1x",  "json:-1", "json1",
+                                  "jso",   "text:1", "json[:N]", ""};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        cr_assert_eq(PARSE(&values, &err, "--format", wrong[i]), -1, "%s", wrong[i]);
+        cr_assert(strstr(err.message, "expected text|json[:N], got"), "%s", err.message);
+    }
 }
 
 Test(options, environment_is_overridden_by_flags)
@@ -183,7 +197,7 @@ Test(options, help_comes_before_everything)
         cr_assert(strstr(text, ITEMS[i].name) && strstr(text, ITEMS[i].help));
     cr_assert(strstr(text, "default 8000; env REGLA_PORT"), "%s", text);
     cr_assert(strstr(text, "default 8M bytes; env REGLA_MEMORY_LIMIT"), "%s", text);
-    cr_assert(strstr(text, "--format text|json\n"), "%s", text);
+    cr_assert(strstr(text, "--format text|json[:N]\n"), "%s", text);
     cr_assert(strstr(text, "default text; env REGLA_FORMAT"), "%s", text);
     cr_assert(strstr(text, "--fast\n") && strstr(text, "--no-safe\n"), "%s", text);
     cr_assert(strstr(text, "K, M, G") && strstr(text, "ms, s, m"), "what units there are: %s",
