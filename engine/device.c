@@ -61,7 +61,7 @@ static bool cuda_unasked(void)
 }
 #endif
 
-enum { CPU = -1 };
+enum { CPU = -1, MOST_DEVICES = 1024 };
 
 /* The number in "cuda" or "cuda:n"; -1: it is neither. */
 static int cuda_number(const char *name)
@@ -72,7 +72,7 @@ static int cuda_number(const char *name)
         return -1;
     char *end;
     long number = strtol(name + 5, &end, 10);
-    return *end == 0 && number < 1024 ? (int)number : -1;
+    return *end == 0 && number < MOST_DEVICES ? (int)number : -1;
 }
 
 /* *device: CPU, or the number of a GPU that is there. */
@@ -88,7 +88,8 @@ static int find(const char *name, int *device, struct error *err)
     *device = cuda_number(name);
     if (*device < 0)
         return error_set(err, ERROR_INVALID,
-                         "device: expected auto, cpu, cuda or cuda:N, got \"%s\"", name);
+                         "device: expected auto, cpu, cuda or cuda:N (N up to %d), got \"%s\"",
+                         MOST_DEVICES - 1, name);
     return find_cuda(*device, err);
 }
 

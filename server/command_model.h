@@ -25,17 +25,16 @@ struct command_model_options {
             "`regla info --presets` lists them"                                               \
     }
 
+/* The entry for a device, whose name lies at `offset`. */
+#define COMMAND_DEVICE_OPTION(offset)                                                           \
+    {                                                                                           \
+        "device", OPTION_CHOICE, offset, NULL, "auto", 0, 0, "auto|cpu|cuda[:N]",               \
+            "where to compute; auto: on the first GPU if there is one and this is built for it" \
+    }
+
 /* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
 #define COMMAND_MODEL_OPTIONS(type)                                                              \
-    {"device",                                                                                   \
-     OPTION_CHOICE,                                                                              \
-     offsetof(type, model.device),                                                               \
-     NULL,                                                                                       \
-     "auto",                                                                                     \
-     0,                                                                                          \
-     0,                                                                                          \
-     "auto|cpu|cuda[:N]",                                                                        \
-     "where to compute; auto: on the first GPU if there is one and this is built for it"},       \
+    COMMAND_DEVICE_OPTION(offsetof(type, model.device)),                                         \
         {"device-memory",                                                                        \
          OPTION_BYTES,                                                                           \
          offsetof(type, model.device_memory),                                                    \

@@ -40,7 +40,8 @@ def greedy_text(server, prompt, count):
     ["bench", "--preset", "regla-6l"], ["check", "DIR"], ["generate", "DIR"],
     ["perplexity", "DIR", HYBRID / "config.json"], ["study", "--out", "DIR"],
     ["study", "--point", "regla:1:1:1"]], ids=lambda command: command[0])
-@pytest.mark.parametrize("device,status", [("cuda:1023", 1), ("gpu", 2)])
+@pytest.mark.parametrize("device,status", [("cuda:1023", 1), ("cuda:1024", 1),
+                                           ("gpu", 2)])
 def test_a_device_that_is_not_there_is_said_before_anything_is_read(tmp_path, command, device,
                                                                     status):
     missing = tmp_path / "missing"
