@@ -186,6 +186,13 @@ INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, 
             row_columns(kv, 1, x, n, part, out + c, add);
         return;
     }
+    if (kv == KV_F32) {
+        for (int64_t at = 0; at < n * w.stride * bytes; at += 64)
+            __builtin_prefetch(w.data + w.ahead + at, 0, 2);
+        tile_matrix(rows, x, x_stride, n, (const float *)(const void *)w.data, w.stride, columns,
+                    out, out_stride, add);
+        return;
+    }
     _Alignas(64) float wide[OPS_TILE][OPS_TILE];
     for (int64_t first = 0; first < n; first += OPS_TILE)
         for (int64_t c = 0; c < columns; c += OPS_TILE) {
@@ -252,55 +259,84 @@ static void running_start(struct running *running)
     }
 }
 
-/* scores [64], q.k on entry; keys [low, high) are allowed, the others become -infinity, whatever
+/* scores [width], q.k on entry; keys [low, high) are allowed, the others become -infinity, whatever
  * they were. */
-static void finish_scores(const struct ops_attention *a, float *scores, const float *weights,
-                          const float *biases, int low, int high)
+static void finish_scores(const struct ops_attention *a, float *scores, int width,
+                          const float *weights, const float *biases, int low, int high)
 {
-    for (int j = 0; j < OPS_TILE; j++)
+    for (int j = 0; j < width; j++)
         scores[j] *= a->scale;
     if (a->biases != NULL)
-        for (int j = 0; j < OPS_TILE; j++)
+        for (int j = 0; j < width; j++)
             scores[j] = scores[j] * weights[j] + biases[j];
-    if (low > 0 || high < OPS_TILE)
-        for (int j = 0; j < OPS_TILE; j++)
+    if (low > 0 || high < width)
+        for (int j = 0; j < width; j++)
             scores[j] = ((j >= low) & (j < high)) ? scores[j] : -INFINITY;
 }
 
-static float greatest(const float *scores)
+typedef float four_lanes __attribute__((vector_size(16)));
+typedef int32_t four_masks __attribute__((vector_size(16)));
+
+static inline four_lanes greater_of(four_lanes a, four_lanes b)
 {
-    float most[OPS_TILE / 2];
-    for (int j = 0; j < OPS_TILE / 2; j++)
-        most[j] = scores[j + OPS_TILE / 2] > scores[j] ? scores[j + OPS_TILE / 2] : scores[j];
-    for (int width = OPS_TILE / 4; width > 0; width /= 2)
-        for (int j = 0; j < width; j++)
-            most[j] = most[j + width] > most[j] ? most[j + width] : most[j];
-    return most[0];
+    four_masks above = a > b;
+    return (four_lanes)(((four_masks)a & above) | ((four_masks)b & ~above));
 }
 
-/* Scores of n rows become the weights of the values; what has been summed so far takes a factor. */
-static void weigh(const struct ops_attention *a, int n, float (*scores)[OPS_TILE],
+/* The greatest of scores [width], a multiple of 16, and of least. */
+static float greatest(const float *scores, int width, float least)
+{
+    vec most = vec_load(scores);
+    for (int j = LANES; j < width; j += LANES)
+        most = vec_max(vec_load(scores + j), most);
+    four_lanes lanes[LANES / 4];
+    memcpy(lanes, &most, sizeof lanes);
+    for (int i = 1; i < LANES / 4; i++)
+        lanes[0] = greater_of(lanes[i], lanes[0]);
+    four_lanes fold = greater_of(__builtin_shufflevector(lanes[0], lanes[0], 2, 3, 0, 1), lanes[0]);
+    float result = fold[1] > fold[0] ? fold[1] : fold[0];
+    return result > least ? result : least;
+}
+
+/* formula_sum of weights [width], a multiple of 16, in registers. */
+static float weight_sum(const float *weights, int width)
+{
+    vec sums[16 / LANES];
+    for (int i = 0; i < 16 / LANES; i++)
+        sums[i] = vec_load(weights + i * LANES);
+    for (int j = 16; j < width; j += 16)
+        for (int i = 0; i < 16 / LANES; i++)
+            sums[i] += vec_load(weights + j + i * LANES);
+    four_lanes lanes[4];
+    memcpy(lanes, sums, sizeof lanes);
+    four_lanes sum = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+    sum += __builtin_shufflevector(sum, sum, 2, 3, 0, 1);
+    return sum[0] + sum[1];
+}
+
+/* Scores [n][width] become the weights of the values; what has been summed so far takes a factor.
+ */
+static void weigh(const struct ops_attention *a, int n, int width, float (*scores)[OPS_TILE],
                   struct running *running, float *sums, int64_t stride)
 {
     if (a->activation == SOFTMAX_ACT_RELU) {
         for (int i = 0; i < n; i++)
-            for (int j = 0; j < OPS_TILE; j++)
+            for (int j = 0; j < width; j++)
                 scores[i][j] = formula_relu(scores[i][j]);
         return;
     }
     float factor[QUERY_GROUP];
-    for (int i = 0; i < QUERY_GROUP; i++) {
-        float most = i < n ? greatest(scores[i]) : running->maximum[i];
+    for (int i = 0; i < QUERY_GROUP; i++)
         factor[i] = running->maximum[i];
-        running->maximum[i] = most > running->maximum[i] ? most : running->maximum[i];
-    }
+    for (int i = 0; i < n; i++)
+        running->maximum[i] = greatest(scores[i], width, running->maximum[i]);
     for (int i = 0; i < QUERY_GROUP; i++)
         factor[i] = formula_exp(factor[i] - running->maximum[i]);
     for (int i = 0; i < n; i++) {
         float maximum = running->maximum[i];
-        for (int j = 0; j < OPS_TILE; j++)
+        for (int j = 0; j < width; j++)
             scores[i][j] = formula_exp(scores[i][j] - maximum);
-        running->sum[i] = running->sum[i] * factor[i] + formula_sum(scores[i], OPS_TILE);
+        running->sum[i] = running->sum[i] * factor[i] + weight_sum(scores[i], width);
         if (factor[i] != 1.0f)
             for (int64_t j = 0; j < stride; j++)
                 sums[i * stride + j] *= factor[i];
@@ -341,7 +377,7 @@ static void add_values(const struct ops_attention *a, const struct query_rows *r
 }
 
 /* Columns of a tile that hold its first `seen` keys, as many as one pass over its rows takes. */
-static int64_t columns_for(int64_t seen)
+static int columns_for(int64_t seen)
 {
     return seen <= OPS_TILE / 4 ? OPS_TILE / 4 : seen <= OPS_TILE / 2 ? OPS_TILE / 2 : OPS_TILE;
 }
@@ -376,20 +412,21 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
             ahead = tile_of(a, span->pages[0], kv_head + 1).k - tile.k;
         struct panel k = {tile.k, OPS_TILE, ahead, 0}, v = {tile.v, stride, ahead, 0};
         int64_t seen = rows->position - base + 1; /* by row 0 */
-        panel_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k,
-                      columns_for(seen + queries - 1), scores[0], OPS_TILE, false);
+        int width = columns_for(seen + queries - 1);
+        panel_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k, width, scores[0],
+                      OPS_TILE, false);
         for (int i = 0; i < rows->n; i++) {
             int query = rows->by_head ? 0 : i;
             int head = rows->first_head + i - query;
             int shift = queries - 1 - query; /* the distances of row i begin here */
             if (a->biases != NULL && query == 0)
                 fill_biases(a, head, last - base, OPS_TILE + queries - 1, weights, biases);
-            finish_scores(a, scores[i], weights + shift, biases + shift, 0,
-                          seen + query < OPS_TILE ? (int)(seen + query) : OPS_TILE);
+            finish_scores(a, scores[i], width, weights + shift, biases + shift, 0,
+                          seen + query < width ? (int)(seen + query) : width);
         }
         if (rows->n == 1)
             v.asked = ask_values(&v, ops_kv_bytes(a->kv));
-        weigh(a, rows->n, scores, running, sums, stride);
+        weigh(a, rows->n, width, scores, running, sums, stride);
         add_values(a, rows, seen, scores[0], v, sums);
     }
 }

@@ -42,39 +42,40 @@ static inline __attribute__((always_inline)) void tile(const int m, const int nv
             vec_store(out + i * out_stride + v * LANES, sum[i][v]);
 }
 
-/* The same for m rows, 1 <= m <= TILE_ROWS, and any multiple of 16 columns. */
+/* The same for m rows, 1 <= m <= TILE_ROWS, and any multiple of 16 columns: few rows take more
+ * columns at a time, for as many sums to be under way. */
 static void tile_rows(int m, const float *x, int64_t x_stride, int64_t n, const float *w,
                       int64_t w_stride, int64_t columns, float *out, int64_t out_stride, bool add)
 {
     int64_t c = 0;
-    if (m == 1)
-        for (; c + 4 * LANES <= columns; c += 4 * LANES)
-            tile(1, 4, x, x_stride, n, w + c, w_stride, out + c, out_stride, add);
-#define TILE_CASE(rows, vectors)                                                                  \
-    case rows:                                                                                    \
-        if (rows <= TILE_ROWS)                                                                    \
-            tile(rows <= TILE_ROWS ? rows : 1, vectors, x, x_stride, n, w + c, w_stride, out + c, \
-                 out_stride, add);                                                                \
+#define TILE_CASE(rows, most, vectors)                                                       \
+    case rows:                                                                               \
+        if (rows <= most)                                                                    \
+            tile(rows <= most ? rows : 1, vectors, x, x_stride, n, w + c, w_stride, out + c, \
+                 out_stride, add);                                                           \
         break;
-#define TILE_CASES(vectors)    \
-    switch (m) {               \
-        TILE_CASE(1, vectors)  \
-        TILE_CASE(2, vectors)  \
-        TILE_CASE(3, vectors)  \
-        TILE_CASE(4, vectors)  \
-        TILE_CASE(5, vectors)  \
-        TILE_CASE(6, vectors)  \
-        TILE_CASE(7, vectors)  \
-        TILE_CASE(8, vectors)  \
-        TILE_CASE(9, vectors)  \
-        TILE_CASE(10, vectors) \
-        TILE_CASE(11, vectors) \
-        TILE_CASE(12, vectors) \
+#define TILE_CASES(most, vectors)    \
+    switch (m) {                     \
+        TILE_CASE(1, most, vectors)  \
+        TILE_CASE(2, most, vectors)  \
+        TILE_CASE(3, most, vectors)  \
+        TILE_CASE(4, most, vectors)  \
+        TILE_CASE(5, most, vectors)  \
+        TILE_CASE(6, most, vectors)  \
+        TILE_CASE(7, most, vectors)  \
+        TILE_CASE(8, most, vectors)  \
+        TILE_CASE(9, most, vectors)  \
+        TILE_CASE(10, most, vectors) \
+        TILE_CASE(11, most, vectors) \
+        TILE_CASE(12, most, vectors) \
     }
+    if (m <= TILE_ROWS / 2)
+        for (; c + 4 * LANES <= columns; c += 4 * LANES)
+            TILE_CASES(TILE_ROWS / 2, 4)
     for (; c + 2 * LANES <= columns; c += 2 * LANES)
-        TILE_CASES(2)
+        TILE_CASES(TILE_ROWS, 2)
     for (; c < columns; c += LANES)
-        TILE_CASES(1)
+        TILE_CASES(TILE_ROWS, 1)
 #undef TILE_CASES
 #undef TILE_CASE
 }

@@ -239,10 +239,10 @@ static void window_queries(const struct ring *ring, int64_t position, int row, i
         for (int i = 0; i < n; i++) {
             lanes[i] = (struct lanes){lane_of(window_low(a, position + i), base),
                                       lane_of(position + i + 1, base)};
-            finish_scores(a, scores[i], weights + n - 1 - i, biases + n - 1 - i, lanes[i].low,
-                          lanes[i].high);
+            finish_scores(a, scores[i], OPS_TILE, weights + n - 1 - i, biases + n - 1 - i,
+                          lanes[i].low, lanes[i].high);
         }
-        weigh(a, n, scores, &running, sums, stride);
+        weigh(a, n, OPS_TILE, scores, &running, sums, stride);
         if (n == 1)
             ring_values(ring, scores[0], keys.from, keys.to, sums);
         else

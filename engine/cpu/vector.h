@@ -23,6 +23,11 @@ static inline vec vec_set(float x)
     return _mm512_set1_ps(x);
 }
 
+static inline vec vec_max(vec a, vec b)
+{
+    return _mm512_max_ps(a, b);
+}
+
 static inline vec vec_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
@@ -49,6 +54,11 @@ static inline vec vec_set(float x)
     return _mm256_set1_ps(x);
 }
 
+static inline vec vec_max(vec a, vec b)
+{
+    return _mm256_max_ps(a, b);
+}
+
 static inline vec vec_load_f16(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)p));
@@ -72,6 +82,14 @@ static inline vec vec_fma(vec a, vec b, vec c)
 static inline vec vec_set(float x)
 {
     return (vec){x, x, x, x};
+}
+
+/* Of a and b, lane by lane, b where it is no less or either is NaN. */
+static inline vec vec_max(vec a, vec b)
+{
+    for (int i = 0; i < LANES; i++)
+        b[i] = a[i] > b[i] ? a[i] : b[i];
+    return b;
 }
 
 static inline vec vec_load_f16(const uint16_t *p)
