@@ -13,7 +13,8 @@ enum {
     PANEL_PAIR = 2,   /* panels that take turns in memory, but of f32 */
     QUERY_GROUP = 32, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
     BLOCK_ROWS = 96,  /* of x that meet a panel together; a multiple of every tile's */
-    TOKEN_GROUP = 16  /* tokens that meet a block of S together */
+    TOKEN_GROUP = 16, /* tokens that meet a block of S together */
+    Q8_BLOCK = 32,    /* inputs of a weight that share a scale */
 };
 
 /* A packed matrix: [heads][panels] of PANEL outputs each, zero past the last. A panel lies by rows
@@ -37,10 +38,10 @@ struct weight {
     size_t bytes;               /* of data */
 };
 
-/* 32 inputs of a panel: w = (quants - 128) * scale, inputs past the last are zero. By fours of k,
- * as vpdpbusd multiplies them. */
+/* Q8_BLOCK inputs of a panel: w = (quants - 128) * scale, inputs past the last are zero. By fours
+ * of k, as vpdpbusd multiplies them. */
 struct q8_block {
-    uint8_t quants[8][PANEL][4];
+    uint8_t quants[Q8_BLOCK / 4][PANEL][4];
     uint16_t scales[PANEL]; /* f16 */
 };
 
@@ -122,10 +123,11 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
-    /* rows of x [rows, n], BLOCK_ROWS at most, times factor (for q8 Q8_INPUT, else 1) to out
-     * [rows * n], in the order in which product takes them: by tiles of rows, by inputs in these */
-    void (*arrange)(const float *x, int64_t x_stride, int rows, int64_t n, float factor,
-                    float *out);
+    /* rows of x [rows, n], BLOCK_ROWS at most, to out [rows * n], in the order in which product
+     * takes them: by blocks of so many inputs, by tiles of rows, by inputs. For q8: Q8_BLOCK and
+     * factor Q8_INPUT; else n and 1. */
+    void (*arrange)(const float *x, int64_t x_stride, int rows, int64_t n, int64_t block,
+                    float factor, float *out);
     /* x [n] to out [ceil(n / 32)]; NULL: q8 multiplies x as it is */
     void (*fix)(const float *x, int64_t n, struct fixed_block *out);
     /* rows [first, end) of the step */

@@ -93,32 +93,38 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
             out[k * m + i] = x[i * x_stride + k] * factor;
 }
 
-static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n, float factor,
-                           float *out)
+static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n, int64_t block,
+                           float factor, float *out)
 {
-    if (rows == 1)
+    if (rows == 1) {
         for (int64_t k = 0; k < n; k++)
             out[k] = x[k] * factor;
-    else
-        for (int r = 0, m; r < rows; r += m, out += m * n) {
+        return;
+    }
+    for (int64_t k = 0, count; k < n; k += count) {
+        count = n - k < block ? n - k : block;
+        for (int r = 0, m; r < rows; r += m, out += m * count) {
             m = tile_height(rows - r);
-            arrange_tile(x + r * x_stride, x_stride, m, n, factor, out);
+            arrange_tile(x + r * x_stride + k, x_stride, m, count, factor, out);
         }
+    }
 }
 
 typedef void panel_rows_function(int m, const float *x, int64_t n, const unsigned char *w,
                                  struct ahead ahead, float *sums, bool add);
 
-/* sums [panels][BLOCK_ROWS][32], of which `rows` rows, (+)= inputs [k, k + n) of x, as arranged,
- * times w. Each pass over w asks for its part of what lies ahead, ahead.step bytes per input in
- * all: if only the first one asked, memory would wait for the others (16 texts in bf16: 0.90). */
+/* sums [panels][BLOCK_ROWS][32], of which `rows` rows, (+)= n inputs times w; the first of each
+ * tile lie x_stride numbers a row from those of the one before, at x + skipped * the tile's rows.
+ * Each pass over w asks for its part of what lies ahead, ahead.step bytes per input in all: if only
+ * the first one asked, memory would wait for the others (16 texts in bf16: 0.90). */
 static void block_sums(panel_rows_function *function, int rows, const float *x, int64_t x_stride,
-                       int64_t k, int64_t n, const void *w, struct ahead ahead, float *sums)
+                       int64_t skipped, int64_t n, const void *w, struct ahead ahead, float *sums,
+                       bool add)
 {
     ahead.step /= (rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int r = 0, m; r < rows; r += m, ahead.at += n * ahead.step) {
         m = tile_height(rows - r);
-        function(m, x + r * x_stride + k * m, n, w, ahead, sums + r * PANEL, k > 0);
+        function(m, x + r * x_stride + skipped * m, n, w, ahead, sums + r * PANEL, add);
     }
 }
 
@@ -126,11 +132,11 @@ static void q8_sums(const struct weight *weight, int rows, const float *x, int64
                     int64_t panel, float *sums)
 {
     struct q8_numbers numbers;
-    for (; k < end; k += 32)
+    for (; k < end; k += Q8_BLOCK)
         for (int i = 0; i < PANEL_PAIR; i++) {
-            const struct q8_block *w = q8_panel(weight, panel + i) + k / 32 * PANEL_PAIR;
+            const struct q8_block *w = q8_panel(weight, panel + i) + k / Q8_BLOCK * PANEL_PAIR;
             const unsigned char *ahead = (const unsigned char *)w + TILE_AHEAD;
-            int64_t n = end - k < 32 ? end - k : 32;
+            int64_t n = end - k < Q8_BLOCK ? end - k : Q8_BLOCK;
             for (size_t line = 0; line < sizeof *w; line += LINE)
                 __builtin_prefetch(ahead + line, 0, 2);
             if (rows <= Q8_ROWS) {
@@ -138,8 +144,8 @@ static void q8_sums(const struct weight *weight, int rows, const float *x, int64
                 continue;
             }
             unpack_q8(w, &numbers);
-            block_sums(panel_rows_q8, rows, x, weight->in, k, n, &numbers, (struct ahead){ahead, 0},
-                       sums + i * PANEL_SUMS);
+            block_sums(panel_rows_q8, rows, x + k * rows, n, 0, n, &numbers,
+                       (struct ahead){ahead, 0}, sums + i * PANEL_SUMS, k > 0);
         }
 }
 
@@ -159,7 +165,7 @@ static void panel_sums(const struct weight *weight, int rows, const float *x, in
     const unsigned char *w = panel_at(weight, panel) + k * ROW_BYTES;
     int64_t distance = one_pass(format, rows) ? TILE_AHEAD : (end - k) * ROW_BYTES;
     block_sums(function, rows, x, weight->in, k, end - k, w,
-               (struct ahead){w + distance, ROW_BYTES}, sums);
+               (struct ahead){w + distance, ROW_BYTES}, sums, k > 0);
 }
 
 /* Bias, activation and residual of one row of sums. */

@@ -16,7 +16,7 @@ enum {
 
 /* A block as f32. */
 struct q8_numbers {
-    float quants[32][PANEL], scales[PANEL];
+    float quants[Q8_BLOCK][PANEL], scales[PANEL];
 };
 
 /* LANES quants times 2^24: those of input i of the four at fours. */
@@ -123,7 +123,7 @@ static inline __attribute__((always_inline)) void
 add_q8_row(const float *x, int64_t n, const struct q8_block *w, struct row *rows)
 {
     enum { FOUR_LINES = PANEL_PAIR * sizeof *w / 8 / LINE }; /* and two more a pair of blocks */
-    for (int64_t k = 0; k < n; k += 32, w += PANEL_PAIR) {
+    for (int64_t k = 0; k < n; k += Q8_BLOCK, w += PANEL_PAIR) {
         const char *ahead = (const char *)w + Q8_AHEAD;
         struct row sums[PANEL_PAIR] = {zero_row(), zero_row()};
         for (int four = 0; four < 8 && k + 4 * four < n; four++, ahead += FOUR_LINES * LINE) {

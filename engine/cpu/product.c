@@ -85,14 +85,15 @@ static void arrange_blocks(struct backend *backend, const void *arguments, int f
 {
     const struct product_job *job = arguments;
     const struct ops_matmul *a = job->arguments;
-    int64_t in = a->weight->in;
-    float factor = a->weight->format == WEIGHTS_Q8 ? Q8_INPUT : 1.0f;
+    const bool q8 = a->weight->format == WEIGHTS_Q8;
+    int64_t in = a->weight->in, inputs = q8 ? Q8_BLOCK : in;
+    float factor = q8 ? Q8_INPUT : 1.0f;
     for (int block = first; block < end; block++) {
         int r = block * BLOCK_ROWS;
         int rows = a->num_rows - r < BLOCK_ROWS ? a->num_rows - r : BLOCK_ROWS;
         for (int head = 0; head < a->weight->heads; head++)
             backend->kernels->arrange(a->x.data + r * a->x.stride + head * in, a->x.stride, rows,
-                                      in, factor,
+                                      in, inputs, factor,
                                       job->arranged + ((int64_t)head * a->num_rows + r) * in);
     }
 }
