@@ -6,7 +6,10 @@ on where it was stopped.
 Two ways of taking turns. `pairs`: both engines in one process (loadtest/llama/turns.c), by slices
 of some 50 ms, since the memory's pace may change from second to second; a round's ratio is the
 median of its pairs. `programs`: `regla bench` and llama-bench (16 texts: llama-batched-bench) as
-anyone runs them, one after the other."""
+anyone runs them, one after the other.
+
+Each test is measured without the peer's flash attention and with it, since which one is faster
+depends on the processor and the length: what counts is the ratio to the faster one."""
 
 import argparse
 import json
@@ -21,9 +24,10 @@ from table import Table
 
 PEERS = ROOT / "build" / "peers"
 BENCHES = ("llama-bench", "llama-batched-bench")
-COLUMNS = ("way weights test round pairs regla_tokens_per_second llama_tokens_per_second ratio "
+COLUMNS = ("way weights test flash round pairs regla_tokens_per_second llama_tokens_per_second ratio "
            "share_of_limit bandwidth_gbps").split()
-KEY = COLUMNS[:4]
+KEY = COLUMNS[:5]
+FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
 MODEL = "gpt_neox-160m"
 SAME_TOKENS = 128
 
@@ -36,6 +40,13 @@ def parse_test(text):
     kind, tokens, depth, texts = found.groups()
     return {"test": text, "kind": kind, "tokens": int(tokens), "depth": int(depth or 0),
             "texts": int(texts or 1)}
+
+
+def flash_settings(names):
+    unknown = [name for name in names if name not in FLASH]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"expected {', '.join(FLASH)}, got {unknown[0]!r}")
+    return names
 
 
 def programs(folder, names):
@@ -53,11 +64,11 @@ def check_engine(turns, regla):
         raise Failure(f"{turns} is older than {regla}, so is the engine in it: loadtest/llama/build.sh")
 
 
-def pairs_point(setup, weights, test, options):
+def pairs_point(setup, weights, test, flash, options):
     """One run of `turns`."""
     lines = run([setup["turns"], "speed", setup["directory"],
                  setup["files"][weights], weights, test["kind"], test["tokens"], test["depth"],
-                 test["texts"], options.seconds, options.flash, options.load])
+                 test["texts"], options.seconds, FLASH[flash], options.load])
     pairs = [json.loads(line) for line in lines.splitlines()]
     if not pairs:
         raise Failure(f"{test['test']}: no pair in {options.seconds} s: more --seconds")
@@ -67,7 +78,7 @@ def pairs_point(setup, weights, test, options):
                 ("share_of_limit", "share_of_limit"), ("bandwidth_gbps", "bandwidth_gbps"))}}
 
 
-def regla_bench(setup, weights, test, options):
+def regla_bench(setup, weights, test, _, options):
     pp, tg = (test["tokens"], 0) if test["kind"] == "pp" else (0, test["tokens"])
     found = json.loads(run([setup["regla"], "bench", "--model",
                             setup["directory"], "--weights", weights, "--kv", "f16", "--pp", pp,
@@ -76,10 +87,9 @@ def regla_bench(setup, weights, test, options):
     return found["results"][0], found["bandwidth_gbps"]
 
 
-def llama_bench(setup, weights, test, options):
+def llama_bench(setup, weights, test, flash, options):
     """The median of its repeats."""
     file, threads = setup["files"][weights], options.threads
-    flash = {-1: "auto", 0: "off", 1: "on"}[options.flash]
     if test["texts"] > 1:
         length = test["texts"] * (test["depth"] + test["tokens"] + 1)
         lines = run([setup["llama-batched-bench"], "-m", file, "-t", threads,
@@ -99,11 +109,11 @@ def batched_speeds(lines):
     return [json.loads(line)["speed_tg"] for line in lines.splitlines() if line.startswith("{")]
 
 
-def programs_point(setup, weights, test, options, regla_first):
+def programs_point(setup, weights, test, flash, options, regla_first):
     sides = {}
     for regla in (regla_first, not regla_first):
         side = regla_bench if regla else llama_bench
-        sides[regla] = side(setup, weights, test, options)
+        sides[regla] = side(setup, weights, test, flash, options)
     (ours, bandwidth), theirs = sides[True], sides[False]
     return {"pairs": 1, "regla_tokens_per_second": ours["tokens_per_second"],
             "llama_tokens_per_second": theirs, "ratio": ours["tokens_per_second"] / theirs,
@@ -144,37 +154,43 @@ def measure(table, setup, options):
     """(rounds that were dropped, measurements that have none for that)"""
     dropped = missing = 0
     begun = time.monotonic()
-    todo = [(way, weights, test, number) for way, rounds in (("pairs", options.rounds),
-                                                             ("programs", options.programs))
+    todo = [(way, weights, test, flash, number) for way, rounds in (("pairs", options.rounds),
+                                                                    ("programs", options.programs))
             for number in range(1, rounds + 1) for weights in options.weights
-            for test in options.tests
-            if not table.has(way=way, weights=weights, test=test["test"], round=number)]
-    for number, (way, weights, test, round_) in enumerate(todo, 1):
+            for test in options.tests for flash in options.flash
+            if not table.has(way=way, weights=weights, test=test["test"], flash=flash,
+                             round=number)]
+    for number, (way, weights, test, flash, round_) in enumerate(todo, 1):
         if time.monotonic() - begun > options.stop_after:
             print(f"peers: {len(todo) - number + 1} left", file=sys.stderr)
             break
-        label = f"{way} {weights} {test['test']} round {round_}"
+        label = f"{way} {weights} {test['test']} flash attention {flash} round {round_}"
         print(f"[{number} of {len(todo)}] {label}", file=sys.stderr, flush=True)
         point, times = quiet_point(
-            number, label, lambda: pairs_point(setup, weights, test, options) if way == "pairs" else
-            programs_point(setup, weights, test, options, round_ % 2 == 1), options)
+            number, label, lambda: pairs_point(setup, weights, test, flash, options)
+            if way == "pairs" else
+            programs_point(setup, weights, test, flash, options, round_ % 2 == 1), options)
         dropped += times
         if point is None:
             missing += 1
             continue
-        table.add({"way": way, "weights": weights, "test": test["test"], "round": round_, **point})
+        table.add({"way": way, "weights": weights, "test": test["test"], "flash": flash,
+                   "round": round_, **point})
     return dropped, missing
 
 
 def summary(table):
     """A row of each measurement, with the least and the highest ratio of its rounds."""
     found = []
-    for key in dict.fromkeys((row["way"], row["weights"], row["test"]) for row in table.rows):
+    for key in dict.fromkeys(tuple(row[name] for name in KEY[:-1]) for row in table.rows):
         names = dict(zip(KEY, key))
         ratios = table.values("ratio", **names)
         found.append({**names, "rounds": len(ratios),
-                      **{name: median(table.values(name, **names)) for name in COLUMNS[5:]},
+                      **{name: median(table.values(name, **names)) for name in COLUMNS[len(KEY):]},
                       "lowest_ratio": min(ratios), "highest_ratio": max(ratios)})
+    for row in found:
+        row["counts"] = row["ratio"] == min(other["ratio"] for other in found if all(
+            other[name] == row[name] for name in ("way", "weights", "test")))
     return found
 
 
@@ -186,13 +202,15 @@ def report(found, dropped, missing, options):
     if not found:
         print("nothing was measured")
         return
-    print(f"{'way':9} {'weights':7} {'test':>10} {'rounds':>6} {'regla':>8} {'llama.cpp':>9} "
-          f"{'ratio':>6} {'of rounds':>14} {'of limit':>8}")
+    print(f"{'way':9} {'weights':7} {'test':>10} {'flash':>6} {'rounds':>6} {'regla':>8} "
+          f"{'llama.cpp':>9} {'ratio':>7} {'of rounds':>14} {'of limit':>8}")
     for row in found:
-        print("{way:9} {weights:7} {test:>10} {rounds:>6} {regla_tokens_per_second:>8.1f} "
-              "{llama_tokens_per_second:>9.1f} {ratio:>6.3f} {lowest_ratio:>6.3f} - {highest_ratio:<5.3f} "
-              "{share:>8.1f}".format(share=100 * row["share_of_limit"], **row))
-    behind = [row for row in found if row["ratio"] < 1]
+        print("{way:9} {weights:7} {test:>10} {flash:>6} {rounds:>6} {regla_tokens_per_second:>8.1f} "
+              "{llama_tokens_per_second:>9.1f} {ratio:>6.3f}{mark} {lowest_ratio:>6.3f} - "
+              "{highest_ratio:<5.3f} {share:>8.1f}".format(
+                  share=100 * row["share_of_limit"], mark="*" if row["counts"] else " ", **row))
+    print("* counts: the lower ratio of the two, which is that to the peer's faster setting")
+    behind = [row for row in found if row["counts"] and row["ratio"] < 1]
     for row in behind:
         print("BEHIND {weights} {test} ({way}): {ratio:.3f}".format(**row))
     if not behind:
@@ -217,8 +235,8 @@ def parse(arguments):
                              "the round is dropped and measured again (0.03)")
     parser.add_argument("--tries", default=4, type=int, help="of a round that is disturbed")
     parser.add_argument("--repeat", default=3, type=int, help="of each program in a round")
-    parser.add_argument("--flash", default=-1, type=int, choices=(-1, 0, 1),
-                        help="llama.cpp's flash attention: -1 as it likes, 0 off, 1 on")
+    parser.add_argument("--flash", default="off,on", type=lambda text: flash_settings(items(text)),
+                        help="settings of llama.cpp's flash attention: off, on, auto (as it likes)")
     parser.add_argument("--peer", default=PEERS, type=Path,
                         help="folder of the peer that build.sh has made (build/peers)")
     parser.add_argument("--load", default=-1, type=int, choices=(-1, 0, 1, 2),
@@ -241,8 +259,7 @@ def main(arguments=None):
         setup = {"regla": regla, "directory": directory, "files": files, **found}
         settings = {**machine(regla), "model": MODEL,
                     "llama": (options.peer / "name").read_text().strip(),
-                    "flash": options.flash, "load": options.load, "seconds": options.seconds,
-                    "repeat": options.repeat}
+                    "load": options.load, "seconds": options.seconds, "repeat": options.repeat}
         options.threads = settings["cores"]
         table = Table(f"{options.out}/peers.csv", COLUMNS, KEY, settings)
         same = compare_models(table.path.with_suffix(".json"), setup, options)

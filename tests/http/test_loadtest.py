@@ -261,15 +261,19 @@ PAIRS = [{"regla": 110.0, "llama": 100.0, "share_of_limit": 0.8, "bandwidth_gbps
 
 
 def test_peers_in_turns(tmp_path, monkeypatch, capsys):
-    """Programs that print what is known. The run is stopped in between and goes on."""
+    """Programs that print what is known, the peer half as fast with its flash attention. The run is
+    stopped in between and goes on."""
     ran = []
 
     def answer(command):
         ran.append(Path(command[0]).name)
         if command[0] == "turns":
-            return "".join(json.dumps(pair) + "\n" for pair in PAIRS)
+            factor = {0: 1, 1: 0.5}[command[10]]
+            return "".join(json.dumps({**pair, "llama": factor * pair["llama"]}) + "\n"
+                           for pair in PAIRS)
         if command[0] == "bench":
-            return json.dumps([{"samples_ts": [80.0, 100.0, 90.0]}])
+            factor = {"off": 1, "on": 0.5}[command[command.index("-fa") + 1]]
+            return json.dumps([{"samples_ts": [80 * factor, 100 * factor, 90 * factor]}])
         if command[0] == "batched":
             return "main: heading\n" + "".join(
                 json.dumps({"speed_pp": 1.0, "speed_tg": speed}) + "\n" for speed in (7.0, 8.0, 9.0))
@@ -285,18 +289,28 @@ def test_peers_in_turns(tmp_path, monkeypatch, capsys):
              "regla": "regla", "directory": "m", "files": {"q8": "q8.gguf"}}
     table = Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {})
     assert peers.measure(table, setup, options) == (0, 0)
-    assert ran == ["turns", "turns", "regla", "bench", "regla", "batched"]
+    assert ran == 4 * ["turns"] + 2 * ["regla", "bench"] + 2 * ["regla", "batched"]
     found = peers.summary(table)
-    assert [(row["way"], row["test"], row["ratio"]) for row in found] == [
-        ("pairs", "tg64", 1.1), ("pairs", "tg8x16", 1.1), ("programs", "tg64", 0.5),
-        ("programs", "tg8x16", 5.625)]
+    assert [(row["way"], row["test"], row["flash"], row["ratio"], row["counts"]) for row in found] == [
+        ("pairs", "tg64", "off", 1.1, True), ("pairs", "tg64", "on", 2.2, False),
+        ("pairs", "tg8x16", "off", 1.1, True), ("pairs", "tg8x16", "on", 2.2, False),
+        ("programs", "tg64", "off", 0.5, True), ("programs", "tg64", "on", 1.0, False),
+        ("programs", "tg8x16", "off", 5.625, True), ("programs", "tg8x16", "on", 5.625, True)]
     assert found[0]["share_of_limit"] == 0.8 and found[0]["bandwidth_gbps"] == 40
     peers.report(found, 0, 0, options)
-    assert capsys.readouterr().out.endswith("\nBEHIND q8 tg64 (programs): 0.500\n")
-    options.programs = 2
+    assert capsys.readouterr().out.endswith("faster setting\nBEHIND q8 tg64 (programs): 0.500\n")
+    options.programs, options.flash = 2, ["off"]
     del ran[:]
     peers.measure(Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {}), setup, options)
     assert ran == ["bench", "regla", "batched", "regla"]  # who is first changes
+
+
+def test_settings_of_flash_attention(capsys):
+    assert peers.parse([]).flash == ["off", "on"] and peers.parse(["--flash", "auto"]).flash == ["auto"]
+    for text in ("0", "off,", "off,fast"):
+        with pytest.raises(SystemExit):
+            peers.parse(["--flash", text])
+        assert "expected auto, off, on, got" in capsys.readouterr().err
 
 
 def test_peers_refuse_an_engine_of_yesterday(tmp_path):
@@ -317,7 +331,7 @@ def test_rounds_of_peers_that_others_disturb(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(peers, "run", lambda command: ran.append(1) or json.dumps(PAIRS[0]))
     monkeypatch.setattr(peers.Others, "share", lambda self: next(shares))
     options = peers.parse(["--weights", "q8", "--tests", "tg64", "--rounds", "3", "--tries", "3",
-                           "--most-others", "0.03"])
+                           "--most-others", "0.03", "--flash", "auto"])
     setup = {"turns": "turns", "directory": "m", "files": {"q8": "q8.gguf"}}
     table = Table(tmp_path / "peers.csv", peers.COLUMNS, peers.KEY, {})
     assert peers.measure(table, setup, options) == (5, 1)
