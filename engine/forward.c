@@ -331,33 +331,37 @@ static const struct weight *first_weight(const struct forward *forward, int inde
     return forward->model->parallel_residual ? block->up : block->mixer.project;
 }
 
-/* hidden = what the MLP makes of x, before its last product. */
-static void run_mlp(struct forward *forward, const struct block *block, int index, int num_rows)
+/* hidden = what the MLP makes of x, before its last product and, with a gate, what comes before
+ * that: gate and up beside each other. */
+static void run_mlp(struct forward *forward, const struct block *block, int num_rows)
 {
-    const struct ops *ops = forward->ops;
-    struct rows hidden = forward->hidden;
-    int64_t size = forward->model->layers[index].up_proj.rows;
     enum formula act = activation(forward->model->hidden_act);
     const struct ops_norm norm =
         norm_of(forward, &block->mlp_norm, num_rows, forward->x, forward->normed);
-    ops->matmul(forward->backend,
-                &(struct ops_matmul){.weight = block->up,
-                                     .num_rows = num_rows,
-                                     .x = forward->normed,
-                                     .y = hidden,
-                                     .activation = block->gated ? FORMULA_IDENTITY : act,
-                                     .norm = &norm,
-                                     .next = forward->model->parallel_residual
-                                                 ? block->mixer.project
-                                                 : block->down});
-    if (block->gated)
-        ops->map(forward->backend, &(struct ops_map){.formula = act,
-                                                     .multiply = true,
-                                                     .num_rows = num_rows,
-                                                     .num_cols = (int)size,
-                                                     .out = hidden,
-                                                     .u = hidden,
-                                                     .w = mixer_columns(hidden, size)});
+    forward->ops->matmul(forward->backend,
+                         &(struct ops_matmul){.weight = block->up,
+                                              .num_rows = num_rows,
+                                              .x = forward->normed,
+                                              .y = forward->hidden,
+                                              .activation = block->gated ? FORMULA_IDENTITY : act,
+                                              .norm = &norm,
+                                              .next = forward->model->parallel_residual
+                                                          ? block->mixer.project
+                                                          : block->down});
+}
+
+/* hidden = act(gate) * up, of what run_mlp has left there. */
+static struct ops_norm gate_of(const struct forward *forward, int index, int num_rows)
+{
+    int64_t size = forward->model->layers[index].up_proj.rows;
+    return (struct ops_norm){.kind = NORM_NONE,
+                             .num_rows = num_rows,
+                             .groups = 1,
+                             .size = (int)size,
+                             .x = mixer_columns(forward->hidden, size),
+                             .y = forward->hidden,
+                             .formula = activation(forward->model->hidden_act),
+                             .gate = forward->hidden};
 }
 
 static void run_block(struct forward *forward, int index, int num_rows)
@@ -367,17 +371,19 @@ static void run_block(struct forward *forward, int index, int num_rows)
         norm_of(forward, &block->attn_norm, num_rows, forward->x, forward->normed);
     bool parallel = forward->model->parallel_residual;
     if (parallel) /* both see the same x */
-        run_mlp(forward, block, index, num_rows);
+        run_mlp(forward, block, num_rows);
     mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, &norm, forward->x,
               parallel ? block->down : block->up);
     if (!parallel)
-        run_mlp(forward, block, index, num_rows);
+        run_mlp(forward, block, num_rows);
+    const struct ops_norm gate = gate_of(forward, index, num_rows);
     forward->ops->matmul(forward->backend,
                          &(struct ops_matmul){.weight = block->down,
                                               .num_rows = num_rows,
                                               .x = forward->hidden,
                                               .y = forward->x,
                                               .accumulate = true,
+                                              .norm = block->gated ? &gate : NULL,
                                               .next = first_weight(forward, index + 1)});
 }
 

@@ -72,13 +72,16 @@ struct ops_embed {
 };
 
 /* y = norm(x), for each of `groups` parts of `size` of every row, with the same weight, or with
- * weight [groups * size] when groups = 1. x = y is allowed. */
+ * weight [groups * size] when groups = 1; y = formula(gate) * norm(x) where gate.data is not NULL.
+ * x = y is allowed; with NORM_NONE norm(x) is x, and gate = y is allowed, too. */
 struct ops_norm {
     enum norm_kind kind;
     float eps;
     const float *weight, *bias; /* [size], or NULL */
     int num_rows, groups, size;
     struct rows x, y;
+    enum formula formula; /* of one number */
+    struct rows gate;     /* [num_rows, groups * size] */
 };
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Per output element: one running sum over the input,
@@ -86,7 +89,7 @@ struct ops_norm {
  * multiplies part h of x with matrix h.
  *
  * norm, if not NULL, comes first, and its y is x. Nobody else may need what it writes: a device
- * that norms x on its way into the product writes nothing.
+ * that norms or gates x on its way into the product writes nothing.
  *
  * next, if not NULL, is the weight of the product that is likely to come next: a device may have it
  * on its way while something else keeps this one's end. */
@@ -100,10 +103,9 @@ struct ops_matmul {
     const struct weight *next;
 };
 
-/* out = formula(u, w), or formula(u) * w when `multiply`. */
+/* out = formula(u, w). */
 struct ops_map {
     enum formula formula;
-    bool multiply;
     float constant;
     int num_rows, num_cols;
     struct rows out, u, w;

@@ -41,22 +41,9 @@ static void map_row(enum formula formula, float *out, const float *u, const floa
 
 static void kernel_map(const struct ops_map *a, int first, int end)
 {
-    float block[256];
-    for (int r = first; r < end; r++) {
-        float *out = a->out.data + r * a->out.stride;
-        const float *u = a->u.data + r * a->u.stride;
-        const float *w = a->w.data == NULL ? NULL : a->w.data + r * a->w.stride;
-        if (!a->multiply) {
-            map_row(a->formula, out, u, w, a->constant, a->num_cols);
-            continue;
-        }
-        for (int c = 0; c < a->num_cols; c += 256) {
-            int n = a->num_cols - c < 256 ? a->num_cols - c : 256;
-            map_row(a->formula, block, u + c, NULL, a->constant, n);
-            for (int j = 0; j < n; j++)
-                out[c + j] = block[j] * w[c + j];
-        }
-    }
+    for (int r = first; r < end; r++)
+        map_row(a->formula, a->out.data + r * a->out.stride, a->u.data + r * a->u.stride,
+                a->w.data == NULL ? NULL : a->w.data + r * a->w.stride, a->constant, a->num_cols);
 }
 
 /* Sum of (x - shift)^2 in the order of formula_sum. */
@@ -77,6 +64,18 @@ static float sum_squares(const float *x, float shift, int n)
         for (int j = 0; j < width; j++)
             lanes[j] += lanes[j + width];
     return lanes[0];
+}
+
+/* y = formula(gate) * x of n elements, a block at a time, since gate may be y. */
+static void gate_part(enum formula formula, const float *gate, const float *x, float *y, int n)
+{
+    float block[256];
+    for (int c = 0; c < n; c += 256) {
+        int count = n - c < 256 ? n - c : 256;
+        map_row(formula, block, gate + c, NULL, 0.0f, count);
+        for (int j = 0; j < count; j++)
+            y[c + j] = block[j] * x[c + j];
+    }
 }
 
 static void norm_part(const struct ops_norm *a, const float *x, float *y)
@@ -100,9 +99,16 @@ static void norm_part(const struct ops_norm *a, const float *x, float *y)
 static void kernel_norm(const struct ops_norm *a, int first, int end)
 {
     for (int r = first; r < end; r++)
-        for (int g = 0; g < a->groups; g++)
-            norm_part(a, a->x.data + r * a->x.stride + (int64_t)g * a->size,
-                      a->y.data + r * a->y.stride + (int64_t)g * a->size);
+        for (int g = 0; g < a->groups; g++) {
+            int64_t column = (int64_t)g * a->size;
+            const float *x = a->x.data + r * a->x.stride + column;
+            float *y = a->y.data + r * a->y.stride + column;
+            if (a->kind != NORM_NONE)
+                norm_part(a, x, y);
+            if (a->gate.data != NULL)
+                gate_part(a->formula, a->gate.data + r * a->gate.stride + column,
+                          a->kind == NORM_NONE ? x : y, y, a->size);
+        }
 }
 
 static void kernel_angles(const struct ops_angles *a, const struct batch *batch, int first, int end)

@@ -82,16 +82,33 @@ __global__ static void norm_kernel(struct ops_norm a)
     int64_t r = part / a.groups, column = part % a.groups * a.size;
     const float *x = cell(a.x, r, column);
     float *y = cell(a.y, r, column);
-    struct norm_terms terms = norm_terms_of(a, x);
+    const float *gate = a.gate.data == NULL ? NULL : cell(a.gate, r, column);
+    struct norm_terms terms = {};
+    if (a.kind != NORM_NONE)
+        terms = norm_terms_of(a, x);
     __syncwarp(); /* y may be x */
-    for (int j = (int)threadIdx.x % 32; j < a.size; j += 32)
-        y[j] = norm_number(a, terms, x[j], j);
+    for (int j = (int)threadIdx.x % 32; j < a.size; j += 32) {
+        float value = a.kind == NORM_NONE ? x[j] : norm_number(a, terms, x[j], j);
+        y[j] = gate == NULL ? value : gate_number(a, gate[j], value);
+    }
+}
+
+/* Nothing depends on the parts where there is no norm: small ones keep all multiprocessors busy. */
+static struct ops_norm in_small_parts(struct ops_norm a)
+{
+    enum { PART = 128 };
+    if (a.kind == NORM_NONE && a.size % PART == 0) {
+        a.groups *= a.size / PART;
+        a.size = PART;
+    }
+    return a;
 }
 
 void cuda_norm(struct backend *backend, const struct ops_norm *a)
 {
-    launch(backend, norm_kernel, dim3(pieces((int64_t)a->num_rows * a->groups, WARPS)),
-           dim3(THREADS), 0, *a);
+    struct ops_norm call = in_small_parts(*a);
+    launch(backend, norm_kernel, dim3(pieces((int64_t)call.num_rows * call.groups, WARPS)),
+           dim3(THREADS), 0, call);
 }
 
 /* ---- formulas ---- */
@@ -105,8 +122,7 @@ template <enum formula formula> __global__ static void map_kernel(struct ops_map
     if (c >= a.num_cols)
         return;
     float u = *cell(a.u, r, c), w = a.w.data == NULL ? 0.0f : *cell(a.w, r, c);
-    float value = formula_apply(formula, u, w, a.constant);
-    *cell(a.out, r, c) = a.multiply ? value * w : value;
+    *cell(a.out, r, c) = formula_apply(formula, u, w, a.constant);
 }
 
 void cuda_map(struct backend *backend, const struct ops_map *a)

@@ -1,6 +1,6 @@
 /* Norms of a part of a row by a warp: for the operation itself (elementwise.cu), and for products
- * that norm their x as they read it (product.cuh). Both give the same bits, as the sums are trees
- * whose shape the part's size alone decides: a lane's fours in order, then the lanes. */
+ * that norm and gate their x as they read it (product.cuh). Both give the same bits, as the sums
+ * are trees whose shape the part's size alone decides: a lane's fours in order, then the lanes. */
 #ifndef ENGINE_CUDA_NORM_CUH
 #define ENGINE_CUDA_NORM_CUH
 
@@ -63,6 +63,12 @@ __device__ inline float norm_number(const struct ops_norm &a, struct norm_terms 
     if (a.bias != NULL)
         value += a.bias[j];
     return value;
+}
+
+/* A number that its gate lets through. */
+__device__ inline float gate_number(const struct ops_norm &a, float gate, float value)
+{
+    return formula_apply(a.formula, gate, 0.0f, 0.0f) * value;
 }
 
 /* Numbers [j, j + 4) of it, all of them there; j is one of 4, and parameters begin at a multiple of

@@ -14,8 +14,13 @@ static void multiply(struct backend *backend, const struct product_call *call, i
 
 bool product_norms(const struct ops_matmul *a)
 {
-    return a->norm->size % 4 == 0 && a->num_rows <= MOST_NORMED_ROWS &&
-           a->num_rows * a->norm->groups <= MOST_NORMED_PARTS;
+    const struct ops_norm *norm = a->norm;
+    bool gates =
+        norm->gate.data == NULL ||
+        (norm->formula == FORMULA_SILU && a->num_rows * norm->groups * norm->size <= MOST_GATED &&
+         (uintptr_t)norm->gate.data % 16 == 0 && norm->gate.stride % 4 == 0);
+    return gates && norm->size % 4 == 0 && a->num_rows <= MOST_NORMED_ROWS &&
+           a->num_rows * norm->groups <= MOST_NORMED_PARTS;
 }
 
 void cuda_matmul(struct backend *backend, const struct ops_matmul *a)

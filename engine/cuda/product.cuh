@@ -21,9 +21,9 @@ struct product_call {
     struct ops_norm norm; /* of x, on its way into the product; its kind may be none */
 };
 
-/* Rows that a CTA may norm for itself, and their parts: two for each of its warps. For more, a
- * kernel of their own should take less time. */
-enum { MOST_NORMED_ROWS = 8, MOST_NORMED_PARTS = 16 };
+/* Rows that a CTA may norm for itself, and their parts: two for each of its warps; numbers that it
+ * may gate. For more, a kernel of their own should take less time. */
+enum { MOST_NORMED_ROWS = 8, MOST_NORMED_PARTS = 16, MOST_GATED = 4096 };
 
 /* The launchers of one kernel each: of bf16, f16 or q8 for few rows and for many, and of f32. */
 template <enum weight_format format>
@@ -69,16 +69,28 @@ __device__ inline void prepare_norm(const product_call &call, int first, int row
 }
 
 /* Inputs [k, k + 4) of row first + row, zero past the last. may_norm: of a kernel for as few rows;
- * a four is of one part then (product_norms). */
-template <bool may_norm>
+ * a four is of one part then (product_norms). may_gate: likewise, of one that has the registers. */
+template <bool may_norm, bool may_gate>
 __device__ inline float4 load_inputs(const product_call &call, int first, int row, int k,
                                      const struct norm_terms *terms)
 {
     float4 x = load_four(input_row(call, first + row), k, call.in, call.aligned);
-    if (!may_norm || call.norm.kind == NORM_NONE || k >= call.in)
+    if (!may_norm || k >= call.in)
         return x;
-    int part = k / call.norm.size, j = k - part * call.norm.size;
-    return norm_four(call.norm, terms[row * call.norm.groups + part], x, j);
+    if (call.norm.kind != NORM_NONE) {
+        int part = k / call.norm.size, j = k - part * call.norm.size;
+        x = norm_four(call.norm, terms[row * call.norm.groups + part], x, j);
+    }
+    if (!may_gate || call.norm.gate.data == NULL)
+        return x;
+    float4 gate = *reinterpret_cast<const float4 *>(call.norm.gate.data +
+                                                    (first + row) * call.norm.gate.stride +
+                                                    (int64_t)blockIdx.z * call.in + k);
+    x.x *= formula_silu(gate.x);
+    x.y *= formula_silu(gate.y);
+    x.z *= formula_silu(gate.z);
+    x.w *= formula_silu(gate.w);
+    return x;
 }
 
 /* Bias, activation and residual of a sum. */

@@ -5,7 +5,7 @@
  * Bytes of a call with N rows: the weights once for each R rows (again from the second cache), x
  * 4 N in bytes for every CTA, y; operations: 2 N in out, one fmaf for two.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 96 registers, 8 KiB
+ * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 94 registers, 8 KiB
  * of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in flight; R = 32,
  * 128 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
@@ -31,10 +31,10 @@ __device__ inline void stage_inputs(const product_call &call, int first, int at,
         int block = segment_begin(call, segment) + at;
         if (block >= segment_begin(call, segment + 1))
             continue;
-        shared[i] =
-            first + row < call.num_rows
-                ? load_inputs<R == 8>(call, first, row, block * BLOCK_INPUTS + four * 4, terms)
-                : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        shared[i] = first + row < call.num_rows
+                        ? load_inputs<R == 8, R == 8>(call, first, row,
+                                                      block * BLOCK_INPUTS + four * 4, terms)
+                        : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
 }
 

@@ -11,8 +11,9 @@
  * As nvcc 13.0 computes it for sm_90; with 8 warps in a CTA (16 from 48 blocks on, then twice the
  * shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
  *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
- *   bf16, f16   79       120      64       98       126 registers, nothing spilled
- *   q8          61       109      58       91       99
+ *   bf16, f16   78       123      64       98       126 registers, nothing spilled
+ *   q8          63       110      58       91       99
+ *   gated       113      127 (q8: 64, of which 24 bytes are spilled, and 110)
  *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64)
  *   CTAs        3        2        4        2        2
  *   in flight   96 KiB   128 KiB  96 KiB   96 KiB   96 KiB
@@ -43,7 +44,7 @@ static size_t shared_bytes(int warps, int segments)
 }
 
 /* Blocks [at, at + DEPTH) of every segment, of rows from `first` on: fragments `b`. */
-template <enum weight_format format, int NT>
+template <enum weight_format format, int NT, bool gated>
 __device__ inline void stage_inputs(const product_call &call, int first, int at,
                                     const struct norm_terms *terms, uint4 *shared)
 {
@@ -57,8 +58,8 @@ __device__ inline void stage_inputs(const product_call &call, int first, int at,
         int row = tile * 8 + lane / 4, k = block * BLOCK_INPUTS + lane % 4 * 8;
         block_inputs x = {};
         if (first + row < call.num_rows)
-            x = split_inputs<format>(load_inputs<NT == 1>(call, first, row, k, terms),
-                                     load_inputs<NT == 1>(call, first, row, k + 4, terms));
+            x = split_inputs<format>(load_inputs<NT == 1, gated>(call, first, row, k, terms),
+                                     load_inputs<NT == 1, gated>(call, first, row, k + 4, terms));
         shared[i / 32 * 64 + lane] = x.high;
         shared[i / 32 * 64 + 32 + lane] = x.low;
     }
@@ -99,7 +100,8 @@ __device__ inline void add_segments(const product_call &call, int first, int pan
     }
 }
 
-template <enum weight_format format, int MT, int NT>
+/* gated: whether x may be, which takes registers. */
+template <enum weight_format format, int MT, int NT, bool gated>
 __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call call)
 {
     SHARED_MEMORY(uint4, shared);
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
             if (NT == 1)
                 prepare_norm(call, first, 8, terms);
         }
-        stage_inputs<format, NT>(call, first, at, terms, shared);
+        stage_inputs<format, NT, gated>(call, first, at, terms, shared);
         __syncthreads();
 #pragma unroll
         for (int d = 0; d < DEPTH<format, NT>; d++) {
@@ -157,13 +159,13 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
 
 /* ---- the choice, which no bit depends on ---- */
 
-template <enum weight_format format, int MT, int NT>
+template <enum weight_format format, int MT, int NT, bool gated = false>
 static void run(struct backend *backend, const struct product_call *call, int heads)
 {
     int warps = call->segments > 8 ? 16 : 8, panels = warps / call->segments * MT;
     dim3 grid((unsigned)((call->panels + panels - 1) / panels),
               (unsigned)((call->num_rows + 8 * NT - 1) / (8 * NT)), (unsigned)heads);
-    launch(backend, stream_kernel<format, MT, NT>, grid, dim3((unsigned)warps * 32),
+    launch(backend, stream_kernel<format, MT, NT, gated>, grid, dim3((unsigned)warps * 32),
            shared_bytes<format, MT, NT>(warps, call->segments), *call);
 }
 
@@ -180,8 +182,12 @@ template <enum weight_format format>
 void product_stream(struct backend *backend, const struct product_call *call, int heads)
 {
     int64_t enough = backend->multiprocessors;
+    bool gated = call->norm.gate.data != NULL;
     if (call->num_rows <= 8 && ctas(call, heads, 2, 1) >= 2 * enough)
-        run<format, 2, 1>(backend, call, heads);
+        gated ? run<format, 2, 1, true>(backend, call, heads)
+              : run<format, 2, 1>(backend, call, heads);
+    else if (call->num_rows <= 8 && gated)
+        run<format, 1, 1, true>(backend, call, heads);
     else if (call->num_rows <= 8)
         run<format, 1, 1>(backend, call, heads);
     else if (call->num_rows > 16 && call->segments <= 8 && ctas(call, heads, 2, 4) >= enough)

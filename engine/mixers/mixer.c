@@ -101,6 +101,9 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
 {
     const struct mixer *config = layer->config;
     bool by_head = config->output_norm_scope == NORM_SCOPE_HEAD;
+    struct rows gate = {0};
+    if (config->output_gate == OUTPUT_GATE_SWISH)
+        gate = mixer_columns(workspace->project, layer->out_gate_at);
     return (struct ops_norm){
         .kind = config->output_norm.kind,
         .eps = config->output_norm.eps,
@@ -111,6 +114,8 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
         .size = by_head ? config->value_dim : config->num_heads * config->value_dim,
         .x = workspace->h,
         .y = workspace->h,
+        .formula = FORMULA_SILU,
+        .gate = gate,
     };
 }
 
@@ -131,23 +136,12 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
     else
         mixer_softmax_run(layer, ops, backend, workspace);
     const struct ops_norm after = output_norm(layer, workspace, num_rows);
-    bool norms = after.kind != NORM_NONE, gated = config->output_gate == OUTPUT_GATE_SWISH;
-    if (norms && gated)
-        ops->norm(backend, &after);
-    if (gated)
-        ops->map(backend,
-                 &(struct ops_map){.formula = FORMULA_SILU,
-                                   .multiply = true,
-                                   .num_rows = num_rows,
-                                   .num_cols = config->num_heads * config->value_dim,
-                                   .out = workspace->h,
-                                   .u = mixer_columns(workspace->project, layer->out_gate_at),
-                                   .w = workspace->h});
+    bool needed = after.kind != NORM_NONE || after.gate.data != NULL;
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->output,
                                               .num_rows = num_rows,
                                               .x = workspace->h,
                                               .y = residual,
                                               .accumulate = true,
-                                              .norm = norms && !gated ? &after : NULL,
+                                              .norm = needed ? &after : NULL,
                                               .next = next});
 }

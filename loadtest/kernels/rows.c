@@ -5,7 +5,7 @@ struct job_case {
     const char *name;
     int kind; /* enum norm_kind, formula or position_kind */
     int groups, size;
-    bool multiply;
+    bool gated;
     void (*queue)(const struct job_run *, int call);
     double reads, writes; /* numbers of each element of a row */
 };
@@ -31,7 +31,9 @@ static void queue_norm(const struct job_run *run, int call)
                            .groups = c->groups,
                            .size = c->size,
                            .x = job_rows(run, U, width(c)),
-                           .y = job_rows(run, OUT, width(c))});
+                           .y = job_rows(run, OUT, width(c)),
+                           .formula = FORMULA_SILU,
+                           .gate = c->gated ? job_rows(run, W, width(c)) : (struct rows){0}});
 }
 
 static void queue_map(const struct job_run *run, int call)
@@ -40,7 +42,6 @@ static void queue_map(const struct job_run *run, int call)
     (void)call;
     run->device->ops->map(run->device->backend,
                           &(struct ops_map){.formula = (enum formula)c->kind,
-                                            .multiply = c->multiply,
                                             .constant = 16,
                                             .num_rows = run->batch.num_rows,
                                             .num_cols = width(c),
@@ -89,7 +90,9 @@ void rows_jobs(int rows, job_use *use, void *context)
         {"rmsnorm", NORM_RMSNORM, 1, 4096, false, queue_norm, 1, 1},
         {"rmsnorm", NORM_RMSNORM, 12, 64, false, queue_norm, 1, 1},
         {"simple_rmsnorm", NORM_SIMPLE_RMSNORM, 3, 33, false, queue_norm, 1, 1},
-        {"silu, times w", FORMULA_SILU, 1, 3072, true, queue_map, 2, 1},
+        {"rmsnorm, silu gate", NORM_RMSNORM, 12, 64, true, queue_norm, 2, 1},
+        {"silu gate", NORM_NONE, 1, 3072, true, queue_norm, 2, 1},
+        {"silu gate", NORM_NONE, 3, 33, true, queue_norm, 2, 1},
         {"gelu", FORMULA_GELU, 1, 33, false, queue_map, 1, 1},
         {"gelu_new", FORMULA_GELU_NEW, 1, 33, false, queue_map, 1, 1},
         {"refined gate", FORMULA_REFINED_GATE, 1, 768, false, queue_map, 2, 1},

@@ -189,12 +189,16 @@ static void check_bits(struct devices *d, enum weight_format format, int in, int
     free(some);
 }
 
-/* A norm inside a product gives the bits of one before it, at any number of rows. */
-static void check_normed(struct devices *d, enum weight_format format, int in, int groups)
+/* A norm, a gate and both inside a product give the bits of these before it, at any number of rows.
+ */
+static void check_normed(struct devices *d, enum weight_format format, int in, int groups,
+                         bool gated)
 {
     enum { ROWS = 66, OUT = 40 };
     static const int rows_of[] = {1, 2, 5, 8, 9, 17, ROWS};
-    static const enum norm_kind kinds[] = {NORM_LAYERNORM, NORM_RMSNORM, NORM_SIMPLE_RMSNORM};
+    static const enum norm_kind kinds[] = {NORM_LAYERNORM, NORM_RMSNORM, NORM_SIMPLE_RMSNORM,
+                                           NORM_NONE};
+    static const enum formula formulas[] = {FORMULA_SILU, FORMULA_SILU, FORMULA_GELU};
     const struct bench_device *cuda = &d->cuda;
     const struct product_case c = {
         .format = format, .rows = ROWS, .in = in, .out = OUT, .heads = 1, .parts = 1};
@@ -203,11 +207,14 @@ static void check_normed(struct devices *d, enum weight_format format, int in, i
     float *host = bench_floats((size_t)(ROWS * in), -3, 5, 9), *y = malloc(2 * y_bytes);
     struct weight *weight = create(cuda, &c, w, NULL);
     float *x = bench_memory(cuda, bytes, host), *normed = bench_memory(cuda, bytes, NULL);
-    float *scale = bench_memory(cuda, bytes, host), *out[2];
+    float *scale = bench_memory(cuda, bytes, host), *gate, *out[2];
+    for (int j = 0; j < ROWS * in; j++)
+        host[j] = 1.0f - host[j];
+    gate = bench_memory(cuda, bytes, host);
     for (int i = 0; i < 2; i++)
         out[i] = bench_memory(cuda, y_bytes, NULL);
     for (size_t i = 0; i < sizeof rows_of / sizeof *rows_of; i++) {
-        const struct ops_norm norm = {.kind = kinds[i % 3],
+        const struct ops_norm norm = {.kind = kinds[i % (gated ? 4 : 3)],
                                       .eps = 1e-5f,
                                       .weight = i % 2 == 0 ? scale : NULL,
                                       .bias = i % 4 == 0 ? scale + in : NULL,
@@ -215,7 +222,9 @@ static void check_normed(struct devices *d, enum weight_format format, int in, i
                                       .groups = groups,
                                       .size = in / groups,
                                       .x = {x, in},
-                                      .y = {normed, in}};
+                                      .y = {normed, in},
+                                      .formula = formulas[i % 3],
+                                      .gate = {gated ? gate : NULL, in}};
         struct ops_matmul call = {
             .weight = weight, .num_rows = rows_of[i], .x = norm.y, .y = {out[0], OUT}};
         cuda->ops->norm(cuda->backend, &norm);
@@ -229,8 +238,8 @@ static void check_normed(struct devices *d, enum weight_format format, int in, i
         size_t count = (size_t)(rows_of[i] * OUT);
         bool finite = isfinite(bench_distance(y + ROWS * OUT, y, count));
         char name[80];
-        snprintf(name, sizeof name, "%s, %d rows of %d normed in %d parts",
-                 weight_format_name(format), rows_of[i], in, groups);
+        snprintf(name, sizeof name, "%s, %d rows of %d normed in %d parts%s",
+                 weight_format_name(format), rows_of[i], in, groups, gated ? " and gated" : "");
         bench_expect(&d->count, finite && memcmp(y, y + ROWS * OUT, count * sizeof(float)) == 0,
                      name, "other bits than a norm and then a product", 0);
     }
@@ -240,6 +249,7 @@ static void check_normed(struct devices *d, enum weight_format format, int in, i
     bench_free(cuda, x, bytes);
     bench_free(cuda, normed, bytes);
     bench_free(cuda, scale, bytes);
+    bench_free(cuda, gate, bytes);
     free(w);
     free(host);
     free(y);
@@ -266,10 +276,13 @@ int main(void)
         check_bits(&d, formats[f], 768, 40);
         check_bits(&d, formats[f], 70, 700);
         check_bits(&d, formats[f], 1700, 33);
-        check_normed(&d, formats[f], 768, 1);
-        check_normed(&d, formats[f], 768, 12);
-        check_normed(&d, formats[f], 75, 1);
-        check_normed(&d, formats[f], 60, 4);
+        for (int gated = 0; gated < 2; gated++) {
+            check_normed(&d, formats[f], 768, 1, gated);
+            check_normed(&d, formats[f], 768, 12, gated);
+            check_normed(&d, formats[f], 512, 2, gated);
+            check_normed(&d, formats[f], 75, 1, gated);
+            check_normed(&d, formats[f], 60, 4, gated);
+        }
     }
     check_refusals(&d);
     d.cuda.ops->close(d.cuda.backend);
