@@ -113,8 +113,8 @@ static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n
 typedef void panel_rows_function(int m, const float *x, int64_t n, const unsigned char *w,
                                  struct ahead ahead, float *sums, bool add);
 
-/* sums [panels][BLOCK_ROWS][32], of which `rows` rows, (+)= n inputs times w; the first of each
- * tile lie x_stride numbers a row from those of the one before, at x + skipped * the tile's rows.
+/* sums [panels][BLOCK_ROWS][32], of which `rows` rows, (+)= n inputs of x times w. A tile of rows
+ * from row r on, as arranged, begins at x + r * x_stride; `skipped` of its inputs are not meant.
  * Each pass over w asks for its part of what lies ahead, ahead.step bytes per input in all: if only
  * the first one asked, memory would wait for the others (16 texts in bf16: 0.90). */
 static void block_sums(panel_rows_function *function, int rows, const float *x, int64_t x_stride,

@@ -15,10 +15,10 @@ static void multiply(struct backend *backend, const struct product_call *call, i
 bool product_norms(const struct ops_matmul *a)
 {
     const struct ops_norm *norm = a->norm;
-    bool gates =
-        norm->gate.data == NULL ||
-        (norm->formula == FORMULA_SILU && a->num_rows * norm->groups * norm->size <= MOST_GATED &&
-         (uintptr_t)norm->gate.data % 16 == 0 && norm->gate.stride % 4 == 0);
+    int64_t numbers = (int64_t)a->num_rows * norm->groups * norm->size;
+    bool gates = norm->gate.data == NULL ||
+                 (norm->formula == FORMULA_SILU && numbers <= MOST_GATED &&
+                  (uintptr_t)norm->gate.data % 16 == 0 && norm->gate.stride % 4 == 0);
     return gates && norm->size % 4 == 0 && a->num_rows <= MOST_NORMED_ROWS &&
            a->num_rows * norm->groups <= MOST_NORMED_PARTS;
 }
