@@ -225,29 +225,6 @@ static bool one_pass(enum weight_format format, int rows)
     return rows <= TILE_ROWS && pairs_at_once(format, rows) == pairs_together(format);
 }
 
-/* A call with M = m, from 2 to `most`, as a constant. */
-#define ROWS_CASE(rows, most, call)               \
-    case rows:                                    \
-        if (rows <= most) {                       \
-            enum { M = rows <= most ? rows : 2 }; \
-            call;                                 \
-        }                                         \
-        break;
-#define FOR_ROWS(m, most, call)   \
-    switch (m) {                  \
-        ROWS_CASE(2, most, call)  \
-        ROWS_CASE(3, most, call)  \
-        ROWS_CASE(4, most, call)  \
-        ROWS_CASE(5, most, call)  \
-        ROWS_CASE(6, most, call)  \
-        ROWS_CASE(7, most, call)  \
-        ROWS_CASE(8, most, call)  \
-        ROWS_CASE(9, most, call)  \
-        ROWS_CASE(10, most, call) \
-        ROWS_CASE(11, most, call) \
-        ROWS_CASE(12, most, call) \
-    }
-
 /* sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), for
  * any m from 2 to TILE_ROWS. */
 static inline __attribute__((always_inline)) void
@@ -258,7 +235,7 @@ panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
     ahead.step = ahead.step * pairs / pairs_together(format);
     for (int p = 0; p < pairs_together(format); p += pairs, ahead.at += n * ahead.step)
         FOR_ROWS(
-            m, TILE_ROWS,
+            m, 2, TILE_ROWS,
             panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales, ahead, p, sums, add))
 }
 

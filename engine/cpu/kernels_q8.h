@@ -98,7 +98,7 @@ static void q8_rows(int m, const float *x, int64_t n, const struct q8_block *w, 
     for (int j = 0; j < PANEL; j += LANES)
         vec_store(scales + j, load_scales(w, j));
     for (int p = 0; p < PAIRS; p += pairs_at_once(WEIGHTS_F32, m))
-        FOR_ROWS(m, Q8_ROWS,
+        FOR_ROWS(m, 2, Q8_ROWS,
                  q8_tile(M, pairs_at_once(WEIGHTS_F32, M), x, n, w, p, scales, sums, add))
 }
 

@@ -48,36 +48,15 @@ static void tile_rows(int m, const float *x, int64_t x_stride, int64_t n, const 
                       int64_t w_stride, int64_t columns, float *out, int64_t out_stride, bool add)
 {
     int64_t c = 0;
-#define TILE_CASE(rows, most, vectors)                                                       \
-    case rows:                                                                               \
-        if (rows <= most)                                                                    \
-            tile(rows <= most ? rows : 1, vectors, x, x_stride, n, w + c, w_stride, out + c, \
-                 out_stride, add);                                                           \
-        break;
-#define TILE_CASES(most, vectors)    \
-    switch (m) {                     \
-        TILE_CASE(1, most, vectors)  \
-        TILE_CASE(2, most, vectors)  \
-        TILE_CASE(3, most, vectors)  \
-        TILE_CASE(4, most, vectors)  \
-        TILE_CASE(5, most, vectors)  \
-        TILE_CASE(6, most, vectors)  \
-        TILE_CASE(7, most, vectors)  \
-        TILE_CASE(8, most, vectors)  \
-        TILE_CASE(9, most, vectors)  \
-        TILE_CASE(10, most, vectors) \
-        TILE_CASE(11, most, vectors) \
-        TILE_CASE(12, most, vectors) \
-    }
+#define TILE(vectors) tile(M, vectors, x, x_stride, n, w + c, w_stride, out + c, out_stride, add)
     if (m <= TILE_ROWS / 2)
         for (; c + 4 * LANES <= columns; c += 4 * LANES)
-            TILE_CASES(TILE_ROWS / 2, 4)
+            FOR_ROWS(m, 1, TILE_ROWS / 2, TILE(4))
     for (; c + 2 * LANES <= columns; c += 2 * LANES)
-        TILE_CASES(TILE_ROWS, 2)
+        FOR_ROWS(m, 1, TILE_ROWS, TILE(2))
     for (; c < columns; c += LANES)
-        TILE_CASES(TILE_ROWS, 1)
-#undef TILE_CASES
-#undef TILE_CASE
+        FOR_ROWS(m, 1, TILE_ROWS, TILE(1))
+#undef TILE
 }
 
 /* Any number of rows. */

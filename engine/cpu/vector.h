@@ -130,6 +130,30 @@ static inline vec_ints vec_raise_byte(vec_ints dwords, const int i)
     return i == 0 ? raised : raised & -(1 << 24);
 }
 
+/* A call with M = m, from `least` to `most`, TILE_ROWS or less, as a constant. */
+#define ROWS_CASE(rows, least, most, call)                             \
+    case rows:                                                         \
+        if (rows >= least && rows <= most) {                           \
+            enum { M = rows >= least && rows <= most ? rows : least }; \
+            call;                                                      \
+        }                                                              \
+        break;
+#define FOR_ROWS(m, least, most, call)   \
+    switch (m) {                         \
+        ROWS_CASE(1, least, most, call)  \
+        ROWS_CASE(2, least, most, call)  \
+        ROWS_CASE(3, least, most, call)  \
+        ROWS_CASE(4, least, most, call)  \
+        ROWS_CASE(5, least, most, call)  \
+        ROWS_CASE(6, least, most, call)  \
+        ROWS_CASE(7, least, most, call)  \
+        ROWS_CASE(8, least, most, call)  \
+        ROWS_CASE(9, least, most, call)  \
+        ROWS_CASE(10, least, most, call) \
+        ROWS_CASE(11, least, most, call) \
+        ROWS_CASE(12, least, most, call) \
+    }
+
 /* Any alignment. */
 static inline vec vec_load(const float *p)
 {
