@@ -18,7 +18,10 @@ fixed_addresses=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then
     fixed_addresses=(setarch "$(uname -m)" -R)
 fi
-export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
+# Criterion does not look at a test's exit status: only by a signal does it notice a leak.
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1:strict_string_checks=1
+ASAN_OPTIONS+=:detect_stack_use_after_return=1
+export LSAN_OPTIONS=suppressions=$PWD/tests/leaks.txt:print_suppressions=0
 export UBSAN_OPTIONS=print_stacktrace=1
 # Nothing of ours runs on while a process exits, so nothing is missed without a second's wait there.
 export TSAN_OPTIONS=second_deadlock_stack=1:history_size=4:atexit_sleep_ms=0

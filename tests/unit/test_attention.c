@@ -310,10 +310,10 @@ static bool same(const float *a, const float *b, int n)
 static void check_hidden(const struct attention_case *c, float bad, const char *set)
 {
     enum { BAD = 40 };
-    struct arrays clean = make_arrays(c, false), dirty = make_arrays(c, false);
     struct backend *backend = bench_open(set, 2);
     if (backend == NULL)
         return;
+    struct arrays clean = make_arrays(c, false), dirty = make_arrays(c, false);
     int row = HEADS * c->value_dim;
     run(backend, c, &clean, c->length, 0);
     for (int i = 0; i < c->kv_heads * c->key_dim; i++)
