@@ -72,8 +72,10 @@ struct ops_embed {
 };
 
 /* y = norm(x), for each of `groups` parts of `size` of every row, with the same weight, or with
- * weight [groups * size] when groups = 1; y = formula(gate) * norm(x) where gate.data is not NULL.
- * x = y is allowed; with NORM_NONE norm(x) is x, and gate = y is allowed, too. */
+ * weight [groups * size] when groups = 1. x = y is allowed.
+ *
+ * Where gate.data is not NULL, y = formula(gate) * norm(x). The kind may be NORM_NONE then, with
+ * which norm(x) is x, and gate = y is allowed, too. */
 struct ops_norm {
     enum norm_kind kind;
     float eps;
