@@ -1,5 +1,6 @@
 #include "server/bench_run.h"
 
+#include "engine/base/clock.h"
 #include "server/bench_text.h"
 #include "server/statistics.h"
 
@@ -8,7 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { LEAST_STEP_TOKENS = 512 };
+enum {
+    LEAST_STEP_TOKENS = 512,
+    WARM_UP_TOKENS = 4096, /* of each text, between two words on how far it is */
+};
 
 /* Of the fastest test that generates: much longer than it takes caches and threads to be back from
  * other tests, and much shorter than the machine keeps one pace. */
@@ -29,6 +33,7 @@ struct entry {
     size_t num_slices;      /* of a run */
     double *slices;         /* [repeat, num_slices]: seconds */
     double *sorted;         /* [repeat, num_slices] */
+    double pace;            /* seconds per token of each text, as it warmed up */
     /* Of the run under way, or ended: tokens of each text, time taken, and the least there is. */
     int done;
     double seconds, least;
@@ -45,7 +50,15 @@ struct bench {
     const struct device *measured; /* NULL: something else has run since the last measurement */
     struct bench_peaks last;
     int slice_tokens; /* of each text, generating */
+    /* What there is to measure, by the pace of warming up, and how much of it took how long. */
+    double all, done, start;
 };
+
+static double seconds_left(const struct bench *bench)
+{
+    double done = bench->done, left = fmax(0, bench->all - done);
+    return done > 0 ? left * (clock_seconds() - bench->start) / done : left;
+}
 
 static void progress(const struct bench *bench, const char *what, int index)
 {
@@ -58,6 +71,11 @@ static void progress(const struct bench *bench, const char *what, int index)
     bench_case_name(&bench->results[index].test, name);
     fprintf(stderr, "%s: %d of %d, %s %s", what, index + 1, bench->count, name,
             weight_format_name(bench->results[index].test.weights));
+    if (bench->entries[index].done > 0)
+        fprintf(stderr, ", %.0f%%",
+                100.0 * bench->entries[index].done / bench->results[index].test.tokens);
+    if (bench->all > 0)
+        fprintf(stderr, ", about %.0f s left in all", seconds_left(bench));
     fflush(stderr);
 }
 
@@ -150,34 +168,50 @@ static int measure(struct bench *bench, const struct device *meter, struct error
     return 0;
 }
 
-static int run_whole(struct bench *bench, int index, double *seconds, struct error *err)
+/* Runs a test once, untimed, and says how far it is. */
+static int run_whole(struct bench *bench, const char *what, int index, double *seconds,
+                     struct error *err)
 {
     const struct bench_case *test = &bench->results[index].test;
-    struct bench_texts *texts = bench->entries[index].texts;
-    if (bench_texts_begin(texts, test->tokens, err) != 0 ||
-        bench_texts_run(texts, test->generates, test->tokens, seconds, err) != 0)
+    struct entry *entry = &bench->entries[index];
+    *seconds = 0;
+    if (bench_texts_begin(entry->texts, test->tokens, err) != 0)
         return -1;
-    bench_texts_end(texts);
+    for (entry->done = 0; entry->done < test->tokens;) {
+        double passed;
+        int left = test->tokens - entry->done,
+            count = left < WARM_UP_TOKENS ? left : WARM_UP_TOKENS;
+        progress(bench, what, index);
+        if (bench_texts_run(entry->texts, test->generates, count, &passed, err) != 0)
+            return -1;
+        entry->done += count;
+        *seconds += passed;
+    }
+    bench_texts_end(entry->texts);
+    entry->done = 0;
     return 0;
 }
 
-/* Runs each test once, which also says how long slices are. */
+/* Runs each test once, which also says how long slices are and how long all will take. */
 static int warm_up(struct bench *bench, struct error *err)
 {
-    double least = INFINITY; /* seconds per token of each text */
+    double least = INFINITY, all = 0;
     for (int i = 0; i < bench->count; i++) {
         const struct bench_case *test = &bench->results[i].test;
         double seconds;
-        progress(bench, "warming up", i);
-        if (run_whole(bench, i, &seconds, err) != 0)
+        if (run_whole(bench, "warming up", i, &seconds, err) != 0)
             return failed(bench, i, err);
-        if (test->generates && seconds / test->tokens < least)
-            least = seconds / test->tokens;
+        bench->entries[i].pace = seconds / test->tokens;
+        if (test->generates && bench->entries[i].pace < least)
+            least = bench->entries[i].pace;
+        all += seconds * test->repeat;
     }
     double tokens = ceil(SLICE_SECONDS / least);
     bench->slice_tokens = bench->options.slice_tokens > 0 ? bench->options.slice_tokens
                           : tokens < INT_MAX              ? (int)tokens
                                                           : INT_MAX;
+    bench->all = all;
+    bench->start = clock_seconds();
     return 0;
 }
 
@@ -230,6 +264,7 @@ static int run_slice(struct bench *bench, int index, int repeat, struct error *e
     entry->slices[(size_t)repeat * entry->num_slices + (size_t)(entry->done / length)] = seconds;
     entry->seconds += seconds;
     entry->done += slice.tokens;
+    bench->done += entry->pace * slice.tokens;
     return 0;
 }
 
@@ -272,10 +307,9 @@ static int profile(struct bench *bench, int index, struct error *err)
 {
     struct bench_result *result = &bench->results[index];
     struct engine *engine = bench->entries[index].device->engine;
-    double seconds = 0;
-    progress(bench, "profiling", index);
+    double seconds;
     engine_profile(engine, result->operations);
-    int failed = run_whole(bench, index, &seconds, err);
+    int failed = run_whole(bench, "profiling", index, &seconds, err);
     engine_profile(engine, NULL);
     for (int i = 0; i < NUM_PROFILE_KINDS && failed == 0; i++)
         result->operations[i] /= seconds;
@@ -329,6 +363,7 @@ static int run_all(struct bench *bench, struct error *err)
     for (int repeat = 0; repeat < max_repeat; repeat++)
         if (run_repeat(bench, repeat, err) != 0)
             return -1;
+    bench->all = 0;
     for (int i = 0; i < bench->count; i++) {
         conclude(bench, i);
         if (bench->options.operations && profile(bench, i, err) != 0)

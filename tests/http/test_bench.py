@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import pty
+import re
 import shutil
 import subprocess
 
@@ -76,6 +79,30 @@ def test_runs_are_cut_into_slices():
     lines = bench(*lists, "--slice", "4").stdout.splitlines()
     assert {line.split()[4]: int(line.split()[-2])
             for line in lines if line.endswith(" pairs")} == pairs
+
+
+def test_a_terminal_is_told_how_far_it_is():
+    ours, theirs = pty.openpty()
+    with open(ours, "rb", buffering=0) as terminal:
+        process = subprocess.Popen(
+            [str(BINARY), "bench", "--model", str(GOLDEN / "regla"), "--pp", "10000", "--tg", "8",
+             "--slice", "2", "--repeat", "2"], stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        told = b""
+        try:
+            while piece := terminal.read(4096):
+                told += piece
+        except OSError:  # how a terminal ends
+            pass
+        assert process.wait(timeout=60 * SLOWNESS) == 0
+    lines = [line for line in re.split(r"[\r\n]+\x1b\[K", told.decode()) if line]
+    assert [line for line in lines if line.startswith("warming up: 1")] == [
+        "warming up: 1 of 2, pp10000 f32" + share for share in ("", ", 41%", ", 82%")]
+    measured = [line for line in lines if line.startswith("measuring")]
+    assert len(measured) == 2 * (1 + 4)  # runs of one slice and of four
+    assert all(re.search(r", about \d+ s left in all$", line) for line in measured), measured
+    assert [re.sub(", about.*", "", line) for line in measured[1:5]] == [
+        "measuring: 2 of 2, tg8 f32" + share for share in ("", ", 25%", ", 50%", ", 75%")]
 
 
 def test_table_with_operations():
