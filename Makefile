@@ -36,7 +36,8 @@ build: deps
 	@cmake --preset release --log-level=WARNING >/dev/null
 	cmake --build --preset release -j $(JOBS)
 
-cuda: deps
+cuda:
+	@deploy/deps.sh cuda
 	@cmake --preset cuda --log-level=WARNING >/dev/null
 	cmake --build --preset cuda -j $(JOBS)
 

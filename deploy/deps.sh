@@ -1,15 +1,21 @@
 #!/bin/bash
-# Gets from apt what is missing of what `make serve` or `make test` needs.
-# Usage: deploy/deps.sh serve|test      (Debian 12, Ubuntu 24.04; asks nothing)
+# Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA) or `make test` needs.
+# Usage: deploy/deps.sh serve|cuda|test      (Debian 12, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(gcc libc6-dev make cmake pkg-config
           libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev
           libcairo2-dev fonts-dejavu-core)
-if [ "${1:?serve or test}" = test ]; then
-    packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk)
-fi
+case ${1:-} in
+serve) ;;
+cuda) packages+=(g++) ;;
+test) packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk) ;;
+*)
+    echo "usage: deploy/deps.sh serve|cuda|test" >&2
+    exit 2
+    ;;
+esac
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
