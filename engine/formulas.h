@@ -302,6 +302,8 @@ FORMULA void formula_hedgehog(const float *y, int n, float *phi)
         phi[i] /= sum;
 }
 
+#define FORMULA_DPFP_ADDED 1e-6f /* to the sum that it is divided by */
+
 /* DPFP (Schlag et al. 2021, section 5.3) and their sum normalization. z: [d]; phi: [2 d nu]. */
 FORMULA void formula_dpfp(const float *z, int d, int nu, float *phi)
 {
@@ -313,7 +315,7 @@ FORMULA void formula_dpfp(const float *z, int d, int nu, float *phi)
             float rolled = formula_relu(k < d ? z[k] : -z[k - d]);
             phi[(i - 1) * 2 * d + j] = here * rolled;
         }
-    float sum = formula_sum(phi, 2 * d * nu) + 1e-6f;
+    float sum = formula_sum(phi, 2 * d * nu) + FORMULA_DPFP_ADDED;
     for (int j = 0; j < 2 * d * nu; j++)
         phi[j] /= sum;
 }

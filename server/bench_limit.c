@@ -44,12 +44,23 @@ static double layer_elements(const struct layer *layer)
 /* Of one token's recurrence: s <- a (f * s), s <- s + (b v - g (s.phi_k)) phi_k, s.phi_q. */
 static double recurrence_operations(const struct mixer *m)
 {
-    static const int per_element[] = {
-        [GATE_NONE] = 4,    [GATE_SCALAR] = 5, [GATE_FAST_DECAY] = 6,
-        [GATE_REFINED] = 5, [GATE_GLA] = 5,    [GATE_DELTA] = 6,
-    };
+    int per_element = 0;
+    switch (m->gate) {
+    case GATE_NONE:
+        per_element = 4;
+        break;
+    case GATE_SCALAR:
+    case GATE_REFINED:
+    case GATE_GLA:
+        per_element = 5;
+        break;
+    case GATE_FAST_DECAY:
+    case GATE_DELTA:
+        per_element = 6;
+        break;
+    }
     double rows = m->value_dim + (m->sum_norm ? 1 : 0);
-    return per_element[m->gate] * rows * m->features_positioned * m->num_heads;
+    return per_element * rows * m->features_positioned * m->num_heads;
 }
 
 static double recurrent_bytes(const struct mixer *m)

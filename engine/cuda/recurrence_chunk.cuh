@@ -126,30 +126,34 @@ __device__ static inline float feature(const struct recurrence_call &call, const
                                        const struct map_terms &terms, int j)
 {
     const struct ops_features &phi = call.a.phi;
-    if (phi.map == FEATURE_DPFP) {
-        int size = 2 * phi.head_dim, here = j % size, rolled = (here - j / size - 1) % size;
-        return dpfp_half(call, side, here) *
-               dpfp_half(call, side, rolled < 0 ? rolled + size : rolled);
-    }
-    if (phi.map == FEATURE_FAVOR)
+    switch (phi.map) {
+    case FEATURE_IDENTITY:
+    case FEATURE_EXP:
+        break;
+    case FEATURE_RELU:
+        return formula_relu(turned(call, side, j));
+    case FEATURE_ELU:
+        return formula_elu(turned(call, side, j));
+    case FEATURE_ELU_PLUS_1:
+        return formula_elu(turned(call, side, j)) + 1.0f;
+    case FEATURE_FAVOR:
         return FORMULA_FMA(side.y[j], terms.scale, -terms.shift);
-    if (phi.map == FEATURE_HEDGEHOG) {
-        float y = side.y[j % phi.feature_rows];
-        return formula_exp((j < phi.feature_rows ? y : -y) - terms.shift);
-    }
-    if (phi.map == FEATURE_COS_SIN) {
+    case FEATURE_COS_SIN: {
         float cosine, sine;
         formula_cos_sin((double)side.y[j % phi.feature_rows], &cosine, &sine);
         return (j < phi.feature_rows ? cosine : sine) * terms.scale;
     }
-    float z = turned(call, side, j);
-    if (phi.map == FEATURE_RELU)
-        return formula_relu(z);
-    if (phi.map == FEATURE_ELU)
-        return formula_elu(z);
-    if (phi.map == FEATURE_ELU_PLUS_1)
-        return formula_elu(z) + 1.0f;
-    return z; /* identity, exp */
+    case FEATURE_HEDGEHOG: {
+        float y = side.y[j % phi.feature_rows];
+        return formula_exp((j < phi.feature_rows ? y : -y) - terms.shift);
+    }
+    case FEATURE_DPFP: {
+        int size = 2 * phi.head_dim, here = j % size, rolled = (here - j / size - 1) % size;
+        return dpfp_half(call, side, here) *
+               dpfp_half(call, side, rolled < 0 ? rolled + size : rolled);
+    }
+    }
+    return turned(call, side, j);
 }
 
 /* Of a whole warp, like all that follows. largest: whether an exponential map's `most` is wanted.
@@ -189,7 +193,7 @@ __device__ static struct map_terms terms_of(const struct recurrence_call &call,
         terms.most = fmaxf(terms.most, value);
     }
     if (divides)
-        terms.divisor = warp_sum(sum) + (phi.map == FEATURE_DPFP ? 1e-6f : 0.0f);
+        terms.divisor = warp_sum(sum) + (phi.map == FEATURE_DPFP ? FORMULA_DPFP_ADDED : 0.0f);
     else
         terms.most = warp_max(terms.most);
     return terms;

@@ -469,11 +469,12 @@ static void set_features(struct problem *p)
         p->features = 2 * d * p->nu;
 }
 
+static const char *const maps[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
+static const char *const gates[] = {MODEL_GATES(MODEL_NAME)};
+enum { MAPS = sizeof maps / sizeof *maps, GATES = sizeof gates / sizeof *gates };
+
 static void set_name(struct problem *p)
 {
-    static const char *const maps[] = {"identity", "relu",    "elu",      "elu+1", "exp",
-                                       "favor",    "cos_sin", "hedgehog", "dpfp"};
-    static const char *const gates[] = {"none", "scalar", "fast_decay", "refined", "gla", "delta"};
     snprintf(p->name, sizeof p->name, "%s, %s, position %d%s, H %d/%d, d %d, m %d, dv %d",
              maps[p->map], gates[p->gate], p->place, p->sum_norm ? ", sum_norm" : "", p->size.heads,
              p->size.kv_heads, p->size.head_dim, p->features, p->size.value_dim);
@@ -486,8 +487,8 @@ static void check_all_maps(struct bench_count *count, const struct bench_device 
     static const struct sizes sizes[] = {
         {2, 2, 16, 16}, {3, 1, 9, 12}, {2, 1, 24, 40}, {1, 1, 13, 33}, {2, 2, 30, 70}};
     int turn = 0;
-    for (int map = FEATURE_IDENTITY; map <= FEATURE_DPFP; map++)
-        for (int gate = GATE_NONE; gate <= GATE_DELTA; gate++, turn++) {
+    for (int map = 0; map < MAPS; map++)
+        for (int gate = 0; gate < GATES; gate++, turn++) {
             struct problem p = {.size = sizes[turn % 5],
                                 .map = (enum feature_map)map,
                                 .gate = (enum gate_kind)gate,
