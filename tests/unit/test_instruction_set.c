@@ -1,0 +1,74 @@
+/* Which instruction sets a machine has: those that other tests then take, and pass over where they
+ * are missing. */
+#include "engine/cpu/backend.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* With what the kernel says of the processor; the best one first. */
+static const struct set {
+    const char *name, *flags;
+} sets[] = {
+    {"avx512vnni", "avx512f avx512dq avx512bw avx512vl avx512_vnni avx2 fma"},
+    {"avx512", "avx512f avx512dq avx512bw avx512vl avx2 fma"},
+    {"avx2", "avx2 fma f16c"},
+    {"generic", ""},
+};
+
+/* The first processor's line of flags, between two spaces; none but on x86. */
+static void read_flags(char *out, size_t size)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t length = 0;
+    cr_assert(file != NULL, "/proc/cpuinfo");
+    out[0] = 0;
+    while (out[0] == 0 && (length = getline(&line, &capacity, file)) > 0)
+        if (strncmp(line, "flags\t", 6) == 0) {
+            line[length - 1] = 0;
+            snprintf(out, size, " %s ", strchr(line, ':') + 1);
+        }
+    free(line);
+    fclose(file);
+}
+
+static bool has_all(const char *flags, const char *wanted)
+{
+    char all[128], word[32], *rest;
+    snprintf(all, sizeof all, "%s", wanted);
+    for (char *flag = strtok_r(all, " ", &rest); flag; flag = strtok_r(NULL, " ", &rest)) {
+        snprintf(word, sizeof word, " %s ", flag);
+        if (strstr(flags, word) == NULL)
+            return false;
+    }
+    return true;
+}
+
+Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
+{
+    char flags[8192];
+    const char *best = NULL;
+    read_flags(flags, sizeof flags);
+#if defined(__x86_64__)
+    cr_assert(has_all(flags, "fpu sse2"), "flags: \"%s\"", flags);
+#endif
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        const struct cpu_options options = {.threads = 1, .instruction_set = sets[i].name};
+        struct backend *backend = NULL;
+        struct error err = ERROR_INIT;
+        bool opened = cpu_open(&backend, &options, &err) == 0;
+        cr_expect(opened == has_all(flags, sets[i].flags), "%s %s", sets[i].name, err.message);
+        if (!opened)
+            continue;
+        cr_expect_str_eq(cpu_ops.instruction_set(backend), sets[i].name);
+        best = best == NULL ? sets[i].name : best;
+        cpu_ops.close(backend);
+    }
+    struct backend *backend = NULL;
+    cr_assert(cpu_open(&backend, &(struct cpu_options){.threads = 1}, NULL) == 0);
+    cr_expect_str_eq(cpu_ops.instruction_set(backend), best);
+    cpu_ops.close(backend);
+}
