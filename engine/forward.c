@@ -195,6 +195,9 @@ static int64_t longest_input(const struct forward *forward)
         mixer_widen(&longest, layer->down_proj.cols);
         mixer_widen(&longest, layer->mixer.o_proj.cols);
         mixer_widen(&longest, layer->mixer.gk_proj_1.cols);
+        /* a feature map's matrices have a part of it for each head */
+        mixer_widen(&longest,
+                    (int64_t)layer->mixer.num_heads * ((layer->mixer.head_dim + 31) / 32 * 32));
     }
     return longest;
 }

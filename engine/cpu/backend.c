@@ -190,8 +190,8 @@ static int cpu_prepare(struct backend *backend, const struct ops_limits *limits,
         if (backend->fixed == NULL)
             return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
     }
-    size_t inputs = (size_t)limits->max_rows * (size_t)limits->max_input;
-    backend->arranged = aligned_alloc(64, (inputs + 15) / 16 * 64);
+    backend->arranged_floats = (size_t)limits->max_rows * (size_t)limits->max_input;
+    backend->arranged = aligned_alloc(64, (backend->arranged_floats + 15) / 16 * 64);
     if (backend->scratch == NULL || backend->groups == NULL || backend->arranged == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory for scratch");
     return 0;

@@ -1,5 +1,7 @@
 #include "engine/cpu/device.h"
 
+#include <assert.h>
+
 /* Panels of one task. Few rows read a panel at the speed of memory, and the thread that ends first
  * waits for the other's last task: so tasks are small, but not so small that their beginnings
  * count. Many rows compute on a panel much longer. On many cores each gets some tasks first. */
@@ -125,6 +127,7 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
         job.head_blocks = (weight->in + 31) / 32;
         rows_run(backend, fix_rows, &job, a->num_rows, weight->in * weight->heads);
     } else if (a->num_rows > 1 || weight->format == WEIGHTS_Q8) {
+        assert((size_t)(a->num_rows * weight->in * weight->heads) <= backend->arranged_floats);
         job.arranged = backend->arranged;
         rows_run(backend, arrange_blocks, &job, (a->num_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
                  weight->in * weight->heads * BLOCK_ROWS);

@@ -128,14 +128,11 @@ __device__ static inline float feature(const struct recurrence_call &call, const
     const struct ops_features &phi = call.a.phi;
     switch (phi.map) {
     case FEATURE_IDENTITY:
-    case FEATURE_EXP:
-        break;
     case FEATURE_RELU:
-        return formula_relu(turned(call, side, j));
     case FEATURE_ELU:
-        return formula_elu(turned(call, side, j));
     case FEATURE_ELU_PLUS_1:
-        return formula_elu(turned(call, side, j)) + 1.0f;
+    case FEATURE_EXP:
+        break; /* of z_j alone, which is much code: once, below */
     case FEATURE_FAVOR:
         return FORMULA_FMA(side.y[j], terms.scale, -terms.shift);
     case FEATURE_COS_SIN: {
@@ -153,7 +150,14 @@ __device__ static inline float feature(const struct recurrence_call &call, const
                dpfp_half(call, side, rolled < 0 ? rolled + size : rolled);
     }
     }
-    return turned(call, side, j);
+    float z = turned(call, side, j);
+    if (phi.map == FEATURE_RELU)
+        return formula_relu(z);
+    if (phi.map == FEATURE_ELU)
+        return formula_elu(z);
+    if (phi.map == FEATURE_ELU_PLUS_1)
+        return formula_elu(z) + 1.0f;
+    return z;
 }
 
 /* Of a whole warp, like all that follows. largest: whether an exponential map's `most` is wanted.

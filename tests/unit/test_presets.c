@@ -179,6 +179,40 @@ Test(presets, every_system_runs_and_its_logits_are_of_a_models_size)
     }
 }
 
+/* A map's matrices take rows of all heads, here 64 times as wide as the model. */
+Test(presets, heads_may_be_wider_than_all_else)
+{
+    enum { HEAD_DIM = 512, TOKENS = 512 };
+    static const char *const with_matrices[] = {"hedgehog", "performer", "rfa"};
+    for (size_t i = 0; i < sizeof with_matrices / sizeof *with_matrices; i++) {
+        struct error err = ERROR_INIT;
+        const struct engine_options options = {.threads = 1, .state_memory_bytes = 64 << 20};
+        const struct preset *preset = find(with_matrices[i], "160m");
+        struct model *model;
+        struct engine *engine;
+        struct state *state;
+        char *text = shrink(preset);
+        json_t *config = parse(text), *shapes = json_object_get(config, "shapes");
+        json_object_update_new(
+            shapes, json_pack("{si si}", "head_dim", HEAD_DIM, "features",
+                              strcmp(with_matrices[i], "hedgehog") == 0 ? 2 * HEAD_DIM : 64));
+        free(text);
+        text = json_dumps(config, 0);
+        cr_assert(preset_load(&model, preset->name, text, &err) == 0, "%s", err.message);
+        cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
+        cr_assert(state_create(&state, engine, TOKENS, &err) == 0, "%s", err.message);
+        int32_t tokens[TOKENS] = {0};
+        struct span span = {
+            .state = state, .tokens = tokens, .num_tokens = TOKENS, .num_logits = 1};
+        cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
+        cr_expect(isfinite(span.logits[0]), "%s", preset->name);
+        state_free(state);
+        engine_close(engine);
+        json_decref(config);
+        free(text);
+    }
+}
+
 /* Every machine and every build make the same numbers. */
 Test(presets, weights_are_a_fixed_function_of_the_preset)
 {
