@@ -3,8 +3,9 @@
  * Every function is a fixed sequence of IEEE operations without branches on data, so that a
  * compiler's vector form of a loop over it gives the same bits as the scalar form: results never
  * depend on an element's place in an array. Transcendentals are ours for the same reason (libm's
- * vector forms differ from its scalar ones). Errors below are against float64, in units of the
- * last place (ulp) or absolute, measured by tests/unit/test_formulas.c. */
+ * vector forms differ from its scalar ones). A NaN stays one, for a model that is broken to be
+ * seen: comparisons are written so that it takes the branch that keeps it. Errors below are against
+ * float64, in units of the last place (ulp) or absolute, measured by tests/unit/test_formulas.c. */
 #ifndef ENGINE_FORMULAS_H
 #define ENGINE_FORMULAS_H
 
@@ -128,7 +129,7 @@ FORMULA float formula_sigmoid(float x)
 /* log sigmoid(x), without cancellation on either side. */
 FORMULA float formula_log_sigmoid(float x)
 {
-    float negative = x < 0.0f ? x : 0.0f;
+    float negative = x >= 0.0f ? 0.0f : x;
     return negative - formula_log(1.0f + formula_exp(-fabsf(x)));
 }
 
@@ -183,7 +184,7 @@ FORMULA float formula_gelu_new(float x)
 
 FORMULA float formula_relu(float x)
 {
-    return x > 0.0f ? x : 0.0f;
+    return x <= 0.0f ? 0.0f : x;
 }
 
 FORMULA float formula_silu(float x)
@@ -193,7 +194,7 @@ FORMULA float formula_silu(float x)
 
 FORMULA float formula_elu(float x)
 {
-    float below = formula_exp(x < 0.0f ? x : 0.0f) - 1.0f;
+    float below = formula_exp(x >= 0.0f ? 0.0f : x) - 1.0f;
     return x > 0.0f ? x : below;
 }
 

@@ -67,14 +67,19 @@ static int append_replaced(const char *content, size_t length, const char *what,
     return text_buffer_append(out, content + at, length - at, err);
 }
 
-/* One Replace over scratch[0], through scratch[1]. */
-static int apply_replacement(const struct decoder_replacement *replacement,
+/* One Replace over scratch[0], through scratch[1], which takes at most `most` bytes. */
+static int apply_replacement(const struct decoder_replacement *replacement, size_t most,
                              struct text_buffer scratch[2], struct span_list *matches,
                              struct error *err)
 {
     matches->count = 0;
     if (pattern_find_all(replacement->pattern, scratch[0].data, scratch[0].length, matches, err))
         return -1;
+    size_t length = scratch[0].length + matches->count * replacement->length;
+    for (size_t i = 0; i < matches->count; i++)
+        length -= matches->items[i].end - matches->items[i].start;
+    if (length > most)
+        return error_set(err, ERROR_INVALID, "expected at most %zu bytes, got %zu", most, length);
     scratch[1].length = 0;
     size_t at = 0;
     for (size_t i = 0; i < matches->count; i++) {
@@ -98,12 +103,10 @@ static int append_steps(const struct decoder *decoder, const char *content, size
     struct text_buffer scratch[2] = {{0}};
     struct span_list matches = {0};
     int failed = text_buffer_append(&scratch[0], content, length, err);
-    for (size_t i = 0; !failed && i < decoder->replacement_count; i++)
-        failed = scratch[0].length > 0 &&
-                 apply_replacement(&decoder->replacements[i], scratch, &matches, err);
-    if (!failed && scratch[0].length > 16 * length + 4096)
-        failed = error_set(err, ERROR_INVALID, "decoder: \"%.60s\" becomes %zu bytes", content,
-                           scratch[0].length);
+    const size_t most = 16 * length + 4096;
+    for (size_t i = 0; !failed && i < decoder->replacement_count && scratch[0].length > 0; i++)
+        if (apply_replacement(&decoder->replacements[i], most, scratch, &matches, err))
+            failed = error_prefix(err, "decoder: \"%.60s\"", content);
     if (!failed)
         failed = text_buffer_append(out, scratch[0].data, scratch[0].length, err);
     text_buffer_clear(&scratch[0]);

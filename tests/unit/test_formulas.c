@@ -217,3 +217,45 @@ Test(formulas, an_elements_place_changes_no_bit)
         check_places(kernels_avx512);
 #endif
 }
+
+/* A model that is broken must not serve as if it were sound. */
+static void check_nans(const struct kernels *kernels)
+{
+    enum { COUNT = 37 };
+    float u[COUNT], w[COUNT], out[COUNT];
+    for (int f = 0; f < NUM_FORMULAS; f++)
+        for (int bad = 0; bad < COUNT; bad++) {
+            for (int i = 0; i < COUNT; i++)
+                u[i] = w[i] = i == bad ? NAN : 0.5f;
+            struct ops_map map = {.formula = (enum formula)f,
+                                  .constant = 16.0f,
+                                  .num_rows = 1,
+                                  .num_cols = COUNT,
+                                  .out = {out, COUNT},
+                                  .u = {u, COUNT},
+                                  .w = {w, COUNT}};
+            kernels->map(&map, 0, 1);
+            for (int i = 0; i < COUNT; i++)
+                cr_expect(isnan(out[i]) == (i == bad), "%s: formula %d", kernels->name, f);
+        }
+}
+
+Test(formulas, a_nan_stays_one)
+{
+    check_nans(kernels_generic);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        check_nans(kernels_avx2);
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+        check_nans(kernels_avx512);
+#endif
+    float z[4] = {1, NAN, 2, -1}, y[4] = {1, NAN, 2, -1}, phi[64];
+    for (int map = 0; map <= FEATURE_DPFP; map++) {
+        bool seen = false;
+        int features = map == FEATURE_DPFP ? 16 : map >= FEATURE_COS_SIN ? 8 : 4;
+        formula_features((enum feature_map)map, z, y, 4, 4, features, 2, phi);
+        for (int j = 0; j < features; j++)
+            seen = seen || isnan(phi[j]);
+        cr_expect(seen, "feature map %d", map);
+    }
+}

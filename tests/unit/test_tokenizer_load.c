@@ -292,6 +292,24 @@ Test(tokenizer_load, hostile_pattern_does_not_hang)
 
 /* Runs of combining marks in falling order, and runs of spaces around tokens that strip them: what
  * a naive sort or scan would take quadratic time for. */
+/* Steps that each write 64 bytes for one: all of them would make a terabyte of it. */
+Test(tokenizer_load, a_decoder_that_multiplies_is_refused)
+{
+    enum { STEPS = 7, BYTES = 64 };
+    char text[STEPS * 200] = "{'decoder':{'type':'Sequence','decoders':[", content[BYTES + 1] = "";
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    alarm(60);
+    memset(content, 'a', BYTES);
+    for (int i = 0; i < STEPS; i++)
+        sprintf(text + strlen(text), "%s{'type':'Replace','pattern':{'String':'a'},'content':'%s'}",
+                i > 0 ? "," : "", content);
+    strcat(text, "]}," MODEL "}");
+    cr_assert_eq(load(&tokenizer, text, &err), -1);
+    cr_expect(strstr(err.message, "decoder: \"a\": expected at most 4112 bytes, got 262144"), "%s",
+              err.message);
+}
+
 Test(tokenizer_load, hostile_text_does_not_hang)
 {
     alarm(300);
