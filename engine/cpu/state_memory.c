@@ -1,8 +1,9 @@
+#include "engine/base/control_group.h"
 #include "engine/cpu/device.h"
 
 #include <stdio.h>
 
-/* Half of what is free, by the system's and the control group's account. */
+/* Half of what is free, by the system's account and the control groups'. */
 size_t cpu_state_memory(struct backend *backend)
 {
     (void)backend;
@@ -16,23 +17,8 @@ size_t cpu_state_memory(struct backend *backend)
                 available = (size_t)kilobytes * 1024;
         fclose(file);
     }
-    static const char *const limits[][2] = {
-        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-        {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-         "/sys/fs/cgroup/memory/memory.usage_in_bytes"},
-    };
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        unsigned long long values[2];
-        int read = 0;
-        for (int j = 0; j < 2; j++) {
-            file = fopen(limits[i][j], "re");
-            if (file == NULL)
-                continue;
-            read += fscanf(file, "%llu", &values[j]) == 1;
-            fclose(file);
-        }
-        if (read == 2 && values[0] > values[1] && values[0] - values[1] < available)
-            available = (size_t)(values[0] - values[1]);
-    }
+    long long left = control_group_memory(CONTROL_GROUP_OWN);
+    if ((unsigned long long)left < available)
+        available = (size_t)left;
     return available / 2;
 }

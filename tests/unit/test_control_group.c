@@ -1,7 +1,9 @@
+#include "engine/base/control_group.h"
 #include "engine/base/cpus.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,12 +29,26 @@ static void put(const char *name, const char *text)
     fclose(file);
 }
 
-static int quota(const char *membership)
+typedef long long limit_function(const char *membership, const char *root);
+
+/* 0: no limit. */
+static long long limit(limit_function *limit_of, const char *membership)
 {
     char path[512];
     put("/self", membership);
     snprintf(path, sizeof path, "%s/self", root);
-    return cpus_quota(path, root);
+    long long limit = limit_of(path, root);
+    return limit == LLONG_MAX ? 0 : limit;
+}
+
+static long long quota(const char *membership)
+{
+    return limit(control_group_cpus, membership);
+}
+
+static long long memory(const char *membership)
+{
+    return limit(control_group_memory, membership);
 }
 
 static void begin(void)
@@ -47,7 +63,7 @@ static void end(void)
     cr_assert(system(command) == 0);
 }
 
-Test(cpus, version_2_asks_the_group_and_all_above_it, .init = begin, .fini = end)
+Test(control_group, version_2_asks_the_group_and_all_above_it, .init = begin, .fini = end)
 {
     cr_expect(quota("0::/a/b\n") == 0, "no files, no limit");
     put("/a/b/cpu.max", "max 100000\n");
@@ -65,7 +81,7 @@ Test(cpus, version_2_asks_the_group_and_all_above_it, .init = begin, .fini = end
     cr_expect(quota("0::/of/another/namespace\n") == 2);
 }
 
-Test(cpus, version_1_has_two_files, .init = begin, .fini = end)
+Test(control_group, version_1_has_two_files, .init = begin, .fini = end)
 {
     put("/cpu/g/cpu.cfs_quota_us", "150000\n");
     cr_expect(quota("4:cpu,cpuacct:/g\n") == 0, "no period");
@@ -76,20 +92,46 @@ Test(cpus, version_1_has_two_files, .init = begin, .fini = end)
     cr_expect(quota("4:cpu:/g\n") == 0);
 }
 
-Test(cpus, what_makes_no_sense_is_no_limit, .init = begin, .fini = end)
+Test(control_group, what_makes_no_sense_is_no_limit, .init = begin, .fini = end)
 {
     put("/cpu.max", "0 100000\n");
     cr_expect(quota("0::/\n") == 0);
     put("/cpu.max", "100000 0\n");
     cr_expect(quota("0::/\n") == 0);
     put("/cpu.max", "9000000000000000000 1\n");
-    cr_expect(quota("0::/\n") == 0);
+    cr_expect(quota("0::/\n") == 9000000000000000000);
     put("/cpu.max", "no number\n");
     cr_expect(quota("\n::\nnothing\n0::\n") == 0);
-    cr_expect(cpus_quota("/nowhere/at/all", root) == 0);
+    cr_expect(control_group_cpus("/nowhere/at/all", root) == LLONG_MAX);
 }
 
-Test(cpus, there_is_at_least_one)
+Test(control_group, memory_is_what_the_group_and_all_above_it_leave, .init = begin, .fini = end)
+{
+    cr_expect(memory("0::/slurm/job\n") == 0, "no files, no limit");
+    put("/slurm/job/memory.max", "max\n");
+    put("/slurm/job/memory.current", "500\n");
+    cr_expect(memory("0::/slurm/job\n") == 0);
+    put("/slurm/job/memory.max", "2000\n");
+    cr_expect(memory("0::/slurm/job\n") == 1500);
+    put("/slurm/memory.max", "3000\n");
+    cr_expect(memory("0::/slurm/job\n") == 1500, "of that group nothing says how much it has");
+    put("/slurm/memory.current", "1900\n");
+    cr_expect(memory("0::/slurm/job\n") == 1100);
+    put("/slurm/memory.stat", "anon 100\ninactive_file 1000\nfile 1800\n");
+    cr_expect(memory("0::/slurm/job\n") == 1500);
+    put("/slurm/job/memory.current", "2100\n");
+    cr_expect(control_group_memory("/nowhere/at/all", root) == LLONG_MAX);
+    put("/self", "0::/slurm/job\n");
+    char path[512];
+    snprintf(path, sizeof path, "%s/self", root);
+    cr_expect(control_group_memory(path, root) == 0, "nothing is left");
+    put("/memory/g/memory.limit_in_bytes", "700\n");
+    put("/memory/g/memory.usage_in_bytes", "300\n");
+    put("/memory/g/memory.stat", "inactive_file 5\ntotal_inactive_file 100\n");
+    cr_expect(memory("4:cpu,cpuacct:/h\n6:memory:/g\n") == 500);
+}
+
+Test(control_group, there_is_at_least_one)
 {
     cr_expect(cpus_allowed() >= 1);
     cr_expect(cpus_allowed() <= (int)sysconf(_SC_NPROCESSORS_CONF));
