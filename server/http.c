@@ -309,12 +309,40 @@ static bool declared_too_large(struct http_request *request)
     return length && strtoull(length, NULL, 10) > (unsigned long long)body_limit(request);
 }
 
-static void refuse_body(struct http_request *request)
+static enum MHD_Result count_lengths(void *context, enum MHD_ValueKind kind, const char *name,
+                                     const char *value)
 {
-    api_error_clear(&request->error);
-    api_error_set(&request->error, API_BODY_TOO_LARGE, NULL, "the body is larger than %lld bytes",
-                  (long long)body_limit(request));
+    (void)kind;
+    (void)value;
+    *(int *)context += strcasecmp(name, "Content-Length") == 0;
+    return MHD_YES;
+}
+
+/* A body whose end another server on the way could see elsewhere (RFC 9112, section 6.3), or whose
+ * end we cannot see. */
+static int check_framing(const struct http_request *request, struct api_error *err)
+{
+    const char *encoding = header(request->connection, "Transfer-Encoding");
+    int lengths = 0;
+    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count_lengths, &lengths);
+    if (lengths > 1)
+        return api_error_set(err, API_INVALID_VALUE, NULL, "Content-Length: expected one, got %d",
+                             lengths);
+    if (encoding && lengths > 0)
+        return api_error_set(err, API_INVALID_VALUE, NULL,
+                             "expected Content-Length or Transfer-Encoding, got both");
+    if (encoding && strcasecmp(encoding, "chunked") != 0)
+        return api_error_set(err, API_NOT_IMPLEMENTED, NULL,
+                             "Transfer-Encoding: expected chunked, got \"%s\"", encoding);
+    return 0;
+}
+
+/* Replies before the body has come, after which the connection is closed. */
+static enum MHD_Result refuse(struct http_request *request, const struct api_error *err)
+{
+    request->error = *err;
     http_reply_error(request, &request->error);
+    return request->replied ? MHD_YES : MHD_NO;
 }
 
 static enum MHD_Result begin_request(struct http_server *server, struct MHD_Connection *connection,
@@ -336,10 +364,15 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     watcher_receiving(server->watcher, request->slot);
     take_request_id(request);
     check_headers(request, url);
-    if (!declared_too_large(request))
-        return MHD_YES;
-    refuse_body(request);
-    return request->replied ? MHD_YES : MHD_NO;
+    struct api_error err = {0};
+    if (check_framing(request, &err) != 0)
+        return refuse(request, &err);
+    if (declared_too_large(request)) {
+        api_error_set(&err, API_BODY_TOO_LARGE, NULL, "the body is larger than %lld bytes",
+                      (long long)body_limit(request));
+        return refuse(request, &err);
+    }
+    return MHD_YES;
 }
 
 /* Grows the body in steps whose memory is accounted for: all connections together have a budget. */
@@ -482,6 +515,15 @@ static void on_log(void *context, const char *format, va_list args)
     log_message(LOG_LEVEL_DEBUG, "libmicrohttpd: %s", text);
 }
 
+/* What has a NUL in it stays as it was sent, and so names nothing: it would end what is before it.
+ */
+static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
+{
+    (void)context;
+    (void)connection;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 static struct MHD_Daemon *start_daemon(struct http_server *server)
 {
     const struct http_options *options = &server->options;
@@ -490,6 +532,7 @@ static struct MHD_Daemon *start_daemon(struct http_server *server)
         {MHD_OPTION_LISTEN_SOCKET, server->listen_fd, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, options->max_connections, NULL},
         {MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(options->idle_timeout_s + 0.999), NULL},
+        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)unescape, NULL},
         /* A pool of one thread is none. */
         {MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0, NULL},
         {MHD_OPTION_END, 0, NULL}};

@@ -1,0 +1,58 @@
+"""Where a request ends, and which resource it names: what another server on the way could see
+otherwise."""
+
+import pytest
+
+from harness import RawReply
+
+pytestmark = pytest.mark.builds("dev", "asan")  # one request after another
+
+BODY = b'{"prompt":"x","max_tokens":1}'
+HIDDEN = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def answers_to(server, head, body):
+    """What comes until the server closes the connection."""
+    with server.connect(timeout=20) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                           b"Content-Type: application/json\r\n" + head + b"\r\n" + body)
+        told = b""
+        while piece := connection.recv(65536):
+            told += piece
+        return told
+
+
+@pytest.mark.parametrize("head, status, message", [
+    (b"Content-Length: %d\r\nContent-Length: %d\r\n" % (len(BODY), len(BODY + HIDDEN)), 400,
+     "Content-Length: expected one, got 2"),
+    (b"Content-Length: %d\r\ncontent-length: %d\r\n" % (len(BODY), len(BODY)), 400,
+     "Content-Length: expected one, got 2"),
+    (b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n" % len(BODY), 400,
+     "expected Content-Length or Transfer-Encoding, got both"),
+    (b"Transfer-Encoding: gzip, chunked\r\n", 501, "Transfer-Encoding: expected chunked"),
+    (b"Transfer-Encoding: identity\r\n", 501, "Transfer-Encoding: expected chunked"),
+])
+def test_a_body_whose_end_is_not_clear(server, head, status, message):
+    told = answers_to(server, head, BODY + HIDDEN)
+    assert told.startswith(b"HTTP/1.1 %d " % status), told
+    assert message.encode() in told and b"Connection: close" in told
+    assert told.count(b"HTTP/1.1") == 1  # what was behind is no request
+    server.wait_idle()
+
+
+def test_chunked_bodies_are_read(server):
+    with server.connect() as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+                           b"Content-Type: application/json\r\nTransfer-Encoding: Chunked\r\n\r\n"
+                           b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+        assert RawReply(connection).head()[0] == 200
+
+
+def test_a_nul_in_a_path_names_nothing(server):
+    server.complete(prompt="x", max_tokens=1, session_id="kept")
+    for method, path in (("DELETE", "/v1/sessions/kept%00-other"), ("GET", "/v1/sessions/kept%00"),
+                         ("GET", f"/v1/models/{server.model_id}%00x"), ("GET", "/health%00zzz")):
+        reply = server.http.request(method, server.url + path)
+        assert reply.status_code in (400, 404), (path, reply.text)  # 400: no name of a session
+    assert server.get("/v1/sessions/kept").status_code == 200
+    assert server.get("/v1/sessions/k%65pt").status_code == 200  # other characters may be escaped
