@@ -298,7 +298,8 @@ static int take_over(struct state_tree *tree, struct checkpoint *from, int64_t m
         return -1;
     }
     *out = from->state;
-    tiers_save(tree, from);
+    if (!from->image) /* one that a file is written from stays as it is */
+        tiers_save(tree, from);
     tiers_left_device(tree, from);
     return 0;
 }
