@@ -1,5 +1,7 @@
 #include "api/completion_reply.h"
 
+#include "engine/text/unicode.h"
+
 #include <string.h>
 
 #define MAX_TOP 20 /* api.md: logprobs is 0..20 */
@@ -10,7 +12,7 @@ void reply_token_string(struct strbuf *buf, const struct tokenizer *tokenizer, i
     const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
     if (!bytes || length == 0) {
         strbuf_printf(buf, "\"token_id:%d\"", (int)id);
-    } else if (utf8_valid(bytes, length)) {
+    } else if (utf8_valid_length(bytes, length) == length) {
         strbuf_json_string(buf, bytes, length);
     } else {
         strbuf_puts(buf, "\"bytes:");

@@ -1,5 +1,7 @@
 #include "api/request.h"
 
+#include "engine/text/unicode.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,18 +49,19 @@ static int check_structure(const char *body, size_t length, struct api_error *er
 
 static int check_utf8(const char *body, size_t length, struct api_error *err)
 {
-    for (size_t i = 0; i < length;) {
-        size_t taken = (unsigned char)body[i] < 0x80 ? 1 : utf8_sequence(body + i, length - i);
-        if (taken == 0)
-            return api_error_set(err, API_INVALID_JSON, NULL, "the body is not UTF-8 at byte %zu",
-                                 i);
-        i += taken;
-    }
+    size_t valid = utf8_valid_length(body, length);
+    if (valid < length)
+        return api_error_set(err, API_INVALID_JSON, NULL, "the body is not UTF-8 at byte %zu",
+                             valid);
     return 0;
 }
 
 json_t *request_load(const char *body, size_t length, struct api_error *err)
 {
+    if (length == 0) {
+        api_error_set(err, API_INVALID_JSON, NULL, "invalid JSON at byte 0: expected an object, got nothing");
+        return NULL;
+    }
     if (check_utf8(body, length, err) != 0 || check_structure(body, length, err) != 0)
         return NULL;
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;

@@ -1,12 +1,13 @@
 #include "api/strbuf.h"
 
+#include "engine/text/unicode.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 void strbuf_clear(struct strbuf *buf)
 {
@@ -75,35 +76,6 @@ void strbuf_printf(struct strbuf *buf, const char *format, ...)
     va_end(again);
 }
 
-size_t utf8_sequence(const char *text, size_t length)
-{
-    if (length == 0)
-        return 0;
-    utf8proc_int32_t character;
-    utf8proc_ssize_t taken = utf8proc_iterate(
-        (const utf8proc_uint8_t *)text, length < 4 ? (utf8proc_ssize_t)length : 4, &character);
-    return taken > 0 ? (size_t)taken : 0;
-}
-
-bool utf8_valid(const char *text, size_t length)
-{
-    for (size_t i = 0; i < length;) {
-        size_t taken = (unsigned char)text[i] < 0x80 ? 1 : utf8_sequence(text + i, length - i);
-        if (taken == 0)
-            return false;
-        i += taken;
-    }
-    return true;
-}
-
-size_t utf8_characters(const char *text, size_t length)
-{
-    size_t characters = 0;
-    for (size_t i = 0; i < length; i++)
-        characters += ((unsigned char)text[i] & 0xC0) != 0x80;
-    return characters;
-}
-
 static void escape(struct strbuf *buf, unsigned char byte)
 {
     switch (byte) {
@@ -134,14 +106,14 @@ void strbuf_json_string(struct strbuf *buf, const char *text, size_t length)
     size_t i = 0;
     while (i < length) {
         unsigned char byte = (unsigned char)text[i];
-        size_t taken = byte < 0x80 ? 1 : utf8_sequence(text + i, length - i);
-        bool copied = byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F && taken > 0;
-        if (copied) {
-            i += taken;
+        size_t used;
+        bool valid = utf8_next(text + i, length - i, &used) == UTF8_VALID;
+        if (valid && byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F) {
+            i += used;
             continue;
         }
         strbuf_append(buf, text + plain, i - plain);
-        if (taken == 0)
+        if (!valid)
             strbuf_puts(buf, "\xEF\xBF\xBD"); /* U+FFFD */
         else
             escape(buf, byte);

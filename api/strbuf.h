@@ -40,11 +40,4 @@ void strbuf_json_f32(struct strbuf *buf, float value);
 /* A duration or a rate, with at most 3 decimals; not finite: null. */
 void strbuf_json_decimal(struct strbuf *buf, double value);
 
-/* Length in bytes of the valid UTF-8 sequence at text[0 .. length), or 0. */
-size_t utf8_sequence(const char *text, size_t length);
-bool utf8_valid(const char *text, size_t length);
-
-/* Characters (code points) in valid UTF-8: what text_offset counts. */
-size_t utf8_characters(const char *text, size_t length);
-
 #endif

@@ -170,6 +170,8 @@ static int go_on(struct generation *g, struct error *err)
     if (detokenizer_finish(g->detokenizer, &text, &length, err) != 0)
         return -1;
     int stopped = emit(g, text, length, err);
+    if (stopped > 0)
+        g->reason = "stop string";
     return stopped == 0  ? write_out(g->held ? g->held : "", g->held_length, err)
            : stopped < 0 ? -1
                          : 0;
@@ -200,7 +202,7 @@ static int encode(struct generation *g, const char *prompt, size_t length, struc
 {
     if (!g->options->model.preset)
         return tokenizer_encode(g->model.tokenizer, prompt, length, true, &g->prompt, err);
-    if (command_parse_ids(prompt, &g->prompt, err) != 0)
+    if (command_parse_ids(prompt, length, &g->prompt, err) != 0)
         return error_prefix(err, "the prompt (a preset has no tokenizer)");
     const int32_t vocab_size = engine_info(g->model.engine)->vocab_size;
     for (size_t i = 0; i < g->prompt.count; i++)
@@ -270,7 +272,8 @@ static int prepare(struct generation *g, struct error *err)
     if (make_stops(g, err) != 0 || take_prompt(g, err) != 0 ||
         sampler_create(&g->sampler, &sampling, engine_info(g->model.engine)->vocab_size,
                        g->prompt.ids, g->prompt.count, err) != 0 ||
-        detokenizer_create(&g->detokenizer, g->model.tokenizer, true, err) != 0)
+        detokenizer_create(&g->detokenizer, g->model.tokenizer, true, err) != 0 ||
+        detokenizer_prime(g->detokenizer, g->prompt.ids, g->prompt.count, err) != 0)
         return -1;
     g->draw.sampler = g->sampler;
     return make_room(g, err);

@@ -34,9 +34,12 @@ int command_tokenizer_check(const struct tokenizer *tokenizer, const char *direc
                      directory, vocab_size, ids);
 }
 
-int command_parse_ids(const char *text, struct token_list *ids, struct error *err)
+int command_parse_ids(const char *text, size_t length, struct token_list *ids, struct error *err)
 {
     static const char separators[] = " ,\t\r\n[]";
+    if (memchr(text, 0, length))
+        return error_set(err, ERROR_INVALID, "expected token ids, got a NUL byte at byte %zu",
+                         strlen(text));
     for (text += strspn(text, separators); *text; text += strspn(text, separators)) {
         char *end;
         errno = 0;

@@ -108,8 +108,8 @@ int command_tokenizer_open(struct tokenizer **out, const char *path, struct erro
 int command_tokenizer_check(const struct tokenizer *tokenizer, const char *directory,
                             int32_t vocab_size, struct error *err);
 
-/* Appends the ids of a text, which separate spaces, commas, brackets or newlines. */
-int command_parse_ids(const char *text, struct token_list *ids, struct error *err);
+/* Appends the ids of a text (NUL after it), which separate spaces, commas, brackets or newlines. */
+int command_parse_ids(const char *text, size_t length, struct token_list *ids, struct error *err);
 
 /* Feeds count >= 1 tokens and draws the one after them; -1 also where none can be drawn. */
 int command_feed(struct engine *engine, struct state *state, const int32_t *tokens, size_t count,

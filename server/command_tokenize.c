@@ -80,12 +80,12 @@ static int print_tokens(const struct tokenizer *tokenizer, const struct token_li
 }
 
 static int decode(const struct tokenizer *tokenizer, const struct tokenize_options *options,
-                  const char *input, struct error *err)
+                  const char *input, size_t input_length, struct error *err)
 {
     struct token_list ids = {0};
     char *text = NULL;
     size_t length;
-    int result = command_parse_ids(input, &ids, err);
+    int result = command_parse_ids(input, input_length, &ids, err);
     for (size_t i = 0; result == 0 && i < ids.count; i++)
         if (ids.ids[i] >= tokenizer_size(tokenizer))
             result = error_set(err, ERROR_INVALID, "expected token ids under %d, got %d",
@@ -122,7 +122,7 @@ static int run(const char *path, const struct tokenize_options *options, struct 
         result = command_read_stdin(&input, &length, err);
     const char *text = options->text ? options->text : input;
     if (result == 0)
-        result = options->decode ? decode(tokenizer, options, text, err)
+        result = options->decode ? decode(tokenizer, options, text, length, err)
                                  : encode(tokenizer, options, text, length, err);
     free(input);
     if (tokenizer)

@@ -1,6 +1,7 @@
 #include "server/prompt.h"
 
 #include "engine/text/detokenize.h"
+#include "engine/text/unicode.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,10 +114,10 @@ static int find_offsets(struct job_prompt *prompt, const struct service *service
         int32_t id = prompt->ids[prompt->context + i];
         const char *text;
         size_t length;
-        prompt->logprobs[i].id = id;
-        prompt->logprobs[i].text_offset =
-            characters < prompt->characters ? characters : prompt->characters;
         result = detokenizer_push(detokenizer, id, &text, &length, err);
+        int64_t offset = characters + (int64_t)detokenizer_lead(detokenizer);
+        prompt->logprobs[i].id = id;
+        prompt->logprobs[i].text_offset = offset < prompt->characters ? offset : prompt->characters;
         if (result == 0) {
             bytes += length;
             characters += (int64_t)utf8_characters(text, length);

@@ -1,29 +1,13 @@
 #include "server/sequence.h"
 
+#include "engine/text/unicode.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-/* Enough ids to hold an unfinished character of the prompt. */
-enum { PRIMING_TOKENS = 4 };
 
 static int no_memory(struct error *err)
 {
     return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
-}
-
-/* The detokenizer goes on where the prompt ends: what a token's text is depends on what came
- * before it (a leading space, a character begun). */
-static int prime(struct sequence *sequence, struct error *err)
-{
-    const struct job_prompt *prompt = sequence->prompt;
-    size_t from = prompt->count > PRIMING_TOKENS ? prompt->count - PRIMING_TOKENS : 0;
-    for (size_t i = from; i < prompt->count; i++) {
-        const char *text;
-        size_t length;
-        if (detokenizer_push(sequence->detokenizer, prompt->ids[i], &text, &length, err))
-            return -1;
-    }
-    return 0;
 }
 
 int sequence_open(struct sequence **out, struct job *job, size_t index, struct error *err)
@@ -45,7 +29,8 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
                        job_prompt_own(sequence->prompt), err) ||
         detokenizer_create(&sequence->detokenizer, job->service->tokenizer,
                            request->skip_special_tokens, err) ||
-        prime(sequence, err)) {
+        detokenizer_prime(sequence->detokenizer, sequence->prompt->ids, sequence->prompt->count,
+                          err)) {
         sequence_close(sequence);
         return -1;
     }
@@ -82,11 +67,15 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
     piece->text.length = text_length;
     choice->prompt_told = true;
     ticket_lock(&job->ticket);
+    size_t before = job->outbox.capacity;
     int result = outbox_put(&job->outbox, &record, piece);
+    size_t grown = job->outbox.capacity - before;
     ticket_wake(&job->ticket);
     ticket_unlock(&job->ticket);
     if (result)
         return no_memory(err);
+    if (grown && job_reserve(job, grown, err))
+        return -1;
     piece->num_tokens = 0;
     piece->text.length = held;
     if (held)
@@ -110,8 +99,9 @@ static struct draw *draw_of(struct sequence *sequence, bool ahead)
     return &sequence->draws[(sequence->choice->generated + ahead) % 2];
 }
 
-/* Enters the token that was drawn into the piece, with its log-probabilities. */
-static int record_token(struct sequence *sequence, struct error *err)
+/* Enters the token that was drawn into the piece, with its log-probabilities; its text begins so
+ * many characters behind what is certain. */
+static int record_token(struct sequence *sequence, size_t lead, struct error *err)
 {
     const struct draw *draw = draw_of(sequence, false);
     struct job_choice *choice = sequence->choice;
@@ -123,7 +113,7 @@ static int record_token(struct sequence *sequence, struct error *err)
     if (job_reserve(sequence->job, piece_bytes(&choice->piece) - held, err))
         return -1;
     token->id = draw->id;
-    token->text_offset = sequence->characters;
+    token->text_offset = sequence->characters + (int64_t)lead;
     if (draw->wants_logprob) {
         token->has_logprob = true;
         token->logprob = draw->logprob;
@@ -195,18 +185,14 @@ static int add_text(struct sequence *sequence, const char *text, size_t length, 
     return 0;
 }
 
-/* The text ends without a stop string: what was held back belongs to it. */
+/* No token follows: what was held back belongs to the text, and may end it as any other. */
 static int flush(struct sequence *sequence, struct error *err)
 {
     const char *text;
     size_t length;
     if (detokenizer_finish(sequence->detokenizer, &text, &length, err))
         return -1;
-    strbuf_append(&sequence->choice->piece.text, text, length);
-    if (sequence->choice->piece.text.failed)
-        return no_memory(err);
-    sequence->characters += (int64_t)utf8_characters(text, length);
-    return 0;
+    return add_text(sequence, text, length, err);
 }
 
 /* EOS or a stop token: what was held back goes first, the end comes on a frame without text. */
@@ -220,12 +206,16 @@ static int end_by_token(struct sequence *sequence, struct error *err)
     if (flush(sequence, err))
         return -1;
     struct piece *piece = &choice->piece;
-    if ((piece->text.length || piece->num_tokens) && emit(sequence, piece->text.length, err))
+    bool stopped = choice->finish != FINISH_NONE; /* by a string that was held back */
+    if (!stopped && (piece->text.length || piece->num_tokens) &&
+        emit(sequence, piece->text.length, err))
         return -1;
-    if (record_token(sequence, err))
+    if (record_token(sequence, 0, err))
         return -1;
-    choice->finish = finish;
-    choice->stop_token = stop_token;
+    if (!stopped) {
+        choice->finish = finish;
+        choice->stop_token = stop_token;
+    }
     return emit(sequence, piece->text.length, err);
 }
 
@@ -290,14 +280,16 @@ int sequence_take(struct sequence *sequence, double now, struct error *err)
         return end_by_token(sequence, err);
     const char *text;
     size_t length;
-    if (keep_id(sequence, id, err) || record_token(sequence, err) ||
+    if (keep_id(sequence, id, err) ||
         detokenizer_push(sequence->detokenizer, id, &text, &length, err) ||
+        record_token(sequence, detokenizer_lead(sequence->detokenizer), err) ||
         add_text(sequence, text, length, err))
         return -1;
     if (choice->finish == FINISH_NONE && choice->generated >= job->request.max_tokens) {
         if (flush(sequence, err))
             return -1;
-        choice->finish = FINISH_LENGTH;
+        if (choice->finish == FINISH_NONE)
+            choice->finish = FINISH_LENGTH;
     }
     return emit_certain(sequence, err);
 }

@@ -259,13 +259,43 @@ static int drain_fallback(struct decode_run *run, struct error *err)
     return failed;
 }
 
+/* What the run reads for an id; NULL: nothing. */
+static const struct decoder_token *token_of(const struct decode_run *run, int32_t id)
+{
+    const struct decoder *decoder = run->decoder;
+    const struct decoder_token *token =
+        vocabulary_knows(decoder->tokens, id) ? &decoder->by_id[id] : NULL;
+    return token && run->skip_special_tokens && token->skipped ? NULL : token;
+}
+
+int decode_run_prime(struct decode_run *run, const int32_t *ids, size_t count, struct error *err)
+{
+    /* So many tokens hold any unfinished character, and with those a run of ByteFallback's. */
+    int wanted = 4;
+    size_t from = count;
+    while (from > 0 && wanted > 0) {
+        const struct decoder_token *token = token_of(run, ids[--from]);
+        wanted -= token && token->byte < 0;
+    }
+    for (size_t i = from; i < count; i++)
+        if (decode_run_push(run, ids[i], err))
+            return -1;
+    /* Whole characters are the prompt's; one that is unfinished, and nothing else, may go on. */
+    const char *rest = run->pending.data;
+    size_t whole = utf8_valid_length(rest, run->pending.length), used;
+    size_t left = run->pending.length - whole;
+    bool unfinished = left > 0 && utf8_next(rest + whole, left, &used) == UTF8_PARTIAL;
+    drop_pending(run, unfinished ? whole : run->pending.length);
+    run->out.length = run->lead = 0;
+    return 0;
+}
+
 int decode_run_push(struct decode_run *run, int32_t id, struct error *err)
 {
     const struct decoder *decoder = run->decoder;
-    if (!vocabulary_knows(decoder->tokens, id))
-        return 0;
-    const struct decoder_token *token = &decoder->by_id[id];
-    if (run->skip_special_tokens && token->skipped)
+    const struct decoder_token *token = token_of(run, id);
+    run->lead = 0;
+    if (!token)
         return 0;
     bool first = !run->started;
     run->started = true;
@@ -285,10 +315,14 @@ int decode_run_push(struct decode_run *run, int32_t id, struct error *err)
                                    &run->out, err);
         return text_buffer_append(&run->out, text, token->length, err);
     case DECODER_STEPS:
-        if (token->byte >= 0)
+        if (token->byte >= 0) {
+            run->lead = utf8_characters(run->pending.data,
+                                        utf8_valid_length(run->pending.data, run->pending.length));
             return text_buffer_append(&run->pending, text, 1, err);
+        }
         if (drain_fallback(run, err))
             return -1;
+        run->lead = utf8_characters(run->out.data, run->out.length);
         return emit(run, text, token->length, err);
     }
     return error_set(err, ERROR_INTERNAL, "tokenizer: a decoder of kind %d", decoder->kind);

@@ -73,7 +73,11 @@ struct decode_run {
     size_t strip_done;          /* characters that Strip took */
     struct text_buffer pending; /* bytes that are not final yet */
     struct text_buffer out;     /* final text: the caller takes it and sets out.length to 0 */
+    size_t lead;                /* characters before the last token's own, since `out` was empty */
 };
+
+/* Begins with ids [count] that have been told already: what is pushed goes on from there. */
+int decode_run_prime(struct decode_run *run, const int32_t *ids, size_t count, struct error *err);
 
 /* One id; unknown ones are nothing. */
 int decode_run_push(struct decode_run *run, int32_t id, struct error *err);

@@ -43,6 +43,17 @@ int detokenizer_push(struct detokenizer *detokenizer, int32_t id, const char **t
     return failed;
 }
 
+int detokenizer_prime(struct detokenizer *detokenizer, const int32_t *ids, size_t count,
+                      struct error *err)
+{
+    return decode_run_prime(&detokenizer->run, ids, count, err);
+}
+
+size_t detokenizer_lead(const struct detokenizer *detokenizer)
+{
+    return detokenizer->run.lead;
+}
+
 int detokenizer_finish(struct detokenizer *detokenizer, const char **text, size_t *length,
                        struct error *err)
 {

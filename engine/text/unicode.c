@@ -106,6 +106,14 @@ size_t utf8_valid_length(const char *s, size_t length)
     return at;
 }
 
+size_t utf8_characters(const char *s, size_t length)
+{
+    size_t characters = 0;
+    for (size_t i = 0; i < length; i++)
+        characters += ((unsigned char)s[i] & 0xC0) != 0x80;
+    return characters;
+}
+
 /* The bytes that stand for themselves are '!'..'~', 0xA1..0xAC, 0xAE..0xFF; the other 68 are, in
  * order, U+0100.. */
 uint32_t byte_level_character(unsigned char byte)

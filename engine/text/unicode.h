@@ -68,6 +68,9 @@ enum utf8_state utf8_next(const char *s, size_t length, size_t *used);
 /* The offset of the first byte that is not part of valid UTF-8, or length. */
 size_t utf8_valid_length(const char *s, size_t length);
 
+/* Characters (code points) in valid UTF-8. */
+size_t utf8_characters(const char *s, size_t length);
+
 /* The byte-level alphabet of GPT-2: byte -> the character that stands for it, and back (-1: c is
  * not in the alphabet). */
 uint32_t byte_level_character(unsigned char byte);

@@ -26,6 +26,31 @@ def write_tensors(path, header, data):
     path.write_bytes(struct.pack("<Q", len(header)) + header + data)
 
 
+def with_byte_fallback(folder):
+    """A golden model whose tokenizer spells as Llama's: "\u2581" for a space, and what it has no
+    token for in bytes, of which a run is a text only as a whole. Its ids, by content."""
+    copy_of(folder)
+    contents = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)),
+                "\u2581", *"abcdefghijklmno"]
+    ids = {content: i for i, content in enumerate(contents)}
+    space = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0",
+        "added_tokens": [{"id": i, "content": contents[i], "single_word": False, "lstrip": False,
+                          "rstrip": False, "normalized": False, "special": True}
+                         for i in range(3)],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "\u2581"}, {**space, "pattern": {"String": " "},
+                                                      "content": "\u2581"}]},
+        "pre_tokenizer": None, "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [
+            space, {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>", "vocab": ids,
+                  "merges": []}}))
+    return ids
+
+
 def write_zeros(folder, hidden_size, layers):
     """A native softmax model whose tensors are a hole in the file."""
     copy_of(folder)

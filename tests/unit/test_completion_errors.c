@@ -1,5 +1,6 @@
 /* Requests for completions that are wrong: the code and the exact param of each violation. */
 #include "api/completion.h"
+#include "engine/text/unicode.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -289,7 +290,7 @@ Test(completion_errors, malformed_json_names_the_byte)
         cr_expect_eq(err.code, API_INVALID_JSON, "%s", cases[i].body);
         cr_expect_str_eq(err.param, "");
         cr_expect(strstr(err.message, cases[i].part), "%s: %s", cases[i].body, err.message);
-        cr_expect(utf8_valid(err.message, strlen(err.message)));
+        cr_expect_eq(utf8_valid_length(err.message, strlen(err.message)), strlen(err.message));
     }
     struct api_error nul = fail("{\"prompt\":\"x\"}\0", 15);
     cr_expect_eq(nul.code, API_INVALID_JSON);

@@ -179,6 +179,54 @@ Test(detokenize, any_ids_stream_as_they_decode)
     check_random_ids(DATA "llama3.json");
 }
 
+/* Primed with a text that ends on a character, the stream is what the whole has more. */
+static void check_priming(const char *path, const char *ordinary)
+{
+    struct tokenizer *tokenizer = open_tokenizer(path);
+    struct error err = ERROR_INIT;
+    uint64_t random = 20261123;
+    int32_t last = tokenizer_token_id(tokenizer, ordinary);
+    cr_assert_geq(last, 0);
+    for (int round = 0; round < 400; round++) {
+        int32_t ids[32];
+        for (int i = 0; i < 32; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            ids[i] = (int32_t)((random >> 33) % 300);
+        }
+        size_t primed = (size_t)(random >> 60) + 1;
+        ids[primed - 1] = last;
+        bool skip = round % 2;
+        char *whole, *before;
+        size_t length, at;
+        cr_assert_eq(tokenizer_decode(tokenizer, ids, 32, skip, &whole, &length, &err), 0);
+        cr_assert_eq(tokenizer_decode(tokenizer, ids, primed, skip, &before, &at, &err), 0);
+        struct detokenizer *stream;
+        cr_assert_eq(detokenizer_create(&stream, tokenizer, skip, &err), 0);
+        cr_assert_eq(detokenizer_prime(stream, ids, primed, &err), 0);
+        for (size_t i = primed; i <= 32; i++) {
+            const char *part;
+            size_t bytes;
+            int failed = i < 32 ? detokenizer_push(stream, ids[i], &part, &bytes, &err)
+                                : detokenizer_finish(stream, &part, &bytes, &err);
+            cr_assert_eq(failed, 0);
+            cr_assert(at + bytes <= length && memcmp(whole + at, part, bytes) == 0);
+            at += bytes;
+        }
+        cr_assert_eq(at, length);
+        detokenizer_free(stream);
+        free(whole);
+        free(before);
+    }
+    tokenizer_free(tokenizer);
+}
+
+Test(detokenize, goes_on_behind_a_text_that_was_told)
+{
+    check_priming(DATA "neox.json", "a");
+    check_priming(DATA "llama.json", "a");
+    check_priming(DATA "llama3.json", "a");
+}
+
 Test(detokenize, empty_text)
 {
     struct tokenizer *tokenizer = open_tokenizer(DATA "llama.json");
