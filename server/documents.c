@@ -74,14 +74,16 @@ static int read_text(struct documents *documents, char **text, size_t *length, s
     return 1;
 }
 
-static int read_line(struct documents *documents, char **text, size_t *length, struct error *err)
+/* line_length: of the record, in documents->line. */
+static int read_record(struct documents *documents, size_t line_length, char **text, size_t *length,
+                       struct error *err)
 {
     char place[128];
     snprintf(place, sizeof place, "%.90s, line %zu", documents->name, documents->line_number);
     json_t *record;
     struct fields fields;
     const char *value;
-    if (fields_parse(&record, place, documents->line, strlen(documents->line), err) != 0)
+    if (fields_parse(&record, place, documents->line, line_length, err) != 0)
         return -1;
     int result = fields_root(&fields, record, place, err);
     if (result == 0)
@@ -101,10 +103,11 @@ int documents_next(struct documents *documents, char **text, size_t *length, str
         return 0;
     if (!documents->jsonl)
         return read_text(documents, text, length, err);
-    while (getline(&documents->line, &documents->line_capacity, documents->file) >= 0) {
+    ssize_t got;
+    while ((got = getline(&documents->line, &documents->line_capacity, documents->file)) >= 0) {
         documents->line_number++;
-        if (documents->line[strspn(documents->line, " \t\r\n")])
-            return read_line(documents, text, length, err);
+        if (strspn(documents->line, " \t\r\n") < (size_t)got)
+            return read_record(documents, (size_t)got, text, length, err);
     }
     documents->done = true;
     if (ferror(documents->file))

@@ -299,25 +299,36 @@ static int apply_defaults(const struct options *options, void *values, struct er
     return 0;
 }
 
+/* The flag at argv[*index], or NULL; moves *index past its separate value. */
+static const struct option *next_flag(const struct options *options, int argc, char **argv,
+                                      int *index)
+{
+    const char *name = argv[*index];
+    if (strncmp(name, "--", 2) != 0)
+        return NULL;
+    size_t length = strcspn(name += 2, "=");
+    const struct option *option = find(options, name, length);
+    if (option && option->type != OPTION_FLAG && !name[length] && *index + 1 < argc)
+        ++*index;
+    return option;
+}
+
 /* A list given as flags replaces the environment's. */
 static void forget_lists(const struct options *options, void *values, int argc, char **argv)
 {
-    for (size_t i = 0; i < options->count; i++) {
-        const struct option *option = &options->items[i];
-        size_t length = strlen(option->name);
-        if (option->type != OPTION_LIST)
-            continue;
-        for (int j = 1; j < argc; j++)
-            if (strncmp(argv[j], "--", 2) == 0 && strncmp(argv[j] + 2, option->name, length) == 0 &&
-                (argv[j][2 + length] == 0 || argv[j][2 + length] == '='))
-                ((struct option_list *)((char *)values + option->offset))->count = 0;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        const struct option *option = next_flag(options, argc, argv, &i);
+        if (option && option->type == OPTION_LIST)
+            ((struct option_list *)((char *)values + option->offset))->count = 0;
     }
 }
 
-static bool asks_for_help(int argc, char **argv)
+/* Whatever else is wrong with the arguments. */
+static bool asks_for_help(const struct options *options, int argc, char **argv)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+        if (!next_flag(options, argc, argv, &i) &&
+            (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0))
             return true;
     return false;
 }
@@ -325,7 +336,7 @@ static bool asks_for_help(int argc, char **argv)
 int options_parse(const struct options *options, void *values, int argc, char **argv,
                   struct option_arguments *arguments, struct error *err)
 {
-    if (asks_for_help(argc, argv))
+    if (asks_for_help(options, argc, argv))
         return 1;
     if (apply_defaults(options, values, err) || apply_environment(options, values, err))
         return -1;

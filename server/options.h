@@ -60,7 +60,7 @@ int options_parse(const struct options *options, void *values, int argc, char **
                   struct option_arguments *arguments, struct error *err);
 void options_clear(const struct options *options, void *values);
 
-/* Usage, then one entry per flag with unit, default, range and environment variable. */
+/* Usage, then one entry per flag with unit, default and environment variable. */
 void options_help(const struct options *options, FILE *out);
 
 /* Of count strings (stride bytes apart, each a const char * first in its struct) the one most

@@ -151,6 +151,9 @@ def test_tokenize_and_back():
     encoded = fed(TEXT.encode(), "tokenize", HYBRID, "--format", "ids").stdout
     assert fed(encoded, "tokenize", HYBRID, "--decode").stdout == TEXT.encode()
     assert fed(b"[1, 2,x]", "tokenize", HYBRID, "--decode").returncode == 1
+    cut = fed(b"1 2\0 3", "tokenize", HYBRID, "--decode")
+    assert cut.returncode == 1 and cut.stdout == b"" and b"NUL byte at byte 3" in cut.stderr
+    assert regla("tokenize", HYBRID, "--text", "-h", "--format", "count").stdout == "2\n"
     assert b"UTF-8" in fed(b"\xff", "tokenize", HYBRID).stderr
 
 
@@ -267,6 +270,8 @@ def test_perplexity_with_little_memory_scores_in_windows(tmp_path):
 
 
 @pytest.mark.parametrize("name, content, word", [
+    ("a.jsonl", '{"text": "a"}\n\0{"text": "b"}\n', "line 2"),
+    ("a.jsonl", '{"text": "a"}\0\n{"text": "b"}\n', "line 1"),
     ("a.jsonl", '{"text": "a"}\n{"text": 3}\n', "line 2"), ("a.jsonl", '{"text": "a"\n', "line 1"),
     ("a.jsonl", '{"txt": "a"}\n', "text"), ("a.txt", "", "got none"), ("a.jsonl", "\n\n", "got none"),
     ("a.txt.xz", "", "compressed")])

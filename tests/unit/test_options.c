@@ -184,6 +184,27 @@ Test(options, arguments_beside_flags)
     cr_assert_eq(options_parse(&OPTIONS, &values, 4, many, &arguments, &err), -1);
 }
 
+Test(options, a_flags_value_may_look_like_a_flag)
+{
+    struct values values;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(PARSE(&values, &err, "--name", "-h"), 0, "%s", err.message);
+    cr_assert_str_eq(values.name, "-h");
+    cr_assert_eq(PARSE(&values, &err, "--name", "--help"), 0, "%s", err.message);
+    cr_assert_str_eq(values.name, "--help");
+    cr_assert_eq(PARSE(&values, &err, "--name=x", "-h"), 1);
+    cr_assert_eq(PARSE(&values, &err, "--fast", "-h"), 1);
+    cr_assert_eq(PARSE(&values, &err, "--name", "--", "--help"), 1);
+    /* A list of the environment stays, unless the flag itself is there. */
+    setenv("REGLA_KEY", "one", 1);
+    cr_assert_eq(PARSE(&values, &err, "--name", "--key"), 0, "%s", err.message);
+    cr_assert_eq(values.keys.count, 1);
+    options_clear(&OPTIONS, &values);
+    cr_assert_eq(PARSE(&values, &err, "--key", "two", "--key=three"), 0, "%s", err.message);
+    cr_assert_eq(values.keys.count, 2);
+    options_clear(&OPTIONS, &values);
+}
+
 Test(options, help_comes_before_everything)
 {
     struct values values;
