@@ -67,8 +67,9 @@ struct job {
     _Atomic int miss;              /* enum miss_reason: why no more */
 
     /* With request.session_id: session_job.h. */
-    struct session *session; /* busy with this job; NULL: not bound, or store: false */
-    struct token_list taken; /* what it is to hold; if has_taken */
+    struct session *session;       /* busy with this job; NULL: not bound, or store: false */
+    char salt[SESSION_SPACE_SIZE]; /* of its space; "": that of cache_salt */
+    struct token_list taken;       /* what it is to hold; if has_taken */
     bool has_taken;
     void (*settled)(struct job *job);
     struct session_view view;         /* as the reply has it; id "": there is none */
@@ -91,8 +92,10 @@ struct job {
     struct job *next;
     size_t next_prompt;  /* the first that has not started */
     size_t num_running;  /* texts that hold a state */
-    double behind_since; /* clock_seconds(): the stream's reader lets it wait; 0: it does not */
+    double behind_since; /* clock_seconds(): the stream's reader takes nothing; 0: it does */
     bool failed;
+
+    _Atomic bool read; /* the stream's reader has taken something since the scheduler looked */
 
     bool accepted; /* validated: a stream may begin */
     bool left;     /* the client has: the stream's record is completed without it */

@@ -197,8 +197,7 @@ static int start_text(struct scheduler *scheduler, struct job *job, int number,
     int64_t tokens = (int64_t)job->prompts[job->next_prompt].count + request->max_tokens;
     struct state *state = NULL;
     struct sequence *sequence;
-    struct space *space =
-        state_tree_space(tree, job->owner, request->cache_salt, request->cache_salt_length);
+    struct space *space = session_job_space(tree, job);
     int result = 0;
     if (!space)
         result = error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
@@ -232,9 +231,7 @@ static void unstart(struct scheduler *scheduler, size_t before)
 static int match_prompt(struct scheduler *scheduler, const struct job *job,
                         struct state_match *match, struct error *err)
 {
-    const struct completion_request *request = &job->request;
-    struct space *space = state_tree_space(scheduler->tree, job->owner, request->cache_salt,
-                                           request->cache_salt_length);
+    struct space *space = session_job_space(scheduler->tree, job);
     if (!space)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
     prefix_match(scheduler->tree, space, job, &job->prompts[job->next_prompt], match);

@@ -11,6 +11,8 @@ static int take_context(struct job *job, const struct session *session, struct a
     struct job_prompt *prompt = &job->prompts[0];
     int64_t count = 0;
     const int32_t *tokens = session ? session_tokens(session, &count) : NULL;
+    if (session)
+        snprintf(job->salt, sizeof job->salt, "%s", session_salt(session));
     if (count == 0)
         return 0;
     size_t bytes = (size_t)count * sizeof *tokens;
@@ -72,6 +74,14 @@ void session_job_run_admit(struct work *work)
     } else {
         job_accept(job);
     }
+}
+
+struct space *session_job_space(struct state_tree *tree, const struct job *job)
+{
+    const struct completion_request *request = &job->request;
+    return job->salt[0] ? state_tree_space(tree, job->owner, job->salt, strlen(job->salt))
+                        : state_tree_space(tree, job->owner, request->cache_salt,
+                                           request->cache_salt_length);
 }
 
 void session_job_take(struct job *job, const int32_t *tokens, int64_t count)

@@ -14,6 +14,10 @@ static inline bool session_job(const struct job *job)
 /* HTTP thread: sends the job by the engine thread, which binds it, to the workers. */
 void session_job_bind(struct job *job);
 
+/* Where the job's texts share their states: its session's space, or that of its cache_salt; with a
+ * reference. NULL: no memory. */
+struct space *session_job_space(struct state_tree *tree, const struct job *job);
+
 /* Engine thread, for each text of a session's job whose prompt has been taken, when it is closed,
  * finished or not: what the session is to hold, the job's prompt and what was generated, without an
  * EOS or stop token that ended it. tokens [count] are copied. Not called: as before the request. */

@@ -4,11 +4,12 @@
 
 #include "server/sessions.h"
 
-enum { SESSION_META_SIZE = 320 };
+enum { SESSION_META_SIZE = 384 };
 
 struct session_meta {
     char owner[STORE_OWNER_SIZE], id[SESSION_ID_SIZE];
-    double created, used; /* seconds since 1970 */
+    char space[SESSION_SPACE_SIZE]; /* salt of its space in the tree; "": that of all prompts */
+    double created, used;           /* seconds since 1970 */
 };
 
 /* Its length in text [SESSION_META_SIZE]. */

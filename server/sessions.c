@@ -76,8 +76,19 @@ static void session_free(struct session *session)
     free(session);
 }
 
+/* 32 digits that nobody can guess. False: the system gives none. */
+static bool random_name(char name[static 33])
+{
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return false;
+    snprintf(name, 33, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    return true;
+}
+
+/* salt: of its space; "" is that of all prompts. */
 static struct session *enter(struct sessions *sessions, const char *owner, const char *id,
-                             struct api_error *err)
+                             const char *salt, struct api_error *err)
 {
     bool found;
     size_t at = place_of(sessions, owner, id, &found);
@@ -92,12 +103,11 @@ static struct session *enter(struct sessions *sessions, const char *owner, const
         sessions->capacity = capacity;
     }
     struct session *session = calloc(1, sizeof *session);
-    uint64_t random[2];
     if (session) {
         session->sessions = sessions;
-        session->space = state_tree_space(sessions->options.tree, owner, "", 0);
+        session->space = state_tree_space(sessions->options.tree, owner, salt, strlen(salt));
     }
-    if (!session || !session->space || getrandom(random, sizeof random, 0) != sizeof random) {
+    if (!session || !session->space || !random_name(session->file)) {
         if (session)
             session_free(session);
         out_of_memory(err);
@@ -105,10 +115,9 @@ static struct session *enter(struct sessions *sessions, const char *owner, const
     }
     snprintf(session->meta.owner, sizeof session->meta.owner, "%s", owner);
     snprintf(session->meta.id, sizeof session->meta.id, "%s", id);
+    snprintf(session->meta.space, sizeof session->meta.space, "%s", salt);
     session_use(session);
     session->meta.created = session->meta.used;
-    snprintf(session->file, sizeof session->file, "%016" PRIx64 "%016" PRIx64, random[0],
-             random[1]);
     session->fresh = true;
     memmove(sessions->list + at + 1, sessions->list + at,
             (sessions->count - at) * sizeof *sessions->list);
@@ -191,17 +200,17 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
         session_file_discard(sessions, file->name);
         return;
     }
-    bool again = session != NULL;
-    if (!session)
-        session = enter(sessions, meta.owner, meta.id, &err);
+    if (session) {
+        session_file_discard(sessions, session->file);
+        session_leave(session);
+    }
+    session = enter(sessions, meta.owner, meta.id, meta.space, &err);
     if (!session || set_tokens(session, file->tokens, file->count, &err)) {
         log_message(LOG_LEVEL_ERROR, "session %s: %s", meta.id, err.message);
-        if (session && session->fresh)
+        if (session)
             session_leave(session);
         return;
     }
-    if (again)
-        session_file_discard(sessions, session->file);
     /* Where the clock has gone back it lives no longer for that. */
     meta.used = noted < now.wall_s ? noted : now.wall_s;
     session->meta = meta;
@@ -275,6 +284,11 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
         return session;
     not_found(id, err);
     return NULL;
+}
+
+const char *session_salt(const struct session *session)
+{
+    return session->meta.space;
 }
 
 const int32_t *session_tokens(const struct session *session, int64_t *count)
@@ -365,7 +379,7 @@ int sessions_bind(struct sessions *sessions, const char *owner, const char *id, 
 {
     struct session *session = lookup(sessions, owner, id);
     if (check_free(session, id, expected, err) ||
-        (!session && !(session = enter(sessions, owner, id, err))))
+        (!session && !(session = enter(sessions, owner, id, "", err))))
         return -1;
     session->busy = true;
     session_use(session);
@@ -459,7 +473,8 @@ static struct session *find_free(struct sessions *sessions, const char *owner, c
 
 /* A new session of these tokens, busy. */
 static struct session *make(struct sessions *sessions, const char *owner, const char *id,
-                            const int32_t *tokens, int64_t count, struct api_error *err)
+                            const char *salt, const int32_t *tokens, int64_t count,
+                            struct api_error *err)
 {
     if (lookup(sessions, owner, id)) {
         api_error_set(err, API_SESSION_EXISTS, NULL, "there is a session \"%s\" already", id);
@@ -467,7 +482,7 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
     }
     if (check_quota(sessions, owner, NULL, count, err))
         return NULL;
-    struct session *session = enter(sessions, owner, id, err);
+    struct session *session = enter(sessions, owner, id, salt, err);
     if (!session)
         return NULL;
     if (set_tokens(session, tokens, count, err)) {
@@ -493,7 +508,8 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
     struct session *session = find_free(sessions, owner, id, err);
     if (!session)
         return -1;
-    struct session *copy = make(sessions, owner, target, session->tokens, session->count, err);
+    struct session *copy =
+        make(sessions, owner, target, session->meta.space, session->tokens, session->count, err);
     if (!copy)
         return -1;
     session_use_only(session);
@@ -533,7 +549,12 @@ int sessions_import(struct sessions *sessions, const char *owner, const char *id
                     const int32_t *tokens, int64_t count, void *image, int64_t position,
                     void (*done)(void *context), void *context, struct api_error *err)
 {
-    struct session *session = make(sessions, owner, id, tokens, count, err);
+    char salt[SESSION_SPACE_SIZE];
+    struct session *session = NULL;
+    if (random_name(salt))
+        session = make(sessions, owner, id, salt, tokens, count, err);
+    else
+        out_of_memory(err);
     if (!session) {
         free(image);
         return -1;

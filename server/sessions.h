@@ -9,7 +9,7 @@
 #include "api/sessions.h"
 #include "server/state_tree.h"
 
-enum { SESSION_ID_SIZE = 129 };
+enum { SESSION_ID_SIZE = 129, SESSION_SPACE_SIZE = 33 };
 
 struct sessions;
 struct session;
@@ -56,6 +56,9 @@ bool sessions_pending(const struct sessions *sessions);
 /* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct api_error *err);
+/* The salt of its space: "", which is that of all prompts without a salt, but of one that was
+ * imported, and of its forks: their state may have other bits than would be computed here. */
+const char *session_salt(const struct session *session);
 const int32_t *session_tokens(const struct session *session, int64_t *count);
 /* The deepest checkpoint on the way of its tokens, with those that stand at their end. */
 void session_match(struct sessions *sessions, const struct session *session,
@@ -97,8 +100,8 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
                   void (*done)(void *context), void *context, struct api_error *err);
 int sessions_rewind(struct sessions *sessions, const char *owner, const char *id, int64_t position,
                     void (*done)(void *context), void *context, struct api_error *err);
-/* A new session of these tokens. image (malloc'd, taken over, also on an error; NULL: none): their
- * state at `position`. */
+/* A new session of these tokens, in a space of its own. image (malloc'd, taken over, also on an
+ * error; NULL: none): their state at `position`. */
 int sessions_import(struct sessions *sessions, const char *owner, const char *id,
                     const int32_t *tokens, int64_t count, void *image, int64_t position,
                     void (*done)(void *context), void *context, struct api_error *err);

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from harness import START_SECONDS, check_error, request_bytes, wait_until
-from session_helpers import GREEDY, Session, busy_session, cold, position, same
+from session_helpers import GREEDY, Session, busy_session, cold, position, put, same
 
 
 def kill(server):
@@ -49,6 +49,34 @@ def test_restart(server_factory, tmp_path, killed):
         assert [s[name] for s in after] == [s[name] for s in before], name
     for session in sessions:
         at(server, session).append(" after the restart", max_tokens=5)
+
+
+def test_an_imported_state_is_its_sessions_alone(server_factory, tmp_path):
+    """Of other weights, it has other bits than are computed here: nobody's prompt goes on from it."""
+    prompt = list(range(20, 60))
+    strange = server_factory(weights="q8")
+    session = Session(strange, "far")
+    session.append(prompt, max_tokens=0)
+    there = strange.complete(prompt=[60], session_id="far", store=False, max_tokens=8, **GREEDY)
+    server = server_factory(state_dir=tmp_path / "state")
+    expected = cold(server, prompt + [60])
+    assert expected["logprobs"]["token_logprobs"] != there["choices"][0]["logprobs"]["token_logprobs"]
+    for name in ("near", "nearer"):
+        assert put(server, name, session.export()).status_code == 201
+    for restarted in (False, True):
+        reply = server.complete(prompt=prompt + [60], max_tokens=8, **GREEDY)
+        same(reply["choices"][0], expected)
+        if not restarted:
+            assert server.post("/v1/sessions/near/fork", {"id": "fork"}).status_code == 201
+        for name in ("near", "nearer", "fork"):
+            reply = server.complete(prompt=[60], session_id=name, store=False, max_tokens=8, **GREEDY)
+            assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] >= len(prompt)
+        same(server.complete(prompt=prompt + [60], max_tokens=8, **GREEDY)["choices"][0], expected)
+        same(server.complete(prompt=prompt + [60], session_id=f"own {restarted}".replace(" ", "-"),
+                             max_tokens=8, **GREEDY)["choices"][0], expected)
+        if not restarted:
+            server.stop()
+            server = server_factory(state_dir=tmp_path / "state")
 
 
 def test_owners_after_a_restart(server_factory, tmp_path):

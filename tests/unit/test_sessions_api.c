@@ -182,6 +182,13 @@ Test(sessions_api, meta_there_and_back)
     cr_expect_str_eq(back.id, meta.id);
     cr_expect_eq(back.created, meta.created);
     cr_expect_eq(back.used, meta.used);
+    cr_expect_str_eq(back.space, "");
+    memset(meta.space, 's', sizeof meta.space - 1);
+    length = session_meta_encode(&meta, text);
+    cr_assert_lt(length, sizeof text);
+    cr_assert_eq(session_meta_parse(&back, text, length), 0);
+    cr_expect_str_eq(back.space, meta.space);
+    cr_expect_eq(back.used, meta.used);
     /* Cut inside of its numbers it may still be one; before them it is none. */
     size_t head = (size_t)(strstr(text, "created") - text);
     for (size_t cut = 0; cut <= head; cut++)
