@@ -58,6 +58,28 @@ void admission_update(struct admission *admission, int64_t running, bool saturat
     pthread_mutex_unlock(&admission->lock);
 }
 
+bool admission_upload(struct admission *admission, int64_t held, int64_t bytes)
+{
+    pthread_mutex_lock(&admission->lock);
+    int64_t limit = admission->limits.max_body_bytes;
+    if (admission->upload_bytes > held)
+        limit -= limit / 4;
+    bool fits = bytes <= limit - admission->body_bytes;
+    if (fits) {
+        admission->body_bytes += bytes;
+        admission->upload_bytes += bytes;
+    }
+    pthread_mutex_unlock(&admission->lock);
+    return fits;
+}
+
+void admission_received(struct admission *admission, int64_t bytes)
+{
+    pthread_mutex_lock(&admission->lock);
+    admission->upload_bytes -= bytes;
+    pthread_mutex_unlock(&admission->lock);
+}
+
 bool admission_body(struct admission *admission, int64_t bytes)
 {
     pthread_mutex_lock(&admission->lock);

@@ -21,6 +21,7 @@ struct admission {
     pthread_mutex_t lock;
     struct admission_limits limits;
     int64_t requests, tokens, body_bytes; /* taken now */
+    int64_t upload_bytes;                 /* those of bodies that are being received */
     int64_t running;
     bool saturated; /* the oldest request waits for room */
 };
@@ -38,7 +39,14 @@ void admission_leave(struct admission *admission, int64_t tokens);
  * for room. Until it has, those that are on their way do not count as waiting. */
 void admission_update(struct admission *admission, int64_t running, bool saturated);
 
-/* Takes (or with a negative number gives back) memory for a body or a job; false: none is left. */
+/* Takes memory for a body that is being received and has `held` bytes; false: none is left. While
+ * there are several, a quarter is left to requests that are whole: who only begins many cannot end
+ * texts that run. */
+bool admission_upload(struct admission *admission, int64_t held, int64_t bytes);
+/* The body is whole, or given up: its bytes are as any others from now on. */
+void admission_received(struct admission *admission, int64_t bytes);
+
+/* Takes (or with a negative number gives back) memory for a request; false: none is left. */
 bool admission_body(struct admission *admission, int64_t bytes);
 
 /* Requests and estimated tokens that wait, and bytes of bodies and jobs that are held. */

@@ -103,8 +103,8 @@ int batch_reserve(struct batch *batch, size_t count, struct error *err)
     return 0;
 }
 
-/* Whether the job's reader is behind: its texts then pause, and the batch goes on. One that takes
- * nothing at all is given up. */
+/* Whether the job's reader is behind: what its texts generate then pauses, and the batch goes on.
+ * One that takes nothing at all is given up. */
 static bool reader_behind(struct job *job, double now)
 {
     if (!job->request.stream || job->ticket.runs_on)
@@ -112,9 +112,10 @@ static bool reader_behind(struct job *job, double now)
     ticket_lock(&job->ticket);
     bool full = outbox_full(&job->outbox);
     ticket_unlock(&job->ticket);
+    bool read = atomic_exchange(&job->read, false);
     if (!full)
         job->behind_since = 0;
-    else if (job->behind_since == 0)
+    else if (job->behind_since == 0 || read)
         job->behind_since = now;
     else if (now - job->behind_since > job->service->stall_timeout_s)
         ticket_cancel(&job->ticket, CANCEL_SLOW);
@@ -151,7 +152,8 @@ static void make_plan(struct batch *batch, struct step *step)
             row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
         row->wants_all = wants_all(sequence);
         row->wants_none = job->request.max_tokens == 0 && !session_job(job);
-        row->idle = sequence->prefix.leader || reader_behind(job, now);
+        /* A prompt goes on: others may wait for it. */
+        row->idle = sequence->prefix.leader || (sequence->decoding && reader_behind(job, now));
         if (row->prefill)
             row->until = prefix_until(batch->tree, sequence);
         sequence->prefix.row = i;

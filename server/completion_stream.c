@@ -141,6 +141,8 @@ static void end_record(struct job *job)
 bool completion_stream_take(struct job *job)
 {
     struct completion_stream *stream = job->stream;
+    if (stream->made < stream->taken.length)
+        return true;
     bool empty = job->outbox.length == 0, full = outbox_full(&job->outbox);
     bool done = job->ticket.done;
     if (empty && !done)
@@ -151,6 +153,7 @@ bool completion_stream_take(struct job *job)
     emptied.length = 0;
     stream->taken = job->outbox;
     job->outbox = emptied;
+    stream->made = 0;
     /* Under the lock: while the job is not done the scheduler is there. */
     if (full && !done)
         scheduler_poke(job->service->scheduler);
@@ -159,13 +162,15 @@ bool completion_stream_take(struct job *job)
 
 void completion_stream_make(struct job *job)
 {
+    /* At once, lest other connections wait for these. */
+    enum { FRAMES_BYTES = 64 * 1024 };
     struct completion_stream *stream = job->stream;
     struct outbox_record record;
     struct piece piece;
-    size_t offset = 0;
     strbuf_reset(&stream->frames);
     stream->sent = 0;
-    while (outbox_next(&stream->taken, &offset, &record, &piece))
+    while (stream->frames.length < FRAMES_BYTES &&
+           outbox_next(&stream->taken, &stream->made, &record, &piece))
         make_frame(stream, job, &record, &piece);
     if (stream->last)
         make_last_frames(stream, job);

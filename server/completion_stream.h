@@ -14,6 +14,7 @@ struct completion_stream {
     bool ended;           /* the last frame has been made */
 
     struct outbox taken; /* from the job */
+    size_t made;         /* bytes of it that are frames by now */
     bool last;           /* nothing more comes */
     int32_t *ids;        /* [ids_capacity]: scratch */
     size_t ids_capacity;
@@ -27,9 +28,10 @@ struct completion_stream {
 int completion_stream_create(struct job *job);
 void completion_stream_free(struct job *job);
 
-/* With the ticket's lock held: takes what the job has put out. False: nothing yet. */
+/* With the ticket's lock held: takes what the job has put out, unless something is left of what was
+ * taken before. False: nothing yet. */
 bool completion_stream_take(struct job *job);
-/* Without it: makes frames of that, and records them. */
+/* Without it: makes frames of some of that, and records them. */
 void completion_stream_make(struct job *job);
 
 /* The client has left: the record is completed without it, if there is one. */

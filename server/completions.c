@@ -51,6 +51,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
     size_t count = left < size ? left : size;
     memcpy(buffer, stream->frames.data + stream->sent, count);
     stream->sent += count;
+    atomic_store(&job->read, true);
     return (ssize_t)count;
 }
 

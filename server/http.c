@@ -189,6 +189,7 @@ void http_take_body(struct http_request *request, struct strbuf *body, int64_t *
 {
     *body = request->body;
     *reserved = request->body_reserved;
+    admission_received(&request->service->admission, request->body_reserved);
     request->body = (struct strbuf){0};
     request->body_reserved = 0;
 }
@@ -379,7 +380,8 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
 static int reserve_body(struct http_request *request, size_t size)
 {
     while (request->body_reserved < (int64_t)(request->body.length + size)) {
-        if (!admission_body(&request->service->admission, BODY_STEP_BYTES))
+        if (!admission_upload(&request->service->admission, request->body_reserved,
+                              BODY_STEP_BYTES))
             return api_error_set(&request->error, API_QUEUE_FULL, NULL,
                                  "too many request bodies are being received");
         request->body_reserved += BODY_STEP_BYTES;
@@ -389,9 +391,11 @@ static int reserve_body(struct http_request *request, size_t size)
 
 static void release_body(struct http_request *request)
 {
-    strbuf_clear(&request->body);
-    admission_body(&request->service->admission, -request->body_reserved);
-    request->body_reserved = 0;
+    struct strbuf body;
+    int64_t reserved;
+    http_take_body(request, &body, &reserved);
+    strbuf_clear(&body);
+    admission_body(&request->service->admission, -reserved);
 }
 
 static enum MHD_Result take_body(struct http_request *request, const char *bytes, size_t size)

@@ -312,14 +312,18 @@ static int prepare_stops(struct job *job, struct api_error *err)
     for (size_t i = 0; i < request->num_stop_token_ids; i++)
         if (!contains(service->eos_ids, num_eos, request->stop_token_ids[i]))
             job->ends[job->num_ends++] = request->stop_token_ids[i];
-    for (size_t i = 0; i < request->num_stops; i++)
+    size_t length = 0;
+    for (size_t i = 0; i < request->num_stops; i++) {
         strings[i] = (struct stop_string){request->stops[i].text, request->stops[i].length};
+        length += strings[i].length;
+    }
     int result = 0;
     if (request->min_tokens > 0 && job->num_ends >= (size_t)service->limits.vocab_size)
         result = api_error_set(err, API_INVALID_VALUE, "stop_token_ids",
                                "stop_token_ids: no token is left that may come before min_tokens");
     else if (request->num_stops &&
-             stop_set_create(&job->stops, strings, request->num_stops, &error))
+             (job_reserve(job, stop_set_bytes(length), &error) ||
+              stop_set_create(&job->stops, strings, request->num_stops, &error)))
         result = api_error_from_engine(err, &error, "stop");
     free(strings);
     return result;

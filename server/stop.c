@@ -102,6 +102,11 @@ int stop_set_create(struct stop_set **out, const struct stop_string *strings, si
     return 0;
 }
 
+size_t stop_set_bytes(size_t length)
+{
+    return (length + 1) * (sizeof(struct node) + sizeof(int32_t));
+}
+
 void stop_set_free(struct stop_set *set)
 {
     if (!set)

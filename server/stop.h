@@ -23,6 +23,9 @@ int stop_set_create(struct stop_set **out, const struct stop_string *strings, si
                     struct error *err);
 void stop_set_free(struct stop_set *set); /* NULL is allowed */
 
+/* The most that a set of strings with so many bytes together takes, and that making it does. */
+size_t stop_set_bytes(size_t length);
+
 /* One text's place in the automaton. Zero-initialise; zero again forgets what came before. */
 struct stop_scan {
     int32_t node;

@@ -11,8 +11,8 @@ struct text_task {
     struct service *service;
     int64_t admitted_tokens;
     struct strbuf body;
-    int64_t body_reserved;
     struct strbuf reply;
+    int64_t reserved; /* for the body, then for the reply */
     struct api_error error;
 };
 
@@ -20,7 +20,7 @@ static void task_destroy(struct ticket *ticket)
 {
     struct text_task *task = (struct text_task *)ticket;
     strbuf_clear(&task->body);
-    admission_body(&task->service->admission, -task->body_reserved);
+    admission_body(&task->service->admission, -task->reserved);
     strbuf_clear(&task->reply);
     ticket_clear(&task->ticket);
     free(task);
@@ -31,8 +31,25 @@ static struct text_task *task_of(struct work *work)
     return (struct text_task *)((char *)work - offsetof(struct text_task, work));
 }
 
+/* The reply takes the body's place in the budget of all requests. */
+static void account_for_reply(struct text_task *task)
+{
+    struct admission *admission = &task->service->admission;
+    int64_t bytes = (int64_t)task->reply.length;
+    strbuf_clear(&task->body);
+    if (!admission_body(admission, bytes - task->reserved)) {
+        strbuf_clear(&task->reply);
+        api_error_set(&task->error, API_OUT_OF_MEMORY, NULL,
+                      "the requests that are being answered hold as much as --max-body-memory "
+                      "allows");
+        return;
+    }
+    task->reserved = bytes;
+}
+
 static void finish(struct text_task *task)
 {
+    account_for_reply(task);
     admission_leave(&task->service->admission, task->admitted_tokens);
     ticket_lock(&task->ticket);
     task->ticket.done = true;
@@ -102,7 +119,7 @@ static int start(struct http_request *request, void (*run)(struct work *work),
         ticket_release(&task->ticket);
         return -1;
     }
-    http_take_body(request, &task->body, &task->body_reserved);
+    http_take_body(request, &task->body, &task->reserved);
     http_attach(request, &task->ticket);
     ticket_hold(&task->ticket);
     worker_submit(service->workers, &task->work);

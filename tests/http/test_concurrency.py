@@ -239,6 +239,43 @@ def test_reader_that_lets_its_ring_fill_gets_everything(server):
         assert text_of(frames, choice["index"]) == choice["text"]
 
 
+def test_reader_that_is_slow_but_steady_gets_everything(server_factory):
+    """It takes longer over what the server has ready than one that reads nothing is waited for."""
+    server = server_factory(stall_timeout=1)
+    fields = {**ENDLESS, "n": 8, "max_tokens": 500, "logprobs": 20, "seed": 3}
+    with socket.socket() as connection:
+        # Small segments, so that the kernel keeps little of the stream for it.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 536)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(request_bytes("/v1/completions", fields))
+        read, began = b"", time.monotonic()
+        while time.monotonic() - began < 4:
+            read += connection.recv(4096)
+            time.sleep(0.04)
+        assert len(read) < 600_000  # or it was not slow
+        while not read.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
+            more = connection.recv(1 << 20)
+            assert more, read[-500:]
+            read += more
+    assert b'"error"' not in read[-2000:], read[-2000:]
+    assert read.count(b'"finish_reason":"length"') == 8
+
+
+def test_a_prompt_goes_on_whatever_its_reader_does(server_factory):
+    """Another client's text waits for the same prompt, which is computed once."""
+    server = server_factory(stall_timeout=3600, max_step_tokens=96)
+    prompt = [(31 * i + 7) % 200 for i in range(6000)]
+    hog = {**ENDLESS, "prompt": [[3]] * 64 + [prompt], "max_tokens": 1500, "logprobs": 20}
+    with server.connect(receive_buffer=4096) as connection:
+        connection.sendall(request_bytes("/v1/completions", hog))
+        wait_until(lambda: server.metric("regla_generated_tokens_total") > 1000, "it generates")
+        reply = server.complete(prompt=prompt + [9], max_tokens=4)
+    assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == len(prompt)
+    server.wait_idle()
+
+
 def test_reader_that_pauses_gets_everything(server):
     with server.connect(receive_buffer=4096) as connection:
         connection.sendall(request_bytes("/v1/completions", {

@@ -47,6 +47,10 @@ def test_malformed_json(server, body, offset):
         assert any(abs(number - offset) <= 4 for number in named), error["message"]
 
 
+def test_no_body(server):
+    assert "got nothing" in check_error(post_bytes(server, b""), 400)["message"]
+
+
 @pytest.mark.parametrize("body", [b"5", b'"text"', b"null", b"[]", b"true"])
 def test_not_an_object(server, body):
     check_error(post_bytes(server, body), 400)

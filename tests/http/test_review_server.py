@@ -129,11 +129,92 @@ def test_replies_that_are_held_have_a_budget(server_factory):
         check_error(reply, 503, code="out_of_memory")
         assert int(reply.headers["retry-after"]) >= 1
         wait_for_bodies(small)
+    check_error(small.post("/v1/completions", {"prompt": "a", "stop": ["x" * 60_000]}), 503,
+                code="out_of_memory")
+    wait_for_bodies(small)
     frames = small.stream(**{**fields, "n": 1, "logprobs": None})
     assert frames[-1]["choices"][0]["finish_reason"] == "length"
     assert small.complete(**{**fields, "n": 1})["usage"]["completion_tokens"] == 400
     wait_for_bodies(small)
     small.wait_idle()
+
+
+def test_replies_of_the_tokenizer_have_a_budget(server_factory):
+    """Clients that do not read hold what they asked for."""
+    small = server_factory(max_body_memory="4M")
+    body = {"prompt": "a" * 200_000, "return_token_strs": True}
+    clients = []
+    for _ in range(4):
+        clients.append(small.connect(receive_buffer=4096))
+        clients[-1].sendall(request_bytes("/tokenize", body))
+    wait_until(lambda: small.metric("regla_request_body_bytes") > 1_000_000, "a reply is held")
+    statuses = sorted(RawReply(client).head()[0] for client in clients)
+    assert statuses[0] == 200 and statuses[-1] == 503, statuses
+    for client in clients:
+        client.close()
+    wait_for_bodies(small)
+    assert small.post("/tokenize", body).json()["count"] >= 200_000
+
+
+def unread_stream(server, key, **fields):
+    """A stream that is to be recorded, whose client does not read it."""
+    client = server.connect(receive_buffer=4096)
+    client.sendall(request_bytes("/v1/completions", {
+        "prompt": "x", "stream": True, "ignore_eos": True, "logprobs": 20, "seed": 3, **fields},
+        headers=[f"Idempotency-Key: {key}"]))
+    return client
+
+
+def test_what_a_recorded_stream_is_behind_has_a_budget(server_factory):
+    """Its text runs on without its reader, as far as there is memory."""
+    small = server_factory(max_body_memory="4M")
+    with unread_stream(small, "big", n=8, max_tokens=100_000) as client:
+        wait_until(lambda: small.metric("regla_requests_running") == 0, "it has ended")
+        reply = RawReply(client)
+        reply.head()
+        rest = b"".join(reply.chunks())
+    assert rest.endswith(b"data: [DONE]\n\n") and b"out_of_memory" in rest[-1000:], rest[-1000:]
+    wait_for_bodies(small)
+
+
+def test_what_a_stream_is_behind_does_not_stall_the_event_loop(server_factory):
+    """Megabytes wait to be made frames of; with one HTTP thread others are answered meanwhile."""
+    server = server_factory(http_threads=1)
+    with unread_stream(server, "long", n=8, max_tokens=1500 // SLOWNESS) as client:
+        wait_until(lambda: server.metric("regla_requests_running") == 1, "it runs")
+        wait_until(lambda: server.metric("regla_requests_running") == 0, "it has ended")
+        assert server.metric("regla_request_body_bytes") > 1_000_000 // SLOWNESS
+        worst, read = 0, b""
+        client.settimeout(30 * SLOWNESS)
+        while not read.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
+            more = client.recv(1 << 20)
+            assert more
+            read = read[-100:] + more
+            began = time.monotonic()
+            assert server.get("/health").status_code == 200
+            worst = max(worst, time.monotonic() - began)
+    assert worst < 0.5, worst
+    wait_for_bodies(server)
+
+
+def test_bodies_that_never_end_do_not_end_texts_that_run(server_factory):
+    server = server_factory(max_body_memory="16M")
+    clients = []
+    for _ in range(4):
+        clients.append(server.connect())
+        head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        clients[-1].sendall(f"{head}Content-Length: {8 << 20}\r\n\r\n".encode())
+        try:
+            clients[-1].settimeout(5)
+            clients[-1].sendall(b" " * ((8 << 20) - 1))
+        except (TimeoutError, ConnectionError):
+            pass  # refused
+    assert server.metric("regla_request_body_bytes") >= 8 << 20
+    reply = server.complete(prompt="x", max_tokens=2000, n=2, ignore_eos=True, logprobs=2, seed=1)
+    assert reply["usage"]["completion_tokens"] == 4000
+    for client in clients:
+        client.close()
+    wait_for_bodies(server)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["serve", "--help"],

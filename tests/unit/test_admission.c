@@ -72,3 +72,26 @@ Test(admission, bodies_share_a_budget)
     cr_assert_eq(bytes, 0);
     admission_destroy(&gate);
 }
+
+Test(admission, several_uploads_leave_a_quarter_of_the_budget)
+{
+    struct admission gate = make(1, 1, 1, 100);
+    cr_assert(admission_upload(&gate, 0, 60));
+    cr_assert(admission_upload(&gate, 60, 40)); /* alone it may have all */
+    cr_assert_not(admission_upload(&gate, 100, 1));
+    cr_assert_not(admission_upload(&gate, 0, 1));
+    admission_received(&gate, 100);
+    cr_assert(admission_body(&gate, -100));
+    cr_assert(admission_upload(&gate, 0, 40));
+    cr_assert(admission_upload(&gate, 0, 35));
+    cr_assert_not(admission_upload(&gate, 0, 1));
+    cr_assert_not(admission_upload(&gate, 40, 1));
+    cr_assert(admission_body(&gate, 25));
+    cr_assert_not(admission_body(&gate, 1));
+    /* One is whole: the other may go on as if alone. */
+    admission_received(&gate, 35);
+    cr_assert_not(admission_upload(&gate, 40, 1));
+    cr_assert(admission_body(&gate, -25));
+    cr_assert(admission_upload(&gate, 40, 25));
+    admission_destroy(&gate);
+}
