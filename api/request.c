@@ -59,7 +59,8 @@ static int check_utf8(const char *body, size_t length, struct api_error *err)
 json_t *request_load(const char *body, size_t length, struct api_error *err)
 {
     if (length == 0) {
-        api_error_set(err, API_INVALID_JSON, NULL, "invalid JSON at byte 0: expected an object, got nothing");
+        api_error_set(err, API_INVALID_JSON, NULL,
+                      "invalid JSON at byte 0: expected an object, got nothing");
         return NULL;
     }
     if (check_utf8(body, length, err) != 0 || check_structure(body, length, err) != 0)

@@ -54,40 +54,55 @@ static void tell_failure(struct sessions *sessions, const struct error *err)
     sessions->failing = true;
 }
 
+void session_set_unsaved(struct session *session, bool unsaved)
+{
+    session->sessions->unsaved += unsaved;
+    session->sessions->unsaved -= session->unsaved;
+    session->unsaved = unsaved;
+}
+
 static void on_written(struct store_op *op)
 {
     struct session *session = session_of(op);
     session->sessions->writing--;
     tell_failure(session->sessions, &op->error);
+    session_set_unsaved(session, op->error.code != ERROR_NONE);
     session_end_change(session);
+}
+
+/* Begins a write of the session as it is now. text [SESSION_META_SIZE] and tokens stay until its
+ * end. */
+static void begin_write(struct session *session, struct store_op *op, char *text,
+                        const int32_t *tokens, void (*done)(struct store_op *op))
+{
+    struct sessions *sessions = session->sessions;
+    struct store *store = sessions->options.store;
+    *op = (struct store_op){.done = done,
+                            .kind = STORE_SESSION,
+                            .durable = true,
+                            .meta = text,
+                            .meta_length = session_meta_encode(&session->meta, text),
+                            .tokens = tokens,
+                            .count = session->count};
+    memcpy(op->name, session->file, sizeof session->file);
+    session->in_file = true;
+    session->noted = session->meta.used;
+    sessions->writing++;
+    state_tree_disk_room(sessions->options.tree,
+                         store_file_bytes(store, 0, session->count, false, false, op->meta_length));
+    store_write(store, op);
 }
 
 void session_save(struct session *session, void (*done)(void *context), void *context)
 {
     struct sessions *sessions = session->sessions;
-    struct store *store = sessions->options.store;
     session->busy = true;
     session->done = done;
     session->context = context;
-    if (!store) {
+    if (sessions->options.store)
+        begin_write(session, &session->op, session->text, session->tokens, on_written);
+    else
         session_end_change(session);
-        return;
-    }
-    session->op =
-        (struct store_op){.done = on_written,
-                          .kind = STORE_SESSION,
-                          .durable = true,
-                          .meta = session->text,
-                          .meta_length = session_meta_encode(&session->meta, session->text),
-                          .tokens = session->tokens,
-                          .count = session->count};
-    memcpy(session->op.name, session->file, sizeof session->file);
-    session->in_file = true;
-    session->noted = session->meta.used;
-    sessions->writing++;
-    state_tree_disk_room(sessions->options.tree, store_file_bytes(store, 0, session->count, false,
-                                                                  false, session->op.meta_length));
-    store_write(store, &session->op);
 }
 
 static void on_removed(struct store_op *op)
@@ -122,6 +137,49 @@ void session_remove(struct session *session, void (*done)(void *context), void *
 }
 
 /* What nobody waits for. */
+
+/* A write of a session as it was, that need not be free meanwhile. */
+struct retry {
+    struct store_op op; /* the first member */
+    struct sessions *sessions;
+    struct session_meta meta;
+    char text[SESSION_META_SIZE];
+    int32_t tokens[];
+};
+
+static void on_retried(struct store_op *op)
+{
+    struct retry *retry = (struct retry *)op;
+    struct sessions *sessions = retry->sessions;
+    bool failed = op->error.code != ERROR_NONE;
+    /* It may be gone, and another of its name there. */
+    struct session *session = sessions_find(sessions, retry->meta.owner, retry->meta.id, NULL);
+    if (failed && session && strcmp(session->file, op->name) == 0)
+        session_set_unsaved(session, true);
+    sessions->writing--;
+    tell_failure(sessions, &op->error);
+    free(retry);
+    if (!failed)
+        session_files_retry(sessions);
+}
+
+void session_files_retry(struct sessions *sessions)
+{
+    struct session *session = NULL;
+    for (size_t i = 0; sessions->unsaved && !session && i < sessions->count; i++)
+        if (sessions->list[i]->unsaved && !sessions->list[i]->busy)
+            session = sessions->list[i];
+    size_t bytes = session ? (size_t)session->count * sizeof *session->tokens : 0;
+    struct retry *retry = session ? malloc(sizeof *retry + bytes) : NULL;
+    if (!retry) /* without memory: later */
+        return;
+    retry->sessions = sessions;
+    retry->meta = session->meta;
+    if (bytes)
+        memcpy(retry->tokens, session->tokens, bytes);
+    session_set_unsaved(session, false);
+    begin_write(session, &retry->op, retry->text, retry->tokens, on_retried);
+}
 
 struct errand {
     struct store_op op; /* the first member */

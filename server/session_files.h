@@ -18,6 +18,7 @@ struct session {
     bool fresh;       /* being made: nobody has been told of it */
     char file[STORE_NAME_SIZE];
     bool in_file; /* perhaps not whole: it has been begun */
+    bool unsaved; /* the last write failed: the file, if there is one, tells of an earlier time */
     double noted; /* meta.used as the file has it, or is about to */
     double since; /* clock.running_s of its last use */
     bool found;   /* and that was before this server: `since` is by the wall clock at its start */
@@ -35,6 +36,8 @@ struct sessions {
     size_t count, capacity;
     double opened;   /* clock.running_s of the start */
     size_t writing;  /* operations of the store under way */
+    size_t unsaved;  /* sessions that are */
+    double retry_at; /* clock.running_s */
     double next_due; /* clock.running_s when the first may have lived its time; 0: unknown */
     bool failing;    /* the last write failed: said in the log once */
 };
@@ -53,6 +56,10 @@ void session_remove(struct session *session, void (*done)(void *context), void *
 void session_use(struct session *session);
 /* The same where no change is to come: that reaches the disk by itself, if it is behind by much. */
 void session_use_only(struct session *session);
+/* Takes note of how a write of it ended. */
+void session_set_unsaved(struct session *session, bool unsaved);
+/* Writes the sessions that are unsaved, one after the other until one fails. */
+void session_files_retry(struct sessions *sessions);
 /* Removes the file of a session that another file tells more of. */
 void session_file_discard(struct sessions *sessions, const char *name);
 

@@ -70,6 +70,7 @@ static void release(struct session *session)
 
 static void session_free(struct session *session)
 {
+    session_set_unsaved(session, false);
     release(session);
     state_tree_space_release(session->sessions->options.tree, session->space);
     free(session->tokens);
@@ -240,7 +241,8 @@ static double end_of(const struct session *session, const struct session_clock *
     return fmax(fmax(end, told_now), sessions->opened + fmin(ttl, DOUBT_SECONDS));
 }
 
-double sessions_poll(struct sessions *sessions)
+/* Removes those that have lived their time. As sessions_poll. */
+static double poll_ttl(struct sessions *sessions)
 {
     double ttl = sessions->options.ttl_s;
     if (ttl <= 0)
@@ -261,6 +263,31 @@ double sessions_poll(struct sessions *sessions)
     }
     sessions->next_due = due;
     return due - now.running_s;
+}
+
+/* Writes again what could not be written. As sessions_poll. */
+static double poll_unsaved(struct sessions *sessions)
+{
+    enum { RETRY_SECONDS = 2 };
+    if (!sessions->unsaved)
+        return -1;
+    double now = session_clock(sessions).running_s;
+    if (now >= sessions->retry_at) {
+        sessions->retry_at = now + RETRY_SECONDS;
+        session_files_retry(sessions);
+    }
+    return sessions->retry_at - now;
+}
+
+double sessions_poll(struct sessions *sessions)
+{
+    double end = poll_ttl(sessions), retry = poll_unsaved(sessions);
+    return retry < 0 || (end >= 0 && end < retry) ? end : retry;
+}
+
+void sessions_save_all(struct sessions *sessions)
+{
+    session_files_retry(sessions);
 }
 
 /* Looking. */

@@ -48,7 +48,10 @@ int sessions_create(struct sessions **out, const struct sessions_options *option
 /* Waits for what is being written or removed. */
 void sessions_free(struct sessions *sessions);
 void sessions_found(struct sessions *sessions, const struct store_found *file);
-/* Time to live. Returns the seconds until it wants to be called again; < 0: it need not be. */
+/* Before the end: begins to write what could not be written before. */
+void sessions_save_all(struct sessions *sessions);
+/* Time to live, and what could not be written. Returns the seconds until it wants to be called
+ * again; < 0: it need not be. */
 double sessions_poll(struct sessions *sessions);
 /* Whether a file is being written or removed: `done`s are to come. */
 bool sessions_pending(const struct sessions *sessions);

@@ -186,26 +186,37 @@ static bool gives_way(const struct checkpoint *at, const struct checkpoint *sake
     return !sake || (at->held == sake->held ? at->used < sake->used : sake->held);
 }
 
-/* Removes the least recently used files, so many that `bytes` more will fit; none if that cannot
- * be reached. */
-static bool disk_room(struct state_tree *tree, int64_t bytes, const struct checkpoint *sake)
+static void remove_oldest(struct state_tree *tree, size_t count)
 {
-    struct store_report report;
-    store_report(tree->files->store, &report);
-    int64_t lacking = report.bytes + report.pending - (report.budget_bytes - bytes);
-    size_t count = 0;
-    for (struct checkpoint *at = NULL; lacking > 0; count++) {
-        at = next_to_go(tree, at);
-        if (!at || !gives_way(at, sake))
-            return false;
-        lacking -= at->file->bytes;
-    }
     while (count-- > 0) {
         struct checkpoint *oldest = next_to_go(tree, NULL);
         tree->dropped += oldest->tier == TIER_DISK;
         discard(oldest->file);
         checkpoint_settle(tree, oldest);
     }
+}
+
+/* Removes the least recently used files, so many that `bytes` more will fit the budget and the
+ * disk; none if that cannot be reached. But what is free on a disk others change too: a write that
+ * nothing is left to make room for had better be tried. */
+static bool disk_room(struct state_tree *tree, int64_t bytes, const struct checkpoint *sake)
+{
+    enum { BLOCK_BYTES = 4096 }; /* a file takes whole ones of them */
+    struct store_report report;
+    store_report(tree->files->store, &report);
+    int64_t budget = report.bytes + report.pending + bytes - report.budget_bytes;
+    int64_t disk = report.pending + bytes + BLOCK_BYTES - report.disk_free;
+    size_t count = 0;
+    for (struct checkpoint *at = NULL; budget > 0 || disk > 0; count++) {
+        at = next_to_go(tree, at);
+        if (!at && budget <= 0 && (!sake || count == 0))
+            break;
+        if (!at || !gives_way(at, sake))
+            return false;
+        budget -= at->file->bytes;
+        disk -= at->file->bytes;
+    }
+    remove_oldest(tree, count);
     return true;
 }
 

@@ -105,6 +105,7 @@ struct store_report {
     int64_t session_files, checkpoint_files; /* that are whole */
     int64_t failures;                        /* operations that failed, since the start */
     bool full;                               /* the last write of a session found no room */
+    int64_t disk_free; /* of the file system, by the last write; INT64_MAX: not known */
 };
 void store_report(const struct store *store, struct store_report *report);
 /* Bytes that a write would take, for the caller's own decisions on what to remove. */

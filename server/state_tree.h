@@ -47,7 +47,7 @@ void state_tree_free(struct state_tree *tree);
  * budget, until the deadline (clock_seconds()). */
 void state_tree_save_all(struct state_tree *tree, double deadline);
 /* Before a session's file is written: removes the least recently used files of checkpoints, so many
- * that the bytes will fit the budget of the disk; none if they cannot. */
+ * that the bytes will fit the budget of the disk and what is free on it. */
 void state_tree_disk_room(struct state_tree *tree, int64_t bytes);
 /* For store_options.found: enters a checkpoint file of an earlier run. */
 void state_tree_found(struct state_tree *tree, const struct store_found *file);

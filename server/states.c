@@ -101,6 +101,8 @@ int states_open(struct service *service, const struct states_options *options, s
 
 void states_close(struct service *service, double seconds)
 {
+    if (service->sessions)
+        sessions_save_all(service->sessions);
     if (service->tree)
         state_tree_save_all(service->tree, clock_seconds() + seconds);
     sessions_free(service->sessions);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { FILE_NAME_SIZE = STORE_NAME_SIZE + 32, MOST_REJECTED = 1000 };
@@ -39,6 +40,16 @@ static const char *model_name(const struct engine *engine, char name[2 * FINGERP
     return name;
 }
 
+/* Of the file system; INT64_MAX: it does not say. */
+static int64_t free_bytes(const struct store_directory *directory)
+{
+    struct statvfs disk;
+    if (fstatvfs(directory->root.fd, &disk) != 0 ||
+        disk.f_bavail > (fsblkcnt_t)INT64_MAX / (disk.f_frsize + 1))
+        return INT64_MAX;
+    return (int64_t)(disk.f_bavail * disk.f_frsize);
+}
+
 int store_directory_open(struct store_directory *directory, struct engine *engine,
                          const struct store_options *options, struct error *err)
 {
@@ -57,6 +68,7 @@ int store_directory_open(struct store_directory *directory, struct engine *engin
         return -1;
     if (fsync(directory->root.fd) != 0 || fsync(directory->model) != 0)
         return store_root_cannot(&directory->root, "write", name, err);
+    directory->report.disk_free = free_bytes(directory);
     return 0;
 }
 
@@ -99,6 +111,9 @@ static void account(struct store_directory *directory, enum store_kind kind, int
 {
     pthread_mutex_lock(&directory->mutex);
     directory->report.bytes += bytes;
+    /* What goes gives its room back; after a write the disk is asked. */
+    if (bytes < 0 && directory->report.disk_free < INT64_MAX / 2)
+        directory->report.disk_free -= bytes;
     *(kind == STORE_SESSION ? &directory->report.session_files
                             : &directory->report.checkpoint_files) += files;
     pthread_mutex_unlock(&directory->mutex);
@@ -366,10 +381,14 @@ static bool is_no_room(int code)
     return code == ENOSPC || code == EDQUOT || code == EFBIG;
 }
 
-/* Counts how a write ended (0, or an errno). A checkpoint without room is computed again. */
+/* Counts how a write ended (0, or an errno), and what it tells of the disk. A checkpoint without
+ * room is computed again. */
 static void count_write(struct store_directory *directory, enum store_kind kind, int code)
 {
+    int64_t left = code == 0 ? free_bytes(directory) : 0;
     pthread_mutex_lock(&directory->mutex);
+    if (code == 0 || code == ENOSPC || code == EDQUOT)
+        directory->report.disk_free = left;
     if (kind == STORE_SESSION)
         directory->report.full = is_no_room(code);
     directory->report.failures += code != 0;
@@ -407,13 +426,14 @@ int store_directory_write(struct store_directory *directory, const struct store_
     const struct store_report *report = &directory->report; /* nobody else writes it */
     file_name(op, name);
     if (bytes > report->budget_bytes - report->bytes) {
-        count_write(directory, op->kind, ENOSPC);
+        count_write(directory, op->kind, EFBIG); /* of the disk it tells nothing */
         return error_set(err, ERROR_NO_MEMORY,
                          "%s/%s: it has %lld bytes, of the budget's %lld are %lld taken",
                          folders[op->kind], name, (long long)bytes, (long long)report->budget_bytes,
                          (long long)report->bytes);
     }
-    store_others_trim(&directory->others, report->budget_bytes - report->bytes - bytes);
+    store_others_trim(&directory->others,
+                      report->disk_free < bytes ? 0 : report->budget_bytes - report->bytes - bytes);
     int64_t old = size_of(folder, name);
     int code = write_whole(directory, op, &source, name);
     if (code == 0) {

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from harness import GOLDEN
+from harness import GOLDEN, wait_until
 from session_helpers import GREEDY, Session, cold, same
 from stress_helpers import Oracle, check_rest, in_pool, kill, session_files, size, some_ids
 
@@ -153,7 +153,7 @@ def small_disk(tmp_path):
     ballast = folder / "ballast"
 
     def fill():
-        with open(ballast, "wb", buffering=0) as file:
+        with open(ballast, "ab", buffering=0) as file:
             try:
                 while True:
                     file.write(bytes(4096))
@@ -164,9 +164,10 @@ def small_disk(tmp_path):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_disk_without_room(small_disk, server_factory):
-    """Sessions go on in memory, a metric and a line of the log say so; with room again, what is
-    answered from then on is kept."""
+@pytest.mark.parametrize("ends", ["used", "killed", "stopped"])
+def test_a_disk_without_room(small_disk, server_factory, ends):
+    """Sessions go on in memory, a metric and a line of the log say so; with room again they are
+    written, with their next request, after a while, or at the end."""
     folder, fill, clear = small_disk
     server = server_factory(model=MODEL, state_dir=folder,
                             **({} if fill else {"disk_state": 4096}))
@@ -178,6 +179,8 @@ def test_a_disk_without_room(small_disk, server_factory):
     for turn in range(3):
         for session in sessions:
             session.append(f"turn {turn} of a disk that is full", max_tokens=4)
+            if fill:  # what its checkpoints gave up for it
+                fill()
     assert server.metric("regla_store_failures_total") > 0
     assert "memory only" in server.tail(1 << 20)
     for session in sessions:
@@ -187,9 +190,17 @@ def test_a_disk_without_room(small_disk, server_factory):
     assert server.get("/v1/state").json()["store"]["full"]
     assert server.metric("regla_store_full") == 1
     clear()
-    for session in sessions:
-        session.append(" there is room again", max_tokens=4)
-    kill(server)
+    if ends != "stopped":  # without a request
+        wait_until(lambda: "are written to disk again" in server.tail(1 << 20), "it is tried again")
+        wait_until(lambda: len(session_files(folder)) == len(sessions), "all are written")
+    if ends == "used":
+        for session in sessions:
+            session.append(" there is room again", max_tokens=4)
+    if ends == "stopped":
+        server.stop()
+    else:
+        time.sleep(1)  # the last one's file has been there before
+        kill(server)
     server = server_factory(model=MODEL, state_dir=folder)
     listed = {s["id"]: s["position"] for s in server.get("/v1/sessions").json()["data"]}
     assert listed == {session.name: len(session.ids) for session in sessions}
@@ -197,6 +208,26 @@ def test_a_disk_without_room(small_disk, server_factory):
         choice = server.complete(prompt=[7], session_id=session.name, max_tokens=3,
                                  **GREEDY)["choices"][0]
         same(choice, cold(server, session.ids + [7], 3))
+
+
+def test_checkpoints_make_room_on_a_full_disk(small_disk, server_factory):
+    """The budget allows more than the disk has."""
+    folder, fill, _ = small_disk
+    if not fill:
+        pytest.skip("no file system may be mounted here")
+    server = server_factory(model=GOLDEN / "regla", state_dir=folder, host_state_memory=20000,
+                            state_memory=200_000)
+    sessions = [Session(server, f"s{number}") for number in range(50)]
+    for session in sessions:
+        session.append([7 + len(session.name)] * 100, max_tokens=4)
+    store = server.get("/v1/state").json()["store"]
+    assert store["checkpoint_files"] > 0 and not store["full"]
+    assert shutil.disk_usage(folder).free < 30_000
+    wait_until(lambda: len(session_files(folder)) == len(sessions), "all are written")
+    kill(server)
+    server = server_factory(model=GOLDEN / "regla", state_dir=folder)
+    listed = {s["id"]: s["position"] for s in server.get("/v1/sessions").json()["data"]}
+    assert listed == {session.name: len(session.ids) for session in sessions}
 
 
 def test_checkpoints_make_room_for_sessions(server_factory, tmp_path):
