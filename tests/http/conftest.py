@@ -15,6 +15,8 @@ collect_ignore = [] if harness.BINARY.parent.name.startswith("cuda") else ["test
 def pytest_configure(config):
     config.addinivalue_line("markers", "builds(*names): the builds of regla that a test runs with, "
                             "of dev, asan and tsan; all of them without it (CONTRIBUTING.md)")
+    # What a test's thread asserts counts.
+    config.addinivalue_line("filterwarnings", "error::pytest.PytestUnhandledThreadExceptionWarning")
 
 
 def pytest_collection_modifyitems(config, items):

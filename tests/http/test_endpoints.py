@@ -183,7 +183,10 @@ def test_memory_is_in_use_while_a_text_is(server):
 
 
 def test_families(server_factory):
-    for case, kind in (("gpt_neox", "softmax"), ("gla", "gla")):
+    """Of GPT-NeoX each token adds to what a text takes; of GLA none does."""
+    for case, family, grows in (("gpt_neox", "gpt_neox", True), ("gla", "gla", False)):
         server = server_factory(model=GOLDEN / case)
         model = server.get("/v1/models").json()["data"][0]
-        assert model["id"] == case and kind in json.dumps(model)
+        assert (model["id"], model["family"]) == (case, family)
+        assert (model["kv_bytes_per_token"] > 0) == grows
+        assert (model["state_bytes_per_text"] > 0) != grows

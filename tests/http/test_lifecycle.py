@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -24,8 +25,14 @@ def test_help_names_every_flag_with_its_default():
     for flag in ("--model", "--host", "--port", "--max-model-len", "--threads", "--max-queue",
                  "--max-connections", "--api-key", "--log-level"):
         assert flag in result.stdout
-    assert "127.0.0.1" in result.stdout and "8000" in result.stdout
-    assert "REGLA_" in result.stdout
+    assert "default 127.0.0.1; env REGLA_HOST" in result.stdout
+    assert "default 8000; env REGLA_PORT" in result.stdout
+    # As many as the table has, each with its variable.
+    table = (BINARY.parents[2] / "server" / "command_serve.c").read_text()
+    flags = re.findall(r'^    \{"([a-z-]+)", OPTION_', table, re.MULTILINE)
+    shown = re.findall(r"^  --(?:no-)?([a-z-]+)", result.stdout, re.MULTILINE)
+    assert len(flags) > 30 and set(flags) <= set(shown)
+    assert result.stdout.count("env REGLA_") == len(shown)
 
 
 def test_environment_variables(server_factory):
@@ -42,8 +49,9 @@ def test_wrong_flags_are_one_line():
                       ["serve", "--model", HYBRID, "--threads", "-1"],
                       ["serve", "--model", HYBRID, "--max-queue", "9999999999999999999999"]):
         result = regla(*arguments)
-        assert result.returncode in (1, 2), (arguments, result.returncode)
-        assert result.stderr.strip(), arguments
+        assert result.returncode == 2, (arguments, result.returncode)
+        assert result.stdout == "" and result.stderr.startswith("regla"), arguments
+        assert result.stderr.count("\n") == 1 and result.stderr.endswith("\n"), result.stderr
 
 
 def test_wrong_environment_variable_is_named():
@@ -73,8 +81,10 @@ def test_json_logs(server_factory):
     server.wait_idle()
     server.stop()
     lines = [line for line in server.tail(100000).splitlines() if line]
-    records = [json.loads(line) for line in lines if line.startswith("{")]
-    assert any("logged-one" in json.dumps(record) for record in records)
+    records = [json.loads(line) for line in lines]
+    assert all({"time", "level", "event"} <= set(record) for record in records)
+    logged, = [record for record in records if record.get("id") == "logged-one"]
+    assert (logged["event"], logged["user"], logged["status"]) == ("completion", "somebody", 200)
 
 
 def test_sigterm_drains(server_factory):
@@ -107,7 +117,7 @@ def test_drain_has_a_deadline(server_factory):
 
 
 def test_second_sigterm_exits_at_once(server_factory):
-    server = server_factory(drain_timeout=3600)
+    server = server_factory(drain_timeout=3600, stall_timeout=3600)
     server.ends_clean = False
     connection = server.connect()
     connection.sendall(request_bytes("/v1/completions", ENDLESS))
