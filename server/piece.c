@@ -14,12 +14,6 @@ void piece_clear(struct piece *piece)
     *piece = (struct piece){0};
 }
 
-void piece_reset(struct piece *piece)
-{
-    strbuf_reset(&piece->text);
-    piece->num_tokens = 0;
-}
-
 static int grow(struct piece *piece)
 {
     size_t capacity = piece->capacity ? 2 * piece->capacity : 16;

@@ -15,7 +15,6 @@ struct piece {
 };
 
 void piece_clear(struct piece *piece);
-void piece_reset(struct piece *piece);
 
 /* Room for one token more; returns its entry, and in *top its [num_top] entries. NULL: no memory.
  */

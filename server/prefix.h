@@ -33,8 +33,8 @@ void prefix_recover(struct state_tree *tree, struct sequence *sequence);
 int64_t prefix_until(const struct state_tree *tree, const struct sequence *sequence);
 /* After a step: keeps a checkpoint if one is due. logits: after the prompt's last token; or NULL.
  */
+void prefix_keep(struct state_tree *tree, struct sequence *sequence, const float *logits);
 /* Whether prefix_keep would, where the text is. */
 bool prefix_due(const struct state_tree *tree, const struct sequence *sequence);
-void prefix_keep(struct state_tree *tree, struct sequence *sequence, const float *logits);
 
 #endif

@@ -102,6 +102,9 @@ known=" ${stages[*]} "
 chosen=("${stages[@]}")
 if [ $# -gt 0 ]; then
     chosen=("$@")
+    if [[ " $* " != *" deps "* ]] && [ ! -x $python ]; then
+        chosen=(deps "$@")
+    fi
 fi
 mkdir -p $logs
 rm -f $logs/*.log

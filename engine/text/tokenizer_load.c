@@ -260,20 +260,20 @@ static int read_all(struct tokenizer *tokenizer, json_t *root, struct error *err
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err)
 {
     if (length > MAX_FILE_BYTES)
-        return error_set(err, ERROR_INVALID, "tokenizer.json: expected at most %d bytes, got %zu",
-                         MAX_FILE_BYTES, length);
+        return error_set(err, ERROR_INVALID, "expected at most %d bytes, got %zu", MAX_FILE_BYTES,
+                         length);
     json_error_t json_error;
     json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &json_error);
     if (!root)
-        return error_set(err, ERROR_INVALID, "tokenizer.json: line %d, column %d: %s",
-                         json_error.line, json_error.column, json_error.text);
+        return error_set(err, ERROR_INVALID, "line %d, column %d: %s", json_error.line,
+                         json_error.column, json_error.text);
     struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
     int failed = tokenizer ? read_all(tokenizer, root, err)
                            : error_set(err, ERROR_NO_MEMORY, "no memory for a tokenizer");
     json_decref(root);
     if (failed) {
         tokenizer_free(tokenizer);
-        return error_prefix(err, "tokenizer.json");
+        return -1;
     }
     *out = tokenizer;
     return 0;
@@ -287,7 +287,7 @@ int tokenizer_open(struct tokenizer **out, const char *path, struct error *err)
         return -1;
     int failed = tokenizer_load(out, content, length, err);
     free(content);
-    return failed;
+    return failed ? error_prefix(err, "%s", path) : 0;
 }
 
 void tokenizer_free(struct tokenizer *tokenizer)

@@ -39,7 +39,8 @@ unpack() {
     fi
     if [ ! -f "$package.tar.gz" ]; then
         echo "peers: downloading $package" >&2
-        python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest . \
+        [ -x "$root/tests/.venv/bin/python" ] || "$root/tests/scripts/venv.sh"
+        "$root/tests/.venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --dest . \
             --no-binary llama-cpp-python "llama-cpp-python==$version"
     fi
     echo "$sha256  $package.tar.gz" | sha256sum --check --quiet
@@ -50,8 +51,8 @@ unpack() {
 
 # ik_llama.cpp's attention to keys and values of 4 and 5 bits is left out: it takes long to compile.
 build_llama() {
-    if [ ! -f llama/build.ninja ]; then
-        cmake -G Ninja -S "$source" -B llama --log-level=WARNING --no-warn-unused-cli \
+    if [ ! -f llama/CMakeCache.txt ]; then
+        cmake -S "$source" -B llama --log-level=WARNING --no-warn-unused-cli \
             -DCMAKE_BUILD_TYPE=Release \
             -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_CCACHE=OFF -DGGML_IQK_FA_ALL_QUANTS=OFF \
             -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF \

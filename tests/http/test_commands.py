@@ -301,6 +301,7 @@ def test_perplexity_of_standard_input():
     (["info", "/nowhere"], "/nowhere: cannot open: No such file or directory"),
     (["serve", HYBRID], "usage: regla serve --model DIR"),
     (["tokenize", HYBRID, "--decode", "--text", "3 99999999"], "99999999"),
+    (["tokenize", HYBRID / "config.json", "--text", "x"], "config.json: model: expected an object"),
     (["serve", "--model", HYBRID, "--port", 0, "--state-memory", 100],
      "--state-memory: not even one token fits: "),
     (["serve", "--model", HYBRID, "--port", 0, "--state-dir", HYBRID / "config.json"],

@@ -140,7 +140,6 @@ Test(tokenizer_load, refusals_name_the_place)
         cr_assert_eq(load(&tokenizer, refusals[i].json, &err), -1, "accepted: %s",
                      refusals[i].json);
         cr_assert_null(tokenizer);
-        cr_assert_eq(strncmp(err.message, "tokenizer.json: ", 16), 0, "%s", err.message);
         cr_assert_not_null(strstr(err.message, refusals[i].message),
                            "%s\n gives \"%s\"\nnot \"%s\"", refusals[i].json, err.message,
                            refusals[i].message);
