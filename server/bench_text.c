@@ -2,6 +2,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/engine.h"
+#include "server/greedy.h"
 
 #include <stdlib.h>
 
@@ -19,7 +20,8 @@ struct bench_texts {
     bool borrows_deep;
     struct text *texts; /* [batch] */
     struct span *spans; /* [batch] */
-    int32_t *tokens;    /* [max_step_tokens] */
+    struct greedy *greedy;
+    int32_t *tokens; /* [max_step_tokens] */
 };
 
 /* Any id, the same in every run, seldom one of the tokens just before. */
@@ -31,12 +33,9 @@ static int32_t token_at(int text, int64_t position, int32_t vocab_size)
     return (int32_t)(x % (uint64_t)vocab_size);
 }
 
-/* Which positions want logits. */
-enum wanted { WANTED_NONE, WANTED_LAST, WANTED_ALL };
-
-/* One step with at most `most` tokens of each text that is not at its end, the first ones first.
- * Returns how many tokens, or -1. */
-static int step(struct bench_texts *b, struct text *texts, int count, int most, enum wanted wanted,
+/* One step with as many tokens as there is room for of texts that are not at their ends, the first
+ * ones first; with the logits at the ends, if `wanted`. Returns how many tokens, or -1. */
+static int step(struct bench_texts *b, struct text *texts, int count, bool wanted,
                 struct error *err)
 {
     const struct engine_info *info = engine_info(b->engine);
@@ -44,7 +43,7 @@ static int step(struct bench_texts *b, struct text *texts, int count, int most, 
     for (int i = 0; i < count && used < info->max_step_tokens; i++) {
         struct text *text = &texts[i];
         int64_t left = text->end - text->at;
-        int room = info->max_step_tokens - used < most ? info->max_step_tokens - used : most;
+        int room = info->max_step_tokens - used;
         int n = left < room ? (int)left : room;
         if (n == 0)
             continue;
@@ -55,9 +54,7 @@ static int step(struct bench_texts *b, struct text *texts, int count, int most, 
             .state = text->state,
             .tokens = b->tokens + used,
             .num_tokens = n,
-            .num_logits = wanted == WANTED_ALL    ? n
-                          : wanted == WANTED_LAST ? text->at == text->end
-                                                  : 0,
+            .num_logits = wanted && text->at == text->end,
         };
         used += n;
     }
@@ -84,7 +81,7 @@ static int fill(struct bench_texts *b, struct error *err)
     }
     int used;
     do
-        used = step(b, b->deep, b->num_deep, INT32_MAX, WANTED_NONE, err);
+        used = step(b, b->deep, b->num_deep, false, err);
     while (used > 0);
     return used;
 }
@@ -108,7 +105,9 @@ int bench_texts_open(struct bench_texts **out, struct engine *engine,
     int result = 0;
     if (b->deep == NULL || b->texts == NULL || b->spans == NULL || b->tokens == NULL)
         result = error_set(err, ERROR_NO_MEMORY, "no memory for %d texts", batch);
-    else if (like == NULL)
+    else
+        result = greedy_open(&b->greedy, engine, batch, err);
+    if (result == 0 && like == NULL)
         result = fill(b, err);
     if (result == 0)
         *out = b;
@@ -126,6 +125,7 @@ void bench_texts_close(struct bench_texts *b)
         free_states(b->deep, b->num_deep);
         free(b->deep);
     }
+    greedy_close(b->greedy);
     free(b->texts);
     free(b->spans);
     free(b->tokens);
@@ -147,19 +147,37 @@ int bench_texts_begin(struct bench_texts *b, int tokens, struct error *err)
     return 0;
 }
 
+/* A token of each text that is given, then what was drawn. */
+static int generate(struct bench_texts *b, int tokens, struct error *err)
+{
+    const int32_t vocab_size = engine_info(b->engine)->vocab_size;
+    for (int i = 0; i < b->batch; i++) {
+        struct text *text = &b->texts[i];
+        b->tokens[i] = token_at(i, text->at, vocab_size);
+        b->spans[i] = (struct span){.state = text->state, .tokens = &b->tokens[i], .num_tokens = 1};
+        text->at = text->end;
+    }
+    return greedy_run(b->greedy, b->spans, b->batch, tokens, NULL, err);
+}
+
+static int process(struct bench_texts *b, struct error *err)
+{
+    int used;
+    do
+        used = step(b, b->texts, b->batch, true, err);
+    while (used > 0);
+    return used;
+}
+
 int bench_texts_run(struct bench_texts *b, bool generates, int tokens, double *seconds,
                     struct error *err)
 {
-    int most = generates ? 1 : INT32_MAX, used;
-    enum wanted wanted = generates ? WANTED_ALL : WANTED_LAST;
     for (int i = 0; i < b->batch; i++)
         b->texts[i].end += tokens;
     double start = clock_seconds();
-    do
-        used = step(b, b->texts, b->batch, most, wanted, err);
-    while (used > 0);
+    int result = generates ? generate(b, tokens, err) : process(b, err);
     *seconds = clock_seconds() - start;
-    return used;
+    return result;
 }
 
 void bench_texts_end(struct bench_texts *b)

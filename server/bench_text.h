@@ -18,7 +18,7 @@ void bench_texts_close(struct bench_texts *texts); /* NULL is allowed */
 /* Copies of the texts, each with `tokens` to go. */
 int bench_texts_begin(struct bench_texts *texts, int tokens, struct error *err);
 /* Takes each copy so many of them further; the seconds of the steps alone. A prompt wants the
- * logits after its last token, generating those after each. */
+ * logits after its last token; generating draws the likeliest after each. */
 int bench_texts_run(struct bench_texts *texts, bool generates, int tokens, double *seconds,
                     struct error *err);
 void bench_texts_end(struct bench_texts *texts); /* drops the copies */

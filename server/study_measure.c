@@ -1,7 +1,7 @@
 #include "server/study.h"
 
 #include "engine/base/clock.h"
-#include "engine/logits.h"
+#include "server/greedy.h"
 
 #include <fcntl.h>
 #include <malloc.h>
@@ -15,9 +15,8 @@ enum { WARM_UP_TOKENS = 16 };
 struct texts {
     struct engine *engine;
     int count;
-    struct span *spans;    /* [count] */
-    int32_t *tokens;       /* [count]: each text's next */
-    struct state **states; /* [count] */
+    struct greedy *greedy;
+    struct span *spans; /* [count]: their prompts */
 };
 
 /* "VmHWM:   123 kB" of this process, in bytes; -1: unknown. */
@@ -49,24 +48,10 @@ static bool reset_peak(void)
     return done;
 }
 
-static int step(struct texts *texts, struct error *err)
-{
-    int32_t vocab_size = engine_info(texts->engine)->vocab_size;
-    if (engine_step(texts->engine, texts->spans, texts->count, err) != 0)
-        return -1;
-    for (int i = 0; i < texts->count; i++) {
-        struct span *span = &texts->spans[i];
-        texts->tokens[i] = logits_best(span->logits, vocab_size);
-        span->tokens = &texts->tokens[i];
-        span->num_tokens = span->num_logits = 1;
-    }
-    return 0;
-}
-
 static void close_texts(struct texts *texts)
 {
     for (int i = 0; i < texts->count; i++)
-        state_free(texts->states[i]);
+        state_free(texts->spans[i].state);
     texts->count = 0;
 }
 
@@ -83,20 +68,16 @@ static int generate(struct texts *texts, int batch, int length, double *first_s,
     int result = 0;
     double start = clock_seconds();
     for (int i = 0; result == 0 && i < batch; i++) {
-        result = state_create(&texts->states[i], texts->engine, STUDY_PROMPT_TOKENS + length, err);
-        if (result != 0)
-            break;
-        texts->spans[i] = (struct span){.state = texts->states[i],
-                                        .tokens = prompts + (size_t)i * STUDY_PROMPT_TOKENS,
-                                        .num_tokens = STUDY_PROMPT_TOKENS,
-                                        .num_logits = 1};
-        texts->count = i + 1;
+        texts->spans[i] = (struct span){.tokens = prompts + (size_t)i * STUDY_PROMPT_TOKENS,
+                                        .num_tokens = STUDY_PROMPT_TOKENS};
+        result =
+            state_create(&texts->spans[i].state, texts->engine, STUDY_PROMPT_TOKENS + length, err);
+        texts->count += result == 0;
     }
+    double created = clock_seconds() - start;
     if (result == 0)
-        result = step(texts, err);
-    *first_s = clock_seconds() - start;
-    for (int i = 1; result == 0 && i < length; i++)
-        result = step(texts, err);
+        result = greedy_run(texts->greedy, texts->spans, batch, length, first_s, err);
+    *first_s += created;
     *total_s = clock_seconds() - start;
     free(prompts);
     return result;
@@ -144,16 +125,14 @@ int study_measure(struct study_point *point, const struct engine_options *option
         return -1;
     size_t count = (size_t)point->batch;
     texts.spans = calloc(count, sizeof *texts.spans);
-    texts.tokens = calloc(count, sizeof *texts.tokens);
-    texts.states = calloc(count, sizeof *texts.states);
-    int result = texts.spans != NULL && texts.tokens != NULL && texts.states != NULL
-                     ? measure_texts(&texts, point, err)
+    int result = texts.spans != NULL
+                     ? greedy_open(&texts.greedy, texts.engine, point->batch, err)
                      : error_set(err, ERROR_NO_MEMORY, "out of memory for %zu texts", count);
-    if (texts.states != NULL)
-        close_texts(&texts);
+    if (result == 0)
+        result = measure_texts(&texts, point, err);
+    close_texts(&texts);
     free(texts.spans);
-    free(texts.tokens);
-    free(texts.states);
+    greedy_close(texts.greedy);
     engine_close(texts.engine);
     return result;
 }
