@@ -49,6 +49,13 @@ POSITION = {
     "pairing": ("half", "adjacent"),
     "basis": ("identity", "householder", "odd_even"),
 }
+# What a position's object may say beside its type.
+POSITION_KEYS = {
+    "rope": ("stage", "base", "rotary_pct", "pairing"),
+    "lrpe_unitary": ("basis",),
+    "lrpe_orthogonal": ("basis", "rotary_pct"),
+    "lrpe_permutation": ("basis",),
+}
 
 
 @dataclass
@@ -120,20 +127,26 @@ def _build(cls, raw, where, choices):
 
 def _mixer(name, raw, norm_eps):
     where = f"mixers.{name}."
-    raw = dict(raw)
-    position = raw.pop("position", "none")
-    if position == "none":
-        position = {"type": "none"}
+    raw = {key: value for key, value in raw.items() if value is not None}  # null: as if absent
+    position = raw.pop("position", {"type": "none"})
+    if not isinstance(position, dict):
+        raise ValueError(f"config.json: {where}position: expected an object, got {position!r}")
+    position = {key: value for key, value in position.items() if value is not None}
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
     foreign = (
-        SOFTMAX
+        (*SOFTMAX, "window_size")
         if made.kind == "linear"
-        else {**LINEAR, "sum_norm": (), "dpfp_nu": (), "gate_logit_normalizer": ()}
+        else (*LINEAR, "sum_norm", "dpfp_nu", "gate_logit_normalizer")
     )
     for key in foreign:
         if key in raw:
             raise ValueError(f"config.json: {where}{key}: not of a {made.kind} mixer")
     made.position = _build(PositionConfig, position, where + "position.", POSITION)
+    for key in position:
+        if key != "type" and key not in POSITION_KEYS.get(made.position.type, ()):
+            raise ValueError(
+                f"config.json: {where}position.{key}: not of position {made.position.type}"
+            )
     if made.output_norm_eps is None:
         made.output_norm_eps = norm_eps
     _check_mixer(made, where)
@@ -148,6 +161,17 @@ def _check_mixer(mixer, where):
         refuse("gate: delta with an exponential feature map")
     if mixer.sum_norm and mixer.gate not in ("none", "scalar"):
         refuse("sum_norm: only with gate none or scalar")
+    for key, least, most in (
+        ("dpfp_nu", 1, 256),
+        ("gate_logit_normalizer", 1e-6, 1e9),
+        ("output_norm_eps", 0, 1),
+    ):
+        if not least <= getattr(mixer, key) <= most:
+            refuse(f"{key}: expected {least} to {most}, got {getattr(mixer, key)}")
+    if not 0 <= mixer.position.rotary_pct <= 1:
+        refuse(f"position.rotary_pct: expected 0 to 1, got {mixer.position.rotary_pct}")
+    if not 1 <= mixer.position.base <= 1e12:
+        refuse(f"position.base: expected 1 to 1e12, got {mixer.position.base}")
     if mixer.kind == "linear" and mixer.position.type == "rope" and mixer.position.stage is None:
         refuse("position.stage: a linear mixer's rope must say before or after")
     if mixer.kind == "linear" and mixer.position.type not in ("none", "rope", *LRPE):

@@ -10,14 +10,13 @@ import torch
 
 from train.checkpoint import save_model
 from train.config import read_config
-from train.init import new_tensors
-from train.model.model import Model
+from train.model.model import Model, checkpoint_name
 
 
 def export(state_file, config_file, tokenizer_file, out, dtype):
     config, raw = read_config(config_file)
-    model = Model(config, new_tensors(config, raw["shapes"]))
-    model.load_state_dict(torch.load(state_file)["model"])
+    state = torch.load(state_file)["model"]
+    model = Model(config, {checkpoint_name(name): tensor for name, tensor in state.items()})
     shipped = {key: value for key, value in raw.items() if key != "shapes"}
     save_model(out, model, shipped, dtype)
     out = Path(out)

@@ -94,7 +94,7 @@ def _attention(make, mixer, name):
     if mixer.kind == "linear":
         m = _features(make, mixer, name, d)
         _gates(make, mixer, name, m, dv)
-    _position(make, mixer.position, f"{name}.position", m)
+    _position(make, mixer, f"{name}.position", m)
 
 
 def _features(make, mixer, name, d):
@@ -133,14 +133,18 @@ def _gates(make, mixer, name, m, dv):
             make.tensors[f"{name}.{gate}.bias"] = spread.repeat(heads) if size > 1 else spread
 
 
-def _position(make, position, name, m):
-    heads = make.config.num_attention_heads
+def _position(make, mixer, name, m):
+    position = mixer.position
+    heads, longest = make.config.num_attention_heads, make.config.max_position_embeddings
     for i in range(1, KERPLE_COUNT.get(position.type, 0) + 1):
         make.tensors[f"{name}.r{i}"] = torch.linspace(*KERPLE_START[f"r{i}"], heads)
     if position.type == "t5":
         make.tensors[f"{name}.bucket_bias"] = torch.zeros(32, heads)
     if position.basis == "householder":
         make.normal(f"{name}.householder", (m,), 1.0)
+    # cosFormer's angle; LRPE by itself keeps the default ones.
+    if position.type == "lrpe_unitary" and mixer.feature_map == "relu" and longest:
+        make.tensors[f"{name}.theta"] = torch.full((m,), math.pi / (2 * longest))
     if position.type == "lrpe_permutation":
         make.tensors[f"{name}.permutation"] = torch.randperm(m, generator=make.generator).to(
             torch.int32

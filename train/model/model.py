@@ -122,17 +122,11 @@ def sinusoidal(length, width):
 
 def checkpoint_tensors(model):
     """The model's parameters (and permutations) by their names in a checkpoint."""
-    named = {}
-    for name, parameter in model.named_parameters():
-        named[_checkpoint_name(name)] = parameter.detach()
-    for i, layer in enumerate(model.layers):
-        lrpe = getattr(layer.attn.position, "lrpe", None)
-        if lrpe is not None and hasattr(lrpe, "permutation"):
-            named[f"model.layers.{i}.attn.position.permutation"] = lrpe.permutation
-    return named
+    return {checkpoint_name(name): tensor for name, tensor in model.state_dict().items()}
 
 
-def _checkpoint_name(name):
+def checkpoint_name(name):
+    """Of an entry of Model's state_dict."""
     if name == "head":
         return "lm_head.weight"
     if name in ("embeddings", "position_embeddings"):

@@ -40,7 +40,7 @@ class Lrpe(nn.Module):
         if config.basis == "householder":
             self.householder = tensors.take("householder", (m,))
         if config.type == "lrpe_permutation":
-            self.permutation = tensors.take("permutation", (m,))
+            self.register_buffer("permutation", tensors.take("permutation", (m,)))
             return
         pairs = m if config.type == "lrpe_unitary" else rotary_size(m, config.rotary_pct) // 2
         if tensors.has("theta"):

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 
 CHUNK = 16
-# The chunked form divides by products of up to CHUNK decays: e^(16 * 5) still fits float32.
+# The chunked form divides by products of up to CHUNK decays: e^(16 * 5) still fits float32. So a
+# decay below e^-5 = 0.0067 counts as that when training; step_by_step and the engine take it as it
+# is.
 LOWEST_LOG_DECAY = -5.0
 
 
@@ -32,7 +34,10 @@ def step_by_step(q, k, v, log_a=None, log_f=None, rate=None):
 
 
 def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=CHUNK):
-    """The same in chunks: matrix products inside a chunk, one state per chunk between them."""
+    """The same in chunks: matrix products inside a chunk, one state per chunk between them. Decays
+    are at least e^LOWEST_LOG_DECAY."""
+    if log_a is not None and log_f is not None:  # one product of both bounds the sums
+        chunk = max(chunk // 2, 1)
     length = q.shape[-2]
     pad = -length % chunk
 

@@ -42,6 +42,14 @@ def test_refuses(raw_config, change, message):
         ({"position": {"type": "alibi"}}, "not for linear"),
         ({"window": "full"}, "not of a linear mixer"),
         ({"gates": "none"}, "unknown key"),
+        ({"window_size": 5}, "not of a linear mixer"),
+        ({"dpfp_nu": 0}, "dpfp_nu: expected 1"),
+        ({"output_norm_eps": 2}, "output_norm_eps: expected 0 to 1"),
+        ({"position": "none"}, "expected an object"),
+        ({"position": {"type": "none", "stage": "before"}}, "stage: not of position none"),
+        ({"position": {"type": "lrpe_orthogonal", "pairing": "half"}}, "pairing: not of"),
+        ({"position": {"type": "lrpe_unitary", "rotary_pct": 1}}, "rotary_pct: not of"),
+        ({"position": {"type": "rope", "stage": "after", "basis": "identity"}}, "basis: not of"),
     ),
 )
 def test_refuses_mixers(raw_config, mixer, message):
@@ -49,6 +57,15 @@ def test_refuses_mixers(raw_config, mixer, message):
     raw["mixers"]["a"] = {"kind": "linear", **mixer}
     with pytest.raises(ValueError, match=message):
         parse_config(raw)
+
+
+def test_null_is_as_if_absent(raw_config):
+    raw = copy.deepcopy(without_shapes(raw_config))
+    raw["mixers"]["a"].update(gate=None, position=None)
+    raw["mixers"]["b"]["position"] = {"type": "rope", "pairing": None}
+    config = parse_config(raw)
+    assert config.mixers["a"].gate == "none" and config.mixers["a"].position.type == "none"
+    assert config.mixers["b"].position.pairing == "half"
 
 
 def check(raw, tmp_path):
@@ -91,9 +108,10 @@ def test_linear_mixers(raw_config, tmp_path, feature_map, gate):
 @pytest.mark.parametrize("position, basis", POSITIONS)
 def test_positions(raw_config, tmp_path, position, basis):
     raw = copy.deepcopy(raw_config)
-    raw["mixers"]["b"]["position"] = {"type": position, "basis": basis}
+    said = {"type": position, "basis": basis} if position.startswith("lrpe") else {"type": position}
+    raw["mixers"]["b"]["position"] = said
     if position == "rope":
         raw["mixers"]["a"]["position"] = {"type": "rope", "stage": "before"}
     elif position.startswith("lrpe"):
-        raw["mixers"]["a"]["position"] = {"type": position, "basis": basis}
+        raw["mixers"]["a"]["position"] = said
     check(raw, tmp_path)

@@ -4,17 +4,21 @@ import argparse
 import gzip
 import json
 import lzma
+import math
 
 import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, pre_tokenizers
 
-from train.checkpoint import load_model
+from train.checkpoint import load_model, load_tensors, save_model
+from train.config import parse_config, read_config
 from train.documents import read_documents, text_files
 from train.evaluate import evaluate
 from train.export import export
 from train.fit import Schedule, Windows, fit
+from train.init import new_tensors
+from train.model.model import Model
 from train.tokenizer import END_OF_TEXT, END_OF_TEXT_ID, encode_documents, train_tokenizer
 
 
@@ -179,3 +183,36 @@ def test_export(prepared, text, dtype, tolerance):
         == whole["scored_tokens"]
     )
     assert whole["bytes"] == len(text.encode())
+
+
+def test_export_has_the_runs_own_position(prepared, raw_config):
+    """A permutation is drawn, and a checkpoint that a run began with may have angles."""
+    raw_config["mixers"]["a"]["position"] = {"type": "lrpe_permutation"}
+    raw_config["mixers"]["b"]["position"] = {"type": "lrpe_orthogonal"}
+    (prepared / "config.json").write_text(json.dumps(raw_config))
+    config, raw = read_config(prepared / "config.json")
+    tensors = new_tensors(config, raw["shapes"], seed=3)
+    tensors["model.layers.1.attn.position.theta"] = torch.linspace(0.1, 0.9, 4)
+    shipped = {key: value for key, value in raw.items() if key != "shapes"}
+    save_model(prepared / "start", Model(config, tensors), shipped, "f32")
+    fit(arguments(prepared, start=prepared / "start", steps=2, decay=1, warmup=1))
+    export(prepared / "run/state.pt", prepared / "config.json", prepared / "tokenizer.json",
+           prepared / "model", "f32")
+    got = load_tensors(prepared / "model")
+    name = "model.layers.0.attn.position.permutation"
+    assert torch.equal(got[name], tensors[name])
+    assert not torch.equal(got[name], new_tensors(config, raw["shapes"])[name])
+    assert got["model.layers.1.attn.position.theta"].shape == (4,)
+    trained = torch.load(prepared / "run/state.pt")["model"]
+    assert torch.equal(got["model.layers.1.attn.position.theta"],
+                       trained["layers.1.attn.position.lrpe.theta"])
+
+
+def test_a_new_cosformer_has_its_angle(raw_config):
+    raw_config["max_position_embeddings"] = 128
+    raw_config["mixers"]["a"] = {"kind": "linear", "feature_map": "relu",
+                                 "position": {"type": "lrpe_unitary"}}
+    config = parse_config({key: value for key, value in raw_config.items() if key != "shapes"})
+    tensors = new_tensors(config, raw_config["shapes"])
+    theta = tensors["model.layers.0.attn.position.theta"]
+    assert torch.allclose(theta, torch.full((8,), math.pi / 256))

@@ -65,6 +65,15 @@ def test_refined_in_float32():
     assert (got - want).abs().max() <= 3e-6 * want.abs().max()
 
 
+def test_the_strongest_decays_of_both_kinds_in_float32():
+    q, k, v, normal = inputs(torch.float32)
+    log_a, log_f = torch.full_like(normal(DV), -50), torch.full_like(normal(M), -50)
+    lowest = torch.full_like(log_a, LOWEST_LOG_DECAY), torch.full_like(log_f, LOWEST_LOG_DECAY)
+    want = step_by_step(*(x.double() for x in (q, k, v, *lowest)))
+    got = chunked(q, k, v, log_a, log_f)
+    assert (got - want).abs().max() <= 1e-5 * want.abs().max()
+
+
 def test_state_is_causal():
     q, k, v, normal = inputs(torch.float64)
     log_a = F.logsigmoid(normal(DV))
