@@ -160,25 +160,34 @@ static void on_retried(struct store_op *op)
     tell_failure(sessions, &op->error);
     free(retry);
     if (!failed)
-        session_files_retry(sessions);
+        session_files_retry(sessions, false);
 }
 
-void session_files_retry(struct sessions *sessions)
+/* Without memory it is left for later. */
+static void begin_retry(struct session *session)
 {
-    struct session *session = NULL;
-    for (size_t i = 0; sessions->unsaved && !session && i < sessions->count; i++)
-        if (sessions->list[i]->unsaved && !sessions->list[i]->busy)
-            session = sessions->list[i];
-    size_t bytes = session ? (size_t)session->count * sizeof *session->tokens : 0;
-    struct retry *retry = session ? malloc(sizeof *retry + bytes) : NULL;
-    if (!retry) /* without memory: later */
+    size_t bytes = (size_t)session->count * sizeof *session->tokens;
+    struct retry *retry = malloc(sizeof *retry + bytes);
+    if (!retry)
         return;
-    retry->sessions = sessions;
+    retry->sessions = session->sessions;
     retry->meta = session->meta;
     if (bytes)
         memcpy(retry->tokens, session->tokens, bytes);
     session_set_unsaved(session, false);
     begin_write(session, &retry->op, retry->text, retry->tokens, on_retried);
+}
+
+void session_files_retry(struct sessions *sessions, bool all)
+{
+    bool begun = false;
+    for (size_t i = 0; sessions->unsaved && (all || !begun) && i < sessions->count; i++) {
+        struct session *session = sessions->list[i];
+        if (!session->unsaved || session->busy)
+            continue;
+        begin_retry(session);
+        begun = true;
+    }
 }
 
 struct errand {

@@ -58,8 +58,8 @@ void session_use(struct session *session);
 void session_use_only(struct session *session);
 /* Takes note of how a write of it ended. */
 void session_set_unsaved(struct session *session, bool unsaved);
-/* Writes the sessions that are unsaved, one after the other until one fails. */
-void session_files_retry(struct sessions *sessions);
+/* Writes the sessions that are unsaved: all at once, or one after the other until one fails. */
+void session_files_retry(struct sessions *sessions, bool all);
 /* Removes the file of a session that another file tells more of. */
 void session_file_discard(struct sessions *sessions, const char *name);
 

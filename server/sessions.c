@@ -274,7 +274,7 @@ static double poll_unsaved(struct sessions *sessions)
     double now = session_clock(sessions).running_s;
     if (now >= sessions->retry_at) {
         sessions->retry_at = now + RETRY_SECONDS;
-        session_files_retry(sessions);
+        session_files_retry(sessions, false);
     }
     return sessions->retry_at - now;
 }
@@ -287,7 +287,10 @@ double sessions_poll(struct sessions *sessions)
 
 void sessions_save_all(struct sessions *sessions)
 {
-    session_files_retry(sessions);
+    if (!sessions->unsaved)
+        return;
+    session_files_retry(sessions, true);
+    store_finish(sessions->options.store);
 }
 
 /* Looking. */

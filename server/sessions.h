@@ -48,7 +48,8 @@ int sessions_create(struct sessions **out, const struct sessions_options *option
 /* Waits for what is being written or removed. */
 void sessions_free(struct sessions *sessions);
 void sessions_found(struct sessions *sessions, const struct store_found *file);
-/* Before the end: begins to write what could not be written before. */
+/* Before the end, and before checkpoints take what room there is: writes what could not be written,
+ * and waits for it. */
 void sessions_save_all(struct sessions *sessions);
 /* Time to live, and what could not be written. Returns the seconds until it wants to be called
  * again; < 0: it need not be. */

@@ -169,6 +169,7 @@ def test_what_a_recorded_stream_is_behind_has_a_budget(server_factory):
     """Its text runs on without its reader, as far as there is memory."""
     small = server_factory(max_body_memory="4M")
     with unread_stream(small, "big", n=8, max_tokens=100_000) as client:
+        wait_until(lambda: small.metric("regla_generated_tokens_total") > 0, "it runs")
         wait_until(lambda: small.metric("regla_requests_running") == 0, "it has ended")
         reply = RawReply(client)
         reply.head()
@@ -181,7 +182,7 @@ def test_what_a_stream_is_behind_does_not_stall_the_event_loop(server_factory):
     """Megabytes wait to be made frames of; with one HTTP thread others are answered meanwhile."""
     server = server_factory(http_threads=1)
     with unread_stream(server, "long", n=8, max_tokens=1500 // SLOWNESS) as client:
-        wait_until(lambda: server.metric("regla_requests_running") == 1, "it runs")
+        wait_until(lambda: server.metric("regla_generated_tokens_total") > 0, "it runs")
         wait_until(lambda: server.metric("regla_requests_running") == 0, "it has ended")
         assert server.metric("regla_request_body_bytes") > 1_000_000 // SLOWNESS
         worst, read = 0, b""

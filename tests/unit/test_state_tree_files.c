@@ -3,8 +3,16 @@
 
 #include "engine/state_save.h"
 
+#include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
+
 /* The linker puts __wrap_state_save_wait in the place of state_save_wait (CMakeLists.txt). */
 static _Atomic bool device_fails;
+/* The store's thread waits before each write: it says so, and goes on when it may. */
+static _Atomic bool holds_writes;
+static sem_t waits, may_go_on;
+static pthread_t testing;
 int __real_state_save_wait(const struct state_save *save, struct error *err);
 int __wrap_state_save_wait(const struct state_save *save, struct error *err);
 
@@ -12,6 +20,10 @@ int __wrap_state_save_wait(const struct state_save *save, struct error *err)
 {
     if (device_fails && save->memory != NULL)
         return error_set(err, ERROR_INTERNAL, "injected");
+    if (holds_writes && !pthread_equal(pthread_self(), testing)) {
+        sem_post(&waits);
+        sem_wait(&may_go_on);
+    }
     return __real_state_save_wait(save, err);
 }
 
@@ -39,6 +51,59 @@ Test(state_tree_files, files_take_what_host_memory_has_no_room_for)
         cr_expect_eq(report().tiers[TIER_DISK].bytes, 0);
         close_tree();
     }
+    remove_directory(directory);
+}
+
+/* A state for a text of `count` tokens that may become as long as `max`. */
+static struct state *start(const int32_t *tokens, int count, int64_t max)
+{
+    struct state_match found = match(tokens, count, false);
+    struct state *state = NULL;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(state_tree_start(tree, &found, max, &state, &err), 0, "%s", err.message);
+    return state;
+}
+
+Test(state_tree_files, a_text_takes_over_a_state_whose_file_is_being_written)
+{
+    char directory[64];
+    int32_t first[LONG], second[LONG], other[LONG];
+    alarm(60);
+    sem_init(&waits, 0, 0);
+    sem_init(&may_go_on, 0, 0);
+    testing = pthread_self();
+    make_directory(directory);
+    make_text(first, LONG, 1, 0);
+    make_text(second, LONG, 2, 0);
+    make_text(other, LONG, 3, 0);
+    open_tree_on(2.3, 1.9, ROOM, directory, 100);
+    int64_t most = LONG;
+    while (engine_state_bytes(engine, most + 64) <= engine_info(engine)->state_memory_bytes)
+        most += 64;
+    grow(second, LONG - 1);
+    grow(first, LONG - 1);
+    holds_writes = true;
+    /* All of the device for another: both go to host memory, and are written, one after the other.
+     */
+    state_free(start(other, 1, most));
+    sem_wait(&waits);
+    sem_post(&may_go_on);
+    sem_wait(&waits);
+    store_poll(store);
+    struct state_match found = match(first, LONG, false);
+    cr_assert(found.tier == TIER_HOST && found.position == LONG - 1);
+    state_free(start(first, LONG, LONG + 10)); /* by which it is on the device again */
+    cr_assert_eq(match(first, LONG, false).tier, TIER_DEVICE);
+    struct state *state = start(first, LONG, most); /* for which it has to go there */
+    cr_assert_eq(state_position(state), LONG - 1);
+    holds_writes = false;
+    sem_post(&may_go_on);
+    settle_files();
+    state_free(state);
+    cr_expect_eq(count_files(directory, ".state"), 2);
+    check_bits(first, LONG, LONG - 1);
+    check_bits(second, LONG, LONG - 1);
+    close_tree();
     remove_directory(directory);
 }
 
