@@ -25,32 +25,48 @@ __device__ inline float4 load_four(const float *from, int j, int count, bool ali
     return x;
 }
 
-/* Of a part x [a.size]; every lane of the warp gets it. */
-__device__ inline struct norm_terms norm_terms_of(const struct ops_norm &a, const float *x)
+/* whole: x is at a multiple of 16 bytes, and so is its end: then nothing stands between the loads,
+ * and several are under way. */
+template <bool whole>
+__device__ inline float4 load_part(const struct ops_norm &a, const float *x, int j, bool aligned)
 {
-    bool aligned = reinterpret_cast<uintptr_t>(x) % 16 == 0;
+    return whole ? *reinterpret_cast<const float4 *>(x + j) : load_four(x, j, a.size, aligned);
+}
+
+template <bool whole>
+__device__ inline struct norm_terms norm_terms_by(const struct ops_norm &a, const float *x,
+                                                  bool aligned)
+{
     int first = (int)threadIdx.x % 32 * 4;
     float n = (float)a.size, mean = 0.0f, squares = 0.0f;
     if (a.kind == NORM_LAYERNORM) {
         float sum = 0.0f;
-#pragma unroll 4
+#pragma unroll 2
         for (int j = first; j < a.size; j += 128) {
-            float4 four = load_four(x, j, a.size, aligned);
+            float4 four = load_part<whole>(a, x, j, aligned);
             sum += (four.x + four.y) + (four.z + four.w);
         }
         mean = warp_sum(sum) / n;
     }
-#pragma unroll 4
+#pragma unroll 2
     for (int j = first; j < a.size; j += 128) {
-        float4 four = load_four(x, j, a.size, aligned);
+        float4 four = load_part<whole>(a, x, j, aligned);
         const float numbers[4] = {four.x, four.y, four.z, four.w};
         for (int i = 0; i < 4; i++)
-            if (j + i < a.size)
+            if (whole || j + i < a.size)
                 squares = fmaf(numbers[i] - mean, numbers[i] - mean, squares);
     }
     float square = warp_sum(squares) / n;
     return {mean, a.kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a.eps)
                                                 : 1.0f / sqrtf(square + a.eps)};
+}
+
+/* Of a part x [a.size]; every lane of the warp gets it. */
+__device__ inline struct norm_terms norm_terms_of(const struct ops_norm &a, const float *x)
+{
+    bool aligned = reinterpret_cast<uintptr_t>(x) % 16 == 0;
+    return aligned && a.size % 4 == 0 ? norm_terms_by<true>(a, x, aligned)
+                                      : norm_terms_by<false>(a, x, aligned);
 }
 
 /* Number j of the part. */

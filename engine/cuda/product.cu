@@ -40,6 +40,7 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.panels = (int)weight->panels;
     call.blocks = weight->blocks;
     call.segments = weight->segments;
+    call.segment_shift = __builtin_ctz((unsigned)weight->segments);
     call.aligned = (uintptr_t)x.data % 16 == 0 && x.stride % 4 == 0 &&
                    (weight->in % 4 == 0 || weight->heads == 1);
     call.accumulate = a->accumulate;

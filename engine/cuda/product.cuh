@@ -14,6 +14,7 @@ struct product_call {
     float *y;
     int64_t x_stride, y_stride;
     int in, out, panels, blocks, segments; /* of a head */
+    int segment_shift;                     /* 2^segment_shift = segments */
     int num_rows;
     bool aligned; /* every part of a row of x begins at a multiple of 16 bytes */
     bool accumulate;
@@ -35,7 +36,7 @@ void product_f32(struct backend *backend, const struct product_call *call, int h
 /* The first block of a segment. */
 __device__ inline int segment_begin(const product_call &call, int segment)
 {
-    return (int)((int64_t)call.blocks * segment / call.segments);
+    return (int)((uint32_t)call.blocks * (uint32_t)segment >> call.segment_shift);
 }
 
 __device__ inline const unsigned char *panel_data(const product_call &call, size_t bytes_of_block,

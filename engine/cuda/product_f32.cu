@@ -5,7 +5,7 @@
  * Bytes of a call with N rows: the weights once for each R rows (again from the second cache), x
  * 4 N in bytes for every CTA, y; operations: 2 N in out, one fmaf for two.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 94 registers, 8 KiB
+ * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 90 registers, 8 KiB
  * of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in flight; R = 32,
  * 128 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"

@@ -11,9 +11,9 @@
  * As nvcc 13.0 computes it for sm_90; with 8 warps in a CTA (16 from 48 blocks on, then twice the
  * shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
  *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
- *   bf16, f16   78       123      64       98       126 registers, nothing spilled
- *   q8          63       110      58       91       99
- *   gated       113      127 (q8: 64, of which 24 bytes are spilled, and 110)
+ *   bf16, f16   80       126      64       98       126 registers, at most 8 bytes spilled
+ *   q8          64       118      59       83       101
+ *   gated       84       128 (q8: 64 and 119), at most 16 bytes spilled
  *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64)
  *   CTAs        3        2        4        2        2
  *   in flight   96 KiB   128 KiB  96 KiB   96 KiB   96 KiB

@@ -6,9 +6,9 @@
  * Bytes of a call with N rows: the weights once for each row of tiles, 4 N in bytes of x once for
  * each column of them, mostly from the second cache; operations: 4 N in out, as x is split.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled but 4 bytes of the larger q8:
+ * As nvcc 13.0 computes it for sm_90, nothing spilled:
  *   tile        128 x 128, 3 stages           64 x 64, 4 stages
- *   registers   220 bf16, 234 f16, 255 q8     124, 126, 168
+ *   registers   218 bf16, 232 f16, 255 q8     128, 126, 168
  *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB
  *   CTAs        1 of 8 warps                  4 of 4 warps (q8: 3)
  * No speed has been measured: there was no device. */
@@ -23,7 +23,11 @@ template <enum weight_format format, int WM, int WN, int MT, int NT, int depth> 
         stages = depth,
         row_floats = BLOCK_INPUTS + 4, /* a gap that spreads the banks */
         weight_bytes = panels * (int)BLOCK_BYTES<format>,
-        stage_bytes = weight_bytes + rows * row_floats * (int)sizeof(float)
+        stage_bytes = weight_bytes + rows * row_floats * (int)sizeof(float),
+        outputs = panels * FRAGMENT_OUTPUTS,
+        sum_stride = outputs + 4, /* likewise, of the sums at the end */
+        sum_bytes = rows * sum_stride * (int)sizeof(float),
+        shared_bytes = depth * stage_bytes > sum_bytes ? depth *stage_bytes : sum_bytes
     };
 };
 
@@ -99,6 +103,36 @@ __device__ inline void end_segment(float (&totals)[MT][NT][4], float (&sums)[MT]
             }
 }
 
+/* The tile's sums side by side, so that the end of each is one loop whose writes lie together. */
+template <typename shape, int WM, int MT, int NT>
+__device__ inline void put_totals(const float (&totals)[MT][NT][4], float *all)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int output = warp % WM * MT * FRAGMENT_OUTPUTS + lane / 4;
+    int row = warp / WM * NT * 8 + lane % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                all[(row + n * 8 + i % 2) * shape::sum_stride + output + m * FRAGMENT_OUTPUTS +
+                    i / 2 * 8] = totals[m][n][i];
+}
+
+template <typename shape>
+__device__ inline void finish_tile(const product_call &call, const float *all)
+{
+    int first_row = blockIdx.y * shape::rows, first_output = blockIdx.x * shape::outputs;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < shape::rows * shape::outputs; i += shape::threads) {
+        int row = i / shape::outputs, output = i % shape::outputs;
+        if (first_row + row < call.num_rows && first_output + output < call.out)
+            finish_sum(call, first_row + row, first_output + output,
+                       all[row * shape::sum_stride + output]);
+    }
+}
+
 /* A place of the tile that is past the last row or panel has any numbers in it: a product of them
  * shows in no other place. */
 template <enum weight_format format, int WM, int WN, int MT, int NT, int depth>
@@ -128,20 +162,12 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
             end = segment_begin(call, ++segment + 1);
         }
     }
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int panel = blockIdx.x * shape::panels + warp % WM * MT;
-    int first = blockIdx.y * shape::rows + warp / WM * NT * 8 + lane % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int n = 0; n < NT; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                int row = first + n * 8 + i % 2;
-                int output = (panel + m) * FRAGMENT_OUTPUTS + lane / 4 + i / 2 * 8;
-                if (row < call.num_rows && output < call.out)
-                    finish_sum(call, row, output, totals[m][n][i]);
-            }
+    copy_async_wait<0>();
+    __syncthreads(); /* the stages are free */
+    float *all = (float *)(void *)stages;
+    put_totals<shape, WM>(totals, all);
+    __syncthreads();
+    finish_tile<shape>(call, all);
 }
 
 template <enum weight_format format, int WM, int WN, int MT, int NT, int depth>
@@ -151,7 +177,7 @@ static void run(struct backend *backend, const struct product_call *call, int he
     dim3 grid((unsigned)((call->panels + shape::panels - 1) / shape::panels),
               (unsigned)((call->num_rows + shape::rows - 1) / shape::rows), (unsigned)heads);
     launch(backend, tile_kernel<format, WM, WN, MT, NT, depth>, grid, dim3(shape::threads),
-           (size_t)depth * shape::stage_bytes, *call);
+           (size_t)shape::shared_bytes, *call);
 }
 
 template <enum weight_format format>

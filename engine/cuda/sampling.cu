@@ -5,9 +5,10 @@
  *
  * One block a text, for which its row of logits is read some times.
  *
- * Greedy reads it three times, a draw without cuts five times; top_k and top_p each some 35 times
- * what is left, as a bisection over the bits of a logit finds where they cut. Sums of weights are
- * the host's (engine/logits.c): 64 running sums by index, then a tree. */
+ * Greedy reads it once where nothing is changed and four times else, a draw without cuts six times;
+ * top_k and top_p each some 35 times what is left, as a bisection over the bits of a logit finds
+ * where they cut. Sums of weights are the host's (engine/logits.c): 64 running sums by index, then
+ * a tree. */
 #include "engine/cuda/sampling.cuh"
 
 #include "engine/cuda/common.cuh"
@@ -87,17 +88,35 @@ __device__ best best_after(block_memory *m, const float *logits, int32_t count, 
     return block_best(m, mine);
 }
 
-/* The largest of logits [count]; NaN if any of them is. */
-__device__ float block_max(block_memory *m, const float *logits, int32_t count)
+/* The best of logits [count], the smallest id first, in one pass; *has_nan: whether one is NaN. */
+__device__ best block_first(block_memory *m, const float *logits, int32_t count, bool *has_nan)
 {
     best mine = {-INFINITY, INT32_MAX};
-    double missing = 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < count; i += THREADS) {
-        missing += logits[i] != logits[i];
-        mine = better(mine, {logits[i], i});
+    bool missing = false;
+    auto take = [&](float logit, int32_t id) {
+        missing = missing || logit != logit;
+        mine = better(mine, {logit, id});
+    };
+    int32_t fours = reinterpret_cast<uintptr_t>(logits) % 16 == 0 ? count / 4 : 0;
+#pragma unroll 4
+    for (int32_t i = (int32_t)threadIdx.x; i < fours; i += THREADS) {
+        float4 x = reinterpret_cast<const float4 *>(logits)[i];
+        take(x.x, 4 * i);
+        take(x.y, 4 * i + 1);
+        take(x.z, 4 * i + 2);
+        take(x.w, 4 * i + 3);
     }
-    float max = block_best(m, mine).logit;
-    return block_total(m, missing) > 0 ? NAN : max;
+    for (int32_t i = 4 * fours + (int32_t)threadIdx.x; i < count; i += THREADS)
+        take(logits[i], i);
+    missing = __any_sync(FULL_WARP, missing) != 0;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        m->ints[threadIdx.x / 32] = missing;
+    best all = block_best(m, mine);
+    *has_nan = false;
+    for (int i = 0; i < THREADS / 32; i++)
+        *has_nan = *has_nan || m->ints[i] != 0;
+    return all;
 }
 
 /* The first of logits [count] that is NaN. */
@@ -241,7 +260,8 @@ __device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties)
 /* Keeps the fewest of the best that weigh `wanted`; at least one. */
 __device__ void cut(block_memory *m, candidates *c, double wanted, bool weighted)
 {
-    uint32_t key = 0, largest = order_key(block_max(m, c->logits, c->count));
+    bool has_nan;
+    uint32_t key = 0, largest = order_key(block_first(m, c->logits, c->count, &has_nan).logit);
     for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1)
         if ((key | bit) <= largest && weight_from(m, *c, key | bit, weighted) >= wanted)
             key |= bit;
@@ -381,16 +401,20 @@ __global__ void __launch_bounds__(THREADS, 1)
     int64_t at = (int64_t)blockIdx.x * vocab_size;
     const float *logits = all_logits + at;
     candidates c = {scratch.work + at, scratch.weights + at, scratch.ids + at, vocab_size};
-    float raw_max = block_max(m, logits, vocab_size);
-    for (int32_t i = (int32_t)threadIdx.x; i < vocab_size; i += THREADS)
-        c.logits[i] = logits[i];
-    __syncthreads();
+    bool has_nan;
+    best first = block_first(m, logits, vocab_size, &has_nan);
+    const float raw_max = first.logit;
     int32_t id = -1, nan_id = -1;
-    if (raw_max != raw_max) {
+    if (has_nan) {
         nan_id = first_nan(m, logits, vocab_size);
     } else {
-        adjust(t, lists, vocab_size, c.logits);
-        best first = best_after(m, c.logits, vocab_size, {INFINITY, -1});
+        if (!t.greedy || t.num_bias + t.num_seen + t.num_banned > 0) {
+            for (int32_t i = (int32_t)threadIdx.x; i < vocab_size; i += THREADS)
+                c.logits[i] = logits[i];
+            __syncthreads();
+            adjust(t, lists, vocab_size, c.logits);
+            first = best_after(m, c.logits, vocab_size, {INFINITY, -1});
+        }
         if (first.logit > -INFINITY)
             id = t.greedy
                      ? first.id

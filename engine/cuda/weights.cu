@@ -249,7 +249,8 @@ static size_t packed_bytes(enum weight_format format, const struct weight *weigh
     return __builtin_mul_overflow(panel, panels, &bytes) ? SIZE_MAX : bytes;
 }
 
-/* Sums of a long row run beside each other in as many warps; of two blocks or more each. */
+/* Sums of a long row run beside each other in as many warps, a power of two; of two blocks or more
+ * each. */
 static int segments_of(int blocks)
 {
     return blocks >= 48 ? 16 : blocks >= 16 ? 8 : blocks >= 8 ? 4 : blocks >= 4 ? 2 : 1;
