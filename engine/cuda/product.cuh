@@ -239,4 +239,19 @@ __device__ inline uint4 load_once(const void *from)
     return __ldcs((const uint4 *)from);
 }
 
+/* A warp's sums of MT panels and NT times 8 rows into shared memory, a row every `stride`. */
+template <int MT, int NT>
+__device__ inline void put_sums(const float (&sums)[MT][NT][4], float *to, int stride)
+{
+    int lane = threadIdx.x % 32, row = lane % 4 * 2, output = lane / 4;
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                to[(row + n * 8 + i % 2) * stride + output + m * FRAGMENT_OUTPUTS + i / 2 * 8] =
+                    sums[m][n][i];
+}
+
 #endif

@@ -65,20 +65,6 @@ __device__ inline void stage_inputs(const product_call &call, int first, int at,
     }
 }
 
-template <int MT, int NT>
-__device__ inline void put_sums(const float (&sums)[MT][NT][4], float *shared)
-{
-    int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int n = 0; n < NT; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                shared[(n * 8 + t * 2 + i % 2) * sum_stride<MT, NT>() + m * 16 + g + i / 2 * 8] =
-                    sums[m][n][i];
-}
-
 /* Adds the segments in order and finishes. panel: the block's first. */
 template <int MT, int NT>
 __device__ inline void add_segments(const product_call &call, int first, int panel,
@@ -152,7 +138,7 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
     }
     __syncthreads();
     float *all = (float *)shared;
-    put_sums<MT, NT>(sums, all + warp * 8 * NT * sum_stride<MT, NT>());
+    put_sums(sums, all + warp * 8 * NT * sum_stride<MT, NT>(), sum_stride<MT, NT>());
     __syncthreads();
     add_segments<MT, NT>(call, first, panel, all);
 }

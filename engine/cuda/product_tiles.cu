@@ -103,23 +103,7 @@ __device__ inline void end_segment(float (&totals)[MT][NT][4], float (&sums)[MT]
             }
 }
 
-/* The tile's sums side by side, so that the end of each is one loop whose writes lie together. */
-template <typename shape, int WM, int MT, int NT>
-__device__ inline void put_totals(const float (&totals)[MT][NT][4], float *all)
-{
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int output = warp % WM * MT * FRAGMENT_OUTPUTS + lane / 4;
-    int row = warp / WM * NT * 8 + lane % 4 * 2;
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int n = 0; n < NT; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                all[(row + n * 8 + i % 2) * shape::sum_stride + output + m * FRAGMENT_OUTPUTS +
-                    i / 2 * 8] = totals[m][n][i];
-}
-
+/* The tile's sums lie side by side, so that the end of each is one loop whose writes do, too. */
 template <typename shape>
 __device__ inline void finish_tile(const product_call &call, const float *all)
 {
@@ -165,7 +149,10 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
     copy_async_wait<0>();
     __syncthreads(); /* the stages are free */
     float *all = (float *)(void *)stages;
-    put_totals<shape, WM>(totals, all);
+    int warp = threadIdx.x / 32;
+    put_sums(totals,
+             all + warp / WM * NT * 8 * shape::sum_stride + warp % WM * MT * FRAGMENT_OUTPUTS,
+             shape::sum_stride);
     __syncthreads();
     finish_tile<shape>(call, all);
 }
