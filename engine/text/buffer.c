@@ -54,7 +54,7 @@ int span_list_push(struct span_list *list, size_t start, size_t end, struct erro
     if (list->count == list->capacity && array_grow((void **)&list->items, &list->capacity,
                                                     list->count + 1, sizeof *list->items, err))
         return -1;
-    list->items[list->count++] = (struct span){start, end};
+    list->items[list->count++] = (struct text_span){start, end};
     return 0;
 }
 

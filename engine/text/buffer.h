@@ -20,14 +20,14 @@ int text_buffer_append(struct text_buffer *buffer, const char *data, size_t leng
 void text_buffer_clear(struct text_buffer *buffer);
 
 /* Bytes [start, end) of some text. */
-struct span {
+struct text_span {
     size_t start;
     size_t end;
 };
 
 /* Zero-initialise; span_list_clear frees. */
 struct span_list {
-    struct span *items; /* [count] */
+    struct text_span *items; /* [count] */
     size_t count;
     size_t capacity;
 };

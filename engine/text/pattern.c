@@ -325,7 +325,7 @@ static int push_match(struct span_list *matches, size_t start, size_t end, struc
     if (array_grow((void **)&matches->items, &matches->capacity, matches->count + 1,
                    sizeof *matches->items, err))
         return -1;
-    matches->items[matches->count++] = (struct span){start, end};
+    matches->items[matches->count++] = (struct text_span){start, end};
     return 0;
 }
 

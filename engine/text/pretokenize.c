@@ -85,7 +85,7 @@ static size_t gpt2_piece(const char *text, size_t at, size_t end)
     return next;
 }
 
-static int split_gpt2(struct pieces *pieces, struct span span, struct error *err)
+static int split_gpt2(struct pieces *pieces, struct text_span span, struct error *err)
 {
     for (size_t at = span.start; at < span.end;) {
         size_t end = gpt2_piece(pieces->text, at, span.end);
@@ -103,7 +103,7 @@ struct cutter {
     bool invert;
     bool previous; /* whether the stretch before was a match */
     bool has_any;  /* whether `pending` holds one */
-    struct span pending;
+    struct text_span pending;
     struct error *err;
 };
 
@@ -145,14 +145,14 @@ static int cutter_take(struct cutter *cutter, size_t start, size_t end, bool is_
     }
     if (cutter_flush(cutter))
         return -1;
-    cutter->pending = (struct span){start, end};
+    cutter->pending = (struct text_span){start, end};
     cutter->has_any = true;
     return 0;
 }
 
 /* Cuts `span` at pieces->matches, whose offsets count from its start. */
-static int cut_at_matches(struct pieces *pieces, struct span span, enum split_behavior behavior,
-                          bool invert, struct error *err)
+static int cut_at_matches(struct pieces *pieces, struct text_span span,
+                          enum split_behavior behavior, bool invert, struct error *err)
 {
     struct cutter cutter = {
         .out = &pieces->next, .behavior = behavior, .invert = invert, .err = err};
@@ -172,7 +172,7 @@ static int cut_at_matches(struct pieces *pieces, struct span span, enum split_be
 }
 
 static int split_pattern(const struct pretokenizer_step *step, struct pieces *pieces,
-                         struct span span, struct error *err)
+                         struct text_span span, struct error *err)
 {
     pieces->matches.count = 0;
     if (pattern_find_all(step->pattern, pieces->text + span.start, span.end - span.start,
@@ -182,7 +182,7 @@ static int split_pattern(const struct pretokenizer_step *step, struct pieces *pi
 }
 
 static int split_digits(const struct pretokenizer_step *step, struct pieces *pieces,
-                        struct span span, struct error *err)
+                        struct text_span span, struct error *err)
 {
     pieces->matches.count = 0;
     for (size_t at = span.start, end; at < span.end; at = end)
@@ -193,7 +193,8 @@ static int split_digits(const struct pretokenizer_step *step, struct pieces *pie
 }
 
 /* Runs of characters of one class of `classes`; those of UNICODE_SPACE go. */
-static int split_runs(struct pieces *pieces, struct span span, unsigned classes, struct error *err)
+static int split_runs(struct pieces *pieces, struct text_span span, unsigned classes,
+                      struct error *err)
 {
     for (size_t at = span.start, end; at < span.end; at = end) {
         unsigned class = class_at(pieces->text, at, &end) & classes;
@@ -207,7 +208,7 @@ static int split_runs(struct pieces *pieces, struct span span, unsigned classes,
 }
 
 static int cut_at_replacement(const struct pretokenizer_step *step, struct pieces *pieces,
-                              struct span span, const char *text, struct error *err)
+                              struct text_span span, const char *text, struct error *err)
 {
     size_t length = strlen(step->replacement);
     size_t at = span.start;
@@ -223,7 +224,7 @@ static int cut_at_replacement(const struct pretokenizer_step *step, struct piece
 
 /* Spaces become the replacement, one may be put in front, and pieces begin at each. */
 static int rewrite_metaspace(const struct pretokenizer_step *step, struct pieces *pieces,
-                             struct span span, bool at_start, struct text_buffer *out,
+                             struct text_span span, bool at_start, struct text_buffer *out,
                              struct error *err)
 {
     const char *text = pieces->text;
@@ -243,11 +244,11 @@ static int rewrite_metaspace(const struct pretokenizer_step *step, struct pieces
             return -1;
         at = end + (space != NULL);
     }
-    return cut_at_replacement(step, pieces, (struct span){start, out->length}, out->data, err);
+    return cut_at_replacement(step, pieces, (struct text_span){start, out->length}, out->data, err);
 }
 
-static int rewrite_prefix_space(struct pieces *pieces, struct span span, struct text_buffer *out,
-                                struct error *err)
+static int rewrite_prefix_space(struct pieces *pieces, struct text_span span,
+                                struct text_buffer *out, struct error *err)
 {
     size_t start = out->length;
     if ((pieces->text[span.start] != ' ' && text_buffer_append(out, " ", 1, err)) ||
@@ -257,7 +258,7 @@ static int rewrite_prefix_space(struct pieces *pieces, struct span span, struct 
 }
 
 static int apply_to_span(const struct pretokenizer_step *step, struct pieces *pieces,
-                         struct span span, bool at_start, struct text_buffer *out,
+                         struct text_span span, bool at_start, struct text_buffer *out,
                          struct error *err)
 {
     switch (step->kind) {

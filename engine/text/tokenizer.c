@@ -41,7 +41,7 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t length
                     encoder->err))
         return -1;
     for (size_t i = 0; i < pieces->spans.count; i++) {
-        struct span span = pieces->spans.items[i];
+        struct text_span span = pieces->spans.items[i];
         if (bpe_encode(&encoder->tokenizer->bpe, pieces->text + span.start, span.end - span.start,
                        &encoder->scratch, encoder->ids, encoder->err))
             return -1;
