@@ -255,8 +255,23 @@ static int drain_fallback(struct decode_run *run, struct error *err)
     else
         for (size_t i = 0; i < length && !failed; i++)
             failed = emit(run, REPLACEMENT, 3, err);
-    run->pending.length = 0;
+    run->pending.length = run->whole = run->characters = 0;
     return failed;
+}
+
+/* ByteFallback: one byte more of the run. */
+static int hold_byte(struct decode_run *run, const char *byte, struct error *err)
+{
+    if (text_buffer_append(&run->pending, byte, 1, err))
+        return -1;
+    run->lead_characters = run->characters;
+    size_t used;
+    if (utf8_next(run->pending.data + run->whole, run->pending.length - run->whole, &used) ==
+        UTF8_VALID) {
+        run->whole += used;
+        run->characters++;
+    }
+    return 0;
 }
 
 /* What the run reads for an id; NULL: nothing. */
@@ -286,7 +301,9 @@ int decode_run_prime(struct decode_run *run, const int32_t *ids, size_t count, s
     size_t left = run->pending.length - whole;
     bool unfinished = left > 0 && utf8_next(rest + whole, left, &used) == UTF8_PARTIAL;
     drop_pending(run, unfinished ? whole : run->pending.length);
-    run->out.length = run->lead = 0;
+    run->out.length = 0;
+    run->lead_bytes = run->lead_characters = 0;
+    run->whole = run->characters = 0;
     return 0;
 }
 
@@ -294,7 +311,7 @@ int decode_run_push(struct decode_run *run, int32_t id, struct error *err)
 {
     const struct decoder *decoder = run->decoder;
     const struct decoder_token *token = token_of(run, id);
-    run->lead = 0;
+    run->lead_bytes = run->lead_characters = 0;
     if (!token)
         return 0;
     bool first = !run->started;
@@ -315,17 +332,19 @@ int decode_run_push(struct decode_run *run, int32_t id, struct error *err)
                                    &run->out, err);
         return text_buffer_append(&run->out, text, token->length, err);
     case DECODER_STEPS:
-        if (token->byte >= 0) {
-            run->lead = utf8_characters(run->pending.data,
-                                        utf8_valid_length(run->pending.data, run->pending.length));
-            return text_buffer_append(&run->pending, text, 1, err);
-        }
+        if (token->byte >= 0)
+            return hold_byte(run, text, err);
         if (drain_fallback(run, err))
             return -1;
-        run->lead = utf8_characters(run->out.data, run->out.length);
+        run->lead_bytes = run->out.length;
         return emit(run, text, token->length, err);
     }
     return error_set(err, ERROR_INTERNAL, "tokenizer: a decoder of kind %d", decoder->kind);
+}
+
+size_t decode_run_lead(const struct decode_run *run)
+{
+    return utf8_characters(run->out.data, run->lead_bytes) + run->lead_characters;
 }
 
 int decode_run_finish(struct decode_run *run, struct error *err)

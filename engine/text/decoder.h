@@ -73,7 +73,10 @@ struct decode_run {
     size_t strip_done;          /* characters that Strip took */
     struct text_buffer pending; /* bytes that are not final yet */
     struct text_buffer out;     /* final text: the caller takes it and sets out.length to 0 */
-    size_t lead;                /* characters before the last token's own, since `out` was empty */
+    size_t whole, characters; /* of pending, with ByteFallback: bytes that are whole characters from
+                                     its start, and how many those are */
+    size_t lead_bytes, lead_characters; /* before the last token's own text: bytes of `out`, and
+                                           characters of pending */
 };
 
 /* Begins with ids [count] that have been told already: what is pushed goes on from there. */
@@ -81,6 +84,8 @@ int decode_run_prime(struct decode_run *run, const int32_t *ids, size_t count, s
 
 /* One id; unknown ones are nothing. */
 int decode_run_push(struct decode_run *run, int32_t id, struct error *err);
+/* Characters before the last token's own text, since `out` was empty. */
+size_t decode_run_lead(const struct decode_run *run);
 int decode_run_finish(struct decode_run *run, struct error *err);
 void decode_run_clear(struct decode_run *run);
 

@@ -51,7 +51,7 @@ int detokenizer_prime(struct detokenizer *detokenizer, const int32_t *ids, size_
 
 size_t detokenizer_lead(const struct detokenizer *detokenizer)
 {
-    return detokenizer->run.lead;
+    return decode_run_lead(&detokenizer->run);
 }
 
 int detokenizer_finish(struct detokenizer *detokenizer, const char **text, size_t *length,

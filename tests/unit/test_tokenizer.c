@@ -1,4 +1,5 @@
 /* The tokenizer against stored ids of Hugging Face's `tokenizers` (make_tokenizer_data.py). */
+#include "engine/base/clock.h"
 #include "engine/text/detokenize.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/unicode.h"
@@ -275,13 +276,10 @@ static double encode_seconds(const struct tokenizer *tokenizer, const char *text
     for (int attempt = 0; attempt < 3; attempt++) {
         struct error err = ERROR_INIT;
         struct token_list ids = {0};
-        struct timespec start, end;
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+        int64_t start = clock_nanos(CLOCK_THREAD_CPUTIME_ID);
         cr_assert_eq(tokenizer_encode(tokenizer, text, length, false, &ids, &err), 0);
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        double seconds = 1e-9 * (double)(clock_nanos(CLOCK_THREAD_CPUTIME_ID) - start);
         token_list_clear(&ids);
-        double seconds =
-            (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
         best = seconds < best ? seconds : best;
     }
     return best;
@@ -334,4 +332,47 @@ Test(tokenizer, one_letter_is_near_linear_in_metaspace)
 Test(tokenizer, one_letter_is_near_linear_in_split)
 {
     check_near_linear(DATA "llama3.json");
+}
+
+/* The least of three. */
+static double decode_seconds(const struct tokenizer *tokenizer, const int32_t *ids, size_t count)
+{
+    double least = 1e9;
+    for (int attempt = 0; attempt < 3; attempt++) {
+        struct error err = ERROR_INIT;
+        char *text;
+        size_t length;
+        int64_t start = clock_nanos(CLOCK_THREAD_CPUTIME_ID);
+        cr_assert_eq(tokenizer_decode(tokenizer, ids, count, false, &text, &length, &err), 0);
+        double seconds = 1e-9 * (double)(clock_nanos(CLOCK_THREAD_CPUTIME_ID) - start);
+        free(text);
+        least = seconds < least ? seconds : least;
+    }
+    return least;
+}
+
+/* Eight times as many tokens: where the time grew with the square it would be 64 times as long. */
+Test(tokenizer, decoding_is_near_linear)
+{
+    enum { FEW = 50000, MANY = 8 * FEW };
+    static int32_t ids[MANY];
+    static const char *const tokens[][2] = {{"neox.json", "a"},
+                                            {"llama.json", "a"},
+                                            {"llama.json", "<0x41>"},
+                                            {"llama.json", "<0xE4>"},
+                                            {"llama3.json", "a"}};
+    for (size_t i = 0; i < sizeof tokens / sizeof *tokens; i++) {
+        struct error err = ERROR_INIT;
+        struct tokenizer *tokenizer;
+        char path[256];
+        snprintf(path, sizeof path, DATA "%s", tokens[i][0]);
+        cr_assert_eq(tokenizer_open(&tokenizer, path, &err), 0, "%s", err.message);
+        for (int j = 0; j < MANY; j++)
+            ids[j] = tokenizer_token_id(tokenizer, tokens[i][1]);
+        double few = decode_seconds(tokenizer, ids, FEW),
+               many = decode_seconds(tokenizer, ids, MANY);
+        cr_expect_leq(many, 24 * few, "%s of %s: %.4f s, of eight times as many %.4f s",
+                      tokens[i][1], tokens[i][0], few, many);
+        tokenizer_free(tokenizer);
+    }
 }
