@@ -217,7 +217,8 @@ struct ops_save {
 /* The most of a step, known before the first. */
 struct ops_limits {
     int max_rows, max_logits, max_value_dim, vocab_size;
-    int max_head_dim, max_features; /* of linear mixers: d, m2 */
+    int max_head_dim, max_features;         /* of linear mixers: d, m2 */
+    int max_key_dim, max_softmax_value_dim; /* of softmax mixers: m2, dv; 0: there are none */
     int64_t max_input; /* longest row of a matrix product, its heads padded to multiples of 32 */
 };
 

@@ -90,7 +90,7 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
     const device_batch &batch = backend->batch;
     bool few = batch.max_span_rows < FEW_TOKENS;
     bool groups = !few && a.value_dim <= MOST_COLUMNS && /* which no bit depends on */
-                  group_bytes<KV>(a.key_dim) <= backend->shared_bytes;
+                  group_bytes<KV>(a.key_dim) <= backend->shared_bytes - OWN_ARRAYS;
     dim3 rows((unsigned)(batch.num_rows + 31) / 32, (unsigned)a.num_kv_heads);
     if (!RING && batch.max_span_rows > 1)
         launch(backend, append_kernel<KV>, rows, THREADS, 0, a, batch);
@@ -109,6 +109,20 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
 }
 
 } // namespace
+
+int attention_check(const struct backend *backend, const struct ops_limits *limits,
+                    struct error *err)
+{
+    size_t bytes =
+        query_bytes<1>(limits->max_key_dim, (int)ops_value_stride(limits->max_softmax_value_dim));
+    if (limits->max_key_dim == 0 || bytes <= backend->shared_bytes - OWN_ARRAYS)
+        return 0;
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "softmax head of %d features and %d values: expected that %zu bytes of shared "
+                     "memory are enough on this CUDA device, got a need of %zu",
+                     limits->max_key_dim, limits->max_softmax_value_dim,
+                     backend->shared_bytes - OWN_ARRAYS, bytes);
+}
 
 extern "C" void cuda_attention(struct backend *backend, const struct ops_attention *a)
 {

@@ -64,8 +64,10 @@ int device_allocate(struct backend *backend, size_t bytes, const char *what, voi
 
 void device_free(struct backend *backend, void *memory)
 {
-    if (memory != NULL)
-        device_check(backend, cudaFree(memory), "cudaFree");
+    if (memory == NULL)
+        return;
+    device_use(backend);
+    device_check(backend, cudaFree(memory), "cudaFree");
 }
 
 bool device_pin(struct backend *backend, size_t bytes, void **out)
@@ -158,6 +160,7 @@ static void cuda_unload(struct backend *backend, void *memory)
 static size_t cuda_state_memory(struct backend *backend)
 {
     size_t free_bytes = 0, total = 0;
+    device_use(backend);
     device_check(backend, cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
     return free_bytes / 10 * 9;
 }
@@ -173,7 +176,8 @@ static void cuda_taken(const struct backend *backend, size_t *device, size_t *pi
 static int cuda_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)
 {
     backend->limits = *limits;
-    if (recurrence_check(limits, err) != 0 || step_open(backend, err) != 0)
+    if (recurrence_check(limits, err) != 0 || attention_check(backend, limits, err) != 0 ||
+        step_open(backend, err) != 0)
         return -1;
     return device_status(backend, err);
 }
@@ -182,6 +186,7 @@ static void cuda_close(struct backend *backend)
 {
     if (backend == NULL)
         return;
+    cudaSetDevice(backend->device);
     if (backend->stream != NULL)
         cudaStreamSynchronize(backend->stream);
     step_close(backend);

@@ -219,9 +219,26 @@ __device__ inline void grid_wait()
 }
 #endif
 
-/* The 48 KiB of shared memory that a kernel has without asking are for its own arrays, too: this is
- * left to them. */
-enum { SHARED_UNASKED = 47 * 1024 };
+/* Shared memory of a kernel is for its own arrays, too: so much of it is left to them, of the 48
+ * KiB that it has without asking and of the most that a block may have. */
+enum { OWN_ARRAYS = 1024, SHARED_UNASKED = 48 * 1024 - OWN_ARRAYS };
+
+/* Lets a kernel have so much shared memory, and never less than before: a graph may hold launches
+ * of it that need more than this one. */
+template <typename... P>
+void allow_shared(struct backend *backend, void (*kernel)(P...), size_t bytes)
+{
+    cudaFuncAttributes attributes = {};
+    if (bytes <= SHARED_UNASKED ||
+        !device_check(backend, cudaFuncGetAttributes(&attributes, kernel),
+                      "cudaFuncGetAttributes") ||
+        (size_t)attributes.maxDynamicSharedSizeBytes >= bytes)
+        return;
+    device_check(
+        backend,
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+        "cudaFuncSetAttribute");
+}
 
 /* Queues a kernel, which calls grid_wait, behind what is in the backend's stream; what fails is
  * remembered (device.h, device_failed). A template is named with its arguments: launch(backend,
@@ -233,11 +250,7 @@ void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || backend->failure != cudaSuccess ||
         backend->replaying)
         return;
-    if (shared_bytes > SHARED_UNASKED)
-        device_check(backend,
-                     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)shared_bytes),
-                     "cudaFuncSetAttribute");
+    allow_shared(backend, kernel, shared_bytes);
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;

@@ -119,7 +119,8 @@ void cuda_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.cu; check: that there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);
 void cuda_recurrence(struct backend *, const struct ops_recurrence *);
-/* attention.cu */
+/* attention.cu; check: that a block has memory for these sizes */
+int attention_check(const struct backend *, const struct ops_limits *limits, struct error *err);
 void cuda_attention(struct backend *, const struct ops_attention *);
 /* draws.cu */
 void cuda_draw(struct backend *, const float *logits, int32_t vocab_size, struct draw *const *draws,

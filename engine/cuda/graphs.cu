@@ -26,9 +26,11 @@ int graphs_bucket(const struct backend *backend, int rows)
     static const int buckets[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256};
     int most = backend->limits.max_rows < backend->limits.max_logits ? backend->limits.max_rows
                                                                      : backend->limits.max_logits;
+    if (rows > most || backend->profiler != NULL)
+        return 0;
     for (int bucket : buckets)
         if (bucket >= rows)
-            return bucket <= most && backend->profiler == NULL ? bucket : 0;
+            return bucket < most ? bucket : most;
     return 0;
 }
 

@@ -42,6 +42,7 @@ void cuda_measure(struct backend *backend, const void *memory, size_t bytes, dou
     unsigned blocks = (unsigned)backend->multiprocessors * 8;
     const int rounds = ROUNDS;
     float *used = static_cast<float *>(const_cast<void *>(memory));
+    device_use(backend);
     for (int i = 0; i < 2; i++)
         device_check(backend, cudaEventCreateWithFlags(&events[i], cudaEventDefault),
                      "cudaEventCreate");

@@ -291,7 +291,7 @@ static const float *cuda_receive(struct backend *backend)
                  "a step");
     operations_count(backend);
     drawing_take(backend, i);
-    return images->sent[i];
+    return backend->failure == cudaSuccess ? images->sent[i] : NULL;
 }
 
 void step_operations(struct ops *ops)

@@ -44,7 +44,9 @@ struct mixer_context {
     struct mixer_widths widths;
     struct mixer_theta *thetas; /* [num_thetas] */
     int num_thetas;
-    int max_value_dim, max_head_dim, max_features; /* the last two of linear mixers */
+    int max_value_dim;
+    int max_head_dim, max_features;         /* of linear mixers */
+    int max_key_dim, max_softmax_value_dim; /* of softmax mixers */
     enum weight_format weights;
     size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and as they would be */
 };

@@ -93,6 +93,10 @@ int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *contex
     const struct mixer *config = layer->config;
     mixer_widen(&context->widths.turned,
                 (int64_t)(config->num_heads + config->num_kv_heads) * config->features_positioned);
+    if (config->features_positioned > context->max_key_dim)
+        context->max_key_dim = config->features_positioned;
+    if (config->value_dim > context->max_softmax_value_dim)
+        context->max_softmax_value_dim = config->value_dim;
     if (place_keys(layer, context, err) != 0 || create_biases(layer, context, err) != 0)
         return -1;
     return mixer_position_create(layer, context, config->head_dim, err);

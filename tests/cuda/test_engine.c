@@ -3,6 +3,7 @@
  * no device. */
 #include "engine/cuda/backend.h"
 #include "engine/engine.h"
+#include "engine/model/preset.h"
 #include "engine/profile.h"
 
 #include <math.h>
@@ -241,6 +242,48 @@ static void expect_error(const char *device, size_t device_memory, enum error_co
           "expected code %d, \"%s\", got %d, \"%s\"", code, words, err.code, err.message);
 }
 
+/* One softmax layer with one head of a size. */
+#define CONFIG                                                                                \
+    "{\"model_type\": \"regla\", \"hidden_size\": 64, \"num_attention_heads\": 1,"            \
+    " \"intermediate_size\": 64, \"vocab_size\": 64, \"num_hidden_layers\": 1,"               \
+    " \"hidden_act\": \"gelu\", \"norm_type\": \"layernorm\", \"norm_eps\": 1e-05,"           \
+    " \"parallel_residual\": false, \"tie_word_embeddings\": false, \"bos_token_id\": null, " \
+    "\"eos_token_id\": null,"                                                                 \
+    " \"position_embedding\": \"none\", \"embedding_norm\": false, \"layer_types\": [\"m\"]," \
+    " \"mixers\": {\"m\": {\"kind\": \"softmax\"}}, \"shapes\": {\"head_dim\": %d,"           \
+    " \"value_dim\": %d, \"features\": 64, \"glu\": false, \"bias\": false}}"
+
+/* A softmax head that no block has memory for is refused when the model is opened, not at its first
+ * step; one that just fits takes a step. */
+static void wide_heads(void)
+{
+    static const struct {
+        int head_dim;
+        bool fits;
+    } cases[] = {{3072, true}, {16384, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char config[1024];
+        snprintf(config, sizeof config, CONFIG, cases[i].head_dim, cases[i].head_dim);
+        struct error err = ERROR_INIT;
+        const struct engine_options options = {.device = "cuda"};
+        struct model *model;
+        struct engine *engine;
+        must(preset_load(&model, "wide", config, &err), &err);
+        int result = engine_open_model(&engine, model, &options, &err);
+        if (result != 0) {
+            CHECK(!cases[i].fits && strstr(err.message, "softmax head of") != NULL, "%d: %s",
+                  cases[i].head_dim, err.message);
+            continue;
+        }
+        float logits[64];
+        struct state *state = new_text(engine, 0, 40);
+        feed(engine, state, 0, 1, logits);
+        CHECK(cases[i].fits && isfinite(logits[0]), "%d", cases[i].head_dim);
+        state_free(state);
+        engine_close(engine);
+    }
+}
+
 #ifdef REGLA_CUDA_EMULATION
 void emulation_memory(size_t *free_bytes, size_t *total_bytes);
 #endif
@@ -294,6 +337,7 @@ int main(void)
         graphs_change_nothing(models[i]);
         forks(models[i]);
     }
+    wide_heads();
     expect_error("cuda:99", 0, ERROR_INVALID, "expected a device from 0 to");
     expect_error("cuda:x", 0, ERROR_INVALID, "expected auto, cpu, cuda or cuda:N");
     expect_error("gpu", 0, ERROR_INVALID, "expected auto, cpu, cuda or cuda:N");

@@ -2,6 +2,7 @@
  * what all before it wrote, and overwrites nothing that they still read; and the emulated device
  * ends the program where a kernel does not wait. */
 #include "engine/cuda/common.cuh"
+#include "engine/cuda/step.h"
 
 #ifdef REGLA_CUDA_EMULATION
 #include <signal.h>
@@ -126,6 +127,38 @@ static void check_emulation()
 }
 #endif
 
+/* Decode steps of any number of texts that may ask for logits are padded to one that has a graph.
+ */
+static void check_buckets(const struct backend *opened)
+{
+    static const struct {
+        int max_rows, max_logits, rows, bucket;
+    } cases[] = {{512, 128, 1, 1},     {512, 128, 5, 8},  {512, 128, 128, 128}, {512, 128, 129, 0},
+                 {512, 100, 97, 100},  {512, 3, 3, 3},    {4, 128, 3, 4},       {2, 128, 3, 0},
+                 {512, 300, 256, 256}, {512, 300, 257, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct backend backend = *opened;
+        backend.limits.max_rows = cases[i].max_rows;
+        backend.limits.max_logits = cases[i].max_logits;
+        expect(graphs_bucket(&backend, cases[i].rows) == cases[i].bucket, "a step's bucket",
+               graphs_bucket(&backend, cases[i].rows));
+    }
+}
+
+/* What a kernel may have does not become less, since graphs may hold launches that need more. */
+static void check_shared(struct backend *backend)
+{
+    struct error err = ERROR_INIT;
+    cudaFuncAttributes attributes = {};
+    const size_t most = backend->shared_bytes - OWN_ARRAYS;
+    for (size_t bytes : {most, most - 1024, (size_t)0})
+        launch(backend, idle_kernel, dim3(1), dim3(32), bytes);
+    must(cuda_ops()->status(backend, &err), &err);
+    cudaFuncGetAttributes(&attributes, idle_kernel);
+    expect(attributes.maxDynamicSharedSizeBytes == (int)most, "shared memory of a kernel",
+           attributes.maxDynamicSharedSizeBytes);
+}
+
 int main()
 {
     struct error err = ERROR_INIT;
@@ -140,6 +173,8 @@ int main()
 #endif
     must(cuda_open(&backend, &options, &err), &err);
     check_order(backend);
+    check_buckets(backend);
+    check_shared(backend);
     cuda_ops()->close(backend);
     printf("launch: %d passed, %d failed\n", passed, failed);
     return failed != 0;

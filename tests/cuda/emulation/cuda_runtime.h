@@ -298,7 +298,7 @@ struct cudaDeviceProp {
 };
 
 struct cudaFuncAttributes {
-    int ptxVersion;
+    int ptxVersion, maxDynamicSharedSizeBytes;
 };
 
 extern "C" long emulation_kernels(void);
@@ -343,6 +343,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 namespace emulation
 {
 /* A kernel's largest dynamic shared memory, as it has been asked for. */
+size_t allowed_shared(void (*kernel)());
 cudaError_t allow_shared(void (*kernel)(), size_t bytes);
 cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(),
                    std::function<void()> thread);
@@ -355,9 +356,11 @@ cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute, int by
 }
 
 template <typename... P>
-cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*)(P...))
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*kernel)(P...))
 {
     attributes->ptxVersion = 90;
+    attributes->maxDynamicSharedSizeBytes =
+        (int)emulation::allowed_shared(reinterpret_cast<void (*)()>(kernel));
     return cudaSuccess;
 }
 

@@ -221,10 +221,19 @@ bool is_pinned(const void *memory, size_t bytes)
     return next != pinned.begin() && at + bytes <= std::prev(next)->first + std::prev(next)->second;
 }
 
+/* 48 KiB where nobody asked, in which the kernel's own arrays lie, too: as if of 1 KiB */
+size_t allowed_shared(void (*kernel)())
+{
+    guard held(mutex);
+    return allowed.count(kernel) != 0 ? allowed[kernel] : 47 << 10;
+}
+
+/* Less than before is refused, since launches in graphs may need what was allowed. */
 cudaError_t allow_shared(void (*kernel)(), size_t bytes)
 {
     guard held(mutex);
-    if (bytes > get_settings().shared)
+    if (bytes + 1024 > get_settings().shared ||
+        (allowed.count(kernel) != 0 && bytes < allowed[kernel]))
         return note(cudaErrorInvalidValue);
     allowed[kernel] = bytes;
     return cudaSuccess;
@@ -236,10 +245,8 @@ cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(), work thre
     dim3 grid = config.gridDim, block = config.blockDim;
     size_t shared = config.dynamicSmemBytes;
     size_t lanes = (size_t)block.x * block.y * block.z;
-    /* 48 KiB where nobody asked, in which the kernel's own arrays lie, too: as if of 1 KiB */
-    size_t most = allowed.count(kernel) != 0 ? allowed[kernel] : 47 << 10;
     if (lanes == 0 || lanes > 1024 || block.z > 64 || grid.x == 0 || grid.y == 0 || grid.z == 0 ||
-        grid.y > 65535 || grid.z > 65535 || shared > most)
+        grid.y > 65535 || grid.z > 65535 || shared > allowed_shared(kernel))
         return note(cudaErrorInvalidValue);
     bool overlaps = false;
     for (unsigned i = 0; i < config.numAttrs; i++)
