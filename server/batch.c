@@ -257,8 +257,6 @@ static int begin_text(struct sequence *sequence, const float *logits, double now
 {
     struct job *job = sequence->job;
     bool first = sequence->index % job->request.best_of == 0;
-    if (job->first_token == 0)
-        job->first_token = now;
     if (first)
         count_cached(sequence);
     if (job->request.max_tokens == 0)
@@ -269,6 +267,8 @@ static int begin_text(struct sequence *sequence, const float *logits, double now
         sampler_draw(sequence_draw(sequence, false), logits);
     if (logits && sequence_take(sequence, now, err))
         return -1;
+    job->prefilled = now;
+    job->prefill_generated = job->generated;
     if (logits && first)
         histogram_observe(&job->service->metrics.time_to_first_token, now - job->received);
     return 0;

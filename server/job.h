@@ -86,7 +86,9 @@ struct job {
     int64_t generated;                  /* tokens of all choices */
     int64_t held_bytes, reserved_bytes; /* prompts and replies; of the server's budget for them */
     int64_t peak_state_bytes;
-    double started, first_token, ended; /* clock_seconds(); 0: not yet */
+    double started, ended;     /* clock_seconds(); 0: not yet */
+    double prefilled;          /* the same: all texts had begun; while they begin, the last */
+    int64_t prefill_generated; /* tokens of all choices until then */
 
     /* The scheduler's. */
     struct job *next;

@@ -28,19 +28,17 @@ static double per_second(double count, double seconds)
 
 struct reply_timings job_reply_timings(const struct job *job)
 {
-    double first = job->first_token > 0 ? job->first_token : job->ended;
-    double prefill = first - job->started, decode = job->ended - first;
+    double end = job->prefilled > 0 ? job->prefilled : job->ended;
+    double prefill = end - job->started, decode = job->ended - end;
     int64_t computed = job->prompt_tokens - atomic_load(&job->cached_tokens);
-    int64_t texts = 0;
-    for (size_t i = 0; i < job->num_choices; i++)
-        texts += job->choices[i].generated > 0;
+    int64_t generated = job->generated - job->prefill_generated;
     return (struct reply_timings){
         .queue_ms = (job->started - job->received) * 1e3,
         .prefill_ms = prefill * 1e3,
         .decode_ms = decode * 1e3,
         .prefill_tokens_per_second =
-            job->first_token > 0 ? per_second((double)computed, prefill) : NAN,
-        .decode_tokens_per_second = per_second((double)(job->generated - texts), decode)};
+            job->prefilled > 0 ? per_second((double)computed, prefill) : NAN,
+        .decode_tokens_per_second = per_second((double)generated, decode)};
 }
 
 const struct session_card *job_reply_session(const struct job *job, struct session_card *card)

@@ -338,6 +338,20 @@ def test_the_last_byte_finds_the_accounts_in_order(server):
         check_accounts(server)
 
 
+def test_prompts_are_computed_until_the_last_one_is(server_factory):
+    """Nothing is generated but each text's first token: all of the time is the prompts'."""
+    server = server_factory(max_step_tokens=64)
+    timings = server.complete(prompt=[some_ids(random.Random(n), 600) for n in range(8)],
+                              max_tokens=1, temperature=0)["timings"]
+    assert timings["decode_ms"] < timings["prefill_ms"] / 4
+    assert timings["decode_tokens_per_second"] is None
+    computed = timings["prefill_tokens_per_second"] * timings["prefill_ms"] / 1e3
+    assert computed == pytest.approx(8 * 600, rel=0.01)
+    timings = server.complete(**fields([2, 7, 1, 8], n=3, max_tokens=9))["timings"]
+    generated = timings["decode_tokens_per_second"] * timings["decode_ms"] / 1e3
+    assert generated == pytest.approx(3 * 8, rel=0.01)
+
+
 def test_speed_is_of_what_was_computed(server):
     first, again = (server.complete(**fields([3, 1, 4, 1, 5])) for _ in range(2))
     assert cached(first) == 0 and first["timings"]["prefill_tokens_per_second"] > 0
