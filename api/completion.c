@@ -459,14 +459,15 @@ void completion_request_clear(struct completion_request *request)
     *request = (struct completion_request){0};
 }
 
-int completion_check_length(const struct completion_request *request, int64_t num_tokens,
-                            const struct completion_limits *limits, struct api_error *err)
+int completion_check_length(const struct completion_request *request, int64_t session_tokens,
+                            int64_t prompt_tokens, const struct completion_limits *limits,
+                            struct api_error *err)
 {
-    int64_t limit = limits->max_model_len;
+    int64_t limit = limits->max_model_len, num_tokens = session_tokens + prompt_tokens;
     if (limit > 0 && (num_tokens > limit || request->max_tokens > limit - num_tokens))
-        return api_error_context_length(err, num_tokens, request->max_tokens, limit,
-                                        limits->limited_by ? limits->limited_by
-                                                           : "--max-model-len");
+        return api_error_context_length(
+            err, session_tokens, prompt_tokens, request->max_tokens, limit,
+            limits->limited_by ? limits->limited_by : "--max-model-len");
     return 0;
 }
 

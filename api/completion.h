@@ -75,10 +75,11 @@ int completion_parse(struct completion_request *request, const char *body, size_
                      const struct completion_limits *limits, struct api_error *err);
 void completion_request_clear(struct completion_request *request);
 
-/* num_tokens: tokens of one prompt, after truncation. Checks them and max_tokens against limits:
- * 400 context_length_exceeded naming the three numbers. */
-int completion_check_length(const struct completion_request *request, int64_t num_tokens,
-                            const struct completion_limits *limits, struct api_error *err);
+/* prompt_tokens: of one prompt, after truncation, behind those of its session. Checks them and
+ * max_tokens against limits: 400 context_length_exceeded naming the numbers. */
+int completion_check_length(const struct completion_request *request, int64_t session_tokens,
+                            int64_t prompt_tokens, const struct completion_limits *limits,
+                            struct api_error *err);
 
 /* Whether a request id may be logged and sent back in a header: 1..128 printable ASCII bytes
  * without spaces. */

@@ -75,13 +75,17 @@ void api_error_clear(struct api_error *err)
         *err = (struct api_error){0};
 }
 
-int api_error_context_length(struct api_error *err, int64_t prompt_tokens, int64_t max_tokens,
-                             int64_t limit_tokens, const char *limit)
+int api_error_context_length(struct api_error *err, int64_t session_tokens, int64_t prompt_tokens,
+                             int64_t max_tokens, int64_t limit_tokens, const char *limit)
 {
+    char session[64] = "";
+    if (session_tokens > 0)
+        snprintf(session, sizeof session, "the session holds %lld tokens, ",
+                 (long long)session_tokens);
     return api_error_set(err, API_CONTEXT_LENGTH, "max_tokens",
-                         "the prompt has %lld tokens and max_tokens asks for %lld more, but %s "
+                         "%sthe prompt has %lld tokens and max_tokens asks for %lld more, but %s "
                          "allows at most %lld tokens together",
-                         (long long)prompt_tokens, (long long)max_tokens, limit,
+                         session, (long long)prompt_tokens, (long long)max_tokens, limit,
                          (long long)limit_tokens);
 }
 

@@ -68,10 +68,11 @@ int api_error_set(struct api_error *err, enum api_code code, const char *param, 
                   ...) __attribute__((format(printf, 4, 5)));
 void api_error_clear(struct api_error *err);
 
-/* The errors whose words are the same wherever they arise. `limit` is what allows at most
- * max_tokens in all ("--max-model-len", "the model's learned positions", "memory"). */
-int api_error_context_length(struct api_error *err, int64_t prompt_tokens, int64_t max_tokens,
-                             int64_t limit_tokens, const char *limit);
+/* The errors whose words are the same wherever they arise. session_tokens: before the prompt's; 0:
+ * there are none. `limit` is what allows at most limit_tokens in all ("--max-model-len", "the
+ * model's learned positions", "memory"). */
+int api_error_context_length(struct api_error *err, int64_t session_tokens, int64_t prompt_tokens,
+                             int64_t max_tokens, int64_t limit_tokens, const char *limit);
 int api_error_method(struct api_error *err, const char *method, const char *allow);
 int api_error_unknown_path(struct api_error *err, const char *path);
 int api_error_model(struct api_error *err, const char *name, const char *served);

@@ -73,7 +73,8 @@ static int check_memory(const struct job_prompt *prompt, const struct service *s
 {
     int64_t tokens = (int64_t)prompt->count + request->max_tokens;
     if (service->memory_limit_tokens && tokens > service->memory_limit_tokens)
-        return api_error_context_length(err, (int64_t)prompt->count, request->max_tokens,
+        return api_error_context_length(err, (int64_t)prompt->context,
+                                        (int64_t)job_prompt_own(prompt), request->max_tokens,
                                         service->memory_limit_tokens, "the memory for states");
     size_t bytes = engine_state_bytes(service->engine, tokens);
     size_t budget = engine_info(service->engine)->state_memory_bytes;
@@ -177,7 +178,8 @@ int prompt_prepare(struct job *job, size_t index, struct api_error *err)
         return api_error_from_engine(err, &error, "prompt");
     if (truncate_own(prompt, request->truncate_prompt_tokens))
         verbatim = false;
-    if (completion_check_length(request, (int64_t)prompt->count, &service->limits, err) ||
+    if (completion_check_length(request, (int64_t)prompt->context, (int64_t)job_prompt_own(prompt),
+                                &service->limits, err) ||
         check_memory(prompt, service, request, err))
         return -1;
     if (request->echo && prepare_echo(job, prompt, source, verbatim, &error))

@@ -298,21 +298,21 @@ Test(completion, length_is_checked_against_the_limit)
 {
     struct completion_request r = parse("{\"prompt\":\"x\",\"max_tokens\":20}");
     struct api_error err = {0};
-    cr_expect_eq(completion_check_length(&r, 80, &limits, &err), 0);
-    cr_expect_eq(completion_check_length(&r, 81, &limits, &err), -1);
+    cr_expect_eq(completion_check_length(&r, 0, 80, &limits, &err), 0);
+    cr_expect_eq(completion_check_length(&r, 0, 81, &limits, &err), -1);
     cr_expect_eq(err.code, API_CONTEXT_LENGTH);
     cr_expect(strstr(err.message, "81") && strstr(err.message, "20") && strstr(err.message, "100"));
     r.max_tokens = INT64_MAX; /* no overflow */
-    cr_expect_eq(completion_check_length(&r, 1, &limits, NULL), -1);
-    cr_expect_eq(completion_check_length(&r, 101, &limits, NULL), -1);
+    cr_expect_eq(completion_check_length(&r, 0, 1, &limits, NULL), -1);
+    cr_expect_eq(completion_check_length(&r, 0, 101, &limits, NULL), -1);
     struct completion_limits unlimited = limits;
     unlimited.max_model_len = 0;
     struct completion_limits learned = limits;
     learned.limited_by = "the learned positions";
     api_error_clear(&err);
-    cr_expect_eq(completion_check_length(&r, 81, &learned, &err), -1);
+    cr_expect_eq(completion_check_length(&r, 0, 81, &learned, &err), -1);
     cr_expect(strstr(err.message, "the learned positions"));
-    cr_expect_eq(completion_check_length(&r, 1, &unlimited, NULL), 0);
+    cr_expect_eq(completion_check_length(&r, 0, 1, &unlimited, NULL), 0);
     completion_request_clear(&r);
 }
 

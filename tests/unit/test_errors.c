@@ -159,13 +159,13 @@ Test(errors, what_is_quoted_is_made_printable)
 Test(errors, context_length_names_the_three_numbers)
 {
     struct api_error err = {0};
-    api_error_context_length(&err, 90, 16, 100, "--max-model-len");
+    api_error_context_length(&err, 0, 90, 16, 100, "--max-model-len");
     cr_expect_str_eq(err.message, "the prompt has 90 tokens and max_tokens asks for 16 more, but "
                                   "--max-model-len allows at most 100 tokens together");
     cr_expect_str_eq(err.param, "max_tokens");
     cr_expect_eq(api_error_row(err.code)->status, 400);
     api_error_clear(&err);
-    api_error_context_length(&err, 101, 16, 100, "memory");
+    api_error_context_length(&err, 0, 101, 16, 100, "memory");
     cr_expect_str_eq(err.param, "max_tokens");
 }
 
