@@ -167,7 +167,6 @@ static enum outcome outcome_of(const struct http_request *request, const struct 
 static void log_job(const struct http_request *request, const struct job *job, bool done,
                     enum outcome outcome)
 {
-    static const char *const OUTCOMES[NUM_OUTCOMES] = {"stop", "length", "cancelled", "error"};
     struct log_line line;
     log_begin(&line, LOG_LEVEL_INFO, "completion");
     log_text(&line, "id", request->request_id);
@@ -175,8 +174,8 @@ static void log_job(const struct http_request *request, const struct job *job, b
     log_text_cut(&line, "user", job->request.user);
     log_text(&line, "session", job->request.session_id);
     log_int(&line, "priority", job->request.priority);
-    log_int(&line, "status", request->aborted ? 499 : request->status);
-    log_text(&line, "outcome", OUTCOMES[outcome]);
+    log_int(&line, "status", http_status(request));
+    log_text(&line, "outcome", metrics_outcome(outcome));
     log_int(&line, "prompts", (int64_t)job->request.num_prompts);
     log_int(&line, "stream", job->request.stream);
     if (done) {
@@ -199,10 +198,13 @@ void completions_end(struct http_request *request)
 {
     struct metrics *metrics = &request->service->metrics;
     struct job *job = job_of(request);
-    int status = request->aborted ? 499 : request->status;
+    int status = http_status(request);
     idempotency_drop(request);
     if (!job) {
-        metrics_request(metrics, status, request->aborted ? OUTCOME_CANCELLED : OUTCOME_ERROR);
+        metrics_request(metrics, status,
+                        status == 499       ? OUTCOME_CANCELLED
+                        : request->replayed ? OUTCOME_REPLAYED
+                                            : OUTCOME_ERROR);
         http_log(request);
         return;
     }

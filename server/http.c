@@ -156,6 +156,7 @@ void http_reply_kept(struct http_request *request, struct replay_reply *kept)
     if (kept->error != API_OK)
         set_error_headers(response, api_error_row(kept->error));
     int status = kept->status;
+    request->replayed = kept->error == API_OK;
     replay_reply_release(kept);
     queue(request, status, response);
 }
@@ -295,6 +296,11 @@ static void check_headers(struct http_request *request, const char *path)
                       "Content-Type: expected application/json, got %s%s%s", type ? "\"" : "",
                       type ? type : "none", type ? "\"" : "");
     }
+    const char *encoding = header(request->connection, "Content-Encoding");
+    if (request->route && (request->route->json || request->route->octets) && encoding &&
+        strcasecmp(encoding, "identity") != 0)
+        api_error_set(err, API_MEDIA_TYPE, NULL, "Content-Encoding: expected none, got \"%s\"",
+                      encoding);
 }
 
 static int64_t body_limit(const struct http_request *request)
@@ -302,6 +308,12 @@ static int64_t body_limit(const struct http_request *request)
     const struct service *service = request->service;
     return request->route && request->route->octets ? service->max_state_bytes
                                                     : service->max_body_bytes;
+}
+
+static void set_too_large(const struct http_request *request, struct api_error *err)
+{
+    api_error_set(err, API_BODY_TOO_LARGE, NULL, "the body is larger than %lld bytes",
+                  (long long)body_limit(request));
 }
 
 static bool declared_too_large(struct http_request *request)
@@ -369,8 +381,7 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     if (check_framing(request, &err) != 0)
         return refuse(request, &err);
     if (declared_too_large(request)) {
-        api_error_set(&err, API_BODY_TOO_LARGE, NULL, "the body is larger than %lld bytes",
-                      (long long)body_limit(request));
+        set_too_large(request, &err);
         return refuse(request, &err);
     }
     return MHD_YES;
@@ -403,7 +414,8 @@ static enum MHD_Result take_body(struct http_request *request, const char *bytes
     /* Only a chunked body gets here without having said its length: there is no way to reply in
      * the middle of it. */
     if (request->body.length + size > (size_t)body_limit(request)) {
-        request->too_large = true;
+        api_error_clear(&request->error);
+        set_too_large(request, &request->error);
         return MHD_NO;
     }
     if (request->error.code != API_OK || !(request->route->json || request->route->octets))
@@ -451,6 +463,15 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return run(request);
 }
 
+int http_status(const struct http_request *request)
+{
+    if (!request->aborted)
+        return request->status;
+    if (request->error.code == API_BODY_TOO_LARGE)
+        return api_error_row(API_BODY_TOO_LARGE)->status;
+    return request->timed_out ? 408 : 499;
+}
+
 void http_log(const struct http_request *request)
 {
     struct log_line line;
@@ -459,10 +480,14 @@ void http_log(const struct http_request *request)
     log_text(&line, "id", request->request_id);
     log_text(&line, "method", request->method);
     log_text(&line, "path", request->path);
-    log_int(&line, "status", request->status);
+    log_int(&line, "status", http_status(request));
+    if (request->replayed)
+        log_int(&line, "replayed", 1);
     log_ms(&line, "ms", (clock_seconds() - request->started) * 1e3);
     if (request->error.code != API_OK)
         log_text(&line, "error", api_error_row(request->error.code)->code);
+    else if (request->timed_out)
+        log_text(&line, "error", "request_timeout");
     log_end(&line);
 }
 
@@ -476,6 +501,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
         return;
     *request_context = NULL;
     request->aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    request->timed_out = request->aborted && watcher_timed_out(server->watcher, request->slot);
     if (request->route && request->route->end)
         request->route->end(request);
     else

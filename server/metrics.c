@@ -15,9 +15,10 @@ static const int64_t LENGTHS[NUM_LENGTH_CLASSES] = {64,   128,  256,  512,      
 static const char *const LENGTH_NAMES[NUM_LENGTH_CLASSES] = {"64",   "128",  "256",  "512", "1024",
                                                              "2048", "4096", "8192", "inf"};
 /* The last row counts every other status. */
-static const int STATUSES[NUM_STATUSES] = {200, 400, 401, 404, 405, 409, 412, 413,
+static const int STATUSES[NUM_STATUSES] = {200, 400, 401, 404, 405, 408, 409, 412, 413,
                                            415, 422, 429, 500, 501, 503, 499, 0};
-static const char *const OUTCOMES[NUM_OUTCOMES] = {"stop", "length", "cancelled", "error"};
+static const char *const OUTCOMES[NUM_OUTCOMES] = {"stop", "length", "cancelled", "error",
+                                                   "replayed"};
 
 #define SET_BOUNDS(histogram, values) \
     ((histogram)->bounds = (values), (histogram)->num_bounds = sizeof(values) / sizeof *(values))
@@ -45,6 +46,11 @@ void histogram_observe(struct histogram *histogram, double value)
     atomic_fetch_add_explicit(&histogram->buckets[i], 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&histogram->sum_micros, (int64_t)llround(value * 1e6),
                               memory_order_relaxed);
+}
+
+const char *metrics_outcome(enum outcome outcome)
+{
+    return OUTCOMES[outcome];
 }
 
 void metrics_request(struct metrics *metrics, int status, enum outcome outcome)

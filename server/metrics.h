@@ -11,10 +11,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { HISTOGRAM_MAX_BOUNDS = 20, NUM_LENGTH_CLASSES = 9, NUM_STATUSES = 16 };
+enum { HISTOGRAM_MAX_BOUNDS = 20, NUM_LENGTH_CLASSES = 9, NUM_STATUSES = 17 };
 
 /* Why a request's text ended, as the label finish_reason says it. */
-enum outcome { OUTCOME_STOP, OUTCOME_LENGTH, OUTCOME_CANCELLED, OUTCOME_ERROR, NUM_OUTCOMES };
+enum outcome {
+    OUTCOME_STOP,
+    OUTCOME_LENGTH,
+    OUTCOME_CANCELLED,
+    OUTCOME_ERROR,
+    OUTCOME_REPLAYED, /* an Idempotency-Key's kept reply */
+    NUM_OUTCOMES
+};
 
 struct histogram {
     const double *bounds; /* [num_bounds], rising; +Inf is implied */
@@ -56,6 +63,7 @@ void histogram_observe(struct histogram *histogram, double value);
 
 /* A request has ended with this HTTP status. */
 void metrics_request(struct metrics *metrics, int status, enum outcome outcome);
+const char *metrics_outcome(enum outcome outcome); /* its name */
 
 /* generated: tokens of one text; seconds from its first to its last token; state_bytes: the most
  * that its request held. */

@@ -25,7 +25,7 @@ struct peer {
     int fd;
     enum peer_phase phase;
     uint32_t generation;
-    bool gone;
+    bool gone, timed_out;
     double since;      /* of the phase */
     uint64_t received; /* bytes, when it became idle */
     struct ticket *ticket;
@@ -153,6 +153,7 @@ static void check_peer(struct watcher *watcher, int slot, double now)
             discard(watcher, slot);
     } else if (peer->phase == PEER_RECEIVING &&
                now - peer->since > watcher->options.request_timeout_s) {
+        peer->timed_out = true;
         cut(peer);
     } else if (peer->gone && (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) &&
                now - peer->since > HALF_CLOSED_SECONDS) {
@@ -305,6 +306,16 @@ void watcher_answering(struct watcher *watcher, int slot)
 void watcher_idle(struct watcher *watcher, int slot)
 {
     enter(watcher, slot, PEER_IDLE);
+}
+
+bool watcher_timed_out(struct watcher *watcher, int slot)
+{
+    if (slot < 0)
+        return false;
+    pthread_mutex_lock(&watcher->lock);
+    bool timed_out = watcher->peers[slot].timed_out;
+    pthread_mutex_unlock(&watcher->lock);
+    return timed_out;
 }
 
 void watcher_attach(struct watcher *watcher, int slot, struct ticket *ticket)

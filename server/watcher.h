@@ -36,6 +36,8 @@ void watcher_remove(struct watcher *watcher, int slot, bool linger);
 void watcher_receiving(struct watcher *watcher, int slot);
 void watcher_answering(struct watcher *watcher, int slot);
 void watcher_idle(struct watcher *watcher, int slot);
+/* Whether its request did not come in time, so that the connection was cut. */
+bool watcher_timed_out(struct watcher *watcher, int slot);
 
 /* The ticket to cancel when the peer leaves; it may have left already. Detached before the request
  * gives up its reference. */

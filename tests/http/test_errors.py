@@ -1,5 +1,7 @@
 """Every row of api.md's error table, but those of sessions."""
 
+import contextlib
+import gzip
 import json
 import random
 import select
@@ -164,7 +166,12 @@ def test_body_at_the_limit_is_read(server):
     check_error(post_bytes(server, body + b" "), 413)
 
 
+def ended(server, status, finish_reason):
+    return server.metric("regla_requests_total", status=str(status), finish_reason=finish_reason)
+
+
 def test_chunked_body_over_the_limit_closes_the_connection(server):
+    before = ended(server, 413, "error")
     with server.connect(timeout=20 * SLOWNESS) as connection:
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
                            b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -180,6 +187,8 @@ def test_chunked_body_over_the_limit_closes_the_connection(server):
         else:
             assert received == b"" or received.startswith(b"HTTP/1.1 413"), received[:200]
     assert server.get("/health").status_code == 200
+    wait_until(lambda: ended(server, 413, "error") > before, "it is counted as what it was")
+    assert "error=request_too_large" in server.tail()
 
 
 def test_chunked_body_under_the_limit(server):
@@ -194,6 +203,17 @@ def test_chunked_body_under_the_limit(server):
 def test_not_json(server, content_type):
     body = json.dumps(GOOD).encode()
     check_error(post_bytes(server, body, content_type), 415)
+
+
+def test_encoded_body(server):
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    reply = server.http.post("/v1/completions", content=gzip.compress(json.dumps(GOOD).encode()),
+                             headers=headers)
+    check_error(reply, 415)
+    assert reply.json()["error"]["message"] == 'Content-Encoding: expected none, got "gzip"'
+    headers["Content-Encoding"] = "identity"
+    reply = server.http.post("/v1/completions", content=json.dumps(GOOD).encode(), headers=headers)
+    assert reply.status_code == 200
 
 
 @pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "Application/JSON",
@@ -303,6 +323,23 @@ def test_trickled_request_is_closed(server_factory):
     assert closed
     assert time.monotonic() - began > 0.5
     assert server.complete(**GOOD)
+
+
+def test_a_body_that_does_not_come_and_a_client_that_leaves(server_factory):
+    server = server_factory(request_timeout=1)
+    half = request_bytes("/v1/completions", {"prompt": "x" * 200})[:-100]
+    with server.connect(timeout=15 * SLOWNESS) as connection:
+        connection.sendall(half)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1000) == b""
+    wait_until(lambda: ended(server, 408, "error") == 1, "the server has ended it")
+    assert "status=408" in server.tail() and "error=request_timeout" in server.tail()
+    patient = server_factory(request_timeout=3600)
+    with patient.connect() as connection:
+        connection.sendall(half)
+        wait_until(lambda: patient.metric("regla_request_body_bytes") > 0, "it is being received")
+    wait_until(lambda: ended(patient, 499, "cancelled") == 1, "the client has")
+    assert "status=499" in patient.tail() and "request_timeout" not in patient.tail()
 
 
 def test_trickled_headers_are_closed(server_factory):

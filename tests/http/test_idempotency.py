@@ -101,6 +101,17 @@ def test_lasting_errors_are_kept_and_passing_ones_are_not(server):
     assert reply.status_code == 200 and "idempotent-replayed" not in reply.headers
 
 
+def test_a_reply_that_was_kept_is_no_error(server):
+    def ended(finish_reason):
+        return server.metric("regla_requests_total", status="200", finish_reason=finish_reason)
+    failed, replayed = ended("error"), ended("replayed")
+    assert post(server, APPEND, "counted").status_code == 200
+    assert "idempotent-replayed" in post(server, APPEND, "counted").headers
+    wait_until(lambda: ended("replayed") == replayed + 1, "it is counted")
+    assert ended("error") == failed
+    assert "replayed=1" in server.tail()
+
+
 @pytest.mark.parametrize("key", ["", "x" * 256, "tab\there", "caf\u00e9"])
 def test_keys_that_are_none(server, key):
     with server.connect() as connection:
