@@ -58,7 +58,9 @@ int auth_init(struct auth *auth, const struct option_list *lists, const char *fi
         }
     /* An empty --api-key would let everybody in. */
     if (lists->count && auth->count == 0)
-        return error_set(err, ERROR_INVALID, "--api-key: expected a key, got an empty text");
+        return error_set(err, ERROR_INVALID,
+                         "--api-key (REGLA_API_KEY): expected a key, got an empty "
+                         "text");
     return file ? add_file(auth, file, err) : 0;
 }
 

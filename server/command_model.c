@@ -59,7 +59,11 @@ int command_model_given(const char *command, const char *directory,
 {
     if (!directory == !options->preset) {
         fprintf(stderr, "regla %s: expected a model's directory or --preset, got %s; usage: %s\n",
-                command, directory ? "both" : "neither", usage);
+                command,
+                !directory                           ? "neither"
+                : directory == getenv("REGLA_MODEL") ? "both (REGLA_MODEL is set)"
+                                                     : "both",
+                usage);
         return 2;
     }
     if (!options->preset || preset_find(options->preset))

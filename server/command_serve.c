@@ -63,7 +63,9 @@ static const struct option ITEMS[] = {
     {"tokenizer-threads", OPTION_INTEGER, FIELD(tokenizer_threads), "threads", "2", 1, 256, NULL,
      "threads that tokenize prompts"},
     {"max-running", OPTION_INTEGER, FIELD(max_running), "texts", "128", 1, 65536, NULL,
-     "most texts that are advanced at once (each of n and best_of is one)"},
+     "most texts that are advanced at once (each of n and best_of is one; those of one prompt "
+     "always "
+     "are)"},
     {"max-queue", OPTION_INTEGER, FIELD(max_queue), "requests", "1024", 0, 1e9, NULL,
      "most requests that wait for those; more are refused with 429"},
     {"max-queue-tokens", OPTION_INTEGER, FIELD(max_queue_tokens), "tokens", "4194304", 1, 1e15,

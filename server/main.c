@@ -29,14 +29,29 @@ static void print_help(FILE *out)
     fprintf(out, "\n`regla COMMAND --help` lists a command's options; `regla --version`.\n");
 }
 
+static int run_command(int argc, char **argv)
+{
+    for (int i = 0; i < NUM_COMMANDS; i++)
+        if (strcmp(argv[0], COMMANDS[i].name) == 0)
+            return COMMANDS[i].run(argc, argv);
+    const char *nearest = options_nearest(argv[0], COMMANDS, NUM_COMMANDS, sizeof *COMMANDS);
+    fprintf(stderr, "regla: unknown command \"%s\"", argv[0]);
+    if (nearest)
+        fprintf(stderr, " (did you mean %s?)", nearest);
+    fprintf(stderr, "; `regla --help` lists them\n");
+    return 2;
+}
+
 static int run(int argc, char **argv)
 {
+    static char help[] = "--help";
     if (argc < 2) {
         print_help(stderr);
         return 2;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], help) == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        if (argc > 2)
+            return run_command(2, (char *[]){argv[2], help, NULL});
         print_help(stdout);
         return 0;
     }
@@ -44,15 +59,7 @@ static int run(int argc, char **argv)
         printf("regla %s\n", REGLA_VERSION);
         return 0;
     }
-    for (int i = 0; i < NUM_COMMANDS; i++)
-        if (strcmp(argv[1], COMMANDS[i].name) == 0)
-            return COMMANDS[i].run(argc - 1, argv + 1);
-    const char *nearest = options_nearest(argv[1], COMMANDS, NUM_COMMANDS, sizeof *COMMANDS);
-    fprintf(stderr, "regla: unknown command \"%s\"", argv[1]);
-    if (nearest)
-        fprintf(stderr, " (did you mean %s?)", nearest);
-    fprintf(stderr, "; `regla --help` lists them\n");
-    return 2;
+    return run_command(argc - 1, argv + 1);
 }
 
 /* What could not be written is a failure, whatever the command thinks. */

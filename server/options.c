@@ -62,15 +62,20 @@ struct suffix {
     double scale;
 };
 
+#define KIBI 1024.0
 static const struct suffix BYTE_SUFFIXES[] = {{"", 1},
-                                              {"K", 1024},
-                                              {"M", 1048576.0},
-                                              {"G", 1073741824.0},
-                                              {"KiB", 1024},
-                                              {"MiB", 1048576.0},
-                                              {"GiB", 1073741824.0},
-                                              {"T", 1099511627776.0},
-                                              {"TiB", 1099511627776.0}};
+                                              {"K", KIBI},
+                                              {"Ki", KIBI},
+                                              {"KiB", KIBI},
+                                              {"M", KIBI *KIBI},
+                                              {"Mi", KIBI *KIBI},
+                                              {"MiB", KIBI *KIBI},
+                                              {"G", KIBI *KIBI *KIBI},
+                                              {"Gi", KIBI *KIBI *KIBI},
+                                              {"GiB", KIBI *KIBI *KIBI},
+                                              {"T", KIBI *KIBI *KIBI *KIBI},
+                                              {"Ti", KIBI *KIBI *KIBI *KIBI},
+                                              {"TiB", KIBI *KIBI *KIBI *KIBI}};
 static const struct suffix SECOND_SUFFIXES[] = {{"", 1},   {"s", 1},    {"ms", 1e-3},
                                                 {"m", 60}, {"min", 60}, {"h", 3600}};
 static const struct suffix NO_SUFFIX[] = {{"", 1}};
@@ -413,7 +418,9 @@ void options_help(const struct options *options, FILE *out)
     for (size_t i = 0; i < options->count; i++)
         help_of(&options->items[i], out);
     if (any_of(options, OPTION_BYTES))
-        fprintf(out, "\nA number of bytes may end in K, M, G or T: powers of 1024.\n");
+        fprintf(
+            out,
+            "\nA number of bytes may end in K, M, G or T (also Ki, KiB, ...): powers of 1024.\n");
     if (any_of(options, OPTION_SECONDS))
         fprintf(out, "A number of seconds may end in ms, s, m or h.\n");
 }

@@ -36,7 +36,7 @@ to be relied on.
 | perplexity per word | {ppl_word:.1f} |
 | perplexity per token | {ppl_token:.2f} |
 
-Command: `make model`, which is `train/make_model.sh`. Muon for the matrices of the layers, AdamW
+Command: `make model`, which is `train/make_model.sh`; the texts are not in the repository. Muon for the matrices of the layers, AdamW
 for the rest, bfloat16 autocast; warm-up, a constant rate, a linear decay to zero over the last
 {decay:,} steps. The validation figures are those of whole texts:
 

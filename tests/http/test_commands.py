@@ -313,10 +313,20 @@ def test_what_is_wrong_is_told(arguments, told):
     assert result.stdout == ""
 
 
+def test_a_variable_that_stands_in_the_way_is_named(monkeypatch):
+    monkeypatch.setenv("REGLA_MODEL", str(HYBRID))
+    result = regla("serve", "--preset", "regla-6l")
+    assert result.returncode == 2 and "both (REGLA_MODEL is set)" in result.stderr
+    monkeypatch.setenv("REGLA_API_KEY", "")
+    result = regla("serve", "--port", 0)
+    assert result.returncode in (1, 2) and "--api-key (REGLA_API_KEY): " in result.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_and_wrong_usage(command):
     told = regla(command, "--help")
     assert told.returncode == 0 and f"usage: regla {command}" in told.stdout
+    assert told.stdout == regla("help", command).stdout == regla("--help", command).stdout
     assert "REGLA_" in told.stdout
     for arguments in ([], [HYBRID, "--no-such-flag"]):
         result = regla(command, *arguments)

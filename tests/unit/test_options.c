@@ -104,6 +104,22 @@ Test(options, a_choice_may_have_a_number)
     }
 }
 
+Test(options, sizes_by_all_their_names)
+{
+    static struct {
+        char text[8];
+        int64_t bytes;
+    } sizes[] = {{"3K", 3 << 10},  {"3Ki", 3 << 10},          {"3KiB", 3 << 10},
+                 {"3Mi", 3 << 20}, {"2Gi", INT64_C(2) << 30}, {"0.5Ti", INT64_C(1) << 39}};
+    struct values values;
+    struct error err = ERROR_INIT;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        cr_assert_eq(PARSE(&values, &err, "--memory-limit", sizes[i].text), 0, "%s", err.message);
+        cr_expect_eq(values.memory, sizes[i].bytes, "%s", sizes[i].text);
+    }
+    cr_expect_eq(PARSE(&values, &err, "--memory-limit", "3KB"), -1);
+}
+
 Test(options, environment_is_overridden_by_flags)
 {
     struct values values;
