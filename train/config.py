@@ -125,13 +125,17 @@ def _build(cls, raw, where, choices):
     return made
 
 
+def _object(raw, where):
+    """Its members that are not null: null is as if absent."""
+    if not isinstance(raw, dict):
+        raise ValueError(f"config.json: {where}: expected an object, got {raw!r}")
+    return {key: value for key, value in raw.items() if value is not None}
+
+
 def _mixer(name, raw, norm_eps):
     where = f"mixers.{name}."
-    raw = {key: value for key, value in raw.items() if value is not None}  # null: as if absent
-    position = raw.pop("position", {"type": "none"})
-    if not isinstance(position, dict):
-        raise ValueError(f"config.json: {where}position: expected an object, got {position!r}")
-    position = {key: value for key, value in position.items() if value is not None}
+    raw = _object(raw, f"mixers.{name}")
+    position = _object(raw.pop("position", {"type": "none"}), where + "position")
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
     foreign = (
         (*SOFTMAX, "window_size")
@@ -184,8 +188,9 @@ def _check_mixer(mixer, where):
 
 def parse_config(raw):
     """A ModelConfig from config.json's object (a preset's "shapes" already taken out)."""
-    raw = dict(raw)
-    mixers = raw.get("mixers", {})
+    ids = {key: raw[key] for key in ("bos_token_id", "eos_token_id") if key in raw}
+    raw = {**_object(raw, "model"), **ids}  # whose null says that there is none
+    mixers = _object(raw.get("mixers", {}), "mixers")
     config = _build(ModelConfig, raw, "", MODEL)
     if len(config.layer_types) != config.num_hidden_layers:
         raise ValueError("config.json: layer_types: not num_hidden_layers long")

@@ -66,6 +66,17 @@ def test_null_is_as_if_absent(raw_config):
     config = parse_config(raw)
     assert config.mixers["a"].gate == "none" and config.mixers["a"].position.type == "none"
     assert config.mixers["b"].position.pairing == "half"
+    raw.update(hidden_act=None, position_embedding=None, bos_token_id=None)
+    config = parse_config(raw)
+    assert (config.hidden_act, config.position_embedding) == ("gelu", "none")
+    assert config.bos_token_id is None
+
+
+@pytest.mark.parametrize("mixers, place", [([], "mixers"), ({"a": "regla"}, "mixers.a")])
+def test_what_is_no_object_is_said(raw_config, mixers, place):
+    raw = {**without_shapes(raw_config), "mixers": mixers}
+    with pytest.raises(ValueError, match=f"config.json: {place}: expected an object, got "):
+        parse_config(raw)
 
 
 def check(raw, tmp_path):
