@@ -43,9 +43,10 @@ void session_end_change(struct session *session)
 static void tell_failure(struct sessions *sessions, const struct error *err)
 {
     if (err->code == ERROR_NONE) {
-        if (sessions->failing)
+        if (sessions->failing && !sessions->unsaved) {
             log_message(LOG_LEVEL_INFO, "sessions are written to disk again");
-        sessions->failing = false;
+            sessions->failing = false;
+        }
         return;
     }
     if (!sessions->failing)
@@ -65,8 +66,8 @@ static void on_written(struct store_op *op)
 {
     struct session *session = session_of(op);
     session->sessions->writing--;
-    tell_failure(session->sessions, &op->error);
     session_set_unsaved(session, op->error.code != ERROR_NONE);
+    tell_failure(session->sessions, &op->error);
     session_end_change(session);
 }
 
@@ -181,8 +182,10 @@ static void begin_retry(struct session *session)
 void session_files_retry(struct sessions *sessions, bool all)
 {
     bool begun = false;
-    for (size_t i = 0; sessions->unsaved && (all || !begun) && i < sessions->count; i++) {
-        struct session *session = sessions->list[i];
+    size_t count = sessions->count;
+    for (size_t i = 0; sessions->unsaved && (all || !begun) && i < count; i++) {
+        size_t at = sessions->retry_next++ % count;
+        struct session *session = sessions->list[at];
         if (!session->unsaved || session->busy)
             continue;
         begin_retry(session);

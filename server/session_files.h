@@ -34,12 +34,13 @@ struct sessions {
     struct sessions_options options;
     struct session **list; /* [count], by owner, then id */
     size_t count, capacity;
-    double opened;   /* clock.running_s of the start */
-    size_t writing;  /* operations of the store under way */
-    size_t unsaved;  /* sessions that are */
-    double retry_at; /* clock.running_s */
-    double next_due; /* clock.running_s when the first may have lived its time; 0: unknown */
-    bool failing;    /* the last write failed: said in the log once */
+    double opened;     /* clock.running_s of the start */
+    size_t writing;    /* operations of the store under way */
+    size_t unsaved;    /* sessions that are */
+    size_t retry_next; /* where in the list to look for the next of them */
+    double retry_at;   /* clock.running_s */
+    double next_due;   /* clock.running_s when the first may have lived its time; 0: unknown */
+    bool failing;      /* since a write failed, until all is written: each said in the log once */
 };
 
 struct session_clock session_clock(const struct sessions *sessions); /* now */
@@ -58,7 +59,8 @@ void session_use(struct session *session);
 void session_use_only(struct session *session);
 /* Takes note of how a write of it ended. */
 void session_set_unsaved(struct session *session, bool unsaved);
-/* Writes the sessions that are unsaved: all at once, or one after the other until one fails. */
+/* Writes the sessions that are unsaved: all at once, or one after the other until one fails; the
+ * next time goes on behind that one. */
 void session_files_retry(struct sessions *sessions, bool all);
 /* Removes the file of a session that another file tells more of. */
 void session_file_discard(struct sessions *sessions, const char *name);

@@ -230,6 +230,24 @@ def test_checkpoints_make_room_on_a_full_disk(small_disk, server_factory):
     assert listed == {session.name: len(session.ids) for session in sessions}
 
 
+def test_a_session_too_large_for_the_disk_keeps_no_other_from_it(server_factory, tmp_path):
+    """Those that could not be written take turns."""
+    folder = tmp_path / "state"
+    server = server_factory(model=GOLDEN / "regla", state_dir=folder, disk_state=4096)
+    large, first, small = (Session(server, name) for name in ("a-large", "b-first", "c-small"))
+    first.append([7] * 500, max_tokens=1)
+    large.append([7] * 2000, max_tokens=1)
+    small.append([7] * 500, max_tokens=1)
+    assert len(session_files(folder)) == 1
+    server.http.delete("/v1/sessions/b-first").raise_for_status()
+    wait_until(lambda: len(session_files(folder)) == 1, "the small one is written")
+    assert "are written to disk again" not in server.tail(1 << 20)
+    kill(server)
+    server = server_factory(model=GOLDEN / "regla", state_dir=folder)
+    listed = {s["id"]: s["position"] for s in server.get("/v1/sessions").json()["data"]}
+    assert listed == {small.name: len(small.ids)}
+
+
 def test_checkpoints_make_room_for_sessions(server_factory, tmp_path):
     """However many sessions are written at once, and whatever is being removed meanwhile."""
     clients, turns = size("ROOM_CLIENTS", 32, 8, 32), size("ROOM_TURNS", 12, 5, 40)
