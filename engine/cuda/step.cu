@@ -12,13 +12,18 @@ struct step_images {
     char *host[2]; /* pinned */
     cudaEvent_t copied[2], done[2];
     char *device;
-    size_t bytes;           /* of each */
-    size_t fixed_bytes;     /* of all but the page tables, which lie behind */
-    struct device_batch at; /* the arrays on the device */
-    size_t tokens, positions, spans, row_span, logit_rows, token_draws; /* where they lie */
-    float *logits;                                                      /* pinned */
-    size_t logits_count;                                                /* room */
+    size_t bytes;         /* of each */
+    size_t fixed_bytes;   /* the most of a step's layout */
+    float *logits;        /* pinned */
+    size_t logits_count;  /* room */
     const float *sent[2]; /* what each step's receive gives */
+};
+
+/* Where a step's arrays lie in its image, by their bytes, so that a small step is a small copy. A
+ * graph's lie where they did: it is of as many rows. */
+struct layout {
+    size_t tokens, positions, spans, row_span, logit_rows, token_draws;
+    size_t pages; /* what lies behind the others */
 };
 
 static size_t lay(size_t *total, size_t count, size_t size)
@@ -26,6 +31,21 @@ static size_t lay(size_t *total, size_t count, size_t size)
     size_t at = *total;
     *total += (count * size + 63) / 64 * 64;
     return at;
+}
+
+/* Of rows in as many spans at most. */
+static struct layout lay_out(size_t rows, size_t logits)
+{
+    struct layout layout;
+    size_t total = 0;
+    layout.tokens = lay(&total, rows, sizeof(int32_t));
+    layout.positions = lay(&total, rows, sizeof(int64_t));
+    layout.spans = lay(&total, rows, sizeof(struct device_span));
+    layout.row_span = lay(&total, rows, sizeof(int32_t));
+    layout.logit_rows = lay(&total, logits, sizeof(int32_t));
+    layout.token_draws = lay(&total, rows, sizeof(int32_t));
+    layout.pages = total;
+    return layout;
 }
 
 /* Images with room for `page_bytes` of page tables; what was in the old ones is lost. */
@@ -43,12 +63,6 @@ static int open_images(struct backend *backend, size_t page_bytes, struct error 
             return device_status(backend, err);
         images->host[i] = static_cast<char *>(host);
     }
-    char *base = images->device;
-    images->at.tokens = reinterpret_cast<int32_t *>(base + images->tokens);
-    images->at.positions = reinterpret_cast<int64_t *>(base + images->positions);
-    images->at.spans = reinterpret_cast<struct device_span *>(base + images->spans);
-    images->at.row_span = reinterpret_cast<int32_t *>(base + images->row_span);
-    images->at.logit_rows = reinterpret_cast<int32_t *>(base + images->logit_rows);
     return 0;
 }
 
@@ -69,15 +83,8 @@ int step_open(struct backend *backend, struct error *err)
     backend->images = images;
     if (images == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
-    size_t rows = (size_t)backend->limits.max_rows, total = 0;
-    size_t logits = (size_t)backend->limits.max_logits;
-    images->tokens = lay(&total, rows, sizeof(int32_t));
-    images->positions = lay(&total, rows, sizeof(int64_t));
-    images->spans = lay(&total, rows, sizeof(struct device_span));
-    images->row_span = lay(&total, rows, sizeof(int32_t));
-    images->logit_rows = lay(&total, logits, sizeof(int32_t));
-    images->token_draws = lay(&total, rows, sizeof(int32_t));
-    images->fixed_bytes = total;
+    size_t rows = (size_t)backend->limits.max_rows;
+    images->fixed_bytes = lay_out(rows, (size_t)backend->limits.max_logits).pages;
     for (int i = 0; i < 2; i++)
         for (cudaEvent_t *event : {&images->copied[i], &images->done[i]})
             if (!device_check(backend, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
@@ -139,66 +146,90 @@ static bool only_decodes(const struct batch *batch)
     return batch->num_rows == batch->num_spans && batch_wants_all_rows(batch);
 }
 
-/* Page tables behind the fixed part; returns the bytes of all. */
-static size_t fill_spans(const struct step_images *images, const struct batch *batch, char *host)
+/* A batch on its way: its arrays in a host image, and where they will be on the device. */
+struct image {
+    const struct layout *layout;
+    char *host, *device;
+};
+
+template <typename T> static T *on_host(const struct image *image, size_t at)
 {
-    struct device_span *spans = reinterpret_cast<struct device_span *>(host + images->spans);
-    size_t at = images->fixed_bytes;
+    return reinterpret_cast<T *>(image->host + at);
+}
+
+template <typename T> static T *on_device(const struct image *image, size_t at)
+{
+    return reinterpret_cast<T *>(image->device + at);
+}
+
+/* Page tables behind the other arrays; returns the bytes of all. */
+static size_t fill_spans(const struct image *image, const struct batch *batch)
+{
+    struct device_span *spans = on_host<struct device_span>(image, image->layout->spans);
+    size_t at = image->layout->pages;
     for (int i = 0; i < batch->num_spans; i++) {
         const struct batch_span *span = &batch->spans[i];
         size_t bytes = span_pages(span) * sizeof(char *);
         if (bytes > 0)
-            memcpy(host + at, span->pages, bytes);
+            memcpy(image->host + at, span->pages, bytes);
         /* a model without recurrent memory has no slot: any address that is not NULL */
         spans[i] = {span->first_row, span->num_rows, span->position,
-                    span->slot != NULL ? span->slot : images->device,
-                    reinterpret_cast<char *const *>(images->device + at)};
+                    span->slot != NULL ? span->slot : image->device,
+                    on_device<char *const>(image, at)};
         at += bytes;
     }
     return at;
 }
 
 /* Rows from the batch's to `rows`: texts that are not there. */
-static void fill_padding(const struct step_images *images, const struct batch *batch, char *host,
-                         int rows)
+static void fill_padding(const struct image *image, const struct batch *batch, int rows)
 {
-    struct device_span *spans = reinterpret_cast<struct device_span *>(host + images->spans);
+    const struct layout *layout = image->layout;
     for (int r = batch->num_rows; r < rows; r++) {
-        reinterpret_cast<int32_t *>(host + images->tokens)[r] = 0;
-        reinterpret_cast<int64_t *>(host + images->positions)[r] = 0;
-        reinterpret_cast<int32_t *>(host + images->row_span)[r] = r;
-        reinterpret_cast<int32_t *>(host + images->logit_rows)[r] = r;
-        spans[r] = {r, 1, 0, NULL, NULL};
+        on_host<int32_t>(image, layout->tokens)[r] = 0;
+        on_host<int64_t>(image, layout->positions)[r] = 0;
+        on_host<int32_t>(image, layout->row_span)[r] = r;
+        on_host<int32_t>(image, layout->logit_rows)[r] = r;
+        on_host<struct device_span>(image, layout->spans)[r] = {r, 1, 0, NULL, NULL};
     }
 }
 
-static size_t fill_image(const struct step_images *images, const struct batch *batch, char *host)
+static size_t fill_image(const struct image *image, const struct batch *batch)
 {
-    int32_t *row_span = reinterpret_cast<int32_t *>(host + images->row_span);
-    memcpy(host + images->tokens, batch->tokens, (size_t)batch->num_rows * sizeof(int32_t));
-    memcpy(host + images->positions, batch->positions, (size_t)batch->num_rows * sizeof(int64_t));
+    const struct layout *layout = image->layout;
+    int32_t *row_span = on_host<int32_t>(image, layout->row_span);
+    memcpy(image->host + layout->tokens, batch->tokens, (size_t)batch->num_rows * sizeof(int32_t));
+    memcpy(image->host + layout->positions, batch->positions,
+           (size_t)batch->num_rows * sizeof(int64_t));
     if (batch->num_logits > 0)
-        memcpy(host + images->logit_rows, batch->logit_rows,
+        memcpy(image->host + layout->logit_rows, batch->logit_rows,
                (size_t)batch->num_logits * sizeof(int32_t));
     if (batch->token_draws != NULL)
-        memcpy(host + images->token_draws, batch->token_draws,
+        memcpy(image->host + layout->token_draws, batch->token_draws,
                (size_t)batch->num_rows * sizeof(int32_t));
     for (int i = 0; i < batch->num_spans; i++)
         for (int j = 0; j < batch->spans[i].num_rows; j++)
             row_span[batch->spans[i].first_row + j] = i;
-    return fill_spans(images, batch, host);
+    return fill_spans(image, batch);
 }
 
-/* The batch as kernels see it, `rows` being those it is padded to, or 0. */
-static struct device_batch describe(const struct step_images *images, const struct batch *batch,
-                                    int rows)
+/* The batch as kernels see it, padded to so many rows, spans and logits. */
+static struct device_batch describe(const struct image *image, const struct batch *batch,
+                                    int num_rows, int num_spans, int num_logits)
 {
-    struct device_batch out = images->at;
-    out.num_rows = rows > 0 ? rows : batch->num_rows;
-    out.num_spans = rows > 0 ? rows : batch->num_spans;
-    out.num_logits = rows > 0 ? rows : batch->num_logits;
-    out.max_span_rows = 1;
-    out.max_end = OPS_TILE;
+    const struct layout *layout = image->layout;
+    struct device_batch out = {
+        .tokens = on_device<const int32_t>(image, layout->tokens),
+        .positions = on_device<const int64_t>(image, layout->positions),
+        .spans = on_device<const struct device_span>(image, layout->spans),
+        .row_span = on_device<const int32_t>(image, layout->row_span),
+        .logit_rows = on_device<const int32_t>(image, layout->logit_rows),
+        .num_rows = num_rows,
+        .num_spans = num_spans,
+        .num_logits = num_logits,
+        .max_span_rows = 1,
+        .max_end = OPS_TILE,
+    };
     for (int i = 0; i < batch->num_spans; i++) {
         const struct batch_span *span = &batch->spans[i];
         if (span->num_rows > out.max_span_rows)
@@ -217,24 +248,27 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
     backend->batch_rows = batch->num_rows;
     if (backend->failure != cudaSuccess || !grow_images(backend, batch))
         return;
-    int rows = only_decodes(batch) ? graphs_bucket(backend, batch->num_rows) : 0;
+    int padded = only_decodes(batch) ? graphs_bucket(backend, batch->num_rows) : 0;
+    int rows = padded > 0 ? padded : batch->num_rows;
+    int logits = padded > 0 ? padded : batch->num_logits;
     int i = backend->sending;
+    const struct layout layout = lay_out((size_t)rows, (size_t)logits);
+    const struct image image = {&layout, images->host[i], images->device};
     device_check(backend, cudaEventSynchronize(images->copied[i]), "cudaEventSynchronize");
-    size_t bytes = fill_image(images, batch, images->host[i]);
-    fill_padding(images, batch, images->host[i], rows);
-    backend->batch = describe(images, batch, rows);
+    size_t bytes = fill_image(&image, batch);
+    fill_padding(&image, batch, padded);
+    backend->batch = describe(&image, batch, rows, padded > 0 ? padded : batch->num_spans, logits);
     device_check(backend,
                  cudaMemcpyAsync(images->device, images->host[i], bytes, cudaMemcpyHostToDevice,
                                  backend->stream),
                  "cudaMemcpy");
     device_check(backend, cudaEventRecord(images->copied[i], backend->stream), "cudaEventRecord");
     if (batch->token_draws != NULL)
-        drawing_feed(backend,
-                     reinterpret_cast<const int32_t *>(images->device + images->token_draws),
-                     images->at.row_span, batch->num_rows,
-                     reinterpret_cast<int32_t *>(images->device + images->tokens),
-                     reinterpret_cast<struct device_span *>(images->device + images->spans));
-    struct graph_key key = {rows, backend->batch.max_end};
+        drawing_feed(backend, on_device<const int32_t>(&image, layout.token_draws),
+                     backend->batch.row_span, batch->num_rows,
+                     on_device<int32_t>(&image, layout.tokens),
+                     on_device<struct device_span>(&image, layout.spans));
+    struct graph_key key = {padded, backend->batch.max_end};
     graphs_begin(backend, &key);
 }
 
