@@ -121,6 +121,12 @@ def test_metrics_format(server):
         assert kinds.get(name) == kind, name
 
 
+def test_the_documents_name_every_metric(server):
+    has = set(re.findall(r"^# TYPE (\w+) ", server.get("/metrics").text, re.MULTILINE))
+    documented = set(re.findall(r"`(regla_[a-z_]+)", (ROOT / "api" / "api.md").read_text()))
+    assert len(has) > 30 and has == documented
+
+
 def test_metrics_count(server):
     server.wait_idle()
     before = server.metrics()
