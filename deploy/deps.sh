@@ -57,11 +57,17 @@ unpack_prometheus() {
     local folder=tests/.prometheus
     [ ! -x $folder/usr/bin/prometheus ] || return 0
     echo "deps: unpacking prometheus into $folder"
-    download prometheus || { refresh; download prometheus; } ||
-        { tail -n 30 "$log" >&2; echo "deps: apt-get download failed: prometheus" >&2; exit 1; }
     rm -rf $folder $folder.new
-    dpkg-deb --extract "$scratch"/prometheus_*.deb $folder.new
+    unpack prometheus $folder.new
+    # Newer distributions have promtool in a package of its own.
+    [ -x $folder.new/usr/bin/promtool ] || unpack promtool $folder.new
     mv $folder.new $folder
+}
+
+unpack() { # package, folder
+    download "$1" || { refresh; download "$1"; } ||
+        { tail -n 30 "$log" >&2; echo "deps: apt-get download failed: $1" >&2; exit 1; }
+    dpkg-deb --extract "$scratch/$1"_*.deb "$2"
 }
 
 download() {

@@ -34,8 +34,11 @@ def answers_to(server, head, body):
 ])
 def test_a_body_whose_end_is_not_clear(server, head, status, message):
     told = answers_to(server, head, BODY + HIDDEN)
-    assert told.startswith(b"HTTP/1.1 %d " % status), told
-    assert message.encode() in told and b"Connection: close" in told
+    by_library = told.startswith(b"HTTP/1.1 400 ") and b"Unsupported Transfer-Encoding" in told
+    if not (status == 501 and by_library):  # libmicrohttpd 1.0 refuses these before we are asked
+        assert told.startswith(b"HTTP/1.1 %d " % status), told
+        assert message.encode() in told
+    assert b"Connection: close" in told
     assert told.count(b"HTTP/1.1") == 1  # what was behind is no request
     server.wait_idle()
 

@@ -1,7 +1,8 @@
 #!/bin/bash
-# Proves both commands of the README on a machine that has nothing: a minimal Debian 12 made by
+# Proves both commands of the README on a machine that has nothing: a minimal Debian made by
 # debootstrap, a new user with sudo, a clean clone of HEAD, `make serve` answering curl, `make test`.
-# Usage (as root): tests/scripts/fresh_machine.sh FOLDER [command...]
+# Usage (as root): [SUITE=bookworm] tests/scripts/fresh_machine.sh FOLDER [command...]
+#   SUITE: bookworm (Debian 12) or trixie (13); another system, such as Ubuntu, is put in FOLDER before.
 #   FOLDER is made anew unless it holds a system already; then only the user's clone is made anew.
 #   command: what the user types in the clone instead of the whole proof, e.g. "make deps"
 # The host's resolv.conf, certificates and pip.conf are copied in, since a host's network may need
@@ -12,7 +13,7 @@ folder=${1:?a folder for the system}
 shift
 
 if [ ! -e "$folder/etc/debian_version" ]; then
-    debootstrap --variant=minbase bookworm "$folder" >"$folder.log" 2>&1 ||
+    debootstrap --variant=minbase "${SUITE:-bookworm}" "$folder" >"$folder.log" 2>&1 ||
         { tail -n 5 "$folder.log" >&2; exit 1; }
 fi
 cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
