@@ -20,6 +20,14 @@ def cold(server, ids, max_tokens=8, **fields):
     return reply["choices"][0]
 
 
+def cached(reply):
+    return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def reason(reply):
+    return reply["usage"]["prompt_tokens_details"]["cache_miss_reason"]
+
+
 def same(choice, expected):
     """Text, tokens and log-probabilities to the last digit. Offsets are of the choice's own text."""
     assert choice["token_ids"] == expected["token_ids"]

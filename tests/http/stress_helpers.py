@@ -6,7 +6,7 @@ import signal
 import threading
 
 from harness import SLOWNESS, START_SECONDS, wait_until
-from session_helpers import GREEDY
+from session_helpers import GREEDY, cached
 
 
 def size(name, small, sanitized, full):
@@ -33,10 +33,6 @@ def bytes_of_texts(server, count, tokens):
     model = model_of(server)
     return int(count * (model["state_bytes_per_text"]
                         + (tokens + 64) * model["kv_bytes_per_token"]))
-
-
-def cached(reply):
-    return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
 class Oracle:

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from harness import GOLDEN, SLOWNESS, RawReply, request_bytes, shipped_model, wait_until
+from session_helpers import cached, reason
 from test_concurrency import in_threads
 
 INTERVAL = 16
@@ -33,14 +34,6 @@ def some_ids(dice, count, vocab=200):
 def fields(prompt, **more):
     return {"prompt": prompt, "max_tokens": 10, "seed": 11, "temperature": 0.8, "logprobs": 2,
             "ignore_eos": True, "return_token_ids": True, **more}
-
-
-def cached(reply):
-    return reply["usage"]["prompt_tokens_details"]["cached_tokens"]
-
-
-def reason(reply):
-    return reply["usage"]["prompt_tokens_details"]["cache_miss_reason"]
 
 
 def state_need(server, tokens):

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from harness import GOLDEN, RawReply, check_error, request_bytes, shipped_model, wait_until
-from session_helpers import GREEDY, cold, frames_of, put, same
-from stress_helpers import (Oracle, Sampler, bytes_of_texts, cached, check_rest, in_pool,
+from session_helpers import GREEDY, cached, cold, frames_of, put, same
+from stress_helpers import (Oracle, Sampler, bytes_of_texts, check_rest, in_pool,
                             session_files, size, some_ids)
 
 SESSIONS = size("SESSIONS", 120, 30, 10000)
