@@ -540,15 +540,16 @@ void __tsan_write1(void *memory)
 }
 /* The program's calls of memcpy come here (cuda.cmake); newer compilers' own are named. */
 void *__real_memcpy(void *to, const void *from, size_t bytes);
-#define COPIES(name)                                                    \
+#define COPIES(name, copy)                                              \
     void *name(void *to, const void *from, size_t bytes)                \
     {                                                                   \
         races::access(from, bytes, false, __builtin_return_address(0)); \
         races::access(to, bytes, true, __builtin_return_address(0));    \
-        return __real_memcpy(to, from, bytes);                          \
+        return copy(to, from, bytes);                                   \
     }
-COPIES(__wrap_memcpy)
-COPIES(__tsan_memcpy)
+COPIES(__wrap_memcpy, __real_memcpy)
+COPIES(__tsan_memcpy, __real_memcpy)
+COPIES(__tsan_memmove, memmove)
 void *__tsan_memset(void *at, int value, size_t bytes)
 {
     races::access(at, bytes, true, __builtin_return_address(0));
