@@ -1,6 +1,6 @@
 #!/bin/bash
 # Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA) or `make test` needs.
-# Usage: deploy/deps.sh serve|cuda|test      (Debian 12, Ubuntu 24.04; asks nothing)
+# Usage: deploy/deps.sh serve|cuda|test      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
