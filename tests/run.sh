@@ -38,8 +38,8 @@ unit() { # preset
         grep -avE '^\[(RUN |PASS|====)\]( .*::|.*Running )'
     return "${PIPESTATUS[0]}"
 }
-golden() { # preset
-    "build/$1/regla" check --reproducibility tests/golden/*/
+golden() { # preset, folders
+    "build/$1/regla" check --reproducibility "${@:2}"
 }
 bits() { # preset, format of the weights, of KV
     "build/$1/regla" check --bits-only --weights "$2" --kv "$3" tests/golden/*/ | grep -v ^PASS
@@ -55,7 +55,7 @@ stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }
 stage_lint() { $python tests/lint/lint.py; }
 stage_build() { build dev; }
 stage_unit() { unit dev; }
-stage_golden() { golden dev && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16; }
+stage_golden() { golden dev tests/golden/*/ && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16; }
 stage_http() { http dev; }
 # The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
 stage_cuda() {
@@ -68,7 +68,11 @@ stage_cuda-races() {
 stage_fuzz-corpus() { tests/fuzz/run.sh corpus; }
 stage_asan-build() { build asan; }
 stage_asan-unit() { unit asan; }
-stage_asan-golden() { golden asan; }
+# The units have run all of them in chunks and batches.
+stage_asan-golden() {
+    build/asan/regla check tests/golden/*/ &&
+        golden asan tests/golden/{hybrid_regla,deltanet,sliding_t5}/
+}
 stage_asan-http() { http asan; }
 stage_tsan-build() { build tsan regla; }
 stage_tsan-http() { http tsan; }
