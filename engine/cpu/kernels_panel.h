@@ -12,11 +12,14 @@ enum {
     PANEL_SUMS = BLOCK_ROWS * PANEL, /* of one panel, for the rows that meet it together */
     MANY_REGISTERS = LANES == 16,    /* 32 of them, not 16 */
     ONE_ROW_INPUTS = MANY_REGISTERS ? 4 : 1, /* rows of a panel that one row of x loads together */
-    TILE_INPUTS = MANY_REGISTERS ? 1 : 8,    /* of a turn of a tile's loop */
-    PAGE_AHEAD = 4096, /* bytes: a line that shows the hardware the next page of a stream */
-    PAGE_STEPS = 8,    /* rows of panels of halves, 1 KiB, that ask for one such line */
-    ROW_AHEAD = 1024,  /* bytes between a row of halves and the one that it asks for */
+    TILE_INPUTS = MANY_REGISTERS ? 2 : 8,    /* of a turn of a tile's loop */
     LINE = 64,
+    /* bytes between the weights of one row of x and those it asks for, q8 apart (kernels_q8.h) */
+    ROW_AHEAD = MANY_REGISTERS ? 8192 : 1024,
+    /* The caches, as __builtin_prefetch has them, that take what is asked for. With AVX-512: the
+     * first alone for what one row of x reads once, all for what a tile's passes read again. */
+    ROW_CACHES = MANY_REGISTERS ? 0 : 2,
+    TILE_CACHES = MANY_REGISTERS ? 3 : 2,
 };
 
 /* The sums of a panel and one row of x, in registers: columns as load_pair has them. */
@@ -65,14 +68,14 @@ static inline __attribute__((always_inline)) void ask(struct ahead ahead, int64_
                                                       const int inputs)
 {
     const unsigned char *at = ahead.at + k * ahead.step;
-    __builtin_prefetch(at, 0, 2);
+    __builtin_prefetch(at, 0, TILE_CACHES);
     if (inputs * ahead.step > LINE)
 #pragma GCC unroll 8
         for (int i = 0; i < inputs; i++) {
             if (i > 0)
-                __builtin_prefetch(at + i * ahead.step, 0, 2);
+                __builtin_prefetch(at + i * ahead.step, 0, TILE_CACHES);
             if (ahead.step > LINE)
-                __builtin_prefetch(at + i * ahead.step + LINE, 0, 2);
+                __builtin_prefetch(at + i * ahead.step + LINE, 0, TILE_CACHES);
         }
 }
 
@@ -142,16 +145,14 @@ panel_tile(const enum weight_format format, const int m, const int pairs, const 
     end_tile(m, pairs, pair, sum, scales, sums, add);
 }
 
-/* Asks for lines of the stream of halves that one row of x reads. Where a core looks far ahead,
- * with few instructions, the hardware runs ahead as well, but only to the end of a page: it is
- * shown the next one (1.015 times as fast). Else every row asks (1.06 times). */
-static inline __attribute__((always_inline)) void ask_halves(const unsigned char *row, int64_t k)
+/* Asks for what one row of x reads ROW_AHEAD further. f32 with AVX2 leaves it to the hardware. */
+static inline __attribute__((always_inline)) void ask_rows(const enum weight_format format,
+                                                           const unsigned char *rows)
 {
-    if (!MANY_REGISTERS)
-        for (int line = 0; line < ROW_BYTES; line += LINE)
-            __builtin_prefetch(row + ROW_AHEAD + line, 0, 2);
-    else if (k % PAGE_STEPS == 0)
-        __builtin_prefetch(row + PAGE_AHEAD, 0, 2);
+    if (format != WEIGHTS_F32 || MANY_REGISTERS)
+#pragma GCC unroll 8
+        for (int line = 0; line < ONE_ROW_INPUTS * ROW_BYTES; line += LINE)
+            __builtin_prefetch(rows + ROW_AHEAD + line, 0, ROW_CACHES);
 }
 
 /* Adds x [n] * w [n, panels][32] to the sums of one row [panels], which waits for memory:
@@ -164,8 +165,7 @@ static inline __attribute__((always_inline)) void add_row(const enum weight_form
     int64_t k = 0;
     for (; k + ONE_ROW_INPUTS <= n; k += ONE_ROW_INPUTS) {
         vec weights[ONE_ROW_INPUTS][2 * PANEL_PAIR * PAIRS];
-        if (format != WEIGHTS_F32)
-            ask_halves(w + k * ROW_BYTES, k);
+        ask_rows(format, w + k * ROW_BYTES);
 #pragma GCC unroll 8
         for (int i = 0; i < ONE_ROW_INPUTS; i++)
 #pragma GCC unroll 8

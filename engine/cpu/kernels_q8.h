@@ -10,7 +10,8 @@
 #include "engine/cpu/kernels_panel.h"
 
 enum {
-    Q8_AHEAD = 4096,             /* bytes between a block of one row and the one that it asks for */
+    /* bytes between a block of one row and the one that it asks for */
+    Q8_AHEAD = MANY_REGISTERS ? 8192 : 4096,
     Q8_ROWS = TILE_ROWS * 2 / 3, /* that multiply quants as they become f32 */
 };
 
@@ -128,14 +129,14 @@ add_q8_row(const float *x, int64_t n, const struct q8_block *w, struct row *rows
         struct row sums[PANEL_PAIR] = {zero_row(), zero_row()};
         for (int four = 0; four < 8 && k + 4 * four < n; four++, ahead += FOUR_LINES * LINE) {
             for (int line = 0; line < FOUR_LINES; line++)
-                __builtin_prefetch(ahead + line * LINE, 0, 2);
+                __builtin_prefetch(ahead + line * LINE, 0, ROW_CACHES);
             if (k + 4 * four + 4 <= n)
                 add_four(x + k + 4 * four, 4, four, w, sums);
             else
                 add_four(x + k + 4 * four, (int)(n - k - 4 * four), four, w, sums);
         }
         for (int line = 0; line < 2; line++)
-            __builtin_prefetch(ahead + line * LINE, 0, 2);
+            __builtin_prefetch(ahead + line * LINE, 0, ROW_CACHES);
 #pragma GCC unroll 16
         for (int u = 0; u < PANEL_PAIR * 2 * PAIRS; u++) {
             int panel = u / (2 * PAIRS), v = u % (2 * PAIRS);
