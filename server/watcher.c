@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -139,6 +140,16 @@ static void cut(struct peer *peer)
     peer->phase = PEER_CUT;
 }
 
+/* libmicrohttpd takes 128 events at a time; after exactly so many it waits for more before it
+ * serves any, as long as connections may be idle. Setting SO_RCVLOWAT has Linux tell once more of
+ * bytes that nobody has read, and that is an event. */
+static void remind_of_bytes(int fd)
+{
+    int unread = 0, least = 1;
+    if (ioctl(fd, FIONREAD, &unread) == 0 && unread > 0)
+        setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+}
+
 static void check_peer(struct watcher *watcher, int slot, double now)
 {
     struct peer *peer = &watcher->peers[slot];
@@ -146,6 +157,8 @@ static void check_peer(struct watcher *watcher, int slot, double now)
         peer->phase = PEER_RECEIVING;
         peer->since = now;
     }
+    if (peer->phase == PEER_RECEIVING)
+        remind_of_bytes(peer->fd);
     if (peer->phase == PEER_LINGERING) {
         if (now - peer->since > LINGER_SECONDS)
             end_linger(watcher, slot);

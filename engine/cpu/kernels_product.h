@@ -8,8 +8,8 @@
  * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
  * out weights of 4, 2, 2 or 34/32 bytes. Rows of x are arranged before (once a product, 8 bytes a
  * number), so that a tile reads one stream of x; INPUT_BLOCK of their inputs stay in the second
- * cache for GROUP_PANELS panels. A single row walks its panels as one stream, which the hardware
- * foresees.
+ * cache for GROUP_PANELS panels. A single row walks its panels as one stream and asks for
+ * what comes next (kernels_panel.h).
  *
  * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9`, five runs
  * on 2 threads of a machine of 31 to 61 GB/s and 236 GFLOP/s: of the limit, all of the step (nine

@@ -41,6 +41,11 @@ def cpu_seconds(server):
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
+def is_stopped(server):
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T"
+               for stat in Path(f"/proc/{server.process.pid}/task").glob("*/stat"))
+
+
 def test_fewer_files_than_connections(server_factory, tmp_path, monkeypatch):
     """As many come in as leave some for other things, the rest waits, and nothing spins."""
     most = 120
@@ -73,6 +78,27 @@ def test_a_crowd_of_idle_connections_disturbs_nobody(server_factory):
     assert ask(*crowd[::7]) == 200
     assert server.complete(prompt="x", max_tokens=30, ignore_eos=True)["usage"]["completion_tokens"] == 30
     assert ask(*crowd) == 200
+    for connection in crowd:
+        connection.close()
+
+
+def test_a_full_look_at_the_sockets_is_answered_at_once(server_factory):
+    """libmicrohttpd takes 128 events at a time, and where there are as many looks again, and waits
+    there, before it answers any."""
+    server = server_factory(http_threads=1)
+    crowd = [server.connect() for _ in range(128)]
+    assert ask(*crowd[:100]) == ask(*crowd[100:]) == 200
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: is_stopped(server), "its threads stop")
+        for connection in crowd:
+            connection.sendall(HEALTH)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    start = time.monotonic()
+    for connection in crowd:
+        assert RawReply(connection).head()[0] == 200
+    assert time.monotonic() - start < 5 * SLOWNESS
     for connection in crowd:
         connection.close()
 
