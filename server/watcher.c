@@ -157,7 +157,8 @@ static void check_peer(struct watcher *watcher, int slot, double now)
         peer->phase = PEER_RECEIVING;
         peer->since = now;
     }
-    if (peer->phase == PEER_RECEIVING)
+    /* Idle, too: what came before the reply's end had been counted is not new to us. */
+    if (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING)
         remind_of_bytes(peer->fd);
     if (peer->phase == PEER_LINGERING) {
         if (now - peer->since > LINGER_SECONDS)

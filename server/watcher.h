@@ -4,8 +4,8 @@
  * - A peer that closes (or half-closes: shutdown(SHUT_WR) counts as leaving, as with nginx and
  *   uvicorn) cancels the ticket of the request that is being answered.
  * - A request whose last byte has not come `request_timeout` after its first is cut off.
- * - Bytes that libmicrohttpd has left unread for 200 ms are shown to it again: it may be waiting
- *   with 128 events in hand.
+ * - Bytes of a request that are unread, as seen every 200 ms, are shown to libmicrohttpd again: it
+ *   may be waiting with 128 events in hand.
  * - After an early reply the rest of the body is read and thrown away for a while: closing a socket
  *   with unread bytes resets it, and the client would never see the reply. */
 #ifndef SERVER_WATCHER_H

@@ -17,7 +17,7 @@
  * GB/s) and half at its faster one (54 GB/s). Without asking for the next page's lines a thread
  * gets two thirds of that; heads page by page, whose tiles lie beside each other, gave one thread
  * 1.15 times as much and two of them less. On a Zen 5, kernels by themselves after 8,000 tokens:
- * 0.70 to 0.71 of the speed of reading on one thread, 0.78 to 0.90 on two (52 to 80 GB/s where K
+ * 0.70 to 0.75 of the speed of reading on one thread, 0.78 to 0.90 on two (52 to 80 GB/s where K
  * and V lie in the second cache). */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H

@@ -28,12 +28,13 @@
  * in all of them, against narrow panels and the first pass alone: 1.22 with 16 texts in f32, 1.25
  * with 4 in bf16 on AVX2, 1.00 with 16 in bf16.
  *
- * Zen 5 (AVX-512 VNNI), 2 threads, 543 GFLOP/s, whose memory changes between 50 and 93 GB/s as
- * others use it: what asks for all lines 8 KiB ahead (one row into the first cache alone, tiles of
- * rows into all) against what showed the hardware the next page, products of 256 MB in turns: one
- * row q8 1.24, bf16 1.06, f32 1.04 times as fast; 2, 4 and 16 rows q8 1.10 to 1.19, 1.15
- * to 1.21, 1.04; 16 rows bf16 1.14 to 1.19, f32 1.08. gpt_neox-160m at 50 to 57 GB/s, tg64 97 %, 96
- * %, 92 %; pp512 76 %, 79 %, 85 %.
+ * Zen 5 (AVX-512 VNNI), 2 threads, 513 to 556 GFLOP/s, memory at 46 to 57 or, at times, 83 to 96
+ * GB/s: all lines 8 KiB ahead asked for (one row: into the first cache alone, tiles of rows: into
+ * all) against what showed the hardware the next page, products of 256 MB in turns. One row q8 1.17
+ * to 1.24, bf16 1.02 to 1.07, f32 1.02 to 1.08 times as fast; q8 2 rows 1.07 to 1.17, 4 rows 1.15
+ * to 1.21, 16 rows 1.04; 16 rows bf16 1.14 to 1.19, f32 1.08. gpt_neox-160m, of the limit, at the
+ * slower pace and at the faster: tg64 93 to 94 and 84 to 88 %, 93 and 83 to 88 %, 90 to 93 and 78
+ * to 84 %; pp512 77 to 78 and 69 to 74 %, 78 to 79 and 71 to 75 %, 86 to 87 and 82 to 87 %.
  *
  * AVX2, on 2 threads of a Zen 3 whose speed others disturb (28 to 54 GB/s, 207 GFLOP/s):
  * regla-160m, tg64, three runs, f32 87 to 92 %, bf16 82 to 88 %, f16 84 to 91 %, q8 77 to 89 %,

@@ -87,7 +87,7 @@ def test_a_full_look_at_the_sockets_is_answered_at_once(server_factory):
     there, before it answers any."""
     server = server_factory(http_threads=1)
     crowd = [server.connect() for _ in range(128)]
-    assert ask(*crowd[:100]) == ask(*crowd[100:]) == 200
+    assert ask(*crowd[:100]) == ask(*crowd[100:]) == 200  # they are in; not by 128
     server.process.send_signal(signal.SIGSTOP)
     try:
         wait_until(lambda: is_stopped(server), "its threads stop")
