@@ -25,8 +25,9 @@ static float *scratch_of(struct backend *backend, int thread)
     return backend->scratch + (size_t)thread * backend->scratch_floats;
 }
 
-/* The heads of a kv head are `parts` tasks: one, so that they read a tile together, or as many as
- * it takes to give each thread some. A head of a text is never divided. */
+/* A text's or group's heads are `parts` tasks: a kv head each, whose heads read a tile together;
+ * two, where each head has its own and their tiles are read in turns; or fewer heads, as many as it
+ * takes to give each thread some. A head of a text is never divided. */
 struct attention_job {
     struct backend *backend;
     const struct ops_attention *arguments;
@@ -53,15 +54,15 @@ static void attention_task(void *context, int task, int thread)
 {
     const struct attention_job *job = context;
     const struct ops_attention *a = job->arguments;
-    int parts = job->parts, per_group = a->num_kv_heads * parts;
-    const struct query_group *group = &job->backend->groups[task / per_group];
-    int heads = a->num_heads / a->num_kv_heads;
-    int kv_head = task % per_group / parts, part = task % parts;
+    const struct query_group *group = &job->backend->groups[task / job->parts];
+    int part = task % job->parts;
     const struct batch_span *span = &job->backend->batch->spans[group->span];
     if (appends_itself(job, span))
-        job->backend->kernels->append(a, span, kv_head);
-    job->backend->kernels->attention(a, span, group, kv_head * heads + heads * part / parts,
-                                     kv_head * heads + heads * (part + 1) / parts,
+        for (int head = a->num_kv_heads * part / job->parts;
+             head < a->num_kv_heads * (part + 1) / job->parts; head++)
+            job->backend->kernels->append(a, span, head);
+    job->backend->kernels->attention(a, span, group, a->num_heads * part / job->parts,
+                                     a->num_heads * (part + 1) / job->parts,
                                      scratch_of(job->backend, thread));
 }
 
@@ -69,10 +70,13 @@ static int choose_parts(const struct backend *backend, const struct ops_attentio
 {
     int64_t tasks = (int64_t)backend->num_groups * a->num_kv_heads;
     int threads = threads_count(backend->threads), parts = 1;
+    if (a->num_heads == a->num_kv_heads && a->num_heads % 2 == 0 &&
+        (tasks / 2 % threads == 0 || tasks / 2 >= 4 * threads))
+        return a->num_heads / 2;
     while (parts < a->num_heads / a->num_kv_heads && tasks * parts % threads != 0 &&
            tasks * parts < 4 * threads)
         parts++;
-    return parts;
+    return a->num_kv_heads * parts;
 }
 
 static void window_task(void *context, int task, int thread)
@@ -97,10 +101,10 @@ void cpu_attention(struct backend *backend, const struct ops_attention *a)
         keys += (end + OPS_TILE - 1) / OPS_TILE * OPS_TILE * batch->spans[i].num_rows;
     }
     struct attention_job job = {backend, a, choose_parts(backend, a), false};
-    job.appends = job.parts == 1;
+    job.appends = job.parts <= a->num_kv_heads;
     if (!job.appends || batch->num_spans < batch->num_rows)
         tasks_run(backend, append_task, &job, batch->num_spans * a->num_kv_heads,
                   width * batch->num_rows);
-    tasks_run(backend, attention_task, &job, backend->num_groups * a->num_kv_heads * job.parts,
+    tasks_run(backend, attention_task, &job, backend->num_groups * job.parts,
               KEY_COST * width * keys);
 }

@@ -140,7 +140,7 @@ struct kernels {
     void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head,
                        int first, int end, float *scratch);
     /* full windows: append a span's keys of one kv head; then a group's queries of heads [first,
-     * end), all of one kv head. scratch: [QUERY_GROUP, value stride] */
+     * end). scratch: [QUERY_GROUP, value stride] */
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
     void (*attention)(const struct ops_attention *, const struct batch_span *,
                       const struct query_group *, int first, int end, float *scratch);

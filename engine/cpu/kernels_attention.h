@@ -15,10 +15,9 @@
  * --operations` on 2 threads: 57 to 63 % of the time at 50 to 57 tokens/s, that is the keys' 296 MB
  * at 25 to 28 GB/s (five runs), three quarters of what the memory reads at its slower pace (34
  * GB/s) and half at its faster one (54 GB/s). Without asking for the next page's lines a thread
- * gets two thirds of that; heads page by page, whose tiles lie beside each other, gave one thread
- * 1.15 times as much and two of them less. On a Zen 5, kernels by themselves after 8,000 tokens:
- * 0.70 to 0.75 of the speed of reading on one thread, 0.78 to 0.90 on two (52 to 80 GB/s where K
- * and V lie in the second cache). */
+ * gets two thirds of that. On a Zen 5, kernels by themselves after 8,000 tokens: 0.77 of the speed
+ * of reading on one thread, 0.84 to 0.91 on two, f32 0.97 (f16 122 GB/s a thread where K and V lie
+ * in the second cache). */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 
@@ -31,12 +30,25 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* A matrix of a tile: row r begins at data + r * stride (in numbers). */
+/* What a single query asks for while it reads: so much further, or a tile if that is less, for all
+ * the heads that read tiles in turns; and into which caches, 0: past the second. Against a tile
+ * ahead into the second cache, on a Zen 5 with AVX-512, 2 threads, two bytes a number: 1.12 times
+ * as fast (f32: 1.05), with two heads' tiles in turns. AVX2 gained nothing from either. */
+enum {
+    KV_AHEAD = LANES < 16 ? 1 << 20 : 4096,
+    KV_CACHES = LANES < 16 ? 2 : 0,
+};
+
+/* A matrix of a tile: row r begins at data + r * stride (in numbers). Zeros beyond these say that
+ * nothing is read after it, and that all rows of x share it. */
 struct panel {
     const char *data;
     int64_t stride;
-    int64_t ahead; /* bytes from here to what will be read next, after all of this */
-    int64_t asked; /* rows of that which are on their way */
+    int64_t next;   /* bytes from a place in this tile to the same one in the tile read next */
+    int64_t left;   /* bytes from data to the tile's end */
+    int64_t ahead;  /* bytes from what a single row of x reads to what it asks for, but `turned` */
+    int64_t turned; /* where those reach past the tile's end, and go on in the next one */
+    int64_t apart;  /* bytes to the matrix of the next row of x */
 };
 
 struct head_tile {
@@ -131,7 +143,10 @@ INLINE vec load_numbers(const enum kv_format kv, const char *at)
     return kv == KV_F16 ? vec_load_f16(halves) : vec_load_bf16(halves);
 }
 
-enum { ROW_VECTORS = LANES < 16 ? 8 : 4 }; /* of a tile's row, that one row multiplies at a time */
+enum {
+    ROW_VECTORS = LANES < 16 ? 8 : 4,   /* of a tile's row, that one row multiplies at a time */
+    TILES_TOGETHER = LANES < 16 ? 1 : 2 /* of heads that read one each */
+};
 
 /* sum [nv] += x * the nv vectors at `at`. */
 INLINE void add_columns(const enum kv_format kv, const int nv, float x, const char *at, vec *sum)
@@ -142,85 +157,132 @@ INLINE void add_columns(const enum kv_format kv, const int nv, float x, const ch
                          sum[i]);
 }
 
-/* out [nv * LANES] (+)= x [n] * w [n, nv * LANES], for one row; asks for what comes next. */
-INLINE void row_columns(const enum kv_format kv, const int nv, const float *x, int64_t n,
-                        struct panel w, float *out, bool add)
+/* out [m, nv * LANES] (+)= x [m, n] * w [n, nv * LANES], a w for each row of x; asks for what comes
+ * next. */
+INLINE void row_columns(const enum kv_format kv, const int m, const int nv, const float *x,
+                        int64_t x_stride, int64_t n, struct panel w, float *out, int64_t out_stride,
+                        bool add)
 {
     const int64_t bytes = (int64_t)ops_kv_bytes(kv), row = w.stride * bytes;
-    const int64_t ahead = w.ahead + w.asked * row;
-    const char *at = w.data;
-    vec sum[ROW_VECTORS];
+    vec sum[TILES_TOGETHER][ROW_VECTORS];
+#pragma GCC unroll 2
+    for (int r = 0; r < m; r++)
 #pragma GCC unroll 8
-    for (int i = 0; i < nv; i++)
-        sum[i] = add ? vec_load(out + i * LANES) : vec_set(0.0f);
-    int64_t k = 0;
-    for (; k + w.asked < n; k++, at += row) {
-        add_columns(kv, nv, x[k], at, sum);
+        for (int i = 0; i < nv; i++)
+            sum[r][i] = add ? vec_load(out + r * out_stride + i * LANES) : vec_set(0.0f);
+    int64_t turn = (w.left - w.ahead) / row, k = 0;
+    turn = turn < 0 ? 0 : turn < n ? turn : n;
+    for (int part = 0; part < 2; part++)
+        for (int64_t end = part == 0 ? turn : n, at = k * row,
+                     ahead = part == 0 ? w.ahead : w.turned;
+             k < end; k++, at += row) {
+#pragma GCC unroll 2
+            for (int r = 0; r < m; r++) {
+                const char *tile = w.data + r * w.apart;
+                add_columns(kv, nv, x[r * x_stride + k], tile + at, sum[r]);
 #pragma GCC unroll 4
-        for (int line = 0; line < nv * LANES * bytes; line += 64)
-            __builtin_prefetch(at + ahead + line, 0, 2);
-    }
-    for (; k < n; k++, at += row)
-        add_columns(kv, nv, x[k], at, sum);
+                for (int line = 0; line < nv * LANES * bytes; line += 64)
+                    __builtin_prefetch(tile + at + ahead + line, 0, KV_CACHES);
+            }
+        }
+#pragma GCC unroll 2
+    for (int r = 0; r < m; r++)
 #pragma GCC unroll 8
-    for (int i = 0; i < nv; i++)
-        vec_store(out + i * LANES, sum[i]);
+        for (int i = 0; i < nv; i++)
+            vec_store(out + r * out_stride + i * LANES, sum[r][i]);
 }
 
-/* out [rows, columns] (+)= x [rows, n] * w [n, columns]; columns: a multiple of 16. One running sum
- * per output over n, in order, however many rows there are. */
-INLINE void panel_product_as(const enum kv_format kv, int rows, const float *x, int64_t x_stride,
-                             int64_t n, struct panel w, int64_t columns, float *out,
-                             int64_t out_stride, bool add)
+/* The same for any number of columns that is a multiple of 16. */
+INLINE void row_panels(const enum kv_format kv, const int m, const float *x, int64_t x_stride,
+                       int64_t n, struct panel w, int64_t columns, float *out, int64_t out_stride,
+                       bool add)
+{
+    int64_t c = 0;
+#define COLUMNS(vectors)                                                          \
+    for (; c + (vectors)*LANES <= columns; c += (vectors)*LANES) {                \
+        row_columns(kv, m, vectors, x, x_stride, n, w, out + c, out_stride, add); \
+        w.data += (vectors)*LANES * (int64_t)ops_kv_bytes(kv);                    \
+    }
+    if (ROW_VECTORS == 8)
+        COLUMNS(ROW_VECTORS)
+    COLUMNS(4)
+    COLUMNS(2)
+    COLUMNS(1)
+#undef COLUMNS
+}
+
+static void row_product(enum kv_format kv, int rows, const float *x, int64_t x_stride, int64_t n,
+                        struct panel w, int64_t columns, float *out, int64_t out_stride, bool add)
+{
+#define FORMAT_CASE(format)                                                                       \
+    case format:                                                                                  \
+        if (rows == 1)                                                                            \
+            row_panels(format, 1, x, 0, n, w, columns, out, 0, add);                              \
+        else                                                                                      \
+            row_panels(format, TILES_TOGETHER, x, x_stride, n, w, columns, out, out_stride, add); \
+        break;
+    switch (kv) {
+        FORMAT_CASE(KV_F32)
+        FORMAT_CASE(KV_F16)
+        FORMAT_CASE(KV_BF16)
+    default:
+        break;
+    }
+#undef FORMAT_CASE
+}
+
+/* wide [n, columns] = w, OPS_TILE of each at most; asks for as much of the next tile. */
+INLINE void widen_as(const enum kv_format kv, struct panel w, int64_t n, int64_t columns,
+                     float (*wide)[OPS_TILE])
 {
     const int64_t bytes = (int64_t)ops_kv_bytes(kv);
-    struct panel part = w;
-    if (rows == 1) {
-        int64_t c = 0;
-        for (; c + 8 * LANES <= columns && ROW_VECTORS == 8;
-             c += 8 * LANES, part.data += 8 * LANES * bytes)
-            row_columns(kv, ROW_VECTORS, x, n, part, out + c, add);
-        for (; c + 4 * LANES <= columns; c += 4 * LANES, part.data += 4 * LANES * bytes)
-            row_columns(kv, 4, x, n, part, out + c, add);
-        for (; c + 2 * LANES <= columns; c += 2 * LANES, part.data += 2 * LANES * bytes)
-            row_columns(kv, 2, x, n, part, out + c, add);
-        for (; c < columns; c += LANES, part.data += LANES * bytes)
-            row_columns(kv, 1, x, n, part, out + c, add);
-        return;
+    for (int64_t k = 0; k < n; k++) {
+        const char *at = w.data + k * w.stride * bytes;
+        for (int64_t j = 0; j < columns; j += LANES)
+            vec_store(&wide[k][j], load_numbers(kv, at + j * bytes));
+        for (int64_t line = 0; line < columns * bytes; line += 64)
+            __builtin_prefetch(at + w.next + line, 0, 2);
     }
+}
+
+/* out [rows, columns] (+)= x [rows, n] * w [n, columns] for rows that share w, which becomes f32
+ * once for all of them. */
+static void rows_product(enum kv_format kv, int rows, const float *x, int64_t x_stride, int64_t n,
+                         struct panel w, int64_t columns, float *out, int64_t out_stride, bool add)
+{
     if (kv == KV_F32) {
-        for (int64_t at = 0; at < n * w.stride * bytes; at += 64)
-            __builtin_prefetch(w.data + w.ahead + at, 0, 2);
+        for (int64_t at = 0; at < n * w.stride * (int64_t)sizeof(float); at += 64)
+            __builtin_prefetch(w.data + w.next + at, 0, 2);
         tile_matrix(rows, x, x_stride, n, (const float *)(const void *)w.data, w.stride, columns,
                     out, out_stride, add);
         return;
     }
     _Alignas(64) float wide[OPS_TILE][OPS_TILE];
+    const char *data = w.data;
     for (int64_t first = 0; first < n; first += OPS_TILE)
         for (int64_t c = 0; c < columns; c += OPS_TILE) {
             int64_t count = n - first < OPS_TILE ? n - first : OPS_TILE;
             int64_t width = columns - c < OPS_TILE ? columns - c : OPS_TILE;
-            for (int64_t k = 0; k < count; k++) {
-                const char *at = w.data + ((first + k) * w.stride + c) * bytes;
-                for (int64_t j = 0; j < width; j += LANES)
-                    vec_store(&wide[k][j], load_numbers(kv, at + j * bytes));
-                for (int64_t line = 0; line < width * bytes; line += 64)
-                    __builtin_prefetch(at + w.ahead + line, 0, 2);
-            }
+            w.data = data + (first * w.stride + c) * (int64_t)ops_kv_bytes(kv);
+            if (kv == KV_F16)
+                widen_as(KV_F16, w, count, width, wide);
+            else
+                widen_as(KV_BF16, w, count, width, wide);
             tile_matrix(rows, x + first, x_stride, count, wide[0], OPS_TILE, width, out + c,
                         out_stride, add || first > 0);
         }
 }
 
+/* out [rows, columns] (+)= x [rows, n] * w [n, columns]; columns: a multiple of 16; rows: any
+ * number that share w, or TILES_TOGETHER that do not. One running sum per output over n, in order,
+ * however many rows there are. */
 static void panel_product(enum kv_format kv, int rows, const float *x, int64_t x_stride, int64_t n,
                           struct panel w, int64_t columns, float *out, int64_t out_stride, bool add)
 {
-    if (kv == KV_F16)
-        panel_product_as(KV_F16, rows, x, x_stride, n, w, columns, out, out_stride, add);
-    else if (kv == KV_BF16)
-        panel_product_as(KV_BF16, rows, x, x_stride, n, w, columns, out, out_stride, add);
+    if (rows == 1 || w.apart != 0)
+        row_product(kv, rows, x, x_stride, n, w, columns, out, out_stride, add);
     else
-        panel_product_as(KV_F32, rows, x, x_stride, n, w, columns, out, out_stride, add);
+        rows_product(kv, rows, x, x_stride, n, w, columns, out, out_stride, add);
 }
 
 /* ---- weights ---- */
@@ -318,7 +380,7 @@ static float weight_sum(const float *weights, int width)
 
 /* Scores [n][width] become the weights of the values; what has been summed so far takes a factor.
  */
-static void weigh(const struct ops_attention *a, int n, int width, float (*scores)[OPS_TILE],
+INLINE void weigh(const struct ops_attention *a, int n, int width, float (*scores)[OPS_TILE],
                   struct running *running, float *sums, int64_t stride)
 {
     if (a->activation == SOFTMAX_ACT_RELU) {
@@ -354,13 +416,15 @@ static void finish_query(const struct ops_attention *a, float sum, const float *
         h[j] = sums[j] / divisor;
 }
 
-/* Rows of the step that meet tiles together: n queries of one head, or one query of n heads. */
+/* Rows of the step that meet tiles together: n queries of one head, or one query of n heads, of one
+ * kv head or of a kv head each. */
 struct query_rows {
     const float *q;   /* of row 0 */
     int64_t q_stride; /* from row to row */
     int64_t position; /* of row 0 */
     int n, first_head;
     bool by_head;
+    int kv_head, kv_heads; /* the first one, and how many: 1 or n */
 };
 
 /* sums [n, stride] += the values that each row may see, weighted; row i sees seen + i * step. */
@@ -384,41 +448,57 @@ static int columns_for(int64_t seen)
     return seen <= OPS_TILE / 4 ? OPS_TILE / 4 : seen <= OPS_TILE / 2 ? OPS_TILE / 2 : OPS_TILE;
 }
 
-/* While a query's scores become weights nothing else would ask memory for anything: so that much of
- * the next values, which is what a core can wait for at a time (after 8,000 tokens a step is 1.017
- * times as fast, with 48 or 64 lines 0.97). Returns rows. */
-static int64_t ask_values(const struct panel *v, size_t number_bytes)
+/* K and V of a tile, of the rows' first kv head and the keys from `base` to `last`, and where they
+ * find what is read after them. */
+static void tile_panels(const struct ops_attention *a, const struct batch_span *span,
+                        const struct query_rows *rows, int64_t base, int64_t last, struct panel *k,
+                        struct panel *v)
 {
-    enum { ASKED_BYTES = 32 * 64 };
-    int64_t row = v->stride * (int64_t)number_bytes;
-    int64_t rows = ASKED_BYTES / row < OPS_TILE ? ASKED_BYTES / row : OPS_TILE;
-    for (int64_t at = 0; at < rows * row; at += 64)
-        __builtin_prefetch(v->data + v->ahead + at, 0, 2);
-    return rows;
+    struct head_tile tile = tile_of(a, span->pages[base / OPS_TILE], rows->kv_head);
+    int64_t stride = (int64_t)ops_value_stride(a->value_dim);
+    int64_t keys = last - base + 1 < OPS_TILE ? last - base + 1 : OPS_TILE;
+    int64_t size = tile.v - tile.k + keys * stride * (int64_t)ops_kv_bytes(a->kv);
+    int64_t ahead = KV_AHEAD / rows->kv_heads < size ? KV_AHEAD / rows->kv_heads : size;
+    *k = (struct panel){.data = tile.k, .stride = OPS_TILE, .left = size, .ahead = ahead};
+    if (base + OPS_TILE <= last)
+        k->next = span->pages[base / OPS_TILE + 1] - span->pages[base / OPS_TILE];
+    else if (rows->kv_head + rows->kv_heads < a->num_kv_heads)
+        k->next = tile_of(a, span->pages[0], rows->kv_head + rows->kv_heads).k - tile.k;
+    if (k->next != 0)
+        k->turned = ahead + k->next - size;
+    if (rows->kv_heads > 1)
+        k->apart = (int64_t)ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
+    *v = *k;
+    v->data = tile.v;
+    v->stride = stride;
+    v->left -= tile.v - tile.k;
 }
 
-static void attend(const struct ops_attention *a, const struct batch_span *span, int kv_head,
-                   const struct query_rows *rows, struct running *running, float *sums)
+/* alone: rows that share no tile, 1 or TILES_TOGETHER; 0: they all share theirs. */
+INLINE void attend_as(const enum kv_format kv, const int alone, const struct ops_attention *a,
+                      const struct batch_span *span, const struct query_rows *rows,
+                      struct running *running, float *sums)
 {
+    const int n = alone > 0 ? alone : rows->n;
     int64_t stride = (int64_t)ops_value_stride(a->value_dim);
-    int queries = rows->by_head ? 1 : rows->n;
+    int queries = alone > 0 || rows->by_head ? 1 : n;
     int64_t last = rows->position + queries - 1;
     _Alignas(64) float scores[QUERY_GROUP][OPS_TILE];
     float weights[OPS_TILE + QUERY_GROUP], biases[OPS_TILE + QUERY_GROUP];
     for (int64_t base = 0; base <= last; base += OPS_TILE) {
-        struct head_tile tile = tile_of(a, span->pages[base / OPS_TILE], kv_head);
-        int64_t ahead = 0; /* to the next tile, or the first one of the head that comes next */
-        if (base + OPS_TILE <= last)
-            ahead = span->pages[base / OPS_TILE + 1] - span->pages[base / OPS_TILE];
-        else if (kv_head + 1 < a->num_kv_heads)
-            ahead = tile_of(a, span->pages[0], kv_head + 1).k - tile.k;
-        struct panel k = {tile.k, OPS_TILE, ahead, 0}, v = {tile.v, stride, ahead, 0};
+        struct panel k, v;
+        tile_panels(a, span, rows, base, last, &k, &v);
         int64_t seen = rows->position - base + 1; /* by row 0 */
         int width = columns_for(seen + queries - 1);
-        panel_product(a->kv, rows->n, rows->q, rows->q_stride, a->key_dim, k, width, scores[0],
-                      OPS_TILE, false);
-        for (int i = 0; i < rows->n; i++) {
-            int query = rows->by_head ? 0 : i;
+        if (alone > 0)
+            row_panels(kv, alone, rows->q, rows->q_stride, a->key_dim, k, width, scores[0],
+                       OPS_TILE, false);
+        else
+            rows_product(kv, n, rows->q, rows->q_stride, a->key_dim, k, width, scores[0], OPS_TILE,
+                         false);
+#pragma GCC unroll 2
+        for (int i = 0; i < n; i++) {
+            int query = queries == 1 ? 0 : i;
             int head = rows->first_head + i - query;
             int shift = queries - 1 - query; /* the distances of row i begin here */
             if (a->biases != NULL && query == 0)
@@ -426,23 +506,58 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
             finish_scores(a, scores[i], width, weights + shift, biases + shift, 0,
                           seen + query < width ? (int)(seen + query) : width);
         }
-        if (rows->n == 1)
-            v.asked = ask_values(&v, ops_kv_bytes(a->kv));
-        weigh(a, rows->n, width, scores, running, sums, stride);
-        add_values(a, rows, seen, scores[0], v, sums);
+        weigh(a, n, width, scores, running, sums, stride);
+        if (alone > 0)
+            row_panels(kv, alone, scores[0], OPS_TILE, seen < OPS_TILE ? seen : OPS_TILE, v, stride,
+                       sums, stride, true);
+        else
+            add_values(a, rows, seen, scores[0], v, sums);
     }
 }
 
-/* Queries of a group of several, head by head; heads of a single one, as many as fit together. */
+static void attend(const struct ops_attention *a, const struct batch_span *span,
+                   const struct query_rows *rows, struct running *running, float *sums)
+{
+#define FORMAT_CASE(format)                                                  \
+    case format:                                                             \
+        if (rows->n == 1)                                                    \
+            attend_as(format, 1, a, span, rows, running, sums);              \
+        else                                                                 \
+            attend_as(format, TILES_TOGETHER, a, span, rows, running, sums); \
+        break;
+    if (rows->n > 1 && rows->kv_heads == 1) {
+        attend_as(a->kv, 0, a, span, rows, running, sums);
+        return;
+    }
+    switch (a->kv) {
+        FORMAT_CASE(KV_F32)
+        FORMAT_CASE(KV_F16)
+        FORMAT_CASE(KV_BF16)
+    default:
+        break;
+    }
+#undef FORMAT_CASE
+}
+
+/* Heads from `head` on, before `end`, whose rows meet tiles together: one, of several queries; of a
+ * single query as many as share a kv head and fit together, or a few with a kv head each. */
+static int heads_together(int per_kv_head, int queries, int head, int end)
+{
+    int most = per_kv_head == 1 ? TILES_TOGETHER : per_kv_head - head % per_kv_head;
+    most = most < QUERY_GROUP ? most : QUERY_GROUP;
+    if (queries > 1 || (per_kv_head == 1 && end - head < most))
+        return 1;
+    return end - head < most ? end - head : most;
+}
+
 static void kernel_attention(const struct ops_attention *a, const struct batch_span *span,
                              const struct query_group *group, int first, int end, float *sums)
 {
-    int kv_head = first / (a->num_heads / a->num_kv_heads);
+    int per_kv_head = a->num_heads / a->num_kv_heads, heads = 1;
     int64_t stride = (int64_t)ops_value_stride(a->value_dim);
     bool by_head = group->num_rows == 1;
-    int most = by_head ? QUERY_GROUP : 1;
-    for (int head = first; head < end; head += most) {
-        int heads = end - head < most ? end - head : most;
+    for (int head = first; head < end; head += heads) {
+        heads = heads_together(per_kv_head, group->num_rows, head, end);
         struct query_rows rows = {
             .q = a->q.data + group->first_row * a->q.stride + (int64_t)head * a->key_dim,
             .q_stride = by_head ? a->key_dim : a->q.stride,
@@ -450,11 +565,13 @@ static void kernel_attention(const struct ops_attention *a, const struct batch_s
             .n = by_head ? heads : group->num_rows,
             .first_head = head,
             .by_head = by_head,
+            .kv_head = head / per_kv_head,
+            .kv_heads = per_kv_head == 1 ? heads : 1,
         };
         struct running running;
         running_start(&running);
         memset(sums, 0, (size_t)(rows.n * stride) * sizeof(float));
-        attend(a, span, kv_head, &rows, &running, sums);
+        attend(a, span, &rows, &running, sums);
         for (int i = 0; i < rows.n; i++)
             finish_query(a, running.sum[i], sums + i * stride, group->first_row + (by_head ? 0 : i),
                          head + (by_head ? i : 0));

@@ -73,7 +73,7 @@ static void ring_scores(const struct ring *ring, const float *q, int64_t from, i
         struct ring_run run = ring_run(ring, from, to);
         int lane = (int)(from % ring->a->window_size) % OPS_TILE;
         float all[OPS_TILE];
-        struct panel k = {(const char *)(run.k - lane), OPS_TILE, 0, 0};
+        struct panel k = {.data = (const char *)(run.k - lane), .stride = OPS_TILE};
         panel_product(KV_F32, 1, q, 0, ring->a->key_dim, k, OPS_TILE, all, OPS_TILE, false);
         memcpy(scores + from % OPS_TILE, all + lane, (size_t)run.n * sizeof(float));
         from += run.n;
@@ -86,7 +86,7 @@ static void ring_values(const struct ring *ring, const float *scores, int64_t fr
     int64_t stride = (int64_t)ops_value_stride(ring->a->value_dim);
     while (from < to) {
         struct ring_run run = ring_run(ring, from, to);
-        struct panel v = {(const char *)run.v, stride, 0, 0};
+        struct panel v = {.data = (const char *)run.v, .stride = stride};
         panel_product(KV_F32, 1, scores + from % OPS_TILE, 0, run.n, v, stride, sums, stride, true);
         from += run.n;
     }
