@@ -192,7 +192,8 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
             vec_store(out + r * out_stride + i * LANES, sum[r][i]);
 }
 
-/* The same for any number of columns that is a multiple of 16. */
+/* The same for any number of columns that is a multiple of 16. One running sum per output over n,
+ * in order, here and for rows that share w. */
 INLINE void row_panels(const enum kv_format kv, const int m, const float *x, int64_t x_stride,
                        int64_t n, struct panel w, int64_t columns, float *out, int64_t out_stride,
                        bool add)
@@ -211,24 +212,15 @@ INLINE void row_panels(const enum kv_format kv, const int m, const float *x, int
 #undef COLUMNS
 }
 
-static void row_product(enum kv_format kv, int rows, const float *x, int64_t x_stride, int64_t n,
-                        struct panel w, int64_t columns, float *out, int64_t out_stride, bool add)
+static void row_product(enum kv_format kv, const float *x, int64_t n, struct panel w,
+                        int64_t columns, float *out, bool add)
 {
-#define FORMAT_CASE(format)                                                                       \
-    case format:                                                                                  \
-        if (rows == 1)                                                                            \
-            row_panels(format, 1, x, 0, n, w, columns, out, 0, add);                              \
-        else                                                                                      \
-            row_panels(format, TILES_TOGETHER, x, x_stride, n, w, columns, out, out_stride, add); \
-        break;
-    switch (kv) {
-        FORMAT_CASE(KV_F32)
-        FORMAT_CASE(KV_F16)
-        FORMAT_CASE(KV_BF16)
-    default:
-        break;
-    }
-#undef FORMAT_CASE
+    if (kv == KV_F16)
+        row_panels(KV_F16, 1, x, 0, n, w, columns, out, 0, add);
+    else if (kv == KV_BF16)
+        row_panels(KV_BF16, 1, x, 0, n, w, columns, out, 0, add);
+    else
+        row_panels(KV_F32, 1, x, 0, n, w, columns, out, 0, add);
 }
 
 /* wide [n, columns] = w, OPS_TILE of each at most; asks for as much of the next tile. */
@@ -271,18 +263,6 @@ static void rows_product(enum kv_format kv, int rows, const float *x, int64_t x_
             tile_matrix(rows, x + first, x_stride, count, wide[0], OPS_TILE, width, out + c,
                         out_stride, add || first > 0);
         }
-}
-
-/* out [rows, columns] (+)= x [rows, n] * w [n, columns]; columns: a multiple of 16; rows: any
- * number that share w, or TILES_TOGETHER that do not. One running sum per output over n, in order,
- * however many rows there are. */
-static void panel_product(enum kv_format kv, int rows, const float *x, int64_t x_stride, int64_t n,
-                          struct panel w, int64_t columns, float *out, int64_t out_stride, bool add)
-{
-    if (rows == 1 || w.apart != 0)
-        row_product(kv, rows, x, x_stride, n, w, columns, out, out_stride, add);
-    else
-        rows_product(kv, rows, x, x_stride, n, w, columns, out, out_stride, add);
 }
 
 /* ---- weights ---- */
@@ -433,12 +413,11 @@ static void add_values(const struct ops_attention *a, const struct query_rows *r
 {
     int64_t bytes = (int64_t)ops_kv_bytes(a->kv), stride = v.stride;
     int64_t all = seen < OPS_TILE ? seen : OPS_TILE;
-    panel_product(a->kv, rows->n, scores, OPS_TILE, all, v, stride, sums, stride, true);
+    rows_product(a->kv, rows->n, scores, OPS_TILE, all, v, stride, sums, stride, true);
     v.data += all * stride * bytes;
     for (int i = 1; i < rows->n && !rows->by_head && all < OPS_TILE; i++) {
         int64_t more = seen + i < OPS_TILE ? i : OPS_TILE - all;
-        panel_product(a->kv, 1, scores + i * OPS_TILE + all, 0, more, v, stride, sums + i * stride,
-                      stride, true);
+        row_product(a->kv, scores + i * OPS_TILE + all, more, v, stride, sums + i * stride, true);
     }
 }
 

@@ -74,7 +74,7 @@ static void ring_scores(const struct ring *ring, const float *q, int64_t from, i
         int lane = (int)(from % ring->a->window_size) % OPS_TILE;
         float all[OPS_TILE];
         struct panel k = {.data = (const char *)(run.k - lane), .stride = OPS_TILE};
-        panel_product(KV_F32, 1, q, 0, ring->a->key_dim, k, OPS_TILE, all, OPS_TILE, false);
+        row_product(KV_F32, q, ring->a->key_dim, k, OPS_TILE, all, false);
         memcpy(scores + from % OPS_TILE, all + lane, (size_t)run.n * sizeof(float));
         from += run.n;
     }
@@ -87,7 +87,7 @@ static void ring_values(const struct ring *ring, const float *scores, int64_t fr
     while (from < to) {
         struct ring_run run = ring_run(ring, from, to);
         struct panel v = {.data = (const char *)run.v, .stride = stride};
-        panel_product(KV_F32, 1, scores + from % OPS_TILE, 0, run.n, v, stride, sums, stride, true);
+        row_product(KV_F32, scores + from % OPS_TILE, run.n, v, stride, sums, true);
         from += run.n;
     }
 }
