@@ -12,6 +12,14 @@ static bool has_f16c(void)
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
+
+/* AMD's family 25, of which the Zen 3 has no AVX-512. gcc 12 has no name for it. */
+static bool is_zen3_or_4(void)
+{
+    unsigned a, b, c, d;
+    return __builtin_cpu_is("amd") && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
+           (a >> 8 & 15) + (a >> 20 & 255) == 25;
+}
 #endif
 
 static bool runs(const struct kernels *kernels)
@@ -19,6 +27,8 @@ static bool runs(const struct kernels *kernels)
     if (kernels == NULL)
         return false;
 #if defined(__x86_64__)
+    if (kernels == kernels_zen4)
+        return runs(kernels_avx512vnni) && is_zen3_or_4();
     if (kernels == kernels_avx512vnni)
         return runs(kernels_avx512) && __builtin_cpu_supports("avx512vnni");
     if (kernels == kernels_avx512)
@@ -33,8 +43,8 @@ static bool runs(const struct kernels *kernels)
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
 {
-    const struct kernels *const all[] = {kernels_avx512vnni, kernels_avx512, kernels_avx2,
-                                         kernels_generic};
+    const struct kernels *const all[] = {kernels_zen4, kernels_avx512vnni, kernels_avx512,
+                                         kernels_avx2, kernels_generic};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (runs(all[i]) && (name == NULL || strcmp(name, all[i]->name) == 0))
             return all[i];

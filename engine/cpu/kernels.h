@@ -153,7 +153,9 @@ struct kernels {
     int measure_round_operations;
 };
 
-/* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8. */
+/* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8. zen4:
+ * avx512vnni in name and bits, with what that core asks memory for. */
+extern const struct kernels *const kernels_zen4;
 extern const struct kernels *const kernels_avx512vnni;
 extern const struct kernels *const kernels_avx512;
 extern const struct kernels *const kernels_avx2;

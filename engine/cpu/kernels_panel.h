@@ -3,8 +3,8 @@
 #ifndef ENGINE_CPU_KERNELS_PANEL_H
 #define ENGINE_CPU_KERNELS_PANEL_H
 
+#include "engine/cpu/ahead.h"
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/vector.h"
 
 enum {
     PAIRS = 16 / LANES,              /* of vectors of a panel's row: columns j and j + 16 */
@@ -12,14 +12,6 @@ enum {
     PANEL_SUMS = BLOCK_ROWS * PANEL, /* of one panel, for the rows that meet it together */
     MANY_REGISTERS = LANES == 16,    /* 32 of them, not 16 */
     ONE_ROW_INPUTS = MANY_REGISTERS ? 4 : 1, /* rows of a panel that one row of x loads together */
-    TILE_INPUTS = MANY_REGISTERS ? 2 : 8,    /* of a turn of a tile's loop */
-    LINE = 64,
-    /* bytes between the weights of one row of x and those it asks for, q8 apart (kernels_q8.h) */
-    ROW_AHEAD = MANY_REGISTERS ? 8192 : 1024,
-    /* The caches, as __builtin_prefetch has them, that take what is asked for. With AVX-512: the
-     * first alone for what one row of x reads once, all for what a tile's passes read again. */
-    ROW_CACHES = MANY_REGISTERS ? 0 : 2,
-    TILE_CACHES = MANY_REGISTERS ? 3 : 2,
 };
 
 /* The sums of a panel and one row of x, in registers: columns as load_pair has them. */
@@ -145,13 +137,15 @@ panel_tile(const enum weight_format format, const int m, const int pairs, const 
     end_tile(m, pairs, pair, sum, scales, sums, add);
 }
 
-/* Asks for what one row of x reads ROW_AHEAD further. f32 with AVX2 leaves it to the hardware. */
+/* Asks for what one row of x reads ROW_AHEAD further, or for one line of it. f32 with AVX2 leaves
+ * it to the hardware. */
 static inline __attribute__((always_inline)) void ask_rows(const enum weight_format format,
                                                            const unsigned char *rows)
 {
     if (format != WEIGHTS_F32 || MANY_REGISTERS)
 #pragma GCC unroll 8
-        for (int line = 0; line < ONE_ROW_INPUTS * ROW_BYTES; line += LINE)
+        for (int line = 0; line < (ROW_EVERY_LINE ? ONE_ROW_INPUTS * ROW_BYTES : LINE);
+             line += LINE)
             __builtin_prefetch(rows + ROW_AHEAD + line, 0, ROW_CACHES);
 }
 

@@ -9,7 +9,7 @@
  * out weights of 4, 2, 2 or 34/32 bytes. Rows of x are arranged before (once a product, 8 bytes a
  * number), so that a tile reads one stream of x; INPUT_BLOCK of their inputs stay in the second
  * cache for GROUP_PANELS panels. A single row walks its panels as one stream and asks for
- * what comes next (kernels_panel.h).
+ * what comes next (ahead.h).
  *
  * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9`, five runs
  * on 2 threads of a machine of 31 to 61 GB/s and 236 GFLOP/s: of the limit, all of the step (nine
@@ -47,7 +47,6 @@
 #include "engine/cpu/kernels_q8.h"
 
 enum {
-    TILE_AHEAD = 8192, /* bytes between the weights of a tile of rows and those it asks for */
     FEW_ROWS = MANY_REGISTERS ? 24 : 18, /* bound by the stream of panels */
     FEW_BLOCK = 128,                     /* inputs over which all passes of few rows go */
     GROUP_PANELS = 4,                    /* whose sums are in the making together */

@@ -10,8 +10,6 @@
 #include "engine/cpu/kernels_panel.h"
 
 enum {
-    /* bytes between a block of one row and the one that it asks for */
-    Q8_AHEAD = MANY_REGISTERS ? 8192 : 4096,
     Q8_ROWS = TILE_ROWS * 2 / 3, /* that multiply quants as they become f32 */
 };
 

@@ -116,22 +116,27 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int8_t di
     return sum;
 }
 
-/* Adds a block to the sums of one row, which waits for memory: all lines of the block Q8_AHEAD
- * further are asked for, past the second cache, since nothing reads them twice (on a Zen 5, against
- * the speed of reading, on 1 thread and on 2: 1.06 and 1.01; from half as far 1.02 and 1.01, and so
- * into the second cache 0.96 and 1.00, half of the lines 0.80 and 0.91, one of them 0.59 and 0.83).
- */
+/* Asks for line `line` of the block Q8_AHEAD further than w: the first shows a core that runs ahead
+ * by itself the next page. */
+static inline __attribute__((always_inline)) void ask_block(const struct q8_block *w, int line)
+{
+    if (ROW_EVERY_LINE || line == 0)
+        __builtin_prefetch((const char *)w + Q8_AHEAD + line * LINE, 0, ROW_CACHES);
+}
+
+/* Adds a block to the sums of one row, which waits for memory (on a Zen 5, against the speed of
+ * reading, on 1 thread and on 2: 1.06 and 1.01; from half as far 1.02 and 1.01, and so into the
+ * second cache 0.96 and 1.00, half of the lines 0.80 and 0.91, one of them 0.59 and 0.83). */
 VNNI static inline __attribute__((always_inline)) void
 vnni_row(const struct fixed_block *x, const struct q8_block *w, struct row *row)
 {
     __m512i p[3][2];
-    const char *ahead = (const char *)w + Q8_AHEAD;
     start_sums(p, x);
-    __builtin_prefetch(ahead + 8 * sizeof w->quants[0], 0, ROW_CACHES);
+    ask_block(w, 16); /* its scales */
 #pragma GCC unroll 8
     for (int four = 0; four < 8; four++) {
-        __builtin_prefetch(ahead + four * sizeof w->quants[0], 0, ROW_CACHES);
-        __builtin_prefetch(ahead + four * sizeof w->quants[0] + LINE, 0, ROW_CACHES);
+        ask_block(w, 2 * four);
+        ask_block(w, 2 * four + 1);
         __m512i low = _mm512_loadu_si512(w->quants[four][0]);
         __m512i high = _mm512_loadu_si512(w->quants[four][16]);
         __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */

@@ -1,6 +1,7 @@
 /* Attention against its definition in float64: windows, biases, lengths around tiles and rings, KV
  * formats; the same bits in any chunks; and nothing from keys that a query may not see. */
 #include "engine/base/half.h"
+#include "engine/cpu/device.h"
 #include "tests/unit/ops_bench.h"
 #include "tests/unit/sanitized.h"
 
@@ -292,6 +293,31 @@ Test(attention, every_kv_format_is_right_for_any_sizes)
                                                    kv_heads[((size_t)i + bias) % 3],
                                                    KV_F32 + i / 15},
                            false, 23);
+}
+
+/* A Zen 4 asks memory for other lines (engine/cpu/ahead.h), and gives the same bits. */
+Test(attention, a_zen4_gives_the_bits_of_its_instruction_set)
+{
+    struct backend *backend = bench_open("avx512vnni", 2);
+    if (backend == NULL)
+        return;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases * 3; i++) {
+        struct attention_case c = cases[i / 3];
+        c.kv = c.window == WINDOW_FULL ? KV_F32 + i % 3 : KV_F32;
+        c.kv_heads = i % 2 == 0 ? 2 : HEADS;
+        struct arrays x = make_arrays(&c, false);
+        float *first = malloc(x.size);
+        backend->kernels = kernels_avx512vnni;
+        run(backend, &c, &x, 1, 0);
+        check_values(&c, &x, "avx512vnni");
+        memcpy(first, x.h, x.size);
+        backend->kernels = kernels_zen4;
+        run(backend, &c, &x, 1, 0xff);
+        cr_expect(memcmp(first, x.h, x.size) == 0, "%s", describe(&c, "zen4"));
+        free_arrays(&x);
+        free(first);
+    }
+    cpu_ops.close(backend);
 }
 
 /* ---- keys that a query may not see ---- */

@@ -2,6 +2,7 @@
  * and among others. */
 #include "engine/base/half.h"
 #include "engine/base/threads.h"
+#include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
 #include "engine/packing.h"
 #include "tests/unit/ops_bench.h"
@@ -205,6 +206,34 @@ static int multiply(struct backend *backend, enum weight_format format, const st
     threads_restore_float(saved);
     cpu_ops.weight_free(backend, weight);
     return 0;
+}
+
+/* A Zen 4 asks memory for other lines (engine/cpu/ahead.h), and gives the same bits. */
+Test(gemm, a_zen4_gives_the_bits_of_its_instruction_set)
+{
+    enum { ROWS = 97, IN = 900, OUT = 150 };
+    static const int rows[] = {1, 2, 4, 13, 25, ROWS};
+    struct backend *backend = bench_open("avx512vnni", 2);
+    if (backend == NULL)
+        return;
+    float *x = bench_floats(ROWS * IN, -1, 1, 15), *w = bench_floats(OUT * IN, -1, 1, 16);
+    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows * 4; i++) {
+        float *y = bench_nans(ROWS * OUT), *zen4 = bench_nans(ROWS * OUT);
+        enum weight_format format = formats[i % 4];
+        backend->kernels = kernels_avx512vnni;
+        cr_assert(multiply(backend, format, &matrix, rows[i / 4], x, y, NULL) == 0);
+        backend->kernels = kernels_zen4;
+        cr_assert(multiply(backend, format, &matrix, rows[i / 4], x, zen4, NULL) == 0);
+        cr_assert(!isnan(y[(rows[i / 4] - 1) * OUT]));
+        cr_expect(memcmp(y, zen4, ROWS * OUT * sizeof(float)) == 0, "%s, %d rows",
+                  weight_format_name(format), rows[i / 4]);
+        free(y);
+        free(zen4);
+    }
+    cpu_ops.close(backend);
+    free(x);
+    free(w);
 }
 
 /* All 65,536 numbers as weights, alone in their row, times one. */

@@ -1,0 +1,48 @@
+/* What kernels ask memory for before they read it, for each kind of core: the one place where cores
+ * of one instruction set differ. It changes no result.
+ *
+ * Distances are bytes from what is read to what is asked for; caches are as __builtin_prefetch has
+ * them: 3 all, 2 the second, 0 the first alone. AVX-512: Zen 5 needs every line to be asked for and
+ * takes what is read once past the second cache. Zen 4 (simd_zen4.c) runs ahead by itself to the
+ * end of a page, so a line a block shows it the next; more requests hold up its loads. AVX2: Zen 3.
+ *
+ * Zen 4, 2 threads, steps of both settings in turns in one process, memory at some 34 and at some
+ * 62 GB/s, its own against Zen 5's: one text q8 1.06 and 1.14 times as fast, bf16 1.03 (slower pace
+ * alone), f32 1.01; after 8,000 tokens (keys 8 KiB ahead into the second cache) bf16 1.16 and 1.35,
+ * f32 1.05 and 1.12; 4 texts in q8 1.14; 16 in f32 1.10, q8 1.02, bf16 1.01. kernels_product.h and
+ * kernels_vnni.h have Zen 5's. */
+#ifndef ENGINE_CPU_AHEAD_H
+#define ENGINE_CPU_AHEAD_H
+
+#include "engine/cpu/vector.h"
+
+#ifndef FOR_ZEN4
+#define FOR_ZEN4 0
+#endif
+
+enum {
+    LINE = 64,
+    ON_AVX512 = LANES == 16,
+    ON_ZEN5 = ON_AVX512 && !FOR_ZEN4,
+    /* one row of x: weights, q8 apart; whether every line is asked for, or one a block or so */
+    ROW_AHEAD = ON_ZEN5     ? 8192
+                : ON_AVX512 ? 4096
+                            : 1024,
+    Q8_AHEAD = ON_ZEN5 ? 8192 : 4096,
+    ROW_CACHES = ON_ZEN5 ? 0 : 2,
+    ROW_EVERY_LINE = !FOR_ZEN4,
+    /* a tile of rows, whose passes read weights again; and inputs of a turn of its loop */
+    TILE_AHEAD = 8192,
+    TILE_CACHES = ON_ZEN5 ? 3 : 2,
+    TILE_INPUTS = ON_ZEN5     ? 2
+                  : ON_AVX512 ? 1
+                              : 8,
+    /* a single query's keys and values, for all the heads that read tiles in turns; at most a tile
+     */
+    KV_AHEAD = ON_ZEN5     ? 4096
+               : ON_AVX512 ? 8192
+                           : 1 << 20,
+    KV_CACHES = ON_ZEN5 ? 0 : 2,
+};
+
+#endif
