@@ -11,13 +11,11 @@
  * them, and takes one exponential; heads of one kv head read those bytes together, and so do up to
  * QUERY_GROUP queries of a head. A head of a text is one thread's: a sum is never divided.
  *
- * `regla bench --preset gpt_neox-160m --weights bf16 --kv f16 --pp 0 --tg 32 --depth 8000
- * --operations` on 2 threads: 57 to 63 % of the time at 50 to 57 tokens/s, that is the keys' 296 MB
- * at 25 to 28 GB/s (five runs), three quarters of what the memory reads at its slower pace (34
- * GB/s) and half at its faster one (54 GB/s). Without asking for the next page's lines a thread
- * gets two thirds of that. On a Zen 5, kernels by themselves after 8,000 tokens: 0.77 of the speed
- * of reading on one thread, 0.84 to 0.91 on two, f32 0.97 (f16 122 GB/s a thread where K and V lie
- * in the second cache). */
+ * Zen 4, gpt_neox-160m after 8,000 tokens on 2 threads (`loadtest/peers.py --tests tg64@8000`),
+ * whole steps of the limit: f32 91 to 93 % and bf16 91 %, q8 89 to 92 % where the memory reads 34
+ * GB/s; bf16 76 % and q8 73 to 75 % at 60. On a Zen 5, kernels by themselves after 8,000 tokens:
+ * 0.77 of the speed of reading on one thread, 0.84 to 0.91 on two, f32 0.97 (f16 122 GB/s a thread
+ * where K and V lie in the second cache). ahead.h says what they ask for in advance. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 
