@@ -12,11 +12,11 @@
  * QUERY_GROUP queries of a head. A head of a text is one thread's: a sum is never divided.
  *
  * Zen 4, gpt_neox-160m after 8,000 tokens on 2 threads (`loadtest/peers.py --tests tg64@8000`, bf16
- * and q8 also in steps of two settings in turns),
- * whole steps of the limit: f32 91 to 93 % and bf16 91 %, q8 89 to 92 % where the memory reads 34
- * GB/s; bf16 76 % and q8 73 to 75 % at 60. On a Zen 5, kernels by themselves after 8,000 tokens:
- * 0.77 of the speed of reading on one thread, 0.84 to 0.91 on two, f32 0.97 (f16 122 GB/s a thread
- * where K and V lie in the second cache). ahead.h says what they ask for in advance. */
+ * and q8 also in steps of two settings in turns), whole steps of the limit: f32 91 to 93 %, bf16 91
+ * %, q8 89 to 92 % where the memory reads 34 GB/s; bf16 76 % and q8 73 to 75 % at 60. On a Zen 5,
+ * kernels by themselves after 8,000 tokens: 0.77 of the speed of reading on one thread, 0.84 to
+ * 0.91 on two, f32 0.97 (f16 122 GB/s a thread where K and V lie in the second cache). ahead.h says
+ * what they ask for in advance. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 
