@@ -6,11 +6,11 @@
  * takes what is read once past the second cache. Zen 4 (simd_zen4.c) runs ahead by itself to the
  * end of a page, so a line a block shows it the next; more requests hold up its loads. AVX2: Zen 3.
  *
- * Zen 4, 2 threads, steps of both settings in turns in one process, memory at some 34 and at some
- * 62 GB/s, its own against Zen 5's: one text q8 1.06 and 1.14 times as fast, bf16 1.03 (slower pace
- * alone), f32 1.01; after 8,000 tokens (keys 8 KiB ahead into the second cache) bf16 1.16 and 1.35,
- * f32 1.05 and 1.12; 4 texts in q8 1.14; 16 in f32 1.10, q8 1.02, bf16 1.01. kernels_product.h and
- * kernels_vnni.h have Zen 5's. */
+ * Zen 4, 2 threads, steps with Zen 5's settings and with its own, or the part of them that counts,
+ * in turns in one process, memory at some 34 and at some 62 GB/s: one text q8 1.06 and 1.14 times
+ * as fast, bf16 1.03 (slower pace alone), f32 0.99 to 1.01; after 8,000 tokens bf16 1.16 and 1.35,
+ * q8 1.19 and 1.45, f32 1.04 and 1.12; 4 texts in q8 1.14; 16 in f32 1.10, q8 1.02, bf16 1.00 to
+ * 1.01. kernels_product.h and kernels_vnni.h have Zen 5's. */
 #ifndef ENGINE_CPU_AHEAD_H
 #define ENGINE_CPU_AHEAD_H
 
@@ -22,26 +22,25 @@
 
 enum {
     LINE = 64,
-    ON_AVX512 = LANES == 16,
-    ON_ZEN5 = ON_AVX512 && !FOR_ZEN4,
+    ON_ZEN5 = LANES == 16 && !FOR_ZEN4,
     /* one row of x: weights, q8 apart; whether every line is asked for, or one a block or so */
-    ROW_AHEAD = ON_ZEN5     ? 8192
-                : ON_AVX512 ? 4096
-                            : 1024,
+    ROW_AHEAD = LANES < 16 ? 1024
+                : ON_ZEN5  ? 8192
+                           : 4096,
     Q8_AHEAD = ON_ZEN5 ? 8192 : 4096,
     ROW_CACHES = ON_ZEN5 ? 0 : 2,
     ROW_EVERY_LINE = !FOR_ZEN4,
     /* a tile of rows, whose passes read weights again; and inputs of a turn of its loop */
     TILE_AHEAD = 8192,
     TILE_CACHES = ON_ZEN5 ? 3 : 2,
-    TILE_INPUTS = ON_ZEN5     ? 2
-                  : ON_AVX512 ? 1
-                              : 8,
+    TILE_INPUTS = LANES < 16 ? 8
+                  : ON_ZEN5  ? 2
+                             : 1,
     /* a single query's keys and values, for all the heads that read tiles in turns; at most a tile
      */
-    KV_AHEAD = ON_ZEN5     ? 4096
-               : ON_AVX512 ? 8192
-                           : 1 << 20,
+    KV_AHEAD = LANES < 16 ? 1 << 20
+               : ON_ZEN5  ? 4096
+                          : 8192,
     KV_CACHES = ON_ZEN5 ? 0 : 2,
 };
 

@@ -1,6 +1,6 @@
 /* Which instruction sets a machine has: those that other tests then take, and pass over where they
  * are missing. */
-#include "engine/cpu/backend.h"
+#include "engine/cpu/device.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@ static const struct set {
     {"generic", ""},
 };
 
-/* The first processor's line of flags, between two spaces; none but on x86. */
-static void read_flags(char *out, size_t size)
+/* The first processor's line of that name, between two spaces; none but on x86. */
+static void read_line(const char *name, char *out, size_t size)
 {
     FILE *file = fopen("/proc/cpuinfo", "r");
     char *line = NULL;
@@ -27,7 +27,7 @@ static void read_flags(char *out, size_t size)
     cr_assert(file != NULL, "/proc/cpuinfo");
     out[0] = 0;
     while (out[0] == 0 && (length = getline(&line, &capacity, file)) > 0)
-        if (strncmp(line, "flags\t", 6) == 0) {
+        if (strncmp(line, name, strlen(name)) == 0 && line[strlen(name)] == '\t') {
             line[length - 1] = 0;
             snprintf(out, size, " %s ", strchr(line, ':') + 1);
         }
@@ -51,7 +51,7 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
 {
     char flags[8192];
     const char *best = NULL;
-    read_flags(flags, sizeof flags);
+    read_line("flags", flags, sizeof flags);
 #if defined(__x86_64__)
     cr_assert(has_all(flags, "fpu sse2"), "flags: \"%s\"", flags);
 #endif
@@ -71,4 +71,19 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
     cr_assert(cpu_open(&backend, &(struct cpu_options){.threads = 1}, NULL) == 0);
     cr_expect_str_eq(cpu_ops.instruction_set(backend), best);
     cpu_ops.close(backend);
+}
+
+/* AMD's family 25 with AVX-512 is the Zen 4. */
+Test(instruction_set, a_zen4_gets_what_was_measured_on_one)
+{
+    char flags[8192], vendor[64], family[64];
+    read_line("flags", flags, sizeof flags);
+    read_line("vendor_id", vendor, sizeof vendor);
+    read_line("cpu family", family, sizeof family);
+    if (!has_all(flags, sets[0].flags))
+        return;
+    bool zen4 = strstr(vendor, " AuthenticAMD ") != NULL && strstr(family, " 25 ") != NULL;
+    const struct kernels *chosen = instruction_set_choose(NULL, NULL);
+    cr_expect(chosen == (zen4 ? kernels_zen4 : kernels_avx512vnni), "%s%s", vendor, family);
+    cr_expect(instruction_set_choose(sets[0].name, NULL) == chosen);
 }
