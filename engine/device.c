@@ -13,6 +13,7 @@ static int open_cpu(const struct ops **ops, struct backend **backend,
 {
     const struct cpu_options cpu = {.threads = options->threads,
                                     .instruction_set = options->instruction_set,
+                                    .activations = options->activations,
                                     .share_always = options->share_always};
     *ops = &cpu_ops;
     return cpu_open(backend, &cpu, err);
@@ -105,6 +106,9 @@ int device_open(const struct ops **ops, struct backend **backend,
     int device;
     if (find(options->device, &device, err) != 0)
         return -1;
+    if (device != CPU && options->activations != ACTIVATIONS_F32)
+        return error_set(err, ERROR_UNSUPPORTED, "activations: expected f32 on a GPU, got %s",
+                         activation_format_name(options->activations));
     return device == CPU ? open_cpu(ops, backend, options, err)
                          : open_cuda(ops, backend, device, err);
 }

@@ -84,8 +84,8 @@ static int check_options(const struct engine_options *options, struct engine_inf
 }
 
 /* The formats that `auto` stands for. */
-static void choose_formats(const struct engine_options *options, const struct model *model,
-                           struct engine_info *info)
+static int choose_formats(const struct engine_options *options, const struct model *model,
+                          struct engine_info *info, struct error *err)
 {
     info->weights = options->weights;
     if (info->weights == WEIGHTS_AUTO)
@@ -95,6 +95,13 @@ static void choose_formats(const struct engine_options *options, const struct mo
     info->kv = options->kv;
     if (info->kv == KV_AUTO)
         info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
+    info->activations = options->activations;
+    if (activation_format_fits(info->activations, info->weights))
+        return 0;
+    return error_set(err, ERROR_INVALID, "activations: %s goes with weights in %s, these are in %s",
+                     activation_format_name(info->activations),
+                     info->activations == ACTIVATIONS_16BIT ? "bf16 or q8" : "q8",
+                     weight_format_name(info->weights));
 }
 
 static void fill_info(struct engine *engine)
@@ -172,9 +179,9 @@ int engine_open_model(struct engine **out, struct model *model,
     engine->model = model;
     if (check_options(options, &engine->info, err) != 0)
         goto fail;
-    if (device_open(&engine->ops, &engine->backend, options, err) != 0)
+    if (choose_formats(options, model, &engine->info, err) != 0 ||
+        device_open(&engine->ops, &engine->backend, options, err) != 0)
         goto fail;
-    choose_formats(options, model, &engine->info);
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
                                             .max_logits = engine->info.max_step_logits,
                                             .kv = engine->info.kv,

@@ -25,6 +25,8 @@ struct engine_options {
     const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
     enum weight_format weights;
     enum kv_format kv;
+    enum activation_format activations; /* ERROR_INVALID where it does not fit the weights,
+                                           ERROR_UNSUPPORTED where not the device */
     int threads; /* of the CPU; 0: as many as the affinity mask and the cgroup allow */
     size_t state_memory_bytes;  /* budget for all states and KV pages; 0: a share of free memory,
                                    or what device_memory_bytes leaves */
@@ -45,6 +47,7 @@ struct engine_info {
     int32_t vocab_size;
     enum weight_format weights; /* never auto */
     enum kv_format kv;          /* never auto */
+    enum activation_format activations;
     int threads;
     int max_step_tokens, max_step_logits;
     int64_t max_positions;                        /* limit of learned positions; 0: none */

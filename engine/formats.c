@@ -6,6 +6,7 @@
 #define NAME(value, name) [value] = (name),
 static const char *const weight_names[] = {WEIGHT_FORMATS(NAME)};
 static const char *const kv_names[] = {KV_FORMATS(NAME)};
+static const char *const activation_names[] = {ACTIVATION_FORMATS(NAME)};
 
 static int find(const char *const *names, size_t count, const char *name)
 {
@@ -25,6 +26,17 @@ const char *kv_format_name(enum kv_format format)
     return kv_names[format];
 }
 
+const char *activation_format_name(enum activation_format format)
+{
+    return activation_names[format];
+}
+
+bool activation_format_fits(enum activation_format activations, enum weight_format weights)
+{
+    return activations == ACTIVATIONS_F32 || weights == WEIGHTS_Q8 ||
+           (activations == ACTIVATIONS_16BIT && weights == WEIGHTS_BF16);
+}
+
 bool weight_format_find(const char *name, enum weight_format *out)
 {
     int found = find(weight_names, sizeof weight_names / sizeof *weight_names, name);
@@ -38,5 +50,13 @@ bool kv_format_find(const char *name, enum kv_format *out)
     int found = find(kv_names, sizeof kv_names / sizeof *kv_names, name);
     if (found >= 0)
         *out = (enum kv_format)found;
+    return found >= 0;
+}
+
+bool activation_format_find(const char *name, enum activation_format *out)
+{
+    int found = find(activation_names, sizeof activation_names / sizeof *activation_names, name);
+    if (found >= 0)
+        *out = (enum activation_format)found;
     return found >= 0;
 }

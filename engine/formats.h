@@ -1,5 +1,5 @@
 /* The number formats that are chosen when a model is loaded, and their names in flags and replies.
- * Activations, states, norms and softmax are f32 whatever is chosen. */
+ * Between operations activations are f32 whatever is chosen, as are states, norms and softmax. */
 #ifndef ENGINE_FORMATS_H
 #define ENGINE_FORMATS_H
 
@@ -18,19 +18,31 @@
     X(KV_F32, "f32")   \
     X(KV_F16, "f16")   \
     X(KV_BF16, "bf16")
+/* What products may round their inputs to. f32: nothing is rounded. 16bit: with bf16 weights to
+ * bf16, with q8 weights to 16 bits of the largest of 32 inputs. 8bit: with q8 weights to 8 bits of
+ * it. */
+#define ACTIVATION_FORMATS(X)     \
+    X(ACTIVATIONS_F32, "f32")     \
+    X(ACTIVATIONS_16BIT, "16bit") \
+    X(ACTIVATIONS_8BIT, "8bit")
 #define FORMATS_VALUE(value, name) value,
 
 /* auto: as most of the file's bytes are. */
 enum weight_format { WEIGHT_FORMATS(FORMATS_VALUE) };
 /* auto: f32 when the weights are f32, else f16. */
 enum kv_format { KV_FORMATS(FORMATS_VALUE) };
+enum activation_format { ACTIVATION_FORMATS(FORMATS_VALUE) };
 
 enum { WEIGHT_FORMAT_COUNT = WEIGHTS_Q8 + 1 };
 
 const char *weight_format_name(enum weight_format format);
 const char *kv_format_name(enum kv_format format);
+const char *activation_format_name(enum activation_format format);
 /* False: no format has that name. */
 bool weight_format_find(const char *name, enum weight_format *out);
 bool kv_format_find(const char *name, enum kv_format *out);
+/* Whether products with weights of a format, not auto, can round their inputs so. */
+bool activation_format_fits(enum activation_format activations, enum weight_format weights);
+bool activation_format_find(const char *name, enum activation_format *out);
 
 #endif

@@ -95,7 +95,7 @@ static int cpu_weight_create(struct backend *backend, struct weight **out,
                              enum weight_format format, struct error *err)
 {
     return weights_create(out, &backend->chunk, backend->threads, parts, num_parts, heads, format,
-                          err);
+                          backend->activations, err);
 }
 
 static void cpu_weight_free(struct backend *backend, struct weight *weight)
@@ -226,6 +226,16 @@ static int cpu_threads(const struct backend *backend)
     return threads_count(backend->threads);
 }
 
+static int check_activations(const struct backend *backend, struct error *err)
+{
+    if (backend->activations == ACTIVATIONS_F32 || instruction_set_rounds(backend->kernels))
+        return 0;
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "activations: %s needs a CPU with AVX-512 VNNI and BF16, this one computes "
+                     "with %s: expected f32",
+                     activation_format_name(backend->activations), backend->kernels->name);
+}
+
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err)
 {
     struct backend *backend = calloc(1, sizeof *backend);
@@ -233,7 +243,9 @@ int cpu_open(struct backend **out, const struct cpu_options *options, struct err
         return error_set(err, ERROR_NO_MEMORY, "cpu: no memory");
     backend->share_elements = options->share_always ? 0 : SHARE_ELEMENTS;
     backend->kernels = instruction_set_choose(options->instruction_set, err);
-    if (backend->kernels == NULL || threads_open(&backend->threads, options->threads, err) != 0) {
+    backend->activations = options->activations;
+    if (backend->kernels == NULL || check_activations(backend, err) != 0 ||
+        threads_open(&backend->threads, options->threads, err) != 0) {
         cpu_close(backend);
         return -1;
     }

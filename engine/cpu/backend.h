@@ -8,12 +8,14 @@ struct cpu_options {
     int threads; /* 0: as many as the affinity mask and control group allow */
     const char
         *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
-    bool share_always;    /* for tests: threads share even the smallest operation */
+    enum activation_format activations;
+    bool share_always; /* for tests: threads share even the smallest operation */
 };
 
 extern const struct ops cpu_ops;
 
-/* The caller closes *out with cpu_ops.close. */
+/* ERROR_UNSUPPORTED where the instruction set does not round to such activations. The caller closes
+ * *out with cpu_ops.close. */
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err);
 
 #endif

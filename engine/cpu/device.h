@@ -11,6 +11,7 @@
 
 struct backend {
     const struct kernels *kernels;
+    enum activation_format activations; /* of weights that they fit */
     struct threads *threads;
     struct weight_chunk *chunk; /* memory of the matrix packed last */
     int64_t share_elements;     /* fewest of an operation worth a second thread */
@@ -29,6 +30,8 @@ struct backend {
 
 /* The best instruction set of this machine, or the one named; NULL with an error. */
 const struct kernels *instruction_set_choose(const char *name, struct error *err);
+/* Whether products of an instruction set that runs here can round their inputs. */
+bool instruction_set_rounds(const struct kernels *kernels);
 
 /* One text (or group of queries) and head each: task / heads, task % heads. */
 struct head_job {

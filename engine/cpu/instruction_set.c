@@ -41,6 +41,17 @@ static bool runs(const struct kernels *kernels)
     return true;
 }
 
+bool instruction_set_rounds(const struct kernels *kernels)
+{
+#if defined(__x86_64__)
+    return (kernels == kernels_zen4 || kernels == kernels_avx512vnni) &&
+           __builtin_cpu_supports("avx512bf16");
+#else
+    (void)kernels;
+    return false;
+#endif
+}
+
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
 {
     const struct kernels *const all[] = {kernels_zen4, kernels_avx512vnni, kernels_avx512,

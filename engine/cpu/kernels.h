@@ -27,8 +27,9 @@ enum {
  *         a shift and a mask
  *   q8    [ceil(in / 32)][2] struct q8_block */
 struct weight {
-    enum weight_format format; /* never auto */
-    int64_t in, out;           /* of a head */
+    enum weight_format format;          /* never auto */
+    enum activation_format activations; /* to which products round x; f32 but in bf16 and q8 */
+    int64_t in, out;                    /* of a head */
     int heads;
     int64_t panels; /* of a head; even but in f32 */
     size_t panel_bytes;
@@ -82,7 +83,8 @@ static inline struct q8_block *q8_panel(const struct weight *weight, int64_t pan
 /* 32 inputs of one row of x in fixed point, for instruction sets that multiply bytes:
  * x = (digits[0] + 256 digits[1] + 65536 digits[2]) * scale, digits in -128..127. The largest of
  * them is +-8355711, so a row's error is at most scale / 2, 2^-24 of the block's largest number.
- * scale is 0 where all are under 2^-100, NaN where one is not finite. */
+ * Activations of 16 and 8 bits have two digits and one: +-32639 and +-127, errors of 2^-16 and
+ * 2^-8. scale is 0 where all are under 2^-100, NaN where one is not finite. */
 struct fixed_block {
     float scale;
     /* -128 times the sums of digits[0] + 256 digits[1] and of digits[2]: they take the 128 out of
@@ -97,7 +99,7 @@ struct product {
     int head;
     int64_t first, count;
     int num_rows;
-    const float *x;                  /* the head's part as arranged */
+    const float *x; /* the head's part as arranged; in bf16 a pair of inputs lies in one float */
     const struct fixed_block *fixed; /* instead, where the weight is q8 and `fix` is there */
     int64_t fixed_stride;            /* in blocks */
     float *y;                        /* the head's part */
@@ -123,13 +125,11 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
-    /* rows of x [rows, n], BLOCK_ROWS at most, to out [rows * n], in the order in which product
-     * takes them: by blocks of so many inputs, by tiles of rows, by inputs. For q8: Q8_BLOCK and
-     * factor Q8_INPUT; else n and 1. */
-    void (*arrange)(const float *x, int64_t x_stride, int rows, int64_t n, int64_t block,
-                    float factor, float *out);
-    /* x [n] to out [ceil(n / 32)]; NULL: q8 multiplies x as it is */
-    void (*fix)(const float *x, int64_t n, struct fixed_block *out);
+    /* rows of x [rows, in], BLOCK_ROWS at most, to out [rows * in], as product takes them: by tiles
+     * of rows, by inputs; q8: by blocks of Q8_BLOCK inputs first, and Q8_INPUT times x */
+    void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows, float *out);
+    /* x [in] to out [ceil(in / 32)]; NULL: q8 multiplies x as it is */
+    void (*fix)(const struct weight *, const float *x, struct fixed_block *out);
     /* rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);
     void (*map)(const struct ops_map *, int first, int end);

@@ -89,6 +89,18 @@ tile_input(const enum weight_format format, const int m, const int pairs, const 
     }
 }
 
+/* The beginning of a tile: sum [m][pairs] = sums [panels][BLOCK_ROWS][32], or 0. */
+static inline __attribute__((always_inline)) void start_tile(const int m, const int pairs, int pair,
+                                                             float *sums, bool add, vec sum[][2])
+{
+#pragma GCC unroll 32
+    for (int i = 0; i < m * pairs; i++) {
+        const float *from = pair_sums(sums, i / pairs, pair + i % pairs);
+        sum[i][0] = add ? vec_load(from) : vec_set(0.0f);
+        sum[i][1] = add ? vec_load(from + 16) : vec_set(0.0f);
+    }
+}
+
 /* The end of a tile: sums [panels][BLOCK_ROWS][32] = sum [m][pairs], or (+)= it times scales [32].
  */
 static inline __attribute__((always_inline)) void end_tile(const int m, const int pairs, int pair,
@@ -119,12 +131,7 @@ panel_tile(const enum weight_format format, const int m, const int pairs, const 
            bool add)
 {
     vec sum[2 * TILE_ROWS][2];
-#pragma GCC unroll 32
-    for (int i = 0; i < m * pairs; i++) {
-        const float *from = pair_sums(sums, i / pairs, pair + i % pairs);
-        sum[i][0] = add && scales == NULL ? vec_load(from) : vec_set(0.0f);
-        sum[i][1] = add && scales == NULL ? vec_load(from + 16) : vec_set(0.0f);
-    }
+    start_tile(m, pairs, pair, sums, add && scales == NULL, sum);
     int64_t k = 0;
     for (; k + TILE_INPUTS <= n; k += TILE_INPUTS) {
         ask(ahead, k, TILE_INPUTS);

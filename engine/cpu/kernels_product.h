@@ -88,6 +88,9 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
 {
     int fours = m / 4 * 4;
     int64_t k = 0;
+    if (m == 1)
+        for (; k < n; k++)
+            out[k] = x[k] * factor;
     for (; k + 4 <= n; k += 4) {
         for (int i = 0; i < fours; i += 4)
             arrange_fours(x + i * x_stride + k, x_stride, m, factor, out + k * m + i);
@@ -100,14 +103,12 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
             out[k * m + i] = x[i * x_stride + k] * factor;
 }
 
-static void kernel_arrange(const float *x, int64_t x_stride, int rows, int64_t n, int64_t block,
-                           float factor, float *out)
+static void kernel_arrange(const struct weight *weight, const float *x, int64_t x_stride, int rows,
+                           float *out)
 {
-    if (rows == 1) {
-        for (int64_t k = 0; k < n; k++)
-            out[k] = x[k] * factor;
-        return;
-    }
+    const bool q8 = weight->format == WEIGHTS_Q8;
+    const int64_t n = weight->in, block = q8 ? Q8_BLOCK : n;
+    const float factor = q8 ? Q8_INPUT : 1.0f;
     for (int64_t k = 0, count; k < n; k += count) {
         count = n - k < block ? n - k : block;
         for (int r = 0, m; r < rows; r += m, out += m * count) {
@@ -156,22 +157,26 @@ static void q8_sums(const struct weight *weight, int rows, const float *x, int64
         }
 }
 
+/* How rows meet panels: some, NULL for q8, or one; inputs of x that lie in one float. */
+struct product_way {
+    panel_rows_function *rows;
+    void (*row)(const struct product *);
+    int inputs;
+};
+
 /* sums [panels][BLOCK_ROWS][32], of which `rows` rows, (+)= inputs [k, end) of x, as arranged,
  * times the panels that lie in turns from `panel` on, counted over all heads. */
-static void panel_sums(const struct weight *weight, int rows, const float *x, int64_t k,
-                       int64_t end, int64_t panel, float *sums)
+static void panel_sums(const struct product_way *way, const struct weight *weight, int rows,
+                       const float *x, int64_t k, int64_t end, int64_t panel, float *sums)
 {
     const enum weight_format format = weight->format;
     if (format == WEIGHTS_Q8) {
         q8_sums(weight, rows, x, k, end, panel, sums);
         return;
     }
-    panel_rows_function *function = format == WEIGHTS_BF16  ? panel_rows_bf16
-                                    : format == WEIGHTS_F16 ? panel_rows_f16
-                                                            : panel_rows_f32;
     const unsigned char *w = panel_at(weight, panel) + k * ROW_BYTES;
     int64_t distance = one_pass(format, rows) ? TILE_AHEAD : (end - k) * ROW_BYTES;
-    block_sums(function, rows, x, weight->in, k, end - k, w,
+    block_sums(way->rows, rows, x, weight->in, k / way->inputs, end - k, w,
                (struct ahead){w + distance, ROW_BYTES}, sums, k > 0);
 }
 
@@ -270,26 +275,28 @@ static inline __attribute__((always_inline)) void product_row(const enum weight_
     }
 }
 
-static void product_row_of(const struct product *p)
+static void product_row_f32(const struct product *p)
 {
-    switch (p->weight->format) {
-    case WEIGHTS_F32:
-        product_row(WEIGHTS_F32, p);
-        break;
-    case WEIGHTS_BF16:
-        product_row(WEIGHTS_BF16, p);
-        break;
-    case WEIGHTS_F16:
-        product_row(WEIGHTS_F16, p);
-        break;
-    default:
-        product_row(WEIGHTS_Q8, p);
-        break;
-    }
+    product_row(WEIGHTS_F32, p);
+}
+
+static void product_row_bf16(const struct product *p)
+{
+    product_row(WEIGHTS_BF16, p);
+}
+
+static void product_row_f16(const struct product *p)
+{
+    product_row(WEIGHTS_F16, p);
+}
+
+static void product_row_q8(const struct product *p)
+{
+    product_row(WEIGHTS_Q8, p);
 }
 
 /* 2 to BLOCK_ROWS rows, from row r on. */
-static void product_rows(const struct product *p, int r, int rows)
+static void product_rows(const struct product_way *way, const struct product *p, int r, int rows)
 {
     float sums[GROUP_PANELS][PANEL_SUMS];
     const int64_t in = p->weight->in, last = p->first + p->count;
@@ -301,26 +308,36 @@ static void product_rows(const struct product *p, int r, int rows)
         int64_t panels = last - first < group ? last - first : group;
         for (int64_t k = 0; k < in; k += step)
             for (int64_t i = 0; i < panels; i += together)
-                panel_sums(p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
+                panel_sums(way, p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
                            panel_number(p, first + i), sums[i]);
         for (int64_t i = 0; i < panels; i++)
             finish_panel(p, r, rows, first + i, sums[i]);
     }
 }
 
-static void kernel_product(const struct product *p)
+static void product_by(const struct product_way *way, const struct product *p)
 {
     for (int r = 0, rows; r < p->num_rows; r += rows) {
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
         if (rows > 1) {
-            product_rows(p, r, rows);
+            product_rows(way, p, r, rows);
         } else {
             struct product row = *p;
             row.x += r * p->weight->in;
             row.y += r * p->y_stride;
-            product_row_of(&row);
+            way->row(&row);
         }
     }
+}
+
+static void kernel_product(const struct product *p)
+{
+    static const struct product_way ways[WEIGHT_FORMAT_COUNT] = {
+        [WEIGHTS_F32] = {panel_rows_f32, product_row_f32, 1},
+        [WEIGHTS_BF16] = {panel_rows_bf16, product_row_bf16, 1},
+        [WEIGHTS_F16] = {panel_rows_f16, product_row_f16, 1},
+        [WEIGHTS_Q8] = {NULL, product_row_q8, 1}};
+    product_by(&ways[p->weight->format], p);
 }
 
 #endif

@@ -12,16 +12,26 @@
 #ifndef ENGINE_CPU_KERNELS_VNNI_H
 #define ENGINE_CPU_KERNELS_VNNI_H
 
-#include "engine/cpu/kernels_product.h"
+#include "engine/cpu/kernels_bf16.h"
 
 #include <immintrin.h>
 
 #define VNNI __attribute__((target("avx512vnni")))
+#define VNNI_INLINE VNNI static inline __attribute__((always_inline))
 
-enum {
-    FIXED_LARGEST = 8355711, /* 127 * (65536 + 256 + 1) */
-    VNNI_ROWS = 4            /* of a tile: 24 sums in registers */
-};
+enum { MOST_DIGITS = 3 };
+
+/* Of x in fixed point: 3, 2 for activations of 16 bits, 1 of 8. */
+static inline __attribute__((always_inline)) int digits_of(enum activation_format activations)
+{
+    return activations == ACTIVATIONS_8BIT ? 1 : activations == ACTIVATIONS_16BIT ? 2 : MOST_DIGITS;
+}
+
+/* Rows of a tile: 24 sums in registers. */
+static inline __attribute__((always_inline)) int vnni_rows_of(const int digits)
+{
+    return 12 / digits;
+}
 
 /* The lowest digit, -128..127, of each number, which becomes the rest. */
 static inline __m512i take_digit(__m512i *number)
@@ -32,32 +42,36 @@ static inline __m512i take_digit(__m512i *number)
 }
 
 /* x: numbers 0..15 and 16..31 of a block. */
-static void fix_block(const __m512 x[2], struct fixed_block *out)
+static inline __attribute__((always_inline)) void fix_block(const int digits, const __m512 x[2],
+                                                            struct fixed_block *out)
 {
+    /* 127 * (1 + 256 + 65536) */
+    const int32_t most = digits == 1 ? 127 : digits == 2 ? 32639 : 8355711;
     __m512i positive = _mm512_set1_epi32(INT32_MAX); /* all but the sign */
     __m512i bits = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(x[0]), positive),
                                     _mm512_and_si512(_mm512_castps_si512(x[1]), positive));
     float largest = float_of_bits((uint32_t)_mm512_reduce_max_epu32(bits));
     bool finite = largest < INFINITY;
-    float inverse = finite && largest >= 0x1p-100f ? (float)FIXED_LARGEST / largest : 0.0f;
-    __m512i top = _mm512_set1_epi32(FIXED_LARGEST), numbers[2];
+    float inverse = finite && largest >= 0x1p-100f ? (float)most / largest : 0.0f;
+    __m512i top = _mm512_set1_epi32(most), numbers[2];
     for (int i = 0; i < 2; i++) {
         __m512 scaled = _mm512_mul_ps(x[i], _mm512_set1_ps(inverse));
         numbers[i] = finite ? _mm512_cvtps_epi32(scaled) : _mm512_setzero_si512();
         numbers[i] = _mm512_min_epi32(numbers[i], top);
         numbers[i] = _mm512_max_epi32(numbers[i], _mm512_sub_epi32(_mm512_setzero_si512(), top));
     }
-    __m512i sum = _mm512_add_epi32(numbers[0], numbers[1]), top_sum;
-    for (int d = 0; d < 3; d++) {
+    __m512i sum = _mm512_add_epi32(numbers[0], numbers[1]), top_sum = _mm512_setzero_si512();
+    for (int d = 0; d < digits; d++) {
         __m512i low = take_digit(&numbers[0]), high = take_digit(&numbers[1]);
-        top_sum = _mm512_add_epi32(low, high);
+        if (d == MOST_DIGITS - 1)
+            top_sum = _mm512_add_epi32(low, high);
         _mm_storeu_si128((__m128i *)(void *)out->digits[d], _mm512_cvtepi32_epi8(low));
         _mm_storeu_si128((__m128i *)(void *)(out->digits[d] + 16), _mm512_cvtepi32_epi8(high));
     }
     sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(top_sum, 16));
     out->low_start = -128 * _mm512_reduce_add_epi32(sum);
     out->top_start = -128 * _mm512_reduce_add_epi32(top_sum);
-    out->scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)FIXED_LARGEST;
+    out->scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)most;
 }
 
 /* Other threads have just written x and read the blocks of the product before: lines that come one
@@ -72,7 +86,8 @@ static void claim_lines(const float *x, int64_t n, struct fixed_block *out)
         bytes[at] = 0;
 }
 
-static void kernel_fix(const float *x, int64_t n, struct fixed_block *out)
+static inline __attribute__((always_inline)) void fix_row(const int digits, const float *x,
+                                                          int64_t n, struct fixed_block *out)
 {
     claim_lines(x, n, out);
     for (int64_t k = 0; k < n; k += 32, out++) {
@@ -80,8 +95,27 @@ static void kernel_fix(const float *x, int64_t n, struct fixed_block *out)
         __m512 numbers[2];
         for (int i = 0; i < 2; i++)
             numbers[i] = _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * i), x + k + 16 * i);
-        fix_block(numbers, out);
+        fix_block(digits, numbers, out);
     }
+}
+
+/* A call with the digits of a weight's activations as a constant. */
+#define FOR_DIGITS(function, weight, ...)       \
+    switch (digits_of((weight)->activations)) { \
+    case 1:                                     \
+        function(1, __VA_ARGS__);               \
+        break;                                  \
+    case 2:                                     \
+        function(2, __VA_ARGS__);               \
+        break;                                  \
+    default:                                    \
+        function(MOST_DIGITS, __VA_ARGS__);     \
+        break;                                  \
+    }
+
+static void kernel_fix(const struct weight *weight, const float *x, struct fixed_block *out)
+{
+    FOR_DIGITS(fix_row, weight, x, weight->in, out)
 }
 
 static inline vec block_scale(const struct q8_block *w, const struct fixed_block *x, int half)
@@ -90,19 +124,26 @@ static inline vec block_scale(const struct q8_block *w, const struct fixed_block
 }
 
 /* The sums by digit before the first quant, which is 128 too large. */
-static inline __attribute__((always_inline)) void start_sums(__m512i p[3][2],
-                                                             const struct fixed_block *x)
+static inline __attribute__((always_inline)) void
+start_sums(const int digits, __m512i p[MOST_DIGITS][2], const struct fixed_block *x)
 {
     p[0][0] = p[0][1] = _mm512_set1_epi32(x->low_start);
-    p[1][0] = p[1][1] = _mm512_setzero_si512();
-    p[2][0] = p[2][1] = _mm512_set1_epi32(x->top_start);
+    if (digits > 1)
+        p[1][0] = p[1][1] = _mm512_setzero_si512();
+    if (digits > 2)
+        p[2][0] = p[2][1] = _mm512_set1_epi32(x->top_start);
 }
 
-/* What a block adds to 16 outputs of a row: p [3] the exact sums by digit, the lower two
- * of which are right together. */
-static inline __m512 block_value(const __m512i p[3][2], int half)
+/* What a block adds to 16 outputs of a row: p the exact sums by digit, the lower two of which are
+ * right together. */
+static inline __attribute__((always_inline)) __m512
+block_value(const int digits, const __m512i p[MOST_DIGITS][2], int half)
 {
-    __m512i low = _mm512_add_epi32(_mm512_slli_epi32(p[1][half], 8), p[0][half]);
+    __m512i low = p[0][half];
+    if (digits > 1)
+        low = _mm512_add_epi32(_mm512_slli_epi32(p[1][half], 8), low);
+    if (digits < 3)
+        return _mm512_cvtepi32_ps(low);
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(p[2][half]), _mm512_set1_ps(65536.0f),
                            _mm512_cvtepi32_ps(low));
 }
@@ -127,11 +168,11 @@ static inline __attribute__((always_inline)) void ask_block(const struct q8_bloc
 /* Adds a block to the sums of one row, which waits for memory (on a Zen 5, against the speed of
  * reading, on 1 thread and on 2: 1.06 and 1.01; from half as far 1.02 and 1.01, and so into the
  * second cache 0.96 and 1.00, half of the lines 0.80 and 0.91, one of them 0.59 and 0.83). */
-VNNI static inline __attribute__((always_inline)) void
-vnni_row(const struct fixed_block *x, const struct q8_block *w, struct row *row)
+VNNI_INLINE void vnni_row(const int digits, const struct fixed_block *x, const struct q8_block *w,
+                          struct row *row)
 {
-    __m512i p[3][2];
-    start_sums(p, x);
+    __m512i p[MOST_DIGITS][2];
+    start_sums(digits, p, x);
     ask_block(w, 16); /* its scales */
 #pragma GCC unroll 8
     for (int four = 0; four < 8; four++) {
@@ -141,18 +182,19 @@ vnni_row(const struct fixed_block *x, const struct q8_block *w, struct row *row)
         __m512i high = _mm512_loadu_si512(w->quants[four][16]);
         __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
 #pragma GCC unroll 3
-        for (int d = 0; d < 3; d++) {
+        for (int d = 0; d < digits; d++) {
             p[d][0] = multiply_four(p[d][0], low, x->digits[d] + 4 * four);
             p[d][1] = multiply_four(p[d][1], high, x->digits[d] + 4 * four);
         }
     }
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++)
-        row->sums[half] = vec_fma(block_value(p, half), block_scale(w, x, half), row->sums[half]);
+        row->sums[half] =
+            vec_fma(block_value(digits, p, half), block_scale(w, x, half), row->sums[half]);
 }
 
 /* One row, whose panels come in pairs. */
-VNNI static void product_row_vnni(const struct product *p)
+VNNI_INLINE void product_row_vnni(const int digits, const struct product *p)
 {
     int64_t blocks = (p->weight->in + 31) / 32;
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
@@ -166,86 +208,77 @@ VNNI static void product_row_vnni(const struct product *p)
         for (int64_t b = 0; b < blocks; b++)
 #pragma GCC unroll 2
             for (int i = 0; i < PANEL_PAIR; i++)
-                vnni_row(&p->fixed[b], w++, &rows[i]);
+                vnni_row(digits, &p->fixed[b], w++, &rows[i]);
 #pragma GCC unroll 2
         for (int i = 0; i < PANEL_PAIR; i++)
             finish_sums(p, panel + i, &rows[i]);
     }
 }
 
-/* sums [m, 32] (+)= x [m] * w, a block each; m is a constant at each call. */
-VNNI static inline __attribute__((always_inline)) void
-vnni_block(const int m, const struct fixed_block *x, int64_t x_stride, const struct q8_block *w,
-           bool first, float *sums)
+/* sums [m, 32] (+)= x [m] * w, a block each; digits and m are constants at each call. */
+VNNI_INLINE void vnni_block(const int digits, const int m, const struct fixed_block *x,
+                            int64_t x_stride, const struct q8_block *w, bool first, float *sums)
 {
-    __m512i p[VNNI_ROWS][3][2];
-#pragma GCC unroll 4
+    __m512i p[TILE_ROWS][MOST_DIGITS][2];
+#pragma GCC unroll 12
     for (int i = 0; i < m; i++)
-        start_sums(p[i], &x[i * x_stride]);
+        start_sums(digits, p[i], &x[i * x_stride]);
 #pragma GCC unroll 8
     for (int four = 0; four < 8; four++) {
         __m512i low = _mm512_loadu_si512(w->quants[four][0]);
         __m512i high = _mm512_loadu_si512(w->quants[four][16]);
-#pragma GCC unroll 4
+#pragma GCC unroll 12
         for (int i = 0; i < m; i++)
 #pragma GCC unroll 3
-            for (int d = 0; d < 3; d++) {
-                int32_t digits;
-                memcpy(&digits, x[i * x_stride].digits[d] + 4 * four, sizeof digits);
-                __m512i input = _mm512_set1_epi32(digits);
+            for (int d = 0; d < digits; d++) {
+                int32_t four_digits;
+                memcpy(&four_digits, x[i * x_stride].digits[d] + 4 * four, sizeof four_digits);
+                __m512i input = _mm512_set1_epi32(four_digits);
                 p[i][d][0] = _mm512_dpbusd_epi32(p[i][d][0], low, input);
                 p[i][d][1] = _mm512_dpbusd_epi32(p[i][d][1], high, input);
             }
     }
-#pragma GCC unroll 4
+#pragma GCC unroll 12
     for (int i = 0; i < m; i++)
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             float *sum = sums + i * PANEL + half * 16;
             vec scale = block_scale(w, &x[i * x_stride], half);
             vec start = first ? vec_set(0.0f) : vec_load(sum);
-            vec_store(sum, vec_fma(block_value(p[i], half), scale, start));
+            vec_store(sum, vec_fma(block_value(digits, p[i], half), scale, start));
         }
 }
 
 /* sums [panels, BLOCK_ROWS, 32], of which m rows: x [m, n blocks] * w [n, PANEL_PAIR], one or both
- * of the pair; m is a constant at each call. Asks for what lies `ahead` bytes further, if not 0. */
-VNNI static inline __attribute__((always_inline)) void
-vnni_tile(const int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
-          const struct q8_block *pair, int panels, int64_t ahead, float *sums)
+ * of the pair; digits and m are constants at each call. Asks for what lies `ahead` bytes further,
+ * if not 0. */
+VNNI_INLINE void vnni_tile(const int digits, const int m, const struct fixed_block *x,
+                           int64_t x_stride, int64_t n, const struct q8_block *pair, int panels,
+                           int64_t ahead, float *sums)
 {
     for (int64_t b = 0; b < n; b++)
         for (int panel = 0; panel < panels; panel++) {
             const struct q8_block *w = pair + b * PANEL_PAIR + panel;
             for (size_t line = 0; ahead != 0 && line < sizeof *w; line += 64)
                 __builtin_prefetch((const char *)w + ahead + line, 0, TILE_CACHES);
-            vnni_block(m, x + b, x_stride, w, b == 0, sums + panel * PANEL_SUMS);
+            vnni_block(digits, m, x + b, x_stride, w, b == 0, sums + panel * PANEL_SUMS);
         }
 }
 
-VNNI static void vnni_rows(int m, const struct fixed_block *x, int64_t x_stride, int64_t n,
-                           const struct q8_block *pair, int panels, int64_t ahead, float *sums)
+VNNI_INLINE void vnni_rows(const int digits, int m, const struct fixed_block *x, int64_t x_stride,
+                           int64_t n, const struct q8_block *pair, int panels, int64_t ahead,
+                           float *sums)
 {
-    switch (m) {
-    case 1:
-        vnni_tile(1, x, x_stride, n, pair, panels, ahead, sums);
-        break;
-    case 2:
-        vnni_tile(2, x, x_stride, n, pair, panels, ahead, sums);
-        break;
-    case 3:
-        vnni_tile(3, x, x_stride, n, pair, panels, ahead, sums);
-        break;
-    default:
-        vnni_tile(VNNI_ROWS, x, x_stride, n, pair, panels, ahead, sums);
-        break;
-    }
+    FOR_ROWS(m, 1, TILE_ROWS,
+             if (M <= vnni_rows_of(digits))
+                 vnni_tile(digits, M, x, x_stride, n, pair, panels, ahead, sums))
 }
 
 /* The first tile of rows brings both panels as one stream, the others find each in the first
  * cache. */
-static void product_rows_vnni(const struct product *p)
+VNNI_INLINE void product_rows_vnni(const int digits, const struct product *p)
 {
+    const int most = vnni_rows_of(digits);
     float sums[PANEL_PAIR][PANEL_SUMS];
     int64_t blocks = (p->weight->in + 31) / 32;
     for (int r = 0, rows; r < p->num_rows; r += rows) {
@@ -253,11 +286,11 @@ static void product_rows_vnni(const struct product *p)
         for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
             const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
             const struct fixed_block *x = p->fixed + r * p->fixed_stride;
-            int m = rows < VNNI_ROWS ? rows : VNNI_ROWS;
-            vnni_rows(m, x, p->fixed_stride, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
+            int m = rows < most ? rows : most;
+            vnni_rows(digits, m, x, p->fixed_stride, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
             for (int j = 0; j < PANEL_PAIR; j++)
-                for (int i = m; i < rows; i += VNNI_ROWS)
-                    vnni_rows(rows - i < VNNI_ROWS ? rows - i : VNNI_ROWS, x + i * p->fixed_stride,
+                for (int i = m; i < rows; i += most)
+                    vnni_rows(digits, rows - i < most ? rows - i : most, x + i * p->fixed_stride,
                               p->fixed_stride, blocks, w + j, 1, 0, sums[j] + i * PANEL);
             for (int i = 0; i < PANEL_PAIR; i++)
                 finish_panel(p, r, rows, panel + i, sums[i]);
@@ -265,14 +298,18 @@ static void product_rows_vnni(const struct product *p)
     }
 }
 
-static void kernel_product_vnni(const struct product *p)
+VNNI static void kernel_product_vnni(const struct product *p)
 {
-    if (p->weight->format != WEIGHTS_Q8)
-        kernel_product(p);
-    else if (p->num_rows == 1)
-        product_row_vnni(p);
-    else
-        product_rows_vnni(p);
+    if (p->weight->format != WEIGHTS_Q8) {
+        if (p->weight->activations == ACTIVATIONS_16BIT)
+            product_bf16(p);
+        else
+            kernel_product(p);
+    } else if (p->num_rows == 1) {
+        FOR_DIGITS(product_row_vnni, p->weight, p)
+    } else {
+        FOR_DIGITS(product_rows_vnni, p->weight, p)
+    }
 }
 
 #endif

@@ -77,7 +77,7 @@ static void fix_rows(struct backend *backend, const void *arguments, int first, 
     const struct weight *weight = a->weight;
     for (int r = first; r < end; r++)
         for (int head = 0; head < weight->heads; head++)
-            backend->kernels->fix(a->x.data + r * a->x.stride + head * weight->in, weight->in,
+            backend->kernels->fix(weight, a->x.data + r * a->x.stride + head * weight->in,
                                   job->fixed +
                                       ((int64_t)r * weight->heads + head) * job->head_blocks);
 }
@@ -87,15 +87,13 @@ static void arrange_blocks(struct backend *backend, const void *arguments, int f
 {
     const struct product_job *job = arguments;
     const struct ops_matmul *a = job->arguments;
-    const bool q8 = a->weight->format == WEIGHTS_Q8;
-    int64_t in = a->weight->in, inputs = q8 ? Q8_BLOCK : in;
-    float factor = q8 ? Q8_INPUT : 1.0f;
+    int64_t in = a->weight->in;
     for (int block = first; block < end; block++) {
         int r = block * BLOCK_ROWS;
         int rows = a->num_rows - r < BLOCK_ROWS ? a->num_rows - r : BLOCK_ROWS;
         for (int head = 0; head < a->weight->heads; head++)
-            backend->kernels->arrange(a->x.data + r * a->x.stride + head * in, a->x.stride, rows,
-                                      in, inputs, factor,
+            backend->kernels->arrange(a->weight, a->x.data + r * a->x.stride + head * in,
+                                      a->x.stride, rows,
                                       job->arranged + ((int64_t)head * a->num_rows + r) * in);
     }
 }
@@ -126,7 +124,8 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
         job.fixed = backend->fixed;
         job.head_blocks = (weight->in + 31) / 32;
         rows_run(backend, fix_rows, &job, a->num_rows, weight->in * weight->heads);
-    } else if (a->num_rows > 1 || weight->format == WEIGHTS_Q8) {
+    } else if (a->num_rows > 1 || weight->format == WEIGHTS_Q8 ||
+               weight->activations != ACTIVATIONS_F32) {
         assert((size_t)(a->num_rows * weight->in * weight->heads) <= backend->arranged_floats);
         job.arranged = backend->arranged;
         rows_run(backend, arrange_blocks, &job, (a->num_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,

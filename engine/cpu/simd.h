@@ -9,9 +9,9 @@
 #include "engine/cpu/kernels_recurrence.h"
 #include "engine/cpu/kernels_window.h"
 
-#define KERNELS_TABLE(name_string, product_kernel, fix_kernel)                                   \
+#define KERNELS_TABLE(name_string, product_kernel, arrange_kernel, fix_kernel)                   \
     {                                                                                            \
-        .name = (name_string), .product = (product_kernel), .arrange = kernel_arrange,           \
+        .name = (name_string), .product = (product_kernel), .arrange = (arrange_kernel),         \
         .fix = (fix_kernel), .norm = kernel_norm, .map = kernel_map, .angles = kernel_angles,    \
         .positions = kernel_positions, .recurrence = kernel_recurrence, .append = kernel_append, \
         .attention = kernel_attention, .window = kernel_window,                                  \

@@ -139,7 +139,7 @@ static int allocate(struct weight *weight, struct weight_chunk **last)
 
 int weights_create(struct weight **out, struct weight_chunk **last, struct threads *threads,
                    const struct matrix *parts, int num_parts, int heads, enum weight_format format,
-                   struct error *err)
+                   enum activation_format activations, struct error *err)
 {
     int64_t rows;
     bool biased;
@@ -149,6 +149,8 @@ int weights_create(struct weight **out, struct weight_chunk **last, struct threa
     if (weight == NULL)
         goto no_memory;
     weight->format = format == WEIGHTS_AUTO ? packing_format(parts, num_parts) : format;
+    if (activation_format_fits(activations, weight->format))
+        weight->activations = activations;
     weight->in = parts[0].cols;
     weight->heads = heads;
     weight->out = rows / heads;

@@ -12,10 +12,10 @@ struct table {
 struct weight_chunk; /* memory that matrices share */
 
 /* Panels are packed by the pool's threads. *last: memory of the matrix before, NULL at first.
- * ERROR_INVALID where a number is too large for the format. */
+ * activations: where they fit the format. ERROR_INVALID where a number is too large for it. */
 int weights_create(struct weight **out, struct weight_chunk **last, struct threads *threads,
                    const struct matrix *parts, int num_parts, int heads, enum weight_format format,
-                   struct error *err);
+                   enum activation_format activations, struct error *err);
 void weights_free(struct weight *weight, struct weight_chunk **last); /* NULL is allowed */
 
 /* Bytes of a packed matrix of heads * out rows; format is not auto. */

@@ -11,11 +11,14 @@
 
 static const char *const bench_sets[] = {"avx512", "avx2", "generic", "avx512vnni"};
 
-/* NULL where the machine does not have the instruction set. */
-static inline struct backend *bench_open(const char *set, int threads)
+/* NULL where the machine does not have the instruction set, or that does not round so. */
+static inline struct backend *bench_open_rounding(const char *set, int threads,
+                                                  enum activation_format activations)
 {
-    const struct cpu_options options = {
-        .threads = threads, .instruction_set = set, .share_always = true};
+    const struct cpu_options options = {.threads = threads,
+                                        .instruction_set = set,
+                                        .activations = activations,
+                                        .share_always = true};
     const struct ops_limits limits = {.max_rows = 4096,
                                       .max_value_dim = 256,
                                       .max_input = 4096,
@@ -26,6 +29,11 @@ static inline struct backend *bench_open(const char *set, int threads)
         return NULL;
     cr_assert(cpu_ops.prepare(backend, &limits, NULL) == 0);
     return backend;
+}
+
+static inline struct backend *bench_open(const char *set, int threads)
+{
+    return bench_open_rounding(set, threads, ACTIVATIONS_F32);
 }
 
 /* count floats, uniform in [low, high). */

@@ -10,6 +10,17 @@
 enum { NUM_SETS = sizeof bench_sets / sizeof *bench_sets };
 
 static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8};
+/* Of products: the formats, and those of them whose inputs may be rounded. */
+struct kind {
+    enum weight_format weights;
+    enum activation_format activations;
+};
+static const struct kind kinds[] = {
+    {WEIGHTS_F32, ACTIVATIONS_F32},    {WEIGHTS_BF16, ACTIVATIONS_F32},
+    {WEIGHTS_F16, ACTIVATIONS_F32},    {WEIGHTS_Q8, ACTIVATIONS_F32},
+    {WEIGHTS_BF16, ACTIVATIONS_16BIT}, {WEIGHTS_Q8, ACTIVATIONS_16BIT},
+    {WEIGHTS_Q8, ACTIVATIONS_8BIT}};
+enum { NUM_KINDS = sizeof kinds / sizeof *kinds };
 static const int ins[] = {1, 31, 32, 33, 65, 300, 1601}, outs[] = {1, 31, 32, 33, 100};
 static const int rows_of[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 33, 130};
 
@@ -32,8 +43,26 @@ static void round_weights(enum weight_format format, float *w, int n)
     }
 }
 
+/* What activations of a kind make of x [n], a row of finite numbers; f32 in fixed point is f32. */
+static void round_inputs(struct kind kind, float *x, int n)
+{
+    const bool bf16 = kind.activations == ACTIVATIONS_16BIT && kind.weights == WEIGHTS_BF16;
+    for (int i = 0; bf16 && i < n; i++)
+        x[i] = bf16_to_f32(f32_to_bf16(x[i]));
+    const float most = kind.activations == ACTIVATIONS_8BIT ? 127.0f : 32639.0f;
+    for (int k = 0; kind.activations != ACTIVATIONS_F32 && !bf16 && k < n; k += 32) {
+        int end = k + 32 < n ? k + 32 : n;
+        float largest = 0.0f;
+        for (int i = k; i < end; i++)
+            largest = fmaxf(largest, fabsf(x[i]));
+        for (int i = k; i < end; i++)
+            x[i] =
+                largest < 0x1p-100f ? 0.0f : nearbyintf(x[i] * (most / largest)) * (largest / most);
+    }
+}
+
 struct product_case {
-    enum weight_format format;
+    struct kind kind;
     int rows, in, out, heads; /* in, out: of a head */
     bool biased, accumulate, relu;
 };
@@ -43,8 +72,8 @@ struct product_case {
  * roundings of up to 32 for each block, which are halves of 2^-23 too. */
 static double bound_of(const struct product_case *c)
 {
-    double n = c->in < 32 && c->format == WEIGHTS_Q8 ? 32 : c->in;
-    return (c->format == WEIGHTS_Q8 ? 4.0 : 2.0) * n * 0x1p-24 + 4 * 0x1p-24;
+    double n = c->in < 32 && c->kind.weights == WEIGHTS_Q8 ? 32 : c->in;
+    return (c->kind.weights == WEIGHTS_Q8 ? 4.0 : 2.0) * n * 0x1p-24 + 4 * 0x1p-24;
 }
 
 static void check_values(const struct product_case *c, const char *set, const float *x,
@@ -61,9 +90,10 @@ static void check_values(const struct product_case *c, const char *set, const fl
             sum = c->relu && sum < 0.0 ? 0.0 : sum;
             sum += c->accumulate ? start[(size_t)r * outs_of_row + o] : 0.0f;
             cr_assert(fabs(y[(size_t)r * outs_of_row + o] - sum) <= bound_of(c),
-                      "%s, %s: %d x %d x %d, %d heads, at %d, %d: expected %g, got %g", set,
-                      weight_format_name(c->format), c->rows, c->in, c->out, c->heads, r, o, sum,
-                      (double)y[(size_t)r * outs_of_row + o]);
+                      "%s, %s, %s: %d x %d x %d, %d heads, at %d, %d: expected %g, got %g", set,
+                      weight_format_name(c->kind.weights),
+                      activation_format_name(c->kind.activations), c->rows, c->in, c->out, c->heads,
+                      r, o, sum, (double)y[(size_t)r * outs_of_row + o]);
         }
 }
 
@@ -80,7 +110,8 @@ static void check_product(struct backend *backend, const struct product_case *c)
     const struct matrix matrix = {
         .rows = outs_of_row, .cols = c->in, .data = w, .bias = c->biased ? bias : NULL};
     struct weight *weight;
-    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, c->heads, c->format, NULL) == 0);
+    cr_assert(
+        cpu_ops.weight_create(backend, &weight, &matrix, 1, c->heads, c->kind.weights, NULL) == 0);
     cpu_ops.matmul(backend,
                    &(struct ops_matmul){.weight = weight,
                                         .num_rows = c->rows,
@@ -89,7 +120,9 @@ static void check_product(struct backend *backend, const struct product_case *c)
                                         .activation = c->relu ? FORMULA_RELU : FORMULA_IDENTITY,
                                         .accumulate = c->accumulate});
     for (int o = 0; o < outs_of_row; o++)
-        round_weights(c->format, w + (size_t)o * c->in, c->in);
+        round_weights(c->kind.weights, w + (size_t)o * c->in, c->in);
+    for (int r = 0; r < c->rows * c->heads; r++)
+        round_inputs(c->kind, x + (size_t)r * c->in, c->in);
     check_values(c, cpu_ops.instruction_set(backend), x, w, bias, start, y);
     cpu_ops.weight_free(backend, weight);
     free(x);
@@ -99,17 +132,17 @@ static void check_product(struct backend *backend, const struct product_case *c)
     free(y);
 }
 
-static void check_products(enum weight_format format)
+static void check_products(struct kind kind)
 {
     int number = 0;
     for (int s = 0; s < NUM_SETS; s++) {
-        struct backend *backend = bench_open(bench_sets[s], 2);
+        struct backend *backend = bench_open_rounding(bench_sets[s], 2, kind.activations);
         for (size_t i = 0; backend != NULL && i < sizeof ins / sizeof *ins; i++)
             for (size_t o = 0; o < sizeof outs / sizeof *outs; o++)
                 for (size_t r = 0; r < sizeof rows_of / sizeof *rows_of; r++, number++)
                     if (ins[i] * rows_of[r] <= 65 * 33 || outs[o] == 100)
                         check_product(backend,
-                                      &(struct product_case){.format = format,
+                                      &(struct product_case){.kind = kind,
                                                              .rows = rows_of[r],
                                                              .in = ins[i],
                                                              .out = outs[o],
@@ -124,37 +157,52 @@ static void check_products(enum weight_format format)
 
 Test(gemm, products_of_f32_are_right_on_every_instruction_set)
 {
-    check_products(WEIGHTS_F32);
+    check_products((struct kind){WEIGHTS_F32, ACTIVATIONS_F32});
 }
 
 Test(gemm, products_of_bf16_are_right_on_every_instruction_set)
 {
-    check_products(WEIGHTS_BF16);
+    check_products((struct kind){WEIGHTS_BF16, ACTIVATIONS_F32});
 }
 
 Test(gemm, products_of_f16_are_right_on_every_instruction_set)
 {
-    check_products(WEIGHTS_F16);
+    check_products((struct kind){WEIGHTS_F16, ACTIVATIONS_F32});
 }
 
 Test(gemm, products_of_q8_are_right_on_every_instruction_set)
 {
-    check_products(WEIGHTS_Q8);
+    check_products((struct kind){WEIGHTS_Q8, ACTIVATIONS_F32});
+}
+
+Test(gemm, products_of_bf16_round_their_inputs_to_bf16)
+{
+    check_products((struct kind){WEIGHTS_BF16, ACTIVATIONS_16BIT});
+}
+
+Test(gemm, products_of_q8_round_their_inputs_to_16_bits)
+{
+    check_products((struct kind){WEIGHTS_Q8, ACTIVATIONS_16BIT});
+}
+
+Test(gemm, products_of_q8_round_their_inputs_to_8_bits)
+{
+    check_products((struct kind){WEIGHTS_Q8, ACTIVATIONS_8BIT});
 }
 
 /* Rows at the alignment of a float and with gaps between them, some at a time. */
-static void check_bits(const char *set, int threads, enum weight_format format)
+static void check_bits(const char *set, int threads, struct kind kind)
 {
     enum { ROWS = 110, IN = 900, OUT = 150, X_STRIDE = IN + 7, Y_STRIDE = OUT + 5 };
     static const int steps[] = {1, 2, 3, 5, 8, 11, 12, 13, 25, 96, 97};
-    struct backend *backend = bench_open(set, threads);
+    struct backend *backend = bench_open_rounding(set, threads, kind.activations);
     if (backend == NULL)
         return;
     float *x = bench_floats(ROWS * X_STRIDE, -1, 1, 5), *w = bench_floats(OUT * IN, -1, 1, 6);
     float *all = bench_nans(ROWS * Y_STRIDE), *some = bench_nans(ROWS * Y_STRIDE);
     const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
     struct weight *weight;
-    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, format, NULL) == 0);
+    cr_assert(cpu_ops.weight_create(backend, &weight, &matrix, 1, 1, kind.weights, NULL) == 0);
     struct ops_matmul call = {.weight = weight,
                               .num_rows = ROWS,
                               .x = {x, X_STRIDE},
@@ -170,8 +218,8 @@ static void check_bits(const char *set, int threads, enum weight_format format)
         }
         for (int r = 0; r < ROWS; r++)
             cr_assert(memcmp(all + r * Y_STRIDE, some + r * Y_STRIDE, OUT * sizeof(float)) == 0,
-                      "%s, %s: row %d, %d rows at once", set, weight_format_name(format), r,
-                      steps[i]);
+                      "%s, %s, %s: row %d, %d rows at once", set, weight_format_name(kind.weights),
+                      activation_format_name(kind.activations), r, steps[i]);
     }
     for (int r = 0; r < ROWS; r++)
         cr_assert(isnan(all[r * Y_STRIDE + OUT]), "written past row %d", r);
@@ -187,8 +235,8 @@ Test(gemm, a_row_has_the_same_bits_among_any_others)
 {
     for (int s = 0; s < NUM_SETS; s++)
         for (int threads = 1; threads <= 3; threads++)
-            for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
-                check_bits(bench_sets[s], threads, formats[f]);
+            for (int k = 0; k < NUM_KINDS; k++)
+                check_bits(bench_sets[s], threads, kinds[k]);
 }
 
 /* y = x W^T for one matrix of f32 [out, in], with denormals flushed as in a step. */
@@ -213,25 +261,27 @@ Test(gemm, a_zen4_gives_the_bits_of_its_instruction_set)
 {
     enum { ROWS = 97, IN = 900, OUT = 150 };
     static const int rows[] = {1, 2, 4, 13, 25, ROWS};
-    struct backend *backend = bench_open("avx512vnni", 2);
-    if (backend == NULL)
-        return;
     float *x = bench_floats(ROWS * IN, -1, 1, 15), *w = bench_floats(OUT * IN, -1, 1, 16);
     const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows * 4; i++) {
+    for (int i = 0; i < (int)(sizeof rows / sizeof *rows) * NUM_KINDS; i++) {
+        const struct kind kind = kinds[i % NUM_KINDS];
+        const int count = rows[i / NUM_KINDS];
+        struct backend *backend = bench_open_rounding("avx512vnni", 2, kind.activations);
+        if (backend == NULL)
+            continue;
         float *y = bench_nans(ROWS * OUT), *zen4 = bench_nans(ROWS * OUT);
-        enum weight_format format = formats[i % 4];
         backend->kernels = kernels_avx512vnni;
-        cr_assert(multiply(backend, format, &matrix, rows[i / 4], x, y, NULL) == 0);
+        cr_assert(multiply(backend, kind.weights, &matrix, count, x, y, NULL) == 0);
         backend->kernels = kernels_zen4;
-        cr_assert(multiply(backend, format, &matrix, rows[i / 4], x, zen4, NULL) == 0);
-        cr_assert(!isnan(y[(rows[i / 4] - 1) * OUT]));
-        cr_expect(memcmp(y, zen4, ROWS * OUT * sizeof(float)) == 0, "%s, %d rows",
-                  weight_format_name(format), rows[i / 4]);
+        cr_assert(multiply(backend, kind.weights, &matrix, count, x, zen4, NULL) == 0);
+        cr_assert(!isnan(y[(count - 1) * OUT]));
+        cr_expect(memcmp(y, zen4, ROWS * OUT * sizeof(float)) == 0, "%s, %s, %d rows",
+                  weight_format_name(kind.weights), activation_format_name(kind.activations),
+                  count);
         free(y);
         free(zen4);
+        cpu_ops.close(backend);
     }
-    cpu_ops.close(backend);
     free(x);
     free(w);
 }
@@ -294,44 +344,53 @@ Test(gemm, q8_weights_of_any_size_are_near)
 }
 
 /* Rows of x that are zero, not finite, huge or tiny: each on its own. */
-Test(gemm, q8_takes_any_row)
+static void take_any_row(const char *set, struct kind kind)
 {
     enum { IN = 70, OUT = 40, ROWS = 10 };
     static const float scales[ROWS] = {1, 0, 1, 1, 1e37f, 1e-28f, 1e-36f, 1e-44f, 1e-23f, 1};
-    for (int s = 0; s < NUM_SETS; s++) {
-        struct backend *backend = bench_open(bench_sets[s], 2);
-        if (backend == NULL)
+    struct backend *backend = bench_open_rounding(set, 2, kind.activations);
+    if (backend == NULL)
+        return;
+    float *w = bench_floats(OUT * IN, -1, 1, 11), *x = bench_floats(ROWS * IN, -1, 1, 12);
+    float *y = bench_nans(ROWS * OUT);
+    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    for (int i = 0; i < ROWS * IN; i++)
+        x[i] *= scales[i / IN];
+    x[2 * IN + 40] = NAN;
+    x[3 * IN + 69] = -INFINITY;
+    cr_assert(multiply(backend, kind.weights, &matrix, ROWS, x, y, NULL) == 0);
+    for (int o = 0; o < OUT; o++)
+        round_weights(kind.weights, w + o * IN, IN);
+    for (int r = 0; r < ROWS; r++)
+        round_inputs(kind, x + r * IN, IN);
+    for (int i = 0; i < ROWS * OUT; i++) {
+        int r = i / OUT, o = i % OUT;
+        if (r == 2 || r == 3) {
+            cr_assert(!isfinite(y[i]), "%s: row %d gave %g", set, r, (double)y[i]);
             continue;
-        float *w = bench_floats(OUT * IN, -1, 1, 11), *x = bench_floats(ROWS * IN, -1, 1, 12);
-        float *y = bench_nans(ROWS * OUT);
-        const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
-        for (int i = 0; i < ROWS * IN; i++)
-            x[i] *= scales[i / IN];
-        x[2 * IN + 40] = NAN;
-        x[3 * IN + 69] = -INFINITY;
-        cr_assert(multiply(backend, WEIGHTS_Q8, &matrix, ROWS, x, y, NULL) == 0);
-        for (int o = 0; o < OUT; o++)
-            round_weights(WEIGHTS_Q8, w + o * IN, IN);
-        for (int i = 0; i < ROWS * OUT; i++) {
-            int r = i / OUT, o = i % OUT;
-            if (r == 2 || r == 3) {
-                cr_assert(!isfinite(y[i]), "%s: row %d gave %g", bench_sets[s], r, (double)y[i]);
-                continue;
-            }
-            double sum = 0.0;
-            for (int k = 0; k < IN; k++)
-                sum += (double)x[r * IN + k] * w[o * IN + k];
-            /* what is under this counts as nothing */
-            double least = strcmp(bench_sets[s], "avx512vnni") == 0 ? 0x1p-100 : 0x1p-90;
-            double bound = IN * (4.0 * 0x1p-24 * scales[r] + least);
-            cr_assert(fabs(y[i] - sum) <= bound, "%s: row %d: expected %g, got %g", bench_sets[s],
-                      r, sum, (double)y[i]);
         }
-        cpu_ops.close(backend);
-        free(w);
-        free(x);
-        free(y);
+        double sum = 0.0;
+        for (int k = 0; k < IN; k++)
+            sum += (double)x[r * IN + k] * w[o * IN + k];
+        /* what is under this counts as nothing */
+        double least = strcmp(set, "avx512vnni") == 0 ? 0x1p-100 : 0x1p-90;
+        double bound = IN * (4.0 * 0x1p-24 * scales[r] + least);
+        cr_assert(fabs(y[i] - sum) <= bound, "%s, %s, %s: row %d: expected %g, got %g", set,
+                  weight_format_name(kind.weights), activation_format_name(kind.activations), r,
+                  sum, (double)y[i]);
     }
+    cpu_ops.close(backend);
+    free(w);
+    free(x);
+    free(y);
+}
+
+Test(gemm, q8_and_rounded_inputs_take_any_row)
+{
+    for (int s = 0; s < NUM_SETS; s++)
+        for (int k = 0; k < NUM_KINDS; k++)
+            if (kinds[k].weights == WEIGHTS_Q8 || kinds[k].activations != ACTIVATIONS_F32)
+                take_any_row(bench_sets[s], kinds[k]);
 }
 
 Test(gemm, a_number_too_large_for_its_format_is_an_error)

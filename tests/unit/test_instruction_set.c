@@ -73,6 +73,31 @@ Test(instruction_set, each_of_the_machine_opens_and_the_best_is_chosen)
     cpu_ops.close(backend);
 }
 
+/* Inputs are rounded where the machine has what multiplies them so, else refused. */
+Test(instruction_set, activations_are_rounded_by_avx512_vnni_and_bf16_alone)
+{
+    char flags[8192];
+    read_line("flags", flags, sizeof flags);
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
+        for (enum activation_format a = ACTIVATIONS_16BIT; a <= ACTIVATIONS_8BIT; a++) {
+            const struct cpu_options options = {
+                .threads = 1, .instruction_set = sets[i].name, .activations = a};
+            struct backend *backend = NULL;
+            struct error err = ERROR_INIT;
+            if (!has_all(flags, sets[i].flags))
+                continue;
+            bool opened = cpu_open(&backend, &options, &err) == 0;
+            cr_expect(opened == (i == 0 && has_all(flags, "avx512_bf16")), "%s %s", sets[i].name,
+                      err.message);
+            if (opened)
+                cpu_ops.close(backend);
+            else
+                cr_expect(err.code == ERROR_UNSUPPORTED &&
+                              strstr(err.message, sets[i].name) != NULL,
+                          "%s", err.message);
+        }
+}
+
 /* AMD's family 25 with AVX-512 is the Zen 4. */
 Test(instruction_set, a_zen4_gets_what_was_measured_on_one)
 {

@@ -1,0 +1,156 @@
+/* Products with bf16 weights and x rounded to bf16, on CPUs that multiply pairs of bf16 (AVX-512
+ * BF16): ACTIVATIONS_16BIT.
+ *
+ * Per output, over the inputs by twos, whatever the number of rows: acc = vdpbf16ps(acc, x, w),
+ * both products of the pair, rounded to even; what is under f32's normal numbers counts as zero.
+ * Half of the multiplications of kernels_product.h, and otherwise as there: weights lie in memory
+ * as they do for f32, two inputs' rows become pairs in registers.
+ *
+ * The error is that of x in bf16, 2^-9 of each, and of n 2^-23 of the sum of the products' sizes.
+ */
+#ifndef ENGINE_CPU_KERNELS_BF16_H
+#define ENGINE_CPU_KERNELS_BF16_H
+
+#include "engine/cpu/kernels_product.h"
+
+#include <immintrin.h>
+
+#define BF16 __attribute__((target("avx512bf16")))
+#define BF16_INLINE BF16 static inline __attribute__((always_inline))
+
+/* numbers [n, m], a tile of x, to [ceil(n / 2), m] dwords of two inputs each, in place. */
+BF16 static void round_pairs(int m, int64_t n, float *numbers)
+{
+    int64_t k = 0;
+    float *out = numbers;
+    if (m == 1)
+        for (; k + 32 <= n; k += 32, out += 16) {
+            __m512 low = _mm512_loadu_ps(numbers + k), high = _mm512_loadu_ps(numbers + k + 16);
+            __m512bh pairs = _mm512_cvtne2ps_pbh(high, low);
+            memcpy(out, &pairs, sizeof pairs);
+        }
+    __mmask16 present = (__mmask16)((1 << m) - 1);
+    for (; k < n; k += 2, out += m) {
+        __m512 low = _mm512_maskz_loadu_ps(present, numbers + k * m);
+        __m512 high =
+            k + 1 < n ? _mm512_maskz_loadu_ps(present, numbers + (k + 1) * m) : _mm512_setzero_ps();
+        __m512i pairs = _mm512_or_si512(
+            _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(low)),
+            _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(high)), 16));
+        _mm512_mask_storeu_epi32(out, present, pairs);
+    }
+}
+
+static void kernel_arrange_bf16(const struct weight *weight, const float *x, int64_t x_stride,
+                                int rows, float *out)
+{
+    kernel_arrange(weight, x, x_stride, rows, out);
+    if (weight->activations == ACTIVATIONS_16BIT)
+        for (int r = 0, m; r < rows; r += m) {
+            m = tile_height(rows - r);
+            round_pairs(m, weight->in, out + r * weight->in);
+        }
+}
+
+/* Two inputs' weights of 16 outputs each: columns j and j + 16 of a panel, as it lies in memory;
+ * the second of them is zero past the last. */
+struct two_inputs {
+    __m512i low, high;
+};
+
+BF16_INLINE struct two_inputs load_two(const unsigned char *row, bool both)
+{
+    const __mmask32 upper = 0xaaaaaaaa;
+    __m512i first = _mm512_loadu_si512(row);
+    __m512i second = both ? _mm512_loadu_si512(row + ROW_BYTES) : _mm512_setzero_si512();
+    return (struct two_inputs){
+        _mm512_mask_blend_epi16(upper, first, _mm512_slli_epi32(second, 16)),
+        _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(first, 16), second)};
+}
+
+BF16_INLINE __m512 multiply_two(__m512 sum, __m512i w, __m512i x)
+{
+    return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
+}
+
+/* sum [m][pairs] += two inputs of x [m] * w; both: there is a second one. */
+BF16_INLINE void tile_two(const int m, const int pairs, const float *x, const unsigned char *row,
+                          int pair, bool both, vec sum[][2])
+{
+#pragma GCC unroll 2
+    for (int j = 0; j < pairs; j++) {
+        struct two_inputs w = load_two(row + (pair + j) * 64, both);
+#pragma GCC unroll 16
+        for (int i = 0; i < m; i++) {
+            __m512i input = _mm512_castps_si512(_mm512_set1_ps(x[i]));
+            sum[i * pairs + j][0] = multiply_two(sum[i * pairs + j][0], w.low, input);
+            sum[i * pairs + j][1] = multiply_two(sum[i * pairs + j][1], w.high, input);
+        }
+    }
+}
+
+/* As panel_tile (kernels_panel.h). */
+BF16_INLINE void pair_tile(const int m, const int pairs, const float *x, int64_t n,
+                           const unsigned char *w, struct ahead ahead, int pair, float *sums,
+                           bool add)
+{
+    vec sum[2 * TILE_ROWS][2];
+    start_tile(m, pairs, pair, sums, add, sum);
+    int64_t k = 0;
+    for (; k + 2 <= n; k += 2, x += m) {
+        ask(ahead, k, 2);
+        tile_two(m, pairs, x, w + k * ROW_BYTES, pair, true, sum);
+    }
+    if (k < n)
+        tile_two(m, pairs, x, w + k * ROW_BYTES, pair, false, sum);
+    end_tile(m, pairs, pair, sum, NULL, sums, add);
+}
+
+/* As panel_rows. */
+BF16 static void pair_rows(int m, const float *x, int64_t n, const unsigned char *w,
+                           struct ahead ahead, float *sums, bool add)
+{
+    const int pairs = pairs_at_once(WEIGHTS_BF16, m);
+    ahead.step = ahead.step * pairs / PANEL_PAIR;
+    for (int p = 0; p < PANEL_PAIR; p += pairs, ahead.at += n * ahead.step)
+        FOR_ROWS(m, 2, TILE_ROWS,
+                 pair_tile(M, pairs_at_once(WEIGHTS_BF16, M), x, n, w, ahead, p, sums, add))
+}
+
+/* As product_row. */
+BF16 static void pair_row(const struct product *p)
+{
+    const int64_t n = p->weight->in;
+    for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
+        struct row rows[PANEL_PAIR];
+#pragma GCC unroll 2
+        for (int i = 0; i < PANEL_PAIR; i++) {
+            rows[i] = zero_row();
+            prepare_finish(p, panel + i);
+        }
+        const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
+        int64_t k = 0;
+        for (; k + ONE_ROW_INPUTS <= n; k += ONE_ROW_INPUTS) {
+            ask_rows(WEIGHTS_BF16, w + k * ROW_BYTES);
+#pragma GCC unroll 8
+            for (int u = 0; u < ONE_ROW_INPUTS; u++)
+                tile_two(1, 1, p->x + k / 2 + u / 2, w + (k + u / 2 * 2) * ROW_BYTES, u % 2, true,
+                         &rows[u % 2].sums);
+        }
+        for (; k < n; k += 2)
+#pragma GCC unroll 2
+            for (int i = 0; i < PANEL_PAIR; i++)
+                tile_two(1, 1, p->x + k / 2, w + k * ROW_BYTES, i, k + 1 < n, &rows[i].sums);
+#pragma GCC unroll 2
+        for (int i = 0; i < PANEL_PAIR; i++)
+            finish_sums(p, panel + i, &rows[i]);
+    }
+}
+
+static void product_bf16(const struct product *p)
+{
+    static const struct product_way way = {pair_rows, pair_row, 2};
+    product_by(&way, p);
+}
+
+#endif
