@@ -67,7 +67,7 @@ def check_engine(turns, regla):
 def pairs_point(setup, weights, test, flash, options):
     """One run of `turns`."""
     lines = run([setup["turns"], "speed", setup["directory"],
-                 setup["files"][weights], weights, test["kind"], test["tokens"], test["depth"],
+                 file_of(setup, weights), weights, test["kind"], test["tokens"], test["depth"],
                  test["texts"], options.seconds, FLASH[flash], options.load])
     pairs = [json.loads(line) for line in lines.splitlines()]
     if not pairs:
@@ -78,10 +78,16 @@ def pairs_point(setup, weights, test, flash, options):
                 ("share_of_limit", "share_of_limit"), ("bandwidth_gbps", "bandwidth_gbps"))}}
 
 
+def file_of(setup, weights):
+    return setup["files"][weights.partition("/")[0]]
+
+
 def regla_bench(setup, weights, test, _, options):
+    weights, _, activations = weights.partition("/")
     pp, tg = (test["tokens"], 0) if test["kind"] == "pp" else (0, test["tokens"])
     found = json.loads(run([setup["regla"], "bench", "--model",
-                            setup["directory"], "--weights", weights, "--kv", "f16", "--pp", pp,
+                            setup["directory"], "--weights", weights, "--kv", "f16",
+                            "--activations", activations or "f32", "--pp", pp,
                             "--tg", tg, "--depth", test["depth"], "--batch", test["texts"],
                             "--repeat", options.repeat, "--json"]))
     return found["results"][0], found["bandwidth_gbps"]
@@ -89,7 +95,7 @@ def regla_bench(setup, weights, test, _, options):
 
 def llama_bench(setup, weights, test, flash, options):
     """The median of its repeats."""
-    file, threads = setup["files"][weights], options.threads
+    file, threads = file_of(setup, weights), options.threads
     if test["texts"] > 1:
         length = test["texts"] * (test["depth"] + test["tokens"] + 1)
         lines = run([setup["llama-batched-bench"], "-m", file, "-t", threads,
@@ -142,7 +148,7 @@ def compare_models(saved, setup, options):
     for weights in options.weights:
         if weights not in found:
             found[weights] = json.loads(run([setup["turns"], "same", setup["directory"],
-                                             setup["files"][weights], weights, SAME_TOKENS]))
+                                             file_of(setup, weights), weights, SAME_TOKENS]))
         print("{weights}: {same_likeliest} of {positions} likeliest tokens the same; log-probabilities "
               "differ by {mean_difference} (mean) and {most_difference} (most); loss {loss_regla} and "
               "{loss_llama}; {parameters} parameters, weights of {weight_bytes_regla} and "
@@ -202,10 +208,10 @@ def report(found, dropped, missing, options):
     if not found:
         print("nothing was measured")
         return
-    print(f"{'way':9} {'weights':7} {'test':>10} {'flash':>6} {'rounds':>6} {'regla':>8} "
+    print(f"{'way':9} {'weights':10} {'test':>10} {'flash':>6} {'rounds':>6} {'regla':>8} "
           f"{'llama.cpp':>9} {'ratio':>7} {'of rounds':>14} {'of limit':>8}")
     for row in found:
-        print("{way:9} {weights:7} {test:>10} {flash:>6} {rounds:>6} {regla_tokens_per_second:>8.1f} "
+        print("{way:9} {weights:10} {test:>10} {flash:>6} {rounds:>6} {regla_tokens_per_second:>8.1f} "
               "{llama_tokens_per_second:>9.1f} {ratio:>6.3f}{mark} {lowest_ratio:>6.3f} - "
               "{highest_ratio:<5.3f} {share:>8.1f}".format(
                   share=100 * row["share_of_limit"], mark="*" if row["counts"] else " ", **row))
@@ -223,7 +229,8 @@ def parse(arguments):
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", help="regla (build/release/regla)")
-    parser.add_argument("--weights", default="f32,bf16,q8", type=items)
+    parser.add_argument("--weights", default="f32,bf16,q8", type=items,
+                        help="with regla's activations after a slash, if not f32: bf16/16bit")
     parser.add_argument("--tests", default="pp512,tg64,tg64@2048,tg64@8000,tg32x16",
                         type=lambda text: [parse_test(item) for item in items(text)],
                         help="tokens read or generated, @ after so many, x texts at once")

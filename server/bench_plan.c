@@ -51,6 +51,17 @@ static int read_kv(const char *text, int min, int max, int *out, struct error *e
     return 0;
 }
 
+static int read_activations(const char *text, int min, int max, int *out, struct error *err)
+{
+    enum activation_format format;
+    (void)min;
+    (void)max;
+    if (!activation_format_find(text, &format))
+        return error_set(err, ERROR_INVALID, "expected f32, 16bit or 8bit, got \"%s\"", text);
+    *out = (int)format;
+    return 0;
+}
+
 static int read_list(struct list *list, const char *name, const char *text, read_item *read,
                      int min, int max, struct error *err)
 {
@@ -73,7 +84,7 @@ static int read_list(struct list *list, const char *name, const char *text, read
 }
 
 struct lists {
-    struct list pp, tg, depth, batch, weights, kv, threads, repeat;
+    struct list pp, tg, depth, batch, weights, kv, activations, threads, repeat;
 };
 
 static int read_lists(struct lists *out, const struct bench_lists *in, struct error *err)
@@ -90,6 +101,7 @@ static int read_lists(struct lists *out, const struct bench_lists *in, struct er
         {&out->batch, "batch", in->batch, read_integer, 1, 4096},
         {&out->weights, "weights", in->weights, read_weights, 0, 0},
         {&out->kv, "kv", in->kv, read_kv, 0, 0},
+        {&out->activations, "activations", in->activations, read_activations, 0, 0},
         {&out->threads, "threads", in->threads, read_integer, 0, 1024},
         {&out->repeat, "repeat", in->repeat, read_integer, 1, 1000},
     };
@@ -117,8 +129,9 @@ static void add(struct bench_plan *plan, const struct bench_case *like, bool gen
 /* The last list turns fastest: a reader compares what stands beside each other. */
 static void combine(struct bench_plan *plan, const struct lists *lists)
 {
-    const struct list *turning[] = {&lists->repeat, &lists->batch,   &lists->depth,
-                                    &lists->kv,     &lists->weights, &lists->threads};
+    const struct list *turning[] = {&lists->repeat, &lists->batch,       &lists->depth,
+                                    &lists->kv,     &lists->activations, &lists->weights,
+                                    &lists->threads};
     enum { TURNING = sizeof turning / sizeof *turning };
     int at[TURNING] = {0}, i;
     do {
@@ -127,8 +140,9 @@ static void combine(struct bench_plan *plan, const struct lists *lists)
             .batch = lists->batch.items[at[1]],
             .depth = lists->depth.items[at[2]],
             .kv = (enum kv_format)lists->kv.items[at[3]],
-            .weights = (enum weight_format)lists->weights.items[at[4]],
-            .threads = lists->threads.items[at[5]],
+            .activations = (enum activation_format)lists->activations.items[at[4]],
+            .weights = (enum weight_format)lists->weights.items[at[5]],
+            .threads = lists->threads.items[at[6]],
         };
         add(plan, &like, false, &lists->pp);
         add(plan, &like, true, &lists->tg);
@@ -146,6 +160,7 @@ int bench_plan_make(struct bench_plan *plan, const struct bench_lists *in, struc
     int64_t count = lists.pp.count + lists.tg.count;
     count *= (int64_t)lists.depth.count * lists.batch.count * lists.repeat.count; /* < 2^25 */
     count *= (int64_t)lists.weights.count * lists.kv.count * lists.threads.count; /* < 2^43 */
+    count *= lists.activations.count;                                             /* < 2^49 */
     if (count > MOST_CASES)
         return error_set(err, ERROR_INVALID,
                          "the lists have %lld combinations, expected at most %d", (long long)count,

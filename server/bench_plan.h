@@ -9,13 +9,14 @@
 /* As typed; none is NULL. */
 struct bench_lists {
     const char *pp, *tg; /* tokens of a text; 0: no such test */
-    const char *depth, *batch, *weights, *kv, *threads, *repeat;
+    const char *depth, *batch, *weights, *kv, *activations, *threads, *repeat;
 };
 
 /* Reads, or generates, `tokens` tokens of each of `batch` texts that have `depth` already. */
 struct bench_case {
     enum weight_format weights;
     enum kv_format kv;
+    enum activation_format activations;
     int threads; /* 0: as many as this process may use */
     bool generates;
     int tokens, depth, batch;

@@ -22,12 +22,14 @@ static struct pace pace_of(const struct bench_result *result)
 
 static void print_operations(const struct bench *bench, FILE *out)
 {
-    fprintf(out, "\n%-7s %5s  %-14s  share of the time\n", "weights", "batch", "test");
+    fprintf(out, "\n%-7s %-6s %5s  %-14s  share of the time\n", "weights", "inputs", "batch",
+            "test");
     for (int i = 0; i < bench_count(bench); i++) {
         const struct bench_result *r = &bench_results(bench)[i];
         char name[48];
         bench_case_name(&r->test, name);
-        fprintf(out, "%-7s %5d  %-14s ", weight_format_name(r->test.weights), r->test.batch, name);
+        fprintf(out, "%-7s %-6s %5d  %-14s ", weight_format_name(r->test.weights),
+                activation_format_name(r->test.activations), r->test.batch, name);
         for (int kind = 0; kind < NUM_PROFILE_KINDS; kind++)
             if (r->operations[kind] > 0)
                 fprintf(out, " %s %.1f%%", kinds[kind], r->operations[kind] * 100);
@@ -46,14 +48,14 @@ static void print_depths(const struct bench *bench, FILE *out)
         if (share->count == 0)
             continue;
         if (!begun)
-            fprintf(out, "\n%-7s %-4s %7s %5s  %-14s  %11s  95%% certain\n", "weights", "kv",
-                    "threads", "batch", "test", "of depth 0");
+            fprintf(out, "\n%-7s %-4s %-6s %7s %5s  %-14s  %11s  95%% certain\n", "weights", "kv",
+                    "inputs", "threads", "batch", "test", "of depth 0");
         begun = true;
         bench_case_name(&r->test, name);
-        fprintf(out, "%-7s %-4s %7d %5d  %-14s  %10.1f%%  %.1f to %.1f%%, of %zu pairs\n",
-                weight_format_name(r->test.weights), kv_format_name(r->test.kv), r->test.threads,
-                r->test.batch, name, share->median * 100, share->low * 100, share->high * 100,
-                share->count);
+        fprintf(out, "%-7s %-4s %-6s %7d %5d  %-14s  %10.1f%%  %.1f to %.1f%%, of %zu pairs\n",
+                weight_format_name(r->test.weights), kv_format_name(r->test.kv),
+                activation_format_name(r->test.activations), r->test.threads, r->test.batch, name,
+                share->median * 100, share->low * 100, share->high * 100, share->count);
     }
 }
 
@@ -63,8 +65,8 @@ void bench_print_table(const struct bench *bench, FILE *out)
     struct bench_peaks peaks = bench_peaks(bench);
     fprintf(out, "%s: memory reads at most %.1f GB/s, f32 arithmetic %.0f GFLOP/s\n\n",
             results[0].model, peaks.bytes * 1e-9, peaks.operations * 1e-9);
-    fprintf(out, "%-7s %-4s %7s %5s  %-14s %10s %7s  %-24s %8s\n", "weights", "kv", "threads",
-            "batch", "test", "tokens/s", "spread", "pace", "of limit");
+    fprintf(out, "%-7s %-4s %-6s %7s %5s  %-14s %10s %7s  %-22s %8s\n", "weights", "kv", "inputs",
+            "threads", "batch", "test", "tokens/s", "spread", "pace", "of limit");
     for (int i = 0; i < bench_count(bench); i++) {
         const struct bench_result *r = &results[i];
         struct pace pace = pace_of(r);
@@ -74,10 +76,10 @@ void bench_print_table(const struct bench *bench, FILE *out)
             snprintf(text, sizeof text, "%.1f GB/s of weights", pace.weights_gbps);
         else
             snprintf(text, sizeof text, "%.0f GFLOP/s", pace.gflops);
-        fprintf(out, "%-7s %-4s %7d %5d  %-14s %10.1f %6.1f%%  %-24s %7.1f%%\n",
-                weight_format_name(r->test.weights), kv_format_name(r->test.kv), r->test.threads,
-                r->test.batch, name, r->tokens_per_second, r->spread * 100, text,
-                r->share_of_limit * 100);
+        fprintf(out, "%-7s %-4s %-6s %7d %5d  %-14s %10.1f %6.1f%%  %-22s %7.1f%%\n",
+                weight_format_name(r->test.weights), kv_format_name(r->test.kv),
+                activation_format_name(r->test.activations), r->test.threads, r->test.batch, name,
+                r->tokens_per_second, r->spread * 100, text, r->share_of_limit * 100);
     }
     print_depths(bench, out);
     if (bench_has_operations(bench))
@@ -98,7 +100,7 @@ static void print_quoted(const char *text, FILE *out)
 
 void bench_print_csv(const struct bench *bench, FILE *out)
 {
-    fprintf(out, "model,weights,kv,test,batch,threads,repeat,tokens_per_second,spread,"
+    fprintf(out, "model,weights,kv,activations,test,batch,threads,repeat,tokens_per_second,spread,"
                  "share_of_limit,weights_gbps,moved_gbps,gflops,of_depth_0,of_depth_0_low,"
                  "of_depth_0_high");
     for (int kind = 0; bench_has_operations(bench) && kind < NUM_PROFILE_KINDS; kind++)
@@ -110,10 +112,11 @@ void bench_print_csv(const struct bench *bench, FILE *out)
         char name[48];
         bench_case_name(&r->test, name);
         print_quoted(r->model, out);
-        fprintf(out, ",%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
-                weight_format_name(r->test.weights), kv_format_name(r->test.kv), name,
-                r->test.batch, r->test.threads, r->test.repeat, r->tokens_per_second, r->spread,
-                r->share_of_limit, pace.weights_gbps, pace.moved_gbps, pace.gflops);
+        fprintf(out, ",%s,%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
+                weight_format_name(r->test.weights), kv_format_name(r->test.kv),
+                activation_format_name(r->test.activations), name, r->test.batch, r->test.threads,
+                r->test.repeat, r->tokens_per_second, r->spread, r->share_of_limit,
+                pace.weights_gbps, pace.moved_gbps, pace.gflops);
         const struct statistics_interval *share = &r->of_depth_0;
         if (share->count > 0)
             fprintf(out, ",%.4g,%.4g,%.4g", share->median, share->low, share->high);
@@ -144,15 +147,15 @@ static json_t *result_json(const struct bench_result *r, bool operations)
     struct pace pace = pace_of(r);
     char name[48];
     bench_case_name(&r->test, name);
-    return json_pack("{ss ss ss ss si si si sf sf sf sf sf sf so* so*}", "model", r->model,
-                     "weights", weight_format_name(r->test.weights), "kv",
-                     kv_format_name(r->test.kv), "test", name, "batch", r->test.batch, "threads",
-                     r->test.threads, "repeat", r->test.repeat, "tokens_per_second",
-                     r->tokens_per_second, "spread", r->spread, "share_of_limit", r->share_of_limit,
-                     "weights_gbps", pace.weights_gbps, "moved_gbps", pace.moved_gbps, "gflops",
-                     pace.gflops, "of_depth_0",
-                     r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "operations",
-                     operations ? operations_json(r) : NULL);
+    return json_pack(
+        "{ss ss ss ss ss si si si sf sf sf sf sf sf so* so*}", "model", r->model, "weights",
+        weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "activations",
+        activation_format_name(r->test.activations), "test", name, "batch", r->test.batch,
+        "threads", r->test.threads, "repeat", r->test.repeat, "tokens_per_second",
+        r->tokens_per_second, "spread", r->spread, "share_of_limit", r->share_of_limit,
+        "weights_gbps", pace.weights_gbps, "moved_gbps", pace.moved_gbps, "gflops", pace.gflops,
+        "of_depth_0", r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "operations",
+        operations ? operations_json(r) : NULL);
 }
 
 int bench_print_json(const struct bench *bench, FILE *out, struct error *err)

@@ -87,7 +87,7 @@ static int find_device(struct bench *bench, struct device **out, const struct be
         const struct bench_case *asked = &bench->devices[i].asked;
         *out = &bench->devices[i];
         if (asked->weights == test->weights && asked->kv == test->kv &&
-            asked->threads == test->threads)
+            asked->activations == test->activations && asked->threads == test->threads)
             return 0;
     }
     struct device *device = &bench->devices[bench->num_devices];
@@ -95,6 +95,7 @@ static int find_device(struct bench *bench, struct device **out, const struct be
         .device = bench->options.device,
         .weights = test->weights,
         .kv = test->kv,
+        .activations = test->activations,
         .threads = test->threads,
         .max_step_tokens = max_batch > LEAST_STEP_TOKENS ? max_batch : LEAST_STEP_TOKENS,
         .max_step_logits = max_batch,

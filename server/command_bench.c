@@ -32,6 +32,9 @@ static const struct option items[] = {
      "formats of the weights in memory: auto (as in the file), f32, bf16, f16, q8"},
     {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, NULL,
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
+    {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "f32", 0, 0, NULL,
+     "what products may round their inputs to: f32 (not at all), 16bit with bf16 or q8 weights,\n"
+     "      8bit with q8 weights"},
     COMMAND_DEVICE_OPTION(AT(device)),
     {"threads", OPTION_TEXT, AT(lists.threads), "N,N,...", "0", 0, 0, NULL,
      "compute threads; 0: as many as this process may use"},
@@ -58,7 +61,8 @@ static const struct options table = {
         "move / bandwidth of reading\nmemory. pp: operations that must be done, with the logits of "
         "the last position only / peak of f32\nmultiply-adds, whatever the format. bandwidth_gbps "
         "and peak_gflops are the highest measured.\nA model that fits into the caches can pass its "
-        "limit.\n\n\"of depth 0\": the pace of each slice over that of the same slice at depth 0; "
+        "limit, and so can products that round\ntheir inputs.\n\n\"of depth 0\": the pace of each "
+        "slice over that of the same slice at depth 0; "
         "their median, and\nbetween what it lies in 95 of 100 such measurements.",
     .items = items,
     .count = sizeof items / sizeof *items,

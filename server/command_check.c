@@ -333,9 +333,10 @@ static bool report(const char *directory, const struct check_options *options)
     else if (c.verdict.problem[0] && options->bits_only)
         printf("FAIL  %s: %s\n", directory, c.verdict.problem);
     else if (options->bits_only)
-        printf("PASS  %s: the same bits in %d runs, weights %s, KV %s\n", directory, c.runs,
-               weight_format_name(engine_info(c.engine)->weights),
-               kv_format_name(engine_info(c.engine)->kv));
+        printf("PASS  %s: the same bits in %d runs, weights %s, KV %s, activations %s\n", directory,
+               c.runs, weight_format_name(engine_info(c.engine)->weights),
+               kv_format_name(engine_info(c.engine)->kv),
+               activation_format_name(engine_info(c.engine)->activations));
     else if (c.verdict.problem[0])
         printf("FAIL  %s: %s (largest error %.1e, tolerance %.0e)\n", directory, c.verdict.problem,
                c.verdict.max_error, c.expected.tolerance);

@@ -85,6 +85,7 @@ struct engine_options command_engine_options(const struct command_model_options 
     /* the options' tables have no other names */
     weight_format_find(options->weights, &engine.weights);
     kv_format_find(options->kv, &engine.kv);
+    activation_format_find(options->activations, &engine.activations);
     return engine;
 }
 

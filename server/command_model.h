@@ -14,7 +14,7 @@ struct command_model_options {
     int64_t threads;
     int64_t state_memory, device_memory; /* bytes */
     const char *device;
-    const char *weights, *kv;
+    const char *weights, *kv, *activations;
 };
 
 /* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
@@ -71,6 +71,16 @@ struct command_model_options {
          0,                                                                                      \
          "auto|f32|f16|bf16",                                                                    \
          "format of the KV cache; auto: f32 when the weights are f32, else f16"},                \
+        {"activations",                                                                          \
+         OPTION_CHOICE,                                                                          \
+         offsetof(type, model.activations),                                                      \
+         "format",                                                                               \
+         "f32",                                                                                  \
+         0,                                                                                      \
+         0,                                                                                      \
+         "f32|16bit|8bit",                                                                       \
+         "what products may round their inputs to, for faster prompts and batches:\n"            \
+         "      f32: not at all; 16bit with bf16 or q8 weights, 8bit with q8 weights"},          \
     {                                                                                            \
         "state-memory", OPTION_BYTES, offsetof(type, model.state_memory), "bytes", "0", 0, 1e15, \
             NULL, "memory for the states of texts; 0: a share of what is free"                   \

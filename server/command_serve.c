@@ -170,9 +170,10 @@ static void set_fingerprint(struct service *service)
         if (!isalnum((unsigned char)*c))
             *c = '_';
     snprintf(service->fingerprint, sizeof service->fingerprint,
-             "regla-%s-%02x%02x%02x%02x-%s-%s-%s", REGLA_VERSION, tensors[0], tensors[1],
+             "regla-%s-%02x%02x%02x%02x-%s-%s-%s%s%s", REGLA_VERSION, tensors[0], tensors[1],
              tensors[2], tensors[3], set, weight_format_name(info->weights),
-             kv_format_name(info->kv));
+             kv_format_name(info->kv), info->activations == ACTIVATIONS_F32 ? "" : "-",
+             info->activations == ACTIVATIONS_F32 ? "" : activation_format_name(info->activations));
 }
 
 /* What the service knows of its model. */

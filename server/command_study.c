@@ -268,7 +268,8 @@ static void run_child(const struct study_options *options, const struct study_po
     dup2(to, STDOUT_FILENO);
     execl("/proc/self/exe", "regla", "study", "--point", spec, "--threads", threads,
           "--state-memory", memory, "--device", model->device, "--device-memory", device_memory,
-          "--weights", model->weights, "--kv", model->kv, (char *)NULL);
+          "--weights", model->weights, "--kv", model->kv, "--activations", model->activations,
+          (char *)NULL);
     _exit(127);
 }
 
@@ -366,11 +367,11 @@ static json_t *settings_of(const struct study_options *options)
     struct utsname system;
     processor_name(processor, sizeof processor);
     uname(&system);
-    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:s, s:s}", "processor", processor, "system",
-                     system.sysname, "release", system.release, "cores",
+    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:s, s:s, s:s}", "processor", processor,
+                     "system", system.sysname, "release", system.release, "cores",
                      (int)sysconf(_SC_NPROCESSORS_ONLN), "device", options->model.device, "threads",
                      (int)options->model.threads, "weights", options->model.weights, "kv",
-                     options->model.kv);
+                     options->model.kv, "activations", options->model.activations);
 }
 
 static json_t *points_json(const struct study_plan *plan)

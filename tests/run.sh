@@ -41,9 +41,18 @@ unit() { # preset
 golden() { # preset, folders
     "build/$1/regla" check --reproducibility "${@:2}"
 }
-bits() { # preset, format of the weights, of KV
-    "build/$1/regla" check --bits-only --weights "$2" --kv "$3" tests/golden/*/ | grep -v ^PASS
+bits() { # preset, format of the weights, of KV, activations
+    "build/$1/regla" check --bits-only --weights "$2" --kv "$3" --activations "${4:-f32}" tests/golden/*/ |
+        grep -v ^PASS
     return "${PIPESTATUS[0]}"
+}
+# Where the processor rounds them; elsewhere --activations is refused (tests/unit/test_instruction_set.c).
+rounded_bits() { # preset
+    if grep -qw avx512_bf16 /proc/cpuinfo; then
+        bits "$1" bf16 f16 16bit && bits "$1" q8 f16 16bit && bits "$1" q8 f16 8bit
+    else
+        echo "SKIP  bits of rounded activations: no avx512_bf16"
+    fi
 }
 # Each file's tests in one process, since they share its servers; most of the time they wait.
 http() { # preset
@@ -55,7 +64,7 @@ stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }
 stage_lint() { $python tests/lint/lint.py; }
 stage_build() { build dev; }
 stage_unit() { unit dev; }
-stage_golden() { golden dev tests/golden/*/ && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16; }
+stage_golden() { golden dev tests/golden/*/ && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16 && rounded_bits dev; }
 stage_http() { http dev; }
 # The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
 stage_cuda() {

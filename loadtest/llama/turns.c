@@ -37,7 +37,9 @@ struct turns {
 static int open_both(struct turns *turns, const char *directory, struct peer_options *peer,
                      struct error *err)
 {
-    const struct engine_options options = {.weights = turns->test.weights, .kv = turns->test.kv};
+    const struct engine_options options = {.weights = turns->test.weights,
+                                           .kv = turns->test.kv,
+                                           .activations = turns->test.activations};
     if (engine_open(&turns->engine, directory, &options, err) != 0)
         return -1;
     turns->test.threads = peer->threads = engine_info(turns->engine)->threads;
@@ -203,6 +205,16 @@ static int same(struct turns *turns, struct error *err)
     return result;
 }
 
+/* "bf16", or "bf16/16bit": regla's activations, too. */
+static bool read_formats(char *text, struct bench_case *test)
+{
+    char *slash = strchr(text, '/');
+    if (slash != NULL)
+        *slash++ = 0;
+    return weight_format_find(text, &test->weights) &&
+           (slash == NULL || activation_format_find(slash, &test->activations));
+}
+
 int main(int argc, char **argv)
 {
     bool compares = argc == 6 && strcmp(argv[1], "same") == 0;
@@ -217,7 +229,7 @@ int main(int argc, char **argv)
                                 .flash_attention = PEER_AS_IT_LIKES,
                                 .load = PEER_AS_IT_LIKES,
                                 .kv = turns.test.kv};
-    bool known = weight_format_find(argv[4], &turns.test.weights);
+    bool known = read_formats(argv[4], &turns.test);
     turns.test.tokens = atoi(argv[compares ? 5 : 6]);
     if (!compares) {
         turns.test.generates = strcmp(argv[5], "tg") == 0;

@@ -2,6 +2,7 @@
 and KV, as far as flags and replies name them."""
 
 import json
+import pathlib
 import re
 import struct
 import subprocess
@@ -169,6 +170,29 @@ def test_the_fingerprint_names_set_and_formats(server, server_factory):
     assert re.fullmatch(pattern + "f32-f32", plain)
     other = server_factory(weights="q8", kv="bf16").complete(prompt=[1], max_tokens=1)
     assert re.fullmatch(pattern + "q8-bf16", other["system_fingerprint"])
+
+
+ROUNDS = "avx512_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
+
+
+@pytest.mark.parametrize("weights, activations, message", [
+    ("f32", "16bit", "activations: 16bit goes with weights in bf16 or q8, these are in f32"),
+    ("bf16", "8bit", "activations: 8bit goes with weights in q8, these are in bf16")])
+def test_activations_that_do_not_fit_the_weights_are_refused(weights, activations, message):
+    for command in (["info", HYBRID], ["serve", "--model", HYBRID, "--port", 0]):
+        result = regla(*command, "--weights", weights, "--activations", activations)
+        assert result.returncode == 1 and message in result.stderr, result.stderr
+
+
+def test_rounded_activations_are_said_or_refused(server_factory):
+    told = regla("info", HYBRID, "--json", "--weights", "q8", "--activations", "16bit")
+    if not ROUNDS:
+        assert told.returncode == 1
+        assert "16bit needs a CPU with AVX-512 VNNI and BF16" in told.stderr
+        return
+    assert json.loads(told.stdout)["activations"] == "16bit"
+    server = server_factory(weights="q8", activations="16bit")
+    assert server.complete(prompt=[1], max_tokens=1)["system_fingerprint"].endswith("-q8-f16-16bit")
 
 
 def test_check_bits_only(tmp_path):

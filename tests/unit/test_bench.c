@@ -13,6 +13,7 @@ static const struct bench_lists defaults = {.pp = "512",
                                             .batch = "1",
                                             .weights = "auto",
                                             .kv = "auto",
+                                            .activations = "f32",
                                             .threads = "0",
                                             .repeat = "5"};
 
