@@ -18,10 +18,9 @@ struct backend {
     const struct batch *batch;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;
-    float *arranged; /* [max_rows, max_input]: x of a product */
+    float *arranged; /* x of a product */
     size_t arranged_floats;
-    struct fixed_block *fixed; /* [max_rows, max_input / 32]: x of a product, where kernels->fix */
-    float *scratch;            /* [threads][scratch_floats] */
+    float *scratch; /* [threads][scratch_floats] */
     size_t scratch_floats;
     unsigned saved_float; /* of the thread that called begin */
     const float *sent;    /* what receive gives */

@@ -13,6 +13,7 @@ enum {
     PANEL_PAIR = 2,   /* panels that take turns in memory, but of f32 */
     QUERY_GROUP = 32, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
     BLOCK_ROWS = 96,  /* of x that meet a panel together; a multiple of every tile's */
+    FIXED_ROWS = 12,  /* of x in fixed point, a multiple of its tiles' */
     TOKEN_GROUP = 16, /* tokens that meet a block of S together */
     Q8_BLOCK = 32,    /* inputs of a weight that share a scale */
 };
@@ -80,18 +81,18 @@ static inline struct q8_block *q8_panel(const struct weight *weight, int64_t pan
     return (struct q8_block *)(void *)panel_at(weight, panel);
 }
 
-/* 32 inputs of one row of x in fixed point, for instruction sets that multiply bytes:
- * x = (digits[0] + 256 digits[1] + 65536 digits[2]) * scale, digits in -128..127. The largest of
- * them is +-8355711, so a row's error is at most scale / 2, 2^-24 of the block's largest number.
- * Activations of 16 and 8 bits have two digits and one: +-32639 and +-127, errors of 2^-16 and
- * 2^-8. scale is 0 where all are under 2^-100, NaN where one is not finite. */
-struct fixed_block {
-    float scale;
-    /* -128 times the sums of digits[0] + 256 digits[1] and of digits[2]: they take the 128 out of
-     * the quants */
-    int32_t low_start, top_start;
-    int8_t digits[3][32];
-};
+/* Digits of x in fixed point, where q8 multiplies bytes (kernels_vnni.h). */
+enum { MOST_DIGITS = 3 };
+static inline __attribute__((always_inline)) int digits_of(enum activation_format activations)
+{
+    return activations == ACTIVATIONS_8BIT ? 1 : activations == ACTIVATIONS_16BIT ? 2 : MOST_DIGITS;
+}
+
+/* Dwords of a row of Q8_BLOCK inputs there: its scale, two sums, and its digits. */
+static inline __attribute__((always_inline)) int fixed_words(const int digits)
+{
+    return 3 + Q8_BLOCK / 4 * digits;
+}
 
 /* Rows of one head against panels [first, first + count) of that head. */
 struct product {
@@ -99,10 +100,9 @@ struct product {
     int head;
     int64_t first, count;
     int num_rows;
-    const float *x; /* the head's part as arranged; in bf16 a pair of inputs lies in one float */
-    const struct fixed_block *fixed; /* instead, where the weight is q8 and `fix` is there */
-    int64_t fixed_stride;            /* in blocks */
-    float *y;                        /* the head's part */
+    const float *x; /* the head's part as arranged */
+    int64_t x_stride;
+    float *y; /* the head's part */
     int64_t y_stride;
     enum formula activation;
     bool accumulate;
@@ -125,11 +125,11 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
-    /* rows of x [rows, in], BLOCK_ROWS at most, to out [rows * in], as product takes them: by tiles
-     * of rows, by inputs; q8: by blocks of Q8_BLOCK inputs first, and Q8_INPUT times x */
+    /* rows of x [rows, in], BLOCK_ROWS at most, to out [rows, arranged_floats], as product takes
+     * them: by tiles of rows, by inputs; q8: by blocks of Q8_BLOCK inputs first, and Q8_INPUT times
+     * x or in fixed point; x that is rounded to bf16: by pairs of inputs */
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows, float *out);
-    /* x [in] to out [ceil(in / 32)]; NULL: q8 multiplies x as it is */
-    void (*fix)(const struct weight *, const float *x, struct fixed_block *out);
+    bool fixes; /* q8 takes x in fixed point */
     /* rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);
     void (*map)(const struct ops_map *, int first, int end);
@@ -152,6 +152,14 @@ struct kernels {
     float (*measure_multiply)(float factor, int64_t rounds);
     int measure_round_operations;
 };
+
+/* Floats of a row of x as arranged. */
+static inline int64_t arranged_floats(const struct kernels *kernels, const struct weight *weight)
+{
+    if (weight->format != WEIGHTS_Q8 || !kernels->fixes)
+        return weight->in;
+    return (weight->in + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits_of(weight->activations));
+}
 
 /* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8. zen4:
  * avx512vnni in name and bits, with what that core asks memory for. */

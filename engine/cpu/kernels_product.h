@@ -308,8 +308,8 @@ static void product_rows(const struct product_way *way, const struct product *p,
         int64_t panels = last - first < group ? last - first : group;
         for (int64_t k = 0; k < in; k += step)
             for (int64_t i = 0; i < panels; i += together)
-                panel_sums(way, p->weight, rows, p->x + r * in, k, in - k < step ? in : k + step,
-                           panel_number(p, first + i), sums[i]);
+                panel_sums(way, p->weight, rows, p->x + r * p->x_stride, k,
+                           in - k < step ? in : k + step, panel_number(p, first + i), sums[i]);
         for (int64_t i = 0; i < panels; i++)
             finish_panel(p, r, rows, first + i, sums[i]);
     }
@@ -323,7 +323,7 @@ static void product_by(const struct product_way *way, const struct product *p)
             product_rows(way, p, r, rows);
         } else {
             struct product row = *p;
-            row.x += r * p->weight->in;
+            row.x += r * p->x_stride;
             row.y += r * p->y_stride;
             way->row(&row);
         }

@@ -1,11 +1,11 @@
 /* Products with q8 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact integers.
  *
- * A row of x becomes fixed point of three digits base 256 per block of 32 inputs (struct
- * fixed_block), so a block's sum of quant * digit is exact; per output, over the blocks in order:
- *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
- * 48 multiplications of 64 bytes for 1,024 weights and a row, where f32 takes 64 of 16 numbers;
- * 34/32 bytes a weight once per BLOCK_ROWS rows, and 108 bytes for 32 numbers of x once per pair
- * (kernels_product.h says what share of the limit that reaches).
+ * A row of x becomes fixed point of three digits base 256 per block of 32 inputs, so a block's sum
+ * of quant * digit is exact; per output, over the blocks in order: acc = fma(fma(p2, 65536, p1 *
+ * 256 + p0), weight scale * x scale, acc) 48 multiplications of 64 bytes for 1,024 weights and a
+ * row, where f32 takes 64 of 16 numbers; 34/32 bytes a weight once per BLOCK_ROWS rows, and 108
+ * bytes for 32 numbers of x once per pair (kernels_product.h says what share of the limit that
+ * reaches).
  *
  * The error is at most that of x in fixed point, 2^-24 of a block's largest |x| times the sum of
  * its |w|, and of 5 roundings a block. */
@@ -17,20 +17,13 @@
 #include <immintrin.h>
 
 #define VNNI __attribute__((target("avx512vnni")))
+#define INLINE static inline __attribute__((always_inline))
 #define VNNI_INLINE VNNI static inline __attribute__((always_inline))
-
-enum { MOST_DIGITS = 3 };
-
-/* Of x in fixed point: 3, 2 for activations of 16 bits, 1 of 8. */
-static inline __attribute__((always_inline)) int digits_of(enum activation_format activations)
-{
-    return activations == ACTIVATIONS_8BIT ? 1 : activations == ACTIVATIONS_16BIT ? 2 : MOST_DIGITS;
-}
 
 /* Rows of a tile: 24 sums in registers. */
 static inline __attribute__((always_inline)) int vnni_rows_of(const int digits)
 {
-    return 12 / digits;
+    return FIXED_ROWS / digits;
 }
 
 /* The lowest digit, -128..127, of each number, which becomes the rest. */
@@ -41,11 +34,21 @@ static inline __m512i take_digit(__m512i *number)
     return digit;
 }
 
-/* x: numbers 0..15 and 16..31 of a block. */
-static inline __attribute__((always_inline)) void fix_block(const int digits, const __m512 x[2],
-                                                            struct fixed_block *out)
+/* Tiles of x in fixed point: per block of 32 inputs fixed_words dwords of each of its m rows, row
+ * i's at i, m apart. x = (d[0] + 256 d[1] + 65536 d[2]) * scale, digits in -128..127, at most
+ * +-8355711, +-32639 in two digits, +-127 in one: so its error is at most 2^-24, 2^-16 or 2^-8 of
+ * the block's largest number. The scale, 0 where all are under 2^-100, NaN where one is not finite;
+ * then -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of the quants;
+ * then the digits, all d[0] first, four inputs to a dword. */
+static inline __attribute__((always_inline)) int fixed_four(const int m, const int d,
+                                                            const int four)
 {
-    /* 127 * (1 + 256 + 65536) */
+    return (3 + 8 * d + four) * m;
+}
+
+/* x: numbers 0..15 and 16..31 of a block, to the dwords of one of m rows, m apart. */
+INLINE void fix_block(const int digits, const int m, const __m512 x[2], int32_t *out)
+{
     const int32_t most = digits == 1 ? 127 : digits == 2 ? 32639 : 8355711;
     __m512i positive = _mm512_set1_epi32(INT32_MAX); /* all but the sign */
     __m512i bits = _mm512_max_epu32(_mm512_and_si512(_mm512_castps_si512(x[0]), positive),
@@ -62,40 +65,63 @@ static inline __attribute__((always_inline)) void fix_block(const int digits, co
     }
     __m512i sum = _mm512_add_epi32(numbers[0], numbers[1]), top_sum = _mm512_setzero_si512();
     for (int d = 0; d < digits; d++) {
+        int8_t bytes[Q8_BLOCK];
         __m512i low = take_digit(&numbers[0]), high = take_digit(&numbers[1]);
         if (d == MOST_DIGITS - 1)
             top_sum = _mm512_add_epi32(low, high);
-        _mm_storeu_si128((__m128i *)(void *)out->digits[d], _mm512_cvtepi32_epi8(low));
-        _mm_storeu_si128((__m128i *)(void *)(out->digits[d] + 16), _mm512_cvtepi32_epi8(high));
+        _mm_storeu_si128((__m128i *)(void *)bytes, _mm512_cvtepi32_epi8(low));
+        _mm_storeu_si128((__m128i *)(void *)(bytes + 16), _mm512_cvtepi32_epi8(high));
+#pragma GCC unroll 8
+        for (int four = 0; four < 8; four++)
+            memcpy(out + fixed_four(m, d, four), bytes + 4 * four, 4);
     }
     sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(top_sum, 16));
-    out->low_start = -128 * _mm512_reduce_add_epi32(sum);
-    out->top_start = -128 * _mm512_reduce_add_epi32(top_sum);
-    out->scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)most;
+    float scale = !finite ? NAN : inverse == 0.0f ? 0.0f : largest / (float)most;
+    memcpy(out, &scale, sizeof scale);
+    out[m] = -128 * _mm512_reduce_add_epi32(sum);
+    out[2 * m] = -128 * _mm512_reduce_add_epi32(top_sum);
 }
 
-/* Other threads have just written x and read the blocks of the product before: lines that come one
- * by one where a block's many stores wait for each. So all of them are asked for first, x by
- * prefetches and the blocks by stores: a prefetch for writing made no difference. */
-static void claim_lines(const float *x, int64_t n, struct fixed_block *out)
+/* Other threads have just written x and read what was arranged of the product before: lines that
+ * come one by one where a block's many stores wait for each. So all of a tile's are asked for
+ * first, x by prefetches and what will be written by stores: a prefetch for writing made no
+ * difference. */
+static void claim_lines(const float *x, int64_t x_stride, int m, int64_t n, int32_t *out,
+                        int64_t words)
 {
-    for (int64_t k = 0; k < n; k += LINE / (int64_t)sizeof *x)
-        __builtin_prefetch(x + k);
-    volatile char *bytes = (volatile char *)out;
-    for (int64_t at = 0; at < (n + 31) / 32 * (int64_t)sizeof *out; at += LINE)
-        bytes[at] = 0;
+    for (int i = 0; i < m; i++)
+        for (int64_t k = 0; k < n; k += LINE / (int64_t)sizeof *x)
+            __builtin_prefetch(x + i * x_stride + k);
+    volatile int32_t *dwords = out;
+    for (int64_t at = 0; at < m * words; at += LINE / (int64_t)sizeof *out)
+        dwords[at] = 0;
 }
 
-static inline __attribute__((always_inline)) void fix_row(const int digits, const float *x,
-                                                          int64_t n, struct fixed_block *out)
+/* Row i of a tile of m. */
+INLINE void fix_row(const int digits, const int m, int i, const float *x, int64_t n, int32_t *out)
 {
-    claim_lines(x, n, out);
-    for (int64_t k = 0; k < n; k += 32, out++) {
+    for (int64_t k = 0; k < n; k += Q8_BLOCK, out += m * fixed_words(digits)) {
         uint32_t present = n - k >= 32 ? UINT32_MAX : (1u << (n - k)) - 1;
         __m512 numbers[2];
-        for (int i = 0; i < 2; i++)
-            numbers[i] = _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * i), x + k + 16 * i);
-        fix_block(digits, numbers, out);
+        for (int half = 0; half < 2; half++)
+            numbers[half] =
+                _mm512_maskz_loadu_ps((__mmask16)(present >> 16 * half), x + k + 16 * half);
+        fix_block(digits, m, numbers, out + i);
+    }
+}
+
+INLINE void fix_rows(const int digits, const float *x, int64_t x_stride, int rows, int64_t n,
+                     int32_t *out)
+{
+    const int64_t words = (n + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
+    for (int r = 0, m; r < rows; r += m, out += m * words) {
+        m = rows - r < vnni_rows_of(digits) ? rows - r : vnni_rows_of(digits);
+        claim_lines(x + r * x_stride, x_stride, m, n, out, words);
+        if (m == 1)
+            fix_row(digits, 1, 0, x + r * x_stride, n, out);
+        else
+            for (int i = 0; i < m; i++)
+                fix_row(digits, m, i, x + (r + i) * x_stride, n, out);
     }
 }
 
@@ -113,25 +139,34 @@ static inline __attribute__((always_inline)) void fix_row(const int digits, cons
         break;                                  \
     }
 
-static void kernel_fix(const struct weight *weight, const float *x, struct fixed_block *out)
+static void kernel_arrange_vnni(const struct weight *weight, const float *x, int64_t x_stride,
+                                int rows, float *out)
 {
-    FOR_DIGITS(fix_row, weight, x, weight->in, out)
+    if (weight->format != WEIGHTS_Q8)
+        kernel_arrange_bf16(weight, x, x_stride, rows, out);
+    else
+        FOR_DIGITS(fix_rows, weight, x, x_stride, rows, weight->in, (int32_t *)(void *)out)
 }
 
-static inline vec block_scale(const struct q8_block *w, const struct fixed_block *x, int half)
+static inline vec weight_scales(const struct q8_block *w, int half)
 {
-    return vec_load_f16(w->scales + half * 16) * vec_set(x->scale);
+    return vec_load_f16(w->scales + half * 16);
+}
+
+static inline vec input_scale(const int32_t *x)
+{
+    return _mm512_castsi512_ps(_mm512_set1_epi32(*x));
 }
 
 /* The sums by digit before the first quant, which is 128 too large. */
 static inline __attribute__((always_inline)) void
-start_sums(const int digits, __m512i p[MOST_DIGITS][2], const struct fixed_block *x)
+start_sums(const int digits, const int m, __m512i p[MOST_DIGITS][2], const int32_t *x)
 {
-    p[0][0] = p[0][1] = _mm512_set1_epi32(x->low_start);
+    p[0][0] = p[0][1] = _mm512_set1_epi32(x[m]);
     if (digits > 1)
         p[1][0] = p[1][1] = _mm512_setzero_si512();
     if (digits > 2)
-        p[2][0] = p[2][1] = _mm512_set1_epi32(x->top_start);
+        p[2][0] = p[2][1] = _mm512_set1_epi32(x[2 * m]);
 }
 
 /* What a block adds to 16 outputs of a row: p the exact sums by digit, the lower two of which are
@@ -149,11 +184,9 @@ block_value(const int digits, const __m512i p[MOST_DIGITS][2], int half)
 }
 
 /* sum += w * the four digits, for every output: one instruction, which compilers make two of. */
-VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int8_t digits[4])
+VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int32_t *digits)
 {
-    __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0"
-                     : "+v"(sum)
-                     : "v"(w), "m"(*(const int8_t(*)[4])(const void *)digits));
+    __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*digits));
     return sum;
 }
 
@@ -168,11 +201,11 @@ static inline __attribute__((always_inline)) void ask_block(const struct q8_bloc
 /* Adds a block to the sums of one row, which waits for memory (on a Zen 5, against the speed of
  * reading, on 1 thread and on 2: 1.06 and 1.01; from half as far 1.02 and 1.01, and so into the
  * second cache 0.96 and 1.00, half of the lines 0.80 and 0.91, one of them 0.59 and 0.83). */
-VNNI_INLINE void vnni_row(const int digits, const struct fixed_block *x, const struct q8_block *w,
+VNNI_INLINE void vnni_row(const int digits, const int32_t *x, const struct q8_block *w,
                           struct row *row)
 {
     __m512i p[MOST_DIGITS][2];
-    start_sums(digits, p, x);
+    start_sums(digits, 1, p, x);
     ask_block(w, 16); /* its scales */
 #pragma GCC unroll 8
     for (int four = 0; four < 8; four++) {
@@ -183,20 +216,21 @@ VNNI_INLINE void vnni_row(const int digits, const struct fixed_block *x, const s
         __asm__ volatile("" : "+v"(low), "+v"(high)); /* loaded once, in order */
 #pragma GCC unroll 3
         for (int d = 0; d < digits; d++) {
-            p[d][0] = multiply_four(p[d][0], low, x->digits[d] + 4 * four);
-            p[d][1] = multiply_four(p[d][1], high, x->digits[d] + 4 * four);
+            p[d][0] = multiply_four(p[d][0], low, x + fixed_four(1, d, four));
+            p[d][1] = multiply_four(p[d][1], high, x + fixed_four(1, d, four));
         }
     }
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++)
-        row->sums[half] =
-            vec_fma(block_value(digits, p, half), block_scale(w, x, half), row->sums[half]);
+        row->sums[half] = vec_fma(block_value(digits, p, half),
+                                  weight_scales(w, half) * input_scale(x), row->sums[half]);
 }
 
 /* One row, whose panels come in pairs. */
 VNNI_INLINE void product_row_vnni(const int digits, const struct product *p)
 {
-    int64_t blocks = (p->weight->in + 31) / 32;
+    const int64_t blocks = (p->weight->in + 31) / 32;
+    const int32_t *x = (const int32_t *)(const void *)p->x;
     for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
         const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
         struct row rows[PANEL_PAIR];
@@ -208,7 +242,7 @@ VNNI_INLINE void product_row_vnni(const int digits, const struct product *p)
         for (int64_t b = 0; b < blocks; b++)
 #pragma GCC unroll 2
             for (int i = 0; i < PANEL_PAIR; i++)
-                vnni_row(digits, &p->fixed[b], w++, &rows[i]);
+                vnni_row(digits, x + b * fixed_words(digits), w++, &rows[i]);
 #pragma GCC unroll 2
         for (int i = 0; i < PANEL_PAIR; i++)
             finish_sums(p, panel + i, &rows[i]);
@@ -216,13 +250,14 @@ VNNI_INLINE void product_row_vnni(const int digits, const struct product *p)
 }
 
 /* sums [m, 32] (+)= x [m] * w, a block each; digits and m are constants at each call. */
-VNNI_INLINE void vnni_block(const int digits, const int m, const struct fixed_block *x,
-                            int64_t x_stride, const struct q8_block *w, bool first, float *sums)
+VNNI_INLINE void vnni_block(const int digits, const int m, const int32_t *x,
+                            const struct q8_block *w, bool first, float *sums)
 {
-    __m512i p[TILE_ROWS][MOST_DIGITS][2];
+    __m512i p[FIXED_ROWS][MOST_DIGITS][2];
+    const vec scales[2] = {weight_scales(w, 0), weight_scales(w, 1)};
 #pragma GCC unroll 12
     for (int i = 0; i < m; i++)
-        start_sums(digits, p[i], &x[i * x_stride]);
+        start_sums(digits, m, p[i], x + i);
 #pragma GCC unroll 8
     for (int four = 0; four < 8; four++) {
         __m512i low = _mm512_loadu_si512(w->quants[four][0]);
@@ -231,9 +266,7 @@ VNNI_INLINE void vnni_block(const int digits, const int m, const struct fixed_bl
         for (int i = 0; i < m; i++)
 #pragma GCC unroll 3
             for (int d = 0; d < digits; d++) {
-                int32_t four_digits;
-                memcpy(&four_digits, x[i * x_stride].digits[d] + 4 * four, sizeof four_digits);
-                __m512i input = _mm512_set1_epi32(four_digits);
+                __m512i input = _mm512_set1_epi32(x[fixed_four(m, d, four) + i]);
                 p[i][d][0] = _mm512_dpbusd_epi32(p[i][d][0], low, input);
                 p[i][d][1] = _mm512_dpbusd_epi32(p[i][d][1], high, input);
             }
@@ -243,35 +276,32 @@ VNNI_INLINE void vnni_block(const int digits, const int m, const struct fixed_bl
 #pragma GCC unroll 2
         for (int half = 0; half < 2; half++) {
             float *sum = sums + i * PANEL + half * 16;
-            vec scale = block_scale(w, &x[i * x_stride], half);
             vec start = first ? vec_set(0.0f) : vec_load(sum);
-            vec_store(sum, vec_fma(block_value(digits, p[i], half), scale, start));
+            vec_store(sum, vec_fma(block_value(digits, p[i], half),
+                                   scales[half] * input_scale(x + i), start));
         }
 }
 
 /* sums [panels, BLOCK_ROWS, 32], of which m rows: x [m, n blocks] * w [n, PANEL_PAIR], one or both
  * of the pair; digits and m are constants at each call. Asks for what lies `ahead` bytes further,
  * if not 0. */
-VNNI_INLINE void vnni_tile(const int digits, const int m, const struct fixed_block *x,
-                           int64_t x_stride, int64_t n, const struct q8_block *pair, int panels,
-                           int64_t ahead, float *sums)
+VNNI_INLINE void vnni_tile(const int digits, const int m, const int32_t *x, int64_t n,
+                           const struct q8_block *pair, int panels, int64_t ahead, float *sums)
 {
-    for (int64_t b = 0; b < n; b++)
+    for (int64_t b = 0; b < n; b++, x += m * fixed_words(digits))
         for (int panel = 0; panel < panels; panel++) {
             const struct q8_block *w = pair + b * PANEL_PAIR + panel;
             for (size_t line = 0; ahead != 0 && line < sizeof *w; line += 64)
                 __builtin_prefetch((const char *)w + ahead + line, 0, TILE_CACHES);
-            vnni_block(digits, m, x + b, x_stride, w, b == 0, sums + panel * PANEL_SUMS);
+            vnni_block(digits, m, x, w, b == 0, sums + panel * PANEL_SUMS);
         }
 }
 
-VNNI_INLINE void vnni_rows(const int digits, int m, const struct fixed_block *x, int64_t x_stride,
-                           int64_t n, const struct q8_block *pair, int panels, int64_t ahead,
-                           float *sums)
+VNNI_INLINE void vnni_rows(const int digits, int m, const int32_t *x, int64_t n,
+                           const struct q8_block *pair, int panels, int64_t ahead, float *sums)
 {
     FOR_ROWS(m, 1, TILE_ROWS,
-             if (M <= vnni_rows_of(digits))
-                 vnni_tile(digits, M, x, x_stride, n, pair, panels, ahead, sums))
+             if (M <= vnni_rows_of(digits)) vnni_tile(digits, M, x, n, pair, panels, ahead, sums))
 }
 
 /* The first tile of rows brings both panels as one stream, the others find each in the first
@@ -285,13 +315,13 @@ VNNI_INLINE void product_rows_vnni(const int digits, const struct product *p)
         rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
         for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
             const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
-            const struct fixed_block *x = p->fixed + r * p->fixed_stride;
+            const int32_t *x = (const int32_t *)(const void *)p->x + r * p->x_stride;
             int m = rows < most ? rows : most;
-            vnni_rows(digits, m, x, p->fixed_stride, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
+            vnni_rows(digits, m, x, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
             for (int j = 0; j < PANEL_PAIR; j++)
                 for (int i = m; i < rows; i += most)
-                    vnni_rows(digits, rows - i < most ? rows - i : most, x + i * p->fixed_stride,
-                              p->fixed_stride, blocks, w + j, 1, 0, sums[j] + i * PANEL);
+                    vnni_rows(digits, rows - i < most ? rows - i : most, x + i * p->x_stride,
+                              blocks, w + j, 1, 0, sums[j] + i * PANEL);
             for (int i = 0; i < PANEL_PAIR; i++)
                 finish_panel(p, r, rows, panel + i, sums[i]);
         }

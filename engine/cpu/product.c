@@ -35,11 +35,11 @@ static void look_ahead(struct backend *backend, const struct weight *next, int n
 struct product_job {
     const struct kernels *kernels;
     const struct ops_matmul *arguments;
-    int64_t group, groups;     /* panels of a task; tasks of a head */
-    struct fixed_block *fixed; /* [num_rows, heads, head_blocks], or NULL */
-    int64_t head_blocks;
-    bool activate_after; /* the product, not each panel */
-    float *arranged;     /* [heads, num_rows, in], or NULL: one row as it is */
+    int64_t group, groups; /* panels of a task; tasks of a head */
+    bool activate_after;   /* the product, not each panel */
+    float *arranged;       /* [heads, num_rows, arranged_stride], or NULL: one row as it is */
+    int64_t arranged_stride;
+    int arranged_rows; /* that one thread arranges together: of whole tiles */
 };
 
 static void product_task(void *context, int task, int thread)
@@ -57,45 +57,46 @@ static void product_task(void *context, int task, int thread)
                               .count = count,
                               .num_rows = a->num_rows,
                               .x = a->x.data + head * weight->in,
+                              .x_stride = job->arranged_stride,
                               .y = a->y.data + head * weight->out,
                               .y_stride = a->y.stride,
                               .activation = job->activate_after ? FORMULA_IDENTITY : a->activation,
                               .accumulate = a->accumulate};
     if (job->arranged != NULL)
-        product.x = job->arranged + head * a->num_rows * weight->in;
-    if (job->fixed != NULL) {
-        product.fixed = job->fixed + head * job->head_blocks;
-        product.fixed_stride = weight->heads * job->head_blocks;
-    }
+        product.x = job->arranged + head * a->num_rows * job->arranged_stride;
     job->kernels->product(&product);
 }
 
-static void fix_rows(struct backend *backend, const void *arguments, int first, int end)
+/* Groups [first, end) of job->arranged_rows rows of every head. */
+static void arrange_rows(struct backend *backend, const void *arguments, int first, int end)
 {
     const struct product_job *job = arguments;
     const struct ops_matmul *a = job->arguments;
-    const struct weight *weight = a->weight;
-    for (int r = first; r < end; r++)
-        for (int head = 0; head < weight->heads; head++)
-            backend->kernels->fix(weight, a->x.data + r * a->x.stride + head * weight->in,
-                                  job->fixed +
-                                      ((int64_t)r * weight->heads + head) * job->head_blocks);
+    for (int group = first; group < end; group++) {
+        int r = group * job->arranged_rows;
+        int rows = a->num_rows - r < job->arranged_rows ? a->num_rows - r : job->arranged_rows;
+        for (int head = 0; head < a->weight->heads; head++)
+            job->kernels->arrange(
+                a->weight, a->x.data + r * a->x.stride + head * a->weight->in, a->x.stride, rows,
+                job->arranged + ((int64_t)head * a->num_rows + r) * job->arranged_stride);
+    }
+    (void)backend;
 }
 
-/* Blocks [first, end) of BLOCK_ROWS rows of every head. */
-static void arrange_blocks(struct backend *backend, const void *arguments, int first, int end)
+/* x in the order in which the kernels take it, by all threads. */
+static void arrange(struct backend *backend, struct product_job *job)
 {
-    const struct product_job *job = arguments;
     const struct ops_matmul *a = job->arguments;
-    int64_t in = a->weight->in;
-    for (int block = first; block < end; block++) {
-        int r = block * BLOCK_ROWS;
-        int rows = a->num_rows - r < BLOCK_ROWS ? a->num_rows - r : BLOCK_ROWS;
-        for (int head = 0; head < a->weight->heads; head++)
-            backend->kernels->arrange(a->weight, a->x.data + r * a->x.stride + head * in,
-                                      a->x.stride, rows,
-                                      job->arranged + ((int64_t)head * a->num_rows + r) * in);
-    }
+    const struct weight *weight = a->weight;
+    const bool fixed = weight->format == WEIGHTS_Q8 && job->kernels->fixes;
+    job->arranged = backend->arranged;
+    job->arranged_stride = arranged_floats(job->kernels, weight);
+    job->arranged_rows = fixed ? FIXED_ROWS : BLOCK_ROWS;
+    assert((size_t)(a->num_rows * job->arranged_stride * weight->heads) <=
+           backend->arranged_floats);
+    rows_run(backend, arrange_rows, job,
+             (a->num_rows + job->arranged_rows - 1) / job->arranged_rows,
+             weight->in * weight->heads * job->arranged_rows);
 }
 
 /* One row's outputs, after all of them: between its panels an activation holds up their stream, for
@@ -120,17 +121,8 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
                               .groups = (weight->panels + group - 1) / group,
                               .activate_after = a->num_rows == 1 && !a->accumulate &&
                                                 a->activation != FORMULA_IDENTITY};
-    if (weight->format == WEIGHTS_Q8 && backend->kernels->fix != NULL) {
-        job.fixed = backend->fixed;
-        job.head_blocks = (weight->in + 31) / 32;
-        rows_run(backend, fix_rows, &job, a->num_rows, weight->in * weight->heads);
-    } else if (a->num_rows > 1 || weight->format == WEIGHTS_Q8 ||
-               weight->activations != ACTIVATIONS_F32) {
-        assert((size_t)(a->num_rows * weight->in * weight->heads) <= backend->arranged_floats);
-        job.arranged = backend->arranged;
-        rows_run(backend, arrange_blocks, &job, (a->num_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
-                 weight->in * weight->heads * BLOCK_ROWS);
-    }
+    if (a->num_rows > 1 || weight->format == WEIGHTS_Q8 || weight->activations != ACTIVATIONS_F32)
+        arrange(backend, &job);
     int tasks = (int)(job.groups * weight->heads);
     if (a->next != NULL && a->num_rows < MANY_ROWS)
         look_ahead(backend, a->next, a->num_rows);

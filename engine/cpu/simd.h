@@ -9,10 +9,10 @@
 #include "engine/cpu/kernels_recurrence.h"
 #include "engine/cpu/kernels_window.h"
 
-#define KERNELS_TABLE(name_string, product_kernel, arrange_kernel, fix_kernel)                   \
+#define KERNELS_TABLE(name_string, product_kernel, arrange_kernel, fixes_x)                      \
     {                                                                                            \
         .name = (name_string), .product = (product_kernel), .arrange = (arrange_kernel),         \
-        .fix = (fix_kernel), .norm = kernel_norm, .map = kernel_map, .angles = kernel_angles,    \
+        .fixes = (fixes_x), .norm = kernel_norm, .map = kernel_map, .angles = kernel_angles,     \
         .positions = kernel_positions, .recurrence = kernel_recurrence, .append = kernel_append, \
         .attention = kernel_attention, .window = kernel_window,                                  \
         .measure_read = kernel_measure_read, .measure_multiply = kernel_measure_multiply,        \

@@ -5,11 +5,11 @@
 #include "engine/cpu/simd.h"
 
 static const struct kernels vnni =
-    KERNELS_TABLE("avx512vnni", kernel_product_vnni, kernel_arrange_bf16, kernel_fix);
+    KERNELS_TABLE("avx512vnni", kernel_product_vnni, kernel_arrange_vnni, true);
 #if FOR_ZEN4
 const struct kernels *const kernels_zen4 = &vnni;
 #else
-static const struct kernels table = KERNELS_TABLE("avx512", kernel_product, kernel_arrange, NULL);
+static const struct kernels table = KERNELS_TABLE("avx512", kernel_product, kernel_arrange, false);
 const struct kernels *const kernels_avx512 = &table;
 const struct kernels *const kernels_avx512vnni = &vnni;
 #endif

@@ -1,5 +1,5 @@
 /* The portable kernels: vectors of four, no fused multiply-add unless every machine has it. */
 #include "engine/cpu/simd.h"
 
-static const struct kernels table = KERNELS_TABLE("generic", kernel_product, kernel_arrange, NULL);
+static const struct kernels table = KERNELS_TABLE("generic", kernel_product, kernel_arrange, false);
 const struct kernels *const kernels_generic = &table;
