@@ -18,9 +18,9 @@
     X(KV_F32, "f32")   \
     X(KV_F16, "f16")   \
     X(KV_BF16, "bf16")
-/* What products may round their inputs to. f32: nothing is rounded. 16bit: with bf16 weights to
- * bf16, with q8 weights to 16 bits of the largest of 32 inputs. 8bit: with q8 weights to 8 bits of
- * it. */
+/* What products may round their inputs to. f32: to no less than its 24 bits. 16bit: with bf16
+ * weights to bf16, with q8 weights to 16 bits of the largest of 32 inputs. 8bit: with q8 weights to
+ * 8 bits of it. */
 #define ACTIVATION_FORMATS(X)     \
     X(ACTIVATIONS_F32, "f32")     \
     X(ACTIVATIONS_16BIT, "16bit") \
@@ -41,8 +41,8 @@ const char *activation_format_name(enum activation_format format);
 /* False: no format has that name. */
 bool weight_format_find(const char *name, enum weight_format *out);
 bool kv_format_find(const char *name, enum kv_format *out);
+bool activation_format_find(const char *name, enum activation_format *out);
 /* Whether products with weights of a format, not auto, can round their inputs so. */
 bool activation_format_fits(enum activation_format activations, enum weight_format weights);
-bool activation_format_find(const char *name, enum activation_format *out);
 
 #endif

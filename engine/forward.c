@@ -186,18 +186,22 @@ static int open_workspace(struct forward *forward, struct error *err)
     return 0;
 }
 
+static int64_t padded(int64_t input)
+{
+    return (input + 31) / 32 * 32;
+}
+
 static int64_t longest_input(const struct forward *forward)
 {
     const struct model *model = forward->model;
-    int64_t longest = model->hidden_size;
+    int64_t longest = padded(model->hidden_size);
     for (int i = 0; i < model->num_layers; i++) {
         const struct layer *layer = &model->layers[i];
-        mixer_widen(&longest, layer->down_proj.cols);
-        mixer_widen(&longest, layer->mixer.o_proj.cols);
-        mixer_widen(&longest, layer->mixer.gk_proj_1.cols);
+        mixer_widen(&longest, padded(layer->down_proj.cols));
+        mixer_widen(&longest, padded(layer->mixer.o_proj.cols));
+        mixer_widen(&longest, padded(layer->mixer.gk_proj_1.cols));
         /* a feature map's matrices have a part of it for each head */
-        mixer_widen(&longest,
-                    (int64_t)layer->mixer.num_heads * ((layer->mixer.head_dim + 31) / 32 * 32));
+        mixer_widen(&longest, (int64_t)layer->mixer.num_heads * padded(layer->mixer.head_dim));
     }
     return longest;
 }

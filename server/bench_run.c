@@ -68,9 +68,12 @@ static void progress(const struct bench *bench, const char *what, int index)
     fprintf(stderr, "\r\033[K");
     if (what == NULL)
         return;
-    bench_case_name(&bench->results[index].test, name);
+    const struct bench_case *test = &bench->results[index].test;
+    bench_case_name(test, name);
     fprintf(stderr, "%s: %d of %d, %s %s", what, index + 1, bench->count, name,
-            weight_format_name(bench->results[index].test.weights));
+            weight_format_name(test->weights));
+    if (test->activations != ACTIVATIONS_F32)
+        fprintf(stderr, " %s", activation_format_name(test->activations));
     if (bench->entries[index].done > 0)
         fprintf(stderr, ", %.0f%%",
                 100.0 * bench->entries[index].done / bench->results[index].test.tokens);

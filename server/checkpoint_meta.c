@@ -11,9 +11,11 @@ enum { BUILD_SIZE = 160 };
 static void build_of(const struct engine *engine, char build[BUILD_SIZE])
 {
     const struct engine_info *info = engine_info(engine);
-    snprintf(build, BUILD_SIZE, "regla %s, weights %s, KV %s, activations %s, %s %s", REGLA_VERSION,
-             weight_format_name(info->weights), kv_format_name(info->kv),
-             activation_format_name(info->activations), info->device, info->instruction_set);
+    const bool rounds = info->activations != ACTIVATIONS_F32;
+    snprintf(build, BUILD_SIZE, "regla %s, weights %s, KV %s, %s %s%s%s", REGLA_VERSION,
+             weight_format_name(info->weights), kv_format_name(info->kv), info->device,
+             info->instruction_set, rounds ? ", activations " : "",
+             rounds ? activation_format_name(info->activations) : "");
 }
 
 char *checkpoint_meta_encode(const struct engine *engine, const struct space *space, size_t *length)

@@ -33,8 +33,8 @@ static const struct option items[] = {
     {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, NULL,
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
     {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "f32", 0, 0, NULL,
-     "what products may round their inputs to: f32 (not at all), 16bit with bf16 or q8 weights,\n"
-     "      8bit with q8 weights"},
+     "what products round their inputs to: f32, 16bit (bf16 or q8 weights), 8bit (q8 weights);\n"
+     "      each goes with all formats of the weights"},
     COMMAND_DEVICE_OPTION(AT(device)),
     {"threads", OPTION_TEXT, AT(lists.threads), "N,N,...", "0", 0, 0, NULL,
      "compute threads; 0: as many as this process may use"},

@@ -33,7 +33,7 @@ static const struct option items[] = {
      "threads, and demand the same bits"},
     {"bits-only", OPTION_FLAG, offsetof(struct check_options, bits_only), NULL, "false", 0, 0, NULL,
      "only the same bits in all those runs, whatever expected.json says: for formats\n      that "
-     "round the weights (--weights, --kv) more than its tolerance allows"},
+     "round numbers (--weights, --kv, --activations) more than its tolerance allows"},
     {"chunk", OPTION_INTEGER, offsetof(struct check_options, chunk), "tokens", "0", 0, MAX_CHUNK,
      NULL, "feed the prompt in pieces of so many tokens; 0: as large as a step takes"},
     {"company", OPTION_INTEGER, offsetof(struct check_options, company), "texts", "0", 0,

@@ -79,8 +79,8 @@ struct command_model_options {
          0,                                                                                      \
          0,                                                                                      \
          "f32|16bit|8bit",                                                                       \
-         "what products may round their inputs to, for faster prompts and batches:\n"            \
-         "      f32: not at all; 16bit with bf16 or q8 weights, 8bit with q8 weights"},          \
+         "what products round their inputs to: f32, or for faster prompts and batches\n"         \
+         "      16bit (bf16 or q8 weights) or 8bit (q8 weights)"},                               \
     {                                                                                            \
         "state-memory", OPTION_BYTES, offsetof(type, model.state_memory), "bytes", "0", 0, 1e15, \
             NULL, "memory for the states of texts; 0: a share of what is free"                   \

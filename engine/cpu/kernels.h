@@ -125,7 +125,7 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
-    /* rows of x [rows, in], BLOCK_ROWS at most, to out [rows, arranged_floats], as product takes
+    /* rows of x [rows, in], BLOCK_ROWS at most, to out [rows, arranged_row], as product takes
      * them: by tiles of rows, by inputs; q8: by blocks of Q8_BLOCK inputs first, and Q8_INPUT times
      * x or in fixed point; x that is rounded to bf16: by pairs of inputs */
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows, float *out);
@@ -154,14 +154,15 @@ struct kernels {
 };
 
 /* Floats of a row of x as arranged. */
-static inline int64_t arranged_floats(const struct kernels *kernels, const struct weight *weight)
+static inline int64_t arranged_row(const struct kernels *kernels, const struct weight *weight)
 {
     if (weight->format != WEIGHTS_Q8 || !kernels->fixes)
         return weight->in;
     return (weight->in + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits_of(weight->activations));
 }
 
-/* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8. zen4:
+/* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8
+ * and of rounded activations. zen4:
  * avx512vnni in name and bits, with what that core asks memory for. */
 extern const struct kernels *const kernels_zen4;
 extern const struct kernels *const kernels_avx512vnni;

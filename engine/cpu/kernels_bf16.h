@@ -4,7 +4,9 @@
  * Per output, over the inputs by twos, whatever the number of rows: acc = vdpbf16ps(acc, x, w),
  * both products of the pair, rounded to even; what is under f32's normal numbers counts as zero.
  * Half of the multiplications of kernels_product.h, and otherwise as there: weights lie in memory
- * as they do for f32, two inputs' rows become pairs in registers.
+ * as they do for activations of f32, two inputs' rows become pairs in registers. gpt_neox-160m on 2
+ * threads of a Zen 4, 236 GFLOP/s in f32: prompts of 512 at 131 to 139 % of that, where f32 has 80
+ * to 85; 16 texts 1,107 to 1,170 tokens/s, f32 692 to 728; one text alike, 94 to 95 % of its limit.
  *
  * The error is that of x in bf16, 2^-9 of each, and of n 2^-23 of the sum of the products' sizes.
  */
@@ -16,7 +18,7 @@
 #include <immintrin.h>
 
 #define BF16 __attribute__((target("avx512bf16")))
-#define BF16_INLINE BF16 static inline __attribute__((always_inline))
+#define BF16_INLINE BF16 INLINE
 
 /* numbers [n, m], a tile of x, to [ceil(n / 2), m] dwords of two inputs each, in place. */
 BF16 static void round_pairs(int m, int64_t n, float *numbers)
@@ -147,7 +149,7 @@ BF16 static void pair_row(const struct product *p)
     }
 }
 
-static void product_bf16(const struct product *p)
+static void product_pairs(const struct product *p)
 {
     static const struct product_way way = {pair_rows, pair_row, 2};
     product_by(&way, p);

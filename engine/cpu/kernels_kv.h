@@ -14,8 +14,6 @@
 
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* A matrix of a tile: row r begins at data + r * stride (in numbers). Zeros beyond these say that
  * nothing is read after it, and that all rows of x share it. */
 struct panel {

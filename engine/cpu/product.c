@@ -72,6 +72,7 @@ static void arrange_rows(struct backend *backend, const void *arguments, int fir
 {
     const struct product_job *job = arguments;
     const struct ops_matmul *a = job->arguments;
+    (void)backend;
     for (int group = first; group < end; group++) {
         int r = group * job->arranged_rows;
         int rows = a->num_rows - r < job->arranged_rows ? a->num_rows - r : job->arranged_rows;
@@ -80,7 +81,6 @@ static void arrange_rows(struct backend *backend, const void *arguments, int fir
                 a->weight, a->x.data + r * a->x.stride + head * a->weight->in, a->x.stride, rows,
                 job->arranged + ((int64_t)head * a->num_rows + r) * job->arranged_stride);
     }
-    (void)backend;
 }
 
 /* x in the order in which the kernels take it, by all threads. */
@@ -90,7 +90,7 @@ static void arrange(struct backend *backend, struct product_job *job)
     const struct weight *weight = a->weight;
     const bool fixed = weight->format == WEIGHTS_Q8 && job->kernels->fixes;
     job->arranged = backend->arranged;
-    job->arranged_stride = arranged_floats(job->kernels, weight);
+    job->arranged_stride = arranged_row(job->kernels, weight);
     job->arranged_rows = fixed ? FIXED_ROWS : BLOCK_ROWS;
     assert((size_t)(a->num_rows * job->arranged_stride * weight->heads) <=
            backend->arranged_floats);

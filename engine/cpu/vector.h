@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 #if defined(__AVX512F__)
 #include <immintrin.h>
 typedef __m512 vec;

@@ -219,8 +219,10 @@ int main(int argc, char **argv)
 {
     bool compares = argc == 6 && strcmp(argv[1], "same") == 0;
     if (!compares && (argc != 12 || strcmp(argv[1], "speed") != 0)) {
-        fprintf(stderr, "usage: turns same MODEL GGUF WEIGHTS TOKENS | turns speed MODEL GGUF "
-                        "WEIGHTS pp|tg TOKENS DEPTH TEXTS SECONDS FLASH LOAD\n");
+        fprintf(stderr,
+                "usage: turns same MODEL GGUF WEIGHTS TOKENS | turns speed MODEL GGUF "
+                "WEIGHTS pp|tg TOKENS DEPTH TEXTS SECONDS FLASH LOAD; WEIGHTS: bf16, or bf16/16bit "
+                "with regla's activations\n");
         return 2;
     }
     struct error err = ERROR_INIT;

@@ -53,6 +53,14 @@ def test_bench_measures_the_device_it_is_told(device):
         ((1, True) if device == "cuda" else (0, False)), done.stderr
 
 
+def test_activations_that_a_gpu_would_not_round_are_refused():
+    done = subprocess.run(
+        [harness.BINARY, "info", MODEL, "--device", "cuda", "--weights", "q8", "--activations",
+         "16bit"], capture_output=True, text=True, timeout=harness.START_SECONDS)
+    assert done.returncode == 1
+    assert "activations: expected f32 on a GPU, got 16bit" in done.stderr
+
+
 DRAWS = [
     {"temperature": 0, "logprobs": 5, "prompt": [PROMPT, [9, 9, 2], [70]]},
     {"temperature": 1, "seed": 7, "n": 4, "best_of": 5, "logprobs": 0},

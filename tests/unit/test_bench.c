@@ -80,6 +80,8 @@ Test(bench, a_bad_list_is_named_with_its_item)
          "--batch: item 3: expected an integer from "},
         {offsetof(struct bench_lists, weights), "f32,f64", "f16 or q8, got \"f64\""},
         {offsetof(struct bench_lists, kv), "q8", "--kv: item 1: expected auto, f32, f16 or bf16"},
+        {offsetof(struct bench_lists, activations), "16bit,bf16",
+         "--activations: item 2: expected f32, 16bit or 8bit, got \"bf16\""},
         {offsetof(struct bench_lists, threads), "1025", "from 0 to 1024, got \"1025\""},
         {offsetof(struct bench_lists, repeat), "0", "--repeat: item 1: expected an integer from 1"},
         {offsetof(struct bench_lists, repeat), "1x", "got \"1x\""},

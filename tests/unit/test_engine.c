@@ -48,6 +48,23 @@ static void refuse(struct engine *engine, struct span *spans, int count, const c
         cr_expect(state_position(spans[0].state) == before, "moved: %s", words);
 }
 
+/* Its longest input is 80: more than two blocks of 32, of which each takes a part of the scratch.
+ * As many rows as a step takes; a sanitizer sees what is written past it. */
+Test(engine, the_inputs_of_a_whole_step_fit_in_q8)
+{
+    struct engine_options options = small;
+    options.weights = WEIGHTS_Q8;
+    struct engine *engine = open_golden("gpt_neox_tf5", &options);
+    struct state *state = new_state(engine, 32);
+    int32_t tokens[32] = {0};
+    struct span span = {state, tokens, 32, 0, NULL, NULL};
+    struct error err = ERROR_INIT;
+    cr_expect(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
+    cr_expect(state_position(state) == 32);
+    state_free(state);
+    engine_close(engine);
+}
+
 Test(engine, a_wrong_step_is_refused_and_moves_nothing)
 {
     struct engine *engine = open_golden("hybrid_regla", &small);
