@@ -12,10 +12,12 @@
  * The error is that of x in fixed point, half of its scale (and, of three digits, two roundings of
  * x) times the sum of a block's |w|, and of 5 roundings a block.
  *
- * kernels_product.h says what share of the limit three digits reach. gpt_neox-160m, prompts of 512
- * and 16 texts, on 2 threads of a Zen 4 of 236 GFLOP/s: three 91 to 96 % of its f32 peak, two 123
- * to 133 %, one 168 to 203 %; 807 to 876, 1,154 to 1,216 and 1,657 to 1,841 tokens/s. Rows of a
- * tile beside each other, against a row's blocks in a row: prompts 1.04, 1.07 and 1.10. */
+ * kernels_product.h says what share of the limit three digits reach. gpt_neox-160m on 2 threads of
+ * a Zen 4, 236 GFLOP/s in f32: prompts of 512 at 91 to 96 % of that with three, 120 to 133 with
+ * two, 168 to 203 with one; 16 texts 770 to 876, 1,057 to 1,216 and 1,375 to 1,841 tokens/s; one
+ * text alike. Rows of a tile beside each other, against a row's blocks in a row, two builds in
+ * turns, the best and the median of ten: one digit 1.05 and 1.05, two 1.01 and 1.01, three 1.00
+ * and 1.05. */
 #ifndef ENGINE_CPU_KERNELS_VNNI_H
 #define ENGINE_CPU_KERNELS_VNNI_H
 
