@@ -305,6 +305,24 @@ def test_peers_in_turns(tmp_path, monkeypatch, capsys):
     assert ran == ["bench", "regla", "batched", "regla"]  # who is first changes
 
 
+def test_peers_give_regla_its_activations(monkeypatch):
+    """After a slash: whole to `turns`, apart to `regla bench`, and the peer's file is of the weights."""
+    ran = []
+
+    def answer(command):
+        ran.append([str(word) for word in command])
+        return json.dumps({"regla": 1, "llama": 1, "share_of_limit": 1, "bandwidth_gbps": 1, "results": [{}]})
+
+    monkeypatch.setattr(peers, "run", answer)
+    options = peers.parse(["--weights", "q8/8bit", "--tests", "pp5"])
+    setup = {"turns": "turns", "regla": "regla", "directory": "m", "files": {"q8": "q8.gguf"}}
+    [test], [weights] = options.tests, options.weights
+    peers.pairs_point(setup, weights, test, "off", options)
+    peers.regla_bench(setup, weights, test, "off", options)
+    assert ran[0][3:5] == ["q8.gguf", "q8/8bit"]
+    assert [ran[1][ran[1].index(flag) + 1] for flag in ("--weights", "--activations")] == ["q8", "8bit"]
+
+
 def test_settings_of_flash_attention(capsys):
     assert peers.parse([]).flash == ["off", "on"] and peers.parse(["--flash", "auto"]).flash == ["auto"]
     for text in ("0", "off,", "off,fast"):
