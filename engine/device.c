@@ -14,6 +14,7 @@ static int open_cpu(const struct ops **ops, struct backend **backend,
     const struct cpu_options cpu = {.threads = options->threads,
                                     .instruction_set = options->instruction_set,
                                     .activations = options->activations,
+                                    .weights = options->weights,
                                     .share_always = options->share_always};
     *ops = &cpu_ops;
     return cpu_open(backend, &cpu, err);

@@ -179,8 +179,11 @@ int engine_open_model(struct engine **out, struct model *model,
     engine->model = model;
     if (check_options(options, &engine->info, err) != 0)
         goto fail;
-    if (choose_formats(options, model, &engine->info, err) != 0 ||
-        device_open(&engine->ops, &engine->backend, options, err) != 0)
+    if (choose_formats(options, model, &engine->info, err) != 0)
+        goto fail;
+    struct engine_options chosen = *options;
+    chosen.weights = engine->info.weights;
+    if (device_open(&engine->ops, &engine->backend, &chosen, err) != 0)
         goto fail;
     const struct forward_options forward = {.max_rows = engine->info.max_step_tokens,
                                             .max_logits = engine->info.max_step_logits,

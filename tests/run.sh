@@ -48,10 +48,15 @@ bits() { # preset, format of the weights, of KV, activations
 }
 # Where the processor rounds them; elsewhere --activations is refused (tests/unit/test_instruction_set.c).
 rounded_bits() { # preset
-    if grep -qw avx512_bf16 /proc/cpuinfo; then
-        bits "$1" bf16 f16 16bit && bits "$1" q8 f16 16bit && bits "$1" q8 f16 8bit
+    if grep -qw avx512_vnni /proc/cpuinfo; then
+        bits "$1" q8 f16 16bit && bits "$1" q8 f16 8bit || return
     else
-        echo "SKIP  bits of rounded activations: no avx512_bf16"
+        echo "SKIP  bits of q8 with rounded activations: no avx512_vnni"
+    fi
+    if grep -qw avx512_bf16 /proc/cpuinfo; then
+        bits "$1" bf16 f16 16bit
+    else
+        echo "SKIP  bits of bf16 with rounded activations: no avx512_bf16"
     fi
 }
 # Each file's tests in one process, since they share its servers; most of the time they wait.

@@ -220,14 +220,18 @@ static int cpu_threads(const struct backend *backend)
     return threads_count(backend->threads);
 }
 
-static int check_activations(const struct backend *backend, struct error *err)
+static int check_activations(const struct backend *backend, enum weight_format weights,
+                             struct error *err)
 {
-    if (backend->activations == ACTIVATIONS_F32 || instruction_set_rounds(backend->kernels))
+    if (backend->activations == ACTIVATIONS_F32 ||
+        instruction_set_rounds(backend->kernels, weights))
         return 0;
-    return error_set(err, ERROR_UNSUPPORTED,
-                     "activations: %s needs a CPU with AVX-512 VNNI and BF16, this one computes "
-                     "with %s: expected f32",
-                     activation_format_name(backend->activations), backend->kernels->name);
+    return error_set(
+        err, ERROR_UNSUPPORTED,
+        "activations: %s with weights in %s needs AVX-512 %s, expected f32 where there "
+        "is %s without it",
+        activation_format_name(backend->activations), weight_format_name(weights),
+        weights == WEIGHTS_Q8 ? "VNNI" : "BF16", backend->kernels->name);
 }
 
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err)
@@ -238,7 +242,7 @@ int cpu_open(struct backend **out, const struct cpu_options *options, struct err
     backend->share_elements = options->share_always ? 0 : SHARE_ELEMENTS;
     backend->kernels = instruction_set_choose(options->instruction_set, err);
     backend->activations = options->activations;
-    if (backend->kernels == NULL || check_activations(backend, err) != 0 ||
+    if (backend->kernels == NULL || check_activations(backend, options->weights, err) != 0 ||
         threads_open(&backend->threads, options->threads, err) != 0) {
         cpu_close(backend);
         return -1;

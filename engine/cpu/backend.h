@@ -9,12 +9,13 @@ struct cpu_options {
     const char
         *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
     enum activation_format activations;
-    bool share_always; /* for tests: threads share even the smallest operation */
+    enum weight_format weights; /* that rounded activations are multiplied with */
+    bool share_always;          /* for tests: threads share even the smallest operation */
 };
 
 extern const struct ops cpu_ops;
 
-/* ERROR_UNSUPPORTED where the instruction set does not round to such activations. The caller closes
+/* ERROR_UNSUPPORTED where this machine does not round to such activations. The caller closes
  * *out with cpu_ops.close. */
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err);
 

@@ -29,8 +29,9 @@ struct backend {
 
 /* The best instruction set of this machine, or the one named; NULL with an error. */
 const struct kernels *instruction_set_choose(const char *name, struct error *err);
-/* Whether products of an instruction set that runs here can round their inputs. */
-bool instruction_set_rounds(const struct kernels *kernels);
+/* Whether products of an instruction set that runs here, with weights in bf16 or q8, can round
+ * their inputs. */
+bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights);
 
 /* One text (or group of queries) and head each: task / heads, task % heads. */
 struct head_job {

@@ -11,13 +11,16 @@
 
 static const char *const bench_sets[] = {"avx512", "avx2", "generic", "avx512vnni"};
 
-/* NULL where the machine does not have the instruction set, or that does not round so. */
+/* NULL where the machine does not have the instruction set, or does not round so for such weights.
+ */
 static inline struct backend *bench_open_rounding(const char *set, int threads,
+                                                  enum weight_format weights,
                                                   enum activation_format activations)
 {
     const struct cpu_options options = {.threads = threads,
                                         .instruction_set = set,
                                         .activations = activations,
+                                        .weights = weights,
                                         .share_always = true};
     const struct ops_limits limits = {.max_rows = 4096,
                                       .max_value_dim = 256,
@@ -33,7 +36,7 @@ static inline struct backend *bench_open_rounding(const char *set, int threads,
 
 static inline struct backend *bench_open(const char *set, int threads)
 {
-    return bench_open_rounding(set, threads, ACTIVATIONS_F32);
+    return bench_open_rounding(set, threads, WEIGHTS_F32, ACTIVATIONS_F32);
 }
 
 /* count floats, uniform in [low, high). */

@@ -136,7 +136,8 @@ static void check_products(struct kind kind)
 {
     int number = 0;
     for (int s = 0; s < NUM_SETS; s++) {
-        struct backend *backend = bench_open_rounding(bench_sets[s], 2, kind.activations);
+        struct backend *backend =
+            bench_open_rounding(bench_sets[s], 2, kind.weights, kind.activations);
         for (size_t i = 0; backend != NULL && i < sizeof ins / sizeof *ins; i++)
             for (size_t o = 0; o < sizeof outs / sizeof *outs; o++)
                 for (size_t r = 0; r < sizeof rows_of / sizeof *rows_of; r++, number++)
@@ -196,7 +197,7 @@ static void check_bits(const char *set, int threads, struct kind kind)
     enum { ROWS = 110, HEADS = 2, IN = 453, OUT = 75 };
     enum { X_STRIDE = HEADS * IN + 7, OUTS = HEADS * OUT, Y_STRIDE = OUTS + 5 };
     static const int steps[] = {1, 2, 3, 5, 8, 11, 12, 13, 25, 96, 97};
-    struct backend *backend = bench_open_rounding(set, threads, kind.activations);
+    struct backend *backend = bench_open_rounding(set, threads, kind.weights, kind.activations);
     if (backend == NULL)
         return;
     float *x = bench_floats(ROWS * X_STRIDE, -1, 1, 5), *w = bench_floats(OUTS * IN, -1, 1, 6);
@@ -267,7 +268,8 @@ Test(gemm, a_zen4_gives_the_bits_of_its_instruction_set)
     for (int i = 0; i < (int)(sizeof rows / sizeof *rows) * NUM_KINDS; i++) {
         const struct kind kind = kinds[i % NUM_KINDS];
         const int count = rows[i / NUM_KINDS];
-        struct backend *backend = bench_open_rounding("avx512vnni", 2, kind.activations);
+        struct backend *backend =
+            bench_open_rounding("avx512vnni", 2, kind.weights, kind.activations);
         if (backend == NULL)
             continue;
         float *y = bench_nans(ROWS * OUT), *zen4 = bench_nans(ROWS * OUT);
@@ -349,7 +351,7 @@ static void take_any_row(const char *set, struct kind kind)
 {
     enum { IN = 70, OUT = 40, ROWS = 10 };
     static const float scales[ROWS] = {1, 0, 1, 1, 1e37f, 1e-28f, 1e-36f, 1e-44f, 1e-23f, 1};
-    struct backend *backend = bench_open_rounding(set, 2, kind.activations);
+    struct backend *backend = bench_open_rounding(set, 2, kind.weights, kind.activations);
     if (backend == NULL)
         return;
     float *w = bench_floats(OUT * IN, -1, 1, 11), *x = bench_floats(ROWS * IN, -1, 1, 12);
