@@ -49,7 +49,7 @@ static void report_model(const struct engine *engine)
                 dtype_name(model->dtype));
     log_message(LOG_LEVEL_INFO, "device     %s, %s, %d threads", info->device,
                 info->instruction_set, info->threads);
-    log_message(LOG_LEVEL_INFO, "weights    %s as %s, multiplied with %s",
+    log_message(LOG_LEVEL_INFO, "weights    %s as %s, activations as %s",
                 human((double)info->weights_bytes, weights), weight_format_name(info->weights),
                 activation_format_name(info->activations));
     if (info->pinned_bytes > 0)
