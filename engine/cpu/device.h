@@ -18,7 +18,7 @@ struct backend {
     const struct batch *batch;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;
-    float *arranged; /* x of a product */
+    float *arranged; /* [max_rows, max_input]: x of a product, as kernels->arrange has it */
     size_t arranged_floats;
     float *scratch; /* [threads][scratch_floats] */
     size_t scratch_floats;

@@ -258,6 +258,36 @@ static int multiply(struct backend *backend, enum weight_format format, const st
     return 0;
 }
 
+/* The bounds above do not tell 16 bits of q8's inputs from more of them. */
+Test(gemm, rounded_inputs_give_other_numbers_than_f32)
+{
+    enum { ROWS = 5, IN = 900, OUT = 150 };
+    float *x = bench_floats(ROWS * IN, -1, 1, 17), *w = bench_floats(OUT * IN, -1, 1, 18);
+    const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
+    for (int k = 0; k < NUM_KINDS; k++) {
+        struct backend *backend =
+            bench_open_rounding("avx512vnni", 2, kinds[k].weights, kinds[k].activations);
+        struct backend *exact = bench_open("avx512vnni", 2);
+        if (kinds[k].activations != ACTIVATIONS_F32 && backend != NULL) {
+            float *y = bench_nans(ROWS * OUT), *other = bench_nans(ROWS * OUT);
+            cr_assert(multiply(exact, kinds[k].weights, &matrix, ROWS, x, y, NULL) == 0);
+            cr_assert(multiply(backend, kinds[k].weights, &matrix, ROWS, x, other, NULL) == 0);
+            int same = 0;
+            for (int i = 0; i < ROWS * OUT; i++)
+                same += y[i] == other[i];
+            cr_expect(same < ROWS * OUT / 10, "%s, %s: %d of %d the same",
+                      weight_format_name(kinds[k].weights),
+                      activation_format_name(kinds[k].activations), same, ROWS * OUT);
+            free(y);
+            free(other);
+        }
+        cpu_ops.close(backend);
+        cpu_ops.close(exact);
+    }
+    free(x);
+    free(w);
+}
+
 /* A Zen 4 asks memory for other lines (engine/cpu/ahead.h), and gives the same bits. */
 Test(gemm, a_zen4_gives_the_bits_of_its_instruction_set)
 {
