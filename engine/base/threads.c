@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -42,6 +43,15 @@ struct share {
     uintptr_t asked_bytes;
 };
 
+/* A thread while it sleeps. Linux may wake it on the CPU of who wakes it though others are idle,
+ * and takes some 10 ms to part the two, which is a step or two: so it is kept off that CPU, and may
+ * be on each again as soon as it is awake. */
+struct sleeper {
+    pid_t id; /* 0: it is awake */
+    bool kept_off;
+    cpu_set_t cpus; /* if so: those it had */
+};
+
 struct worker {
     struct threads *threads;
     pthread_t id;
@@ -54,9 +64,10 @@ struct threads {
     int started;
     double spin_seconds;
 
-    pthread_mutex_t mutex; /* of the events' sleepers */
-    struct event posted;   /* a job */
-    struct event finished; /* by a worker */
+    pthread_mutex_t mutex;    /* of the events' sleepers */
+    struct sleeper *sleepers; /* [count] */
+    struct event posted;      /* a job */
+    struct event finished;    /* by a worker */
     atomic_bool stop;
 
     /* the job: written while no task is left, read by who has claimed one */
@@ -102,6 +113,15 @@ static void pause_briefly(void)
 #endif
 }
 
+static void keep_sleepers_off(struct threads *threads, int cpu)
+{
+    for (int i = 0; i < threads->count && threads->spin_seconds > 0; i++) {
+        struct sleeper *sleeper = &threads->sleepers[i];
+        if (sleeper->id != 0 && (sleeper->kept_off || cpus_of(sleeper->id, &sleeper->cpus)))
+            sleeper->kept_off |= cpus_keep_off(sleeper->id, &sleeper->cpus, cpu);
+    }
+}
+
 /* Wakes at most `most` of those who wait. */
 static void event_raise(struct threads *threads, struct event *event, int most)
 {
@@ -109,6 +129,7 @@ static void event_raise(struct threads *threads, struct event *event, int most)
     if (atomic_load(&event->sleepers) == 0) /* who counts itself later sees the new count */
         return;
     pthread_mutex_lock(&threads->mutex);
+    keep_sleepers_off(threads, cpus_current());
     for (; most > 0 && atomic_load(&event->sleepers) > 0; most--) {
         atomic_fetch_sub(&event->sleepers, 1);
         pthread_cond_signal(&event->wake);
@@ -145,20 +166,30 @@ static bool spin(const struct threads *threads, struct event *event, unsigned se
     return false;
 }
 
+static void sleep_until(struct threads *threads, struct event *event, unsigned seen, int index)
+{
+    struct sleeper *sleeper = &threads->sleepers[index], woken;
+    pthread_mutex_lock(&threads->mutex);
+    *sleeper = (struct sleeper){.id = gettid()};
+    for (;;) {
+        atomic_fetch_add(&event->sleepers, 1);
+        if (atomic_load(&event->count) != seen)
+            break;
+        pthread_cond_wait(&event->wake, &threads->mutex);
+    }
+    atomic_fetch_sub(&event->sleepers, 1);
+    woken = *sleeper;
+    sleeper->id = 0;
+    pthread_mutex_unlock(&threads->mutex);
+    if (woken.kept_off)
+        cpus_use(&woken.cpus);
+}
+
 /* Waits, as thread `index`, until the count is not `seen`, and returns it. */
 static unsigned event_await(struct threads *threads, struct event *event, unsigned seen, int index)
 {
-    if (!spin(threads, event, seen, index)) {
-        pthread_mutex_lock(&threads->mutex);
-        for (;;) {
-            atomic_fetch_add(&event->sleepers, 1);
-            if (atomic_load(&event->count) != seen)
-                break;
-            pthread_cond_wait(&event->wake, &threads->mutex);
-        }
-        atomic_fetch_sub(&event->sleepers, 1);
-        pthread_mutex_unlock(&threads->mutex);
-    }
+    if (!spin(threads, event, seen, index))
+        sleep_until(threads, event, seen, index);
     return atomic_load_explicit(&event->count, memory_order_acquire);
 }
 
@@ -274,8 +305,9 @@ int threads_open(struct threads **out, int count, struct error *err)
     threads->workers = calloc((size_t)threads->count, sizeof *threads->workers);
     threads->shares =
         aligned_alloc(alignof(struct share), (size_t)threads->count * sizeof *threads->shares);
+    threads->sleepers = calloc((size_t)threads->count, sizeof *threads->sleepers);
     int result;
-    if (threads->workers == NULL || threads->shares == NULL) {
+    if (threads->workers == NULL || threads->shares == NULL || threads->sleepers == NULL) {
         result = error_set(err, ERROR_NO_MEMORY, "threads: no memory");
     } else {
         memset(threads->shares, 0, (size_t)threads->count * sizeof *threads->shares);
@@ -299,6 +331,7 @@ void threads_close(struct threads *threads)
     pthread_cond_destroy(&threads->posted.wake);
     pthread_cond_destroy(&threads->finished.wake);
     pthread_mutex_destroy(&threads->mutex);
+    free(threads->sleepers);
     free(threads->shares);
     free(threads->workers);
     free(threads);

@@ -1,5 +1,8 @@
 #include "engine/base/threads.h"
 
+#include "engine/base/clock.h"
+#include "engine/base/cpus.h"
+
 #include <criterion/criterion.h>
 #include <float.h>
 #include <pthread.h>
@@ -150,4 +153,53 @@ Test(threads, the_default_is_at_least_one)
     cr_assert(threads_open(&threads, 0, NULL) == 0);
     cr_expect(threads_count(threads) >= 1);
     threads_close(threads);
+}
+
+enum { NAPS = 20 };
+
+struct places {
+    int cpus[2];
+};
+
+/* As long as a step's products: not long enough for the kernel to part threads on one CPU. */
+static void place_task(void *context, int task, int thread)
+{
+    struct places *places = context;
+    double end = clock_seconds() + 2e-3;
+    (void)task;
+    while (clock_seconds() < end)
+        ;
+    places->cpus[thread] = cpus_current();
+}
+
+static int count_together(struct threads *threads)
+{
+    const struct timespec nap = {.tv_nsec = 10000000};
+    int together = 0;
+    for (int i = 0; i < NAPS; i++) {
+        struct places places = {{-1, -1}};
+        nanosleep(&nap, NULL);
+        threads_run(threads, place_task, &places, 2);
+        /* one that did nothing was not let run: the other's CPU was its own */
+        together += places.cpus[1] < 0 || places.cpus[0] < 0 || places.cpus[0] == places.cpus[1];
+    }
+    return together;
+}
+
+/* A step after a pause has the CPUs that the steps before it had. Other tests may run beside this
+ * one: it may try again. */
+Test(threads, who_wakes_leaves_the_callers_cpu)
+{
+    struct threads *threads;
+    struct error err = ERROR_INIT;
+    int together = NAPS;
+    if (cpus_allowed() < 2)
+        cr_skip("one CPU");
+    cr_assert(threads_open(&threads, 2, &err) == 0, "%s", err.message);
+    for (int i = 0; i < 20 && together > NAPS / 4; i++) {
+        together = count_together(threads);
+        cr_log_info("%d of %d times on one CPU", together, NAPS);
+    }
+    threads_close(threads);
+    cr_expect(together <= NAPS / 4, "%d of %d times on one CPU", together, NAPS);
 }
