@@ -525,6 +525,11 @@ bool engine_failed(struct engine *engine)
     return engine->ops->status(engine->backend, NULL) != 0;
 }
 
+bool engine_populate(struct engine *engine)
+{
+    return state_memory_populate(engine->memory);
+}
+
 int engine_measure(struct engine *engine, double *read_bytes, double *operations, struct error *err)
 {
     const struct ops *ops = engine->ops;

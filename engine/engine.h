@@ -146,6 +146,11 @@ int engine_collect(struct engine *engine, struct error *err);
 /* Whether the device has failed: every step does from then on. */
 bool engine_failed(struct engine *engine);
 
+/* For when there is nothing else to do: has the system give a piece of the memory that the next
+ * texts' states will take, which otherwise their steps wait for. Takes milliseconds at most. True:
+ * there is more to be had. */
+bool engine_populate(struct engine *engine);
+
 /* Measures what the device does at most in a second: bytes read from memory and f32 operations (a
  * multiply-add is two). Takes some 0.1 s, and memory that it keeps: much more than the caches. */
 int engine_measure(struct engine *engine, double *read_bytes, double *operations,

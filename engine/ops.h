@@ -240,6 +240,9 @@ struct ops {
     /* Memory, zero at first. The host's costs nothing before it is written. */
     int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);
     void (*release)(struct backend *, void *memory, size_t bytes);
+    /* Makes the system give memory that is reserved now, not as it is written; what is in it stays.
+     * False: it does not. NULL: it is there from the beginning. */
+    bool (*populate)(struct backend *, void *memory, size_t bytes);
     void (*fill)(struct backend *, void *memory, float value, size_t count);
     void (*copy)(struct backend *, void *to, const void *from, size_t bytes);
     /* Between host and device, between steps; the host's side may be used again at once. */

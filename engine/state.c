@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Memory that is there before texts need it, for slots and for pages, and a piece of it: a huge
+ * page, which takes 0.1 to some milliseconds. */
+enum { POPULATED_BYTES = 64 << 20, POPULATE_BYTES = 2 << 20 };
+
 struct state_memory {
     const struct ops *ops;
     struct backend *backend;
@@ -17,14 +21,16 @@ struct state_memory {
     char *region; /* [region_bytes]: slots and pages, which never meet */
     size_t region_bytes;
     struct pool slots, pages;
-    struct state *first; /* of all there are */
-    int32_t *references; /* of pages: [pages.capacity] */
-    int32_t *users;      /* of those, states that are not set aside: [pages.capacity] */
-    int32_t used_pages;  /* that have users */
-    int32_t cached;      /* states set aside */
-    int64_t pending;     /* pages reserved by states alive and not yet taken */
-    uint64_t *counted;   /* of pages: the last count of state_bytes that met it: [pages.capacity] */
-    uint64_t count;      /* of state_bytes, so far */
+    size_t slots_there, pages_there; /* bytes that are populated, from their end of the region */
+    bool unpopulated;                /* the system would not */
+    struct state *first;             /* of all there are */
+    int32_t *references;             /* of pages: [pages.capacity] */
+    int32_t *users;                  /* of those, states that are not set aside: [pages.capacity] */
+    int32_t used_pages;              /* that have users */
+    int32_t cached;                  /* states set aside */
+    int64_t pending;                 /* pages reserved by states alive and not yet taken */
+    uint64_t *counted; /* of pages: the last count of state_bytes that met it: [pages.capacity] */
+    uint64_t count;    /* of state_bytes, so far */
     int states;
 };
 
@@ -133,6 +139,38 @@ void state_memory_report(const struct state_memory *memory, struct engine_memory
         .states = memory->states,
         .cached = memory->cached,
     };
+}
+
+/* The next piece, in a region of which `used` bytes from one end are in use. False: enough is there
+ * already. */
+static bool next_piece(const struct state_memory *memory, size_t used, size_t *there, size_t *piece)
+{
+    size_t wanted = used + POPULATED_BYTES;
+    wanted = wanted < memory->region_bytes ? wanted : memory->region_bytes;
+    if (*there >= wanted)
+        return false;
+    *piece = wanted - *there < POPULATE_BYTES ? wanted - *there : POPULATE_BYTES;
+    *there += *piece;
+    return true;
+}
+
+bool state_memory_populate(struct state_memory *memory)
+{
+    size_t piece;
+    char *at;
+    if (memory->ops->populate == NULL || memory->unpopulated)
+        return false;
+    if (memory->layout.slot_bytes > 0 &&
+        next_piece(memory, pool_extent(&memory->slots), &memory->slots_there, &piece)) {
+        at = memory->region + (memory->region_bytes - memory->slots_there);
+    } else if (memory->layout.page_bytes > 0 &&
+               next_piece(memory, pool_extent(&memory->pages), &memory->pages_there, &piece)) {
+        at = memory->region + (memory->pages_there - piece);
+    } else {
+        return false;
+    }
+    memory->unpopulated = !memory->ops->populate(memory->backend, at, piece);
+    return !memory->unpopulated;
 }
 
 static int64_t pages_for(const struct state_memory *memory, int64_t tokens)

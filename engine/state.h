@@ -64,6 +64,7 @@ int state_memory_create(struct state_memory **out, const struct ops *ops, struct
                         struct error *err);
 void state_memory_free(struct state_memory *memory);
 void state_memory_report(const struct state_memory *memory, struct engine_memory *report);
+bool state_memory_populate(struct state_memory *memory); /* engine_populate */
 size_t state_memory_needed(const struct state_memory *memory, int64_t max_tokens); /* bytes */
 
 struct state {

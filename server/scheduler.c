@@ -65,7 +65,10 @@ static double may_sleep(const struct scheduler *scheduler)
 static bool take_inbox(struct scheduler *scheduler)
 {
     struct inbox_taken taken;
-    inbox_take(&scheduler->inbox, may_sleep(scheduler), &taken);
+    double sleep_s = may_sleep(scheduler);
+    if (sleep_s != 0 && engine_populate(scheduler->service->engine))
+        sleep_s = 0;
+    inbox_take(&scheduler->inbox, sleep_s, &taken);
     for (struct work *work = taken.work, *next; work; work = next) {
         next = work->next;
         work->run(work);

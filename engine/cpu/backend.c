@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Fewest elements (or multiply-adds) of an operation worth a second thread: some 10 microseconds of
  * work, as much as waking a thread can cost. */
@@ -32,6 +33,14 @@ static void cpu_release(struct backend *backend, void *memory, size_t bytes)
 {
     (void)backend;
     munmap(memory, bytes == 0 ? 1 : bytes);
+}
+
+static bool cpu_populate(struct backend *backend, void *memory, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)memory / page * page, end = (uintptr_t)memory + bytes;
+    (void)backend;
+    return madvise((void *)from, end - from, MADV_POPULATE_WRITE) == 0;
 }
 
 static void cpu_fill(struct backend *backend, void *memory, float value, size_t count)
@@ -261,6 +270,7 @@ const struct ops cpu_ops = {
     .state_memory = cpu_state_memory,
     .reserve = cpu_reserve,
     .release = cpu_release,
+    .populate = cpu_populate,
     .fill = cpu_fill,
     .copy = cpu_copy,
     .copy_in = cpu_copy,

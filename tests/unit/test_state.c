@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static struct engine *open_budget(const char *name, size_t budget, bool poison)
 {
@@ -469,5 +470,53 @@ Test(state, what_is_set_aside_counts_as_cached_until_a_text_shares_it)
     cr_expect(memory.kv_cached_bytes == 0 && memory.recurrent_cached_bytes == 0);
     state_free(text);
     cr_expect(memory_of(engine).kv_bytes == 0);
+    engine_close(engine);
+}
+
+static bool is_there(const char *address)
+{
+    unsigned char there = 0;
+    char *page = (char *)((uintptr_t)address & ~(uintptr_t)4095);
+    return mincore(page, 1, &there) == 0 && (there & 1) != 0;
+}
+
+/* Slots lie from the end of the budget on, pages from its beginning. */
+Test(state, memory_is_there_before_the_texts_that_take_it)
+{
+    const size_t mib = (size_t)1 << 20, budget = 300 * mib;
+    struct engine *engine = open_budget("hybrid_regla", budget, false);
+    struct state *state;
+    cr_assert(state_create(&state, engine, 130, NULL) == 0);
+    feed(engine, state, 70);
+    size_t bytes = engine_info(engine)->recurrent_bytes_per_text;
+    const char *end = state->slot + bytes, *begin = state->pages[0];
+    cr_expect(!is_there(end - 40 * mib) && !is_there(begin + 40 * mib));
+    char *written = malloc(bytes);
+    memcpy(written, state->slot, bytes);
+    int pieces = 0;
+    while (pieces < 1000 && engine_populate(engine))
+        pieces++;
+    if (pieces == 0)
+        cr_skip("this kernel has no MADV_POPULATE_WRITE");
+    cr_expect(pieces >= 64 && pieces <= 66, "%d pieces", pieces);
+    cr_expect(memcmp(written, state->slot, bytes) == 0);
+    for (size_t i = 0; i <= 60; i += 4) {
+        cr_expect(is_there(end - 1 - i * mib), "%zu MiB before the end", i);
+        cr_expect(is_there(begin + i * mib), "%zu MiB from the beginning", i);
+    }
+    cr_expect(!is_there(end - 80 * mib) && !is_there(begin + 80 * mib));
+    cr_expect(!engine_populate(engine));
+    free(written);
+    state_free(state);
+    engine_close(engine);
+}
+
+Test(state, a_small_budget_is_there_as_a_whole)
+{
+    struct engine *engine = open_budget("hybrid_regla", ((size_t)3 << 20) + 64, false);
+    int pieces = 0;
+    while (pieces < 1000 && engine_populate(engine))
+        pieces++;
+    cr_expect(pieces <= 4, "%d pieces", pieces);
     engine_close(engine);
 }
