@@ -43,11 +43,16 @@ struct share {
     uintptr_t asked_bytes;
 };
 
+/* How long a thread has slept when it is that none had work. Where another process has a CPU,
+ * threads sleep and wake within a step, and Linux places them well. */
+static const double PAUSE_SECONDS = 5e-3;
+
 /* A thread while it sleeps. Linux may wake it on the CPU of who wakes it though others are idle,
  * and takes some 10 ms to part the two, which is a step or two: so it is kept off that CPU, and may
  * be on each again as soon as it is awake. */
 struct sleeper {
-    pid_t id; /* 0: it is awake */
+    pid_t id;     /* 0: it is awake */
+    double since; /* clock_seconds */
     bool kept_off;
     cpu_set_t cpus; /* if so: those it had */
 };
@@ -115,9 +120,11 @@ static void pause_briefly(void)
 
 static void keep_sleepers_off(struct threads *threads, int cpu)
 {
+    double now = clock_seconds();
     for (int i = 0; i < threads->count && threads->spin_seconds > 0; i++) {
         struct sleeper *sleeper = &threads->sleepers[i];
-        if (sleeper->id != 0 && (sleeper->kept_off || cpus_of(sleeper->id, &sleeper->cpus)))
+        if (sleeper->id != 0 && now - sleeper->since > PAUSE_SECONDS &&
+            (sleeper->kept_off || cpus_of(sleeper->id, &sleeper->cpus)))
             sleeper->kept_off |= cpus_keep_off(sleeper->id, &sleeper->cpus, cpu);
     }
 }
@@ -170,7 +177,7 @@ static void sleep_until(struct threads *threads, struct event *event, unsigned s
 {
     struct sleeper *sleeper = &threads->sleepers[index], woken;
     pthread_mutex_lock(&threads->mutex);
-    *sleeper = (struct sleeper){.id = gettid()};
+    *sleeper = (struct sleeper){.id = gettid(), .since = clock_seconds()};
     for (;;) {
         atomic_fetch_add(&event->sleepers, 1);
         if (atomic_load(&event->count) != seen)
