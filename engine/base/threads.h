@@ -5,8 +5,8 @@
  * is left of the others'. So a thread that lost its core, or wakes late, delays only the tasks it
  * holds. What a task computes never depends on who runs it. The caller works too. A job costs no
  * lock while the threads are awake; they stay so for some 100 microseconds without work. Who wakes
- * one keeps it off its own CPU, if there are CPUs enough. Every thread runs with denormals flushed
- * to zero. */
+ * one after a pause keeps it off its own CPU, if there is another. Every thread runs with denormals
+ * flushed to zero. */
 #ifndef ENGINE_BASE_THREADS_H
 #define ENGINE_BASE_THREADS_H
 
