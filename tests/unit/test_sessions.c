@@ -127,7 +127,8 @@ Test(sessions, a_clock_that_goes_back_prolongs_nothing)
     open_all();
     double due = sessions_poll(sessions);
     cr_expect(due > 0 && due <= 500, "%g", due);
-    cr_expect(used() > 0 && used() <= (double)time(NULL) + 1);
+    /* time() may still be in the second before */
+    cr_expect(used() > 0 && used() <= (double)time(NULL) + 2);
     close_all();
     remove_directory(directory);
 }
