@@ -228,7 +228,7 @@ def test_json_by_other_names(server, content_type):
 def test_queue_full_by_requests(server_factory):
     small = server_factory(max_queue=2, max_running=1)
     held = [start_stream(small) for _ in range(3)]
-    wait_until(lambda: small.metric("regla_requests_waiting") == 2, "two requests wait")
+    wait_until(lambda: small.get("/load").json() == {"running": 1, "waiting": 2}, "two wait")
     reply = small.post("/v1/completions", GOOD)
     check_error(reply, 429)
     assert int(reply.headers["retry-after"]) >= 1
@@ -243,7 +243,7 @@ def test_queue_full_by_tokens(server_factory):
     """By their estimate: half a megabyte does not fit behind one who waits already."""
     small = server_factory(max_queue_tokens=1000, max_running=1)
     held = [start_stream(small, max_tokens=500) for _ in range(2)]
-    wait_until(lambda: small.metric("regla_requests_waiting") == 1, "one runs, one waits")
+    wait_until(lambda: small.get("/load").json() == {"running": 1, "waiting": 1}, "one waits")
     reply = small.post("/v1/completions", {"prompt": "word " * 100000, "max_tokens": 1})
     check_error(reply, 429)
     assert int(reply.headers["retry-after"]) >= 1
