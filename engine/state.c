@@ -141,12 +141,14 @@ void state_memory_report(const struct state_memory *memory, struct engine_memory
     };
 }
 
-/* The next piece, in a region of which `used` bytes from one end are in use. False: enough is there
- * already. */
-static bool next_piece(const struct state_memory *memory, size_t used, size_t *there, size_t *piece)
+/* The next piece for a pool, of which *there bytes are there; others: of the other pool, from the
+ * other end on. False: enough is there already. */
+static bool next_piece(const struct state_memory *memory, const struct pool *pool, size_t others,
+                       size_t *there, size_t *piece)
 {
-    size_t wanted = used + POPULATED_BYTES;
-    wanted = wanted < memory->region_bytes ? wanted : memory->region_bytes;
+    size_t wanted = pool->item_bytes == 0 ? 0 : pool_extent(pool) + POPULATED_BYTES;
+    size_t most = memory->region_bytes - others;
+    wanted = wanted < most ? wanted : most;
     if (*there >= wanted)
         return false;
     *piece = wanted - *there < POPULATE_BYTES ? wanted - *there : POPULATE_BYTES;
@@ -160,15 +162,12 @@ bool state_memory_populate(struct state_memory *memory)
     char *at;
     if (memory->ops->populate == NULL || memory->unpopulated)
         return false;
-    if (memory->layout.slot_bytes > 0 &&
-        next_piece(memory, pool_extent(&memory->slots), &memory->slots_there, &piece)) {
+    if (next_piece(memory, &memory->slots, memory->pages_there, &memory->slots_there, &piece))
         at = memory->region + (memory->region_bytes - memory->slots_there);
-    } else if (memory->layout.page_bytes > 0 &&
-               next_piece(memory, pool_extent(&memory->pages), &memory->pages_there, &piece)) {
+    else if (next_piece(memory, &memory->pages, memory->slots_there, &memory->pages_there, &piece))
         at = memory->region + (memory->pages_there - piece);
-    } else {
+    else
         return false;
-    }
     memory->unpopulated = !memory->ops->populate(memory->backend, at, piece);
     return !memory->unpopulated;
 }

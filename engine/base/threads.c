@@ -121,7 +121,9 @@ static void pause_briefly(void)
 static void keep_sleepers_off(struct threads *threads, int cpu)
 {
     double now = clock_seconds();
-    for (int i = 0; i < threads->count && threads->spin_seconds > 0; i++) {
+    if (threads->spin_seconds == 0) /* there are too few CPUs */
+        return;
+    for (int i = 0; i < threads->count; i++) {
         struct sleeper *sleeper = &threads->sleepers[i];
         if (sleeper->id != 0 && now - sleeper->since > PAUSE_SECONDS &&
             (sleeper->kept_off || cpus_of(sleeper->id, &sleeper->cpus)))
