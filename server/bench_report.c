@@ -59,6 +59,35 @@ static void print_depths(const struct bench *bench, FILE *out)
     }
 }
 
+/* Of tests that generate, where memory kept two paces. */
+static void print_paces(const struct bench *bench, FILE *out)
+{
+    int most = 0;
+    for (int i = 0; i < bench_count(bench); i++)
+        if (bench_results(bench)[i].num_paces > most)
+            most = bench_results(bench)[i].num_paces;
+    if (most < 2)
+        return;
+    fprintf(out, "\n%-7s %-4s %-6s %7s %5s  %-14s %12s %10s %8s  95%% certain\n", "weights", "kv",
+            "inputs", "threads", "batch", "test", "memory reads", "tokens/s", "of limit");
+    for (int i = 0; i < bench_count(bench); i++) {
+        const struct bench_result *r = &bench_results(bench)[i];
+        char name[48];
+        bench_case_name(&r->test, name);
+        for (int j = 0; j < r->num_paces; j++) {
+            const struct bench_pace *pace = &r->paces[j];
+            const struct statistics_interval *share = &pace->share_of_limit;
+            fprintf(out,
+                    "%-7s %-4s %-6s %7d %5d  %-14s %7.1f GB/s %10.1f %7.1f%%  %.1f to %.1f%%, of "
+                    "%zu slices\n",
+                    weight_format_name(r->test.weights), kv_format_name(r->test.kv),
+                    activation_format_name(r->test.activations), r->test.threads, r->test.batch,
+                    name, pace->bandwidth * 1e-9, pace->tokens_per_second, share->median * 100,
+                    share->low * 100, share->high * 100, share->count);
+        }
+    }
+}
+
 void bench_print_table(const struct bench *bench, FILE *out)
 {
     const struct bench_result *results = bench_results(bench);
@@ -81,6 +110,7 @@ void bench_print_table(const struct bench *bench, FILE *out)
                 activation_format_name(r->test.activations), r->test.threads, r->test.batch, name,
                 r->tokens_per_second, r->spread * 100, text, r->share_of_limit * 100);
     }
+    print_paces(bench, out);
     print_depths(bench, out);
     if (bench_has_operations(bench))
         print_operations(bench, out);
@@ -142,19 +172,35 @@ static json_t *interval_json(const struct statistics_interval *interval)
                      interval->high, "pairs", (json_int_t)interval->count);
 }
 
+static json_t *paces_json(const struct bench_result *r)
+{
+    json_t *json = json_array();
+    for (int i = 0; i < r->num_paces; i++) {
+        const struct bench_pace *pace = &r->paces[i];
+        json_array_append_new(
+            json,
+            json_pack("{sf sf sf sf sf sI}", "bandwidth_gbps", pace->bandwidth * 1e-9,
+                      "tokens_per_second", pace->tokens_per_second, "share_of_limit",
+                      pace->share_of_limit.median, "low", pace->share_of_limit.low, "high",
+                      pace->share_of_limit.high, "slices", (json_int_t)pace->share_of_limit.count));
+    }
+    return json;
+}
+
 static json_t *result_json(const struct bench_result *r, bool operations)
 {
     struct pace pace = pace_of(r);
     char name[48];
     bench_case_name(&r->test, name);
     return json_pack(
-        "{ss ss ss ss ss si si si sf sf sf sf sf sf so* so*}", "model", r->model, "weights",
+        "{ss ss ss ss ss si si si sf sf sf sf sf sf so* so* so*}", "model", r->model, "weights",
         weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "activations",
         activation_format_name(r->test.activations), "test", name, "batch", r->test.batch,
         "threads", r->test.threads, "repeat", r->test.repeat, "tokens_per_second",
         r->tokens_per_second, "spread", r->spread, "share_of_limit", r->share_of_limit,
         "weights_gbps", pace.weights_gbps, "moved_gbps", pace.moved_gbps, "gflops", pace.gflops,
-        "of_depth_0", r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "operations",
+        "of_depth_0", r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "paces",
+        r->num_paces > 0 ? paces_json(r) : NULL, "operations",
         operations ? operations_json(r) : NULL);
 }
 

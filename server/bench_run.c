@@ -29,11 +29,11 @@ struct entry {
     struct device *device;
     struct device *meter; /* measures the peaks: of the same number of threads */
     struct bench_texts *texts;
-    double *rates, *shares; /* [repeat] */
-    size_t num_slices;      /* of a run */
-    double *slices;         /* [repeat, num_slices]: seconds */
-    double *sorted;         /* [repeat, num_slices] */
-    double pace;            /* seconds per token of each text, as it warmed up */
+    double *rates, *shares;     /* [repeat] */
+    size_t num_slices;          /* of a run */
+    struct bench_slice *slices; /* [repeat, num_slices] */
+    double *scratch;            /* [2, repeat, num_slices] */
+    double pace;                /* seconds per token of each text, as it warmed up */
     /* Of the run under way, or ended: tokens of each text, time taken, and the least there is. */
     int done;
     double seconds, least;
@@ -235,10 +235,10 @@ static int allocate_figures(struct bench *bench, struct error *err)
         entry->num_slices = (size_t)((test->tokens - 1) / length + 1);
         entry->rates = calloc(repeat, sizeof(double));
         entry->shares = calloc(repeat, sizeof(double));
-        entry->slices = calloc(repeat * entry->num_slices, sizeof(double));
-        entry->sorted = calloc(repeat * entry->num_slices, sizeof(double));
+        entry->slices = calloc(repeat * entry->num_slices, sizeof *entry->slices);
+        entry->scratch = calloc(2 * repeat * entry->num_slices, sizeof(double));
         if (entry->rates == NULL || entry->shares == NULL || entry->slices == NULL ||
-            entry->sorted == NULL)
+            entry->scratch == NULL)
             return error_set(err, ERROR_NO_MEMORY, "no memory for %d repeats", test->repeat);
     }
     return 0;
@@ -265,7 +265,12 @@ static int run_slice(struct bench *bench, int index, int repeat, struct error *e
     struct bench_need need = bench_need(engine_model(engine), engine_info(engine), &slice);
     entry->least += slice.generates ? need.bytes / fmax(before.bytes, after->bytes)
                                     : need.operations / fmax(before.operations, after->operations);
-    entry->slices[(size_t)repeat * entry->num_slices + (size_t)(entry->done / length)] = seconds;
+    entry->slices[(size_t)repeat * entry->num_slices + (size_t)(entry->done / length)] =
+        (struct bench_slice){.tokens = slice.tokens * slice.batch,
+                             .seconds = seconds,
+                             .bytes = need.bytes,
+                             .before = before.bytes,
+                             .after = after->bytes};
     entry->seconds += seconds;
     entry->done += slice.tokens;
     bench->done += entry->pace * slice.tokens;
@@ -320,7 +325,7 @@ static int profile(struct bench *bench, int index, struct error *err)
     return failed;
 }
 
-/* Against the same test at depth 0, if there is one. The seconds of the slices become ratios. */
+/* Against the same test at depth 0, if there is one. */
 static void compare_depths(struct bench *bench, int index)
 {
     struct bench_result *result = &bench->results[index];
@@ -334,8 +339,8 @@ static void compare_depths(struct bench *bench, int index)
             base->batch != test->batch || base->repeat != test->repeat)
             continue;
         for (size_t j = 0; j < count; j++)
-            entry->slices[j] = bench->entries[i].slices[j] / entry->slices[j];
-        result->of_depth_0 = statistics_interval(entry->slices, entry->sorted, count);
+            entry->scratch[j] = bench->entries[i].slices[j].seconds / entry->slices[j].seconds;
+        result->of_depth_0 = statistics_interval(entry->scratch, entry->scratch + count, count);
         return;
     }
 }
@@ -349,6 +354,9 @@ static void conclude(struct bench *bench, int index)
     result->spread = (entry->rates[repeat - 1] - entry->rates[0]) / result->tokens_per_second;
     result->share_of_limit = statistics_median(entry->shares, (size_t)repeat);
     compare_depths(bench, index);
+    if (result->test.generates)
+        result->num_paces = bench_paces(entry->slices, (size_t)repeat * entry->num_slices,
+                                        entry->scratch, result->paces);
 }
 
 static int run_all(struct bench *bench, struct error *err)
@@ -413,7 +421,7 @@ void bench_free(struct bench *bench)
         free(bench->entries[i].rates);
         free(bench->entries[i].shares);
         free(bench->entries[i].slices);
-        free(bench->entries[i].sorted);
+        free(bench->entries[i].scratch);
     }
     for (int i = 0; i < bench->num_devices; i++)
         engine_close(bench->devices[i].engine);

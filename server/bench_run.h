@@ -7,8 +7,8 @@
 
 #include "engine/profile.h"
 #include "server/bench_limit.h"
+#include "server/bench_paces.h"
 #include "server/bench_plan.h"
-#include "server/statistics.h"
 
 struct bench_options {
     const char *directory, *preset; /* of the model; one of them is NULL */
@@ -33,6 +33,8 @@ struct bench_result {
     /* Its pace as a share of that of the same test at depth 0, slice by slice; count: 0 where it
      * is that test, or there is none. */
     struct statistics_interval of_depth_0;
+    struct bench_pace paces[BENCH_MOST_PACES]; /* [num_paces]; of generating only */
+    int num_paces;
     /* with `operations`: shares of the time by kind; the rest is none of them */
     double operations[NUM_PROFILE_KINDS];
 };

@@ -40,6 +40,12 @@ def check_result(result):
     assert (compared is not None) == ("@" in result["test"])
     if compared is not None:
         assert 0 < compared["low"] <= compared["median"] <= compared["high"]
+    paces = result.pop("paces", [])
+    assert len(paces) <= (2 if result["test"].startswith("tg") else 0)
+    for pace in paces:
+        assert 0 < pace["low"] <= pace["share_of_limit"] <= pace["high"]
+        assert pace["bandwidth_gbps"] > 0 and pace["tokens_per_second"] > 0
+        assert 0 < pace["slices"]
     assert {name: type(value) for name, value in result.items()} == FIELDS
     assert result["model"] == "hybrid_regla" and result["repeat"] == 1
     assert result["tokens_per_second"] > 0 and result["share_of_limit"] > 0
@@ -78,6 +84,8 @@ def test_runs_are_cut_into_slices():
     assert {result["test"]: result["of_depth_0"]["pairs"]
             for result in results if "of_depth_0" in result} == pairs
     lines = bench(*lists, "--slice", "4").stdout.splitlines()
+    told = [line for line in lines if line.endswith(" slices")]
+    assert all(int(line.split()[-2]) <= 3 * 3 and line.split()[5].startswith("tg") for line in told)
     assert {line.split()[5]: int(line.split()[-2])
             for line in lines if line.endswith(" pairs")} == pairs
 

@@ -1,5 +1,6 @@
 #include "engine/base/philox.h"
 #include "server/bench_limit.h"
+#include "server/bench_paces.h"
 #include "server/bench_plan.h"
 #include "server/statistics.h"
 
@@ -287,4 +288,46 @@ Test(bench, the_interval_holds_where_values_depend_on_those_before)
     cr_expect_lt(width, 0.4);                   /* were they known to be independent: 0.345 */
     cr_expect_geq(held(0.8, &like_width), 900); /* taken for independent: 546 */
     cr_expect_geq(held(0.9, &like_width), 850); /* 414 */
+}
+
+/* Slices of 100 bytes at a pace of `before` and `after`, which take so many times as long as they
+ * need. */
+static struct bench_slice slice(double before, double after, double times)
+{
+    double pace = before > after ? before : after;
+    return (struct bench_slice){
+        .tokens = 8, .seconds = 100 / pace * times, .bytes = 100, .before = before, .after = after};
+}
+
+Test(bench, slices_are_told_apart_by_the_pace_of_memory)
+{
+    const struct bench_slice slices[] = {
+        slice(30, 31, 1.25), slice(60, 62, 2),  slice(30, 60, 4), slice(32, 30, 1.25),
+        slice(62, 58, 4),    slice(60, 30, 40), slice(33, 32, 2), slice(61, 60, 2),
+    };
+    enum { COUNT = sizeof slices / sizeof *slices };
+    double scratch[2 * COUNT];
+    struct bench_pace paces[BENCH_MOST_PACES];
+    cr_assert(bench_paces(slices, COUNT, scratch, paces) == 2);
+    const struct bench_pace *slow = &paces[0], *fast = &paces[1];
+    cr_expect(slow->bandwidth == 32 && slow->share_of_limit.count == 3);
+    cr_expect(fabs(slow->share_of_limit.median - 0.8) < 1e-9);
+    cr_expect(fabs(slow->share_of_limit.low - 0.5) < 1e-9);
+    cr_expect(fabs(slow->tokens_per_second - 8 * 0.31 / 1.25) < 1e-9);
+    cr_expect(fast->bandwidth == 62 && fast->share_of_limit.count == 3);
+    cr_expect(fabs(fast->share_of_limit.median - 0.5) < 1e-9);
+    cr_expect(fabs(fast->share_of_limit.high - 0.5) < 1e-9);
+    cr_expect(fabs(fast->tokens_per_second - 8 * 0.61 / 2) < 1e-9);
+}
+
+Test(bench, one_pace_is_one_and_a_slice_between_two_has_none)
+{
+    const struct bench_slice slices[] = {slice(30, 31, 1.25), slice(36, 34, 1.25),
+                                         slice(30, 60, 4)};
+    double scratch[6];
+    struct bench_pace paces[BENCH_MOST_PACES];
+    cr_assert(bench_paces(slices, 3, scratch, paces) == 1);
+    cr_expect(paces[0].share_of_limit.count == 2);
+    cr_expect(fabs(paces[0].share_of_limit.median - 0.8) < 1e-9);
+    cr_expect(bench_paces(slices + 2, 1, scratch, paces) == 0);
 }
