@@ -125,10 +125,12 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
-    /* rows of x [rows, in], BLOCK_ROWS at most, to out [rows, arranged_row], as product takes
-     * them: by tiles of rows, by inputs; q8: by blocks of Q8_BLOCK inputs first, and Q8_INPUT times
-     * x or in fixed point; x that is rounded to bf16: by pairs of inputs */
-    void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows, float *out);
+    /* inputs [first, end), multiples of Q8_BLOCK or the last, of rows of x [rows, in], BLOCK_ROWS
+     * at most, to out [rows, arranged_row], as product takes them: by tiles of rows, by inputs; q8:
+     * by blocks of Q8_BLOCK inputs first, and Q8_INPUT times x or in fixed point; x that is rounded
+     * to bf16: by pairs of inputs */
+    void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,
+                    int64_t first, int64_t end, float *out);
     bool fixes; /* q8 takes x in fixed point */
     /* rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);

@@ -20,11 +20,12 @@
 #define BF16 __attribute__((target("avx512bf16")))
 #define BF16_INLINE BF16 INLINE
 
-/* numbers [n, m], a tile of x, to [ceil(n / 2), m] dwords of two inputs each, in place. */
-BF16 static void round_pairs(int m, int64_t n, float *numbers)
+enum { PAIRS_BLOCK = 128 }; /* inputs of a tile on their way */
+
+/* numbers [n, m], of a tile of x, to out [ceil(n / 2), m], dwords of two inputs each. */
+BF16 static void round_pairs(int m, int64_t n, const float *numbers, float *out)
 {
     int64_t k = 0;
-    float *out = numbers;
     if (m == 1)
         for (; k + 32 <= n; k += 32, out += 16) {
             __m512 low = _mm512_loadu_ps(numbers + k), high = _mm512_loadu_ps(numbers + k + 16);
@@ -44,14 +45,21 @@ BF16 static void round_pairs(int m, int64_t n, float *numbers)
 }
 
 static void kernel_arrange_bf16(const struct weight *weight, const float *x, int64_t x_stride,
-                                int rows, float *out)
+                                int rows, int64_t first, int64_t end, float *out)
 {
-    kernel_arrange(weight, x, x_stride, rows, out);
-    if (weight->activations == ACTIVATIONS_16BIT)
-        for (int r = 0, m; r < rows; r += m) {
-            m = tile_height(rows - r);
-            round_pairs(m, weight->in, out + r * weight->in);
+    float numbers[TILE_ROWS * PAIRS_BLOCK];
+    if (weight->activations != ACTIVATIONS_16BIT) {
+        kernel_arrange(weight, x, x_stride, rows, first, end, out);
+        return;
+    }
+    for (int r = 0, m; r < rows; r += m) {
+        m = tile_height(rows - r);
+        for (int64_t k = first, count; k < end; k += count) {
+            count = end - k < PAIRS_BLOCK ? end - k : PAIRS_BLOCK;
+            arrange_tile(x + r * x_stride + k, x_stride, m, count, 1.0f, numbers);
+            round_pairs(m, count, numbers, out + r * weight->in + m * (k / 2));
         }
+    }
 }
 
 /* Two inputs' weights of 16 outputs each: columns j and j + 16 of a panel, as it lies in memory;

@@ -82,12 +82,29 @@ static inline __attribute__((always_inline)) void arrange_fours(const float *x, 
     }
 }
 
+/* Other threads have just written x [m, n] and read what was arranged of the product before: lines
+ * that come one by one where many stores wait for each. So all of a tile's are asked for first, x
+ * by prefetches and the lines of out [count] by stores: a prefetch for writing made no difference.
+ */
+static inline __attribute__((always_inline)) void
+claim_lines(const float *x, int64_t x_stride, int m, int64_t n, void *out, int64_t count)
+{
+    const int64_t line = LINE / (int64_t)sizeof *x;
+    for (int i = 0; i < m; i++)
+        for (int64_t k = 0; k < n; k += line)
+            __builtin_prefetch(x + i * x_stride + k);
+    volatile int32_t *dwords = out;
+    for (int64_t at = 0; at < count; at += line)
+        dwords[at] = 0;
+}
+
 /* out [n, m]: one tile. */
 static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, float factor,
                          float *out)
 {
     int fours = m / 4 * 4;
     int64_t k = 0;
+    claim_lines(x, x_stride, m, n, out, n * m);
     if (m == 1)
         for (; k < n; k++)
             out[k] = x[k] * factor;
@@ -104,16 +121,17 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
 }
 
 static void kernel_arrange(const struct weight *weight, const float *x, int64_t x_stride, int rows,
-                           float *out)
+                           int64_t first, int64_t end, float *out)
 {
     const bool q8 = weight->format == WEIGHTS_Q8;
-    const int64_t n = weight->in, block = q8 ? Q8_BLOCK : n;
+    const int64_t block = q8 ? Q8_BLOCK : end - first;
     const float factor = q8 ? Q8_INPUT : 1.0f;
-    for (int64_t k = 0, count; k < n; k += count) {
-        count = n - k < block ? n - k : block;
-        for (int r = 0, m; r < rows; r += m, out += m * count) {
+    for (int64_t k = first, count; k < end; k += count) {
+        count = end - k < block ? end - k : block;
+        for (int r = 0, m; r < rows; r += m) {
             m = tile_height(rows - r);
-            arrange_tile(x + r * x_stride + k, x_stride, m, count, factor, out);
+            float *tile = q8 ? out + rows * k + r * count : out + r * weight->in + m * k;
+            arrange_tile(x + r * x_stride + k, x_stride, m, count, factor, tile);
         }
     }
 }
@@ -295,6 +313,17 @@ static void product_row_q8(const struct product *p)
     product_row(WEIGHTS_Q8, p);
 }
 
+/* Asks for what the ends of some rows' panels will write, while their weights come. */
+static inline void prepare_rows(const struct product *p, int r, int rows, int64_t panel,
+                                int64_t panels)
+{
+    int64_t column = panel * PANEL, end = column + panels * PANEL;
+    end = end < p->weight->out ? end : p->weight->out;
+    for (int i = r; i < r + rows; i++)
+        for (int64_t j = column; j < end; j += LINE / (int64_t)sizeof(float))
+            __builtin_prefetch(p->y + i * p->y_stride + j, 1);
+}
+
 /* 2 to BLOCK_ROWS rows, from row r on. */
 static void product_rows(const struct product_way *way, const struct product *p, int r, int rows)
 {
@@ -306,6 +335,8 @@ static void product_rows(const struct product_way *way, const struct product *p,
     const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
     for (int64_t first = p->first; first < last; first += group) {
         int64_t panels = last - first < group ? last - first : group;
+        if (few)
+            prepare_rows(p, r, rows, first, panels);
         for (int64_t k = 0; k < in; k += step)
             for (int64_t i = 0; i < panels; i += together)
                 panel_sums(way, p->weight, rows, p->x + r * p->x_stride, k,

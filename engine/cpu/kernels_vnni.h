@@ -89,21 +89,6 @@ INLINE void fix_block(const int digits, const int m, const __m512 x[2], int32_t 
     out[2 * m] = -128 * _mm512_reduce_add_epi32(top_sum);
 }
 
-/* Other threads have just written x and read what was arranged of the product before: lines that
- * come one by one where a block's many stores wait for each. So all of a tile's are asked for
- * first, x by prefetches and what will be written by stores: a prefetch for writing made no
- * difference. */
-static void claim_lines(const float *x, int64_t x_stride, int m, int64_t n, int32_t *out,
-                        int64_t words)
-{
-    for (int i = 0; i < m; i++)
-        for (int64_t k = 0; k < n; k += LINE / (int64_t)sizeof *x)
-            __builtin_prefetch(x + i * x_stride + k);
-    volatile int32_t *dwords = out;
-    for (int64_t at = 0; at < m * words; at += LINE / (int64_t)sizeof *out)
-        dwords[at] = 0;
-}
-
 /* Row i of a tile of m. */
 INLINE void fix_row(const int digits, const int m, int i, const float *x, int64_t n, int32_t *out)
 {
@@ -117,18 +102,22 @@ INLINE void fix_row(const int digits, const int m, int i, const float *x, int64_
     }
 }
 
+/* Inputs [first, end) of n. */
 INLINE void fix_rows(const int digits, const float *x, int64_t x_stride, int rows, int64_t n,
-                     int32_t *out)
+                     int64_t first, int64_t end, int32_t *out)
 {
     const int64_t words = (n + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
+    const int64_t before = first / Q8_BLOCK * fixed_words(digits), count = end - first;
+    const int64_t claimed = (count + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits);
     for (int r = 0, m; r < rows; r += m, out += m * words) {
+        const float *tile = x + r * x_stride + first;
         m = rows - r < vnni_rows_of(digits) ? rows - r : vnni_rows_of(digits);
-        claim_lines(x + r * x_stride, x_stride, m, n, out, words);
+        claim_lines(tile, x_stride, m, count, out + m * before, m * claimed);
         if (m == 1)
-            fix_row(digits, 1, 0, x + r * x_stride, n, out);
+            fix_row(digits, 1, 0, tile, count, out + before);
         else
             for (int i = 0; i < m; i++)
-                fix_row(digits, m, i, x + (r + i) * x_stride, n, out);
+                fix_row(digits, m, i, tile + i * x_stride, count, out + m * before);
     }
 }
 
@@ -147,12 +136,13 @@ INLINE void fix_rows(const int digits, const float *x, int64_t x_stride, int row
     }
 
 static void kernel_arrange_vnni(const struct weight *weight, const float *x, int64_t x_stride,
-                                int rows, float *out)
+                                int rows, int64_t first, int64_t end, float *out)
 {
     if (weight->format != WEIGHTS_Q8)
-        kernel_arrange_bf16(weight, x, x_stride, rows, out);
+        kernel_arrange_bf16(weight, x, x_stride, rows, first, end, out);
     else
-        FOR_DIGITS(fix_rows, weight, x, x_stride, rows, weight->in, (int32_t *)(void *)out)
+        FOR_DIGITS(fix_rows, weight, x, x_stride, rows, weight->in, first, end,
+                   (int32_t *)(void *)out)
 }
 
 static inline vec weight_scales(const struct q8_block *w, int half)

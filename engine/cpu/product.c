@@ -7,6 +7,13 @@
  * count. Many rows compute on a panel much longer. On many cores each gets some tasks first. */
 enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 200 * 1024, TASKS_OF_THREAD = 2 };
 
+/* Of an element of x that is arranged, in those of SHARE_ELEMENTS: it comes from another core and
+ * goes to one. */
+static const int64_t ARRANGE_COST = 32;
+
+/* Fewest that a thread arranges. */
+enum { ARRANGED_INPUTS = 2 * Q8_BLOCK };
+
 static int64_t panels_of_task(const struct backend *backend, const struct weight *weight,
                               int num_rows)
 {
@@ -39,7 +46,9 @@ struct product_job {
     bool activate_after;   /* the product, not each panel */
     float *arranged;       /* [heads, num_rows, arranged_stride], or NULL: one row as it is */
     int64_t arranged_stride;
-    int arranged_rows; /* that one thread arranges together: of whole tiles */
+    int arranged_rows;      /* that one thread arranges together: of whole tiles */
+    int64_t arranged_count; /* inputs of them: of whole blocks */
+    int arranged_parts;     /* of the inputs */
 };
 
 static void product_task(void *context, int task, int thread)
@@ -67,23 +76,27 @@ static void product_task(void *context, int task, int thread)
     job->kernels->product(&product);
 }
 
-/* Groups [first, end) of job->arranged_rows rows of every head. */
+/* Parts [first, end) of the inputs of job->arranged_rows rows of every head: of each such group of
+ * rows in turn. */
 static void arrange_rows(struct backend *backend, const void *arguments, int first, int end)
 {
     const struct product_job *job = arguments;
     const struct ops_matmul *a = job->arguments;
     (void)backend;
-    for (int group = first; group < end; group++) {
-        int r = group * job->arranged_rows;
+    for (int part = first; part < end; part++) {
+        int r = part / job->arranged_parts * job->arranged_rows;
+        int64_t k = part % job->arranged_parts * job->arranged_count, in = a->weight->in;
+        int64_t stop = in - k < job->arranged_count ? in : k + job->arranged_count;
         int rows = a->num_rows - r < job->arranged_rows ? a->num_rows - r : job->arranged_rows;
         for (int head = 0; head < a->weight->heads; head++)
             job->kernels->arrange(
-                a->weight, a->x.data + r * a->x.stride + head * a->weight->in, a->x.stride, rows,
+                a->weight, a->x.data + r * a->x.stride + head * in, a->x.stride, rows, k, stop,
                 job->arranged + ((int64_t)head * a->num_rows + r) * job->arranged_stride);
     }
 }
 
-/* x in the order in which the kernels take it, by all threads. */
+/* x in the order in which the kernels take it, by all threads, each some of the inputs: those that
+ * it wrote itself if x came from a product. */
 static void arrange(struct backend *backend, struct product_job *job)
 {
     const struct ops_matmul *a = job->arguments;
@@ -94,9 +107,15 @@ static void arrange(struct backend *backend, struct product_job *job)
     job->arranged_rows = fixed ? FIXED_ROWS : BLOCK_ROWS;
     assert((size_t)(a->num_rows * job->arranged_stride * weight->heads) <=
            backend->arranged_floats);
-    rows_run(backend, arrange_rows, job,
-             (a->num_rows + job->arranged_rows - 1) / job->arranged_rows,
-             weight->in * weight->heads * job->arranged_rows);
+    int groups = (a->num_rows + job->arranged_rows - 1) / job->arranged_rows;
+    int64_t blocks = (weight->in + ARRANGED_INPUTS - 1) / ARRANGED_INPUTS;
+    int64_t parts = threads_count(backend->threads);
+    parts = parts < blocks ? parts : blocks;
+    job->arranged_count = (blocks + parts - 1) / parts * ARRANGED_INPUTS;
+    job->arranged_parts = (int)((weight->in + job->arranged_count - 1) / job->arranged_count);
+    rows_run(backend, arrange_rows, job, groups * job->arranged_parts,
+             ARRANGE_COST * a->num_rows * weight->in * weight->heads /
+                 (groups * job->arranged_parts));
 }
 
 /* One row's outputs, after all of them: between its panels an activation holds up their stream, for
