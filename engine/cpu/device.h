@@ -9,6 +9,10 @@
 
 #include <stddef.h>
 
+/* Of an element that other threads wrote, in those that an operation's size is counted in: its line
+ * comes from another core. */
+static const int64_t CROSSING_COST = 16;
+
 struct backend {
     const struct kernels *kernels;
     enum activation_format activations; /* of weights that they fit */

@@ -7,10 +7,6 @@
  * count. Many rows compute on a panel much longer. On many cores each gets some tasks first. */
 enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 200 * 1024, TASKS_OF_THREAD = 2 };
 
-/* Of an element of x that is arranged, in those of SHARE_ELEMENTS: it comes from another core and
- * goes to one. */
-static const int64_t ARRANGE_COST = 32;
-
 /* Fewest that a thread arranges. */
 enum { ARRANGED_INPUTS = 2 * Q8_BLOCK };
 
@@ -114,7 +110,7 @@ static void arrange(struct backend *backend, struct product_job *job)
     job->arranged_count = (blocks + parts - 1) / parts * ARRANGED_INPUTS;
     job->arranged_parts = (int)((weight->in + job->arranged_count - 1) / job->arranged_count);
     rows_run(backend, arrange_rows, job, groups * job->arranged_parts,
-             ARRANGE_COST * a->num_rows * weight->in * weight->heads /
+             CROSSING_COST * a->num_rows * weight->in * weight->heads /
                  (groups * job->arranged_parts));
 }
 

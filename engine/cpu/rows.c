@@ -38,7 +38,7 @@ static void norm_rows(struct backend *backend, const void *arguments, int first,
 
 void cpu_norm(struct backend *backend, const struct ops_norm *a)
 {
-    rows_run(backend, norm_rows, a, a->num_rows, (int64_t)a->groups * a->size);
+    rows_run(backend, norm_rows, a, a->num_rows, CROSSING_COST * a->groups * a->size);
 }
 
 static void map_rows(struct backend *backend, const void *arguments, int first, int end)
