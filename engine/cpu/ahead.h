@@ -40,8 +40,12 @@ enum {
      */
     KV_AHEAD = LANES < 16 ? 1 << 20
                : ON_ZEN5  ? 4096
-                          : 8192,
+                          : 12288,
     KV_CACHES = ON_ZEN5 ? 0 : 2,
+    /* so many: streams beside each other */
+    TILES_TOGETHER = LANES < 16 ? 1
+                     : ON_ZEN5  ? 2
+                                : 6,
 };
 
 #endif

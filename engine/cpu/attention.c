@@ -4,6 +4,9 @@
  * softmax. */
 enum { KEY_COST = 4 };
 
+/* Heads with a kv head each that a task has at most: of as many the kernels read tiles together. */
+enum { MOST_TOGETHER = 6 };
+
 void attention_groups(struct backend *backend, const struct batch *batch)
 {
     backend->num_groups = 0;
@@ -26,8 +29,8 @@ static float *scratch_of(struct backend *backend, int thread)
 }
 
 /* A text's or group's heads are `parts` tasks: a kv head each, whose heads read a tile together;
- * two, where each head has its own and their tiles are read in turns; or fewer heads, as many as it
- * takes to give each thread some. A head of a text is never divided. */
+ * some, where each head has its own and their tiles are read in turns; or fewer heads, as many as
+ * it takes to give each thread some. A head of a text is never divided. */
 struct attention_job {
     struct backend *backend;
     const struct ops_attention *arguments;
@@ -70,9 +73,10 @@ static int choose_parts(const struct backend *backend, const struct ops_attentio
 {
     int64_t tasks = (int64_t)backend->num_groups * a->num_kv_heads;
     int threads = threads_count(backend->threads), parts = 1;
-    if (a->num_heads == a->num_kv_heads && a->num_heads % 2 == 0 &&
-        (tasks / 2 % threads == 0 || tasks / 2 >= 4 * threads))
-        return a->num_heads / 2;
+    for (int together = MOST_TOGETHER; together > 1 && a->num_heads == a->num_kv_heads; together--)
+        if (a->num_heads % together == 0 &&
+            (tasks / together % threads == 0 || tasks / together >= 4 * threads))
+            return a->num_heads / together;
     while (parts < a->num_heads / a->num_kv_heads && tasks * parts % threads != 0 &&
            tasks * parts < 4 * threads)
         parts++;

@@ -211,14 +211,13 @@ static void tile_panels(const struct ops_attention *a, const struct batch_span *
     v->left -= tile.v - tile.k;
 }
 
-/* alone: rows that share no tile, 1 or TILES_TOGETHER; 0: they all share theirs. */
-INLINE void attend_as(const enum kv_format kv, const int alone, const struct ops_attention *a,
-                      const struct batch_span *span, const struct query_rows *rows,
-                      struct running *running, float *sums)
+static void attend(const struct ops_attention *a, const struct batch_span *span,
+                   const struct query_rows *rows, struct running *running, float *sums)
 {
-    const int n = alone > 0 ? alone : rows->n;
+    const bool apart = rows->kv_heads == rows->n; /* no two share a tile */
+    const int n = rows->n;
     int64_t stride = (int64_t)ops_value_stride(a->value_dim);
-    int queries = alone > 0 || rows->by_head ? 1 : n;
+    int queries = rows->by_head ? 1 : n;
     int64_t last = rows->position + queries - 1;
     _Alignas(64) float scores[QUERY_GROUP][OPS_TILE];
     float weights[OPS_TILE + QUERY_GROUP], biases[OPS_TILE + QUERY_GROUP];
@@ -227,13 +226,12 @@ INLINE void attend_as(const enum kv_format kv, const int alone, const struct ops
         tile_panels(a, span, rows, base, last, &k, &v);
         int64_t seen = rows->position - base + 1; /* by row 0 */
         int width = columns_for(seen + queries - 1);
-        if (alone > 0)
-            row_panels(kv, alone, rows->q, rows->q_stride, a->key_dim, k, width, scores[0],
-                       OPS_TILE, false);
+        if (apart)
+            apart_product(a->kv, n, rows->q, rows->q_stride, a->key_dim, k, width, scores[0],
+                          OPS_TILE, false);
         else
-            rows_product(kv, n, rows->q, rows->q_stride, a->key_dim, k, width, scores[0], OPS_TILE,
-                         false);
-#pragma GCC unroll 2
+            rows_product(a->kv, n, rows->q, rows->q_stride, a->key_dim, k, width, scores[0],
+                         OPS_TILE, false);
         for (int i = 0; i < n; i++) {
             int query = queries == 1 ? 0 : i;
             int head = rows->first_head + i - query;
@@ -244,46 +242,22 @@ INLINE void attend_as(const enum kv_format kv, const int alone, const struct ops
                           seen + query < width ? (int)(seen + query) : width);
         }
         weigh(a, n, width, scores, running, sums, stride);
-        if (alone > 0)
-            row_panels(kv, alone, scores[0], OPS_TILE, seen < OPS_TILE ? seen : OPS_TILE, v, stride,
-                       sums, stride, true);
+        if (apart)
+            apart_product(a->kv, n, scores[0], OPS_TILE, seen < OPS_TILE ? seen : OPS_TILE, v,
+                          stride, sums, stride, true);
         else
             add_values(a, rows, seen, scores[0], v, sums);
     }
-}
-
-static void attend(const struct ops_attention *a, const struct batch_span *span,
-                   const struct query_rows *rows, struct running *running, float *sums)
-{
-#define FORMAT_CASE(format)                                                  \
-    case format:                                                             \
-        if (rows->n == 1)                                                    \
-            attend_as(format, 1, a, span, rows, running, sums);              \
-        else                                                                 \
-            attend_as(format, TILES_TOGETHER, a, span, rows, running, sums); \
-        break;
-    if (rows->n > 1 && rows->kv_heads == 1) {
-        attend_as(a->kv, 0, a, span, rows, running, sums);
-        return;
-    }
-    switch (a->kv) {
-        FORMAT_CASE(KV_F32)
-        FORMAT_CASE(KV_F16)
-        FORMAT_CASE(KV_BF16)
-    default:
-        break;
-    }
-#undef FORMAT_CASE
 }
 
 /* Heads from `head` on, before `end`, whose rows meet tiles together: one, of several queries; of a
  * single query as many as share a kv head and fit together, or a few with a kv head each. */
 static int heads_together(int per_kv_head, int queries, int head, int end)
 {
+    if (queries > 1)
+        return 1;
     int most = per_kv_head == 1 ? TILES_TOGETHER : per_kv_head - head % per_kv_head;
     most = most < QUERY_GROUP ? most : QUERY_GROUP;
-    if (queries > 1 || (per_kv_head == 1 && end - head < most))
-        return 1;
     return end - head < most ? end - head : most;
 }
 

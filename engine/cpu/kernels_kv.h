@@ -118,10 +118,7 @@ INLINE vec load_numbers(const enum kv_format kv, const char *at)
     return kv == KV_F16 ? vec_load_f16(halves) : vec_load_bf16(halves);
 }
 
-enum {
-    ROW_VECTORS = LANES < 16 ? 8 : 4,   /* of a tile's row, that one row multiplies at a time */
-    TILES_TOGETHER = LANES < 16 ? 1 : 2 /* of heads that read one each */
-};
+enum { ROW_VECTORS = LANES < 16 ? 8 : 4 }; /* of a tile's row, that one row multiplies at a time */
 
 /* sum [nv] += x * the nv vectors at `at`. */
 INLINE void add_columns(const enum kv_format kv, const int nv, float x, const char *at, vec *sum)
@@ -140,7 +137,7 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
 {
     const int64_t bytes = (int64_t)ops_kv_bytes(kv), row = w.stride * bytes;
     vec sum[TILES_TOGETHER][ROW_VECTORS];
-#pragma GCC unroll 2
+#pragma GCC unroll 6
     for (int r = 0; r < m; r++)
 #pragma GCC unroll 8
         for (int i = 0; i < nv; i++)
@@ -151,7 +148,7 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
         for (int64_t end = part == 0 ? turn : n, at = k * row,
                      ahead = part == 0 ? w.ahead : w.turned;
              k < end; k++, at += row) {
-#pragma GCC unroll 2
+#pragma GCC unroll 6
             for (int r = 0; r < m; r++) {
                 const char *tile = w.data + r * w.apart;
                 add_columns(kv, nv, x[r * x_stride + k], tile + at, sum[r]);
@@ -160,7 +157,7 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
                     __builtin_prefetch(tile + at + ahead + line, 0, KV_CACHES);
             }
         }
-#pragma GCC unroll 2
+#pragma GCC unroll 6
     for (int r = 0; r < m; r++)
 #pragma GCC unroll 8
         for (int i = 0; i < nv; i++)
@@ -187,15 +184,29 @@ INLINE void row_panels(const enum kv_format kv, const int m, const float *x, int
 #undef COLUMNS
 }
 
+/* The same for 1 to TILES_TOGETHER rows. */
+static void apart_product(enum kv_format kv, int m, const float *x, int64_t x_stride, int64_t n,
+                          struct panel w, int64_t columns, float *out, int64_t out_stride, bool add)
+{
+#define FORMAT_CASE(format)                                                               \
+    case format:                                                                          \
+        FOR_ROWS(m, 1, TILES_TOGETHER,                                                    \
+                 row_panels(format, M, x, x_stride, n, w, columns, out, out_stride, add)) \
+        break;
+    switch (kv) {
+        FORMAT_CASE(KV_F32)
+        FORMAT_CASE(KV_F16)
+        FORMAT_CASE(KV_BF16)
+    default:
+        break;
+    }
+#undef FORMAT_CASE
+}
+
 static void row_product(enum kv_format kv, const float *x, int64_t n, struct panel w,
                         int64_t columns, float *out, bool add)
 {
-    if (kv == KV_F16)
-        row_panels(KV_F16, 1, x, 0, n, w, columns, out, 0, add);
-    else if (kv == KV_BF16)
-        row_panels(KV_BF16, 1, x, 0, n, w, columns, out, 0, add);
-    else
-        row_panels(KV_F32, 1, x, 0, n, w, columns, out, 0, add);
+    apart_product(kv, 1, x, 0, n, w, columns, out, 0, add);
 }
 
 /* wide [n, columns] = w, OPS_TILE of each at most; asks for as much of the next tile. */

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { HEADS = 4, MOST_TOKENS = 300, MOST_PAGES = 5 };
+enum { HEADS = 6, MOST_TOKENS = 300, MOST_PAGES = 5 };
 
 struct attention_case {
     int key_dim, value_dim, length;
@@ -281,7 +281,7 @@ static const enum position_kind all_biases[] = {POSITION_NONE,
 Test(attention, every_kv_format_is_right_for_any_sizes)
 {
     static const int key_dims[] = {1, 3, 16, 64, 80}, value_dims[] = {1, 5, 64};
-    static const int kv_heads[] = {1, 2, 4};
+    static const int kv_heads[] = {1, 2, HEADS};
     int step = SANITIZED ? 4 : 1;
     for (int i = 0; i < 5 * 3 * 3; i++)
         for (size_t bias = (size_t)(i % step); bias < sizeof all_biases / sizeof *all_biases;
@@ -374,11 +374,11 @@ Test(attention, nothing_comes_from_a_key_that_a_query_may_not_see)
     static const struct attention_case hidden[] = {
         {16, 16, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32},
         {16, 5, 100, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16},
-        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 4, KV_BF16},
+        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_BF16},
         {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 20, POSITION_ALIBI, 2, KV_F32},
         {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 70, POSITION_NONE, 1, KV_F32},
         {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 24, POSITION_NONE, 2, KV_F32},
-        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, 4, KV_F32},
+        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, HEADS, KV_F32},
     };
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 9; i++)
