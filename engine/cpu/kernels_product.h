@@ -28,6 +28,14 @@
  * in all of them, against narrow panels and the first pass alone: 1.22 with 16 texts in f32, 1.25
  * with 4 in bf16 on AVX2, 1.00 with 16 in bf16.
  *
+ * Few rows on two core complexes (a line goes there and back in 500 ns), where 16 texts had been
+ * slower than on one though memory reads twice as fast: in turns, all of regla-160m's step in bf16,
+ * all threads arranging x 1.10 times as fast with 16 texts, asking for the lines of x and of what
+ * becomes of it before 1.06, for those of y while the weights come 1.04, threads sharing the norms
+ * 1.02; the first three together 1.13 with 16 texts, 1.09 with 4, a prompt of 512 1.04. On one
+ * complex 1.03, 1.01, 1.01. No better: smaller tasks, y of more rows or of q8 asked for, norms
+ * asking for their next row.
+ *
  * Zen 5 (AVX-512 VNNI), 2 threads, 513 to 556 GFLOP/s, memory at 46 to 57 or, at times, 83 to 96
  * GB/s: all lines 8 KiB ahead asked for (one row: into the first cache alone, tiles of rows: into
  * all) against what showed the hardware the next page, products of 256 MB in turns. One row q8 1.17
