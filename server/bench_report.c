@@ -37,6 +37,22 @@ static void print_operations(const struct bench *bench, FILE *out)
     }
 }
 
+/* The beginnings of tables' lines. */
+static void print_heading(FILE *out)
+{
+    fprintf(out, "%-7s %-4s %-6s %7s %5s  %-14s ", "weights", "kv", "inputs", "threads", "batch",
+            "test");
+}
+
+static void print_test(const struct bench_case *test, FILE *out)
+{
+    char name[48];
+    bench_case_name(test, name);
+    fprintf(out, "%-7s %-4s %-6s %7d %5d  %-14s ", weight_format_name(test->weights),
+            kv_format_name(test->kv), activation_format_name(test->activations), test->threads,
+            test->batch, name);
+}
+
 /* Of tests that differ in depth only. */
 static void print_depths(const struct bench *bench, FILE *out)
 {
@@ -44,45 +60,39 @@ static void print_depths(const struct bench *bench, FILE *out)
     for (int i = 0; i < bench_count(bench); i++) {
         const struct bench_result *r = &bench_results(bench)[i];
         const struct statistics_interval *share = &r->of_depth_0;
-        char name[48];
         if (share->count == 0)
             continue;
-        if (!begun)
-            fprintf(out, "\n%-7s %-4s %-6s %7s %5s  %-14s  %11s  95%% certain\n", "weights", "kv",
-                    "inputs", "threads", "batch", "test", "of depth 0");
+        if (!begun) {
+            putc('\n', out);
+            print_heading(out);
+            fprintf(out, "%12s  95%% certain\n", "of depth 0");
+        }
         begun = true;
-        bench_case_name(&r->test, name);
-        fprintf(out, "%-7s %-4s %-6s %7d %5d  %-14s  %10.1f%%  %.1f to %.1f%%, of %zu pairs\n",
-                weight_format_name(r->test.weights), kv_format_name(r->test.kv),
-                activation_format_name(r->test.activations), r->test.threads, r->test.batch, name,
-                share->median * 100, share->low * 100, share->high * 100, share->count);
+        print_test(&r->test, out);
+        fprintf(out, "%11.1f%%  %.1f to %.1f%%, of %zu pairs\n", share->median * 100,
+                share->low * 100, share->high * 100, share->count);
     }
 }
 
-/* Of tests that generate, where memory kept two paces. */
+/* Of tests that generate. */
 static void print_paces(const struct bench *bench, FILE *out)
 {
-    int most = 0;
-    for (int i = 0; i < bench_count(bench); i++)
-        if (bench_results(bench)[i].num_paces > most)
-            most = bench_results(bench)[i].num_paces;
-    if (most < 2)
-        return;
-    fprintf(out, "\n%-7s %-4s %-6s %7s %5s  %-14s %12s %10s %8s  95%% certain\n", "weights", "kv",
-            "inputs", "threads", "batch", "test", "memory reads", "tokens/s", "of limit");
+    bool begun = false;
     for (int i = 0; i < bench_count(bench); i++) {
         const struct bench_result *r = &bench_results(bench)[i];
-        char name[48];
-        bench_case_name(&r->test, name);
         for (int j = 0; j < r->num_paces; j++) {
             const struct bench_pace *pace = &r->paces[j];
             const struct statistics_interval *share = &pace->share_of_limit;
-            fprintf(out,
-                    "%-7s %-4s %-6s %7d %5d  %-14s %7.1f GB/s %10.1f %7.1f%%  %.1f to %.1f%%, of "
-                    "%zu slices\n",
-                    weight_format_name(r->test.weights), kv_format_name(r->test.kv),
-                    activation_format_name(r->test.activations), r->test.threads, r->test.batch,
-                    name, pace->bandwidth * 1e-9, pace->tokens_per_second, share->median * 100,
+            if (!begun) {
+                putc('\n', out);
+                print_heading(out);
+                fprintf(out, "%12s %10s %8s  95%% certain\n", "memory reads", "tokens/s",
+                        "of limit");
+            }
+            begun = true;
+            print_test(&r->test, out);
+            fprintf(out, "%7.1f GB/s %10.1f %7.1f%%  %.1f to %.1f%%, of %zu slices\n",
+                    pace->bandwidth * 1e-9, pace->tokens_per_second, share->median * 100,
                     share->low * 100, share->high * 100, share->count);
         }
     }
@@ -94,21 +104,19 @@ void bench_print_table(const struct bench *bench, FILE *out)
     struct bench_peaks peaks = bench_peaks(bench);
     fprintf(out, "%s: memory reads at most %.1f GB/s, f32 arithmetic %.0f GFLOP/s\n\n",
             results[0].model, peaks.bytes * 1e-9, peaks.operations * 1e-9);
-    fprintf(out, "%-7s %-4s %-6s %7s %5s  %-14s %10s %7s  %-22s %8s\n", "weights", "kv", "inputs",
-            "threads", "batch", "test", "tokens/s", "spread", "pace", "of limit");
+    print_heading(out);
+    fprintf(out, "%10s %7s  %-22s %8s\n", "tokens/s", "spread", "pace", "of limit");
     for (int i = 0; i < bench_count(bench); i++) {
         const struct bench_result *r = &results[i];
         struct pace pace = pace_of(r);
-        char name[48], text[48];
-        bench_case_name(&r->test, name);
+        char text[48];
         if (r->test.generates)
             snprintf(text, sizeof text, "%.1f GB/s of weights", pace.weights_gbps);
         else
             snprintf(text, sizeof text, "%.0f GFLOP/s", pace.gflops);
-        fprintf(out, "%-7s %-4s %-6s %7d %5d  %-14s %10.1f %6.1f%%  %-22s %7.1f%%\n",
-                weight_format_name(r->test.weights), kv_format_name(r->test.kv),
-                activation_format_name(r->test.activations), r->test.threads, r->test.batch, name,
-                r->tokens_per_second, r->spread * 100, text, r->share_of_limit * 100);
+        print_test(&r->test, out);
+        fprintf(out, "%10.1f %6.1f%%  %-22s %7.1f%%\n", r->tokens_per_second, r->spread * 100, text,
+                r->share_of_limit * 100);
     }
     print_paces(bench, out);
     print_depths(bench, out);
@@ -128,11 +136,28 @@ static void print_quoted(const char *text, FILE *out)
     putc('"', out);
 }
 
+/* NULL: there is none. */
+static void print_csv_pace(const struct bench_pace *pace, FILE *out)
+{
+    if (pace == NULL) {
+        fprintf(out, ",,,,,,");
+        return;
+    }
+    const struct statistics_interval *share = &pace->share_of_limit;
+    fprintf(out, ",%.6g,%.6g,%.4g,%.4g,%.4g,%zu", pace->bandwidth * 1e-9, pace->tokens_per_second,
+            share->median, share->low, share->high, share->count);
+}
+
 void bench_print_csv(const struct bench *bench, FILE *out)
 {
     fprintf(out, "model,weights,kv,activations,test,batch,threads,repeat,tokens_per_second,spread,"
                  "share_of_limit,weights_gbps,moved_gbps,gflops,of_depth_0,of_depth_0_low,"
                  "of_depth_0_high");
+    for (int i = 1; i <= BENCH_MOST_PACES; i++)
+        fprintf(out,
+                ",pace%d_gbps,pace%d_tokens_per_second,pace%d_share_of_limit,pace%d_low,"
+                "pace%d_high,pace%d_slices",
+                i, i, i, i, i, i);
     for (int kind = 0; bench_has_operations(bench) && kind < NUM_PROFILE_KINDS; kind++)
         fprintf(out, ",%s", kinds[kind]);
     putc('\n', out);
@@ -152,6 +177,8 @@ void bench_print_csv(const struct bench *bench, FILE *out)
             fprintf(out, ",%.4g,%.4g,%.4g", share->median, share->low, share->high);
         else
             fprintf(out, ",,,");
+        for (int j = 0; j < BENCH_MOST_PACES; j++)
+            print_csv_pace(j < r->num_paces ? &r->paces[j] : NULL, out);
         for (int kind = 0; bench_has_operations(bench) && kind < NUM_PROFILE_KINDS; kind++)
             fprintf(out, ",%.4g", r->operations[kind]);
         putc('\n', out);

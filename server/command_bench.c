@@ -61,10 +61,9 @@ static const struct options table = {
         "move / bandwidth of reading\nmemory. pp: operations that must be done, with the logits of "
         "the last position only / peak of f32\nmultiply-adds, whatever the format. bandwidth_gbps "
         "and peak_gflops are the highest measured.\nA model that fits into the caches can pass its "
-        "limit, and so can products that round\ntheir inputs.\n\n\"memory reads\": where memory "
-        "was "
-        "read at two paces, the slices that generate are told apart by\nthem, without those "
-        "during which the pace changed.\n\n\"of depth 0\": the pace of each "
+        "limit, and so can products that round\ntheir inputs.\n\n\"memory reads\": the slices that "
+        "generate, by the pace of memory where it has two, without\nthose during which it "
+        "changed.\n\n\"of depth 0\": the pace of each "
         "slice over that of the same slice at depth 0; "
         "their median, and\nbetween what it lies in 95 of 100 such measurements.",
     .items = items,

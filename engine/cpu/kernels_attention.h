@@ -18,7 +18,8 @@
  * page 1.00 and 1.01), steps of a hybrid 1.02 to 1.04 at the slower pace.
  *
  * Zen 4, gpt_neox-160m after 8,000 tokens on 2 threads (`loadtest/peers.py --tests tg64@8000`, bf16
- * and q8 also in steps of two settings in turns), whole steps of the limit: f32 91 to 93 %, bf16 91
+ * and q8 also in steps of two settings in turns), whole steps of the limit with two heads: f32 91
+ * to 93 %, bf16 91
  * %, q8 89 to 92 % where the memory reads 34 GB/s; bf16 76 % and q8 73 to 75 % at 60. On a Zen 5,
  * kernels by themselves after 8,000 tokens: 0.77 of the speed of reading on one thread, 0.84 to
  * 0.91 on two, f32 0.97 (f16 122 GB/s a thread where K and V lie in the second cache). ahead.h says

@@ -20,6 +20,8 @@ SHORT = ["--pp", "5", "--tg", "3", "--repeat", "1"]
 FIELDS = {"model": str, "weights": str, "kv": str, "activations": str, "test": str, "batch": int, "threads": int,
           "repeat": int, "tokens_per_second": float, "spread": float, "share_of_limit": float,
           "weights_gbps": float, "moved_gbps": float, "gflops": float}
+PACE_COLUMNS = [f"pace{i}_{name}" for i in (1, 2) for name in (
+    "gbps", "tokens_per_second", "share_of_limit", "low", "high", "slices")]
 DEPTH_COLUMNS = ["of_depth_0", "of_depth_0_low", "of_depth_0_high"]
 
 
@@ -84,8 +86,10 @@ def test_runs_are_cut_into_slices():
     assert {result["test"]: result["of_depth_0"]["pairs"]
             for result in results if "of_depth_0" in result} == pairs
     lines = bench(*lists, "--slice", "4").stdout.splitlines()
-    told = [line for line in lines if line.endswith(" slices")]
-    assert all(int(line.split()[-2]) <= 3 * 3 and line.split()[5].startswith("tg") for line in told)
+    told = [(line.split()[5], int(line.split()[-2])) for line in lines if line.endswith(" slices")]
+    slices = {"tg10": 3 * 3, "tg10@7": 3 * 3, "tg3": 3, "tg3@7": 3}
+    assert told  # in at least one of 24 slices memory kept its pace
+    assert all(sum(count for name, count in told if name == test) <= slices[test] for test, _ in told)
     assert {line.split()[5]: int(line.split()[-2])
             for line in lines if line.endswith(" pairs")} == pairs
 
@@ -132,9 +136,13 @@ def test_csv_and_json_agree_on_operations():
             assert float(row[name]) > 0 if "@" in row["test"] else row[name] == ""
         for name, kind in FIELDS.items():
             kind(row[name])
+        first, second = ([row[name] for name in PACE_COLUMNS[i:i + 6]] for i in (0, 6))
+        assert all(map(float, first)) if any(first) else not any(second)
+        assert not any(second) or float(first[0]) < float(second[0])
+        assert row["test"].startswith("tg") or not any(first)
     [result] = results_of("--pp", "0", "--tg", "3", "--repeat", "1", "--operations")["results"]
     shares = result["operations"]
-    assert list(rows[0]) == [*FIELDS, *DEPTH_COLUMNS, *shares]
+    assert list(rows[0]) == [*FIELDS, *DEPTH_COLUMNS, *PACE_COLUMNS, *shares]
     assert all(share >= 0 for share in shares.values()) and 0 < sum(shares.values()) <= 1
 
 
