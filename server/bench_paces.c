@@ -17,12 +17,12 @@ static bool kept_one(const struct bench_slice *slice)
 
 static double tokens_per_second(const struct bench_slice *slice)
 {
-    return slice->tokens / slice->seconds;
+    return slice->tokens_per_second;
 }
 
-static double share_of_limit(const struct bench_slice *slice)
+static double share(const struct bench_slice *slice)
 {
-    return slice->bytes / pace_of_slice(slice) / slice->seconds;
+    return slice->share;
 }
 
 /* What `figure` says of the slices at paces from `low` to below `high`; returns how many. */
@@ -46,8 +46,8 @@ static bool find_pace(const struct bench_slice *slices, size_t count, double low
     pace->bandwidth = statistics_median(scratch, selected);
     select_figures(slices, count, low, high, tokens_per_second, scratch);
     pace->tokens_per_second = statistics_median(scratch, selected);
-    select_figures(slices, count, low, high, share_of_limit, scratch);
-    pace->share_of_limit = statistics_interval(scratch, scratch + count, selected);
+    select_figures(slices, count, low, high, share, scratch);
+    pace->share = statistics_interval(scratch, scratch + count, selected);
     return true;
 }
 

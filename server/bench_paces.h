@@ -9,15 +9,15 @@
 enum { BENCH_MOST_PACES = 2 };
 
 struct bench_slice {
-    int tokens;            /* of all texts together */
-    double seconds, bytes; /* bytes: that had to move */
-    double before, after;  /* bytes that could be read per second, right before and after it */
+    double tokens_per_second; /* of all texts together */
+    double share;             /* of what the higher pace allows, or of what it is compared with */
+    double before, after;     /* bytes that could be read per second, right before and after it */
 };
 
 struct bench_pace {
-    double bandwidth;                          /* bytes per second, median of the slices' higher */
-    double tokens_per_second;                  /* median */
-    struct statistics_interval share_of_limit; /* count: the slices at this pace */
+    double bandwidth;                 /* bytes per second, median of the slices' higher */
+    double tokens_per_second;         /* median */
+    struct statistics_interval share; /* count: the slices at this pace */
 };
 
 /* The paces, rising; returns how many: two where the highest is PACES_APART times the lowest or

@@ -82,7 +82,7 @@ static void print_paces(const struct bench *bench, FILE *out)
         const struct bench_result *r = &bench_results(bench)[i];
         for (int j = 0; j < r->num_paces; j++) {
             const struct bench_pace *pace = &r->paces[j];
-            const struct statistics_interval *share = &pace->share_of_limit;
+            const struct statistics_interval *share = &pace->share;
             if (!begun) {
                 putc('\n', out);
                 print_heading(out);
@@ -143,7 +143,7 @@ static void print_csv_pace(const struct bench_pace *pace, FILE *out)
         fprintf(out, ",,,,,,");
         return;
     }
-    const struct statistics_interval *share = &pace->share_of_limit;
+    const struct statistics_interval *share = &pace->share;
     fprintf(out, ",%.6g,%.6g,%.4g,%.4g,%.4g,%zu", pace->bandwidth * 1e-9, pace->tokens_per_second,
             share->median, share->low, share->high, share->count);
 }
@@ -205,11 +205,10 @@ static json_t *paces_json(const struct bench_result *r)
     for (int i = 0; i < r->num_paces; i++) {
         const struct bench_pace *pace = &r->paces[i];
         json_array_append_new(
-            json,
-            json_pack("{sf sf sf sf sf sI}", "bandwidth_gbps", pace->bandwidth * 1e-9,
-                      "tokens_per_second", pace->tokens_per_second, "share_of_limit",
-                      pace->share_of_limit.median, "low", pace->share_of_limit.low, "high",
-                      pace->share_of_limit.high, "slices", (json_int_t)pace->share_of_limit.count));
+            json, json_pack("{sf sf sf sf sf sI}", "bandwidth_gbps", pace->bandwidth * 1e-9,
+                            "tokens_per_second", pace->tokens_per_second, "share_of_limit",
+                            pace->share.median, "low", pace->share.low, "high", pace->share.high,
+                            "slices", (json_int_t)pace->share.count));
     }
     return json;
 }

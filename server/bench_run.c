@@ -263,14 +263,14 @@ static int run_slice(struct bench *bench, int index, int repeat, struct error *e
     const struct bench_peaks *after = &bench->last;
     struct engine *engine = entry->device->engine;
     struct bench_need need = bench_need(engine_model(engine), engine_info(engine), &slice);
-    entry->least += slice.generates ? need.bytes / fmax(before.bytes, after->bytes)
-                                    : need.operations / fmax(before.operations, after->operations);
+    double least = slice.generates ? need.bytes / fmax(before.bytes, after->bytes)
+                                   : need.operations / fmax(before.operations, after->operations);
     entry->slices[(size_t)repeat * entry->num_slices + (size_t)(entry->done / length)] =
-        (struct bench_slice){.tokens = slice.tokens * slice.batch,
-                             .seconds = seconds,
-                             .bytes = need.bytes,
+        (struct bench_slice){.tokens_per_second = slice.tokens * slice.batch / seconds,
+                             .share = least / seconds,
                              .before = before.bytes,
                              .after = after->bytes};
+    entry->least += least;
     entry->seconds += seconds;
     entry->done += slice.tokens;
     bench->done += entry->pace * slice.tokens;
@@ -339,7 +339,8 @@ static void compare_depths(struct bench *bench, int index)
             base->batch != test->batch || base->repeat != test->repeat)
             continue;
         for (size_t j = 0; j < count; j++)
-            entry->scratch[j] = bench->entries[i].slices[j].seconds / entry->slices[j].seconds;
+            entry->scratch[j] =
+                entry->slices[j].tokens_per_second / bench->entries[i].slices[j].tokens_per_second;
         result->of_depth_0 = statistics_interval(entry->scratch, entry->scratch + count, count);
         return;
     }

@@ -290,13 +290,11 @@ Test(bench, the_interval_holds_where_values_depend_on_those_before)
     cr_expect_geq(held(0.9, &like_width), 850); /* 414 */
 }
 
-/* Slices of 100 bytes at a pace of `before` and `after`, which take so many times as long as they
- * need. */
+/* A slice between readings of `before` and `after` that takes so many times as long as it needs. */
 static struct bench_slice slice(double before, double after, double times)
 {
-    double pace = before > after ? before : after;
     return (struct bench_slice){
-        .tokens = 8, .seconds = 100 / pace * times, .bytes = 100, .before = before, .after = after};
+        .tokens_per_second = 8 / times, .share = 1 / times, .before = before, .after = after};
 }
 
 Test(bench, slices_are_told_apart_by_the_pace_of_memory)
@@ -310,14 +308,14 @@ Test(bench, slices_are_told_apart_by_the_pace_of_memory)
     struct bench_pace paces[BENCH_MOST_PACES];
     cr_assert(bench_paces(slices, COUNT, scratch, paces) == 2);
     const struct bench_pace *slow = &paces[0], *fast = &paces[1];
-    cr_expect(slow->bandwidth == 32 && slow->share_of_limit.count == 3);
-    cr_expect(fabs(slow->share_of_limit.median - 0.8) < 1e-9);
-    cr_expect(fabs(slow->share_of_limit.low - 0.5) < 1e-9);
-    cr_expect(fabs(slow->tokens_per_second - 8 * 0.31 / 1.25) < 1e-9);
-    cr_expect(fast->bandwidth == 62 && fast->share_of_limit.count == 3);
-    cr_expect(fabs(fast->share_of_limit.median - 0.5) < 1e-9);
-    cr_expect(fabs(fast->share_of_limit.high - 0.5) < 1e-9);
-    cr_expect(fabs(fast->tokens_per_second - 8 * 0.61 / 2) < 1e-9);
+    cr_expect(slow->bandwidth == 32 && slow->share.count == 3);
+    cr_expect(fabs(slow->share.median - 0.8) < 1e-9);
+    cr_expect(fabs(slow->share.low - 0.5) < 1e-9);
+    cr_expect(fabs(slow->tokens_per_second - 8 / 1.25) < 1e-9);
+    cr_expect(fast->bandwidth == 62 && fast->share.count == 3);
+    cr_expect(fabs(fast->share.median - 0.5) < 1e-9);
+    cr_expect(fabs(fast->share.high - 0.5) < 1e-9);
+    cr_expect(fabs(fast->tokens_per_second - 8.0 / 2) < 1e-9);
 }
 
 Test(bench, one_pace_is_one_and_a_slice_between_two_has_none)
@@ -327,7 +325,7 @@ Test(bench, one_pace_is_one_and_a_slice_between_two_has_none)
     double scratch[6];
     struct bench_pace paces[BENCH_MOST_PACES];
     cr_assert(bench_paces(slices, 3, scratch, paces) == 1);
-    cr_expect(paces[0].share_of_limit.count == 2);
-    cr_expect(fabs(paces[0].share_of_limit.median - 0.8) < 1e-9);
+    cr_expect(paces[0].share.count == 2);
+    cr_expect(fabs(paces[0].share.median - 0.8) < 1e-9);
     cr_expect(bench_paces(slices + 2, 1, scratch, paces) == 0);
 }

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Two builds of regla in turns in one process, by slices of some 50 ms: how many times as fast the
+new one is, by the pace at which memory was read around them. What the sources say of one way
+against another is measured so.
+
+OLD and NEW are commits, or `.`: this tree as it is. Each is built once, into build/builds; a commit
+whose interface is too far from today's does not compile."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from measure import ROOT, Failure, run
+from peers import parse_test
+
+BUILDS = ROOT / "build" / "builds"
+SOURCES = ROOT / "loadtest" / "builds"
+PACKAGES = "jansson libpcre2-8 libutf8proc libxxhash libmicrohttpd cairo".split()
+COMPILER = ["cc", "-O2", "-Wall", "-Wextra", "-std=gnu11"]
+
+
+def tree_of(name):
+    """(folder of the build, its sources)"""
+    if name == ".":
+        return BUILDS / "tree", ROOT
+    found = subprocess.run(["git", "-C", ROOT, "rev-parse", "--verify", "--quiet", "--short=12",
+                            f"{name}^{{commit}}"], capture_output=True, text=True)
+    if found.returncode:
+        raise Failure(f"expected a commit, or . for this tree, got {name!r}")
+    folder = BUILDS / found.stdout.strip()
+    sources = folder / "sources"
+    if not sources.exists():
+        unpacked = folder / "unpacking"
+        unpacked.mkdir(parents=True, exist_ok=True)
+        archive = subprocess.run(["git", "-C", ROOT, "archive", name], stdout=subprocess.PIPE)
+        subprocess.run(["tar", "x", "-C", unpacked], input=archive.stdout, check=True)
+        unpacked.rename(sources)
+    return folder, sources
+
+
+def build(name):
+    """The shared object of one side."""
+    folder, sources = tree_of(name)
+    side, libraries = folder / "side.so", folder / "build"
+    print(f"builds: {name} in {folder}", file=sys.stderr, flush=True)
+    run(["cmake", "-S", sources, "-B", libraries, "-DCMAKE_BUILD_TYPE=Release", "-DREGLA_TESTS=OFF",
+         "-DCMAKE_POSITION_INDEPENDENT_CODE=ON"])
+    run(["cmake", "--build", libraries, "-j", os.cpu_count(), "--target", "regla_server"])
+    flags = run(["pkg-config", "--cflags", "--libs", *PACKAGES]).split()
+    # its own headers before ours, of which it sees side.h alone
+    run([*COMPILER, "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", side, f"-I{sources}", "-idirafter", ROOT,
+         SOURCES / "side.c", "-Wl,-Bsymbolic", "-Wl,--start-group",
+         *(libraries / f"libregla_{layer}.a" for layer in ("server", "api", "engine")),
+         "-Wl,--end-group", *flags, "-lm", "-lpthread"])
+    return side
+
+
+def build_turns():
+    turns = BUILDS / "turns"
+    run([*COMPILER, "-D_GNU_SOURCE", f"-I{ROOT}", "-o", turns, SOURCES / "turns.c",
+         ROOT / "server" / "bench_paces.c", ROOT / "server" / "statistics.c", "-ldl", "-lm"])
+    return turns
+
+
+def measure(turns, old, new, options):
+    """Prints a line for each test, weights and pace, and returns whether each has one."""
+    print(f"{'weights':8} {'test':>10} {'memory':>10} {'old':>9} {'new':>9} {'new / old':>9}  95% certain")
+    missing = False
+    for weights in options.weights:
+        for test in options.tests:
+            found = json.loads(run([turns, old, new, options.preset, weights, options.kv,
+                                    options.activations, test["kind"], test["tokens"],
+                                    test["depth"], test["texts"], options.seconds]))
+            for pace in found:
+                print("{weights:8} {test:>10} {bandwidth_gbps:5.1f} GB/s {old:9.1f} {new:9.1f} {ratio:9.3f}  "
+                      "{low:.3f} to {high:.3f}, of {pairs} pairs".format(
+                          weights=weights, test=test["test"], **pace), flush=True)
+            if not found:
+                print(f"{weights:8} {test['test']:>10} no pair at one pace in {options.seconds:g} s")
+                missing = True
+    return not missing
+
+
+def parse(arguments):
+    def items(text):
+        return text.split(",")
+
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", help="a commit, or . for this tree")
+    parser.add_argument("new", nargs="?", default=".", help="likewise (this tree)")
+    parser.add_argument("--preset", default="regla-160m")
+    parser.add_argument("--weights", default="f32,bf16,q8", type=items)
+    parser.add_argument("--kv", default="f16")
+    parser.add_argument("--activations", default="f32")
+    parser.add_argument("--tests", default="pp512,tg64", type=lambda text: list(map(parse_test, items(text))),
+                        help="tokens read or generated, @ after so many, x texts at once: pp512, "
+                             "tg64@8000, tg32x16 (pp512,tg64)")
+    parser.add_argument("--seconds", default=30, type=float, help="of pairs, for each test and weights")
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    try:
+        BUILDS.mkdir(parents=True, exist_ok=True)
+        turns = build_turns()
+        old, new = build(options.old), build(options.new)
+        if old == new:
+            # one object opened twice would be one engine
+            raise Failure(f"both are {old}: expected two builds")
+        return 0 if measure(turns, old, new, options) else 1
+    except Failure as failure:
+        print(f"builds: {failure}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
