@@ -3,8 +3,8 @@
 new one is, by the pace at which memory was read around them. What the sources say of one way
 against another is measured so.
 
-OLD and NEW are commits, or `.`: this tree as it is. Each is built once, into build/builds; a commit
-whose interface is too far from today's does not compile."""
+OLD and NEW are commits, or folders of sources as they are: `.` is this tree. Each is built into
+build/builds; one whose interface is too far from today's does not compile."""
 
 import argparse
 import json
@@ -24,12 +24,13 @@ COMPILER = ["cc", "-O2", "-Wall", "-Wextra", "-std=gnu11"]
 
 def tree_of(name):
     """(folder of the build, its sources)"""
-    if name == ".":
-        return BUILDS / "tree", ROOT
+    if (Path(name) / "CMakeLists.txt").exists():
+        sources = Path(name).resolve()
+        return BUILDS / f"folder-{sources.name}", sources
     found = subprocess.run(["git", "-C", ROOT, "rev-parse", "--verify", "--quiet", "--short=12",
                             f"{name}^{{commit}}"], capture_output=True, text=True)
     if found.returncode:
-        raise Failure(f"expected a commit, or . for this tree, got {name!r}")
+        raise Failure(f"expected a commit, or a folder of sources, got {name!r}")
     folder = BUILDS / found.stdout.strip()
     sources = folder / "sources"
     if not sources.exists():
@@ -90,8 +91,8 @@ def parse(arguments):
 
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", help="a commit, or . for this tree")
-    parser.add_argument("new", nargs="?", default=".", help="likewise (this tree)")
+    parser.add_argument("old", help="a commit, or a folder of sources")
+    parser.add_argument("new", nargs="?", default=str(ROOT), help="likewise (.: this tree)")
     parser.add_argument("--preset", default="regla-160m")
     parser.add_argument("--weights", default="f32,bf16,q8", type=items)
     parser.add_argument("--kv", default="f16")

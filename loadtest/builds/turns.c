@@ -81,16 +81,16 @@ static int run(struct turns *turns, double seconds)
         return -1;
     if (test->generates)
         tokens = (int)fmin(tokens, ceil(SLICE_SECONDS / (took[0] / tokens)));
-    for (double end = clock_seconds() + seconds;
-         clock_seconds() < end && turns->count < MOST_PAIRS; before = after, turns->count++) {
+    for (double end = clock_seconds() + seconds; clock_seconds() < end && turns->count < MOST_PAIRS;
+         before = after, turns->count++) {
         if (pair(turns, turns->count, tokens, took) != 0 || measure(&after, turns->message) != 0)
             return -1;
         for (int i = 0; i < 2; i++)
-            turns->slices[i][turns->count] = (struct bench_slice){
-                .tokens_per_second = (double)tokens * test->texts / took[i],
-                .share = took[0] / took[1],
-                .before = before,
-                .after = after};
+            turns->slices[i][turns->count] =
+                (struct bench_slice){.tokens_per_second = (double)tokens * test->texts / took[i],
+                                     .share = took[0] / took[1],
+                                     .before = before,
+                                     .after = after};
     }
     return 0;
 }
@@ -139,8 +139,9 @@ static void print(const struct turns *turns, double *scratch)
 int main(int argc, char **argv)
 {
     if (argc != 12 || (strcmp(argv[7], "pp") != 0 && strcmp(argv[7], "tg") != 0)) {
-        fprintf(stderr, "usage: turns OLD.so NEW.so PRESET WEIGHTS KV ACTIVATIONS pp|tg TOKENS DEPTH "
-                        "TEXTS SECONDS\n");
+        fprintf(stderr,
+                "usage: turns OLD.so NEW.so PRESET WEIGHTS KV ACTIVATIONS pp|tg TOKENS DEPTH "
+                "TEXTS SECONDS\n");
         return 2;
     }
     struct turns turns = {.builds = {{.path = argv[1]}, {.path = argv[2]}},

@@ -119,9 +119,9 @@ def test_what_is_no_build_is_said(turns, tmp_path, monkeypatch):
 def test_what_is_no_commit_is_said(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(builds, "BUILDS", tmp_path)
     assert builds.main(["no-such-commit"]) == 1
-    assert "expected a commit, or . for this tree, got 'no-such-commit'" in capsys.readouterr().err
+    assert "expected a commit, or a folder of sources, got 'no-such-commit'" in capsys.readouterr().err
     monkeypatch.setattr(builds, "build", builds.tree_of)
-    assert builds.main([".", "."]) == 1
+    assert builds.main([str(ROOT)]) == 1
     assert "expected two builds" in capsys.readouterr().err
 
 
