@@ -42,20 +42,33 @@ def tree_of(name):
     return folder, sources
 
 
+def compile_with(log, command):
+    """Appends to the log what a compiler says; the first error is what fails."""
+    with open(log, "a+") as said:
+        began = said.tell()
+        if subprocess.run([str(part) for part in command], stdout=said, stderr=said).returncode == 0:
+            return
+        said.seek(began)
+        lines = said.read().splitlines() or [f"{command[0]} failed"]
+        raise Failure(f"{next((line for line in lines if 'error' in line.lower()), lines[-1])} ({log})")
+
+
 def build(name):
     """The shared object of one side."""
     folder, sources = tree_of(name)
-    side, libraries = folder / "side.so", folder / "build"
+    side, libraries, log = folder / "side.so", folder / "build", folder / "build.log"
     print(f"builds: {name} in {folder}", file=sys.stderr, flush=True)
-    run(["cmake", "-S", sources, "-B", libraries, "-DCMAKE_BUILD_TYPE=Release", "-DREGLA_TESTS=OFF",
-         "-DCMAKE_POSITION_INDEPENDENT_CODE=ON"])
-    run(["cmake", "--build", libraries, "-j", os.cpu_count(), "--target", "regla_server"])
+    folder.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
+    compile_with(log, ["cmake", "-S", sources, "-B", libraries, "-DCMAKE_BUILD_TYPE=Release",
+                       "-DREGLA_TESTS=OFF", "-DCMAKE_POSITION_INDEPENDENT_CODE=ON"])
+    compile_with(log, ["cmake", "--build", libraries, "-j", os.cpu_count(), "--target", "regla_server"])
     flags = run(["pkg-config", "--cflags", "--libs", *PACKAGES]).split()
     # its own headers before ours, of which it sees side.h alone
-    run([*COMPILER, "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", side, f"-I{sources}", "-idirafter", ROOT,
-         SOURCES / "side.c", "-Wl,-Bsymbolic", "-Wl,--start-group",
-         *(libraries / f"libregla_{layer}.a" for layer in ("server", "api", "engine")),
-         "-Wl,--end-group", *flags, "-lm", "-lpthread"])
+    compile_with(log, [*COMPILER, "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", side, f"-I{sources}",
+                       "-idirafter", ROOT, SOURCES / "side.c", "-Wl,-Bsymbolic", "-Wl,--start-group",
+                       *(libraries / f"libregla_{layer}.a" for layer in ("server", "api", "engine")),
+                       "-Wl,--end-group", *flags, "-lm", "-lpthread"])
     return side
 
 

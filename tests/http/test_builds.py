@@ -125,6 +125,16 @@ def test_what_is_no_commit_is_said(capsys, tmp_path, monkeypatch):
     assert "expected two builds" in capsys.readouterr().err
 
 
+def test_what_does_not_compile_is_said(tmp_path):
+    log = tmp_path / "build.log"
+    (tmp_path / "bad.c").write_text("int f(void) { return 1 }\n")
+    builds.compile_with(log, ["cc", "--version"])
+    with pytest.raises(Failure, match=r"bad.c:1:23: error: expected .*build.log\)"):
+        builds.compile_with(log, ["cc", "-c", tmp_path / "bad.c", "-o", tmp_path / "bad.o"])
+    with pytest.raises(Failure, match="false failed"):
+        builds.compile_with(log, ["false"])
+
+
 def test_the_table(capsys, monkeypatch):
     answers = iter(['[{"bandwidth_gbps": 30.5, "old": 100, "new": 110, "ratio": 1.1, "low": 1.05, '
                     '"high": 1.15, "pairs": 7}]', "[]"])
