@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Two builds of regla in turns in one process, by slices of some 50 ms: how many times as fast the
-new one is, by the pace at which memory was read around them. What the sources say of one way
-against another is measured so.
+new one is, by the pace at which memory was read around them. For what the sources say of one way
+against another.
 
 OLD and NEW are commits, or folders of sources as they are: `.` is this tree. Each is built into
 build/builds; one whose interface is too far from today's does not compile."""
@@ -26,7 +26,7 @@ def tree_of(name):
     """(folder of the build, its sources)"""
     if (Path(name) / "CMakeLists.txt").exists():
         sources = Path(name).resolve()
-        return BUILDS / f"folder-{sources.name}", sources
+        return BUILDS / ("folder" + str(sources).replace("/", "-")), sources
     found = subprocess.run(["git", "-C", ROOT, "rev-parse", "--verify", "--quiet", "--short=12",
                             f"{name}^{{commit}}"], capture_output=True, text=True)
     if found.returncode:
@@ -36,7 +36,8 @@ def tree_of(name):
     if not sources.exists():
         unpacked = folder / "unpacking"
         unpacked.mkdir(parents=True, exist_ok=True)
-        archive = subprocess.run(["git", "-C", ROOT, "archive", name], stdout=subprocess.PIPE)
+        archive = subprocess.run(["git", "-C", ROOT, "archive", name], stdout=subprocess.PIPE,
+                                 check=True)
         subprocess.run(["tar", "x", "-C", unpacked], input=archive.stdout, check=True)
         unpacked.rename(sources)
     return folder, sources

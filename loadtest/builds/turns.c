@@ -153,6 +153,10 @@ int main(int argc, char **argv)
                                    .tokens = atoi(argv[8]),
                                    .depth = atoi(argv[9]),
                                    .texts = atoi(argv[10])}};
+    if (turns.test.tokens <= 0 || turns.test.depth < 0 || turns.test.texts <= 0) {
+        fprintf(stderr, "turns: expected at least one token and one text\n");
+        return 2;
+    }
     double *scratch = calloc(MOST_PAIRS, 2 * sizeof *scratch);
     for (int i = 0; i < 2; i++)
         turns.slices[i] = calloc(MOST_PAIRS, sizeof *turns.slices[i]);

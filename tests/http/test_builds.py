@@ -112,6 +112,8 @@ def test_what_is_no_build_is_said(turns, tmp_path, monkeypatch):
         builds.run([turns, old, other, *OPTIONS])
     with pytest.raises(Failure, match="preset: unknown regla-161m"):
         builds.run([turns, old, old, "regla-161m", *OPTIONS[1:]])
+    with pytest.raises(Failure, match="expected at least one token and one text"):
+        builds.run([turns, old, old, *OPTIONS[:5], 0, *OPTIONS[6:]])
     with pytest.raises(Failure, match="usage: turns OLD.so NEW.so"):
         builds.run([turns, old, old])
 
@@ -120,6 +122,10 @@ def test_what_is_no_commit_is_said(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(builds, "BUILDS", tmp_path)
     assert builds.main(["no-such-commit"]) == 1
     assert "expected a commit, or a folder of sources, got 'no-such-commit'" in capsys.readouterr().err
+    for name in ("a/regla", "b/regla"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "CMakeLists.txt").touch()
+    assert builds.tree_of(tmp_path / "a/regla")[0] != builds.tree_of(tmp_path / "b/regla")[0]
     monkeypatch.setattr(builds, "build", builds.tree_of)
     assert builds.main([str(ROOT)]) == 1
     assert "expected two builds" in capsys.readouterr().err
