@@ -19,32 +19,34 @@
 #ifndef FOR_ZEN4
 #define FOR_ZEN4 0
 #endif
+#ifndef FOR_ZEN5
+#define FOR_ZEN5 0
+#endif
 
 enum {
     LINE = 64,
-    ON_ZEN5 = LANES == 16 && !FOR_ZEN4,
     /* one row of x: weights, q8 apart; whether every line is asked for, or one a block or so */
     ROW_AHEAD = LANES < 16 ? 1024
-                : ON_ZEN5  ? 8192
-                           : 4096,
-    Q8_AHEAD = ON_ZEN5 ? 8192 : 4096,
-    ROW_CACHES = ON_ZEN5 ? 0 : 2,
+                : FOR_ZEN4 ? 4096
+                           : 8192,
+    Q8_AHEAD = LANES < 16 || FOR_ZEN4 ? 4096 : 8192,
+    ROW_CACHES = FOR_ZEN5 ? 0 : 2,
     ROW_EVERY_LINE = !FOR_ZEN4,
     /* a tile of rows, whose passes read weights again; and inputs of a turn of its loop */
     TILE_AHEAD = 8192,
-    TILE_CACHES = ON_ZEN5 ? 3 : 2,
+    TILE_CACHES = FOR_ZEN5 ? 3 : 2,
     TILE_INPUTS = LANES < 16 ? 8
-                  : ON_ZEN5  ? 2
+                  : FOR_ZEN5  ? 2
                              : 1,
     /* a single query's keys and values, for all the heads that read tiles in turns; at most a tile
      */
     KV_AHEAD = LANES < 16 ? 1 << 20
-               : ON_ZEN5  ? 4096
+               : FOR_ZEN5  ? 4096
                           : 12288,
-    KV_CACHES = ON_ZEN5 ? 0 : 2,
+    KV_CACHES = FOR_ZEN5 ? 0 : 2,
     /* so many: streams beside each other */
     TILES_TOGETHER = LANES < 16 ? 1
-                     : ON_ZEN5  ? 2
+                     : FOR_ZEN5  ? 2
                                 : 6,
 };
 

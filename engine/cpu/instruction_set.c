@@ -13,12 +13,14 @@ static bool has_f16c(void)
     return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
 }
 
-/* AMD's family 25, of which the Zen 3 has no AVX-512. gcc 12 has no name for it. */
-static bool is_zen3_or_4(void)
+/* AMD's family, 0 for others: 25 for Zen 3, which has no AVX-512, and 4, 26 for Zen 5. gcc 12 has
+ * no names for them. */
+static unsigned amd_family(void)
 {
     unsigned a, b, c, d;
-    return __builtin_cpu_is("amd") && __get_cpuid(1, &a, &b, &c, &d) != 0 &&
-           (a >> 8 & 15) + (a >> 20 & 255) == 25;
+    if (!__builtin_cpu_is("amd") || __get_cpuid(1, &a, &b, &c, &d) == 0)
+        return 0;
+    return (a >> 8 & 15) + (a >> 20 & 255);
 }
 #endif
 
@@ -28,7 +30,9 @@ static bool runs(const struct kernels *kernels)
         return false;
 #if defined(__x86_64__)
     if (kernels == kernels_zen4)
-        return runs(kernels_avx512vnni) && is_zen3_or_4();
+        return runs(kernels_avx512vnni) && amd_family() == 25;
+    if (kernels == kernels_zen5)
+        return runs(kernels_avx512vnni) && amd_family() > 25;
     if (kernels == kernels_avx512vnni)
         return runs(kernels_avx512) && __builtin_cpu_supports("avx512vnni");
     if (kernels == kernels_avx512)
@@ -44,7 +48,7 @@ static bool runs(const struct kernels *kernels)
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
 #if defined(__x86_64__)
-    return (kernels == kernels_zen4 || kernels == kernels_avx512vnni) &&
+    return (kernels == kernels_zen4 || kernels == kernels_zen5 || kernels == kernels_avx512vnni) &&
            (weights == WEIGHTS_Q8 || __builtin_cpu_supports("avx512bf16"));
 #else
     (void)kernels;
@@ -55,8 +59,8 @@ bool instruction_set_rounds(const struct kernels *kernels, enum weight_format we
 
 const struct kernels *instruction_set_choose(const char *name, struct error *err)
 {
-    const struct kernels *const all[] = {kernels_zen4, kernels_avx512vnni, kernels_avx512,
-                                         kernels_avx2, kernels_generic};
+    const struct kernels *const all[] = {kernels_zen4,   kernels_zen5, kernels_avx512vnni,
+                                         kernels_avx512, kernels_avx2, kernels_generic};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (runs(all[i]) && (name == NULL || strcmp(name, all[i]->name) == 0))
             return all[i];

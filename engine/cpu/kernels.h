@@ -164,9 +164,10 @@ static inline int64_t arranged_row(const struct kernels *kernels, const struct w
 }
 
 /* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8
- * and of rounded activations. zen4:
- * avx512vnni in name and bits, with what that core asks memory for. */
+ * and of rounded activations. zen4 and zen5: avx512vnni in name and bits, with what those cores ask
+ * memory for. */
 extern const struct kernels *const kernels_zen4;
+extern const struct kernels *const kernels_zen5;
 extern const struct kernels *const kernels_avx512vnni;
 extern const struct kernels *const kernels_avx512;
 extern const struct kernels *const kernels_avx2;

@@ -8,6 +8,8 @@ static const struct kernels vnni =
     KERNELS_TABLE("avx512vnni", kernel_product_vnni, kernel_arrange_vnni, true);
 #if FOR_ZEN4
 const struct kernels *const kernels_zen4 = &vnni;
+#elif FOR_ZEN5
+const struct kernels *const kernels_zen5 = &vnni;
 #else
 static const struct kernels table = KERNELS_TABLE("avx512", kernel_product, kernel_arrange, false);
 const struct kernels *const kernels_avx512 = &table;
@@ -16,8 +18,10 @@ const struct kernels *const kernels_avx512vnni = &vnni;
 #else
 #include "engine/cpu/kernels.h"
 
-#ifdef FOR_ZEN4
+#if defined(FOR_ZEN4)
 const struct kernels *const kernels_zen4 = NULL;
+#elif defined(FOR_ZEN5)
+const struct kernels *const kernels_zen5 = NULL;
 #else
 const struct kernels *const kernels_avx512 = NULL;
 const struct kernels *const kernels_avx512vnni = NULL;

@@ -295,9 +295,10 @@ Test(attention, every_kv_format_is_right_for_any_sizes)
                            false, 23);
 }
 
-/* A Zen 4 asks memory for other lines (engine/cpu/ahead.h), and gives the same bits. */
-Test(attention, a_zen4_gives_the_bits_of_its_instruction_set)
+/* Zen 4 and 5 ask memory for other lines (engine/cpu/ahead.h), and give the same bits. */
+Test(attention, each_core_gives_the_bits_of_its_instruction_set)
 {
+    const struct kernels *const cores[] = {kernels_zen4, kernels_zen5};
     struct backend *backend = bench_open("avx512vnni", 2);
     if (backend == NULL)
         return;
@@ -311,9 +312,12 @@ Test(attention, a_zen4_gives_the_bits_of_its_instruction_set)
         run(backend, &c, &x, 1, 0);
         check_values(&c, &x, "avx512vnni");
         memcpy(first, x.h, x.size);
-        backend->kernels = kernels_zen4;
-        run(backend, &c, &x, 1, 0xff);
-        cr_expect(memcmp(first, x.h, x.size) == 0, "%s", describe(&c, "zen4"));
+        for (int core = 0; core < 2; core++) {
+            backend->kernels = cores[core];
+            run(backend, &c, &x, 1, 0xff);
+            cr_expect(memcmp(first, x.h, x.size) == 0, "%s",
+                      describe(&c, core == 0 ? "zen4" : "zen5"));
+        }
         free_arrays(&x);
         free(first);
     }

@@ -288,11 +288,12 @@ Test(gemm, rounded_inputs_give_other_numbers_than_f32)
     free(w);
 }
 
-/* A Zen 4 asks memory for other lines (engine/cpu/ahead.h), and gives the same bits. */
-Test(gemm, a_zen4_gives_the_bits_of_its_instruction_set)
+/* Zen 4 and 5 ask memory for other lines (engine/cpu/ahead.h), and give the same bits. */
+Test(gemm, each_core_gives_the_bits_of_its_instruction_set)
 {
     enum { ROWS = 97, IN = 900, OUT = 150 };
     static const int rows[] = {1, 2, 4, 13, 25, ROWS};
+    const struct kernels *const cores[] = {kernels_zen4, kernels_zen5};
     float *x = bench_floats(ROWS * IN, -1, 1, 15), *w = bench_floats(OUT * IN, -1, 1, 16);
     const struct matrix matrix = {.rows = OUT, .cols = IN, .data = w};
     for (int i = 0; i < (int)(sizeof rows / sizeof *rows) * NUM_KINDS; i++) {
@@ -302,17 +303,20 @@ Test(gemm, a_zen4_gives_the_bits_of_its_instruction_set)
             bench_open_rounding("avx512vnni", 2, kind.weights, kind.activations);
         if (backend == NULL)
             continue;
-        float *y = bench_nans(ROWS * OUT), *zen4 = bench_nans(ROWS * OUT);
+        float *y = bench_nans(ROWS * OUT);
         backend->kernels = kernels_avx512vnni;
         cr_assert(multiply(backend, kind.weights, &matrix, count, x, y, NULL) == 0);
-        backend->kernels = kernels_zen4;
-        cr_assert(multiply(backend, kind.weights, &matrix, count, x, zen4, NULL) == 0);
         cr_assert(!isnan(y[(count - 1) * OUT]));
-        cr_expect(memcmp(y, zen4, ROWS * OUT * sizeof(float)) == 0, "%s, %s, %d rows",
-                  weight_format_name(kind.weights), activation_format_name(kind.activations),
-                  count);
+        for (int core = 0; core < 2; core++) {
+            float *same = bench_nans(ROWS * OUT);
+            backend->kernels = cores[core];
+            cr_assert(multiply(backend, kind.weights, &matrix, count, x, same, NULL) == 0);
+            cr_expect(memcmp(y, same, ROWS * OUT * sizeof(float)) == 0, "zen%d, %s, %s, %d rows",
+                      4 + core, weight_format_name(kind.weights),
+                      activation_format_name(kind.activations), count);
+            free(same);
+        }
         free(y);
-        free(zen4);
         cpu_ops.close(backend);
     }
     free(x);
