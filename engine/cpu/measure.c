@@ -5,7 +5,7 @@
 
 enum {
     PIECE_BYTES = 1 << 18, /* of a task */
-    ROUNDS = 400000,       /* of multiply-adds: some milliseconds */
+    ROUNDS = 2000000,      /* of multiply-adds: some milliseconds, as reading takes */
     MOST_TRIES = 5
 };
 
