@@ -38,7 +38,8 @@ static void look_ahead(struct backend *backend, const struct weight *next, int n
 struct product_job {
     const struct kernels *kernels;
     const struct ops_matmul *arguments;
-    int64_t group, groups; /* panels of a task; tasks of a head */
+    int64_t group, groups; /* panels of a task; groups of a head */
+    int blocks;            /* of BLOCK_ROWS rows, a task each */
     bool activate_after;   /* the product, not each panel */
     float *arranged;       /* [heads, num_rows, arranged_stride], or NULL: one row as it is */
     int64_t arranged_stride;
@@ -53,6 +54,8 @@ static void product_task(void *context, int task, int thread)
     const struct product_job *job = context;
     const struct ops_matmul *a = job->arguments;
     const struct weight *weight = a->weight;
+    int first_row = task % job->blocks * BLOCK_ROWS, rows = a->num_rows - first_row;
+    task /= job->blocks;
     int head = (int)(task / job->groups);
     int64_t first = task % job->groups * job->group;
     int64_t count = weight->panels - first < job->group ? weight->panels - first : job->group;
@@ -60,15 +63,15 @@ static void product_task(void *context, int task, int thread)
                               .head = head,
                               .first = first,
                               .count = count,
-                              .num_rows = a->num_rows,
+                              .num_rows = rows < BLOCK_ROWS ? rows : BLOCK_ROWS,
                               .x = a->x.data + head * weight->in,
                               .x_stride = job->arranged_stride,
-                              .y = a->y.data + head * weight->out,
+                              .y = a->y.data + first_row * a->y.stride + head * weight->out,
                               .y_stride = a->y.stride,
                               .activation = job->activate_after ? FORMULA_IDENTITY : a->activation,
                               .accumulate = a->accumulate};
     if (job->arranged != NULL)
-        product.x = job->arranged + head * a->num_rows * job->arranged_stride;
+        product.x = job->arranged + (head * a->num_rows + first_row) * job->arranged_stride;
     job->kernels->product(&product);
 }
 
@@ -134,11 +137,12 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
                               .arguments = a,
                               .group = group,
                               .groups = (weight->panels + group - 1) / group,
+                              .blocks = (a->num_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
                               .activate_after = a->num_rows == 1 && !a->accumulate &&
                                                 a->activation != FORMULA_IDENTITY};
     if (a->num_rows > 1 || weight->format == WEIGHTS_Q8 || weight->activations != ACTIVATIONS_F32)
         arrange(backend, &job);
-    int tasks = (int)(job.groups * weight->heads);
+    int tasks = (int)(job.groups * job.blocks * weight->heads);
     if (a->next != NULL && a->num_rows < MANY_ROWS)
         look_ahead(backend, a->next, a->num_rows);
     if (weight->out * weight->heads * weight->in * a->num_rows < backend->share_elements)
