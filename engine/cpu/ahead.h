@@ -38,6 +38,8 @@ enum {
     TILE_INPUTS = LANES < 16 ? 8
                   : FOR_ZEN5  ? 2
                              : 1,
+    /* whether weights of two bytes become f32 once for many rows */
+    WIDENS = LANES == 16 && !FOR_ZEN4 && !FOR_ZEN5,
     /* a single query's keys and values, for all the heads that read tiles in turns; at most a tile
      */
     KV_AHEAD = LANES < 16 ? 1 << 20

@@ -71,15 +71,20 @@ static inline __attribute__((always_inline)) void ask(struct ahead ahead, int64_
         }
 }
 
-/* sum [m][pairs] += x [m] * one row of w. */
+/* sum [m][pairs] += x [m] * one row of w, of which wide [pairs][32], if not NULL, becomes what it
+ * is in f32. */
 static inline __attribute__((always_inline)) void
 tile_input(const enum weight_format format, const int m, const int pairs, const float *x,
-           const unsigned char *row, int pair, vec sum[][2])
+           const unsigned char *row, int pair, float *wide, vec sum[][2])
 {
 #pragma GCC unroll 2
     for (int j = 0; j < pairs; j++) {
         vec low, high;
         load_pair(format, row, pair + j, &low, &high);
+        if (wide != NULL) {
+            vec_store(wide + j * PANEL, low);
+            vec_store(wide + j * PANEL + 16, high);
+        }
 #pragma GCC unroll 16
         for (int i = 0; i < m; i++) {
             vec input = vec_set(x[i]);
@@ -123,12 +128,12 @@ static inline __attribute__((always_inline)) void end_tile(const int m, const in
 }
 
 /* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), of
- * which the columns of `pairs` pairs from `pair` on; format, m and pairs are constants at each
- * call. */
+ * which the columns of `pairs` pairs from `pair` on; wide [n][pairs][32], if not NULL: what these
+ * are in f32; format, m and pairs are constants at each call. */
 static inline __attribute__((always_inline)) void
 panel_tile(const enum weight_format format, const int m, const int pairs, const float *x, int64_t n,
-           const unsigned char *w, const float *scales, struct ahead ahead, int pair, float *sums,
-           bool add)
+           const unsigned char *w, const float *scales, struct ahead ahead, int pair, float *wide,
+           float *sums, bool add)
 {
     vec sum[2 * TILE_ROWS][2];
     start_tile(m, pairs, pair, sums, add && scales == NULL, sum);
@@ -137,10 +142,12 @@ panel_tile(const enum weight_format format, const int m, const int pairs, const 
         ask(ahead, k, TILE_INPUTS);
 #pragma GCC unroll 8
         for (int i = 0; i < TILE_INPUTS; i++)
-            tile_input(format, m, pairs, x + (k + i) * m, w + (k + i) * ROW_BYTES, pair, sum);
+            tile_input(format, m, pairs, x + (k + i) * m, w + (k + i) * ROW_BYTES, pair,
+                       wide == NULL ? NULL : wide + (k + i) * pairs * PANEL, sum);
     }
     for (; k < n; k++)
-        tile_input(format, m, pairs, x + k * m, w + k * ROW_BYTES, pair, sum);
+        tile_input(format, m, pairs, x + k * m, w + k * ROW_BYTES, pair,
+                   wide == NULL ? NULL : wide + k * pairs * PANEL, sum);
     end_tile(m, pairs, pair, sum, scales, sums, add);
 }
 
@@ -237,7 +244,8 @@ panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
     for (int p = 0; p < pairs_together(format); p += pairs, ahead.at += n * ahead.step)
         FOR_ROWS(
             m, 2, TILE_ROWS,
-            panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales, ahead, p, sums, add))
+            panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales, ahead, p, NULL,
+                       sums, add))
 }
 
 static void panel_rows_f32(int m, const float *x, int64_t n, const unsigned char *w,

@@ -162,6 +162,28 @@ static void block_sums(panel_rows_function *function, int rows, const float *x, 
     }
 }
 
+/* Many rows of x against n inputs of two panels of two bytes: the first tile writes down what they
+ * are in f32, and the others read that. */
+static inline __attribute__((always_inline)) void
+wide_sums(const enum weight_format format, int rows, const float *x, int64_t x_stride,
+          int64_t skipped, int64_t n, const unsigned char *w, struct ahead ahead, float *sums,
+          bool add)
+{
+    _Alignas(LINE) float wide[INPUT_BLOCK][PANEL];
+    const int m = tile_height(rows);
+    const int passes = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (int pair = 0; pair < PANEL_PAIR; pair++, ahead.at += n * ROW_BYTES / PANEL_PAIR) {
+        float *to = sums + pair * PANEL_SUMS;
+        struct ahead first = {ahead.at, ROW_BYTES / PANEL_PAIR / passes};
+        FOR_ROWS(m, TILE_ROWS * 3 / 4, TILE_ROWS,
+                 panel_tile(format, M, 1, x + skipped * M, n, w, NULL, first, pair, wide[0], sums,
+                            add))
+        first.at += n * first.step;
+        block_sums(panel_rows_f32, rows - m, x + m * x_stride, x_stride, skipped, n, wide,
+                   (struct ahead){first.at, first.step * (passes - 1)}, to + m * PANEL, add);
+    }
+}
+
 static void q8_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
                     int64_t panel, float *sums)
 {
@@ -202,6 +224,14 @@ static void panel_sums(const struct product_way *way, const struct weight *weigh
     }
     const unsigned char *w = panel_at(weight, panel) + k * ROW_BYTES;
     int64_t distance = one_pass(format, rows) ? TILE_AHEAD : (end - k) * ROW_BYTES;
+    if (WIDENS && way->inputs == 1 && format != WEIGHTS_F32 && rows > FEW_ROWS) {
+        const struct ahead ahead = {w + distance, ROW_BYTES};
+        if (format == WEIGHTS_BF16)
+            wide_sums(WEIGHTS_BF16, rows, x, weight->in, k, end - k, w, ahead, sums, k > 0);
+        else
+            wide_sums(WEIGHTS_F16, rows, x, weight->in, k, end - k, w, ahead, sums, k > 0);
+        return;
+    }
     block_sums(way->rows, rows, x, weight->in, k / way->inputs, end - k, w,
                (struct ahead){w + distance, ROW_BYTES}, sums, k > 0);
 }
