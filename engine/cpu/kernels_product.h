@@ -373,7 +373,6 @@ static void product_rows(const struct product_way *way, const struct product *p,
     const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
     for (int64_t first = p->first; first < last; first += group) {
         int64_t panels = last - first < group ? last - first : group;
-        if (few)
             prepare_rows(p, r, rows, first, panels);
         for (int64_t k = 0; k < in; k += step)
             for (int64_t i = 0; i < panels; i += together)
