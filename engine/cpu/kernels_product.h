@@ -236,19 +236,25 @@ static void panel_sums(const struct product_way *way, const struct weight *weigh
                (struct ahead){w + distance, ROW_BYTES}, sums, k > 0);
 }
 
-/* Bias, activation and residual of one row of sums. */
-static void finish_row(const struct product *p, const float *bias, float *sums, int64_t n, float *y)
+/* Bias, activation and residual of sums [rows][32], of which n columns, a constant where it is all
+ * of them, go to y; the activation takes them as one array. */
+static inline __attribute__((always_inline)) void finish_rows(const struct product *p,
+                                                              const float *bias, int rows,
+                                                              const int64_t n, float *sums,
+                                                              float *y)
 {
     if (bias != NULL)
-        for (int64_t j = 0; j < n; j++)
-            sums[j] += bias[j];
+        for (int i = 0; i < rows; i++)
+            for (int64_t j = 0; j < n; j++)
+                sums[i * PANEL + j] += bias[j];
     if (p->activation != FORMULA_IDENTITY)
-        map_row(p->activation, sums, sums, NULL, 0.0f, n);
-    if (p->accumulate)
-        for (int64_t j = 0; j < n; j++)
-            y[j] += sums[j];
-    else
-        memcpy(y, sums, (size_t)n * sizeof(float));
+        map_row(p->activation, sums, sums, NULL, 0.0f, rows * PANEL);
+    for (int i = 0; i < rows; i++, sums += PANEL, y += p->y_stride)
+        if (p->accumulate)
+            for (int64_t j = 0; j < n; j++)
+                y[j] += sums[j];
+        else
+            memcpy(y, sums, (size_t)n * sizeof(float));
 }
 
 /* Rows [first, first + rows) of a panel whose sums are there. */
@@ -256,12 +262,15 @@ static void finish_panel(const struct product *p, int first, int rows, int64_t p
 {
     const struct weight *weight = p->weight;
     int64_t column = panel * PANEL;
-    int64_t valid = weight->out - column < PANEL ? weight->out - column : PANEL;
+    int64_t valid = weight->out - column;
     if (valid <= 0) /* there to make a pair */
         return;
     const float *bias = weight->bias == NULL ? NULL : weight->bias + p->head * weight->out + column;
-    for (int i = 0; i < rows; i++)
-        finish_row(p, bias, sums + i * PANEL, valid, p->y + (first + i) * p->y_stride + column);
+    float *y = p->y + first * p->y_stride + column;
+    if (valid < PANEL)
+        finish_rows(p, bias, rows, valid, sums, y);
+    else
+        finish_rows(p, bias, rows, PANEL, sums, y);
 }
 
 /* A panel of the product's head, counted over all heads. */
