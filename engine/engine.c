@@ -547,8 +547,7 @@ int engine_measure(struct engine *engine, double *read_bytes, double *operations
         engine->measured_bytes = bytes_to_measure();
         if (ops->reserve(engine->backend, engine->measured_bytes, &engine->measured, err) != 0)
             return -1;
-        ops->fill(engine->backend, engine->measured, 1.0f,
-                  engine->measured_bytes / sizeof(float));
+        ops->fill(engine->backend, engine->measured, 1.0f, engine->measured_bytes / sizeof(float));
     }
     ops->measure(engine->backend, engine->measured, engine->measured_bytes, read_bytes, operations);
     return ops->status(engine->backend, err);

@@ -163,8 +163,8 @@ static inline int64_t arranged_row(const struct kernels *kernels, const struct w
     return (weight->in + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits_of(weight->activations));
 }
 
-/* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8
- * and of rounded activations. zen4 and zen5: avx512vnni in name and bits, with what those cores ask
+/* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8 and of
+ * rounded activations. zen4 and zen5: avx512vnni in name and bits, with what those cores ask
  * memory for. */
 extern const struct kernels *const kernels_zen4;
 extern const struct kernels *const kernels_zen5;

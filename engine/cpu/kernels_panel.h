@@ -242,10 +242,9 @@ panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
     const int pairs = pairs_at_once(format, m);
     ahead.step = ahead.step * pairs / pairs_together(format);
     for (int p = 0; p < pairs_together(format); p += pairs, ahead.at += n * ahead.step)
-        FOR_ROWS(
-            m, 2, TILE_ROWS,
-            panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales, ahead, p, NULL,
-                       sums, add))
+        FOR_ROWS(m, 2, TILE_ROWS,
+                 panel_tile(format, M, pairs_at_once(format, M), x, n, w, scales, ahead, p, NULL,
+                            sums, add))
 }
 
 static void panel_rows_f32(int m, const float *x, int64_t n, const unsigned char *w,

@@ -175,9 +175,9 @@ wide_sums(const enum weight_format format, int rows, const float *x, int64_t x_s
     for (int pair = 0; pair < PANEL_PAIR; pair++, ahead.at += n * ROW_BYTES / PANEL_PAIR) {
         float *to = sums + pair * PANEL_SUMS;
         struct ahead first = {ahead.at, ROW_BYTES / PANEL_PAIR / passes};
-        FOR_ROWS(m, TILE_ROWS * 3 / 4, TILE_ROWS,
-                 panel_tile(format, M, 1, x + skipped * M, n, w, NULL, first, pair, wide[0], sums,
-                            add))
+        FOR_ROWS(
+            m, TILE_ROWS * 3 / 4, TILE_ROWS,
+            panel_tile(format, M, 1, x + skipped * M, n, w, NULL, first, pair, wide[0], sums, add))
         first.at += n * first.step;
         block_sums(panel_rows_f32, rows - m, x + m * x_stride, x_stride, skipped, n, wide,
                    (struct ahead){first.at, first.step * (passes - 1)}, to + m * PANEL, add);
@@ -382,7 +382,7 @@ static void product_rows(const struct product_way *way, const struct product *p,
     const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
     for (int64_t first = p->first; first < last; first += group) {
         int64_t panels = last - first < group ? last - first : group;
-            prepare_rows(p, r, rows, first, panels);
+        prepare_rows(p, r, rows, first, panels);
         for (int64_t k = 0; k < in; k += step)
             for (int64_t i = 0; i < panels; i += together)
                 panel_sums(way, p->weight, rows, p->x + r * p->x_stride, k,
