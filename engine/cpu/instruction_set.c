@@ -48,8 +48,7 @@ static bool runs(const struct kernels *kernels)
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
 #if defined(__x86_64__)
-    return (kernels == kernels_zen4 || kernels == kernels_zen5 || kernels == kernels_avx512vnni) &&
-           (weights == WEIGHTS_Q8 || __builtin_cpu_supports("avx512bf16"));
+    return kernels->fixes && (weights == WEIGHTS_Q8 || __builtin_cpu_supports("avx512bf16"));
 #else
     (void)kernels;
     (void)weights;

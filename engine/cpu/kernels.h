@@ -99,7 +99,7 @@ struct product {
     const struct weight *weight;
     int head;
     int64_t first, count;
-    int num_rows;
+    int num_rows;   /* BLOCK_ROWS at most */
     const float *x; /* the head's part as arranged */
     int64_t x_stride;
     float *y; /* the head's part */

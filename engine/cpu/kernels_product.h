@@ -238,11 +238,10 @@ static void panel_sums(const struct product_way *way, const struct weight *weigh
 
 /* Bias, activation and residual of sums [rows][32], of which n columns, a constant where it is all
  * of them, go to y; the activation takes them as one array. */
-static inline __attribute__((always_inline)) void finish_rows(const struct product *p,
-                                                              const float *bias, int rows,
-                                                              const int64_t n, float *sums,
-                                                              float *y)
+static inline __attribute__((always_inline)) void
+finish_rows(const struct product *p, const float *bias, const int64_t n, float *sums, float *y)
 {
+    const int rows = p->num_rows;
     if (bias != NULL)
         for (int i = 0; i < rows; i++)
             for (int64_t j = 0; j < n; j++)
@@ -257,8 +256,8 @@ static inline __attribute__((always_inline)) void finish_rows(const struct produ
             memcpy(y, sums, (size_t)n * sizeof(float));
 }
 
-/* Rows [first, first + rows) of a panel whose sums are there. */
-static void finish_panel(const struct product *p, int first, int rows, int64_t panel, float *sums)
+/* The rows of a panel whose sums are there. */
+static void finish_panel(const struct product *p, int64_t panel, float *sums)
 {
     const struct weight *weight = p->weight;
     int64_t column = panel * PANEL;
@@ -266,11 +265,10 @@ static void finish_panel(const struct product *p, int first, int rows, int64_t p
     if (valid <= 0) /* there to make a pair */
         return;
     const float *bias = weight->bias == NULL ? NULL : weight->bias + p->head * weight->out + column;
-    float *y = p->y + first * p->y_stride + column;
     if (valid < PANEL)
-        finish_rows(p, bias, rows, valid, sums, y);
+        finish_rows(p, bias, valid, sums, p->y + column);
     else
-        finish_rows(p, bias, rows, PANEL, sums, y);
+        finish_rows(p, bias, PANEL, sums, p->y + column);
 }
 
 /* A panel of the product's head, counted over all heads. */
@@ -301,7 +299,7 @@ static inline __attribute__((always_inline)) void finish_sums(const struct produ
     if (weight->out - column < PANEL || p->activation != FORMULA_IDENTITY) {
         float sums[PANEL];
         store_row(row, sums);
-        finish_panel(p, 0, 1, panel, sums);
+        finish_panel(p, panel, sums);
         return;
     }
     float *y = p->y + column;
@@ -360,21 +358,21 @@ static void product_row_q8(const struct product *p)
     product_row(WEIGHTS_Q8, p);
 }
 
-/* Asks for what the ends of some rows' panels will write, while their weights come. */
-static inline void prepare_rows(const struct product *p, int r, int rows, int64_t panel,
-                                int64_t panels)
+/* Asks for what the ends of the rows' panels will write, while their weights come. */
+static inline void prepare_rows(const struct product *p, int64_t panel, int64_t panels)
 {
     int64_t column = panel * PANEL, end = column + panels * PANEL;
     end = end < p->weight->out ? end : p->weight->out;
-    for (int i = r; i < r + rows; i++)
+    for (int i = 0; i < p->num_rows; i++)
         for (int64_t j = column; j < end; j += LINE / (int64_t)sizeof(float))
             __builtin_prefetch(p->y + i * p->y_stride + j, 1);
 }
 
-/* 2 to BLOCK_ROWS rows, from row r on. */
-static void product_rows(const struct product_way *way, const struct product *p, int r, int rows)
+/* 2 rows or more. */
+static void product_rows(const struct product_way *way, const struct product *p)
 {
     float sums[GROUP_PANELS][PANEL_SUMS];
+    const int rows = p->num_rows;
     const int64_t in = p->weight->in, last = p->first + p->count;
     const int together = panels_together(p->weight->format);
     const bool few = rows <= FEW_ROWS; /* whose stream is best not broken */
@@ -382,29 +380,22 @@ static void product_rows(const struct product_way *way, const struct product *p,
     const int64_t step = one_pass(p->weight->format, rows) ? in : few ? FEW_BLOCK : INPUT_BLOCK;
     for (int64_t first = p->first; first < last; first += group) {
         int64_t panels = last - first < group ? last - first : group;
-        prepare_rows(p, r, rows, first, panels);
+        prepare_rows(p, first, panels);
         for (int64_t k = 0; k < in; k += step)
             for (int64_t i = 0; i < panels; i += together)
-                panel_sums(way, p->weight, rows, p->x + r * p->x_stride, k,
-                           in - k < step ? in : k + step, panel_number(p, first + i), sums[i]);
+                panel_sums(way, p->weight, rows, p->x, k, in - k < step ? in : k + step,
+                           panel_number(p, first + i), sums[i]);
         for (int64_t i = 0; i < panels; i++)
-            finish_panel(p, r, rows, first + i, sums[i]);
+            finish_panel(p, first + i, sums[i]);
     }
 }
 
 static void product_by(const struct product_way *way, const struct product *p)
 {
-    for (int r = 0, rows; r < p->num_rows; r += rows) {
-        rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
-        if (rows > 1) {
-            product_rows(way, p, r, rows);
-        } else {
-            struct product row = *p;
-            row.x += r * p->x_stride;
-            row.y += r * p->y_stride;
-            way->row(&row);
-        }
-    }
+    if (p->num_rows == 1)
+        way->row(p);
+    else
+        product_rows(way, p);
 }
 
 static void kernel_product(const struct product *p)

@@ -303,23 +303,19 @@ VNNI_INLINE void vnni_rows(const int digits, int m, const int32_t *x, int64_t n,
  * cache. */
 VNNI_INLINE void product_rows_vnni(const int digits, const struct product *p)
 {
-    const int most = vnni_rows_of(digits);
+    const int most = vnni_rows_of(digits), rows = p->num_rows, m = rows < most ? rows : most;
+    const int32_t *x = (const int32_t *)(const void *)p->x;
     float sums[PANEL_PAIR][PANEL_SUMS];
     int64_t blocks = (p->weight->in + 31) / 32;
-    for (int r = 0, rows; r < p->num_rows; r += rows) {
-        rows = p->num_rows - r < BLOCK_ROWS ? p->num_rows - r : BLOCK_ROWS;
-        for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
-            const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
-            const int32_t *x = (const int32_t *)(const void *)p->x + r * p->x_stride;
-            int m = rows < most ? rows : most;
-            vnni_rows(digits, m, x, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
-            for (int j = 0; j < PANEL_PAIR; j++)
-                for (int i = m; i < rows; i += most)
-                    vnni_rows(digits, rows - i < most ? rows - i : most, x + i * p->x_stride,
-                              blocks, w + j, 1, 0, sums[j] + i * PANEL);
-            for (int i = 0; i < PANEL_PAIR; i++)
-                finish_panel(p, r, rows, panel + i, sums[i]);
-        }
+    for (int64_t panel = p->first; panel < p->first + p->count; panel += PANEL_PAIR) {
+        const struct q8_block *w = q8_panel(p->weight, panel_number(p, panel));
+        vnni_rows(digits, m, x, blocks, w, PANEL_PAIR, TILE_AHEAD, sums[0]);
+        for (int j = 0; j < PANEL_PAIR; j++)
+            for (int i = m; i < rows; i += most)
+                vnni_rows(digits, rows - i < most ? rows - i : most, x + i * p->x_stride, blocks,
+                          w + j, 1, 0, sums[j] + i * PANEL);
+        for (int i = 0; i < PANEL_PAIR; i++)
+            finish_panel(p, panel + i, sums[i]);
     }
 }
 
