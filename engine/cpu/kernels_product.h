@@ -176,7 +176,7 @@ wide_sums(const enum weight_format format, int rows, const float *x, int64_t x_s
         float *to = sums + pair * PANEL_SUMS;
         struct ahead first = {ahead.at, ROW_BYTES / PANEL_PAIR / passes};
         FOR_ROWS(
-            m, TILE_ROWS * 3 / 4, TILE_ROWS,
+            m, TILE_ROWS / 2 + 1, TILE_ROWS,
             panel_tile(format, M, 1, x + skipped * M, n, w, NULL, first, pair, wide[0], sums, add))
         first.at += n * first.step;
         block_sums(panel_rows_f32, rows - m, x + m * x_stride, x_stride, skipped, n, wide,
@@ -224,7 +224,7 @@ static void panel_sums(const struct product_way *way, const struct weight *weigh
     }
     const unsigned char *w = panel_at(weight, panel) + k * ROW_BYTES;
     int64_t distance = one_pass(format, rows) ? TILE_AHEAD : (end - k) * ROW_BYTES;
-    if (WIDENS && way->inputs == 1 && format != WEIGHTS_F32 && rows > FEW_ROWS) {
+    if (WIDENS && way->inputs == 1 && format != WEIGHTS_F32 && rows > TILE_ROWS) {
         const struct ahead ahead = {w + distance, ROW_BYTES};
         if (format == WEIGHTS_BF16)
             wide_sums(WEIGHTS_BF16, rows, x, weight->in, k, end - k, w, ahead, sums, k > 0);
