@@ -175,12 +175,29 @@ static const float *cpu_receive(struct backend *backend)
     return backend->sent;
 }
 
+struct draw_job {
+    const struct backend *backend;
+    const float *logits;
+    int32_t vocab_size;
+    struct draw *const *draws;
+};
+
+/* Small numbers count in a draw, as where its caller draws by itself. */
+static void draw_task(void *context, int task, int thread)
+{
+    (void)thread;
+    const struct draw_job *job = context;
+    unsigned saved = threads_flush_denormals();
+    threads_restore_float(job->backend->saved_float);
+    sampler_draw(job->draws[task], job->logits + (int64_t)task * job->vocab_size);
+    threads_restore_float(saved);
+}
+
 static void cpu_draw(struct backend *backend, const float *logits, int32_t vocab_size,
                      struct draw *const *draws, int num_draws)
 {
-    threads_restore_float(backend->saved_float); /* no arrays follow */
-    for (int i = 0; i < num_draws; i++)
-        sampler_draw(draws[i], logits + (int64_t)i * vocab_size);
+    struct draw_job job = {backend, logits, vocab_size, draws};
+    tasks_run(backend, draw_task, &job, num_draws, CROSSING_COST * (int64_t)vocab_size * num_draws);
 }
 
 static int cpu_prepare(struct backend *backend, const struct ops_limits *limits, struct error *err)

@@ -19,9 +19,10 @@ static const struct sampling settings[TEXTS] = {
     {.temperature = 1, .top_p = 1, .min_p = 0.02f, .repetition_penalty = 1, .frequency_penalty = 2},
 };
 
-static struct engine *open_engine(void)
+static struct engine *open_engine(int threads)
 {
-    const struct engine_options options = {.threads = 1,
+    const struct engine_options options = {.threads = threads,
+                                           .share_always = true,
                                            .state_memory_bytes = (size_t)8 << 20,
                                            .max_step_tokens = 32,
                                            .max_step_logits = 8};
@@ -55,11 +56,12 @@ static void expect_equal(const struct draw *a, const struct draw *b, int text, i
               text, step);
 }
 
-/* Texts whose spans draw, in one engine; the same in another, whose spans want logits. Between them
- * come, in every step, one that wants the logits of its last two tokens and one that wants none. */
+/* Texts whose spans draw, in one engine, whose threads share them; the same in another, whose spans
+ * want logits. Between them come, in every step, one that wants the logits of its last two tokens
+ * and one that wants none. */
 Test(draws, are_those_of_the_logits_whatever_shares_the_step)
 {
-    struct engine *engines[2] = {open_engine(), open_engine()};
+    struct engine *engines[2] = {open_engine(3), open_engine(1)};
     size_t vocab = (size_t)engine_info(engines[0])->vocab_size;
     struct state *states[2][TEXTS + 2];
     struct draw draws[2][TEXTS];
@@ -109,7 +111,7 @@ Test(draws, are_those_of_the_logits_whatever_shares_the_step)
 /* Where everything is banned nothing can be drawn: the text has moved, and the others draw. */
 Test(draws, one_that_fails_is_its_texts_alone)
 {
-    struct engine *engine = open_engine();
+    struct engine *engine = open_engine(1);
     int32_t vocab = engine_info(engine)->vocab_size;
     int32_t *all = calloc((size_t)vocab, sizeof *all);
     for (int32_t i = 0; i < vocab; i++)
@@ -138,7 +140,7 @@ Test(draws, one_that_fails_is_its_texts_alone)
 /* Where steps do not overlap a step in two parts is a step, and another one has to wait. */
 Test(draws, a_step_in_two_parts_is_a_step)
 {
-    struct engine *engines[2] = {open_engine(), open_engine()};
+    struct engine *engines[2] = {open_engine(1), open_engine(1)};
     struct draw draws[2];
     struct span spans[2];
     struct error err = ERROR_INIT;
@@ -175,7 +177,7 @@ static void refuse(struct engine *engine, struct span *spans, int count, const c
 /* Nothing is drawn in a step that is refused: the next draws what it would have. */
 Test(draws, a_refused_step_draws_nothing)
 {
-    struct engine *engine = open_engine();
+    struct engine *engine = open_engine(1);
     struct draw draw = new_draw(engine, 1), again = new_draw(engine, 1);
     struct state *states[9];
     struct span spans[9];
