@@ -16,7 +16,11 @@
  *
  * Emerald Rapids, 2 threads, products of 256 MB in turns, memory at 34 GB/s: with Zen 5's settings
  * 12.3 (f32), 13.9 (bf16) and 15.3 GB/s (q8), with Zen 4's 28.2, 23.0 and 21.3, with its own 32.7,
- * 31.1 and 31.2; 4 to 32 KiB ahead the same, 2 KiB 0.88 to 0.97. */
+ * 31.1 and 31.2; 4 to 32 KiB ahead the same, 2 KiB 0.88 to 0.97. K and V in f16 after 8,000 tokens,
+ * six heads beside each other, attention alone, in turns: asked for into all caches, 1.01 to 1.03
+ * times as fast, and KV_BETWEEN between the products too, 1.01 to 1.06, the more the faster memory
+ * is; steps of gpt_neox-160m 1.007 (f32, bf16) and 1.009 (q8) where it reads 33 GB/s. A head alone
+ * is slower so (0.93), into the second cache and with KV_BETWEEN 1.02. */
 #ifndef ENGINE_CPU_AHEAD_H
 #define ENGINE_CPU_AHEAD_H
 
@@ -31,6 +35,7 @@
 
 enum {
     LINE = 64,
+    FOR_INTEL = LANES == 16 && !FOR_ZEN4 && !FOR_ZEN5,
     /* one row of x: weights, q8 apart; whether every line is asked for, or one a block or so */
     ROW_AHEAD = LANES < 16 ? 1024
                 : FOR_ZEN4 ? 4096
@@ -46,13 +51,16 @@ enum {
                              : 1,
     /* whether weights of two bytes become f32 once for many rows: where that takes the units that
      * multiply */
-    WIDENS = LANES == 16 && !FOR_ZEN4 && !FOR_ZEN5,
+    WIDENS = FOR_INTEL,
     /* a single query's keys and values, for all the heads that read tiles in turns; at most a tile
      */
     KV_AHEAD = LANES < 16 ? 1 << 20
                : FOR_ZEN5 ? 4096
                           : 12288,
-    KV_CACHES = FOR_ZEN5 ? 0 : 2,
+    KV_CACHES = FOR_ZEN5    ? 0 /* one tile alone: ROW_CACHES */
+                : FOR_INTEL ? 3
+                            : 2,
+    KV_BETWEEN = FOR_INTEL ? 512 : 0, /* of each tile, while scores become weights */
     /* so many: streams beside each other */
     TILES_TOGETHER = LANES < 16 ? 1
                      : FOR_ZEN5 ? 2

@@ -123,10 +123,19 @@ static float weight_sum(const float *weights, int width)
     return sum[0] + sum[1];
 }
 
+/* Asks for one half of what lies at `at`, KV_BETWEEN bytes; NULL: for nothing. */
+INLINE void ask_half(const char *at, int half)
+{
+    if (at != NULL)
+        for (int line = 0; line < KV_BETWEEN / 2; line += LINE)
+            __builtin_prefetch(at + half * (KV_BETWEEN / 2) + line, 0, KV_CACHES);
+}
+
 /* Scores [n][width] become the weights of the values; what has been summed so far takes a factor.
- */
+ * Memory is kept busy meanwhile: row i asks for what lies at next + i * apart. */
 INLINE void weigh(const struct ops_attention *a, int n, int width, float (*scores)[OPS_TILE],
-                  struct running *running, float *sums, int64_t stride)
+                  struct running *running, float *sums, int64_t stride, const char *next,
+                  int64_t apart)
 {
     if (a->activation == SOFTMAX_ACT_RELU) {
         for (int i = 0; i < n; i++)
@@ -137,14 +146,17 @@ INLINE void weigh(const struct ops_attention *a, int n, int width, float (*score
     float factor[QUERY_GROUP];
     for (int i = 0; i < QUERY_GROUP; i++)
         factor[i] = running->maximum[i];
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         running->maximum[i] = greatest(scores[i], width, running->maximum[i]);
+        ask_half(next == NULL ? NULL : next + i * apart, 0);
+    }
     for (int i = 0; i < QUERY_GROUP; i++)
         factor[i] = formula_exp(factor[i] - running->maximum[i]);
     for (int i = 0; i < n; i++) {
         float maximum = running->maximum[i];
         for (int j = 0; j < width; j++)
             scores[i][j] = formula_exp(scores[i][j] - maximum);
+        ask_half(next == NULL ? NULL : next + i * apart, 1);
         running->sum[i] = running->sum[i] * factor[i] + weight_sum(scores[i], width);
         if (factor[i] != 1.0f)
             for (int64_t j = 0; j < stride; j++)
@@ -216,6 +228,14 @@ static void tile_panels(const struct ops_attention *a, const struct batch_span *
     v->data = tile.v;
     v->stride = stride;
     v->left -= tile.v - tile.k;
+    v->ahead += KV_BETWEEN;
+    v->turned += KV_BETWEEN;
+}
+
+/* What K's rows have not asked for, and V's no longer will. */
+static const char *between(const struct panel *v)
+{
+    return v->data + (v->ahead <= v->left ? v->ahead : v->turned) - KV_BETWEEN;
 }
 
 static void attend(const struct ops_attention *a, const struct batch_span *span,
@@ -248,7 +268,7 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
             finish_scores(a, scores[i], width, weights + shift, biases + shift, 0,
                           seen + query < width ? (int)(seen + query) : width);
         }
-        weigh(a, n, width, scores, running, sums, stride);
+        weigh(a, n, width, scores, running, sums, stride, apart ? between(&v) : NULL, v.apart);
         if (apart)
             apart_product(a->kv, n, scores[0], OPS_TILE, seen < OPS_TILE ? seen : OPS_TILE, v,
                           stride, sums, stride, true);
