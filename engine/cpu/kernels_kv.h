@@ -154,7 +154,10 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
                 add_columns(kv, nv, x[r * x_stride + k], tile + at, sum[r]);
 #pragma GCC unroll 4
                 for (int line = 0; line < nv * LANES * bytes; line += 64)
-                    __builtin_prefetch(tile + at + ahead + line, 0, m > 1 ? KV_CACHES : ROW_CACHES);
+                    if (m > 1)
+                        __builtin_prefetch(tile + at + ahead + line, 0, KV_CACHES);
+                    else
+                        __builtin_prefetch(tile + at + ahead + line, 0, ROW_CACHES);
             }
         }
 #pragma GCC unroll 6
