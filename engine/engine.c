@@ -35,13 +35,13 @@ struct engine {
     struct engine_info info;
     unsigned char fingerprint[FINGERPRINT_BYTES];
     /* arrays of a step */
-    int32_t *tokens;           /* [max_step_tokens] */
-    int64_t *positions;        /* [max_step_tokens] */
-    int32_t *logit_rows;       /* [max_step_logits] */
-    struct draw **draws;       /* [max_step_logits] */
-    int32_t *token_draws;      /* [max_step_tokens] */
-    struct batch_span *spans;  /* [max_step_tokens]: every span has a token */
-    const struct state **seen; /* hash table [seen_size] of the states of a step */
+    int32_t *tokens;          /* [max_step_tokens] */
+    int64_t *positions;       /* [max_step_tokens] */
+    int32_t *logit_rows;      /* [max_step_logits] */
+    struct draw **draws;      /* [max_step_logits] */
+    int32_t *token_draws;     /* [max_step_tokens] */
+    struct batch_span *spans; /* [max_step_tokens]: every span has a token */
+    const void **seen;        /* hash table [seen_size] of the states and samplers of a step */
     size_t seen_size;
     struct flight flights[2]; /* [num_flights], the older first */
     int num_flights;
@@ -53,7 +53,7 @@ static int allocate_step(struct engine *engine, struct error *err)
 {
     size_t tokens = (size_t)engine->info.max_step_tokens;
     engine->seen_size = 16;
-    while (engine->seen_size < 2 * tokens)
+    while (engine->seen_size < 2 * (tokens + (size_t)engine->info.max_step_logits))
         engine->seen_size *= 2;
     engine->tokens = calloc(tokens, sizeof *engine->tokens);
     engine->positions = calloc(tokens, sizeof *engine->positions);
@@ -281,17 +281,17 @@ size_t state_image_bytes(const struct engine *engine, int64_t position)
     return state_image_size(forward_layout(engine->forward), position);
 }
 
-/* Whether the state is already in the step; remembers it. */
-static bool seen_before(struct engine *engine, const struct state *state)
+/* Whether the state or sampler is already in the step; remembers it. */
+static bool seen_before(struct engine *engine, const void *object)
 {
     size_t mask = engine->seen_size - 1;
-    size_t at = ((uintptr_t)state >> 4) * 0x9e3779b97f4a7c15u >> 20 & mask;
+    size_t at = ((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15u >> 20 & mask;
     while (engine->seen[at] != NULL) {
-        if (engine->seen[at] == state)
+        if (engine->seen[at] == object)
             return true;
         at = (at + 1) & mask;
     }
-    engine->seen[at] = state;
+    engine->seen[at] = object;
     return false;
 }
 
@@ -330,6 +330,9 @@ static int check_span(struct engine *engine, const struct span *span, int index,
         return error_set(err, ERROR_INVALID, "spans[%d]: the state is of another engine", index);
     if (seen_before(engine, span->state))
         return error_set(err, ERROR_INVALID, "spans[%d]: its state is in the step twice", index);
+    if (span->draw != NULL && seen_before(engine, span->draw->sampler))
+        return error_set(err, ERROR_INVALID, "spans[%d]: its draw's sampler is in the step twice",
+                         index);
     if (span->num_tokens > span->state->max_tokens - span->state->position)
         return error_set(err, ERROR_INVALID,
                          "spans[%d]: %d tokens at position %lld, memory is reserved for %lld",

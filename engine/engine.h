@@ -126,8 +126,8 @@ struct span {
     int num_tokens;        /* >= 1 */
     int num_logits;        /* the last num_logits positions want logits; 0..num_tokens */
     const float *logits;   /* out: [num_logits, vocab_size], valid until the next step */
-    struct draw *draw; /* NULL, or draws the token after these, and num_logits is 0; a sampler is
-                        * in a step once */
+    struct draw *draw;     /* NULL, or draws the token after these; num_logits is 0 then, and no
+                            * two draws of a step may share a sampler */
 };
 
 /* Advances every span's text by its tokens. On an error (bad arguments, past the reservation, a

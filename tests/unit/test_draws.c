@@ -190,6 +190,10 @@ Test(draws, a_refused_step_draws_nothing)
     spans[1].num_logits = 1;
     refuse(engine, spans, 2, "spans[1]: a draw, expected 0 logits, got 1");
     spans[1].num_logits = 0;
+    refuse(engine, &spans[1], 2, "spans[1]: its draw's sampler is in the step twice");
+    struct draw beside = {.sampler = again.sampler};
+    spans[2].draw = &beside;
+    refuse(engine, spans, 3, "spans[2]: its draw's sampler is in the step twice");
     cr_assert(engine_step(engine, &spans[0], 1, NULL) == 0);
     cr_assert(engine_step(engine, &spans[1], 1, NULL) == 0);
     expect_equal(&draw, &again, 1, 0);
