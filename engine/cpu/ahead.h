@@ -54,12 +54,12 @@ enum {
     /* whether weights of two bytes become f32 once for many rows: where that takes the units that
      * multiply */
     WIDENS = FOR_INTEL,
-    /* a single query's keys and values, for all the heads that read tiles in turns; at most a tile
-     */
+    /* a single query's keys and values, for all the heads that read tiles in turns, at most a tile;
+     * of a head alone into ROW_CACHES */
     KV_AHEAD = LANES < 16 ? 1 << 20
                : FOR_ZEN5 ? 4096
                           : 12288,
-    KV_CACHES = FOR_ZEN5    ? 0 /* one tile alone: ROW_CACHES */
+    KV_CACHES = FOR_ZEN5    ? 0
                 : FOR_INTEL ? 3
                             : 2,
     KV_BETWEEN = FOR_INTEL ? 512 : 0, /* of each tile, while scores become weights */

@@ -125,12 +125,12 @@ static float weight_sum(const float *weights, int width)
     return sum[0] + sum[1];
 }
 
-/* Asks for one half of what lies at `at`, KV_BETWEEN bytes; NULL: for nothing. */
-INLINE void ask_half(const char *at, int half)
+/* Asks for KV_BETWEEN bytes from next + at on; NULL: for nothing. */
+INLINE void ask_between(const char *next, int64_t at)
 {
-    if (at != NULL)
-        for (int line = 0; line < KV_BETWEEN / 2; line += LINE)
-            __builtin_prefetch(at + half * (KV_BETWEEN / 2) + line, 0, KV_CACHES);
+    if (next != NULL)
+        for (int line = 0; line < KV_BETWEEN; line += LINE)
+            __builtin_prefetch(next + at + line, 0, KV_CACHES);
 }
 
 /* Scores [n][width] become the weights of the values; what has been summed so far takes a factor.
@@ -140,25 +140,25 @@ INLINE void weigh(const struct ops_attention *a, int n, int width, float (*score
                   int64_t apart)
 {
     if (a->activation == SOFTMAX_ACT_RELU) {
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n; i++) {
             for (int j = 0; j < width; j++)
                 scores[i][j] = formula_relu(scores[i][j]);
+            ask_between(next, i * apart);
+        }
         return;
     }
     float factor[QUERY_GROUP];
     for (int i = 0; i < QUERY_GROUP; i++)
         factor[i] = running->maximum[i];
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         running->maximum[i] = greatest(scores[i], width, running->maximum[i]);
-        ask_half(next == NULL ? NULL : next + i * apart, 0);
-    }
     for (int i = 0; i < QUERY_GROUP; i++)
         factor[i] = formula_exp(factor[i] - running->maximum[i]);
     for (int i = 0; i < n; i++) {
         float maximum = running->maximum[i];
         for (int j = 0; j < width; j++)
             scores[i][j] = formula_exp(scores[i][j] - maximum);
-        ask_half(next == NULL ? NULL : next + i * apart, 1);
+        ask_between(next, i * apart);
         running->sum[i] = running->sum[i] * factor[i] + weight_sum(scores[i], width);
         if (factor[i] != 1.0f)
             for (int64_t j = 0; j < stride; j++)
