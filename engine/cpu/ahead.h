@@ -6,7 +6,8 @@
  * asked for and takes what is read once past the second cache. Zen 4 (simd_zen4.c) runs ahead by
  * itself to the end of a page, so a line a block shows it the next; more requests hold up its
  * loads. All others as Intel's: every line, into the second cache, which waits for more lines at
- * once than the first. AVX2: Zen 3.
+ * once than the first, and from there, for one row of x, into the first: its loads find them there,
+ * and hold up fewer of the core's steps. AVX2: Zen 3.
  *
  * Zen 4, 2 threads, steps with Zen 5's settings and with its own, or the part of them that counts,
  * in turns in one process, memory at some 34 and at some 62 GB/s: one text q8 1.06 and 1.14 times
@@ -15,8 +16,12 @@
  * 1.01. kernels_product.h and kernels_vnni.h have Zen 5's.
  *
  * Emerald Rapids, 2 threads, products of 256 MB in turns, memory at 34 GB/s: with Zen 5's settings
- * 12.3 (f32), 13.9 (bf16) and 15.3 GB/s (q8), with Zen 4's 28.2, 23.0 and 21.3, with its own 32.7,
- * 31.1 and 31.2; 4 to 32 KiB ahead the same, 2 KiB 0.88 to 0.97. K and V in f16 after 8,000 tokens,
+ * 12.3 (f32), 13.9 (bf16) and 15.3 GB/s (q8), with Zen 4's 28.2, 23.0 and 21.3, with its own, the
+ * second cache alone, 32.7, 31.1 and 31.2; 4 to 32 KiB ahead the same, 2 KiB 0.88 to 0.97. In two
+ * steps against one, steps of regla-160m with one text in turns: bf16 1.086 times as fast (1.079 to
+ * 1.094), f32 1.024, q8 1.025; products alone, of the speed of reading before and after: 0.87 to
+ * 0.91 and 0.96 to 0.98 (bf16), 0.97 and 1.00 (f32), large ones in q8 0.93 and 0.98. The nearer
+ * step from 1 KiB ahead 1.02, from 4 to 12 KiB the same. K and V in f16 after 8,000 tokens,
  * six heads beside each other, attention alone, in turns: asked for into all caches, 1.01 to 1.03
  * times as fast, and KV_BETWEEN between the products too, 1.01 to 1.06, the more the faster memory
  * is; steps of gpt_neox-160m 1.007 (f32, bf16) and 1.009 (q8) where it reads 33 GB/s. A head alone
@@ -38,12 +43,16 @@
 enum {
     LINE = 64,
     FOR_INTEL = LANES == 16 && !FOR_ZEN4 && !FOR_ZEN5,
-    /* one row of x: weights, q8 apart; whether every line is asked for, or one a block or so */
+    /* one row of x: weights, q8 apart, and whether they come in two steps, into the second cache
+     * from twice as far; whether every line is asked for, or one a block or so */
     ROW_AHEAD = LANES < 16 ? 1024
                 : FOR_ZEN4 ? 4096
                            : 8192,
     Q8_AHEAD = LANES < 16 || FOR_ZEN4 ? 4096 : 8192,
-    ROW_CACHES = FOR_ZEN5 ? 0 : 2,
+    ROW_CACHES = FOR_ZEN5    ? 0
+                 : FOR_INTEL ? 3
+                             : 2,
+    ROW_STEPS = FOR_INTEL ? 2 : 1,
     ROW_EVERY_LINE = !FOR_ZEN4,
     /* a tile of rows, whose passes read weights again; and inputs of a turn of its loop */
     TILE_AHEAD = 8192,
@@ -55,18 +64,27 @@ enum {
      * multiply */
     WIDENS = FOR_INTEL,
     /* a single query's keys and values, for all the heads that read tiles in turns, at most a tile;
-     * of a head alone into ROW_CACHES */
+     * of a head alone into ALONE_CACHES */
     KV_AHEAD = LANES < 16 ? 1 << 20
                : FOR_ZEN5 ? 4096
                           : 12288,
     KV_CACHES = FOR_ZEN5    ? 0
                 : FOR_INTEL ? 3
                             : 2,
+    ALONE_CACHES = FOR_ZEN5 ? 0 : 2,
     KV_BETWEEN = FOR_INTEL ? 512 : 0, /* of each tile, while scores become weights */
     /* so many: streams beside each other */
     TILES_TOGETHER = LANES < 16 ? 1
                      : FOR_ZEN5 ? 2
                                 : 6,
 };
+
+/* Asks for the line that one row of x reads `ahead` bytes after `at`. */
+static inline __attribute__((always_inline)) void ask_line(const void *at, int64_t ahead)
+{
+    __builtin_prefetch((const char *)at + ahead, 0, ROW_CACHES);
+    if (ROW_STEPS > 1)
+        __builtin_prefetch((const char *)at + 2 * ahead, 0, 2);
+}
 
 #endif

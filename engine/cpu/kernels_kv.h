@@ -157,7 +157,7 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
                     if (m > 1)
                         __builtin_prefetch(tile + at + ahead + line, 0, KV_CACHES);
                     else
-                        __builtin_prefetch(tile + at + ahead + line, 0, ROW_CACHES);
+                        __builtin_prefetch(tile + at + ahead + line, 0, ALONE_CACHES);
             }
         }
 #pragma GCC unroll 6

@@ -160,7 +160,7 @@ static inline __attribute__((always_inline)) void ask_rows(const enum weight_for
 #pragma GCC unroll 8
         for (int line = 0; line < (ROW_EVERY_LINE ? ONE_ROW_INPUTS * ROW_BYTES : LINE);
              line += LINE)
-            __builtin_prefetch(rows + ROW_AHEAD + line, 0, ROW_CACHES);
+            ask_line(rows + line, ROW_AHEAD);
 }
 
 /* Adds x [n] * w [n, panels][32] to the sums of one row [panels], which waits for memory:
