@@ -6,7 +6,7 @@
  * asked for and takes what is read once past the second cache. Zen 4 (simd_zen4.c) runs ahead by
  * itself to the end of a page, so a line a block shows it the next; more requests hold up its
  * loads. All others as Intel's: every line, into the second cache, which waits for more lines at
- * once than the first, and from there, for one row of x, into the first: its loads find them there,
+ * once than the first, and from there, for one row of x, into the first: its loads find them there
  * and hold up fewer of the core's steps. AVX2: Zen 3.
  *
  * Zen 4, 2 threads, steps with Zen 5's settings and with its own, or the part of them that counts,
@@ -21,13 +21,12 @@
  * steps against one, steps of regla-160m with one text in turns: bf16 1.086 times as fast (1.079 to
  * 1.094), f32 1.024, q8 1.025; products alone, of the speed of reading before and after: 0.87 to
  * 0.91 and 0.96 to 0.98 (bf16), 0.97 and 1.00 (f32), large ones in q8 0.93 and 0.98. The nearer
- * step from 1 KiB ahead 1.02, from 4 to 12 KiB the same. K and V in f16 after 8,000 tokens,
- * six heads beside each other, attention alone, in turns: asked for into all caches, 1.01 to 1.03
- * times as fast, and KV_BETWEEN between the products too, 1.01 to 1.06, the more the faster memory
- * is; steps of gpt_neox-160m 1.007 (f32, bf16) and 1.009 (q8) where it reads 33 GB/s. A head alone
- * is slower so (0.93), into the second cache and with KV_BETWEEN 1.02. Tiles of two inputs a turn
- * against one, steps of regla-160m: 16 texts in bf16 1.04, 4 texts 1.01, prompts and f32 and q8 the
- * same; four and eight slower. */
+ * step from 1 KiB ahead 1.02, from 4 to 12 KiB the same. K and V in f16 after 8,000 tokens, steps
+ * of gpt_neox-160m in turns: in two steps against one 1.021 (bf16), 1.013 (f32), a head at a
+ * time 1.063 (1.058 to 1.070); the farther step at twice, four times and (the nearer one at half)
+ * twice as far the same. KV_BETWEEN, attention alone, 1.01 to 1.06, the more the faster memory is.
+ * Tiles of two inputs a turn against one, steps of regla-160m: 16 texts in bf16 1.04, 4 texts 1.01,
+ * prompts and f32 and q8 the same; four and eight slower. */
 #ifndef ENGINE_CPU_AHEAD_H
 #define ENGINE_CPU_AHEAD_H
 
@@ -64,14 +63,14 @@ enum {
      * multiply */
     WIDENS = FOR_INTEL,
     /* a single query's keys and values, for all the heads that read tiles in turns, at most a tile;
-     * of a head alone into ALONE_CACHES */
+     * steps as above */
     KV_AHEAD = LANES < 16 ? 1 << 20
                : FOR_ZEN5 ? 4096
                           : 12288,
     KV_CACHES = FOR_ZEN5    ? 0
                 : FOR_INTEL ? 3
                             : 2,
-    ALONE_CACHES = FOR_ZEN5 ? 0 : 2,
+    KV_STEPS = FOR_INTEL ? 2 : 1,
     KV_BETWEEN = FOR_INTEL ? 512 : 0, /* of each tile, while scores become weights */
     /* so many: streams beside each other */
     TILES_TOGETHER = LANES < 16 ? 1

@@ -206,6 +206,14 @@ static int columns_for(int64_t seen)
     return seen <= OPS_TILE / 4 ? OPS_TILE / 4 : seen <= OPS_TILE / 2 ? OPS_TILE / 2 : OPS_TILE;
 }
 
+/* `ahead` bytes, a tile of `size` at most, and to the next one, which lies `next` from it; 0: there
+ * is none. */
+static struct reach reach(int64_t ahead, int64_t size, int64_t next)
+{
+    ahead = ahead < size ? ahead : size;
+    return (struct reach){ahead, next == 0 ? 0 : ahead + next - size};
+}
+
 /* K and V of a tile, of the rows' first kv head and the keys from `base` to `last`, and where they
  * find what is read after them. */
 static void tile_panels(const struct ops_attention *a, const struct batch_span *span,
@@ -216,28 +224,28 @@ static void tile_panels(const struct ops_attention *a, const struct batch_span *
     int64_t stride = (int64_t)ops_value_stride(a->value_dim);
     int64_t keys = last - base + 1 < OPS_TILE ? last - base + 1 : OPS_TILE;
     int64_t size = tile.v - tile.k + keys * stride * (int64_t)ops_kv_bytes(a->kv);
-    int64_t ahead = KV_AHEAD / rows->kv_heads < size ? KV_AHEAD / rows->kv_heads : size;
-    *k = (struct panel){.data = tile.k, .stride = OPS_TILE, .left = size, .ahead = ahead};
+    int64_t ahead = KV_AHEAD / rows->kv_heads;
+    *k = (struct panel){.data = tile.k, .stride = OPS_TILE, .left = size};
     if (base + OPS_TILE <= last)
         k->next = span->pages[base / OPS_TILE + 1] - span->pages[base / OPS_TILE];
     else if (rows->kv_head + rows->kv_heads < a->num_kv_heads)
         k->next = tile_of(a, span->pages[0], rows->kv_head + rows->kv_heads).k - tile.k;
-    if (k->next != 0)
-        k->turned = ahead + k->next - size;
+    k->near = reach(ahead, size, k->next);
+    k->far = reach(KV_STEPS * ahead, size, k->next);
     if (rows->kv_heads > 1)
         k->apart = (int64_t)ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
     *v = *k;
     v->data = tile.v;
     v->stride = stride;
     v->left -= tile.v - tile.k;
-    v->ahead += KV_BETWEEN;
-    v->turned += KV_BETWEEN;
+    v->near.ahead += KV_BETWEEN;
+    v->near.turned += KV_BETWEEN;
 }
 
 /* What K's rows have not asked for, and V's no longer will. */
 static const char *between(const struct panel *v)
 {
-    return v->data + (v->ahead <= v->left ? v->ahead : v->turned) - KV_BETWEEN;
+    return v->data + (v->near.ahead <= v->left ? v->near.ahead : v->near.turned) - KV_BETWEEN;
 }
 
 static void attend(const struct ops_attention *a, const struct batch_span *span,

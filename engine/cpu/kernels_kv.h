@@ -14,16 +14,21 @@
 
 #include <string.h>
 
+/* Bytes from what a single row of x reads of a tile to what it asks for: `turned` where the others
+ * reach past the tile's end, and go on in the next one. */
+struct reach {
+    int64_t ahead, turned;
+};
+
 /* A matrix of a tile: row r begins at data + r * stride (in numbers). Zeros beyond these say that
  * nothing is read after it, and that all rows of x share it. */
 struct panel {
     const char *data;
     int64_t stride;
-    int64_t next;   /* bytes from a place in this tile to the same one in the tile read next */
-    int64_t left;   /* bytes from data to the tile's end */
-    int64_t ahead;  /* bytes from what a single row of x reads to what it asks for, but `turned` */
-    int64_t turned; /* where those reach past the tile's end, and go on in the next one */
-    int64_t apart;  /* bytes to the matrix of the next row of x */
+    int64_t next; /* bytes from a place in this tile to the same one in the tile read next */
+    int64_t left; /* bytes from data to the tile's end */
+    struct reach near, far; /* far: where KV comes in two steps */
+    int64_t apart;          /* bytes to the matrix of the next row of x */
 };
 
 struct head_tile {
@@ -129,6 +134,13 @@ INLINE void add_columns(const enum kv_format kv, const int nv, float x, const ch
                          sum[i]);
 }
 
+/* Of the n rows of w, of `bytes` each, those that reach what lies in the tile. */
+INLINE int64_t rows_within(struct panel w, struct reach reach, int64_t bytes, int64_t n)
+{
+    int64_t rows = (w.left - reach.ahead) / bytes;
+    return rows < 0 ? 0 : rows < n ? rows : n;
+}
+
 /* out [m, nv * LANES] (+)= x [m, n] * w [n, nv * LANES], a w for each row of x; asks for what comes
  * next. */
 INLINE void row_columns(const enum kv_format kv, const int m, const int nv, const float *x,
@@ -142,24 +154,24 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
 #pragma GCC unroll 8
         for (int i = 0; i < nv; i++)
             sum[r][i] = add ? vec_load(out + r * out_stride + i * LANES) : vec_set(0.0f);
-    int64_t turn = (w.left - w.ahead) / row, k = 0;
-    turn = turn < 0 ? 0 : turn < n ? turn : n;
-    for (int part = 0; part < 2; part++)
-        for (int64_t end = part == 0 ? turn : n, at = k * row,
-                     ahead = part == 0 ? w.ahead : w.turned;
-             k < end; k++, at += row) {
+    const int64_t ends[] = {rows_within(w, w.far, row, n), rows_within(w, w.near, row, n), n};
+    for (int64_t part = 0, k = 0; part < 3; part++) {
+        const int64_t near = part < 2 ? w.near.ahead : w.near.turned;
+        const int64_t far = part < 1 ? w.far.ahead : w.far.turned;
+        for (int64_t at = k * row; k < ends[part]; k++, at += row) {
 #pragma GCC unroll 6
             for (int r = 0; r < m; r++) {
                 const char *tile = w.data + r * w.apart;
                 add_columns(kv, nv, x[r * x_stride + k], tile + at, sum[r]);
 #pragma GCC unroll 4
-                for (int line = 0; line < nv * LANES * bytes; line += 64)
-                    if (m > 1)
-                        __builtin_prefetch(tile + at + ahead + line, 0, KV_CACHES);
-                    else
-                        __builtin_prefetch(tile + at + ahead + line, 0, ALONE_CACHES);
+                for (int line = 0; line < nv * LANES * bytes; line += LINE) {
+                    __builtin_prefetch(tile + at + near + line, 0, KV_CACHES);
+                    if (KV_STEPS > 1)
+                        __builtin_prefetch(tile + at + far + line, 0, 2);
+                }
             }
         }
+    }
 #pragma GCC unroll 6
     for (int r = 0; r < m; r++)
 #pragma GCC unroll 8

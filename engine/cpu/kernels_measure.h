@@ -9,8 +9,8 @@
 #ifndef ENGINE_CPU_KERNELS_MEASURE_H
 #define ENGINE_CPU_KERNELS_MEASURE_H
 
+#include "engine/cpu/ahead.h"
 #include "engine/cpu/kernels.h"
-#include "engine/cpu/vector.h"
 
 enum {
     MEASURE_CHAINS = 12, /* at least latency * units; at most the registers less two */
@@ -26,15 +26,19 @@ static float lanes_sum(vec v)
     return sum;
 }
 
-/* data: [count], a multiple of 8 * LANES */
+/* data: [count], a multiple of 8 * LANES. It asks for lines as one row of x does where that is
+ * faster (Intel's: 1.01). */
 static float kernel_measure_read(const float *data, size_t count)
 {
     vec sums[8];
     for (int i = 0; i < 8; i++)
         sums[i] = vec_set(0);
     for (size_t at = 0; at < count; at += 8 * LANES)
-        for (int i = 0; i < 8; i++)
+        for (int i = 0; i < 8; i++) {
+            if (ROW_STEPS > 1)
+                ask_line(data + at + i * LANES, ROW_AHEAD);
             sums[i] = sums[i] + vec_load(data + at + i * LANES);
+        }
     for (int i = 1; i < 8; i++)
         sums[0] = sums[0] + sums[i];
     return lanes_sum(sums[0]);
