@@ -24,7 +24,7 @@
  * step from 1 KiB ahead 1.02, from 4 to 12 KiB the same. K and V in f16 after 8,000 tokens, steps
  * of gpt_neox-160m in turns: in two steps against one 1.021 (bf16), 1.013 (f32), a head at a
  * time 1.063 (1.058 to 1.070); the farther step at twice, four times and (the nearer one at half)
- * twice as far the same. KV_BETWEEN, attention alone, 1.01 to 1.06, the more the faster memory is.
+ * twice as far the same.
  * Tiles of two inputs a turn against one, steps of regla-160m: 16 texts in bf16 1.04, 4 texts 1.01,
  * prompts and f32 and q8 the same; four and eight slower. */
 #ifndef ENGINE_CPU_AHEAD_H
@@ -71,7 +71,6 @@ enum {
                 : FOR_INTEL ? 3
                             : 2,
     KV_STEPS = FOR_INTEL ? 2 : 1,
-    KV_BETWEEN = FOR_INTEL ? 512 : 0, /* of each tile, while scores become weights */
     /* so many: streams beside each other */
     TILES_TOGETHER = LANES < 16 ? 1
                      : FOR_ZEN5 ? 2

@@ -125,26 +125,15 @@ static float weight_sum(const float *weights, int width)
     return sum[0] + sum[1];
 }
 
-/* Asks for KV_BETWEEN bytes from next + at on; NULL: for nothing. */
-INLINE void ask_between(const char *next, int64_t at)
-{
-    if (next != NULL)
-        for (int line = 0; line < KV_BETWEEN; line += LINE)
-            __builtin_prefetch(next + at + line, 0, KV_CACHES);
-}
-
 /* Scores [n][width] become the weights of the values; what has been summed so far takes a factor.
- * Memory is kept busy meanwhile: row i asks for what lies at next + i * apart. */
+ */
 INLINE void weigh(const struct ops_attention *a, int n, int width, float (*scores)[OPS_TILE],
-                  struct running *running, float *sums, int64_t stride, const char *next,
-                  int64_t apart)
+                  struct running *running, float *sums, int64_t stride)
 {
     if (a->activation == SOFTMAX_ACT_RELU) {
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n; i++)
             for (int j = 0; j < width; j++)
                 scores[i][j] = formula_relu(scores[i][j]);
-            ask_between(next, i * apart);
-        }
         return;
     }
     float factor[QUERY_GROUP];
@@ -158,7 +147,6 @@ INLINE void weigh(const struct ops_attention *a, int n, int width, float (*score
         float maximum = running->maximum[i];
         for (int j = 0; j < width; j++)
             scores[i][j] = formula_exp(scores[i][j] - maximum);
-        ask_between(next, i * apart);
         running->sum[i] = running->sum[i] * factor[i] + weight_sum(scores[i], width);
         if (factor[i] != 1.0f)
             for (int64_t j = 0; j < stride; j++)
@@ -238,14 +226,6 @@ static void tile_panels(const struct ops_attention *a, const struct batch_span *
     v->data = tile.v;
     v->stride = stride;
     v->left -= tile.v - tile.k;
-    v->near.ahead += KV_BETWEEN;
-    v->near.turned += KV_BETWEEN;
-}
-
-/* What K's rows have not asked for, and V's no longer will. */
-static const char *between(const struct panel *v)
-{
-    return v->data + (v->near.ahead <= v->left ? v->near.ahead : v->near.turned) - KV_BETWEEN;
 }
 
 static void attend(const struct ops_attention *a, const struct batch_span *span,
@@ -278,7 +258,7 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
             finish_scores(a, scores[i], width, weights + shift, biases + shift, 0,
                           seen + query < width ? (int)(seen + query) : width);
         }
-        weigh(a, n, width, scores, running, sums, stride, apart ? between(&v) : NULL, v.apart);
+        weigh(a, n, width, scores, running, sums, stride);
         if (apart)
             apart_product(a->kv, n, scores[0], OPS_TILE, seen < OPS_TILE ? seen : OPS_TILE, v,
                           stride, sums, stride, true);

@@ -242,7 +242,7 @@ static void window_queries(const struct ring *ring, int64_t position, int row, i
             finish_scores(a, scores[i], OPS_TILE, weights + n - 1 - i, biases + n - 1 - i,
                           lanes[i].low, lanes[i].high);
         }
-        weigh(a, n, OPS_TILE, scores, &running, sums, stride, NULL, 0);
+        weigh(a, n, OPS_TILE, scores, &running, sums, stride);
         if (n == 1)
             ring_values(ring, scores[0], keys.from, keys.to, sums);
         else
