@@ -24,7 +24,9 @@
  * step from 1 KiB ahead 1.02, from 4 to 12 KiB the same. K and V in f16 after 8,000 tokens, steps
  * of gpt_neox-160m in turns: in two steps against one 1.021 (bf16), 1.013 (f32), a head at a
  * time 1.063 (1.058 to 1.070); the farther step at twice, four times and (the nearer one at half)
- * twice as far the same.
+ * twice as far the same. Tiles that
+ * read weights once, steps of regla-160m: bf16 2 texts 1.12, 4 texts 1.07, f32 2, 4 and 8
+ * texts 1.03, 1.08 and 1.06; q8's 2 rows 1.02, 8 and 16 rows 0.98 and 0.99, so they stay with one.
  * Tiles of two inputs a turn against one, steps of regla-160m: 16 texts in bf16 1.04, 4 texts 1.01,
  * prompts and f32 and q8 the same; four and eight slower. */
 #ifndef ENGINE_CPU_AHEAD_H
@@ -56,6 +58,7 @@ enum {
     /* a tile of rows, whose passes read weights again; and inputs of a turn of its loop */
     TILE_AHEAD = 8192,
     TILE_CACHES = FOR_ZEN5 ? 3 : 2,
+    TILE_STEPS = FOR_INTEL ? 2 : 1, /* where all rows are one tile, which reads weights once */
     TILE_INPUTS = LANES < 16 ? 8
                   : FOR_ZEN4 ? 1
                              : 2,

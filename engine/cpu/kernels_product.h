@@ -182,13 +182,13 @@ wide_sums(const enum weight_format format, int rows, const float *x, int64_t x_s
     const int passes = (rows + TILE_ROWS - 1) / TILE_ROWS;
     for (int pair = 0; pair < PANEL_PAIR; pair++, ahead.at += n * ROW_BYTES / PANEL_PAIR) {
         float *to = sums + pair * PANEL_SUMS;
-        struct ahead first = {ahead.at, ROW_BYTES / PANEL_PAIR / passes};
+        struct ahead first = {ahead.at, ROW_BYTES / PANEL_PAIR / passes, false};
         FOR_ROWS(
             m, TILE_ROWS / 2 + 1, TILE_ROWS,
             panel_tile(format, M, 1, x + skipped * M, n, w, NULL, first, pair, wide[0], sums, add))
         first.at += n * first.step;
         block_sums(panel_rows_f32, rows - m, x + m * x_stride, x_stride, skipped, n, wide,
-                   (struct ahead){first.at, first.step * (passes - 1)}, to + m * PANEL, add);
+                   (struct ahead){first.at, first.step * (passes - 1), false}, to + m * PANEL, add);
     }
 }
 
@@ -209,7 +209,7 @@ static void q8_sums(const struct weight *weight, int rows, const float *x, int64
             }
             unpack_q8(w, &numbers);
             block_sums(panel_rows_q8, rows, x + k * rows, n, 0, n, &numbers,
-                       (struct ahead){ahead, 0}, sums + i * PANEL_SUMS, k > 0);
+                       (struct ahead){ahead, 0, false}, sums + i * PANEL_SUMS, k > 0);
         }
 }
 
@@ -231,9 +231,10 @@ static void panel_sums(const struct product_way *way, const struct weight *weigh
         return;
     }
     const unsigned char *w = panel_at(weight, panel) + k * ROW_BYTES;
-    int64_t distance = one_pass(format, rows) ? TILE_AHEAD : (end - k) * ROW_BYTES;
+    const bool once = one_pass(format, rows);
+    int64_t distance = once ? TILE_AHEAD : (end - k) * ROW_BYTES;
     if (WIDENS && way->inputs == 1 && format != WEIGHTS_F32 && rows > TILE_ROWS) {
-        const struct ahead ahead = {w + distance, ROW_BYTES};
+        const struct ahead ahead = {w + distance, ROW_BYTES, false};
         if (format == WEIGHTS_BF16)
             wide_sums(WEIGHTS_BF16, rows, x, weight->in, k, end - k, w, ahead, sums, k > 0);
         else
@@ -241,7 +242,7 @@ static void panel_sums(const struct product_way *way, const struct weight *weigh
         return;
     }
     block_sums(way->rows, rows, x, weight->in, k / way->inputs, end - k, w,
-               (struct ahead){w + distance, ROW_BYTES}, sums, k > 0);
+               (struct ahead){w + distance, ROW_BYTES, once}, sums, k > 0);
 }
 
 /* Bias, activation and residual of sums [rows][32], of which n columns, a constant where it is all
