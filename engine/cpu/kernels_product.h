@@ -44,13 +44,15 @@
  * slower pace and at the faster: tg64 93 to 94 and 84 to 88 %, 93 and 83 to 88 %, 90 to 93 and 78
  * to 84 %; pp512 77 to 78 and 69 to 74 %, 78 to 79 and 71 to 75 %, 86 to 87 and 82 to 87 %.
  *
- * Emerald Rapids, 2 threads, 449 to 460 GFLOP/s at most and often less, memory at 33 to 36 GB/s.
- * gpt_neox-160m, of the limit, in runs that others disturbed more or less: tg64 92 to 94, 95 to 104
- * and 124 to 139 % (bf16 and q8 lie in the last cache in part), pp512 64 to 71, 61 to 72 and 68 to
- * 75 %. Products of 256 to 500 MB by themselves: one row 0.90 to 0.94 (bf16), 0.96 to 1.00 (f32)
- * and 0.96 to 0.97 (q8) of the speed of reading, 16 rows in bf16 0.74 to 0.91 of the multiply-adds
- * that are measured beside them. Weights of two bytes that become f32 once (wide_sums): prompts in
- * bf16 1.06, 16 texts 1.03, 24 texts 1.04.
+ * Emerald Rapids, 2 threads, 361 to 460 GFLOP/s by what others leave, memory at 34 to 36 GB/s.
+ * gpt_neox-160m, of the limit: tg64 95, 96 and 123 % (bf16 and q8 lie in the last cache in part),
+ * pp512 73, 75 and 80 %, while others disturbed it down to 64, 61 and 68 %. The products of a step
+ * by themselves, one row: 1.00 (f32) and 0.96 to 0.98 (bf16) of the speed of reading, large ones in
+ * q8 0.98; 2 rows 0.96 and 0.91 (f32, bf16), 6 rows 0.92 and 0.79, 12 rows 0.80 and 0.63, where the
+ * arithmetic counts. 16 rows in bf16 make 280 GFLOP/s, 512 rows 307. Weights of two bytes that
+ * become f32 once (wide_sums): prompts in bf16 1.06, 16 texts 1.03, 24 texts 1.04. No better:
+ * columns of 16 against 16 rows (1.01 to 1.02), asking for a later tile's weights into the first
+ * cache (0.91 to 0.99).
  *
  * AVX2, on 2 threads of a Zen 3 whose speed others disturb (28 to 54 GB/s, 207 GFLOP/s):
  * regla-160m, tg64, three runs, f32 87 to 92 %, bf16 82 to 88 %, f16 84 to 91 %, q8 77 to 89 %,
