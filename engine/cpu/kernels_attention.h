@@ -123,8 +123,7 @@ static float weight_sum(const float *weights, int width)
     return sum[0] + sum[1];
 }
 
-/* Scores [n][width] become the weights of the values; what has been summed so far takes a factor.
- */
+/* Scores [n][width] become the weights of the values; what was summed before takes a factor. */
 INLINE void weigh(const struct ops_attention *a, int n, int width, float (*scores)[OPS_TILE],
                   struct running *running, float *sums, int64_t stride)
 {
