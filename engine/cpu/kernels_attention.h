@@ -216,7 +216,7 @@ static void tile_panels(const struct ops_attention *a, const struct batch_span *
     else if (rows->kv_head + rows->kv_heads < a->num_kv_heads)
         k->next = tile_of(a, span->pages[0], rows->kv_head + rows->kv_heads).k - tile.k;
     k->near = reach(ahead, size, k->next);
-    k->far = reach(KV_STEPS * ahead, size, k->next);
+    k->far = reach(2 * ahead, size, k->next);
     if (rows->kv_heads > 1)
         k->apart = (int64_t)ops_tile_bytes(a->key_dim, a->value_dim, a->kv);
     *v = *k;

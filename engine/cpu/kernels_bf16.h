@@ -122,7 +122,7 @@ BF16 static void pair_rows(int m, const float *x, int64_t n, const unsigned char
                            struct ahead ahead, float *sums, bool add)
 {
     const int pairs = pairs_at_once(WEIGHTS_BF16, m);
-    ahead.two_steps = false;
+    ahead.once = false; /* in two steps it has not been measured */
     ahead.step = ahead.step * pairs / PANEL_PAIR;
     for (int p = 0; p < PANEL_PAIR; p += pairs, ahead.at += n * ahead.step)
         FOR_ROWS(m, 2, TILE_ROWS,

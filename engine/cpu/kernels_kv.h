@@ -27,7 +27,7 @@ struct panel {
     int64_t stride;
     int64_t next; /* bytes from a place in this tile to the same one in the tile read next */
     int64_t left; /* bytes from data to the tile's end */
-    struct reach near, far; /* far: where KV comes in two steps */
+    struct reach near, far; /* far: of the first of two steps */
     int64_t apart;          /* bytes to the matrix of the next row of x */
 };
 
@@ -164,11 +164,8 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
                 const char *tile = w.data + r * w.apart;
                 add_columns(kv, nv, x[r * x_stride + k], tile + at, sum[r]);
 #pragma GCC unroll 4
-                for (int line = 0; line < nv * LANES * bytes; line += LINE) {
-                    __builtin_prefetch(tile + at + near + line, 0, KV_CACHES);
-                    if (KV_STEPS > 1)
-                        __builtin_prefetch(tile + at + far + line, 0, 2);
-                }
+                for (int line = 0; line < nv * LANES * bytes; line += LINE)
+                    ask_once(tile + at + near + line, far - near);
             }
         }
     }

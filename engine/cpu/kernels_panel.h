@@ -53,34 +53,32 @@ static inline float *pair_sums(float *sums, int i, int pair)
 struct ahead {
     const unsigned char *at;
     int step;
-    bool two_steps; /* it was asked for before, TILE_AHEAD earlier */
+    bool once; /* what lies there will be read once, TILE_AHEAD later */
 };
 
 static inline __attribute__((always_inline)) void ask_tile(const unsigned char *line,
-                                                           const bool two_steps)
+                                                           const bool once)
 {
-    if (two_steps) {
-        __builtin_prefetch(line, 0, 3);
-        __builtin_prefetch(line + TILE_AHEAD, 0, 2);
-    } else {
+    if (once)
+        ask_once(line, TILE_AHEAD);
+    else
         __builtin_prefetch(line, 0, TILE_CACHES);
-    }
 }
 
-/* For some inputs from input k on; step is 2 LINE at most, two_steps a constant at each call: a
- * branch took a tenth of the speed of eight rows. */
+/* For some inputs from input k on; step is 2 LINE at most, once a constant at each call: a branch
+ * took a tenth of the speed of eight rows. */
 static inline __attribute__((always_inline)) void ask(struct ahead ahead, int64_t k,
                                                       const int inputs)
 {
     const unsigned char *at = ahead.at + k * ahead.step;
-    ask_tile(at, ahead.two_steps);
+    ask_tile(at, ahead.once);
     if (inputs * ahead.step > LINE)
 #pragma GCC unroll 8
         for (int i = 0; i < inputs; i++) {
             if (i > 0)
-                ask_tile(at + i * ahead.step, ahead.two_steps);
+                ask_tile(at + i * ahead.step, ahead.once);
             if (ahead.step > LINE)
-                ask_tile(at + i * ahead.step + LINE, ahead.two_steps);
+                ask_tile(at + i * ahead.step + LINE, ahead.once);
         }
 }
 
@@ -173,7 +171,7 @@ static inline __attribute__((always_inline)) void ask_rows(const enum weight_for
 #pragma GCC unroll 8
         for (int line = 0; line < (ROW_EVERY_LINE ? ONE_ROW_INPUTS * ROW_BYTES : LINE);
              line += LINE)
-            ask_line(rows + line, ROW_AHEAD);
+            ask_once(rows + ROW_AHEAD + line, ROW_AHEAD);
 }
 
 /* Adds x [n] * w [n, panels][32] to the sums of one row [panels], which waits for memory:
@@ -265,12 +263,12 @@ static inline __attribute__((always_inline)) void
 panel_rows(const enum weight_format format, int m, const float *x, int64_t n,
            const unsigned char *w, const float *scales, struct ahead ahead, float *sums, bool add)
 {
-    if (TILE_STEPS > 1 && ahead.two_steps) {
-        ahead.two_steps = true;
+    if (TWO_STEPS && ahead.once) {
+        ahead.once = true; /* a constant, as in the other branch */
         panel_passes(format, TILE_ROWS / pairs_together(format), m, x, n, w, scales, ahead, sums,
                      add);
     } else {
-        ahead.two_steps = false;
+        ahead.once = false;
         panel_passes(format, TILE_ROWS, m, x, n, w, scales, ahead, sums, add);
     }
 }

@@ -123,18 +123,18 @@ add_q8_row(const float *x, int64_t n, const struct q8_block *w, struct row *rows
 {
     enum { FOUR_LINES = PANEL_PAIR * sizeof *w / 8 / LINE }; /* and two more a pair of blocks */
     for (int64_t k = 0; k < n; k += Q8_BLOCK, w += PANEL_PAIR) {
-        const char *at = (const char *)w;
+        const char *ahead = (const char *)w + Q8_AHEAD;
         struct row sums[PANEL_PAIR] = {zero_row(), zero_row()};
-        for (int four = 0; four < 8 && k + 4 * four < n; four++, at += FOUR_LINES * LINE) {
+        for (int four = 0; four < 8 && k + 4 * four < n; four++, ahead += FOUR_LINES * LINE) {
             for (int line = 0; line < FOUR_LINES; line++)
-                ask_line(at + line * LINE, Q8_AHEAD);
+                ask_once(ahead + line * LINE, Q8_AHEAD);
             if (k + 4 * four + 4 <= n)
                 add_four(x + k + 4 * four, 4, four, w, sums);
             else
                 add_four(x + k + 4 * four, (int)(n - k - 4 * four), four, w, sums);
         }
         for (int line = 0; line < 2; line++)
-            ask_line(at + line * LINE, Q8_AHEAD);
+            ask_once(ahead + line * LINE, Q8_AHEAD);
 #pragma GCC unroll 16
         for (int u = 0; u < PANEL_PAIR * 2 * PAIRS; u++) {
             int panel = u / (2 * PAIRS), v = u % (2 * PAIRS);

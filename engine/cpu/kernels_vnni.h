@@ -190,7 +190,7 @@ VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int32_t *
 INLINE void ask_block(const struct q8_block *w, int line)
 {
     if (ROW_EVERY_LINE || line == 0)
-        ask_line((const char *)w + line * LINE, Q8_AHEAD);
+        ask_once((const char *)w + line * LINE + Q8_AHEAD, Q8_AHEAD);
 }
 
 /* Adds a block to the sums of one row, which waits for memory (on a Zen 5, against the speed of
