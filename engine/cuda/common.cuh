@@ -224,13 +224,17 @@ __device__ inline void grid_wait()
 enum { OWN_ARRAYS = 1024, SHARED_UNASKED = 48 * 1024 - OWN_ARRAYS };
 
 /* Lets a kernel have so much shared memory, and never less than before: a graph may hold launches
- * of it that need more than this one. */
+ * of it that need more than this one. More than 48 KiB is what has been asked for: less may be what
+ * the kernel has without asking, of which its own arrays take a part. */
 template <typename... P>
 void allow_shared(struct backend *backend, void (*kernel)(P...), size_t bytes)
 {
+    const size_t least = 48 * 1024 + OWN_ARRAYS;
     cudaFuncAttributes attributes = {};
-    if (bytes <= SHARED_UNASKED ||
-        !device_check(backend, cudaFuncGetAttributes(&attributes, kernel),
+    if (bytes <= SHARED_UNASKED)
+        return;
+    bytes = bytes < least ? least : bytes;
+    if (!device_check(backend, cudaFuncGetAttributes(&attributes, kernel),
                       "cudaFuncGetAttributes") ||
         (size_t)attributes.maxDynamicSharedSizeBytes >= bytes)
         return;

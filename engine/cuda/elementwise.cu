@@ -72,8 +72,53 @@ void cuda_embed(struct backend *backend, const struct ops_embed *a)
 
 /* ---- norms ---- */
 
+/* Numbers of a part whose rows are aligned, some fours of a lane at a time. */
+template <bool gated, enum formula formula>
+__device__ static void norm_by_fours(const struct ops_norm &a, struct norm_terms terms,
+                                     const float *x, const float *gate, float *y)
+{
+    const int fours = 4;
+    for (int first = (int)threadIdx.x % 32 * 4; first < a.size; first += fours * 128) {
+        struct norm_four from[fours];
+#pragma unroll
+        for (int i = 0; i < fours; i++) {
+            int j = first + i * 128;
+            if (j >= a.size)
+                continue;
+            from[i].x = *reinterpret_cast<const float4 *>(x + j);
+            if (a.kind != NORM_NONE)
+                load_parameters(from[i], a, j);
+            if (gated)
+                from[i].gate = *reinterpret_cast<const float4 *>(gate + j);
+        }
+#pragma unroll
+        for (int i = 0; i < fours; i++) {
+            int j = first + i * 128;
+            if (j >= a.size)
+                continue;
+            float4 out = a.kind == NORM_NONE ? from[i].x : norm_of_four(a, terms, from[i]);
+            if (gated)
+                out = gate_four<formula>(from[i].gate, out);
+            *reinterpret_cast<float4 *>(y + j) = out;
+        }
+    }
+}
+
+template <bool gated, enum formula formula>
+__device__ static void norm_by_numbers(const struct ops_norm &a, struct norm_terms terms,
+                                       const float *x, const float *gate, float *y)
+{
+    for (int j = (int)threadIdx.x % 32; j < a.size; j += 32) {
+        float value = x[j];
+        if (a.kind != NORM_NONE)
+            value = norm_number(a, terms, value, a.weight == NULL ? 0.0f : a.weight[j],
+                                a.bias == NULL ? 0.0f : a.bias[j]);
+        y[j] = gated ? formula_apply(formula, gate[j], 0.0f, 0.0f) * value : value;
+    }
+}
+
 /* A warp per part of a row. */
-__global__ static void norm_kernel(struct ops_norm a)
+template <bool gated, enum formula formula> __global__ static void norm_kernel(struct ops_norm a)
 {
     grid_wait();
     int64_t part = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
@@ -82,15 +127,17 @@ __global__ static void norm_kernel(struct ops_norm a)
     int64_t r = part / a.groups, column = part % a.groups * a.size;
     const float *x = cell(a.x, r, column);
     float *y = cell(a.y, r, column);
-    const float *gate = a.gate.data == NULL ? NULL : cell(a.gate, r, column);
+    const float *gate = gated ? cell(a.gate, r, column) : NULL;
     struct norm_terms terms = {};
     if (a.kind != NORM_NONE)
-        terms = norm_terms_of(a, x);
+        terms = norm_terms_of<8>(a, x);
     __syncwarp(); /* y may be x */
-    for (int j = (int)threadIdx.x % 32; j < a.size; j += 32) {
-        float value = a.kind == NORM_NONE ? x[j] : norm_number(a, terms, x[j], j);
-        y[j] = gate == NULL ? value : gate_number(a, gate[j], value);
-    }
+    uintptr_t addresses = reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y) |
+                          reinterpret_cast<uintptr_t>(gate);
+    if (addresses % 16 == 0 && a.size % 4 == 0)
+        norm_by_fours<gated, formula>(a, terms, x, gate, y);
+    else
+        norm_by_numbers<gated, formula>(a, terms, x, gate, y);
 }
 
 /* Nothing depends on the parts where there is no norm: small ones keep all multiprocessors busy. */
@@ -104,11 +151,29 @@ static struct ops_norm in_small_parts(struct ops_norm a)
     return a;
 }
 
+template <bool gated, enum formula formula>
+static void run_norm(struct backend *backend, const struct ops_norm &call)
+{
+    launch(backend, norm_kernel<gated, formula>,
+           dim3(pieces((int64_t)call.num_rows * call.groups, WARPS)), dim3(THREADS), 0, call);
+}
+
 void cuda_norm(struct backend *backend, const struct ops_norm *a)
 {
     struct ops_norm call = in_small_parts(*a);
-    launch(backend, norm_kernel, dim3(pieces((int64_t)call.num_rows * call.groups, WARPS)),
-           dim3(THREADS), 0, call);
+    if (call.gate.data == NULL) {
+        run_norm<false, FORMULA_IDENTITY>(backend, call);
+        return;
+    }
+#define NORM(name)                           \
+    case name:                               \
+        run_norm<true, name>(backend, call); \
+        break;
+    switch (call.formula) {
+        FORMULA_OF_ONE(NORM)
+        FORMULA_OF_TWO(NORM)
+    }
+#undef NORM
 }
 
 /* ---- formulas ---- */

@@ -33,84 +33,109 @@ __device__ inline float4 load_part(const struct ops_norm &a, const float *x, int
     return whole ? *reinterpret_cast<const float4 *>(x + j) : load_four(x, j, a.size, aligned);
 }
 
-template <bool whole>
+/* A lane's fours from j on, one every 128 numbers. */
+template <bool whole, int loads>
+__device__ inline void load_parts(const struct ops_norm &a, const float *x, int j, bool aligned,
+                                  float4 (&fours)[loads])
+{
+#pragma unroll
+    for (int i = 0; i < loads; i++)
+        if (j + i * 128 < a.size)
+            fours[i] = load_part<whole>(a, x, j + i * 128, aligned);
+}
+
+template <bool whole, int loads>
 __device__ inline struct norm_terms norm_terms_by(const struct ops_norm &a, const float *x,
                                                   bool aligned)
 {
     int first = (int)threadIdx.x % 32 * 4;
     float n = (float)a.size, mean = 0.0f, squares = 0.0f;
+    float4 fours[loads];
     if (a.kind == NORM_LAYERNORM) {
         float sum = 0.0f;
-#pragma unroll 2
-        for (int j = first; j < a.size; j += 128) {
-            float4 four = load_part<whole>(a, x, j, aligned);
-            sum += (four.x + four.y) + (four.z + four.w);
+#pragma unroll 1
+        for (int j = first; j < a.size; j += loads * 128) {
+            load_parts<whole, loads>(a, x, j, aligned, fours);
+#pragma unroll
+            for (int i = 0; i < loads; i++)
+                if (j + i * 128 < a.size)
+                    sum += (fours[i].x + fours[i].y) + (fours[i].z + fours[i].w);
         }
         mean = warp_sum(sum) / n;
     }
-#pragma unroll 2
-    for (int j = first; j < a.size; j += 128) {
-        float4 four = load_part<whole>(a, x, j, aligned);
-        const float numbers[4] = {four.x, four.y, four.z, four.w};
-        for (int i = 0; i < 4; i++)
-            if (whole || j + i < a.size)
-                squares = fmaf(numbers[i] - mean, numbers[i] - mean, squares);
+#pragma unroll 1
+    for (int j = first; j < a.size; j += loads * 128) {
+        load_parts<whole, loads>(a, x, j, aligned, fours);
+#pragma unroll
+        for (int i = 0; i < loads * 4; i++)
+            if (j + i / 4 * 128 + (whole ? 0 : i % 4) < a.size) {
+                float4 four = fours[i / 4];
+                float number = i % 4 == 0   ? four.x
+                               : i % 4 == 1 ? four.y
+                               : i % 4 == 2 ? four.z
+                                            : four.w;
+                squares = fmaf(number - mean, number - mean, squares);
+            }
     }
     float square = warp_sum(squares) / n;
     return {mean, a.kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a.eps)
                                                 : 1.0f / sqrtf(square + a.eps)};
 }
 
-/* Of a part x [a.size]; every lane of the warp gets it. */
+/* Of a part x [a.size]; every lane of the warp gets it. loads: fours of a lane that are under way
+ * at a time, which takes registers. */
+template <int loads>
 __device__ inline struct norm_terms norm_terms_of(const struct ops_norm &a, const float *x)
 {
     bool aligned = reinterpret_cast<uintptr_t>(x) % 16 == 0;
-    return aligned && a.size % 4 == 0 ? norm_terms_by<true>(a, x, aligned)
-                                      : norm_terms_by<false>(a, x, aligned);
+    return aligned && a.size % 4 == 0 ? norm_terms_by<true, loads>(a, x, aligned)
+                                      : norm_terms_by<false, loads>(a, x, aligned);
 }
 
-/* Number j of the part. */
+/* A number of the part; weight and bias are those of its place, if there are any. */
 __device__ inline float norm_number(const struct ops_norm &a, struct norm_terms terms, float x,
-                                    int j)
+                                    float weight, float bias)
 {
     float value = (x - terms.mean) * terms.factor;
     if (a.weight != NULL)
-        value *= a.weight[j];
+        value *= weight;
     if (a.bias != NULL)
-        value += a.bias[j];
+        value += bias;
     return value;
 }
 
-/* A number that its gate lets through. */
-__device__ inline float gate_number(const struct ops_norm &a, float gate, float value)
+/* Four numbers beside each other and what becomes of them, all loaded before any is needed. */
+struct norm_four {
+    float4 x, weight, bias, gate;
+};
+
+/* Those of [j, j + 4) of a part, all of them there; j is one of 4, and parameters begin at a
+ * multiple of 16 bytes. */
+__device__ inline void load_parameters(struct norm_four &four, const struct ops_norm &a, int j)
 {
-    return formula_apply(a.formula, gate, 0.0f, 0.0f) * value;
+    if (a.weight != NULL)
+        four.weight = *reinterpret_cast<const float4 *>(a.weight + j);
+    if (a.bias != NULL)
+        four.bias = *reinterpret_cast<const float4 *>(a.bias + j);
 }
 
-/* Numbers [j, j + 4) of it, all of them there; j is one of 4, and parameters begin at a multiple of
- * 16 bytes. */
-__device__ inline float4 norm_four(const struct ops_norm &a, struct norm_terms terms, float4 x,
-                                   int j)
+/* x of it, normed. */
+__device__ inline float4 norm_of_four(const struct ops_norm &a, struct norm_terms terms,
+                                      const struct norm_four &four)
 {
-    x.x = (x.x - terms.mean) * terms.factor;
-    x.y = (x.y - terms.mean) * terms.factor;
-    x.z = (x.z - terms.mean) * terms.factor;
-    x.w = (x.w - terms.mean) * terms.factor;
-    if (a.weight != NULL) {
-        float4 weight = *reinterpret_cast<const float4 *>(a.weight + j);
-        x.x *= weight.x;
-        x.y *= weight.y;
-        x.z *= weight.z;
-        x.w *= weight.w;
-    }
-    if (a.bias != NULL) {
-        float4 bias = *reinterpret_cast<const float4 *>(a.bias + j);
-        x.x += bias.x;
-        x.y += bias.y;
-        x.z += bias.z;
-        x.w += bias.w;
-    }
-    return x;
+    return make_float4(norm_number(a, terms, four.x.x, four.weight.x, four.bias.x),
+                       norm_number(a, terms, four.x.y, four.weight.y, four.bias.y),
+                       norm_number(a, terms, four.x.z, four.weight.z, four.bias.z),
+                       norm_number(a, terms, four.x.w, four.weight.w, four.bias.w));
+}
+
+/* Numbers that their gates let through. */
+template <enum formula formula> __device__ inline float4 gate_four(float4 gate, float4 x)
+{
+    return make_float4(formula_apply(formula, gate.x, 0.0f, 0.0f) * x.x,
+                       formula_apply(formula, gate.y, 0.0f, 0.0f) * x.y,
+                       formula_apply(formula, gate.z, 0.0f, 0.0f) * x.z,
+                       formula_apply(formula, gate.w, 0.0f, 0.0f) * x.w);
 }
 
 #endif

@@ -1,12 +1,22 @@
 /* Matrix products: which kernel one takes, by its shape and the number of its rows. */
 #include "engine/cuda/product.cuh"
 
-enum { MOST_STREAMED_ROWS = 64 };
+/* Rows of a product whose weights are streamed: of any, and of one that has too few tiles of 64 x
+ * 64 for half of the multiprocessors, each of which would walk all inputs alone. */
+enum { MOST_STREAMED_ROWS = 64, MOST_STREAMED_IF_SMALL = 192 };
+
+static bool streams(const struct backend *backend, const struct product_call *call, int heads)
+{
+    dim3 tiles = product_grid(call, heads, 4, 64);
+    return call->num_rows <= MOST_STREAMED_ROWS ||
+           (call->num_rows <= MOST_STREAMED_IF_SMALL &&
+            (int64_t)tiles.x * tiles.z * 2 < backend->multiprocessors);
+}
 
 template <enum weight_format format>
 static void multiply(struct backend *backend, const struct product_call *call, int heads)
 {
-    if (call->num_rows <= MOST_STREAMED_ROWS)
+    if (streams(backend, call, heads))
         product_stream<format>(backend, call, heads);
     else
         product_tiles<format>(backend, call, heads);

@@ -46,11 +46,33 @@ __device__ inline const unsigned char *panel_data(const product_call &call, size
     return call.data + index * call.blocks * (int64_t)bytes_of_block;
 }
 
+/* Where a CTA is: its rows, from which on, and its group of panels. Those of one group are beside
+ * each other, so that its weights come from memory for one of them, and for the others from the
+ * second cache. */
+struct cta_place {
+    int row, group;
+};
+
+__device__ inline struct cta_place place_of_cta(const product_call &call, int rows)
+{
+    int tiles = (call.num_rows + rows - 1) / rows;
+    return {(int)blockIdx.x % tiles * rows, (int)blockIdx.x / tiles};
+}
+
+/* The grid of CTAs of so many panels and rows. */
+inline dim3 product_grid(const struct product_call *call, int heads, int panels, int rows)
+{
+    int64_t groups = (call->panels + panels - 1) / panels;
+    return dim3((unsigned)(groups * ((call->num_rows + rows - 1) / rows)), 1, (unsigned)heads);
+}
+
 /* The part of x that this head meets, from a row on. */
 __device__ inline const float *input_row(const product_call &call, int row)
 {
     return call.x + row * call.x_stride + (int64_t)blockIdx.z * call.in;
 }
+
+enum { NORM_LOADS = 2 }; /* beside those of weights */
 
 /* Of the parts of the CTA's `rows` rows from `first` on, where x is normed: terms [rows, groups].
  * Of the whole block, which may read them afterwards. */
@@ -60,49 +82,84 @@ __device__ inline void prepare_norm(const product_call &call, int first, int row
     if (call.norm.kind == NORM_NONE)
         return;
     int groups = call.norm.groups, parts = min(rows, call.num_rows - first) * groups;
+#pragma unroll 1
     for (int i = threadIdx.x / 32; i < parts; i += blockDim.x / 32) {
-        struct norm_terms of_part = norm_terms_of(call.norm, input_row(call, first + i / groups) +
-                                                                 i % groups * call.norm.size);
+        struct norm_terms of_part = norm_terms_of<NORM_LOADS>(
+            call.norm, input_row(call, first + i / groups) + i % groups * call.norm.size);
         if (threadIdx.x % 32 == 0)
             terms[i] = of_part;
     }
     __syncthreads();
 }
 
-/* Inputs [k, k + 4) of row first + row, zero past the last. may_norm: of a kernel for as few rows;
- * a four is of one part then (product_norms). may_gate: likewise, of one that has the registers. */
-template <bool may_norm, bool may_gate>
-__device__ inline float4 load_inputs(const product_call &call, int first, int row, int k,
-                                     const struct norm_terms *terms)
+/* The part of a row that input k is in. */
+__device__ inline int part_of(const product_call &call, int k)
 {
-    float4 x = load_four(input_row(call, first + row), k, call.in, call.aligned);
+    return call.norm.groups == 1 ? 0 : k / call.norm.size;
+}
+
+/* Inputs [k, k + 4) of row first + row, zero past the last, and what norms and gates them.
+ * may_norm: of a kernel for as few rows; a four is of one part then (product_norms). may_gate:
+ * likewise, of one that has the registers. */
+template <bool may_norm, bool may_gate>
+__device__ inline struct norm_four load_inputs(const product_call &call, int first, int row, int k)
+{
+    struct norm_four four;
+    four.x = load_four(input_row(call, first + row), k, call.in, call.aligned);
+    if (!may_norm || k >= call.in)
+        return four;
+    if (call.norm.kind != NORM_NONE)
+        load_parameters(four, call.norm, k - part_of(call, k) * call.norm.size);
+    if (may_gate && call.norm.gate.data != NULL)
+        four.gate = *reinterpret_cast<const float4 *>(call.norm.gate.data +
+                                                      (first + row) * call.norm.gate.stride +
+                                                      (int64_t)blockIdx.z * call.in + k);
+    return four;
+}
+
+template <bool may_norm, bool may_gate>
+__device__ inline float4 finish_inputs(const product_call &call, int row, int k,
+                                       const struct norm_terms *terms, const struct norm_four &four)
+{
+    float4 x = four.x;
     if (!may_norm || k >= call.in)
         return x;
-    if (call.norm.kind != NORM_NONE) {
-        int part = k / call.norm.size, j = k - part * call.norm.size;
-        x = norm_four(call.norm, terms[row * call.norm.groups + part], x, j);
-    }
-    if (!may_gate || call.norm.gate.data == NULL)
-        return x;
-    float4 gate = *reinterpret_cast<const float4 *>(call.norm.gate.data +
-                                                    (first + row) * call.norm.gate.stride +
-                                                    (int64_t)blockIdx.z * call.in + k);
-    x.x *= formula_silu(gate.x);
-    x.y *= formula_silu(gate.y);
-    x.z *= formula_silu(gate.z);
-    x.w *= formula_silu(gate.w);
+    if (call.norm.kind != NORM_NONE)
+        x = norm_of_four(call.norm, terms[row * call.norm.groups + part_of(call, k)], four);
+    if (may_gate && call.norm.gate.data != NULL)
+        x = gate_four<FORMULA_SILU>(four.gate, x);
     return x;
 }
 
+/* What is added to a sum: bias, and what y was. */
+struct sum_end {
+    float bias, before;
+};
+
+__device__ inline float *place_of_sum(const product_call &call, int row, int output)
+{
+    return call.y + row * call.y_stride + (int64_t)blockIdx.z * call.out + output;
+}
+
+__device__ inline struct sum_end load_end(const product_call &call, int row, int output)
+{
+    struct sum_end end = {};
+    if (call.bias != NULL)
+        end.bias = call.bias[(int64_t)blockIdx.z * call.out + output];
+    if (call.accumulate)
+        end.before = *place_of_sum(call, row, output);
+    return end;
+}
+
 /* Bias, activation and residual of a sum. */
-__device__ inline void finish_sum(const product_call &call, int row, int output, float sum)
+__device__ inline void finish_sum(const product_call &call, int row, int output, struct sum_end end,
+                                  float sum)
 {
     if (call.bias != NULL)
-        sum += call.bias[(int64_t)blockIdx.z * call.out + output];
+        sum += end.bias;
     if (call.activation != FORMULA_IDENTITY)
         sum = formula_apply(call.activation, sum, 0.0f, 0.0f);
-    float *y = call.y + row * call.y_stride + (int64_t)blockIdx.z * call.out + output;
-    *y = call.accumulate ? *y + sum : sum;
+    *place_of_sum(call, row, output) = call.accumulate ? end.before + sum : sum;
 }
 
 /* ---- fragments of bf16, f16 and q8 ---- */
@@ -131,16 +188,23 @@ struct block_inputs {
     uint4 high, low;
 };
 
-/* Of eight inputs beside each other. */
+/* Of four inputs beside each other: b of one step. */
+template <enum weight_format format>
+__device__ inline void split_four(float4 x, uint2 &high, uint2 &low)
+{
+    split_pair<format>(x.x, x.y, high.x, low.x);
+    split_pair<format>(x.z, x.w, high.y, low.y);
+}
+
+/* Of eight. */
 template <enum weight_format format>
 __device__ inline block_inputs split_inputs(float4 first, float4 second)
 {
-    block_inputs x;
-    split_pair<format>(first.x, first.y, x.high.x, x.low.x);
-    split_pair<format>(first.z, first.w, x.high.y, x.low.y);
-    split_pair<format>(second.x, second.y, x.high.z, x.low.z);
-    split_pair<format>(second.z, second.w, x.high.w, x.low.w);
-    return x;
+    uint2 high[2], low[2];
+    split_four<format>(first, high[0], low[0]);
+    split_four<format>(second, high[1], low[1]);
+    return {make_uint4(high[0].x, high[0].y, high[1].x, high[1].y),
+            make_uint4(low[0].x, low[0].y, low[1].x, low[1].y)};
 }
 
 /* A lane's part of a block as it lies in memory. */

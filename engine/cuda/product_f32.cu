@@ -21,20 +21,20 @@ template <int R> static size_t shared_bytes(int warps, int segments)
     return inputs > sums ? inputs : sums;
 }
 
+/* What is there of rows past the last is any numbers: they show in no other row's sums. */
 template <int R>
 __device__ inline void stage_inputs(const product_call &call, int first, int at,
                                     const struct norm_terms *terms, float4 *shared)
 {
+    const bool norms = R <= 8;
     int items = call.segments * R * FOURS;
     for (int i = threadIdx.x; i < items; i += blockDim.x) {
         int four = i % FOURS, row = i / FOURS % R, segment = i / FOURS / R;
-        int block = segment_begin(call, segment) + at;
-        if (block >= segment_begin(call, segment + 1))
+        int block = segment_begin(call, segment) + at, k = block * BLOCK_INPUTS + four * 4;
+        if (block >= segment_begin(call, segment + 1) || first + row >= call.num_rows)
             continue;
-        shared[i] = first + row < call.num_rows
-                        ? load_inputs<R == 8, R == 8>(call, first, row,
-                                                      block * BLOCK_INPUTS + four * 4, terms)
-                        : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        struct norm_four inputs = load_inputs<norms, norms>(call, first, row, k);
+        shared[i] = finish_inputs<norms, norms>(call, row, k, terms, inputs);
     }
 }
 
@@ -50,10 +50,11 @@ __device__ inline void add_segments(const product_call &call, int first, int pan
             continue;
         const float *at =
             shared + (group * call.segments * R + row) * F32_OUTPUTS + i % F32_OUTPUTS;
+        struct sum_end end = load_end(call, first + row, output);
         float sum = 0.0f;
         for (int s = 0; s < call.segments; s++)
             sum += at[s * R * F32_OUTPUTS];
-        finish_sum(call, first + row, output, sum);
+        finish_sum(call, first + row, output, end, sum);
     }
 }
 
@@ -77,9 +78,10 @@ template <int R> __global__ void __launch_bounds__(MOST_WARPS * 32) f32_kernel(p
 {
     SHARED_MEMORY(float4, shared);
     __shared__ struct norm_terms terms[MOST_NORMED_PARTS];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * R;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int segment = warp % call.segments, groups = blockDim.x / 32 / call.segments;
-    int panel = blockIdx.x * groups, own = panel + warp / call.segments;
+    struct cta_place place = place_of_cta(call, R);
+    int first = place.row, panel = place.group * groups, own = panel + warp / call.segments;
     int begin = segment_begin(call, segment), end = segment_begin(call, segment + 1);
     int longest = (call.blocks + call.segments - 1) / call.segments;
     float sums[R] = {};
@@ -97,7 +99,7 @@ template <int R> __global__ void __launch_bounds__(MOST_WARPS * 32) f32_kernel(p
             __syncthreads();
         else {
             grid_wait();
-            if (R == 8)
+            if (R <= 8)
                 prepare_norm(call, first, R, terms);
         }
         stage_inputs<R>(call, first, at, terms, shared);
@@ -117,11 +119,9 @@ template <int R> __global__ void __launch_bounds__(MOST_WARPS * 32) f32_kernel(p
 template <int R>
 static void run(struct backend *backend, const struct product_call *call, int heads)
 {
-    int warps = call->segments > 8 ? 16 : 8, panels = warps / call->segments;
-    dim3 grid((unsigned)((call->panels + panels - 1) / panels),
-              (unsigned)((call->num_rows + R - 1) / R), (unsigned)heads);
-    launch(backend, f32_kernel<R>, grid, dim3((unsigned)warps * 32),
-           shared_bytes<R>(warps, call->segments), *call);
+    int warps = call->segments > 8 ? 16 : 8;
+    launch(backend, f32_kernel<R>, product_grid(call, heads, warps / call->segments, R),
+           dim3((unsigned)warps * 32), shared_bytes<R>(warps, call->segments), *call);
 }
 
 void product_f32(struct backend *backend, const struct product_call *call, int heads)

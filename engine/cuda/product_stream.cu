@@ -11,12 +11,13 @@
  * As nvcc 13.0 computes it for sm_90; with 8 warps in a CTA (16 from 48 blocks on, then twice the
  * shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
  *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
- *   bf16, f16   80       126      64       98       126 registers, at most 8 bytes spilled
- *   q8          64       118      59       83       101
- *   gated       84       128 (q8: 64 and 119), at most 16 bytes spilled
+ *   bf16, f16   80       127      70       99       126 registers
+ *   q8          79       110      64       91       99
+ *   gated       80       128 (q8: 80 and 116)
+ *   spilled     24 bytes of 1, 1 and, gated, 40; q8 8 bytes of 1, 2
  *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64)
- *   CTAs        3        2        4        2        2
- *   in flight   96 KiB   128 KiB  96 KiB   96 KiB   96 KiB
+ *   CTAs        3        2        3        2        2
+ *   in flight   96 KiB   128 KiB  72 KiB   96 KiB   96 KiB
  * No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
@@ -43,25 +44,29 @@ static size_t shared_bytes(int warps, int segments)
     return inputs > sums ? inputs : sums;
 }
 
-/* Blocks [at, at + DEPTH) of every segment, of rows from `first` on: fragments `b`. */
+/* Blocks [at, at + DEPTH) of every segment, of rows from `first` on: fragments `b`. Eight threads
+ * have a block of a row. What is there of rows past the last is any numbers: they show in no other
+ * row's sums. */
 template <enum weight_format format, int NT, bool gated>
 __device__ inline void stage_inputs(const product_call &call, int first, int at,
                                     const struct norm_terms *terms, uint4 *shared)
 {
-    int items = call.segments * DEPTH<format, NT> * NT * 32;
-    for (int i = threadIdx.x; i < items; i += blockDim.x) {
-        int lane = i % 32, tile = i / 32 % NT, d = i / 32 / NT % DEPTH<format, NT>;
-        int segment = i / 32 / NT / DEPTH<format, NT>;
-        int block = segment_begin(call, segment) + at + d;
+    const bool norms = NT == 1;
+    unsigned rows = (unsigned)min(8 * NT, call.num_rows - first);
+    unsigned items = (unsigned)(call.segments * DEPTH<format, NT>)*rows * 8;
+#pragma unroll 1
+    for (unsigned i = threadIdx.x; i < items; i += blockDim.x) {
+        int slot = (int)(i / 8 / rows), row = (int)(i / 8 % rows), four = (int)(i % 8);
+        int segment = slot / DEPTH<format, NT>, d = slot % DEPTH<format, NT>;
+        int block = segment_begin(call, segment) + at + d, k = block * BLOCK_INPUTS + four * 4;
         if (block >= segment_begin(call, segment + 1))
             continue;
-        int row = tile * 8 + lane / 4, k = block * BLOCK_INPUTS + lane % 4 * 8;
-        block_inputs x = {};
-        if (first + row < call.num_rows)
-            x = split_inputs<format>(load_inputs<NT == 1, gated>(call, first, row, k, terms),
-                                     load_inputs<NT == 1, gated>(call, first, row, k + 4, terms));
-        shared[i / 32 * 64 + lane] = x.high;
-        shared[i / 32 * 64 + 32 + lane] = x.low;
+        struct norm_four from = load_inputs<norms, gated>(call, first, row, k);
+        uint2 high, low;
+        split_four<format>(finish_inputs<norms, gated>(call, row, k, terms, from), high, low);
+        uint2 *to = reinterpret_cast<uint2 *>(shared + (slot * NT + row / 8) * 64) + row % 8 * 8;
+        to[four] = high;
+        to[64 + four] = low;
     }
 }
 
@@ -71,30 +76,36 @@ __device__ inline void add_segments(const product_call &call, int first, int pan
                                     const float *shared)
 {
     const int outputs = FRAGMENT_OUTPUTS * MT, size = 8 * NT * sum_stride<MT, NT>();
-    int groups = blockDim.x / 32 / call.segments;
-    for (int i = threadIdx.x; i < groups * outputs * 8 * NT; i += blockDim.x) {
+    int groups = blockDim.x / 32 / call.segments, rows = min(8 * NT, call.num_rows - first);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < groups * outputs * rows; i += blockDim.x) {
         int group = i / outputs % groups, row = i / outputs / groups;
         int output = panel * FRAGMENT_OUTPUTS + i % (outputs * groups);
-        if (first + row >= call.num_rows || output >= call.out)
+        if (output >= call.out)
             continue;
+        struct sum_end end = load_end(call, first + row, output);
         const float *at = shared + (int64_t)group * call.segments * size +
                           row * sum_stride<MT, NT>() + i % outputs;
         float sum = 0.0f;
         for (int s = 0; s < call.segments; s++)
             sum += at[s * size];
-        finish_sum(call, first + row, output, sum);
+        finish_sum(call, first + row, output, end, sum);
     }
 }
 
-/* gated: whether x may be, which takes registers. */
+/* gated: whether x may be, which takes registers. With few rows the next product's CTAs are to find
+ * room beside this one's, so that their weights are on their way: as many registers as let three of
+ * 8 warps in. */
 template <enum weight_format format, int MT, int NT, bool gated>
-__global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call call)
+__global__ void __maxnreg__(MT == 1 && NT == 1 ? 80 : 128) stream_kernel(product_call call)
 {
     SHARED_MEMORY(uint4, shared);
     __shared__ struct norm_terms terms[MOST_NORMED_PARTS];
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, first = blockIdx.y * 8 * NT;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int segment = warp % call.segments, groups = blockDim.x / 32 / call.segments;
-    int panel = blockIdx.x * groups * MT, own = panel + warp / call.segments * MT;
+    struct cta_place place = place_of_cta(call, 8 * NT);
+    int first = place.row, panel = place.group * groups * MT;
+    int own = panel + warp / call.segments * MT;
     int begin = segment_begin(call, segment), end = segment_begin(call, segment + 1);
     int longest = (call.blocks + call.segments - 1) / call.segments;
     float sums[MT][NT][4] = {};
@@ -145,22 +156,25 @@ __global__ void __launch_bounds__(MOST_WARPS * 32) stream_kernel(product_call ca
 
 /* ---- the choice, which no bit depends on ---- */
 
+static dim3 grid_of(const struct product_call *call, int heads, int mt, int nt)
+{
+    int warps = call->segments > 8 ? 16 : 8;
+    return product_grid(call, heads, warps / call->segments * mt, 8 * nt);
+}
+
 template <enum weight_format format, int MT, int NT, bool gated = false>
 static void run(struct backend *backend, const struct product_call *call, int heads)
 {
-    int warps = call->segments > 8 ? 16 : 8, panels = warps / call->segments * MT;
-    dim3 grid((unsigned)((call->panels + panels - 1) / panels),
-              (unsigned)((call->num_rows + 8 * NT - 1) / (8 * NT)), (unsigned)heads);
-    launch(backend, stream_kernel<format, MT, NT, gated>, grid, dim3((unsigned)warps * 32),
-           shared_bytes<format, MT, NT>(warps, call->segments), *call);
+    int warps = call->segments > 8 ? 16 : 8;
+    launch(backend, stream_kernel<format, MT, NT, gated>, grid_of(call, heads, MT, NT),
+           dim3((unsigned)warps * 32), shared_bytes<format, MT, NT>(warps, call->segments), *call);
 }
 
 /* CTAs of a kernel. */
 static int64_t ctas(const struct product_call *call, int heads, int mt, int nt)
 {
-    int warps = call->segments > 8 ? 16 : 8, panels = warps / call->segments * mt;
-    return (int64_t)heads * ((call->panels + panels - 1) / panels) *
-           ((call->num_rows + 8 * nt - 1) / (8 * nt));
+    dim3 grid = grid_of(call, heads, mt, nt);
+    return (int64_t)grid.x * grid.z;
 }
 
 /* As much as a CTA can hold, where that leaves all multiprocessors some. */

@@ -33,11 +33,12 @@ template <enum weight_format format, int WM, int WN, int MT, int NT, int depth> 
 
 /* One block of the tile's weights and x on their way into a stage. */
 template <enum weight_format format, typename shape>
-__device__ inline void load_stage(const product_call &call, int block, unsigned char *stage)
+__device__ inline void load_stage(const product_call &call, struct cta_place place, int block,
+                                  unsigned char *stage)
 {
     const int pieces = (int)BLOCK_BYTES<format> / 16;
     for (int i = threadIdx.x; i < shape::panels * pieces; i += shape::threads) {
-        int panel = blockIdx.x * shape::panels + i / pieces;
+        int panel = place.group * shape::panels + i / pieces;
         if (panel < call.panels)
             copy_async_16(stage + i * 16, panel_data(call, BLOCK_BYTES<format>, panel) +
                                               (size_t)block * BLOCK_BYTES<format> +
@@ -45,7 +46,7 @@ __device__ inline void load_stage(const product_call &call, int block, unsigned 
     }
     float *rows = (float *)(void *)(stage + shape::weight_bytes);
     for (int i = threadIdx.x; i < shape::rows * 8; i += shape::threads) {
-        int row = blockIdx.y * shape::rows + i / 8, k = block * BLOCK_INPUTS + i % 8 * 4;
+        int row = place.row + i / 8, k = block * BLOCK_INPUTS + i % 8 * 4;
         float *to = rows + i / 8 * shape::row_floats + i % 8 * 4;
         if (row >= call.num_rows)
             continue;
@@ -105,15 +106,16 @@ __device__ inline void end_segment(float (&totals)[MT][NT][4], float (&sums)[MT]
 
 /* The tile's sums lie side by side, so that the end of each is one loop whose writes do, too. */
 template <typename shape>
-__device__ inline void finish_tile(const product_call &call, const float *all)
+__device__ inline void finish_tile(const product_call &call, struct cta_place place,
+                                   const float *all)
 {
-    int first_row = blockIdx.y * shape::rows, first_output = blockIdx.x * shape::outputs;
 #pragma unroll 2
     for (int i = threadIdx.x; i < shape::rows * shape::outputs; i += shape::threads) {
-        int row = i / shape::outputs, output = i % shape::outputs;
-        if (first_row + row < call.num_rows && first_output + output < call.out)
-            finish_sum(call, first_row + row, first_output + output,
-                       all[row * shape::sum_stride + output]);
+        int row = place.row + i / shape::outputs;
+        int output = place.group * shape::outputs + i % shape::outputs;
+        if (row < call.num_rows && output < call.out)
+            finish_sum(call, row, output, load_end(call, row, output),
+                       all[i / shape::outputs * shape::sum_stride + i % shape::outputs]);
     }
 }
 
@@ -125,11 +127,12 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
     typedef tile<format, WM, WN, MT, NT, depth> shape;
     SHARED_MEMORY(unsigned char, stages);
     float sums[MT][NT][4] = {}, totals[MT][NT][4] = {};
+    struct cta_place place = place_of_cta(call, shape::rows);
     grid_wait();
 #pragma unroll
     for (int s = 0; s < depth - 1; s++) {
         if (s < call.blocks)
-            load_stage<format, shape>(call, s, stages + s * shape::stage_bytes);
+            load_stage<format, shape>(call, place, s, stages + s * shape::stage_bytes);
         copy_async_commit();
     }
     int segment = 0, end = segment_begin(call, 1);
@@ -138,7 +141,8 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
         __syncthreads();
         int next = block + depth - 1;
         if (next < call.blocks)
-            load_stage<format, shape>(call, next, stages + next % depth * shape::stage_bytes);
+            load_stage<format, shape>(call, place, next,
+                                      stages + next % depth * shape::stage_bytes);
         copy_async_commit();
         multiply_stage<format, shape, WM>(sums, stages + block % depth * shape::stage_bytes);
         if (block + 1 == end) {
@@ -154,16 +158,15 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
              all + warp / WM * NT * 8 * shape::sum_stride + warp % WM * MT * FRAGMENT_OUTPUTS,
              shape::sum_stride);
     __syncthreads();
-    finish_tile<shape>(call, all);
+    finish_tile<shape>(call, place, all);
 }
 
 template <enum weight_format format, int WM, int WN, int MT, int NT, int depth>
 static void run(struct backend *backend, const struct product_call *call, int heads)
 {
     typedef tile<format, WM, WN, MT, NT, depth> shape;
-    dim3 grid((unsigned)((call->panels + shape::panels - 1) / shape::panels),
-              (unsigned)((call->num_rows + shape::rows - 1) / shape::rows), (unsigned)heads);
-    launch(backend, tile_kernel<format, WM, WN, MT, NT, depth>, grid, dim3(shape::threads),
+    launch(backend, tile_kernel<format, WM, WN, MT, NT, depth>,
+           product_grid(call, heads, shape::panels, shape::rows), dim3(shape::threads),
            (size_t)shape::shared_bytes, *call);
 }
 
@@ -171,8 +174,8 @@ template <enum weight_format format>
 void product_tiles(struct backend *backend, const struct product_call *call, int heads)
 {
     /* tiles of 128 x 128 where there are enough of them for all multiprocessors, else of 64 x 64 */
-    int64_t tiles = (call->panels + 7) / 8 * ((call->num_rows + 127) / 128) * (int64_t)heads;
-    if (tiles >= backend->multiprocessors)
+    dim3 large = product_grid(call, heads, 8, 128);
+    if ((int64_t)large.x * large.z >= backend->multiprocessors)
         run<format, 2, 4, 4, 4, 3>(backend, call, heads);
     else
         run<format, 2, 2, 2, 4, 4>(backend, call, heads);
