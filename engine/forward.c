@@ -238,6 +238,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
         .max_features = forward->context.max_features,
         .max_key_dim = forward->context.max_key_dim,
         .max_softmax_value_dim = forward->context.max_softmax_value_dim,
+        .max_keys = forward->context.max_keys,
     };
     if (ops->prepare(backend, &limits, err) != 0)
         goto fail;

@@ -219,6 +219,7 @@ struct ops_limits {
     int max_rows, max_logits, max_value_dim, vocab_size;
     int max_head_dim, max_features;         /* of linear mixers: d, m2 */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers: m2, dv; 0: there are none */
+    int64_t max_keys;  /* that a token of theirs looks at; INT64_MAX: at all before it */
     int64_t max_input; /* longest row of a matrix product, each head padded to a multiple of 32 */
 };
 

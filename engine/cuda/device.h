@@ -45,7 +45,8 @@ struct device_batch {
     const int32_t *logit_rows;       /* [num_logits] */
     int num_rows, num_spans, num_logits;
     int max_span_rows; /* of any span */
-    int64_t max_end;   /* no text ends past it: a power of two, at least 64 */
+    int64_t max_end;   /* no text ends past it: a power of two, at least 64; or no window reaches
+                          as far */
 };
 
 struct backend {

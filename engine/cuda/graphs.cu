@@ -2,9 +2,10 @@
  * then on, since a step of some hundred small kernels is bound by their launches.
  *
  * A graph holds a step's launches with their arguments, all of which depend on the model, the
- * number of rows and the power of two that no text ends past, alone. So steps are padded to some
- * numbers of rows, and the first step of a kind runs as it is (what is allocated at first need is
- * then there), the second is recorded, and the later ones are one launch. */
+ * number of rows and the power of two that no text ends past (as far as windows reach), alone. So
+ * steps are padded to some numbers of rows, and the first step of a kind runs as it is (what is
+ * allocated at first need is then there), the second is recorded, and the later ones are one
+ * launch. */
 #include "engine/cuda/step.h"
 
 enum { MOST_GRAPHS = 128 };

@@ -14,7 +14,7 @@
  * decays) and, per piece of a head, d + m formulas for q and k; per call 2 * 4 * dv * m2 bytes of S
  * and 4 * (2 d + 3 dv) per token of projections (refined gate). ReGLA with d = dv = 64, one token:
  * 33.8 KB and 24,600 operations, so bound by memory.
- * nvcc 13.0 for sm_90: 86 to 121 registers and no spills, so two blocks of 8 warps
+ * nvcc 13.0 for sm_90: 86 to 122 registers and no spills, so two blocks of 8 warps
  * share a multiprocessor (25 % of its threads). No speed has been measured: there was no device. */
 #include "engine/cuda/recurrence_chunk.cuh"
 
@@ -259,8 +259,10 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
                       ? kept[piece.kv_head]
                       : call.maxima[blockIdx.x * call.a.num_kv_heads + piece.kv_head];
     struct slices<GROUPS> slices;
-    for (int n = 0; n < GROUPS && owner.works; n++)
-        load_slice(slices.of[n], owner, call.a.features, n);
+    if (owner.works)
+#pragma unroll
+        for (int n = 0; n < GROUPS; n++)
+            load_slice(slices.of[n], owner, call.a.features, n);
     for (int done = 0; done < piece.span.num_rows; done += call.tokens) {
         int n = min(call.tokens, piece.span.num_rows - done);
         if (call.exponential)
@@ -275,8 +277,10 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
         __syncthreads();
         write_chunk(call, piece, shared, done, n);
     }
-    for (int n = 0; n < GROUPS && owner.works; n++)
-        store_slice(slices.of[n], owner, call.a.features, n);
+    if (owner.works)
+#pragma unroll
+        for (int n = 0; n < GROUPS; n++)
+            store_slice(slices.of[n], owner, call.a.features, n);
     int sharing = call.a.num_heads / call.a.num_kv_heads;
     if (call.exponential && piece.first == 0 && piece.head % sharing == 0 && threadIdx.x == 0)
         kept[piece.kv_head] = maximum;
@@ -416,7 +420,8 @@ template <int GROUPS, bool DECAYS, bool FEATURES, bool DELTA>
 static void launch_recurrence(struct backend *backend, struct recurrence_call *call)
 {
     int most = backend->batch.max_span_rows < TOKENS ? backend->batch.max_span_rows : TOKENS;
-    int working = call->wide * call->height / OPS_ROW_BLOCK, filling = 4 * most < 8 ? 4 * most : 8;
+    int working = call->wide * call->height / OPS_ROW_BLOCK;
+    int filling = most == TOKENS ? MOST_WARPS : 4 * most < 8 ? 4 * most : 8;
     int warps = working > filling ? working : filling;
     for (call->tokens = most < 1 ? 1 : most;; call->tokens = (call->tokens + 1) / 2) {
         call->at = layout_of(call, FEATURES, call->tokens, warps);

@@ -266,13 +266,33 @@ __device__ static void write_phi(const struct recurrence_call &call, const struc
 
 /* ---- a chunk of tokens ---- */
 
+/* What a factor is computed of. */
+struct factor_inputs {
+    float u, w;
+};
+
+__device__ static inline struct factor_inputs load_factor(const struct ops_factor &factor, int row,
+                                                          int64_t column)
+{
+    struct factor_inputs inputs = {};
+    if (factor.u.data != NULL)
+        inputs.u = factor.u.data[row * factor.u.stride + column];
+    if (factor.w.data != NULL)
+        inputs.w = factor.w.data[row * factor.w.stride + column];
+    return inputs;
+}
+
+__device__ static inline float factor_of(const struct ops_factor &factor,
+                                         struct factor_inputs inputs)
+{
+    return factor.u.data == NULL
+               ? 1.0f
+               : formula_apply(factor.formula, inputs.u, inputs.w, factor.constant);
+}
+
 __device__ static inline float factor_at(const struct ops_factor &factor, int row, int64_t column)
 {
-    if (factor.u.data == NULL)
-        return 1.0f;
-    float u = factor.u.data[row * factor.u.stride + column];
-    float w = factor.w.data == NULL ? 0.0f : factor.w.data[row * factor.w.stride + column];
-    return formula_apply(factor.formula, u, w, factor.constant);
+    return factor_of(factor, load_factor(factor, row, column));
 }
 
 /* M before and after each of n tokens, from `maximum` on, and what it is in the end. */
@@ -296,32 +316,33 @@ __device__ static float fill_maxima(const struct recurrence_call &call, const st
     return running[n];
 }
 
-/* a, b v and g of token t, row `row` of the step. */
+/* a and b v of 32 rows of the piece, those of number `part`, and g, of token t, row `row` of the
+ * step. What they are computed of is loaded together. */
 __device__ static void fill_rows(const struct recurrence_call &call, const struct piece &piece,
-                                 float *shared, int t, int row)
+                                 float *shared, int part, int t, int row)
 {
     const struct ops_recurrence &a = call.a;
-    float *decay = shared + call.at.decay + t * call.height;
-    float *value = shared + call.at.value + t * call.height;
-    float scale = factor_at(a.input_scale, row, piece.head), rescale = 1.0f;
+    int i = part * 32 + lane_index();
+    if (a.delta.u.data != NULL && i == 0)
+        shared[call.at.delta + t] = factor_at(a.delta, row, piece.head);
+    if (i >= piece.held * OPS_ROW_BLOCK)
+        return;
+    int of_head = block_of(call, piece, i / OPS_ROW_BLOCK) * OPS_ROW_BLOCK + i % OPS_ROW_BLOCK;
+    bool there = of_head < a.value_dim;
+    struct factor_inputs scales = load_factor(a.input_scale, row, piece.head), decays = {};
+    if (a.row_decay_per_head)
+        decays = load_factor(a.row_decay, row, piece.head);
+    else if (there)
+        decays = load_factor(a.row_decay, row, (int64_t)piece.head * a.value_dim + of_head);
+    float v = a.sum_norm && of_head == a.value_dim ? 1.0f : 0.0f, rescale = 1.0f;
+    if (there)
+        v = a.v.data[row * a.v.stride + (int64_t)piece.kv_head * a.value_dim + of_head];
     const float *running = shared + call.at.running + t;
     if (call.exponential)
         rescale = formula_exp(running[0] - running[1]);
-#pragma unroll 1
-    for (int i = lane_index(); i < piece.held * OPS_ROW_BLOCK; i += 32) {
-        int of_head = block_of(call, piece, i / OPS_ROW_BLOCK) * OPS_ROW_BLOCK + i % OPS_ROW_BLOCK;
-        float all = 1.0f, v = a.sum_norm && of_head == a.value_dim ? scale : 0.0f;
-        if (a.row_decay_per_head)
-            all = factor_at(a.row_decay, row, piece.head);
-        else if (of_head < a.value_dim)
-            all = factor_at(a.row_decay, row, (int64_t)piece.head * a.value_dim + of_head);
-        if (of_head < a.value_dim)
-            v = a.v.data[row * a.v.stride + (int64_t)piece.kv_head * a.value_dim + of_head] * scale;
-        decay[i] = all * rescale;
-        value[i] = v;
-    }
-    if (a.delta.u.data != NULL && lane_index() == 0)
-        shared[call.at.delta + t] = factor_at(a.delta, row, piece.head);
+    float all = there || a.row_decay_per_head ? factor_of(a.row_decay, decays) : 1.0f;
+    shared[call.at.decay + t * call.height + i] = all * rescale;
+    shared[call.at.value + t * call.height + i] = v * factor_of(a.input_scale, scales);
 }
 
 __device__ static void fill_phi(const struct recurrence_call &call, const struct piece &piece,
@@ -348,19 +369,20 @@ __device__ static void fill_decays(const struct recurrence_call &call, const str
                 : 1.0f;
 }
 
-/* What n tokens bring, from number `done` of the span on: a task for a warp each. */
+/* What n tokens bring, from number `done` of the span on: a task for a warp each, of which phi's
+ * are the first, as so many warps have room for it (chunk_layout, mapped). */
 __device__ static void fill_chunk(const struct recurrence_call &call, const struct piece &piece,
                                   float *shared, bool features, int done, int n)
 {
-    int tasks = features ? 4 * n : 3 * n;
-    for (int task = warp_index(); task < tasks; task += blockDim.x / 32) {
+    int parts = (piece.held * OPS_ROW_BLOCK + 31) / 32, others = features ? 3 : 2;
+    for (int task = warp_index(); task < (others + parts) * n; task += blockDim.x / 32) {
         int t = task % n, kind = task / n, row = piece.span.first_row + done + t;
         if (kind < 2)
             fill_phi(call, piece, shared, kind == 1, t, row);
-        else if (kind == 2)
-            fill_rows(call, piece, shared, t, row);
-        else
+        else if (kind < others)
             fill_decays(call, piece, shared, t, row);
+        else
+            fill_rows(call, piece, shared, kind - others, t, row);
     }
 }
 

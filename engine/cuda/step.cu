@@ -213,9 +213,17 @@ static size_t fill_image(const struct image *image, const struct batch *batch)
     return fill_spans(image, batch);
 }
 
+/* How far the ends of texts matter: a window has no more splits from there on (attention.cu,
+ * most_splits), and where all mixers are linear nothing asks. */
+static int64_t reach_of(const struct ops_limits *limits)
+{
+    bool windows = limits->max_keys > 0 && limits->max_keys < INT64_MAX;
+    return limits->max_keys + (windows ? 2 * OPS_TILE : 0);
+}
+
 /* The batch as kernels see it, padded to so many rows, spans and logits. */
 static struct device_batch describe(const struct image *image, const struct batch *batch,
-                                    int num_rows, int num_spans, int num_logits)
+                                    int num_rows, int num_spans, int num_logits, int64_t reach)
 {
     const struct layout *layout = image->layout;
     struct device_batch out = {
@@ -234,7 +242,7 @@ static struct device_batch describe(const struct image *image, const struct batc
         const struct batch_span *span = &batch->spans[i];
         if (span->num_rows > out.max_span_rows)
             out.max_span_rows = span->num_rows;
-        while (out.max_end < span->position + span->num_rows)
+        while (out.max_end < span->position + span->num_rows && out.max_end < reach)
             out.max_end *= 2;
     }
     return out;
@@ -257,7 +265,8 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
     device_check(backend, cudaEventSynchronize(images->copied[i]), "cudaEventSynchronize");
     size_t bytes = fill_image(&image, batch);
     fill_padding(&image, batch, padded);
-    backend->batch = describe(&image, batch, rows, padded > 0 ? padded : batch->num_spans, logits);
+    backend->batch = describe(&image, batch, rows, padded > 0 ? padded : batch->num_spans, logits,
+                              reach_of(&backend->limits));
     device_check(backend,
                  cudaMemcpyAsync(images->device, images->host[i], bytes, cudaMemcpyHostToDevice,
                                  backend->stream),

@@ -47,6 +47,7 @@ struct mixer_context {
     int max_value_dim;
     int max_head_dim, max_features;         /* of linear mixers */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers */
+    int64_t max_keys;                       /* likewise: that a token looks at; see ops_limits */
     enum weight_format weights;
     size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and as they would be */
 };

@@ -97,6 +97,8 @@ int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *contex
         context->max_key_dim = config->features_positioned;
     if (config->value_dim > context->max_softmax_value_dim)
         context->max_softmax_value_dim = config->value_dim;
+    mixer_widen(&context->max_keys,
+                config->window == WINDOW_FULL ? INT64_MAX : config->window_size);
     if (place_keys(layer, context, err) != 0 || create_biases(layer, context, err) != 0)
         return -1;
     return mixer_position_create(layer, context, config->head_dim, err);

@@ -208,6 +208,7 @@ static void forks(const char *model)
 
 #ifdef REGLA_CUDA_EMULATION
 long emulation_kernels(void);
+long emulation_graphs(void);
 
 /* What a decode step of one text launches, where no page begins: it costs a time for each kernel.
  */
@@ -225,6 +226,25 @@ static void launches(const char *model, int expected)
     for (int i = 0; i < STEPS; i++)
         CHECK(counts[i] == expected, "%s: %ld kernels in step %d, expected %d", model, counts[i], i,
               expected);
+    state_free(state);
+    engine_close(engine);
+    free(logits);
+}
+
+/* Graphs that one text's steps to `end` make: each costs the text a step without one, and the time
+ * that it takes to make it. */
+static void recordings(const char *model, int end, long expected)
+{
+    struct engine *engine = open_engine(model, "cuda", KV_F32);
+    float *logits = malloc((size_t)engine_info(engine)->vocab_size * sizeof *logits);
+    struct error err = ERROR_INIT;
+    struct state *state;
+    must(state_create(&state, engine, end, &err), &err);
+    long before = emulation_graphs();
+    while (state_position(state) < end)
+        feed(engine, state, 0, 1, logits);
+    long made = emulation_graphs() - before;
+    CHECK(made == expected, "%s: %ld graphs up to %d, expected %ld", model, made, end, expected);
     state_free(state);
     engine_close(engine);
     free(logits);
@@ -350,6 +370,10 @@ int main(void)
      * positions, attention, output, up and down */
     launches("regla", 3 + 5 * 2);
     launches("softmax_rope", 3 + 6 * 2);
+    /* until it ends past 64, 128 and 256; never; until the window of 20 has all its splits */
+    recordings("softmax_rope", 200, 3);
+    recordings("regla", 200, 1);
+    recordings("sliding_t5", 520, 3);
 #endif
     printf("cuda-engine: %d passed, %d failed\n", passed, failed);
     return failed > 0;

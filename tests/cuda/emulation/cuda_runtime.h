@@ -18,7 +18,8 @@
  *   REGLA_EMULATION_WITHOUT file:line of a __syncthreads, a __syncwarp or a grid_wait, which then
  *                           orders nothing: to see that its absence would be found (races.h)
  *
- * emulation_kernels() says how many kernels have run, emulation_memory() what cudaMemGetInfo does.
+ * emulation_kernels() says how many kernels have run, emulation_graphs() how many graphs were made,
+ * emulation_memory() what cudaMemGetInfo does.
  */
 #ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
@@ -303,6 +304,7 @@ struct cudaFuncAttributes {
 };
 
 extern "C" long emulation_kernels(void);
+extern "C" long emulation_graphs(void);
 extern "C" void emulation_memory(size_t *free_bytes, size_t *total_bytes);
 
 const char *cudaGetErrorString(cudaError_t error);
