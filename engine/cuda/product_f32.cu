@@ -5,9 +5,10 @@
  * Bytes of a call with N rows: the weights once for each R rows (again from the second cache), x
  * 4 N in bytes for every CTA, y; operations: 2 N in out, one fmaf for two.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 8, 90 registers, 8 KiB
- * of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in flight; R = 32,
- * 128 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
+ * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 1 and 8, 92 and 110
+ * registers, 8 KiB of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in
+ * flight; R = 32, 128 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device.
+ */
 #include "engine/cuda/product.cuh"
 
 enum { MOST_WARPS = 16, FOURS = BLOCK_INPUTS / 4 };
@@ -126,7 +127,9 @@ static void run(struct backend *backend, const struct product_call *call, int he
 
 void product_f32(struct backend *backend, const struct product_call *call, int heads)
 {
-    if (call->num_rows <= 8)
+    if (call->num_rows == 1)
+        run<1>(backend, call, heads);
+    else if (call->num_rows <= 8)
         run<8>(backend, call, heads);
     else
         run<32>(backend, call, heads);
