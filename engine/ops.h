@@ -298,7 +298,7 @@ struct ops {
      * Not in a step. */
     void (*measure)(struct backend *, const void *memory, size_t bytes, double *read_bytes,
                     double *operations);
-    /* Adds the seconds of operations to seconds [NUM_PROFILE_KINDS], borrowed; NULL: no longer. */
+    /* Adds the seconds of operations to seconds [PROFILE_SECONDS], borrowed; NULL: no longer. */
     void (*profile)(struct backend *, double *seconds);
 };
 

@@ -15,11 +15,17 @@
 #define PROFILE_VALUE(value, name) value,
 #define PROFILE_NAME(value, name) name,
 
-enum profile_kind { PROFILE_KINDS(PROFILE_VALUE) NUM_PROFILE_KINDS };
+enum profile_kind {
+    PROFILE_KINDS(PROFILE_VALUE) NUM_PROFILE_KINDS,
+    /* no operation: for so long a device waited before a step's first, so that they do not wait for
+     * their launches */
+    PROFILE_DELAY = NUM_PROFILE_KINDS,
+    PROFILE_SECONDS
+};
 
 struct engine;
 
-/* From now on every step adds to seconds [NUM_PROFILE_KINDS], which is borrowed until the next
+/* From now on every step adds to seconds [PROFILE_SECONDS], which is borrowed until the next
  * call; NULL: none does. A step that is not profiled pays a comparison per operation. */
 void engine_profile(struct engine *engine, double *seconds);
 

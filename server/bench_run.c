@@ -316,12 +316,12 @@ static int profile(struct bench *bench, int index, struct error *err)
 {
     struct bench_result *result = &bench->results[index];
     struct engine *engine = bench->entries[index].device->engine;
-    double seconds;
-    engine_profile(engine, result->operations);
+    double times[PROFILE_SECONDS] = {0}, seconds;
+    engine_profile(engine, times);
     int failed = run_whole(bench, "profiling", index, &seconds, err);
     engine_profile(engine, NULL);
     for (int i = 0; i < NUM_PROFILE_KINDS && failed == 0; i++)
-        result->operations[i] /= seconds;
+        result->operations[i] = times[i] / (seconds - times[PROFILE_DELAY]);
     return failed;
 }
 

@@ -28,7 +28,7 @@ struct backend {
     size_t scratch_floats;
     unsigned saved_float; /* of the thread that called begin */
     const float *sent;    /* what receive gives */
-    double *profile;      /* [NUM_PROFILE_KINDS], or NULL */
+    double *profile;      /* [PROFILE_SECONDS], or NULL */
 };
 
 /* The best instruction set of this machine, or the one named; NULL with an error. */

@@ -150,7 +150,7 @@ static void graphs_change_nothing(const char *model)
     static const int counts[] = {1, 3, 4, 8, 5, 3, 2, 7, 3, 1, 6, 8};
     struct engine *graphs = open_engine(model, "cuda", KV_F32);
     struct engine *plain = open_engine(model, "cuda", KV_F32);
-    double seconds[NUM_PROFILE_KINDS] = {0};
+    double seconds[PROFILE_SECONDS] = {0};
     engine_profile(plain, seconds);
     size_t vocab = (size_t)engine_info(plain)->vocab_size;
     float *together = malloc(TEXTS * vocab * sizeof *together);
