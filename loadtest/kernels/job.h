@@ -49,8 +49,9 @@ void job_check(const struct job *job, const struct bench_device *cpu,
 /* Prints a line of the table. */
 void job_time(const struct job *job, const struct bench_device *cuda,
               const struct job_limits *limits);
-/* Median seconds of a call of some tens in one step. */
-double job_seconds(const struct job *job, const struct bench_device *cuda);
+/* Median seconds of a call of some tens in one step. queued_before: before the device begins with
+ * the first, so that none waits for the host. */
+double job_seconds(const struct job *job, const struct bench_device *cuda, bool queued_before);
 
 /* All jobs of a kind with texts of `rows` rows, or, rows 0, those worth a time; `use` is called
  * with each. */
