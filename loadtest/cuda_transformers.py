@@ -2,13 +2,19 @@
 
 For each length and batch: tokens per second of generating `length` tokens after a prompt of 16, with
 random weights of equal shapes (160 million, 12 layers of 768) in bf16, greedily. transformers is
-GPT-NeoX with its static cache, compiled as its `generate` does it; flash-linear-attention, where it
-is installed, is its GLA, saved and read by `regla` too. The first run of a point is not timed (it
-compiles); the figure is the median of three after it. Both measure the prompt's 16 tokens, or leave
-them out, below 1 % of the time.
+GPT-NeoX with a static cache of the point's length, compiled as its `generate` does it, anew for each
+point; flash-linear-attention, where it is installed, is its GLA, saved and read by `regla` too. A
+short first run of a point is not timed (it compiles); the figure is the median of three after it.
+Both measure the prompt's 16 tokens, or leave them out, below 1 % of the time.
 
-Usage: cuda_transformers.py --regla build/cuda/regla [--lengths 64,1024,4096] [--batches 1,16,64]
+`regla bench` comes first, once for each model; then the points, those that say most first. One that
+fails is said to have, and why.
+
+Usage: cuda_transformers.py --regla build/cuda/regla [--lengths 1024,4096,64] [--batches 1,64,16]
        [--seconds 500] [--out FILE.csv]
+       cuda_transformers.py --products
+           instead: the times of torch.matmul for products that loadtest/kernels times, in bf16 in
+           and out, under the same names
 Status: 77 where there is no PyTorch, no transformers or no CUDA device: nothing is measured then.
 """
 
@@ -24,7 +30,9 @@ import time
 from pathlib import Path
 
 PROMPT = 16
+WARM_UP = 32  # tokens
 VOCAB, HIDDEN, LAYERS, HEADS, INTERMEDIATE = 50304, 768, 12, 12, 3072
+PRESETS = ("gpt_neox", "regla", "hybrid_regla")
 TOKENIZER = Path(__file__).resolve().parents[1] / "tests/golden/gla_fla/tokenizer.json"
 
 
@@ -33,35 +41,64 @@ def skipped(why):
     sys.exit(77)
 
 
-def regla(program, model, length, batch):
-    """Tokens per second of `regla bench`; model: its flag and value."""
-    command = [program, "bench", "--device", "cuda", *model, "--weights", "bf16", "--pp", "0",
-               "--tg", str(length), "--depth", str(PROMPT), "--batch", str(batch), "--repeat", "3",
-               "--json"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    if result.returncode != 0:
-        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
-        print(f"  regla {' '.join(model)}: {last}", file=sys.stderr)
-        return None
-    return json.loads(result.stdout)["results"][0]["tokens_per_second"]
+def first_line(text):
+    return next((line for line in text.splitlines() if line.strip()), "no message")
 
 
-def generate(torch, model, length, batch, **arguments):
-    """Tokens per second of model.generate."""
+def regla(arguments, model):
+    """Tokens per second of `regla bench` by (length, batch); model: its flag and value."""
+    command = [arguments.regla, "bench", "--device", "cuda", *model, "--weights", "bf16",
+               "--pp", "0", "--tg", ",".join(map(str, arguments.lengths)),
+               "--depth", str(PROMPT), "--batch", ",".join(map(str, arguments.batches)),
+               "--repeat", "3", "--json"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=True,
+                                timeout=arguments.seconds / 3)
+    except (OSError, subprocess.SubprocessError) as error:
+        failed = isinstance(error, subprocess.CalledProcessError)
+        print(f"regla {' '.join(model)} failed:",
+              first_line(error.stderr) if failed else type(error).__name__, flush=True)
+        return {}
+    found = {(one["test"], one["batch"]): one["tokens_per_second"]
+             for one in json.loads(result.stdout)["results"]}
+    return {(length, batch): found[f"tg{length}@{PROMPT}", batch]
+            for length in arguments.lengths for batch in arguments.batches}
+
+
+def generate(torch, model, length, batch, cache):
+    """Tokens per second of model.generate; cache: None, or the one it is to use."""
     prompt = torch.randint(0, VOCAB, (batch, PROMPT), device="cuda")
 
-    def run():
+    def run(tokens):
+        arguments = {}
+        if cache is not None:
+            cache.reset()
+            arguments["past_key_values"] = cache
         torch.cuda.synchronize()
         start = time.perf_counter()
         out = model.generate(prompt, attention_mask=torch.ones_like(prompt), do_sample=False,
-                             min_new_tokens=length, max_new_tokens=length, pad_token_id=0,
+                             min_new_tokens=tokens, max_new_tokens=tokens, pad_token_id=0,
                              **arguments)
         torch.cuda.synchronize()
-        assert out.shape == (batch, PROMPT + length), out.shape
+        assert out.shape == (batch, PROMPT + tokens), out.shape
         return time.perf_counter() - start
 
-    run()
-    return batch * length / statistics.median(run() for _ in range(3))
+    run(min(length, WARM_UP))
+    return batch * length / statistics.median(run(length) for _ in range(3))
+
+
+def try_generate(torch, model, length, batch, static):
+    """What generate says and None, or None and why it failed."""
+    from transformers import StaticCache
+
+    torch._dynamo.reset()  # else it would compile for all shapes from the second on, or give up
+    torch.cuda.empty_cache()
+    try:
+        cache = StaticCache(config=model.config, max_cache_len=PROMPT + length) if static else None
+        with torch.no_grad():
+            return generate(torch, model, length, batch, cache), None
+    except Exception as error:  # whatever it is, other points may do
+        return None, f"{type(error).__name__}: {first_line(str(error))}"
 
 
 def gpt_neox(torch, longest):
@@ -102,28 +139,28 @@ def numbers(text):
     return [int(part) for part in text.split(",")]
 
 
-def measure(torch, arguments, models, length, batch):
-    point = {"length": length, "batch": batch}
-    with torch.inference_mode():
-        point["transformers_gpt_neox"] = generate(torch, models["gpt_neox"], length, batch,
-                                                  cache_implementation="static")
-        point["fla_gla"] = models["gla"] and generate(torch, models["gla"], length, batch)
-    torch.cuda.empty_cache()
-    for name in ("gpt_neox", "regla", "hybrid_regla"):
-        point[f"regla_{name}"] = regla(arguments.regla, ["--preset", f"{name}-160m"], length, batch)
-        point[f"ratio_{name}"] = ratio(point[f"regla_{name}"], point["transformers_gpt_neox"])
-    point["regla_gla"] = models["gla"] and regla(arguments.regla, ["--model", models["folder"]],
-                                                 length, batch)
-    point["ratio_gla"] = ratio(point["regla_gla"], point["fla_gla"])
+def measure(torch, models, ours, length, batch, in_time):
+    """A point: theirs, unless there is no time, beside ours, which is there."""
+    point = {"length": length, "batch": batch, "failed": None if in_time else "out of time"}
+    for name, model in models.items():
+        point[f"theirs_{name}"] = None
+        if model and in_time:
+            point[f"theirs_{name}"], why = try_generate(torch, model, length, batch,
+                                                        name == "gpt_neox")
+            point["failed"] = point["failed"] or why
+    for name, results in ours.items():
+        theirs = "gla" if name == "gla" else "gpt_neox"
+        point[f"regla_{name}"] = results.get((length, batch))
+        point[f"ratio_{name}"] = ratio(point[f"regla_{name}"], point[f"theirs_{theirs}"])
     return point
 
 
 def print_point(point):
-    print(f"{point['length']:>7} {point['batch']:>6} {cell(point['transformers_gpt_neox']):>13}",
+    print(f"{point['length']:>7} {point['batch']:>6} {cell(point['theirs_gpt_neox']):>13}",
           *(f"{cell(point['regla_' + name]):>9} {cell(point['ratio_' + name], '{:.2f}x'):>7}"
-            for name in ("gpt_neox", "regla", "hybrid_regla")),
-          f"{cell(point['fla_gla']):>9} {cell(point['regla_gla']):>9} "
-          f"{cell(point['ratio_gla'], '{:.2f}x'):>7}", flush=True)
+            for name in PRESETS),
+          f"{cell(point['theirs_gla']):>9} {cell(point['regla_gla']):>9} "
+          f"{cell(point['ratio_gla'], '{:.2f}x'):>7} ", point["failed"] or "", flush=True)
 
 
 def write(path, points):
@@ -133,14 +170,56 @@ def write(path, points):
         writer.writerows(points)
 
 
+def compare(torch, arguments):
+    begin, points = time.monotonic(), []
+    with tempfile.TemporaryDirectory() as folder:
+        models = {"gpt_neox": gpt_neox(torch, max(arguments.lengths)), "gla": gla(torch, folder)}
+        ours = {name: regla(arguments, ["--preset", f"{name}-160m"]) for name in PRESETS}
+        ours["gla"] = regla(arguments, ["--model", folder]) if models["gla"] else {}
+    print(" length  batch  transformers   regla of the same, and ReGLA, hybrid ReGLA, of its size"
+          "        fla GLA, regla's")
+    for batch in arguments.batches:
+        for length in arguments.lengths:
+            in_time = time.monotonic() - begin < arguments.seconds
+            points.append(measure(torch, models, ours, length, batch, in_time))
+            print_point(points[-1])
+            if arguments.out:  # all so far: the next point may be stopped
+                write(arguments.out, points)
+
+
+def products(torch):
+    calls, tries = 40, 7
+    copied = torch.zeros(2, 1 << 29, dtype=torch.uint8, device="cuda")
+    for columns, rows, copies in ((4096, 4096, 8), (768, 3072, 64)):
+        weights = torch.randn(copies, rows, columns, device="cuda").bfloat16()
+        for batch in (1, 8, 64, 256, 2048):
+            x = torch.randn(batch, columns, device="cuda").bfloat16()
+            times = []
+            for _ in range(1 + tries):
+                events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+                for _ in range(2):  # while this runs, the calls are queued
+                    copied[1].copy_(copied[0])
+                events[0].record()
+                for call in range(calls):
+                    torch.matmul(x, weights[call % copies].t())
+                events[1].record()
+                torch.cuda.synchronize()
+                times.append(1e-3 * events[0].elapsed_time(events[1]) / calls)
+            seconds = statistics.median(times[1:])
+            print(f"{f'product bf16, {columns} x {rows}, {batch} rows':<58} {1e6 * seconds:9.1f} us"
+                  f" {2e-12 * batch * columns * rows / seconds:8.2f} TFLOP/s", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--regla", default="build/cuda/regla")
-    parser.add_argument("--lengths", type=numbers, default=[64, 1024, 4096])
-    parser.add_argument("--batches", type=numbers, default=[1, 16, 64])
+    parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 64])
+    parser.add_argument("--batches", type=numbers, default=[1, 64, 16])
     parser.add_argument("--seconds", type=float, default=500,
                         help="no point is begun after so long")
     parser.add_argument("--out", help="a CSV of the table")
+    parser.add_argument("--products", action="store_true",
+                        help="only the times of torch.matmul for some products")
     arguments = parser.parse_args()
     try:
         import torch
@@ -149,23 +228,13 @@ def main():
         skipped(f"no {error.name} here")
     if not torch.cuda.is_available():
         skipped("PyTorch sees no CUDA device")
-    begin, points = time.monotonic(), []
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers "
-          f"{transformers.__version__}; tokens/s, bf16, and regla / theirs")
-    print(" length  batch  transformers   regla of the same, and ReGLA, hybrid ReGLA, of its size"
-          "        fla GLA, regla's")
-    with tempfile.TemporaryDirectory() as folder:
-        models = {"gpt_neox": gpt_neox(torch, max(arguments.lengths)), "folder": folder}
-        models["gla"] = gla(torch, folder)
-        for length in arguments.lengths:
-            for batch in arguments.batches:
-                if time.monotonic() - begin > arguments.seconds:
-                    print(f"not measured, out of time: length {length}, batch {batch}")
-                    continue
-                points.append(measure(torch, arguments, models, length, batch))
-                print_point(points[-1])
-                if arguments.out:  # all so far: the next point may be stopped
-                    write(arguments.out, points)
+          f"{transformers.__version__}; {'torch.matmul' if arguments.products else 'tokens/s'}, bf16"
+          f"{'' if arguments.products else ', and regla / theirs'}")
+    if arguments.products:
+        products(torch)
+    else:
+        compare(torch, arguments)
 
 
 if __name__ == "__main__":
