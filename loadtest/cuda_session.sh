@@ -8,14 +8,19 @@
 #       of which the shipped model's log-probabilities are compared (WikiText-2's). Fails where
 #       what git tracks and this are more than $MOST_MIB (64) together
 #   loadtest/cuda_session.sh run [STAGE...]
-#       there: check kernels sanitize bench study transformers, or those named. Stops by itself
-#       before SECONDS_AT_MOST (570) are over; what did not fit is said to be left out. Logs go to
-#       $OUT (./cuda-session); the short table comes last.
+#       there: check kernels bench transformers sanitize study, or those named. Stops by itself
+#       before SECONDS_AT_MOST (570) are over; what did not fit is said to be left out. All output
+#       goes to $OUT/all.txt ($OUT: ./cuda-session), that of what runs to now.log until it ends; the
+#       short table comes last.
 #
-# For machines with calls of at most ten minutes, three calls:
-#   run check kernels bench    run sanitize study    run transformers
+# Where a machine is lent for 30 minutes in all, by calls of ten at most, and a start takes 90 s:
+#   run check kernels             some minutes; the machine goes back while what failed is mended
+#   run bench transformers        with SECONDS_AT_MOST=540
+#   run sanitize study            right after it; SECONDS_AT_MOST: what is left less 60, at most 570
+# The first may come again in place of the last.
 # Status: 77 without a device, 1 when anything failed.
 set -uo pipefail
+PATH=$PATH:/usr/local/cuda/bin # compute-sanitizer
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/.." || exit 1
 
@@ -75,111 +80,121 @@ left() {
     echo $((at_most - SECONDS))
 }
 
-# A part of a stage: runs it with what time is left, keeps its output, notes how it ended.
-part() { # name, seconds at most, command...
-    local name=$1 limit=$2 result begin=$SECONDS
-    shift 2
+# A part of a stage: runs it with what time is left, keeps its output, notes how it ended, and shows
+# so many lines of the output's end, more where it did not pass.
+part() { # name, seconds at most, lines, command...
+    local name=$1 limit=$2 lines=$3 result status begin=$SECONDS
+    shift 3
     [ "$limit" -lt "$(left)" ] || limit=$(left)
     if [ "$limit" -lt 5 ]; then
-        summary+=("$(printf '%-28s left out: no time' "$name")")
-        return 1
+        left_out "$name" "no time"
+        return
     fi
-    echo "== $name"
-    timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1
-    result=$?
-    case $result in
+    timeout -k 5 "$limit" "$@" >"$out/now.log" 2>&1
+    status=$?
+    case $status in
     0) result=passed ;;
-    77) result=skipped ;;
-    124 | 137) result="stopped after $limit s" failed=1 ;;
-    *) result="FAILED, status $result" failed=1 ;;
+    77) result="FAILED, saw no device" ;; # nvidia-smi did
+    124 | 137) result="stopped after $limit s" ;;
+    *) result="FAILED, status $status" ;;
     esac
-    summary+=("$(printf '%-28s %-24s %4d s' "$name" "$result" $((SECONDS - begin)))")
-    [ "$result" = passed ]
+    if [ "$result" != passed ]; then
+        failed=1
+        [ "$lines" -gt 15 ] || lines=15
+    fi
+    result=$(printf '%-28s %-24s %4d s' "$name" "$result" $((SECONDS - begin)))
+    summary+=("$result")
+    echo "== $result"
+    tail -n "$lines" "$out/now.log"
+    { echo "==== $result" && cat "$out/now.log"; } >>"$out/all.txt"
+    rm -f "$out/now.log"
 }
 
-shows() { # name, lines
-    tail -n "$2" "$out/$1.log" 2>/dev/null
+left_out() { # name, why
+    summary+=("$(printf '%-28s left out: %s' "$1" "$2")")
+}
+
+has_pytorch() {
+    python3 -c 'import importlib.util as i
+exit(not all(map(i.find_spec, ["torch", "transformers"])))' || { left_out PyTorch "not here" && false; }
 }
 
 stage_check() {
-    local program formats weights kv
-    part golden_f32 150 "$regla" check --device cuda --state-memory 64M --weights f32 --kv f32 \
-        --reproducibility tests/golden/*/ || shows golden_f32 15
-    part golden 60 "$regla" check --device cuda --state-memory 64M tests/golden/*/ ||
-        shows golden 15
-    if [ -r "$programs/text.txt" ]; then
-        part model_text 90 "$programs/cuda_test_model" "$programs/text.txt" 8192
-        shows model_text 5
-    fi
+    local program formats weights kv text=()
+    part kernels_check 120 1 "$programs/kernels" check
+    part golden_f32 150 0 "$regla" check --device cuda --state-memory 64M --weights f32 --kv f32 \
+        --reproducibility tests/golden/*/
+    part golden 60 0 "$regla" check --device cuda --state-memory 64M tests/golden/*/
     for program in "$programs"/cuda_test_*; do
-        part "$(basename "$program")" 60 "$program" || shows "$(basename "$program")" 15
+        text=()
+        [ "${program##*_}" != model ] || [ ! -r "$programs/text.txt" ] ||
+            text=("$programs/text.txt" 8192)
+        part "${program##*/}" 90 1 "$program" "${text[@]}"
     done
     for formats in "bf16 f16" "f16 bf16" "q8 f16"; do
         read -r weights kv <<<"$formats"
-        part "bits_$weights" 60 "$regla" check --device cuda --state-memory 64M --bits-only \
-            --weights "$weights" --kv "$kv" tests/golden/*/ || shows "bits_$weights" 15
+        part "bits_$weights" 60 0 "$regla" check --device cuda --state-memory 64M --bits-only \
+            --weights "$weights" --kv "$kv" tests/golden/*/
     done
 }
 
 stage_kernels() {
-    part kernels 240 "$programs/kernels"
-    shows kernels 120
+    part kernels_time 180 100 "$programs/kernels" time
+    # the same products by cuBLAS
+    has_pytorch && part products 60 12 python3 loadtest/cuda_transformers.py --products
+}
+
+sanitize() { # tool, what it runs, seconds at most, command...
+    part "$1_$2" "$3" 1 compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all \
+        "${@:4}"
 }
 
 stage_sanitize() {
-    local tool
+    local check=("$regla" check --device cuda --state-memory 16M --weights f32 --kv f32)
+    local few=(tests/golden/{hybrid_regla,sliding_t5}/) more=(tests/golden/{gla_fla,deltanet}/)
     if ! command -v compute-sanitizer >/dev/null; then
-        summary+=("sanitize                     left out: no compute-sanitizer")
+        left_out sanitize "no compute-sanitizer"
         return
     fi
-    for tool in memcheck racecheck initcheck synccheck; do
-        part "sanitize_$tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 \
-            --target-processes all \
-            "$regla" check --device cuda --state-memory 16M --weights f32 --kv f32 \
-            tests/golden/{hybrid_regla,gla_fla,sliding_t5,deltanet}/ ||
-            shows "sanitize_$tool" 15
-    done
+    sanitize memcheck few 60 "${check[@]}" "${few[@]}"
+    sanitize racecheck few 60 "${check[@]}" "${few[@]}"
+    sanitize memcheck kernels 90 "$programs/kernels" check
+    sanitize racecheck kernels 90 "$programs/kernels" check
+    sanitize memcheck more 45 "${check[@]}" "${more[@]}"
+    sanitize racecheck more 45 "${check[@]}" "${more[@]}"
+    sanitize initcheck few 45 "${check[@]}" "${few[@]}"
+    sanitize synccheck few 45 "${check[@]}" "${few[@]}"
 }
 
 stage_bench() {
-    part bench_6l 60 "$regla" bench --device cuda --preset regla-6l --weights bf16 --pp 2048 \
+    part bench_6l 60 20 "$regla" bench --device cuda --preset regla-6l --weights bf16 --pp 2048 \
         --tg 64,1024,8192
     # what it is worth that a kernel begins while the one before it ends
-    part bench_6l_apart 30 env REGLA_CUDA_OVERLAP=0 "$regla" bench --device cuda \
+    part bench_6l_apart 30 20 env REGLA_CUDA_OVERLAP=0 "$regla" bench --device cuda \
         --preset regla-6l --weights bf16 --pp 0 --tg 64,1024
-    part bench_12l 60 "$regla" bench --device cuda --preset regla-160m --weights bf16 --pp 0 \
+    part bench_12l 60 30 "$regla" bench --device cuda --preset regla-160m --weights bf16 --pp 0 \
         --tg 64 --batch 1,64,256 --operations
-    part bench_softmax 60 "$regla" bench --device cuda --preset softmax-160m --weights bf16 \
+    part bench_softmax 90 30 "$regla" bench --device cuda --preset softmax-160m --weights bf16 \
         --pp 2048 --tg 64 --depth 0,2048 --batch 1,64 --operations
-    shows bench_6l 20
-    shows bench_6l_apart 20
-    shows bench_12l 30
-    shows bench_softmax 30
 }
 
 stage_study() {
-    local file
-    part study 300 "$regla" study --device cuda --systems regla,hybrid_regla,softmax \
+    part study 300 40 "$regla" study --device cuda --systems regla,hybrid_regla,softmax \
         --out "$out/study"
-    shows study 40
-    # few files, and none deep, come back from a lent machine
-    for file in "$out"/study/study.{csv,json}; do
-        [ -f "$file" ] && mv "$file" "$out/"
-    done
+    # few files come back from a lent machine
+    mv "$out"/study/study.{csv,json} "$out/" 2>/dev/null
     rm -rf "$out/study"
 }
 
 stage_transformers() {
-    local seconds
-    seconds=$(($(left) - 60))
-    part transformers "$(left)" env PYTHONUNBUFFERED=1 python3 loadtest/cuda_transformers.py \
-        --regla "$regla" --seconds "$seconds" --out "$out/transformers.csv"
-    shows transformers 20
+    has_pytorch || return
+    part transformers "$(left)" 40 env PYTHONUNBUFFERED=1 python3 loadtest/cuda_transformers.py \
+        --regla "$regla" --seconds "$(($(left) - 60))" --out "$out/transformers.csv"
 }
 
 run() {
     local stages=("$@") stage
-    [ ${#stages[@]} -gt 0 ] || stages=(check kernels sanitize bench study transformers)
+    [ ${#stages[@]} -gt 0 ] || stages=(check kernels bench transformers sanitize study)
     find_programs
     regla=$programs/regla
     if [ ! -x "$regla" ]; then
@@ -188,18 +203,15 @@ run() {
         exit 1
     fi
     mkdir -p "$out"
-    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null ||
-        { echo "cuda_session: skipped: no device"; exit 77; }
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null |
+        tee -a "$out/all.txt" || { echo "cuda_session: skipped: no device"; exit 77; }
+    # as long as somebody has it open, the driver keeps what every process would have to wait for
+    { exec 9</dev/nvidia0; } 2>/dev/null
     for stage in "${stages[@]}"; do
-        "stage_$stage" || true
+        "stage_$stage"
     done
     echo "== summary after $SECONDS s"
-    printf '%s\n' "${summary[@]}"
-    # eight files come back at most: all logs as one
-    for stage in "$out"/*.log; do
-        echo "==== $stage"
-        cat "$stage"
-    done >"$out/all.txt" && rm -f "$out"/*.log
+    printf '%s\n' "${summary[@]}" | tee -a "$out/all.txt"
     exit $failed
 }
 
