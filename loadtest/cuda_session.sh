@@ -14,8 +14,8 @@
 #       short table comes last.
 #
 # Where a machine is lent for 30 minutes in all, by calls of ten at most, and a start takes 90 s:
-#   run check kernels             some minutes; the machine goes back while what failed is mended
-#   run bench transformers        with SECONDS_AT_MOST=540
+#   run check kernels bench       some minutes; the machine goes back while what failed is mended
+#   run transformers              with SECONDS_AT_MOST=540
 #   run sanitize study            right after it; SECONDS_AT_MOST: what is left less 60, at most 570
 # The first may come again in place of the last.
 # Status: 77 without a device, 1 when anything failed.
