@@ -79,6 +79,12 @@ bool device_pin(struct backend *backend, size_t bytes, void **out)
     return true;
 }
 
+void device_unpin(void *memory)
+{
+    if (memory != NULL)
+        cudaFreeHost(memory);
+}
+
 int device_reserve_scratch(struct backend *backend, size_t bytes, struct error *err)
 {
     if (device_allocate(backend, bytes, "partial results", &backend->scratch, err) != 0)

@@ -87,8 +87,9 @@ int device_status(struct backend *backend, struct error *err);
 int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
                     struct error *err);
 void device_free(struct backend *backend, void *memory);
-/* Pinned memory of the host, for copies; false: it failed, which is remembered. cudaFreeHost. */
+/* Pinned memory of the host, for copies; false: it failed, which is remembered. */
 bool device_pin(struct backend *backend, size_t bytes, void **out);
+void device_unpin(void *memory); /* may be NULL */
 /* transfer.cu: from the host into device memory; the host's may be used again at once. */
 void device_write(struct backend *backend, void *to, const void *from, size_t bytes);
 

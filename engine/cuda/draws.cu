@@ -117,7 +117,7 @@ static bool make_room(struct backend *backend, size_t bytes)
                         &err) != 0)
         return device_check(backend, cudaErrorMemoryAllocation, "memory for draws");
     for (struct draws &step : drawing->steps) {
-        cudaFreeHost(step.asked);
+        device_unpin(step.asked);
         step.asked = NULL;
         if (!device_pin(backend, 2 * bytes, &step.asked))
             return false;
@@ -168,8 +168,8 @@ void drawing_close(struct backend *backend)
     if (drawing == NULL)
         return;
     for (struct draws &step : drawing->steps) {
-        cudaFreeHost(step.asked);
-        cudaFreeHost(step.results);
+        device_unpin(step.asked);
+        device_unpin(step.results);
         free(step.draws);
     }
     device_free(backend, drawing->device_asked);

@@ -72,7 +72,7 @@ static void close_images(struct backend *backend)
     device_free(backend, images->device);
     images->device = NULL;
     for (int i = 0; i < 2; i++) {
-        cudaFreeHost(images->host[i]);
+        device_unpin(images->host[i]);
         images->host[i] = NULL;
     }
 }
@@ -108,7 +108,7 @@ void step_close(struct backend *backend)
         for (cudaEvent_t event : {images->copied[i], images->done[i]})
             if (event != NULL)
                 cudaEventDestroy(event);
-    cudaFreeHost(images->logits);
+    device_unpin(images->logits);
     free(images);
 }
 
@@ -289,7 +289,7 @@ static float *logits_room(struct backend *backend, size_t count)
     struct step_images *images = backend->images;
     if (count > images->logits_count) {
         void *memory;
-        cudaFreeHost(images->logits);
+        device_unpin(images->logits);
         images->logits = NULL;
         images->logits_count = 0;
         if (!device_pin(backend, count * sizeof(float), &memory))

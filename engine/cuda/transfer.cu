@@ -166,7 +166,7 @@ void transfer_close(struct backend *backend)
     for (int i = 0; i < 2; i++) {
         if (transfer->in_done[i] != NULL)
             cudaEventDestroy(transfer->in_done[i]);
-        cudaFreeHost(transfer->in[i]);
+        device_unpin(transfer->in[i]);
     }
     for (const struct piece &piece : transfer->pieces)
         if (piece.arrived != NULL)
@@ -176,7 +176,7 @@ void transfer_close(struct backend *backend)
     if (transfer->stream != NULL)
         cudaStreamDestroy(transfer->stream);
     cudaFree(transfer->aside);
-    cudaFreeHost(transfer->pinned);
+    device_unpin(transfer->pinned);
     pthread_cond_destroy(&transfer->has_arrived);
     pthread_cond_destroy(&transfer->has_queued);
     pthread_mutex_destroy(&transfer->mutex);

@@ -37,7 +37,7 @@ void weights_close(struct backend *backend)
         if (packer->copied[i] != NULL)
             cudaEventDestroy(packer->copied[i]);
         if (packer->pieces[i] != NULL)
-            cudaFreeHost(packer->pieces[i]);
+            device_unpin(packer->pieces[i]);
     }
     free(packer);
     backend->packer = NULL;

@@ -395,8 +395,6 @@ cudaError_t cudaFreeHost(void *memory)
 {
     guard held(mutex);
     outside_capture("cudaFreeHost");
-    if (memory == nullptr)
-        return cudaSuccess;
     wait_device();
     auto at = pinned.find(static_cast<char *>(memory));
     if (at == pinned.end())
