@@ -96,11 +96,12 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
         launch(backend, append_kernel<KV>, rows, THREADS, 0, a, batch);
     if (groups)
         launch_groups<KV, RING>(backend, a);
-    if (!groups || batch.num_spans > 1) {
+    bool by_row = !few && !groups;
+    if (by_row || batch.max_few_rows > 0) {
         striping striping = {};
-        striping.by_row = !few && !groups;
-        striping.few = few ? batch.max_span_rows : FEW_TOKENS - 1;
-        striping.numbers = striping.by_row ? batch.num_rows : batch.num_spans * striping.few;
+        striping.by_row = by_row;
+        striping.few = batch.max_few_rows;
+        striping.numbers = by_row ? batch.num_rows : batch.num_spans * striping.few;
         striping.splits = most_splits(a, batch.max_end);
         launch_queries<KV, RING, 8>(backend, a, striping);
     }

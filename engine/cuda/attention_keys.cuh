@@ -21,7 +21,6 @@ enum {
     STAGES = 3,         /* parts in flight */
     PITCH = OPS_TILE + 4,
     MOST_COLUMNS = 256, /* of values, for such blocks */
-    FEW_TOKENS = 8,     /* spans of fewer are met query by query */
     BLOCKS_EACH = 4,    /* wanted for each multiprocessor */
     MOST_SHARED = 96 << 10
 };

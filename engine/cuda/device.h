@@ -34,6 +34,8 @@ struct device_span {
     char *const *pages; /* full windows: page i holds positions [64 i, 64 i + 64) of all layers */
 };
 
+enum { FEW_TOKENS = 8 }; /* attention meets spans of fewer query by query */
+
 /* Passed to kernels by value: its arrays lie where they lie in every step, so that a graph of a
  * step can be launched again. A launcher may choose its grid by the numbers here alone, and by the
  * operation's: they are all that a graph is chosen by. */
@@ -45,6 +47,7 @@ struct device_batch {
     const int32_t *logit_rows;       /* [num_logits] */
     int num_rows, num_spans, num_logits;
     int max_span_rows; /* of any span */
+    int max_few_rows;  /* of any of fewer than FEW_TOKENS; 0: there is none */
     int64_t max_end;   /* no text ends past it: a power of two, at least 64; or no window reaches
                           as far */
 };

@@ -242,6 +242,8 @@ static struct device_batch describe(const struct image *image, const struct batc
         const struct batch_span *span = &batch->spans[i];
         if (span->num_rows > out.max_span_rows)
             out.max_span_rows = span->num_rows;
+        if (span->num_rows < FEW_TOKENS && span->num_rows > out.max_few_rows)
+            out.max_few_rows = span->num_rows;
         while (out.max_end < span->position + span->num_rows && out.max_end < reach)
             out.max_end *= 2;
     }

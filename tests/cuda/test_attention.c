@@ -405,6 +405,38 @@ static void check_far(struct attention_case c, int64_t position)
     close_texts(texts);
 }
 
+/* One text decodes far on, beside one that is met in longer spans and one in spans of a few rows:
+ * the same bits as in one step. */
+static void check_mixed(struct attention_case c)
+{
+    enum { BEGUN = 520 }; /* of the text that decodes: met before */
+    static const int lengths[TEXTS] = {BEGUN + 9, 130, 40}, chunks[TEXTS] = {1, 17, 5};
+    static const int alone[TEXTS] = {MOST_ROWS, 0, 0};
+    char name[200];
+    describe(&c, name, sizeof name);
+    struct text texts[TEXTS];
+    float *whole[TEXTS];
+    open_texts(&c, texts, lengths);
+    open_memory(&cuda, &c, texts, NAN);
+    run(&cuda, &c, texts, lengths);
+    close_memory(&cuda, &c, texts);
+    for (int i = 0; i < TEXTS; i++)
+        whole[i] = copy_h(&c, &texts[i]);
+    open_memory(&cuda, &c, texts, NAN);
+    texts[0].length = BEGUN;
+    run(&cuda, &c, texts, alone);
+    texts[0].length = lengths[0];
+    run(&cuda, &c, texts, chunks);
+    close_memory(&cuda, &c, texts);
+    for (int i = 0; i < TEXTS; i++) {
+        bench_expect(&count,
+                     memcmp(texts[i].h, whole[i], h_floats(&c, &texts[i]) * sizeof(float)) == 0,
+                     name, "the same bits in mixed steps, text", i);
+        free(whole[i]);
+    }
+    close_texts(texts);
+}
+
 static const struct attention_case cases[] = {
     {4, 2, 8, 8, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F32},
     {4, 4, 8, 12, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F16},
@@ -429,6 +461,14 @@ static const struct attention_case cases[] = {
     {2, 1, 520, 20, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 50, POSITION_NONE, KV_F32},
 };
 
+/* Full windows, a ring that several splits see, and one that one or two do. */
+static const struct attention_case mixed[] = {
+    {4, 2, 8, 8, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F16},
+    {3, 3, 37, 40, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_BF16},
+    {2, 1, 12, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 450, POSITION_NONE, KV_F32},
+    {2, 2, 16, 12, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 100, POSITION_NONE, KV_F32},
+};
+
 int main(void)
 {
     static const int lengths[TEXTS] = {290, 130, 65}, longer[TEXTS] = {600, 63, 2};
@@ -443,6 +483,8 @@ int main(void)
         if (small || cases[i].window != WINDOW_FULL)
             check_hidden(cases[i], bad[i % 3]);
     }
+    for (size_t i = 0; i < sizeof mixed / sizeof *mixed; i++)
+        check_mixed(mixed[i]);
     /* where splits become longer: 62 times 4 tiles */
     check_far((struct attention_case){2, 1, 4, 4, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0,
                                       POSITION_ALIBI, KV_F32},
