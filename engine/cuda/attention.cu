@@ -19,10 +19,10 @@
  * are read once per query and group of heads (few tokens), or once per head and 64 queries, from
  * which 64 of them are met for 2 (m2 + dv) * 64 operations a key.
  *
- * Of a multiprocessor with 64 Ki registers (ptxas 13.0, sm_90): blocks of one query take 103 to 168
- * registers, 3 blocks = 12 warps (f32 pages, 2 heads: 215, 2 blocks); blocks of 64 queries 128 to
- * 168 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 254 beyond (1 block = 8 warps). Shared
- * memory of the latter: 12 KiB of parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of queries. */
+ * Of a multiprocessor with 64 Ki registers (ptxas 13.0, sm_90): blocks of one query take 116 to 128
+ * registers, 4 blocks = 16 warps; blocks of 64 queries 128 to 168 where dv <= 64 (2 blocks = 16
+ * warps; rings 1), up to 254 beyond (1 block = 8 warps). Shared memory of the latter: 12 KiB of
+ * parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of queries. */
 #include "engine/cuda/attention_group.cuh"
 #include "engine/cuda/attention_query.cuh"
 

@@ -21,7 +21,8 @@ enum {
     STAGES = 3,         /* parts in flight */
     PITCH = OPS_TILE + 4,
     MOST_COLUMNS = 256, /* of values, for such blocks */
-    BLOCKS_EACH = 4,    /* wanted for each multiprocessor */
+    RING_DEEP = 16,     /* pairs of numbers of a ring that a thread waits for at a time */
+    BLOCKS_EACH = 4,    /* of one query, wanted for each multiprocessor */
     MOST_SHARED = 96 << 10
 };
 
@@ -89,15 +90,21 @@ struct ring_key {
     const float *v; /* [value_dim] */
 };
 
-__device__ ring_key find_key(const ops_attention &a, const keys &all, int64_t s)
+/* `slot`: s % W. */
+__device__ ring_key find_key(const ops_attention &a, const keys &all, int64_t s, int slot)
 {
     if (s >= all.position)
         return {all.k + (s - all.position) * a.k.stride, 1,
                 all.v + (s - all.position) * a.v.stride};
-    int slot = (int)(s % a.window_size), lane = slot % OPS_TILE;
+    int lane = slot % OPS_TILE;
     const float *tile = (const float *)(all.ring + (size_t)(slot / OPS_TILE) * all.tile_bytes);
     return {tile + lane, OPS_TILE,
             tile + (int64_t)a.key_dim * OPS_TILE + lane * (int64_t)ops_value_stride(a.value_dim)};
+}
+
+__device__ ring_key find_key(const ops_attention &a, const keys &all, int64_t s)
+{
+    return find_key(a, all, s, (int)(s % a.window_size));
 }
 
 /* ---- numbers of K and V ---- */

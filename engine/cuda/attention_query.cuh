@@ -85,71 +85,108 @@ template <int HEADS> __device__ query_memory<HEADS> lay_out(float *memory, int s
     return m;
 }
 
-/* sums [HEADS][2] += weights [j][HEADS] times the two numbers of line j, for lines [low, high) of
- * `stride` numbers each, in order: q.k of two keys, or two columns of the weighed values. */
-template <kv_format KV, int HEADS>
-__device__ void add_lines(const float *weights, const char *lines, int stride, int low, int high,
+/* sums [HEADS][2] += weights [j][HEADS] times the two numbers load(j), for DEEP j from `from` on,
+ * in order; all of them are < end if WHOLE. */
+template <int HEADS, int DEEP, bool WHOLE, typename Load>
+__device__ void add_round(const float *weights, const Load &load, int from, int end,
                           float (*sums)[2])
 {
-    enum { DEEP = KV == KV_F32 ? 4 : 8 }; /* loads in flight: of as many bytes */
-    const int64_t line = stride * (int64_t)sizeof(typename number<KV>::type);
-    int j = low;
-    lines += j * line;
-    for (; j + DEEP <= high; j += DEEP, lines += DEEP * line) {
-        float2 pair[DEEP];
+    float2 pair[DEEP];
 #pragma unroll
-        for (int i = 0; i < DEEP; i++)
-            pair[i] = load_2<KV>(lines + i * line);
+    for (int i = 0; i < DEEP; i++)
+        pair[i] = load(WHOLE || from + i < end ? from + i : end - 1);
 #pragma unroll
-        for (int i = 0; i < DEEP; i++)
+    for (int i = 0; i < DEEP; i++)
+        if (WHOLE || from + i < end)
 #pragma unroll
             for (int h = 0; h < HEADS; h++) {
-                sums[h][0] = fmaf(weights[(j + i) * HEADS + h], pair[i].x, sums[h][0]);
-                sums[h][1] = fmaf(weights[(j + i) * HEADS + h], pair[i].y, sums[h][1]);
+                sums[h][0] = fmaf(weights[(from + i) * HEADS + h], pair[i].x, sums[h][0]);
+                sums[h][1] = fmaf(weights[(from + i) * HEADS + h], pair[i].y, sums[h][1]);
             }
-    }
+}
+
+/* The same for j in [low, high), DEEP loads in flight: q.k of two keys, or two columns of the
+ * weighed values. */
+template <int HEADS, int DEEP, typename Load>
+__device__ void add_lines(const float *weights, const Load &load, int low, int high,
+                          float (*sums)[2])
+{
+    enum { REST_DEEP = DEEP < 8 ? DEEP : 8 };
+    int j = low;
 #pragma unroll 1
-    for (; j < high; j++, lines += line) {
-        float2 pair = load_2<KV>(lines);
-#pragma unroll
-        for (int h = 0; h < HEADS; h++) {
-            sums[h][0] = fmaf(weights[j * HEADS + h], pair.x, sums[h][0]);
-            sums[h][1] = fmaf(weights[j * HEADS + h], pair.y, sums[h][1]);
-        }
-    }
+    for (; j + DEEP <= high; j += DEEP)
+        add_round<HEADS, DEEP, true>(weights, load, j, high, sums);
+#pragma unroll 1
+    for (; j < high; j += REST_DEEP)
+        add_round<HEADS, REST_DEEP, false>(weights, load, j, high, sums);
+}
+
+/* Lines of `stride` numbers each, of a page. A multiprocessor has 64 KiB in flight with one head or
+ * two, 32 with four and 16 with eight, whose sums take the registers. */
+template <kv_format KV, int HEADS>
+__device__ void add_page(const float *weights, const char *lines, int stride, int low, int high,
+                         float (*sums)[2])
+{
+    enum { DEEP = (HEADS <= 2 ? 32 : 64 / HEADS) / (KV == KV_F32 ? 2 : 1) };
+    const int64_t line = stride * (int64_t)sizeof(typename number<KV>::type);
+    auto load = [=](int j) { return load_2<KV>(lines + j * line); };
+    add_lines<HEADS, DEEP>(weights, load, low, high, sums);
+}
+
+/* What a query sees of a tile: keys [low, high), key j at position base + j. In a ring it lies in
+ * slot `slot` + j, less W where that is past the end. */
+struct seen_keys {
+    int64_t base;
+    int low, high, slot;
+};
+
+template <bool RING>
+__device__ seen_keys see(const ops_attention &a, int64_t position, int64_t tile)
+{
+    seen_keys seen = {tile * OPS_TILE, 0, (int)OPS_TILE, 0};
+    int64_t first = first_seen(a, position);
+    if (first > seen.base)
+        seen.low = (int)(first - seen.base);
+    if (position - seen.base < OPS_TILE)
+        seen.high = (int)(position - seen.base) + 1;
+    if (RING)
+        seen.slot = (int)((seen.base + seen.low) % a.window_size) - seen.low;
+    return seen;
+}
+
+__device__ ring_key find_seen(const ops_attention &a, const keys &all, const seen_keys &seen, int j)
+{
+    int slot = seen.slot + j;
+    return find_key(a, all, seen.base + j, slot < a.window_size ? slot : slot - a.window_size);
 }
 
 template <int HEADS>
-__device__ void ring_scores(const ops_attention &a, const keys &all, const float *q, int64_t s,
-                            int64_t low, int64_t end, float (*scores)[2])
+__device__ void ring_scores(const ops_attention &a, const keys &all, const seen_keys &seen,
+                            const float *q, float (*scores)[2])
 {
-    for (int i = 0; i < 2; i++) {
-        if (s + i < low || s + i >= end)
-            continue;
-        ring_key key = find_key(a, all, s + i);
-#pragma unroll 1
-        for (int f = 0; f < a.key_dim; f++)
+    ring_key key[2];
 #pragma unroll
-            for (int h = 0; h < HEADS; h++)
-                scores[h][i] = fmaf(q[f * HEADS + h], key.k[f * key.stride], scores[h][i]);
+    for (int i = 0; i < 2; i++) { /* another key where this one is not seen */
+        int j = 2 * ((int)threadIdx.x % 32) + i;
+        j = j < seen.low ? seen.low : j;
+        key[i] = find_seen(a, all, seen, j < seen.high ? j : seen.high - 1);
     }
+    auto load = [=](int f) {
+        return make_float2(key[0].k[f * key[0].stride], key[1].k[f * key[1].stride]);
+    };
+    add_lines<HEADS, RING_DEEP>(q, load, 0, a.key_dim, scores);
 }
 
 template <int HEADS>
-__device__ void ring_values(const ops_attention &a, const keys &all, const float *weights,
-                            int64_t base, int low, int high, int column, float (*sums)[2])
+__device__ void ring_values(const ops_attention &a, const keys &all, const seen_keys &seen,
+                            const float *weights, int column, float (*sums)[2])
 {
-#pragma unroll 1
-    for (int j = low; j < high; j++) {
-        const float *v = find_key(a, all, base + j).v;
-        float x = column < a.value_dim ? v[column] : 0.0f;
-        float y = column + 1 < a.value_dim ? v[column + 1] : 0.0f;
-#pragma unroll
-        for (int h = 0; h < HEADS; h++) {
-            sums[h][0] = fmaf(weights[j * HEADS + h], x, sums[h][0]);
-            sums[h][1] = fmaf(weights[j * HEADS + h], y, sums[h][1]);
-        }
-    }
+    auto load = [&](int j) {
+        const float *v = find_seen(a, all, seen, j).v;
+        return make_float2(column < a.value_dim ? v[column] : 0.0f,
+                           column + 1 < a.value_dim ? v[column + 1] : 0.0f);
+    };
+    add_lines<HEADS, RING_DEEP>(weights, load, seen.low, seen.high, sums);
 }
 
 /* A warp meets one tile with the query at `position` of all heads: maxima, sums and values. */
@@ -159,16 +196,14 @@ __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t posit
 {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     int stride = (int)ops_value_stride(a.value_dim);
-    int64_t base = tile * OPS_TILE, seen = first_seen(a, position);
-    int low = seen > base ? (int)(seen - base) : 0;
-    int high = position - base < OPS_TILE ? (int)(position - base) + 1 : (int)OPS_TILE;
+    const seen_keys seen = see<RING>(a, position, tile);
     float scores[HEADS][2] = {};
     const char *k = RING ? nullptr : all.pages[tile] + all.in_page;
     const int64_t bytes = sizeof(typename number<KV>::type);
     if constexpr (RING)
-        ring_scores<HEADS>(a, all, m.q, base + 2 * lane, seen, position + 1, scores);
+        ring_scores<HEADS>(a, all, seen, m.q, scores);
     else
-        add_lines<KV, HEADS>(m.q, k + 2 * lane * bytes, OPS_TILE, 0, a.key_dim, scores);
+        add_page<KV, HEADS>(m.q, k + 2 * lane * bytes, OPS_TILE, 0, a.key_dim, scores);
     float *weights = m.weights + warp * OPS_TILE * HEADS;
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
@@ -182,10 +217,10 @@ __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t posit
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             int j = 2 * lane + i;
-            int64_t distance = position - base - j;
+            int64_t distance = position - seen.base - j;
             float score =
                 finish_score(a, bias, weights[j * HEADS + h], distance > 0 ? distance : 0);
-            both[i] = j >= low && j < high ? score : -INFINITY;
+            both[i] = j >= seen.low && j < seen.high ? score : -INFINITY;
             most = a.activation == SOFTMAX_ACT_RELU ? most : greater(most, both[i]);
         }
         for (int other = 1; other < 32; other *= 2)
@@ -205,10 +240,10 @@ __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t posit
     for (int c = 2 * lane; c < stride; c += 64) {
         float sums[HEADS][2] = {};
         if constexpr (RING)
-            ring_values<HEADS>(a, all, weights, base, low, high, c, sums);
+            ring_values<HEADS>(a, all, seen, weights, c, sums);
         else
-            add_lines<KV, HEADS>(weights, k + ((int64_t)a.key_dim * OPS_TILE + c) * bytes, stride,
-                                 low, high, sums);
+            add_page<KV, HEADS>(weights, k + ((int64_t)a.key_dim * OPS_TILE + c) * bytes, stride,
+                                seen.low, seen.high, sums);
 #pragma unroll
         for (int h = 0; h < HEADS; h++)
             *(float2 *)&m.values[(warp * HEADS + h) * stride + c] =
@@ -331,7 +366,7 @@ __device__ void meet_splits(const ops_attention &a, const keys &all, const strip
 
 /* One query's heads of a group. Grid: [numbers, kv heads * groups of heads, stripes]. */
 template <kv_format KV, bool RING, int HEADS>
-__global__ void __launch_bounds__(WARPS * 32, HEADS == 2 ? 2 : 3)
+__global__ void __launch_bounds__(WARPS * 32, BLOCKS_EACH)
     query_kernel(const ops_attention a, const device_batch batch, const striping striping)
 {
     SHARED_MEMORY(float, memory);

@@ -459,6 +459,10 @@ static const struct attention_case cases[] = {
     {2, 2, 12, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, KV_F32},
     {9, 1, 12, 20, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, KV_F32},
     {2, 1, 520, 20, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 50, POSITION_NONE, KV_F32},
+    /* rings that end within a tile, of widths that leave part of a round */
+    {8, 1, 13, 7, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 333, POSITION_ALIBI, KV_F32},
+    {2, 2, 35, 33, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 75, POSITION_NONE, KV_F32},
+    {2, 1, 35, 18, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 77, POSITION_NONE, KV_F32},
 };
 
 /* Full windows, a ring that several splits see, and one that one or two do. */
