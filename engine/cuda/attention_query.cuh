@@ -427,9 +427,15 @@ __global__ void __launch_bounds__(WARPS * 32)
         divisor = folds[i](divisor, sums[i]);
     for (int column = tid; column < a.value_dim; column += WARPS * 32) {
         float total = 0.0f;
-#pragma unroll 4
-        for (int i = 0; i < splits; i++)
-            total = folds[i](total, parts[(int64_t)i * floats + 2 + column]);
+        for (int from = 0; from < splits; from += FOLD_DEEP) {
+            float part[FOLD_DEEP];
+#pragma unroll
+            for (int i = 0; i < FOLD_DEEP; i++)
+                part[i] = parts[smaller(from + i, splits - 1) * floats + 2 + column];
+#pragma unroll
+            for (int i = 0; i < FOLD_DEEP; i++)
+                total = from + i < splits ? folds[from + i](total, part[i]) : total;
+        }
         a.h.data[row * a.h.stride + (int64_t)head * a.value_dim + column] =
             total / (a.activation == SOFTMAX_ACT_RELU ? 1.0f : divisor);
     }
