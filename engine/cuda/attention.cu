@@ -20,9 +20,10 @@
  * which 64 of them are met for 2 (m2 + dv) * 64 operations a key.
  *
  * Of a multiprocessor with 64 Ki registers (ptxas 13.0, sm_90): blocks of one query take 116 to 128
- * registers, 4 blocks = 16 warps; blocks of 64 queries 128 to 168 where dv <= 64 (2 blocks = 16
- * warps; rings 1), up to 254 beyond (1 block = 8 warps). Shared memory of the latter: 12 KiB of
- * parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of queries. */
+ * registers, 4 blocks = 16 warps (pages, 8 heads: 157 to 168, 3 blocks); blocks of 64 queries 128
+ * to 168 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 254 beyond (1 block = 8 warps).
+ * Shared memory of the latter: 12 KiB of parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of
+ * queries. */
 #include "engine/cuda/attention_group.cuh"
 #include "engine/cuda/attention_query.cuh"
 
@@ -39,7 +40,7 @@ void launch_queries(struct backend *backend, const ops_attention &a, striping &s
         if (group <= HEADS / 2 || bytes > MOST_SHARED)
             return launch_queries<KV, RING, HEADS / 2>(backend, a, striping);
     int blocks = striping.numbers * a.num_kv_heads * ((group + HEADS - 1) / HEADS);
-    int wanted = BLOCKS_EACH * backend->multiprocessors;
+    int wanted = blocks_each<RING, HEADS> * backend->multiprocessors;
     striping.stripes = blocks < wanted ? wanted / blocks : 1;
     striping.stripes = striping.stripes < striping.splits ? striping.stripes : striping.splits;
     if (striping.stripes > 1) {

@@ -23,7 +23,6 @@ enum {
     MOST_COLUMNS = 256, /* of values, for such blocks */
     RING_DEEP = 16,     /* pairs of numbers of a ring that a thread waits for at a time */
     FOLD_DEEP = 16,     /* numbers of parts likewise */
-    BLOCKS_EACH = 4,    /* of one query, wanted for each multiprocessor */
     MOST_SHARED = 96 << 10
 };
 

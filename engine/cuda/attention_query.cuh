@@ -121,13 +121,13 @@ __device__ void add_lines(const float *weights, const Load &load, int low, int h
         add_round<HEADS, REST_DEEP, false>(weights, load, j, high, sums);
 }
 
-/* Lines of `stride` numbers each, of a page. A multiprocessor has 64 KiB in flight with one head or
- * two, 32 with four and 16 with eight, whose sums take the registers. */
+/* Lines of `stride` numbers each, of a page. All warps of a multiprocessor together have 64 KiB in
+ * flight, or 48 with eight heads. */
 template <kv_format KV, int HEADS>
 __device__ void add_page(const float *weights, const char *lines, int stride, int low, int high,
                          float (*sums)[2])
 {
-    enum { DEEP = (HEADS <= 2 ? 32 : 64 / HEADS) / (KV == KV_F32 ? 2 : 1) };
+    enum { DEEP = KV == KV_F32 ? 16 : 32 };
     const int64_t line = stride * (int64_t)sizeof(typename number<KV>::type);
     auto load = [=](int j) { return load_2<KV>(lines + j * line); };
     add_lines<HEADS, DEEP>(weights, load, low, high, sums);
@@ -364,9 +364,12 @@ __device__ void meet_splits(const ops_attention &a, const keys &all, const strip
     }
 }
 
+/* Blocks that a multiprocessor has registers for, and is to have: eight heads have many sums. */
+template <bool RING, int HEADS> constexpr int blocks_each = RING || HEADS <= 4 ? 4 : 3;
+
 /* One query's heads of a group. Grid: [numbers, kv heads * groups of heads, stripes]. */
 template <kv_format KV, bool RING, int HEADS>
-__global__ void __launch_bounds__(WARPS * 32, BLOCKS_EACH)
+__global__ void __launch_bounds__(WARPS * 32, blocks_each<RING, HEADS>)
     query_kernel(const ops_attention a, const device_batch batch, const striping striping)
 {
     SHARED_MEMORY(float, memory);
