@@ -187,31 +187,44 @@ void drawing_take(struct backend *backend, int number)
     step->count = 0;
 }
 
+/* Queues the copy of what is asked for to the device; false: it failed. */
+static bool ask(struct backend *backend, struct draw *const *draws, int count, const layout &at)
+{
+    struct drawing *drawing = backend->drawing;
+    if (backend->failure != cudaSuccess || !make_room(backend, at.bytes))
+        return false;
+    void *asked = drawing->steps[backend->sending].asked;
+    fill(draws, count, at, static_cast<char *>(asked));
+    return device_check(backend,
+                        cudaMemcpyAsync(drawing->device_asked, asked, at.bytes,
+                                        cudaMemcpyHostToDevice, backend->stream),
+                        "cudaMemcpy");
+}
+
 extern "C" void cuda_draw(struct backend *backend, const float *logits, int32_t vocab_size,
                           struct draw *const *draws, int count)
 {
     struct drawing *drawing = backend->drawing;
     struct draws *step = &drawing->steps[backend->sending];
-    graphs_finish(backend); /* what is drawn from comes before */
     layout at = lay_out(draws, count);
-    if (backend->failure != cudaSuccess || !make_room(backend, at.bytes))
+    if (!backend->replaying) /* what is recorded must not hold the copy */
+        graphs_finish(backend);
+    bool there = ask(backend, draws, count, at);
+    graphs_finish(backend); /* a graph that comes again: behind the copy, which is then no wait */
+    if (!there)
         return;
     size_t all = (size_t)count * (size_t)vocab_size;
     size_t sums = sums_bytes((size_t)count, vocab_size);
+    /* may forget graphs: the step's has been launched */
     char *memory =
         static_cast<char *>(device_scratch(backend, scratch_bytes((size_t)count, vocab_size)));
     if (memory == NULL)
         return;
-    fill(draws, count, at, static_cast<char *>(step->asked));
     char *asked = static_cast<char *>(drawing->device_asked);
     sampling_lists lists = {(sampling_text *)asked, (logit_bias *)(asked + at.biases),
                             (seen_token *)(asked + at.seen), (int32_t *)(asked + at.ids)};
     float *after = (float *)(memory + sums);
     sampling_scratch scratch = {after, after + all, (int32_t *)after + 2 * all, (double *)memory};
-    device_check(
-        backend,
-        cudaMemcpyAsync(asked, step->asked, at.bytes, cudaMemcpyHostToDevice, backend->stream),
-        "cudaMemcpy");
     sampling_launch(backend, logits, vocab_size, count, lists, scratch, drawing->device_results);
     device_check(backend,
                  cudaMemcpyAsync(step->results, drawing->device_results,
