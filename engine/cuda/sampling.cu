@@ -3,12 +3,13 @@
  * of the draw are the host's bits; only where top_p cuts may the last place of a sum of doubles
  * decide otherwise. The token depends on the row and its sampler alone.
  *
- * One block a text, for which its row of logits is read some times.
+ * One block a text, for which its row of logits is read some times: where nothing is changed by
+ * greedy once, by a draw without cuts twice and its weights once. top_k and top_p look for where
+ * they cut with three keys a pass, until each thread has few candidates left and keeps those by
+ * itself. Sums of weights are the host's (engine/logits.c): 64 running sums by index, then a tree.
  *
- * Greedy reads it once where nothing is changed and four times else, a draw without cuts six times;
- * top_k and top_p each some 35 times what is left, as a bisection over the bits of a logit finds
- * where they cut. Sums of weights are the host's (engine/logits.c): 64 running sums by index, then
- * a tree. */
+ * Many loads have to be under way at once, as one block cannot hide them otherwise: loops read a
+ * batch before they use or write any of it. */
 #include "engine/cuda/sampling.cuh"
 
 #include "engine/cuda/common.cuh"
@@ -24,8 +25,15 @@ namespace
 
 enum {
     THREADS = 1024,
-    LANES = 64,   /* running sums, as in engine/logits.c */
-    CHUNK = 2048, /* weights summed together */
+    WARPS = THREADS / 32,
+    BATCH = 8,                 /* loads of a thread under way */
+    CUT_BATCH = 4,             /* where registers are few */
+    LANES = 64,                /* running sums, as in engine/logits.c */
+    FILLERS = THREADS - LANES, /* threads that make weights for them */
+    EACH = 2,                  /* weights a filler makes at a time */
+    CHUNK = EACH * FILLERS,    /* a multiple of LANES */
+    TESTS = 3,                 /* keys a pass */
+    FEW = 4,                   /* candidates that a thread keeps by itself */
     BLOCK = SAMPLING_BLOCK
 };
 
@@ -35,56 +43,115 @@ struct best {
 };
 
 struct block_memory {
-    double chunk[CHUNK];
-    double doubles[32];
-    best bests[32];
-    int ints[32];
+    union {
+        double chunks[2][CHUNK]; /* one is filled while the other is summed */
+        struct {
+            float logits[FEW * THREADS], weights[FEW * THREADS];
+        } few;
+    };
+    double sums[WARPS][TESTS + 1], totals[TESTS];
+    best bests[WARPS];
+    uint32_t counts[WARPS];
+    double total;
     int place;
 };
 
-/* ---- of a whole block; every thread gets the result ---- */
+/* ---- of a whole warp or block; every thread gets the result ---- */
 
 __device__ best better(best a, best b)
 {
     return b.logit > a.logit || (b.logit == a.logit && b.id < a.id) ? b : a;
 }
 
-__device__ best block_best(block_memory *m, best mine)
+__device__ best warp_best(best mine)
 {
     for (int other = 16; other > 0; other /= 2)
         mine = better(mine, {__shfl_xor_sync(FULL_WARP, mine.logit, other),
                              __shfl_xor_sync(FULL_WARP, mine.id, other)});
+    return mine;
+}
+
+__device__ best block_best(block_memory *m, best mine)
+{
+    mine = warp_best(mine);
     __syncthreads();
     if (threadIdx.x % 32 == 0)
         m->bests[threadIdx.x / 32] = mine;
     __syncthreads();
-    best all = m->bests[0];
-    for (int i = 1; i < THREADS / 32; i++)
-        all = better(all, m->bests[i]);
-    return all;
+    return warp_best(m->bests[threadIdx.x % 32]);
 }
 
-__device__ double block_total(block_memory *m, double mine)
+/* totals[j]: the sum of mine[j]. A lane hands on half of its sums while it has some, so that few
+ * are added twice: lanes that differ in bits 3 and 4 have different ones then. */
+__device__ void block_totals(block_memory *m, const double mine[TESTS], double totals[TESTS])
 {
-    for (int other = 16; other > 0; other /= 2)
-        mine += __shfl_xor_sync(FULL_WARP, mine, other);
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
+    double a = upper ? mine[2] : mine[0], b = upper ? 0 : mine[1];
+    a += __shfl_xor_sync(FULL_WARP, upper ? mine[0] : mine[2], 16);
+    b += __shfl_xor_sync(FULL_WARP, upper ? mine[1] : 0, 16);
+    double one = odd ? b : a;
+    one += __shfl_xor_sync(FULL_WARP, odd ? a : b, 8);
+    for (int other = 4; other > 0; other /= 2)
+        one += __shfl_xor_sync(FULL_WARP, one, other);
+    if (lane % 8 == 0)
+        m->sums[warp][lane / 8] = one;
     __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        m->doubles[threadIdx.x / 32] = mine;
+    if (threadIdx.x < TESTS) {
+        double all = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            all += m->sums[w][threadIdx.x];
+        m->totals[threadIdx.x] = all;
+    }
     __syncthreads();
-    double all = 0;
-    for (int i = 0; i < THREADS / 32; i++)
-        all += m->doubles[i];
-    return all;
+    for (int j = 0; j < TESTS; j++)
+        totals[j] = m->totals[j];
+}
+
+/* The sum of the warps' counts before this one's; *all: of all. Two counts of up to 2^15 may be
+ * packed into one. */
+__device__ uint32_t count_before(block_memory *m, uint32_t count, uint32_t *all)
+{
+    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
+    __syncthreads();
+    if (lane == 0)
+        m->counts[warp] = count;
+    __syncthreads();
+    uint32_t sum = m->counts[lane];
+    for (int by = 1; by < 32; by *= 2) {
+        uint32_t before = __shfl_up_sync(FULL_WARP, sum, (unsigned)by);
+        sum += lane >= by ? before : 0;
+    }
+    *all = __shfl_sync(FULL_WARP, sum, 31);
+    return __shfl_sync(FULL_WARP, sum, warp) - count;
+}
+
+/* ---- passes over a row ---- */
+
+/* take(i, values[i]) of each of this thread's i below count, in rising order. */
+template <typename Take> __device__ void for_each(const float *values, int32_t count, Take take)
+{
+    for (int32_t first = (int32_t)threadIdx.x; first < count; first += BATCH * THREADS) {
+        float x[BATCH];
+#pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            x[k] = first + k * THREADS < count ? values[first + k * THREADS] : 0.0f;
+#pragma unroll
+        for (int k = 0; k < BATCH; k++)
+            if (first + k * THREADS < count)
+                take(first + k * THREADS, x[k]);
+    }
 }
 
 /* The best of logits [count] that comes after `last` in falling order, the smallest id first. */
 __device__ best best_after(block_memory *m, const float *logits, int32_t count, best last)
 {
     best mine = {-INFINITY, INT32_MAX};
-    for (int32_t i = (int32_t)threadIdx.x; i < count; i += THREADS)
-        if (logits[i] < last.logit || (logits[i] == last.logit && i > last.id))
-            mine = better(mine, {logits[i], i});
+    for_each(logits, count, [&](int32_t i, float logit) {
+        if (logit < last.logit || (logit == last.logit && i > last.id))
+            mine = better(mine, {logit, i});
+    });
     return block_best(m, mine);
 }
 
@@ -111,11 +178,9 @@ __device__ best block_first(block_memory *m, const float *logits, int32_t count,
     missing = __any_sync(FULL_WARP, missing) != 0;
     __syncthreads();
     if (threadIdx.x % 32 == 0)
-        m->ints[threadIdx.x / 32] = missing;
+        m->counts[threadIdx.x / 32] = missing;
     best all = block_best(m, mine);
-    *has_nan = false;
-    for (int i = 0; i < THREADS / 32; i++)
-        *has_nan = *has_nan || m->ints[i] != 0;
+    *has_nan = __any_sync(FULL_WARP, m->counts[threadIdx.x % 32] != 0) != 0;
     return all;
 }
 
@@ -129,31 +194,63 @@ __device__ int32_t first_nan(block_memory *m, const float *logits, int32_t count
     return block_best(m, mine).id;
 }
 
-/* The sum of weight(i), in the host's order. */
+/* Of 64 sums, two a lane, as the host's tree; in lane 0. */
+__device__ double fold(double low, double high)
+{
+    low += high;
+    for (int width = 16; width > 0; width /= 2)
+        low += __shfl_down_sync(FULL_WARP, low, (unsigned)width);
+    return low;
+}
+
+/* What a filler makes weights of, from `first` on. */
+__device__ void read_ahead(const float *values, int32_t first, int32_t count, float ahead[EACH])
+{
+    int32_t i = first + (int32_t)threadIdx.x - LANES;
+#pragma unroll
+    for (int e = 0; e < EACH; e++, i += FILLERS)
+        ahead[e] = (int)threadIdx.x >= LANES && i < count ? values[i] : 0.0f;
+}
+
+/* The sum of weight(i, values[i]), in the host's order. The first threads add a chunk while the
+ * others make the next one and read what comes after. weight may change values[i]. */
 template <typename Weight>
-__device__ double ordered_sum(block_memory *m, int32_t count, Weight weight)
+__device__ double ordered_sum(block_memory *m, const float *values, int32_t count, Weight weight)
 {
     int tid = (int)threadIdx.x;
     double lane = 0;
-    for (int32_t first = 0; first < count; first += CHUNK) {
-        int32_t n = count - first < CHUNK ? count - first : (int32_t)CHUNK;
-        __syncthreads();
-        for (int32_t i = tid; i < n; i += THREADS)
-            m->chunk[i] = weight(first + i);
-        __syncthreads();
-        for (int32_t i = tid; tid < LANES && i < n; i += LANES)
-            lane += m->chunk[i];
-    }
+    float ahead[EACH];
+    int turn = 0;
+    read_ahead(values, 0, count, ahead);
     __syncthreads();
+    for (int32_t first = 0; first < count + CHUNK; first += CHUNK, turn = 1 - turn) {
+        float now[EACH];
+        memcpy(now, ahead, sizeof now);
+        read_ahead(values, first + CHUNK, count, ahead);
+#pragma unroll
+        for (int e = 0; e < EACH; e++) {
+            int32_t i = tid - LANES + e * FILLERS;
+            if (tid >= LANES && first + i < count)
+                m->chunks[turn][i] = weight(first + i, now[e]);
+        }
+        int32_t behind = first - CHUNK, n = count - behind < CHUNK ? count - behind : (int)CHUNK;
+        if (tid < LANES && behind >= 0) {
+#pragma unroll 10
+            for (int32_t i = tid; i < n; i += LANES)
+                lane += m->chunks[1 - turn][i];
+        }
+        __syncthreads();
+    }
     if (tid < LANES)
-        m->chunk[tid] = lane;
-    for (int width = LANES / 2; width > 0; width /= 2) {
-        __syncthreads();
-        if (tid < width)
-            m->chunk[tid] += m->chunk[tid + width];
+        m->chunks[0][tid] = lane;
+    __syncthreads();
+    if (tid < 32) {
+        double sum = fold(m->chunks[0][tid], m->chunks[0][tid + 32]);
+        if (tid == 0)
+            m->total = sum;
     }
     __syncthreads();
-    return m->chunk[0];
+    return m->total;
 }
 
 /* ---- what may come ---- */
@@ -199,83 +296,150 @@ __device__ uint32_t order_key(float logit)
 
 /* Candidates side by side, in rising order of their ids. */
 struct candidates {
-    float *logits, *weights;
-    int32_t *ids;
+    const float *logits;
+    float *weights;
+    const int32_t *ids; /* NULL: 0, 1, 2... */
     int32_t count;
+    float *room_logits; /* for those that are kept */
+    int32_t *room_ids;
 };
 
-/* What those weigh whose key is at least `key`: 1 each where there are no weights. */
-__device__ double weight_from(block_memory *m, const candidates &c, uint32_t key, bool weighted)
+/* Keeps those whose key is larger, and of those with that key the first `ties`; their weights if
+ * there are some. Two counts at a time: of larger keys, and of ties in the lower 16 bits. */
+__device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties, bool weighted)
 {
-    double mine = 0;
-    for (int32_t i = (int32_t)threadIdx.x; i < c.count; i += THREADS)
-        if (order_key(c.logits[i]) >= key)
-            mine += weighted ? (double)c.weights[i] : 1.0;
-    return block_total(m, mine);
-}
-
-/* Of the threads with `counts`, how many come before this one; *all: how many there are. */
-__device__ int rank_of(block_memory *m, bool counts, int *all)
-{
-    int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    unsigned votes = __ballot_sync(FULL_WARP, counts);
-    __syncthreads();
-    if (lane == 0)
-        m->ints[warp] = __popc(votes);
-    __syncthreads();
-    int rank = __popc(votes & ((1u << lane) - 1));
-    *all = 0;
-    for (int w = 0; w < THREADS / 32; w++) {
-        rank += w < warp ? m->ints[w] : 0;
-        *all += m->ints[w];
-    }
-    return rank;
-}
-
-/* Keeps those whose key is larger, and of those with that key the first `ties`. */
-__device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties)
-{
-    int32_t kept = 0;
-    for (int32_t first = 0; first < c->count; first += THREADS) {
-        int32_t i = first + (int32_t)threadIdx.x, all_ties, all_kept;
-        bool there = i < c->count;
-        float logit = there ? c->logits[i] : 0.0f, weight = there ? c->weights[i] : 0.0f;
-        int32_t id = there ? c->ids[i] : 0;
-        uint32_t its = order_key(logit);
-        int32_t tie = rank_of(m, there && its == key, &all_ties);
-        bool stays = there && (its > key || (its == key && tie < ties));
-        int32_t rank = rank_of(m, stays, &all_kept);
-        if (stays) { /* at or before this chunk, which has been read */
-            c->logits[kept + rank] = logit;
-            c->weights[kept + rank] = weight;
-            c->ids[kept + rank] = id;
+    int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32, kept = 0;
+    unsigned before = (1u << lane) - 1;
+    for (int32_t chunk = 0; chunk < c->count; chunk += CUT_BATCH * THREADS) {
+        int32_t first = chunk + warp * CUT_BATCH * 32 + lane;
+        float logits[CUT_BATCH], weights[CUT_BATCH];
+        int32_t ids[CUT_BATCH];
+        uint32_t rank = 0, all;
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) /* NaN, which none is: not there */
+            logits[k] = first + 32 * k < c->count ? c->logits[first + 32 * k] : NAN;
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) {
+            int32_t i = first + 32 * k;
+            bool may_stay = logits[k] == logits[k] && order_key(logits[k]) >= key;
+            weights[k] = may_stay && weighted ? c->weights[i] : 0.0f;
+            ids[k] = may_stay && c->ids != NULL ? c->ids[i] : i;
+            bool larger = may_stay && order_key(logits[k]) > key;
+            rank += (uint32_t)__popc(__ballot_sync(FULL_WARP, larger)) << 16;
+            rank += (uint32_t)__popc(__ballot_sync(FULL_WARP, may_stay && !larger));
         }
-        kept += all_kept;
-        ties -= all_ties < ties ? all_ties : ties;
+        rank = count_before(m, rank, &all); /* the chunk has been read */
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) {
+            bool may_stay = logits[k] == logits[k] && order_key(logits[k]) >= key;
+            bool larger = may_stay && order_key(logits[k]) > key;
+            unsigned larger_ones = __ballot_sync(FULL_WARP, larger);
+            unsigned equal_ones = __ballot_sync(FULL_WARP, may_stay && !larger);
+            uint32_t mine = rank + ((uint32_t)__popc(larger_ones & before) << 16) +
+                            (uint32_t)__popc(equal_ones & before);
+            int32_t tie = (int32_t)(mine & 0xffff);
+            if (larger || (may_stay && tie < ties)) {
+                int32_t to = kept + (int32_t)(mine >> 16) + (tie < ties ? tie : ties);
+                c->room_logits[to] = logits[k];
+                c->room_ids[to] = ids[k];
+                if (weighted)
+                    c->weights[to] = weights[k];
+            }
+            rank += ((uint32_t)__popc(larger_ones) << 16) + (uint32_t)__popc(equal_ones);
+        }
+        int32_t all_ties = (int32_t)(all & 0xffff) < ties ? (int32_t)(all & 0xffff) : ties;
+        kept += (int32_t)(all >> 16) + all_ties;
+        ties -= all_ties;
     }
     __syncthreads();
+    c->logits = c->room_logits;
+    c->ids = c->room_ids;
     c->count = kept;
 }
 
-/* Keeps the fewest of the best that weigh `wanted`; at least one. */
-__device__ void cut(block_memory *m, candidates *c, double wanted, bool weighted)
+/* What each thread looks at where a cut is looked for: every THREADS-th, from its own number on. */
+struct view {
+    const float *logits, *weights; /* NULL: each weighs 1 */
+    int32_t count;
+};
+
+/* sums[j]: what those weigh whose key is at least tests[j], which rise. A thread that looks at
+ * candidates puts aside its first FEW from tests[0] on; returns how many there are. The sums have
+ * the same order in either view, so that they never rise with the key. */
+__device__ int32_t weigh_from(block_memory *m, const view &v, const uint32_t tests[TESTS],
+                              double sums[TESTS])
 {
-    bool has_nan;
-    uint32_t key = 0, largest = order_key(block_first(m, c->logits, c->count, &has_nan).logit);
-    for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1)
-        if ((key | bit) <= largest && weight_from(m, *c, key | bit, weighted) >= wanted)
-            key |= bit;
-    double above = weight_from(m, *c, key + 1, weighted), each = 1; /* no float has the last key */
-    if (weighted) {
+    int32_t tid = (int32_t)threadIdx.x, found = 0;
+    bool aside = v.logits == m->few.logits;
+    double mine[TESTS] = {0};
+    for (int32_t first = tid; first < v.count; first += CUT_BATCH * THREADS) {
+        float x[CUT_BATCH], w[CUT_BATCH];
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++)
+            x[k] = first + k * THREADS < v.count ? v.logits[first + k * THREADS] : NAN;
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) {
+            bool counts = x[k] == x[k] && order_key(x[k]) >= tests[0];
+            w[k] = !counts ? 0.0f : v.weights != NULL ? v.weights[first + k * THREADS] : 1.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) {
+            uint32_t key = order_key(x[k]);
+            if (!(x[k] == x[k]) || key < tests[0])
+                continue;
+            for (int j = 0; j < TESTS; j++)
+                mine[j] += key >= tests[j] ? (double)w[k] : 0;
+            if (!aside && found < FEW) {
+                m->few.logits[found * THREADS + tid] = x[k];
+                m->few.weights[found * THREADS + tid] = w[k];
+            }
+            found++;
+        }
+    }
+    block_totals(m, mine, sums);
+    return found;
+}
+
+/* Keeps the fewest of the best, whose largest is max, that weigh `wanted`; at least one. The key of
+ * the last one is the largest from which on candidates weigh so much: what is tested for it decides
+ * about time alone. First come keys a few times `scale` below the largest. */
+__device__ void cut(block_memory *m, candidates *c, float max, float scale, double wanted,
+                    bool weighted)
+{
+    view v = {c->logits, weighted ? c->weights : NULL, c->count};
+    uint32_t low = 0, high = order_key(max), tests[TESTS];
+    for (int j = 0; j < TESTS; j++)
+        tests[j] = order_key(max - fminf(scale * (float)(12 >> j), FLT_MAX));
+    double above = 0; /* what those weigh that are above `high` */
+    while (low < high) {
+        double sums[TESTS];
+        int32_t found = weigh_from(m, v, tests, sums);
+        for (int j = 0; j < TESTS; j++) {
+            if (tests[j] <= low || tests[j] > high)
+                continue;
+            if (sums[j] >= wanted) {
+                low = tests[j];
+            } else {
+                high = tests[j] - 1;
+                above = sums[j];
+            }
+        }
+        if (low >= tests[0] && found <= FEW && v.logits != m->few.logits)
+            v = {m->few.logits, m->few.weights, (int32_t)threadIdx.x + found * THREADS};
+        uint32_t step = (high - low + TESTS) / (TESTS + 1);
+        for (int j = 0; j < TESTS; j++)
+            tests[j] = low + (uint32_t)(j + 1) * step;
+    }
+    double each = 1;
+    if (weighted) { /* all of them weigh the same */
         best tie = {-INFINITY, INT32_MAX};
-        for (int32_t i = (int32_t)threadIdx.x; i < c->count; i += THREADS)
-            if (order_key(c->logits[i]) == key)
-                tie = better(tie, {0.0f, i});
-        int32_t at = block_best(m, tie).id;
-        each = at < c->count ? (double)c->weights[at] : 0;
+        for (int32_t i = (int32_t)threadIdx.x; i < v.count; i += THREADS)
+            if (order_key(v.logits[i]) == high)
+                tie = better(tie, {v.weights[i], 0});
+        each = (double)block_best(m, tie).logit;
     }
     double ties = each > 0 ? ceil((wanted - above) / each) : (double)INT32_MAX;
-    keep(m, c, key, ties < 1 ? 1 : ties < (double)INT32_MAX ? (int32_t)ties : INT32_MAX);
+    keep(m, c, high, ties < 1 ? 1 : ties < (double)INT32_MAX ? (int32_t)ties : INT32_MAX, weighted);
 }
 
 /* e^((logit - max) / temperature), where the largest logit may be infinite. */
@@ -290,41 +454,76 @@ __device__ double weight_of(float logit, float max, double factor)
 __device__ double weigh(block_memory *m, const candidates &c, float max, float temperature)
 {
     double factor = 1.0 / (double)temperature;
-    for (int32_t i = (int32_t)threadIdx.x; i < c.count; i += THREADS)
-        c.weights[i] = (float)weight_of(c.logits[i], max, factor);
-    __syncthreads();
-    return ordered_sum(m, c.count, [&](int32_t i) { return (double)c.weights[i]; });
+    return ordered_sum(m, c.logits, c.count, [&](int32_t i, float logit) {
+        float weight = (float)weight_of(logit, max, factor);
+        c.weights[i] = weight;
+        return (double)weight;
+    });
 }
 
 /* The sum of a BLOCK of weights from `first` on, as the host's logits_sum, in lane 0 of a warp. */
 __device__ double sum_of_block(const candidates &c, int32_t first)
 {
-    int32_t lane = (int32_t)threadIdx.x % 32;
-    int32_t n = c.count - first < BLOCK ? c.count - first : (int32_t)BLOCK;
+    int32_t i = first + (int32_t)threadIdx.x % 32;
+    float weights[BLOCK / 32];
     double low = 0, high = 0;
-    for (int32_t i = lane; i < n; i += LANES)
-        low += (double)c.weights[first + i];
-    for (int32_t i = lane + 32; i < n; i += LANES)
-        high += (double)c.weights[first + i];
-    low += high;
-    for (int width = 16; width > 0; width /= 2)
-        low += __shfl_down_sync(FULL_WARP, low, (unsigned)width);
-    return low;
+#pragma unroll
+    for (int k = 0; k < BLOCK / 32; k++)
+        weights[k] = i + 32 * k < c.count ? c.weights[i + 32 * k] : 0.0f;
+#pragma unroll
+    for (int k = 0; k < BLOCK / 32; k += 2) {
+        low += (double)weights[k];
+        high += (double)weights[k + 1];
+    }
+    return fold(low, high);
 }
 
-/* The place where the sum of the weights, in order, passes the target, as the host's place_at. */
+/* In each lane of a warp: `sum`, and the values of the lanes up to it added one by one. */
+__device__ double running_sum(double sum, double value)
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll 8
+    for (int other = 0; other < 32; other++) {
+        double its = __shfl_sync(FULL_WARP, value, other);
+        sum += other <= lane ? its : 0;
+    }
+    return sum;
+}
+
+/* Within a BLOCK of weights from `first` on, before which they sum to `sum`; -1: not there. */
+__device__ int32_t find_in_block(const candidates &c, int32_t first, double sum, double target)
+{
+    int32_t i = first + (int32_t)threadIdx.x % 32;
+    for (int k = 0; k < BLOCK / 32; k++, i += 32) {
+        float weight = i < c.count ? c.weights[i] : 0.0f;
+        double within = running_sum(sum, (double)weight);
+        unsigned there = __ballot_sync(FULL_WARP, within > target && weight > 0);
+        if (there != 0)
+            return first + 32 * k + __ffs((int)there) - 1;
+        sum = __shfl_sync(FULL_WARP, within, 31);
+    }
+    return -1;
+}
+
+/* The place where the sum of the weights, in order, passes the target, as the host's place_at; by
+ * one warp. */
 __device__ int32_t find_place(const candidates &c, double target, const double *sums)
 {
+    int32_t lane = (int32_t)threadIdx.x % 32, blocks = (c.count + BLOCK - 1) / BLOCK;
     double sum = 0;
-    for (int32_t first = 0; first < c.count; first += BLOCK) {
-        double block = sums[first / BLOCK], within = sum;
-        int32_t end = c.count - first < BLOCK ? c.count : first + BLOCK;
-        for (int32_t i = first; sum + block > target && i < end; i++) {
-            within += (double)c.weights[i];
-            if (within > target && c.weights[i] > 0)
-                return i;
+    for (int32_t first = 0; first < blocks; first += 32) {
+        double after = running_sum(sum, first + lane < blocks ? sums[first + lane] : 0);
+        double before = __shfl_up_sync(FULL_WARP, after, 1);
+        before = lane == 0 ? sum : before;
+        unsigned passing = __ballot_sync(FULL_WARP, after > target && first + lane < blocks);
+        for (; passing != 0; passing &= passing - 1) {
+            int block = __ffs((int)passing) - 1;
+            int32_t place = find_in_block(c, (first + block) * BLOCK,
+                                          __shfl_sync(FULL_WARP, before, block), target);
+            if (place >= 0)
+                return place;
         }
-        sum += block;
+        sum = __shfl_sync(FULL_WARP, after, 31);
     }
     int32_t last = c.count - 1; /* rounding kept the sum from passing the target */
     while (c.weights[last] == 0)
@@ -335,15 +534,17 @@ __device__ int32_t find_place(const candidates &c, double target, const double *
 __device__ int32_t place_at(block_memory *m, const candidates &c, double target, double *sums)
 {
     int32_t warp = (int32_t)threadIdx.x / 32;
-    __syncthreads();
-    for (int32_t first = warp * BLOCK; first < c.count; first += THREADS / 32 * BLOCK) {
+    for (int32_t first = warp * BLOCK; first < c.count; first += WARPS * BLOCK) {
         double sum = sum_of_block(c, first);
         if (threadIdx.x % 32 == 0)
             sums[first / BLOCK] = sum;
     }
     __syncthreads();
-    if (threadIdx.x == 0)
-        m->place = find_place(c, target, sums);
+    if (warp == 0) {
+        int32_t place = find_place(c, target, sums);
+        if (threadIdx.x == 0)
+            m->place = place;
+    }
     __syncthreads();
     return m->place;
 }
@@ -351,20 +552,20 @@ __device__ int32_t place_at(block_memory *m, const candidates &c, double target,
 __device__ int32_t draw_weighted(block_memory *m, const sampling_text &t, candidates c, float max,
                                  double *sums)
 {
-    for (int32_t i = (int32_t)threadIdx.x; i < c.count; i += THREADS)
-        c.ids[i] = i;
-    __syncthreads();
     if (t.top_k > 0 && t.top_k < c.count)
-        cut(m, &c, t.top_k, false);
+        cut(m, &c, max, 1, t.top_k, false);
     double total = weigh(m, c, max, t.temperature);
     if (t.top_p < 1)
-        cut(m, &c, (double)t.top_p * total, true);
-    for (int32_t i = (int32_t)threadIdx.x; t.min_p > 0 && i < c.count; i += THREADS)
-        c.weights[i] = c.weights[i] < t.min_p ? 0 : c.weights[i];
-    __syncthreads();
-    if (t.top_p < 1 || t.min_p > 0)
-        total = ordered_sum(m, c.count, [&](int32_t i) { return (double)c.weights[i]; });
-    return c.ids[place_at(m, c, t.uniform * total, sums)];
+        cut(m, &c, max, t.temperature, (double)t.top_p * total, true);
+    const float min_p = t.min_p;
+    if (t.top_p < 1 || min_p > 0)
+        total = ordered_sum(m, c.weights, c.count, [&](int32_t i, float weight) {
+            if (weight < min_p)
+                c.weights[i] = weight = 0;
+            return (double)weight;
+        });
+    int32_t place = place_at(m, c, t.uniform * total, sums);
+    return c.ids == NULL ? place : c.ids[place];
 }
 
 /* What a log-probability needs of the untouched logits. */
@@ -372,8 +573,8 @@ __device__ void describe(block_memory *m, const sampling_text &t, const float *l
                          int32_t vocab_size, sampling_drawn *result)
 {
     float max = result->max;
-    double sum =
-        ordered_sum(m, vocab_size, [&](int32_t i) { return weight_of(logits[i], max, 1.0); });
+    double sum = ordered_sum(m, logits, vocab_size,
+                             [&](int32_t, float logit) { return weight_of(logit, max, 1.0); });
     if (threadIdx.x == 0) {
         result->logit = logits[result->id];
         result->sum = sum;
@@ -400,7 +601,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     const sampling_text &t = lists.texts[blockIdx.x];
     int64_t at = (int64_t)blockIdx.x * vocab_size;
     const float *logits = all_logits + at;
-    candidates c = {scratch.work + at, scratch.weights + at, scratch.ids + at, vocab_size};
+    candidates c = {logits,     scratch.weights + at, NULL,
+                    vocab_size, scratch.work + at,    scratch.ids + at};
     bool has_nan;
     best first = block_first(m, logits, vocab_size, &has_nan);
     const float raw_max = first.logit;
@@ -408,12 +610,13 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (has_nan) {
         nan_id = first_nan(m, logits, vocab_size);
     } else {
-        if (!t.greedy || t.num_bias + t.num_seen + t.num_banned > 0) {
-            for (int32_t i = (int32_t)threadIdx.x; i < vocab_size; i += THREADS)
-                c.logits[i] = logits[i];
+        if (t.num_bias + t.num_seen + t.num_banned > 0) {
+            bool ignored;
+            for_each(logits, vocab_size, [&](int32_t i, float logit) { c.room_logits[i] = logit; });
             __syncthreads();
-            adjust(t, lists, vocab_size, c.logits);
-            first = best_after(m, c.logits, vocab_size, {INFINITY, -1});
+            adjust(t, lists, vocab_size, c.room_logits);
+            c.logits = c.room_logits;
+            first = block_first(m, c.logits, vocab_size, &ignored);
         }
         if (first.logit > -INFINITY)
             id = t.greedy

@@ -2,7 +2,9 @@
 #include "engine/sampler.h"
 #include "tests/cuda/bench.h"
 
-enum { VOCAB = 5003, DRAWS = 3, MOST = 32 };
+/* No vocabulary is a multiple of what threads read at a time; the largest is more than one batch of
+ * a block. */
+enum { VOCAB = 5003, LARGEST = 17003, DRAWS = 3, MOST = 32, KINDS = 7 };
 
 static struct bench_device cpu, cuda;
 static struct bench_count count;
@@ -31,36 +33,70 @@ static const struct sampling settings[] = {
      .logit_bias = biases,
      .num_logit_bias = 4,
      .seed = 9},
+    {.temperature = 1, .top_p = 0.99999994f, .repetition_penalty = 1, .seed = 10},
+    {.temperature = 50, .top_p = 0.7f, .repetition_penalty = 1, .seed = 11},
+    {.temperature = 1e-3f, .top_p = 0.999f, .min_p = 1, .repetition_penalty = 1, .seed = 12},
+    {.temperature = 1, .top_p = 1e-6f, .top_k = 50, .repetition_penalty = 1, .seed = 13},
+    {.temperature = 1, .top_p = 1, .top_k = VOCAB - 1, .repetition_penalty = 1, .seed = 14},
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
 static const int32_t prompt[] = {5, 17, 4000, 5, 0}, banned[] = {VOCAB - 1, 3, -1, VOCAB + 5, 17};
 
-/* One row of a kind: smooth, in steps so that many are equal, or steep. */
-static void fill_row(float *row, int kind, uint32_t seed)
+/* One logit of a row: smooth, in steps so that many are equal, steep, all equal, one or two by
+ * themselves, in few threads of a block, or below zero and far apart. */
+static float logit_of(int kind, int i, float x)
 {
-    for (int i = 0; i < VOCAB; i++) {
-        float x = bench_random(seed, (uint64_t)i);
-        row[i] = kind == 0 ? 12 * x : kind == 1 ? (float)(int)(6 * x) : i % 50 ? -INFINITY : 30 * x;
+    switch (kind) {
+    case 0:
+        return 12 * x;
+    case 1:
+        return (float)(int)(6 * x);
+    case 2:
+        return i % 50 ? -INFINITY : 30 * x;
+    case 3:
+        return 2.5f;
+    case 4:
+        return i == 0 || i == 4001 ? 1 : -INFINITY;
+    case 5:
+        return i % 1024 < 3 ? 10 + x : x;
+    default:
+        return -expf(30 * x);
     }
 }
 
-static struct sampler *open_sampler(const struct sampling *s)
+static void fill_row(float *row, int vocab, int kind, uint32_t seed)
+{
+    for (int i = 0; i < vocab; i++)
+        row[i] = logit_of(kind, i, bench_random(seed, (uint64_t)i));
+}
+
+/* For a vocabulary that may lack some of the ids. */
+static struct sampler *open_sampler(const struct sampling *s, int vocab)
 {
     struct sampler *sampler;
+    struct sampling here = *s;
+    struct logit_bias here_biases[4];
+    int32_t here_prompt[5];
     struct error err = ERROR_INIT;
-    if (sampler_create(&sampler, s, VOCAB, prompt, 5, &err) != 0)
+    for (int i = 0; i < 4; i++)
+        here_biases[i] = (struct logit_bias){biases[i].id % vocab, biases[i].bias};
+    for (int i = 0; i < 5; i++)
+        here_prompt[i] = prompt[i] % vocab;
+    if (s->num_logit_bias > 0)
+        here.logit_bias = here_biases;
+    if (sampler_create(&sampler, &here, vocab, here_prompt, 5, &err) != 0)
         bench_fatal("sampler", &err);
     return sampler;
 }
 
-/* Draws from logits [n, VOCAB] on the device. */
-static void draw_there(const float *logits, struct draw *draws, int n)
+/* Draws from logits [n, vocab] on the device. */
+static void draw_there(const float *logits, int vocab, struct draw *draws, int n)
 {
     struct draw *all[MOST];
     for (int i = 0; i < n; i++)
         all[i] = &draws[i];
-    cuda.ops->draw(cuda.backend, logits, VOCAB, all, n);
+    cuda.ops->draw(cuda.backend, logits, vocab, all, n);
     cuda.ops->send(cuda.backend, logits, 0);
     cuda.ops->receive(cuda.backend);
     bench_check_status(&cuda);
@@ -82,9 +118,9 @@ static void check_draw(const struct draw *there, const struct draw *here, const 
 }
 
 /* All settings beside each other, draw after draw; then each by itself. */
-static void check_kind(int kind)
+static void check_kind(int kind, int vocab, int num_draws)
 {
-    size_t bytes = SETTINGS * VOCAB * sizeof(float);
+    size_t bytes = SETTINGS * (size_t)vocab * sizeof(float);
     float *logits = malloc(bytes);
     float *device = bench_memory(&cuda, bytes, NULL);
     struct draw host[SETTINGS], alone[SETTINGS], draws[SETTINGS];
@@ -94,21 +130,21 @@ static void check_kind(int kind)
                                 .wants_logprob = i % 3 != 0,
                                 .num_top = i % 3 == 1 ? SAMPLER_MOST_TOP : i % 3};
         alone[i] = draws[i] = host[i];
-        host[i].sampler = open_sampler(&settings[i]);
-        alone[i].sampler = open_sampler(&settings[i]);
-        draws[i].sampler = open_sampler(&settings[i]);
+        host[i].sampler = open_sampler(&settings[i], vocab);
+        alone[i].sampler = open_sampler(&settings[i], vocab);
+        draws[i].sampler = open_sampler(&settings[i], vocab);
     }
-    for (int n = 0; n < DRAWS; n++) {
+    for (int n = 0; n < num_draws; n++) {
         for (int i = 0; i < SETTINGS; i++)
-            fill_row(logits + (size_t)i * VOCAB, kind, (uint32_t)(100 * n + i));
+            fill_row(logits + (size_t)i * (size_t)vocab, vocab, kind, (uint32_t)(100 * n + i));
         cuda.ops->copy_in(cuda.backend, device, logits, bytes);
-        draw_there(device, draws, SETTINGS);
+        draw_there(device, vocab, draws, SETTINGS);
         for (int i = 0; i < SETTINGS; i++) {
             char name[80];
-            snprintf(name, sizeof name, "logits %d, settings %d, draw %d", kind, i, n);
-            sampler_draw(&host[i], logits + (size_t)i * VOCAB);
+            snprintf(name, sizeof name, "%d logits %d, settings %d, draw %d", vocab, kind, i, n);
+            sampler_draw(&host[i], logits + (size_t)i * (size_t)vocab);
             check_draw(&draws[i], &host[i], name);
-            draw_there(device + (size_t)i * VOCAB, &alone[i], 1);
+            draw_there(device + (size_t)i * (size_t)vocab, vocab, &alone[i], 1);
             check_draw(&alone[i], &host[i], name);
         }
     }
@@ -137,8 +173,8 @@ static void check_hopeless(void)
     for (int s = 0; s < SETTINGS; s++) {
         struct draw draws[ROWS] = {{0}};
         for (int i = 0; i < ROWS; i++)
-            draws[i].sampler = open_sampler(&settings[s]);
-        draw_there(device, draws, ROWS);
+            draws[i].sampler = open_sampler(&settings[s], VOCAB);
+        draw_there(device, VOCAB, draws, ROWS);
         for (int i = 0; i < ROWS; i++) {
             bench_expect(&count, draws[i].id == ids[i], "hopeless", "row", i);
             bench_expect(&count, draws[i].nan_id == nan_ids[i], "hopeless", "NaN", i);
@@ -152,8 +188,13 @@ static void check_hopeless(void)
 int main(void)
 {
     bench_open(&cpu, &cuda, MOST);
-    for (int kind = 0; kind < 3; kind++)
-        check_kind(kind);
+    for (int kind = 0; kind < KINDS; kind++)
+        check_kind(kind, VOCAB, kind < 3 ? DRAWS : 1);
+    check_kind(0, 1, 1);
+    check_kind(1, 33, 1);
+    check_kind(0, 1023, 1);
+    check_kind(0, LARGEST, 1);
+    check_kind(1, LARGEST, 1);
     check_hopeless();
     cpu.ops->close(cpu.backend);
     cuda.ops->close(cuda.backend);
