@@ -33,7 +33,8 @@ enum {
     EACH = 2,                  /* weights a filler makes at a time */
     CHUNK = EACH * FILLERS,    /* a multiple of LANES */
     TESTS = 3,                 /* keys a pass */
-    FEW = 4,                   /* candidates that a thread keeps by itself */
+    TOTALS = TESTS + 1,
+    FEW = 4, /* candidates that a thread keeps by itself */
     BLOCK = SAMPLING_BLOCK
 };
 
@@ -49,7 +50,7 @@ struct block_memory {
             float logits[FEW * THREADS], weights[FEW * THREADS];
         } few;
     };
-    double sums[WARPS][TESTS + 1], totals[TESTS];
+    double sums[WARPS][TOTALS], totals[TOTALS];
     best bests[WARPS];
     uint32_t counts[WARPS];
     double total;
@@ -83,13 +84,13 @@ __device__ best block_best(block_memory *m, best mine)
 
 /* totals[j]: the sum of mine[j]. A lane hands on half of its sums while it has some, so that few
  * are added twice: lanes that differ in bits 3 and 4 have different ones then. */
-__device__ void block_totals(block_memory *m, const double mine[TESTS], double totals[TESTS])
+__device__ void block_totals(block_memory *m, const double mine[TOTALS], double totals[TOTALS])
 {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     bool upper = (lane & 16) != 0, odd = (lane & 8) != 0;
-    double a = upper ? mine[2] : mine[0], b = upper ? 0 : mine[1];
+    double a = upper ? mine[2] : mine[0], b = upper ? mine[3] : mine[1];
     a += __shfl_xor_sync(FULL_WARP, upper ? mine[0] : mine[2], 16);
-    b += __shfl_xor_sync(FULL_WARP, upper ? mine[1] : 0, 16);
+    b += __shfl_xor_sync(FULL_WARP, upper ? mine[1] : mine[3], 16);
     double one = odd ? b : a;
     one += __shfl_xor_sync(FULL_WARP, odd ? a : b, 8);
     for (int other = 4; other > 0; other /= 2)
@@ -97,7 +98,7 @@ __device__ void block_totals(block_memory *m, const double mine[TESTS], double t
     if (lane % 8 == 0)
         m->sums[warp][lane / 8] = one;
     __syncthreads();
-    if (threadIdx.x < TESTS) {
+    if (threadIdx.x < TOTALS) {
         double all = 0;
 #pragma unroll
         for (int w = 0; w < WARPS; w++)
@@ -105,7 +106,7 @@ __device__ void block_totals(block_memory *m, const double mine[TESTS], double t
         m->totals[threadIdx.x] = all;
     }
     __syncthreads();
-    for (int j = 0; j < TESTS; j++)
+    for (int j = 0; j < TOTALS; j++)
         totals[j] = m->totals[j];
 }
 
@@ -363,15 +364,17 @@ struct view {
     int32_t count;
 };
 
-/* sums[j]: what those weigh whose key is at least tests[j], which rise. A thread that looks at
+/* sums[j]: what those weigh whose key is at least tests[j], which rise, and behind them: how many
+ * have a key from low to high, which the tests are in or above. A thread that looks at
  * candidates puts aside its first FEW from tests[0] on; returns how many there are. The sums have
  * the same order in either view, so that they never rise with the key. */
-__device__ int32_t weigh_from(block_memory *m, const view &v, const uint32_t tests[TESTS],
-                              double sums[TESTS])
+__device__ int32_t weigh_from(block_memory *m, const view &v, uint32_t low, uint32_t high,
+                              const uint32_t tests[TESTS], double sums[TOTALS])
 {
     int32_t tid = (int32_t)threadIdx.x, found = 0;
     bool aside = v.logits == m->few.logits;
-    double mine[TESTS] = {0};
+    int32_t inside = 0;
+    double mine[TOTALS] = {0};
     for (int32_t first = tid; first < v.count; first += CUT_BATCH * THREADS) {
         float x[CUT_BATCH], w[CUT_BATCH];
 #pragma unroll
@@ -385,6 +388,7 @@ __device__ int32_t weigh_from(block_memory *m, const view &v, const uint32_t tes
 #pragma unroll
         for (int k = 0; k < CUT_BATCH; k++) {
             uint32_t key = order_key(x[k]);
+            inside += x[k] == x[k] && key >= low && key <= high;
             if (!(x[k] == x[k]) || key < tests[0])
                 continue;
             for (int j = 0; j < TESTS; j++)
@@ -396,8 +400,20 @@ __device__ int32_t weigh_from(block_memory *m, const view &v, const uint32_t tes
             found++;
         }
     }
+    mine[TESTS] = (double)inside;
     block_totals(m, mine, sums);
     return found;
+}
+
+/* The key of the one candidate that has one from low to high. */
+__device__ uint32_t key_between(block_memory *m, const view &v, uint32_t low, uint32_t high)
+{
+    best mine = {-INFINITY, INT32_MAX};
+    for_each(v.logits, v.count, [&](int32_t i, float logit) {
+        if (order_key(logit) >= low && order_key(logit) <= high)
+            mine = better(mine, {logit, i});
+    });
+    return order_key(block_best(m, mine).logit);
 }
 
 /* Keeps the fewest of the best, whose largest is max, that weigh `wanted`; at least one. The key of
@@ -412,8 +428,12 @@ __device__ void cut(block_memory *m, candidates *c, float max, float scale, doub
         tests[j] = order_key(max - fminf(scale * (float)(12 >> j), FLT_MAX));
     double above = 0; /* what those weigh that are above `high` */
     while (low < high) {
-        double sums[TESTS];
-        int32_t found = weigh_from(m, v, tests, sums);
+        double sums[TOTALS];
+        int32_t found = weigh_from(m, v, low, high, tests, sums);
+        if (low > 0 && sums[TESTS] == 1) {
+            high = key_between(m, v, low, high);
+            break;
+        }
         for (int j = 0; j < TESTS; j++) {
             if (tests[j] <= low || tests[j] > high)
                 continue;
