@@ -33,6 +33,7 @@ static inline void bench_fatal(const char *what, const struct error *err)
 static inline void bench_open(struct bench_device *cpu, struct bench_device *cuda, int max_rows)
 {
     const struct ops_limits limits = {.max_rows = max_rows,
+                                      .max_keys = INT64_MAX,
                                       .max_logits = max_rows,
                                       .max_value_dim = 1024,
                                       .max_input = 16384,

@@ -1,0 +1,190 @@
+/* Where top_k and top_p cut a text's candidates: what is left is the fewest of the best that weigh
+ * enough. The key of the last one is looked for with three keys a pass, until each thread has few
+ * candidates left and keeps those by itself. */
+#ifndef ENGINE_CUDA_SAMPLING_CUT_CUH
+#define ENGINE_CUDA_SAMPLING_CUT_CUH
+
+#include "engine/cuda/sampling_block.cuh"
+
+#include <float.h>
+
+namespace
+{
+
+/* An integer in the order of the floats; -0 is 0. */
+__device__ uint32_t order_key(float logit)
+{
+    uint32_t bits = __float_as_uint(logit + 0.0f);
+    return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+/* Candidates side by side, in rising order of their ids. */
+struct candidates {
+    const float *logits;
+    float *weights;
+    const int32_t *ids; /* NULL: 0, 1, 2... */
+    int32_t count;
+    float *room_logits; /* for those that are kept */
+    int32_t *room_ids;
+};
+
+/* Keeps those whose key is larger, and of those with that key the first `ties`; their weights if
+ * there are some. Two counts at a time: of larger keys, and of ties in the lower 16 bits. */
+__device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties, bool weighted)
+{
+    int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32, kept = 0;
+    unsigned before = (1u << lane) - 1;
+    for (int32_t chunk = 0; chunk < c->count; chunk += CUT_BATCH * THREADS) {
+        int32_t first = chunk + warp * CUT_BATCH * 32 + lane;
+        float logits[CUT_BATCH], weights[CUT_BATCH];
+        int32_t ids[CUT_BATCH];
+        uint32_t rank = 0, all;
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) /* NaN, which none is: not there */
+            logits[k] = first + 32 * k < c->count ? c->logits[first + 32 * k] : NAN;
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) {
+            int32_t i = first + 32 * k;
+            bool may_stay = logits[k] == logits[k] && order_key(logits[k]) >= key;
+            weights[k] = may_stay && weighted ? c->weights[i] : 0.0f;
+            ids[k] = may_stay && c->ids != NULL ? c->ids[i] : i;
+            bool larger = may_stay && order_key(logits[k]) > key;
+            rank += (uint32_t)__popc(__ballot_sync(FULL_WARP, larger)) << 16;
+            rank += (uint32_t)__popc(__ballot_sync(FULL_WARP, may_stay && !larger));
+        }
+        rank = count_before(m, rank, &all); /* the chunk has been read */
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) {
+            bool may_stay = logits[k] == logits[k] && order_key(logits[k]) >= key;
+            bool larger = may_stay && order_key(logits[k]) > key;
+            unsigned larger_ones = __ballot_sync(FULL_WARP, larger);
+            unsigned equal_ones = __ballot_sync(FULL_WARP, may_stay && !larger);
+            uint32_t mine = rank + ((uint32_t)__popc(larger_ones & before) << 16) +
+                            (uint32_t)__popc(equal_ones & before);
+            int32_t tie = (int32_t)(mine & 0xffff);
+            if (larger || (may_stay && tie < ties)) {
+                int32_t to = kept + (int32_t)(mine >> 16) + (tie < ties ? tie : ties);
+                c->room_logits[to] = logits[k];
+                c->room_ids[to] = ids[k];
+                if (weighted)
+                    c->weights[to] = weights[k];
+            }
+            rank += ((uint32_t)__popc(larger_ones) << 16) + (uint32_t)__popc(equal_ones);
+        }
+        int32_t all_ties = (int32_t)(all & 0xffff) < ties ? (int32_t)(all & 0xffff) : ties;
+        kept += (int32_t)(all >> 16) + all_ties;
+        ties -= all_ties;
+    }
+    __syncthreads();
+    c->logits = c->room_logits;
+    c->ids = c->room_ids;
+    c->count = kept;
+}
+
+/* What each thread looks at where a cut is looked for: every THREADS-th, from its own number on. */
+struct view {
+    const float *logits, *weights; /* NULL: each weighs 1 */
+    int32_t count;
+};
+
+/* sums[j]: what those weigh whose key is at least tests[j], which rise, and behind them: how many
+ * have a key from low to high, which the tests are in or above. A thread that looks at
+ * candidates puts aside its first FEW from tests[0] on; returns how many there are. The sums have
+ * the same order in either view, so that they never rise with the key. */
+__device__ int32_t weigh_from(block_memory *m, const view &v, uint32_t low, uint32_t high,
+                              const uint32_t tests[TESTS], double sums[TOTALS])
+{
+    int32_t tid = (int32_t)threadIdx.x, found = 0;
+    bool aside = v.logits == m->few.logits;
+    int32_t inside = 0;
+    double mine[TOTALS] = {0};
+    for (int32_t first = tid; first < v.count; first += CUT_BATCH * THREADS) {
+        float x[CUT_BATCH], w[CUT_BATCH];
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++)
+            x[k] = first + k * THREADS < v.count ? v.logits[first + k * THREADS] : NAN;
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) {
+            bool counts = x[k] == x[k] && order_key(x[k]) >= tests[0];
+            w[k] = !counts ? 0.0f : v.weights != NULL ? v.weights[first + k * THREADS] : 1.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < CUT_BATCH; k++) {
+            uint32_t key = order_key(x[k]);
+            inside += x[k] == x[k] && key >= low && key <= high;
+            if (!(x[k] == x[k]) || key < tests[0])
+                continue;
+            for (int j = 0; j < TESTS; j++)
+                mine[j] += key >= tests[j] ? (double)w[k] : 0;
+            if (!aside && found < FEW) {
+                m->few.logits[found * THREADS + tid] = x[k];
+                m->few.weights[found * THREADS + tid] = w[k];
+            }
+            found++;
+        }
+    }
+    mine[TESTS] = (double)inside;
+    block_totals(m, mine, sums);
+    return found;
+}
+
+/* The key of the one candidate that has one from low to high. */
+__device__ uint32_t key_between(block_memory *m, const view &v, uint32_t low, uint32_t high)
+{
+    best mine = {-INFINITY, INT32_MAX};
+    for_each(v.logits, v.count, [&](int32_t i, float logit) {
+        if (order_key(logit) >= low && order_key(logit) <= high)
+            mine = better(mine, {logit, i});
+    });
+    return order_key(block_best(m, mine).logit);
+}
+
+/* Keeps the fewest of the best, whose largest is max, that weigh `wanted`; at least one. The key of
+ * the last one is the largest from which on candidates weigh so much: what is tested for it decides
+ * about time alone. First come keys a few times `scale` below the largest. */
+__device__ void cut(block_memory *m, candidates *c, float max, float scale, double wanted,
+                    bool weighted)
+{
+    view v = {c->logits, weighted ? c->weights : NULL, c->count};
+    uint32_t low = 0, high = order_key(max), tests[TESTS];
+    for (int j = 0; j < TESTS; j++)
+        tests[j] = order_key(max - fminf(scale * (float)(12 >> j), FLT_MAX));
+    double above = 0; /* what those weigh that are above `high` */
+    while (low < high) {
+        double sums[TOTALS];
+        int32_t found = weigh_from(m, v, low, high, tests, sums);
+        if (low > 0 && sums[TESTS] == 1) {
+            high = key_between(m, v, low, high);
+            break;
+        }
+        for (int j = 0; j < TESTS; j++) {
+            if (tests[j] <= low || tests[j] > high)
+                continue;
+            if (sums[j] >= wanted) {
+                low = tests[j];
+            } else {
+                high = tests[j] - 1;
+                above = sums[j];
+            }
+        }
+        if (low >= tests[0] && found <= FEW && v.logits != m->few.logits)
+            v = {m->few.logits, m->few.weights, (int32_t)threadIdx.x + found * THREADS};
+        uint32_t step = (high - low + TESTS) / (TESTS + 1);
+        for (int j = 0; j < TESTS; j++)
+            tests[j] = low + (uint32_t)(j + 1) * step;
+    }
+    double each = 1;
+    if (weighted) { /* all of them weigh the same */
+        best tie = {-INFINITY, INT32_MAX};
+        for (int32_t i = (int32_t)threadIdx.x; i < v.count; i += THREADS)
+            if (order_key(v.logits[i]) == high)
+                tie = better(tie, {v.weights[i], 0});
+        each = (double)block_best(m, tie).logit;
+    }
+    double ties = each > 0 ? ceil((wanted - above) / each) : (double)INT32_MAX;
+    keep(m, c, high, ties < 1 ? 1 : ties < (double)INT32_MAX ? (int32_t)ties : INT32_MAX, weighted);
+}
+
+} // namespace
+
+#endif
