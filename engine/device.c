@@ -22,9 +22,9 @@ static int open_cpu(const struct ops **ops, struct backend **backend,
 
 #ifdef REGLA_CUDA
 static int open_cuda(const struct ops **ops, struct backend **backend, int device,
-                     struct error *err)
+                     const struct engine_options *options, struct error *err)
 {
-    const struct cuda_options cuda = {.device = device};
+    const struct cuda_options cuda = {.device = device, .activations = options->activations};
     *ops = cuda_ops();
     return cuda_open(backend, &cuda, err);
 }
@@ -50,10 +50,11 @@ static int find_cuda(int device, struct error *err)
 }
 
 static int open_cuda(const struct ops **ops, struct backend **backend, int device,
-                     struct error *err)
+                     const struct engine_options *options, struct error *err)
 {
     (void)ops;
     (void)backend;
+    (void)options;
     return find_cuda(device, err);
 }
 
@@ -107,9 +108,6 @@ int device_open(const struct ops **ops, struct backend **backend,
     int device;
     if (find(options->device, &device, err) != 0)
         return -1;
-    if (device != CPU && options->activations != ACTIVATIONS_F32)
-        return error_set(err, ERROR_UNSUPPORTED, "activations: expected f32 on a GPU, got %s",
-                         activation_format_name(options->activations));
     return device == CPU ? open_cpu(ops, backend, options, err)
-                         : open_cuda(ops, backend, device, err);
+                         : open_cuda(ops, backend, device, options, err);
 }

@@ -18,9 +18,10 @@
     X(KV_F32, "f32")   \
     X(KV_F16, "f16")   \
     X(KV_BF16, "bf16")
-/* What products may round their inputs to. f32: to no less than its 24 bits. 16bit: with bf16
- * weights to bf16, with q8 weights to 16 bits of the largest of 32 inputs. 8bit: with q8 weights to
- * 8 bits of it. */
+/* What products may round their inputs to. f32: to no less than its 24 bits, on a GPU with weights
+ * of two bytes or one to 17 (f16: 23). 16bit: with bf16 weights to bf16, with q8 weights to 16 bits
+ * of the largest of 32 inputs, on a GPU to bf16. 8bit: with q8 weights to 8 bits of it; not on a
+ * GPU. */
 #define ACTIVATION_FORMATS(X)     \
     X(ACTIVATIONS_F32, "f32")     \
     X(ACTIVATIONS_16BIT, "16bit") \

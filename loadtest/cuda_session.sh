@@ -120,7 +120,7 @@ exit(not all(map(i.find_spec, ["torch", "transformers"])))' || { left_out PyTorc
 }
 
 stage_check() {
-    local program formats weights kv text=()
+    local program formats weights kv activations text=()
     part kernels_check 120 1 "$programs/kernels" check
     part golden_f32 150 0 "$regla" check --device cuda --state-memory 64M --weights f32 --kv f32 \
         --reproducibility tests/golden/*/
@@ -131,10 +131,11 @@ stage_check() {
             text=("$programs/text.txt" 8192)
         part "${program##*/}" 90 1 "$program" "${text[@]}"
     done
-    for formats in "bf16 f16" "f16 bf16" "q8 f16"; do
-        read -r weights kv <<<"$formats"
-        part "bits_$weights" 60 0 "$regla" check --device cuda --state-memory 64M --bits-only \
-            --weights "$weights" --kv "$kv" tests/golden/*/
+    for formats in "bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "bf16 f16 16bit"; do
+        read -r weights kv activations <<<"$formats"
+        part "bits_${weights}_$activations" 60 0 "$regla" check --device cuda --state-memory 64M \
+            --bits-only --weights "$weights" --kv "$kv" --activations "$activations" \
+            tests/golden/*/
     done
 }
 
@@ -172,8 +173,9 @@ stage_bench() {
     # what it is worth that a kernel begins while the one before it ends
     part bench_6l_apart 30 20 env REGLA_CUDA_OVERLAP=0 "$regla" bench --device cuda \
         --preset regla-6l --weights bf16 --pp 0 --tg 64,1024
-    part bench_12l 60 30 "$regla" bench --device cuda --preset regla-160m --weights bf16 --pp 0 \
-        --tg 64 --batch 1,64,256 --operations
+    # and that tensor cores multiply with one number of bf16 for an input, not two
+    part bench_12l 90 40 "$regla" bench --device cuda --preset regla-160m --weights bf16 \
+        --activations f32,16bit --pp 2048 --tg 64 --batch 1,64,256 --operations
     part bench_softmax 90 30 "$regla" bench --device cuda --preset softmax-160m --weights bf16 \
         --pp 2048 --tg 64 --depth 0,2048 --batch 1,64 --operations
 }

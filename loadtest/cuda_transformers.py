@@ -11,7 +11,8 @@ Both measure the prompt's 16 tokens, or leave them out, below 1 % of the time.
 fails is said to have, and why.
 
 Usage: cuda_transformers.py --regla build/cuda/regla [--lengths 1024,4096,64] [--batches 1,64,16]
-       [--seconds 500] [--out FILE.csv]
+       [--activations f32|16bit] [--seconds 500] [--out FILE.csv]
+           16bit: regla's products round their inputs to bf16, as those of the others do
        cuda_transformers.py --products
            instead: the times of torch.matmul for products that loadtest/kernels times, in bf16 in
            and out, under the same names
@@ -48,6 +49,7 @@ def first_line(text):
 def regla(arguments, model):
     """Tokens per second of `regla bench` by (length, batch); model: its flag and value."""
     command = [arguments.regla, "bench", "--device", "cuda", *model, "--weights", "bf16",
+               "--activations", arguments.activations,
                "--pp", "0", "--tg", ",".join(map(str, arguments.lengths)),
                "--depth", str(PROMPT), "--batch", ",".join(map(str, arguments.batches)),
                "--repeat", "3", "--json"]
@@ -192,7 +194,7 @@ def compare(torch, arguments):
 def products(torch):
     calls, tries = 40, 7
     copied = torch.zeros(2, 1 << 29, dtype=torch.uint8, device="cuda")
-    for columns, rows, copies in ((4096, 4096, 8), (768, 3072, 64)):
+    for columns, rows, copies in ((4096, 4096, 8), (768, 3072, 64), (3072, 768, 64)):
         weights = torch.randn(copies, rows, columns, device="cuda").bfloat16()
         for batch in (1, 8, 64, 256, 2048):
             x = torch.randn(batch, columns, device="cuda").bfloat16()
@@ -217,6 +219,7 @@ def main():
     parser.add_argument("--regla", default="build/cuda/regla")
     parser.add_argument("--lengths", type=numbers, default=[1024, 4096, 64])
     parser.add_argument("--batches", type=numbers, default=[1, 64, 16])
+    parser.add_argument("--activations", choices=("f32", "16bit"), default="f32")
     parser.add_argument("--seconds", type=float, default=500,
                         help="a point that might end later is not begun")
     parser.add_argument("--out", help="a CSV of the table")
@@ -230,9 +233,10 @@ def main():
         skipped(f"no {error.name} here")
     if not torch.cuda.is_available():
         skipped("PyTorch sees no CUDA device")
+    shown = ("torch.matmul, bf16" if arguments.products else
+             f"tokens/s, bf16 with activations in {arguments.activations}, and regla / theirs")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers "
-          f"{transformers.__version__}; {'torch.matmul' if arguments.products else 'tokens/s'}, bf16"
-          f"{'' if arguments.products else ', and regla / theirs'}")
+          f"{transformers.__version__}; {shown}")
     if arguments.products:
         products(torch)
     else:

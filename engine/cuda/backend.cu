@@ -286,10 +286,15 @@ static int open_device(struct backend *backend, struct error *err)
 
 int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err)
 {
+    if (options->activations == ACTIVATIONS_8BIT)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "activations: expected f32 or 16bit on a GPU, got %s",
+                         activation_format_name(options->activations));
     struct backend *backend = static_cast<struct backend *>(calloc(1, sizeof *backend));
     if (backend == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
     backend->device = options->device;
+    backend->activations = options->activations;
     if (open_device(backend, err) != 0) {
         cuda_close(backend);
         return -1;

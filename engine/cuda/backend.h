@@ -6,7 +6,8 @@
 #include "engine/ops.h"
 
 struct cuda_options {
-    int device; /* by CUDA's numbers */
+    int device;                         /* by CUDA's numbers */
+    enum activation_format activations; /* of weights that they fit: f32 or 16bit */
 };
 
 const struct ops *cuda_ops(void);

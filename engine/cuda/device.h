@@ -55,9 +55,10 @@ struct device_batch {
 struct backend {
     int device;
     cudaStream_t stream;
-    cudaError_t failure; /* the first */
-    const char *failed;  /* what was tried */
-    char name[320];      /* of the device, with its compute capability */
+    cudaError_t failure;                /* the first */
+    const char *failed;                 /* what was tried */
+    char name[320];                     /* of the device, with its compute capability */
+    enum activation_format activations; /* of weights that they fit */
     int multiprocessors;
     size_t shared_bytes;       /* that a block may have at most, its kernel's own arrays with it */
     bool overlaps;             /* a kernel may begin before the one before has ended */

@@ -1,25 +1,15 @@
 /* Matrix products: which kernel one takes, by its shape and the number of its rows. */
 #include "engine/cuda/product.cuh"
 
-/* Rows of a product whose weights are streamed: of any, and of one that has too few tiles of 64 x
- * 64 for half of the multiprocessors, each of which would walk all inputs alone. */
-enum { MOST_STREAMED_ROWS = 64, MOST_STREAMED_IF_SMALL = 192 };
+enum { MOST_STREAMED_ROWS = 64 };
 
-static bool streams(const struct backend *backend, const struct product_call *call, int heads)
-{
-    dim3 tiles = product_grid(call, heads, 4, 64);
-    return call->num_rows <= MOST_STREAMED_ROWS ||
-           (call->num_rows <= MOST_STREAMED_IF_SMALL &&
-            (int64_t)tiles.x * tiles.z * 2 < backend->multiprocessors);
-}
-
-template <enum weight_format format>
+template <enum weight_format format, int numbers = 2>
 static void multiply(struct backend *backend, const struct product_call *call, int heads)
 {
-    if (streams(backend, call, heads))
-        product_stream<format>(backend, call, heads);
+    if (call->num_rows <= MOST_STREAMED_ROWS)
+        product_stream<format, numbers>(backend, call, heads);
     else
-        product_tiles<format>(backend, call, heads);
+        product_tiles<format, numbers>(backend, call, heads);
 }
 
 bool product_norms(const struct ops_matmul *a)
@@ -59,10 +49,14 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
         call.norm = *a->norm;
     if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);
-    else if (weight->format == WEIGHTS_BF16)
-        multiply<WEIGHTS_BF16>(backend, &call, weight->heads);
     else if (weight->format == WEIGHTS_F16)
         multiply<WEIGHTS_F16>(backend, &call, weight->heads);
+    else if (weight->format == WEIGHTS_BF16 && weight->rounded)
+        multiply<WEIGHTS_BF16, 1>(backend, &call, weight->heads);
+    else if (weight->format == WEIGHTS_BF16)
+        multiply<WEIGHTS_BF16>(backend, &call, weight->heads);
+    else if (weight->rounded)
+        multiply<WEIGHTS_Q8, 1>(backend, &call, weight->heads);
     else
         multiply<WEIGHTS_Q8>(backend, &call, weight->heads);
 }

@@ -26,10 +26,11 @@ struct product_call {
  * may gate. For more, a kernel of their own should take less time. */
 enum { MOST_NORMED_ROWS = 8, MOST_NORMED_PARTS = 16, MOST_GATED = 4096 };
 
-/* The launchers of one kernel each: of bf16, f16 or q8 for few rows and for many, and of f32. */
-template <enum weight_format format>
+/* The launchers of one kernel each: of bf16, f16 or q8 for few rows and for many, and of f32.
+ * numbers: that an input is the sum of (split_pair). */
+template <enum weight_format format, int numbers>
 void product_stream(struct backend *backend, const struct product_call *call, int heads);
-template <enum weight_format format>
+template <enum weight_format format, int numbers>
 void product_tiles(struct backend *backend, const struct product_call *call, int heads);
 void product_f32(struct backend *backend, const struct product_call *call, int heads);
 
@@ -165,46 +166,52 @@ __device__ inline void finish_sum(const product_call &call, int row, int output,
 /* ---- fragments of bf16, f16 and q8 ---- */
 
 /* Tensor cores multiply numbers of two bytes, so x comes as the sum of two: of f16 for f16 weights,
- * else of bf16, in which q8's integers are exact. high is x rounded, low what that left out,
- * rounded: an f16 pair is within 2^-23 of x (or 2^-25 of 1), a bf16 pair within 2^-17. One bf16
- * number, within 2^-8, is not enough: log-probabilities of the shipped model were off by up to 0.05
- * with it. */
-template <enum weight_format format>
-__device__ inline void split_pair(float first, float second, uint32_t &high, uint32_t &low)
+ * else of bf16, in which q8's integers are exact. The first is x rounded, the second what that left
+ * out, rounded: an f16 pair is within 2^-23 of x (or 2^-25 of 1), a bf16 pair within 2^-17. One
+ * bf16 number, within 2^-9, does where activations are rounded (--activations 16bit):
+ * log-probabilities of the shipped model were off by up to 0.05 with it. */
+template <enum weight_format format, int numbers>
+__device__ inline void split_pair(float first, float second, uint32_t (&out)[numbers])
 {
-    if constexpr (format == WEIGHTS_F16) {
-        high = pack_f16(first, second);
-        low = pack_f16(first - f32_of_f16((uint16_t)high),
-                       second - f32_of_f16((uint16_t)(high >> 16)));
-    } else {
-        high = pack_bf16(first, second);
-        low = pack_bf16(first - f32_of_bf16((uint16_t)high),
-                        second - f32_of_bf16((uint16_t)(high >> 16)));
+#pragma unroll
+    for (int i = 0; i < numbers; i++) {
+        bool f16 = format == WEIGHTS_F16;
+        out[i] = f16 ? pack_f16(first, second) : pack_bf16(first, second);
+        uint16_t of_first = (uint16_t)out[i], of_second = (uint16_t)(out[i] >> 16);
+        first -= f16 ? f32_of_f16(of_first) : f32_of_bf16(of_first);
+        second -= f16 ? f32_of_f16(of_second) : f32_of_bf16(of_second);
     }
 }
 
-/* b of both steps of a block. */
-struct block_inputs {
-    uint4 high, low;
+/* b of both steps of a block, once for each number. */
+template <int numbers> struct block_inputs {
+    uint4 number[numbers];
 };
 
 /* Of four inputs beside each other: b of one step. */
-template <enum weight_format format>
-__device__ inline void split_four(float4 x, uint2 &high, uint2 &low)
+template <enum weight_format format, int numbers>
+__device__ inline void split_four(float4 x, uint2 (&out)[numbers])
 {
-    split_pair<format>(x.x, x.y, high.x, low.x);
-    split_pair<format>(x.z, x.w, high.y, low.y);
+    uint32_t first[numbers], second[numbers];
+    split_pair<format>(x.x, x.y, first);
+    split_pair<format>(x.z, x.w, second);
+#pragma unroll
+    for (int i = 0; i < numbers; i++)
+        out[i] = make_uint2(first[i], second[i]);
 }
 
 /* Of eight. */
-template <enum weight_format format>
-__device__ inline block_inputs split_inputs(float4 first, float4 second)
+template <enum weight_format format, int numbers>
+__device__ inline block_inputs<numbers> split_inputs(float4 first, float4 second)
 {
-    uint2 high[2], low[2];
-    split_four<format>(first, high[0], low[0]);
-    split_four<format>(second, high[1], low[1]);
-    return {make_uint4(high[0].x, high[0].y, high[1].x, high[1].y),
-            make_uint4(low[0].x, low[0].y, low[1].x, low[1].y)};
+    uint2 of_first[numbers], of_second[numbers];
+    split_four<format>(first, of_first);
+    split_four<format>(second, of_second);
+    block_inputs<numbers> out;
+#pragma unroll
+    for (int i = 0; i < numbers; i++)
+        out.number[i] = make_uint4(of_first[i].x, of_first[i].y, of_second[i].x, of_second[i].y);
+    return out;
 }
 
 /* A lane's part of a block as it lies in memory. */
@@ -280,20 +287,22 @@ __device__ inline void multiply_part(float sums[4], const fragments<format> &wei
 }
 
 /* sums (d of common.cuh) += a block of weights times one of x. */
-template <enum weight_format format>
+template <enum weight_format format, int numbers>
 __device__ inline void multiply_block(float sums[4], const fragments<format> &weights,
-                                      const block_inputs &x)
+                                      const block_inputs<numbers> &x)
 {
     if constexpr (format == WEIGHTS_Q8) {
         float block[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        multiply_part<format>(block, weights, x.high);
-        multiply_part<format>(block, weights, x.low);
+#pragma unroll
+        for (int i = 0; i < numbers; i++)
+            multiply_part<format>(block, weights, x.number[i]);
 #pragma unroll
         for (int i = 0; i < 4; i++)
             sums[i] = fmaf(weights.scale[i / 2], block[i], sums[i]);
     } else {
-        multiply_part<format>(sums, weights, x.high);
-        multiply_part<format>(sums, weights, x.low);
+#pragma unroll
+        for (int i = 0; i < numbers; i++)
+            multiply_part<format>(sums, weights, x.number[i]);
     }
 }
 

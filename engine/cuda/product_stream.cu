@@ -5,17 +5,18 @@
  *
  * Bytes of a call with N rows: the weights once, and again from the second cache for each 8 NT rows
  * more; 4 N in bytes of x for every CTA, from the caches; y. Operations: 4 N in out, as x is split,
- * on tensor cores that work as for 8 NT rows. A bf16 weight of 768 x 3072 is 4.7 MB in 192 CTAs of
- * 8 warps.
+ * half where it is rounded, on tensor cores that work as for 8 NT rows. A bf16 weight of 768 x 3072
+ * is 4.7 MB in 192 CTAs of 8 warps.
  *
  * As nvcc 13.0 computes it for sm_90; with 8 warps in a CTA (16 from 48 blocks on, then twice the
  * shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
  *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
- *   bf16, f16   80       127      70       99       126 registers
- *   q8          79       110      64       91       99
+ *   bf16, f16   80       127      72       109      128 registers
+ *   q8          79       110      75       115      128
+ *   x rounded   80       127      74       108      124 (q8: 79, 110, 63, 106, 124)
  *   gated       80       128 (q8: 80 and 116)
- *   spilled     24 bytes of 1, 1 and, gated, 40; q8 8 bytes of 1, 2
- *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64)
+ *   spilled     24 bytes of 1, 1 and, gated, 40 or 56; q8 16 bytes of 2, 4
+ *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64; x rounded: half)
  *   CTAs        3        2        3        2        2
  *   in flight   96 KiB   128 KiB  72 KiB   96 KiB   96 KiB
  * No speed has been measured: there was no device. */
@@ -29,17 +30,17 @@ constexpr int DEPTH = NT == 1                             ? 4
                       : (NT == 4 && format == WEIGHTS_Q8) ? 2
                                                           : 3;
 
-/* Shared memory, at one time x split, [segments][DEPTH][NT][high, low][32 lanes] of 16 bytes, at
+/* Shared memory, at one time x split, [segments][DEPTH][NT][numbers][32 lanes] of 16 bytes, at
  * another the warps' sums, [warps][8 NT rows][16 MT outputs and a gap that spreads the banks]. */
 template <int MT, int NT> __host__ __device__ constexpr int sum_stride()
 {
     return FRAGMENT_OUTPUTS * MT + 4;
 }
 
-template <enum weight_format format, int MT, int NT>
+template <enum weight_format format, int numbers, int MT, int NT>
 static size_t shared_bytes(int warps, int segments)
 {
-    size_t inputs = (size_t)segments * DEPTH<format, NT> * NT * 32 * sizeof(block_inputs);
+    size_t inputs = (size_t)segments * DEPTH<format, NT> * NT * 32 * sizeof(block_inputs<numbers>);
     size_t sums = (size_t)warps * 8 * NT * sum_stride<MT, NT>() * sizeof(float);
     return inputs > sums ? inputs : sums;
 }
@@ -47,7 +48,7 @@ static size_t shared_bytes(int warps, int segments)
 /* Blocks [at, at + DEPTH) of every segment, of rows from `first` on: fragments `b`. Eight threads
  * have a block of a row. What is there of rows past the last is any numbers: they show in no other
  * row's sums. */
-template <enum weight_format format, int NT, bool gated>
+template <enum weight_format format, int numbers, int NT, bool gated>
 __device__ inline void stage_inputs(const product_call &call, int first, int at,
                                     const struct norm_terms *terms, uint4 *shared)
 {
@@ -62,11 +63,12 @@ __device__ inline void stage_inputs(const product_call &call, int first, int at,
         if (block >= segment_begin(call, segment + 1))
             continue;
         struct norm_four from = load_inputs<norms, gated>(call, first, row, k);
-        uint2 high, low;
-        split_four<format>(finish_inputs<norms, gated>(call, row, k, terms, from), high, low);
-        uint2 *to = reinterpret_cast<uint2 *>(shared + (slot * NT + row / 8) * 64) + row % 8 * 8;
-        to[four] = high;
-        to[64 + four] = low;
+        uint2 split[numbers];
+        split_four<format>(finish_inputs<norms, gated>(call, row, k, terms, from), split);
+        uint4 *fragment = shared + (slot * NT + row / 8) * 32 * numbers;
+#pragma unroll
+        for (int n = 0; n < numbers; n++)
+            reinterpret_cast<uint2 *>(fragment + n * 32)[row % 8 * 8 + four] = split[n];
     }
 }
 
@@ -96,7 +98,7 @@ __device__ inline void add_segments(const product_call &call, int first, int pan
 /* gated: whether x may be, which takes registers. With few rows the next product's CTAs are to find
  * room beside this one's, so that their weights are on their way: as many registers as let three of
  * 8 warps in. */
-template <enum weight_format format, int MT, int NT, bool gated>
+template <enum weight_format format, int numbers, int MT, int NT, bool gated>
 __global__ void __maxnreg__(MT == 1 && NT == 1 ? 80 : 128) stream_kernel(product_call call)
 {
     SHARED_MEMORY(uint4, shared);
@@ -127,7 +129,7 @@ __global__ void __maxnreg__(MT == 1 && NT == 1 ? 80 : 128) stream_kernel(product
             if (NT == 1)
                 prepare_norm(call, first, 8, terms);
         }
-        stage_inputs<format, NT, gated>(call, first, at, terms, shared);
+        stage_inputs<format, numbers, NT, gated>(call, first, at, terms, shared);
         __syncthreads();
 #pragma unroll
         for (int d = 0; d < DEPTH<format, NT>; d++) {
@@ -139,8 +141,12 @@ __global__ void __maxnreg__(MT == 1 && NT == 1 ? 80 : 128) stream_kernel(product
                 unpack_block<format>(weights[m], parts[m][d]);
 #pragma unroll
             for (int n = 0; n < NT; n++) {
-                const uint4 *from = shared + ((segment * DEPTH<format, NT> + d) * NT + n) * 64;
-                block_inputs x = {from[lane], from[32 + lane]};
+                const uint4 *from =
+                    shared + ((segment * DEPTH<format, NT> + d) * NT + n) * 32 * numbers;
+                block_inputs<numbers> x;
+#pragma unroll
+                for (int i = 0; i < numbers; i++)
+                    x.number[i] = from[i * 32 + lane];
 #pragma unroll
                 for (int m = 0; m < MT; m++)
                     multiply_block<format>(sums[m][n], weights[m], x);
@@ -162,12 +168,13 @@ static dim3 grid_of(const struct product_call *call, int heads, int mt, int nt)
     return product_grid(call, heads, warps / call->segments * mt, 8 * nt);
 }
 
-template <enum weight_format format, int MT, int NT, bool gated = false>
+template <enum weight_format format, int numbers, int MT, int NT, bool gated = false>
 static void run(struct backend *backend, const struct product_call *call, int heads)
 {
     int warps = call->segments > 8 ? 16 : 8;
-    launch(backend, stream_kernel<format, MT, NT, gated>, grid_of(call, heads, MT, NT),
-           dim3((unsigned)warps * 32), shared_bytes<format, MT, NT>(warps, call->segments), *call);
+    launch(backend, stream_kernel<format, numbers, MT, NT, gated>, grid_of(call, heads, MT, NT),
+           dim3((unsigned)warps * 32), shared_bytes<format, numbers, MT, NT>(warps, call->segments),
+           *call);
 }
 
 /* CTAs of a kernel. */
@@ -178,26 +185,28 @@ static int64_t ctas(const struct product_call *call, int heads, int mt, int nt)
 }
 
 /* As much as a CTA can hold, where that leaves all multiprocessors some. */
-template <enum weight_format format>
+template <enum weight_format format, int numbers>
 void product_stream(struct backend *backend, const struct product_call *call, int heads)
 {
     int64_t enough = backend->multiprocessors;
     bool gated = call->norm.gate.data != NULL;
     if (call->num_rows <= 8 && ctas(call, heads, 2, 1) >= 2 * enough)
-        gated ? run<format, 2, 1, true>(backend, call, heads)
-              : run<format, 2, 1>(backend, call, heads);
+        gated ? run<format, numbers, 2, 1, true>(backend, call, heads)
+              : run<format, numbers, 2, 1>(backend, call, heads);
     else if (call->num_rows <= 8 && gated)
-        run<format, 1, 1, true>(backend, call, heads);
+        run<format, numbers, 1, 1, true>(backend, call, heads);
     else if (call->num_rows <= 8)
-        run<format, 1, 1>(backend, call, heads);
+        run<format, numbers, 1, 1>(backend, call, heads);
     else if (call->num_rows > 16 && call->segments <= 8 && ctas(call, heads, 2, 4) >= enough)
-        run<format, 2, 4>(backend, call, heads);
+        run<format, numbers, 2, 4>(backend, call, heads);
     else if (ctas(call, heads, 2, 2) >= enough)
-        run<format, 2, 2>(backend, call, heads);
+        run<format, numbers, 2, 2>(backend, call, heads);
     else
-        run<format, 1, 2>(backend, call, heads);
+        run<format, numbers, 1, 2>(backend, call, heads);
 }
 
-template void product_stream<WEIGHTS_BF16>(struct backend *, const struct product_call *, int);
-template void product_stream<WEIGHTS_F16>(struct backend *, const struct product_call *, int);
-template void product_stream<WEIGHTS_Q8>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_BF16, 1>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_BF16, 2>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_F16, 2>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_Q8, 1>(struct backend *, const struct product_call *, int);
+template void product_stream<WEIGHTS_Q8, 2>(struct backend *, const struct product_call *, int);

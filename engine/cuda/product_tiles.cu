@@ -1,16 +1,20 @@
 /* Products of many rows: a CTA has a tile of y and walks the inputs from first to last, while the
  * next blocks of weights and of x are on their way into shared memory. x lies there in f32 and is
  * split where a fragment is loaded. A warp keeps the sums of the segment it is in, and those of
- * the segments before.
+ * the segments before. Where there are too few tiles for all multiprocessors, CTAs share the
+ * segments of each and leave their sums in memory, which another kernel adds in the same order.
  *
  * Bytes of a call with N rows: the weights once for each row of tiles, 4 N in bytes of x once for
- * each column of them, mostly from the second cache; operations: 4 N in out, as x is split.
+ * each column of them, mostly from the second cache; the sums of segments apart, 4 N out bytes a
+ * segment, written and read there. Operations: 4 N in out, as x is split, half where it is rounded.
+ * 256 rows of 3072 x 768 are 48 tiles of 64 x 64, each in 8 CTAs on 132 multiprocessors.
  *
  * As nvcc 13.0 computes it for sm_90, nothing spilled but 12 bytes of q8's:
- *   tile        128 x 128, 3 stages           64 x 64, 4 stages
- *   registers   224 bf16, 236 f16, 255 q8     124, 126, 168
- *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB
- *   CTAs        1 of 8 warps                  4 of 4 warps (q8: 3)
+ *   tile        128 x 128, 3 stages           64 x 64, 4 stages        the same, apart
+ *   registers   224 bf16, 238 f16, 255 q8     128, 128, 137            75, 74, 98
+ *   x rounded   171 bf16, 233 q8              128, 133                 74, 88
+ *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB           the same
+ *   CTAs        1 of 8 warps                  4 of 4 warps (q8: 3)     4 (q8: 5)
  * No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
@@ -64,18 +68,18 @@ __device__ inline uint4 load_shared(const void *from)
 }
 
 /* What a warp does with a stage. */
-template <enum weight_format format, typename shape, int WM, int MT, int NT>
+template <enum weight_format format, int numbers, typename shape, int WM, int MT, int NT>
 __device__ inline void multiply_stage(float (&sums)[MT][NT][4], const unsigned char *stage)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const float *rows = (const float *)(const void *)(stage + shape::weight_bytes);
-    block_inputs x[NT];
+    block_inputs<numbers> x[NT];
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         int row = (warp / WM * NT + n) * 8 + lane / 4;
         const float4 *from =
             (const float4 *)(const void *)(rows + row * shape::row_floats + lane % 4 * 8);
-        x[n] = split_inputs<format>(from[0], from[1]);
+        x[n] = split_inputs<format, numbers>(from[0], from[1]);
     }
 #pragma unroll
     for (int m = 0; m < MT; m++) {
@@ -119,41 +123,130 @@ __device__ inline void finish_tile(const product_call &call, struct cta_place pl
     }
 }
 
+/* ---- tiles whose segments are shared ---- */
+
+/* Sums of segments, as the lanes have them: [segments][heads][groups of 8 rows][panels][32 lanes].
+ */
+struct segment_sums {
+    float4 *data;
+    int row_groups;
+};
+
+inline struct segment_sums sums_of(const struct product_call *call)
+{
+    return {NULL, (call->num_rows + 7) / 8};
+}
+
+/* A segment of the head's sums. */
+__device__ inline float4 *sums_of_segment(const product_call &call, segment_sums sums, int segment)
+{
+    return sums.data +
+           ((int64_t)segment * gridDim.z + blockIdx.z) * sums.row_groups * call.panels * 32;
+}
+
+/* A warp's sums of a segment, from a group of rows and a panel on. */
+template <int MT, int NT>
+__device__ inline void leave_segment(const product_call &call, segment_sums to, int segment,
+                                     int group, int panel, float (&sums)[MT][NT][4])
+{
+    float4 *all = sums_of_segment(call, to, segment) + threadIdx.x % 32;
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+            float *own = sums[m][n];
+            if (group + n < to.row_groups && panel + m < call.panels)
+                all[((int64_t)(group + n) * call.panels + panel + m) * 32] =
+                    make_float4(own[0], own[1], own[2], own[3]);
+            own[0] = own[1] = own[2] = own[3] = 0.0f;
+        }
+}
+
+enum { FOLD_WARPS = 8, FOLD_LOADS = 8 };
+
+/* Adds the segments in order and finishes: 8 rows of a panel by each warp. */
+__global__ static void fold_kernel(product_call call, segment_sums sums)
+{
+    int64_t item = (int64_t)blockIdx.x * FOLD_WARPS + threadIdx.x / 32;
+    int group = (int)(item / call.panels), panel = (int)(item % call.panels);
+    int lane = threadIdx.x % 32, row = group * 8 + lane % 4 * 2;
+    int output = panel * FRAGMENT_OUTPUTS + lane / 4;
+    grid_wait();
+    if (group >= sums.row_groups)
+        return;
+    struct sum_end ends[4];
+    float total[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (row + i % 2 < call.num_rows && output + i / 2 * 8 < call.out)
+            ends[i] = load_end(call, row + i % 2, output + i / 2 * 8);
+    for (int first = 0; first < call.segments; first += FOLD_LOADS) {
+        float4 part[FOLD_LOADS];
+#pragma unroll
+        for (int s = 0; s < FOLD_LOADS; s++)
+            if (first + s < call.segments)
+                part[s] = sums_of_segment(call, sums, first + s)[item * 32 + lane];
+#pragma unroll
+        for (int s = 0; s < FOLD_LOADS; s++)
+            if (first + s < call.segments) {
+                total[0] += part[s].x;
+                total[1] += part[s].y;
+                total[2] += part[s].z;
+                total[3] += part[s].w;
+            }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (row + i % 2 < call.num_rows && output + i / 2 * 8 < call.out)
+            finish_sum(call, row + i % 2, output + i / 2 * 8, ends[i], total[i]);
+}
+
 /* A place of the tile that is past the last row or panel has any numbers in it: a product of them
- * shows in no other place. */
-template <enum weight_format format, int WM, int WN, int MT, int NT, int depth>
-__global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
+ * shows in no other place. apart: gridDim.y CTAs have a part of the tile's segments each. */
+template <enum weight_format format, int numbers, int WM, int WN, int MT, int NT, int depth,
+          bool apart>
+__global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call, segment_sums left)
 {
     typedef tile<format, WM, WN, MT, NT, depth> shape;
     SHARED_MEMORY(unsigned char, stages);
     float sums[MT][NT][4] = {}, totals[MT][NT][4] = {};
     struct cta_place place = place_of_cta(call, shape::rows);
+    int segments = apart ? call.segments / (int)gridDim.y : call.segments;
+    int segment = apart ? (int)blockIdx.y * segments : 0;
+    int begin = apart ? segment_begin(call, segment) : 0, end = segment_begin(call, segment + 1);
+    int blocks = (apart ? segment_begin(call, segment + segments) : call.blocks) - begin;
+    int warp = threadIdx.x / 32;
     grid_wait();
 #pragma unroll
     for (int s = 0; s < depth - 1; s++) {
-        if (s < call.blocks)
-            load_stage<format, shape>(call, place, s, stages + s * shape::stage_bytes);
+        if (s < blocks)
+            load_stage<format, shape>(call, place, begin + s, stages + s * shape::stage_bytes);
         copy_async_commit();
     }
-    int segment = 0, end = segment_begin(call, 1);
-    for (int block = 0; block < call.blocks; block++) {
+    for (int block = 0; block < blocks; block++) {
         copy_async_wait<depth - 2>();
         __syncthreads();
         int next = block + depth - 1;
-        if (next < call.blocks)
-            load_stage<format, shape>(call, place, next,
+        if (next < blocks)
+            load_stage<format, shape>(call, place, begin + next,
                                       stages + next % depth * shape::stage_bytes);
         copy_async_commit();
-        multiply_stage<format, shape, WM>(sums, stages + block % depth * shape::stage_bytes);
-        if (block + 1 == end) {
+        multiply_stage<format, numbers, shape, WM>(sums,
+                                                   stages + block % depth * shape::stage_bytes);
+        if (begin + block + 1 < end)
+            continue;
+        if (apart)
+            leave_segment(call, left, segment, place.row / 8 + warp / WM * NT,
+                          place.group * shape::panels + warp % WM * MT, sums);
+        else
             end_segment(totals, sums);
-            end = segment_begin(call, ++segment + 1);
-        }
+        end = segment_begin(call, ++segment + 1);
     }
+    if (apart)
+        return;
     copy_async_wait<0>();
     __syncthreads(); /* the stages are free */
     float *all = (float *)(void *)stages;
-    int warp = threadIdx.x / 32;
     put_sums(totals,
              all + warp / WM * NT * 8 * shape::sum_stride + warp % WM * MT * FRAGMENT_OUTPUTS,
              shape::sum_stride);
@@ -161,26 +254,60 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call)
     finish_tile<shape>(call, place, all);
 }
 
-template <enum weight_format format, int WM, int WN, int MT, int NT, int depth>
-static void run(struct backend *backend, const struct product_call *call, int heads)
+/* sharing: how many CTAs share the segments of a tile; 1: none does. */
+template <enum weight_format format, int numbers, int WM, int WN, int MT, int NT, int depth,
+          bool apart = false>
+static void run(struct backend *backend, const struct product_call *call, int heads,
+                struct segment_sums sums = {}, int sharing = 1)
 {
     typedef tile<format, WM, WN, MT, NT, depth> shape;
-    launch(backend, tile_kernel<format, WM, WN, MT, NT, depth>,
-           product_grid(call, heads, shape::panels, shape::rows), dim3(shape::threads),
-           (size_t)shape::shared_bytes, *call);
+    dim3 grid = product_grid(call, heads, shape::panels, shape::rows);
+    grid.y = (unsigned)sharing;
+    launch(backend, tile_kernel<format, numbers, WM, WN, MT, NT, depth, apart>, grid,
+           dim3(shape::threads), (size_t)shape::shared_bytes, *call, sums);
 }
 
-template <enum weight_format format>
+template <enum weight_format format, int numbers>
+static void run_apart(struct backend *backend, const struct product_call *call, int heads,
+                      int sharing)
+{
+    struct segment_sums sums = sums_of(call);
+    int64_t items = (int64_t)sums.row_groups * call->panels;
+    size_t count = (size_t)(call->segments * heads * items * 32);
+    sums.data = (float4 *)device_scratch(backend, count * sizeof(float4));
+    if (sums.data == NULL)
+        return;
+    run<format, numbers, 2, 2, 2, 4, 4, true>(backend, call, heads, sums, sharing);
+    launch(backend, fold_kernel,
+           dim3((unsigned)((items + FOLD_WARPS - 1) / FOLD_WARPS), 1, (unsigned)heads),
+           dim3(FOLD_WARPS * 32), 0, *call, sums);
+}
+
+static int64_t tiles(const struct product_call *call, int heads, int panels, int rows)
+{
+    dim3 grid = product_grid(call, heads, panels, rows);
+    return (int64_t)grid.x * grid.z;
+}
+
+/* Tiles of 128 x 128 where there are enough of them for all multiprocessors, else of 64 x 64; where
+ * these are not enough either, as many CTAs for each as make two for a multiprocessor. */
+template <enum weight_format format, int numbers>
 void product_tiles(struct backend *backend, const struct product_call *call, int heads)
 {
-    /* tiles of 128 x 128 where there are enough of them for all multiprocessors, else of 64 x 64 */
-    dim3 large = product_grid(call, heads, 8, 128);
-    if ((int64_t)large.x * large.z >= backend->multiprocessors)
-        run<format, 2, 4, 4, 4, 3>(backend, call, heads);
+    const int64_t enough = backend->multiprocessors, small = tiles(call, heads, 4, 64);
+    int sharing = 1;
+    while (small < enough && sharing * small < 2 * enough && sharing < call->segments)
+        sharing *= 2;
+    if (tiles(call, heads, 8, 128) >= enough)
+        run<format, numbers, 2, 4, 4, 4, 3>(backend, call, heads);
+    else if (sharing > 1)
+        run_apart<format, numbers>(backend, call, heads, sharing);
     else
-        run<format, 2, 2, 2, 4, 4>(backend, call, heads);
+        run<format, numbers, 2, 2, 2, 4, 4>(backend, call, heads);
 }
 
-template void product_tiles<WEIGHTS_BF16>(struct backend *, const struct product_call *, int);
-template void product_tiles<WEIGHTS_F16>(struct backend *, const struct product_call *, int);
-template void product_tiles<WEIGHTS_Q8>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_BF16, 1>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_BF16, 2>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_F16, 2>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_Q8, 1>(struct backend *, const struct product_call *, int);
+template void product_tiles<WEIGHTS_Q8, 2>(struct backend *, const struct product_call *, int);

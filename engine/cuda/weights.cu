@@ -292,6 +292,8 @@ int cuda_weight_create(struct backend *backend, struct weight **out, const struc
     if (weight == NULL)
         return error_set(err, ERROR_NO_MEMORY, "weights: no memory");
     weight->format = format == WEIGHTS_AUTO ? packing_format(parts, num_parts) : format;
+    weight->rounded = backend->activations == ACTIVATIONS_16BIT &&
+                      activation_format_fits(ACTIVATIONS_16BIT, weight->format);
     weight->in = parts[0].cols;
     weight->heads = heads;
     weight->out = rows / heads;

@@ -21,6 +21,7 @@ enum { BLOCK_INPUTS = 32, F32_OUTPUTS = 32, FRAGMENT_OUTPUTS = 16, Q8_SCALES = 5
 
 struct weight {
     enum weight_format format; /* never auto */
+    bool rounded;              /* products round x: ACTIVATIONS_16BIT */
     int64_t in, out;           /* of a head */
     int heads;
     int64_t panels;      /* of a head */

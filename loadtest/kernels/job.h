@@ -32,8 +32,9 @@ struct job {
     int64_t position;              /* of each text's first row */
     size_t slot_bytes, page_bytes; /* of a text, of one of its pages; 0: none */
     int copies; /* of weights or states, which calls use in turn, so that none is in a cache */
-    double tolerance;         /* of |out - CPU| / |CPU| */
-    double bytes, operations; /* of a call; operations 0: not worth a rate */
+    double tolerance;                   /* of |out - CPU| / |CPU| */
+    double bytes, operations;           /* of a call; operations 0: not worth a rate */
+    enum activation_format activations; /* of the device: f32 or 16bit */
     void (*open)(struct job_run *);
     void (*queue)(const struct job_run *, int call);
     void (*close)(struct job_run *);

@@ -22,7 +22,7 @@ static const bool emulated = false;
 enum { MOST_ROWS = 16384, COPY_BYTES = 1 << 30 };
 
 struct program {
-    struct bench_device cpu, cuda;
+    struct bench_device cpu, cuda[ACTIVATIONS_16BIT + 1]; /* by activations */
     struct bench_count count;
     struct job_limits limits;
 };
@@ -34,13 +34,13 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 static void check(const struct job *job, void *context)
 {
     struct program *program = context;
-    job_check(job, &program->cpu, &program->cuda, &program->count);
+    job_check(job, &program->cpu, &program->cuda[job->activations], &program->count);
 }
 
 static void time_job(const struct job *job, void *context)
 {
     const struct program *program = context;
-    job_time(job, &program->cuda, &program->limits);
+    job_time(job, &program->cuda[job->activations], &program->limits);
 }
 
 /* Half a gigabyte from one place to another: read and written. */
@@ -64,7 +64,7 @@ static void queue_little(const struct job_run *run, int call)
 
 static void measure(struct program *program)
 {
-    const struct bench_device *cuda = &program->cuda;
+    const struct bench_device *cuda = &program->cuda[ACTIVATIONS_F32];
     struct job job = {.name = "copy", .texts = 1, .rows = 1, .copies = 1, .queue = queue_copy};
     job.arrays[0] = (struct job_array){COPY_BYTES / sizeof(float), -1, 1, false};
     double seconds = job_seconds(&job, cuda, true), read_bytes = 0;
@@ -92,7 +92,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: kernels [check|time]\n");
         return 2;
     }
-    bench_open(&program.cpu, &program.cuda, MOST_ROWS);
+    bench_open(&program.cpu, &program.cuda[ACTIVATIONS_F32], MOST_ROWS);
+    program.cuda[ACTIVATIONS_16BIT] = bench_open_cuda(ACTIVATIONS_16BIT, MOST_ROWS);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths && strcmp(what, "time") != 0; i++)
         for (int kind = 0; kind < KINDS; kind++)
             kinds[kind](lengths[i], check, &program);
@@ -104,6 +105,7 @@ int main(int argc, char **argv)
             kinds[kind](0, time_job, &program);
     }
     program.cpu.ops->close(program.cpu.backend);
-    program.cuda.ops->close(program.cuda.backend);
+    for (int i = 0; i <= ACTIVATIONS_16BIT; i++)
+        program.cuda[i].ops->close(program.cuda[i].backend);
     return program.count.failed > 0;
 }

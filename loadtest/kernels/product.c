@@ -3,6 +3,7 @@
 
 struct job_case {
     enum weight_format format;
+    bool rounded; /* ACTIVATIONS_16BIT */
     int in, out;
 };
 
@@ -59,31 +60,36 @@ static void use_case(const struct job_case *c, int texts, int rows, int copies, 
                       .close = close_weights};
     job.arrays[X] = (struct job_array){n * (size_t)c->in, -1, 1, false};
     job.arrays[Y] = (struct job_array){n * (size_t)c->out, 0, 0, true};
-    job.tolerance = 1e-5; /* x comes within 2^-17, sums in another order */
+    /* x comes within 2^-17 or 2^-9, sums in another order */
+    job.activations = c->rounded ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
+    job.tolerance = c->rounded ? 2e-3 : 1e-5;
     job.bytes = bytes[c->format] * c->in * c->out + 4.0 * (double)n * (c->in + c->out);
     job.operations = 2.0 * (double)n * c->in * c->out;
-    snprintf(job.name, sizeof job.name, "product %s, %d x %d, %zu rows",
-             weight_format_name(c->format), c->in, c->out, n);
+    snprintf(job.name, sizeof job.name, "product %s, %d x %d, %zu rows%s",
+             weight_format_name(c->format), c->in, c->out, n, c->rounded ? ", rounded" : "");
     use(&job, context);
 }
 
 void product_jobs(int rows, job_use *use, void *context)
 {
-    static const struct job_case checked[] = {{WEIGHTS_F32, 97, 131},  {WEIGHTS_BF16, 97, 131},
-                                              {WEIGHTS_F16, 97, 131},  {WEIGHTS_Q8, 97, 131},
-                                              {WEIGHTS_F32, 768, 33},  {WEIGHTS_BF16, 768, 33},
-                                              {WEIGHTS_F16, 1000, 33}, {WEIGHTS_Q8, 768, 33}};
-    static const struct job_case timed[] = {{WEIGHTS_F32, 4096, 4096},
-                                            {WEIGHTS_BF16, 4096, 4096},
-                                            {WEIGHTS_F16, 4096, 4096},
-                                            {WEIGHTS_Q8, 4096, 4096},
-                                            {WEIGHTS_BF16, 768, 3072}};
+    static const struct job_case checked[] = {
+        {WEIGHTS_F32, false, 97, 131},  {WEIGHTS_BF16, false, 97, 131},
+        {WEIGHTS_F16, false, 97, 131},  {WEIGHTS_Q8, false, 97, 131},
+        {WEIGHTS_F32, false, 768, 33},  {WEIGHTS_BF16, false, 768, 33},
+        {WEIGHTS_F16, false, 1000, 33}, {WEIGHTS_Q8, false, 768, 33},
+        {WEIGHTS_BF16, true, 97, 131},  {WEIGHTS_Q8, true, 768, 33}};
+    static const struct job_case timed[] = {
+        {WEIGHTS_F32, false, 4096, 4096}, {WEIGHTS_BF16, false, 4096, 4096},
+        {WEIGHTS_F16, false, 4096, 4096}, {WEIGHTS_Q8, false, 4096, 4096},
+        {WEIGHTS_BF16, false, 768, 3072}, {WEIGHTS_BF16, false, 3072, 768},
+        {WEIGHTS_BF16, true, 4096, 4096}, {WEIGHTS_Q8, true, 4096, 4096},
+        {WEIGHTS_BF16, true, 768, 3072},  {WEIGHTS_BF16, true, 3072, 768}};
     static const int batches[] = {1, 8, 64, 256};
     for (size_t i = 0; i < sizeof checked / sizeof *checked && rows > 0; i++)
         use_case(&checked[i], 1, rows, 1, use, context);
     for (size_t i = 0; i < sizeof timed / sizeof *timed && rows == 0; i++) {
         for (int b = 0; b < 4; b++)
-            use_case(&timed[i], batches[b], 1, timed[i].in < 1024 ? 64 : 8, use, context);
+            use_case(&timed[i], batches[b], 1, timed[i].in < 4096 ? 64 : 8, use, context);
         use_case(&timed[i], 1, 2048, 8, use, context);
     }
 }

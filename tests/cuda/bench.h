@@ -29,8 +29,7 @@ static inline void bench_fatal(const char *what, const struct error *err)
     exit(1);
 }
 
-/* Ends the program with BENCH_NO_DEVICE where there is none. */
-static inline void bench_open(struct bench_device *cpu, struct bench_device *cuda, int max_rows)
+static inline void bench_prepare(const struct bench_device *device, int max_rows)
 {
     const struct ops_limits limits = {.max_rows = max_rows,
                                       .max_keys = INT64_MAX,
@@ -39,21 +38,36 @@ static inline void bench_open(struct bench_device *cpu, struct bench_device *cud
                                       .max_input = 16384,
                                       .max_head_dim = 1024,
                                       .max_features = 2048};
-    const struct cpu_options cpu_options = {.threads = 0};
-    const struct cuda_options cuda_options = {.device = 0};
+    struct error err = ERROR_INIT;
+    if (device->ops->prepare(device->backend, &limits, &err) != 0)
+        bench_fatal(device->ops->device, &err);
+}
+
+/* Ends the program with BENCH_NO_DEVICE where there is none. */
+static inline struct bench_device bench_open_cuda(enum activation_format activations, int max_rows)
+{
+    const struct cuda_options options = {.device = 0, .activations = activations};
+    struct bench_device cuda = {.ops = cuda_ops()};
     struct error err = ERROR_INIT;
     if (cuda_devices() == 0) {
         printf("skipped: there is no CUDA device\n");
         exit(BENCH_NO_DEVICE);
     }
-    cpu->ops = &cpu_ops;
-    cuda->ops = cuda_ops();
-    if (cpu_open(&cpu->backend, &cpu_options, &err) != 0 ||
-        cpu->ops->prepare(cpu->backend, &limits, &err) != 0)
-        bench_fatal("cpu", &err);
-    if (cuda_open(&cuda->backend, &cuda_options, &err) != 0 ||
-        cuda->ops->prepare(cuda->backend, &limits, &err) != 0)
+    if (cuda_open(&cuda.backend, &options, &err) != 0)
         bench_fatal("cuda", &err);
+    bench_prepare(&cuda, max_rows);
+    return cuda;
+}
+
+static inline void bench_open(struct bench_device *cpu, struct bench_device *cuda, int max_rows)
+{
+    const struct cpu_options options = {.threads = 0};
+    struct error err = ERROR_INIT;
+    *cuda = bench_open_cuda(ACTIVATIONS_F32, max_rows);
+    cpu->ops = &cpu_ops;
+    if (cpu_open(&cpu->backend, &options, &err) != 0)
+        bench_fatal("cpu", &err);
+    bench_prepare(cpu, max_rows);
 }
 
 static inline void bench_check_status(const struct bench_device *device)

@@ -52,6 +52,8 @@ arrays() { # build folder
 }
 
 f32=(--weights f32 --kv f32)
+# of weights, KV and activations, whose bits alone are checked
+all_formats=("bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "bf16 f16 16bit" "q8 f16 16bit")
 skipped=no
 case ${1:?emulated, races, all-races, compile or device} in
 emulated)
@@ -69,6 +71,8 @@ emulated)
     check build/cuda-emulated --bits-only --weights bf16 --kv f16 "${few[0]}"
     check build/cuda-emulated --bits-only --weights f16 --kv bf16 "${few[1]}"
     check build/cuda-emulated --bits-only --weights q8 --kv f16 "${few[2]}"
+    check build/cuda-emulated --bits-only --weights bf16 --kv f16 --activations 16bit "${few[0]}"
+    check build/cuda-emulated --bits-only --weights q8 --kv f16 --activations 16bit "${few[1]}"
     REGLA_BINARY=build/cuda-emulated/regla tests/.venv/bin/python -m pytest -q -p no:cacheprovider \
         tests/http/test_cuda.py || status=1
     wait $! || status=1
@@ -91,9 +95,10 @@ all-races)
     for order in backward 5; do
         REGLA_EMULATION_ORDER=$order check $build "${f32[@]}" "${few[@]}"
     done
-    for formats in "bf16 f16" "f16 bf16" "q8 f16"; do
-        read -r weights kv <<<"$formats"
-        check $build --bits-only --weights "$weights" --kv "$kv" "${cases[@]}"
+    for formats in "${all_formats[@]}"; do
+        read -r weights kv activations <<<"$formats"
+        check $build --bits-only --weights "$weights" --kv "$kv" --activations "$activations" \
+            "${cases[@]}"
     done
     ;;
 compile)
@@ -116,9 +121,10 @@ device)
     fi
     check build/cuda "${f32[@]}" --reproducibility "${cases[@]}"
     check build/cuda "${cases[@]}"
-    for formats in "bf16 f16" "f16 bf16" "q8 f16"; do
-        read -r weights kv <<<"$formats"
-        check build/cuda --bits-only --weights "$weights" --kv "$kv" "${cases[@]}"
+    for formats in "${all_formats[@]}"; do
+        read -r weights kv activations <<<"$formats"
+        check build/cuda --bits-only --weights "$weights" --kv "$kv" --activations "$activations" \
+            "${cases[@]}"
     done
     ;;
 esac

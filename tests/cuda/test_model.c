@@ -1,5 +1,6 @@
-/* The shipped model on a CUDA device beside itself on the CPU, in every format of the weights: the
- * log-probabilities of the whole vocabulary after each token of a text, and its perplexity.
+/* The shipped model on a CUDA device beside itself on the CPU, in every format of the weights and,
+ * on the device, with rounded activations: the log-probabilities of the whole vocabulary after each
+ * token of a text, and its perplexity.
  *
  * Usage: cuda_test_model [FILE [TOKENS]]; without them, the beginnings of sentences that train/
  * samples with (where a device is emulated, not all). Status: 0, 1 when something is too far apart,
@@ -25,8 +26,18 @@ enum { TOKENS = 64 };
 enum { TOKENS = 100000 };
 #endif
 
-/* What is demanded of two-byte and q8 weights; f32 weights mean f32 arithmetic. */
-static const double MOST_DIFFERENCE = 2e-2, MOST_DIFFERENCE_F32 = 1e-3, MOST_OF_PERPLEXITY = 2e-3;
+/* Of the device's model, and the most that log-probabilities and perplexity, as a share, may
+ * differ. f32 weights mean f32 arithmetic; rounded activations are 9 bits of what the CPU
+ * multiplies. */
+static const struct model_case {
+    enum weight_format weights;
+    enum activation_format activations;
+    double most_difference, most_of_perplexity;
+} cases[] = {
+    {WEIGHTS_F32, ACTIVATIONS_F32, 1e-3, 2e-3},   {WEIGHTS_BF16, ACTIVATIONS_F32, 2e-2, 2e-3},
+    {WEIGHTS_F16, ACTIVATIONS_F32, 2e-2, 2e-3},   {WEIGHTS_Q8, ACTIVATIONS_F32, 2e-2, 2e-3},
+    {WEIGHTS_BF16, ACTIVATIONS_16BIT, 0.2, 5e-3}, {WEIGHTS_Q8, ACTIVATIONS_16BIT, 0.2, 5e-3}};
+enum { NUM_CASES = sizeof cases / sizeof *cases };
 
 static void must(int result, const struct error *err)
 {
@@ -60,11 +71,12 @@ struct side {
 };
 
 static void open_side(struct side *side, const char *device, enum weight_format weights,
-                      size_t tokens)
+                      enum activation_format activations, size_t tokens)
 {
     struct error err = ERROR_INIT;
     const struct engine_options options = {.device = device,
                                            .weights = weights,
+                                           .activations = activations,
                                            .max_step_tokens = STEP,
                                            .max_step_logits = STEP,
                                            .poison = true,
@@ -123,12 +135,12 @@ static void add_loss(struct side *side, const struct token_list *text, size_t fi
 }
 
 /* Prints a line; whether the two are near enough to each other. */
-static bool check(enum weight_format weights, const struct token_list *text)
+static bool check(const struct model_case *c, const struct token_list *text)
 {
     struct side cpu, cuda;
     struct distance distance = {0};
-    open_side(&cpu, "cpu", weights, text->count);
-    open_side(&cuda, "cuda", weights, text->count);
+    open_side(&cpu, "cpu", c->weights, ACTIVATIONS_F32, text->count);
+    open_side(&cuda, "cuda", c->weights, c->activations, text->count);
     int32_t vocab = engine_info(cpu.engine)->vocab_size;
     for (size_t first = 0; first < text->count; first += STEP) {
         int count = text->count - first < STEP ? (int)(text->count - first) : (int)STEP;
@@ -140,22 +152,20 @@ static bool check(enum weight_format weights, const struct token_list *text)
     }
     double tokens = (double)text->count - 1;
     double ratio = exp((cuda.nll - cpu.nll) / tokens);
-    printf("%-4s KV %-3s %zu tokens: log-probabilities differ by %.2e at most, %.2e on average; "
+    printf("%-4s KV %-3s activations %-5s %zu tokens: log-probabilities differ by %.2e at most, "
+           "%.2e on average; "
            "perplexity %.4f, of the CPU %.4f, ratio - 1: %+.2e\n",
-           weight_format_name(weights), kv_format_name(engine_info(cuda.engine)->kv), text->count,
-           distance.most, distance.sum / (double)distance.count, exp(cuda.nll / tokens),
-           exp(cpu.nll / tokens), ratio - 1);
+           weight_format_name(c->weights), kv_format_name(engine_info(cuda.engine)->kv),
+           activation_format_name(c->activations), text->count, distance.most,
+           distance.sum / (double)distance.count, exp(cuda.nll / tokens), exp(cpu.nll / tokens),
+           ratio - 1);
     close_side(&cpu);
     close_side(&cuda);
-    return distance.most <= (weights == WEIGHTS_F32 ? MOST_DIFFERENCE_F32 : MOST_DIFFERENCE) &&
-           fabs(ratio - 1) <= MOST_OF_PERPLEXITY;
+    return distance.most <= c->most_difference && fabs(ratio - 1) <= c->most_of_perplexity;
 }
 
 int main(int argc, char **argv)
 {
-    static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16,
-                                                 WEIGHTS_Q8};
-    enum { NUM_FORMATS = sizeof formats / sizeof *formats };
     struct token_list text = {0};
     int failed = 0;
     if (cuda_devices() == 0) {
@@ -168,9 +178,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "cuda-model: expected two tokens at least, got %zu\n", text.count);
         return 1;
     }
-    for (int i = 0; i < NUM_FORMATS; i++)
-        failed += !check(formats[i], &text);
+    for (int i = 0; i < NUM_CASES; i++)
+        failed += !check(&cases[i], &text);
     token_list_clear(&text);
-    printf("cuda-model: %d passed, %d failed\n", NUM_FORMATS - failed, failed);
+    printf("cuda-model: %d passed, %d failed\n", NUM_CASES - failed, failed);
     return failed > 0;
 }

@@ -5,11 +5,16 @@
 #include "engine/packing.h"
 #include "tests/cuda/bench.h"
 
-static const enum weight_format formats[] = {WEIGHTS_F32, WEIGHTS_BF16, WEIGHTS_F16, WEIGHTS_Q8};
-enum { NUM_FORMATS = sizeof formats / sizeof *formats };
+/* rounded: x is one number of bf16 (ACTIVATIONS_16BIT), else the sum of two. */
+static const struct kind {
+    enum weight_format format;
+    bool rounded;
+} kinds[] = {{WEIGHTS_F32, false}, {WEIGHTS_BF16, false}, {WEIGHTS_F16, false},
+             {WEIGHTS_Q8, false},  {WEIGHTS_BF16, true},  {WEIGHTS_Q8, true}};
+enum { NUM_KINDS = sizeof kinds / sizeof *kinds, MOST_ROWS = 256 };
 
 struct product_case {
-    enum weight_format format;
+    struct kind kind;
     int rows, in, out, heads; /* in, out: of a head */
     int parts;                /* that the outputs come in; 1 where there are heads */
     bool biased, accumulate;
@@ -17,7 +22,7 @@ struct product_case {
 };
 
 struct devices {
-    struct bench_device cpu, cuda;
+    struct bench_device cpu, cuda[2]; /* by whether it rounds x */
     struct bench_count count;
 };
 
@@ -38,8 +43,8 @@ static struct weight *create(const struct bench_device *device, const struct pro
                                    .bias = c->biased && i % 2 == 0 ? bias + row : NULL};
         row = end;
     }
-    if (device->ops->weight_create(device->backend, &weight, parts, c->parts, c->heads, c->format,
-                                   &err) != 0)
+    if (device->ops->weight_create(device->backend, &weight, parts, c->parts, c->heads,
+                                   c->kind.format, &err) != 0)
         bench_fatal("weight_create", &err);
     return weight;
 }
@@ -75,13 +80,20 @@ static void multiply(const struct bench_device *device, const struct weight *wei
     free(shifted);
 }
 
-/* As the tensor cores get it: the sum of two numbers of bf16, for f16 weights of f16. */
-static void split_inputs(enum weight_format format, float *x, size_t count)
+static const char *name_of(struct kind kind, char *out, size_t size)
 {
-    for (size_t i = 0; i < count && format != WEIGHTS_F32; i++) {
-        bool f16 = format == WEIGHTS_F16;
+    snprintf(out, size, "%s%s", weight_format_name(kind.format), kind.rounded ? ", rounded x" : "");
+    return out;
+}
+
+/* As the tensor cores get it: the sum of two numbers of bf16, for f16 weights of f16, or the first
+ * alone. */
+static void split_inputs(struct kind kind, float *x, size_t count)
+{
+    for (size_t i = 0; i < count && kind.format != WEIGHTS_F32; i++) {
+        bool f16 = kind.format == WEIGHTS_F16;
         float high = f16 ? f16_to_f32(f32_to_f16(x[i])) : bf16_to_f32(f32_to_bf16(x[i]));
-        float low = x[i] - high;
+        float low = kind.rounded ? 0 : x[i] - high;
         x[i] = high + (f16 ? f16_to_f32(f32_to_f16(low)) : bf16_to_f32(f32_to_bf16(low)));
     }
 }
@@ -102,10 +114,11 @@ static void check_product(struct devices *d, const struct product_case *c)
     float *w = bench_floats(outs * (size_t)c->in, -1, 1, 1), *bias = bench_floats(outs, -1, 1, 2);
     float *x = bench_floats(x_count, -1, 1, 3);
     float *expected = bench_floats(y_count, -1, 1, 4), *got = bench_floats(y_count, -1, 1, 4);
-    struct weight *weight = create(&d->cuda, c, w, bias);
-    multiply(&d->cuda, weight, c, size, x, got);
-    d->cuda.ops->weight_free(d->cuda.backend, weight);
-    split_inputs(c->format, x, x_count);
+    const struct bench_device *cuda = &d->cuda[c->kind.rounded];
+    struct weight *weight = create(cuda, c, w, bias);
+    multiply(cuda, weight, c, size, x, got);
+    cuda->ops->weight_free(cuda->backend, weight);
+    split_inputs(c->kind, x, x_count);
     weight = create(&d->cpu, c, w, bias);
     multiply(&d->cpu, weight, c, size, x, expected);
     d->cpu.ops->weight_free(d->cpu.backend, weight);
@@ -115,9 +128,9 @@ static void check_product(struct devices *d, const struct product_case *c)
         bool past = i % (size_t)size.y_stride >= outs;
         worst = distance <= worst ? worst : past && distance != 0 ? INFINITY : distance;
     }
-    char name[160];
+    char name[160], kind[32];
     snprintf(name, sizeof name, "%s: %d x %d x %d, %d heads, %d parts%s%s, formula %d",
-             weight_format_name(c->format), c->rows, c->in, c->out, c->heads, c->parts,
+             name_of(c->kind, kind, sizeof kind), c->rows, c->in, c->out, c->heads, c->parts,
              c->biased ? ", biased" : "", c->accumulate ? ", added" : "", (int)c->activation);
     bench_expect(&d->count, worst <= bound_of(c), name, "too far from the CPU's", worst);
     free(w);
@@ -138,11 +151,11 @@ static void check_products(struct devices *d)
         FORMULA_IDENTITY, FORMULA_GELU,    FORMULA_GELU_NEW, FORMULA_RELU,
         FORMULA_SILU,     FORMULA_SIGMOID, FORMULA_IDENTITY, FORMULA_ONE_MINUS_SIGMOID};
     int number = 0;
-    for (int f = 0; f < NUM_FORMATS; f++)
+    for (int k = 0; k < NUM_KINDS; k++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             for (size_t r = 0; r < sizeof rows_of / sizeof *rows_of; r++, number++)
                 check_product(d, &(struct product_case){
-                                     .format = formats[f],
+                                     .kind = kinds[k],
                                      .rows = rows_of[r],
                                      .in = shapes[s][0],
                                      .out = shapes[s][1],
@@ -154,11 +167,12 @@ static void check_products(struct devices *d)
 }
 
 /* Some rows at a time, at the alignment of a float too. */
-static void check_bits(struct devices *d, enum weight_format format, int in, int out)
+static void check_bits(struct devices *d, struct kind kind, int in, int out)
 {
     enum { ROWS = 150, CALLS = 4 };
     static const int steps[] = {1, 7, 8, 9, 17, 40, 64, 65, 149};
-    struct product_case c = {.format = format, .rows = ROWS, .in = in, .out = out, .heads = 1};
+    const struct bench_device *cuda = &d->cuda[kind.rounded];
+    struct product_case c = {.kind = kind, .rows = ROWS, .in = in, .out = out, .heads = 1};
     c.parts = 1;
     c.biased = true;
     c.activation = FORMULA_GELU;
@@ -166,22 +180,22 @@ static void check_bits(struct devices *d, enum weight_format format, int in, int
     float *w = bench_floats((size_t)(out * in), -1, 1, 5), *bias = bench_floats(out, -1, 1, 6);
     float *x = bench_floats((size_t)(ROWS * size.x_stride), -1, 1, 7);
     float *all = bench_floats((size_t)(ROWS * out), 0, 1, 8), *some = malloc(ROWS * out * 4ul);
-    struct weight *weight = create(&d->cuda, &c, w, bias);
-    multiply(&d->cuda, weight, &c, size, x, all);
+    struct weight *weight = create(cuda, &c, w, bias);
+    multiply(cuda, weight, &c, size, x, all);
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         int end = CALLS * steps[i] < ROWS ? CALLS * steps[i] : ROWS;
         for (int r = 0; r < end; r += steps[i]) {
             c.rows = end - r < steps[i] ? end - r : steps[i];
             size.shift = (int)i % 4;
-            multiply(&d->cuda, weight, &c, size, x + r * size.x_stride, some + r * out);
+            multiply(cuda, weight, &c, size, x + r * size.x_stride, some + r * out);
         }
-        char name[80];
-        snprintf(name, sizeof name, "%s, %d x %d, %d rows at once", weight_format_name(format), in,
-                 out, steps[i]);
+        char name[112], of_kind[32];
+        snprintf(name, sizeof name, "%s, %d x %d, %d rows at once",
+                 name_of(kind, of_kind, sizeof of_kind), in, out, steps[i]);
         bench_expect(&d->count, memcmp(all, some, (size_t)(end * out) * sizeof(float)) == 0, name,
                      "other bits than all rows at once", 0);
     }
-    d->cuda.ops->weight_free(d->cuda.backend, weight);
+    cuda->ops->weight_free(cuda->backend, weight);
     free(w);
     free(bias);
     free(x);
@@ -191,17 +205,16 @@ static void check_bits(struct devices *d, enum weight_format format, int in, int
 
 /* A norm, a gate and both inside a product give the bits of these before it, at any number of rows.
  */
-static void check_normed(struct devices *d, enum weight_format format, int in, int groups,
-                         bool gated)
+static void check_normed(struct devices *d, struct kind kind, int in, int groups, bool gated)
 {
     enum { ROWS = 66, OUT = 40 };
     static const int rows_of[] = {1, 2, 5, 8, 9, 17, ROWS};
-    static const enum norm_kind kinds[] = {NORM_LAYERNORM, NORM_RMSNORM, NORM_SIMPLE_RMSNORM,
+    static const enum norm_kind norms[] = {NORM_LAYERNORM, NORM_RMSNORM, NORM_SIMPLE_RMSNORM,
                                            NORM_NONE};
     static const enum formula formulas[] = {FORMULA_SILU, FORMULA_SILU, FORMULA_GELU};
-    const struct bench_device *cuda = &d->cuda;
+    const struct bench_device *cuda = &d->cuda[kind.rounded];
     const struct product_case c = {
-        .format = format, .rows = ROWS, .in = in, .out = OUT, .heads = 1, .parts = 1};
+        .kind = kind, .rows = ROWS, .in = in, .out = OUT, .heads = 1, .parts = 1};
     size_t bytes = (size_t)(ROWS * in) * sizeof(float), y_bytes = ROWS * OUT * sizeof(float);
     float *w = bench_floats((size_t)(OUT * in), -1, 1, 1);
     float *host = bench_floats((size_t)(ROWS * in), -3, 5, 9), *y = malloc(2 * y_bytes);
@@ -214,7 +227,7 @@ static void check_normed(struct devices *d, enum weight_format format, int in, i
     for (int i = 0; i < 2; i++)
         out[i] = bench_memory(cuda, y_bytes, NULL);
     for (size_t i = 0; i < sizeof rows_of / sizeof *rows_of; i++) {
-        const struct ops_norm norm = {.kind = kinds[i % (gated ? 4 : 3)],
+        const struct ops_norm norm = {.kind = norms[i % (gated ? 4 : 3)],
                                       .eps = 1e-5f,
                                       .weight = i % 2 == 0 ? scale : NULL,
                                       .bias = i % 4 == 0 ? scale + in : NULL,
@@ -237,9 +250,10 @@ static void check_normed(struct devices *d, enum weight_format format, int in, i
             cuda->ops->copy_out(cuda->backend, y + j * ROWS * OUT, out[j], y_bytes);
         size_t count = (size_t)(rows_of[i] * OUT);
         bool finite = isfinite(bench_distance(y + ROWS * OUT, y, count));
-        char name[80];
+        char name[112], of_kind[32];
         snprintf(name, sizeof name, "%s, %d rows of %d normed in %d parts%s",
-                 weight_format_name(format), rows_of[i], in, groups, gated ? " and gated" : "");
+                 name_of(kind, of_kind, sizeof of_kind), rows_of[i], in, groups,
+                 gated ? " and gated" : "");
         bench_expect(&d->count, finite && memcmp(y, y + ROWS * OUT, count * sizeof(float)) == 0,
                      name, "other bits than a norm and then a product", 0);
     }
@@ -261,31 +275,39 @@ static void check_refusals(struct devices *d)
     const struct matrix matrix = {.rows = 1, .cols = 1, .dtype = DTYPE_F32, .data = large};
     struct error err = ERROR_INIT;
     struct weight *weight;
-    int result =
-        d->cuda.ops->weight_create(d->cuda.backend, &weight, &matrix, 1, 1, WEIGHTS_F16, &err);
+    const struct bench_device *cuda = &d->cuda[false];
+    int result = cuda->ops->weight_create(cuda->backend, &weight, &matrix, 1, 1, WEIGHTS_F16, &err);
     bench_expect(&d->count, result != 0 && err.code == ERROR_INVALID, "1e6 in f16", "was packed",
                  result);
+    const struct cuda_options options = {.activations = ACTIVATIONS_8BIT};
+    struct backend *backend;
+    err = (struct error)ERROR_INIT;
+    result = cuda_open(&backend, &options, &err);
+    bench_expect(&d->count, result != 0 && err.code == ERROR_UNSUPPORTED, "x of 8 bits",
+                 "was accepted", result);
 }
 
 int main(void)
 {
     struct devices d = {.count = {0}};
-    bench_open(&d.cpu, &d.cuda, 256);
+    bench_open(&d.cpu, &d.cuda[false], MOST_ROWS);
+    d.cuda[true] = bench_open_cuda(ACTIVATIONS_16BIT, MOST_ROWS);
     check_products(&d);
-    for (int f = 0; f < NUM_FORMATS; f++) {
-        check_bits(&d, formats[f], 768, 40);
-        check_bits(&d, formats[f], 70, 700);
-        check_bits(&d, formats[f], 1700, 33);
+    for (int k = 0; k < NUM_KINDS; k++) {
+        check_bits(&d, kinds[k], 768, 40);
+        check_bits(&d, kinds[k], 70, 700);
+        check_bits(&d, kinds[k], 1700, 33);
         for (int gated = 0; gated < 2; gated++) {
-            check_normed(&d, formats[f], 768, 1, gated);
-            check_normed(&d, formats[f], 768, 12, gated);
-            check_normed(&d, formats[f], 512, 2, gated);
-            check_normed(&d, formats[f], 75, 1, gated);
-            check_normed(&d, formats[f], 60, 4, gated);
+            check_normed(&d, kinds[k], 768, 1, gated);
+            check_normed(&d, kinds[k], 768, 12, gated);
+            check_normed(&d, kinds[k], 512, 2, gated);
+            check_normed(&d, kinds[k], 75, 1, gated);
+            check_normed(&d, kinds[k], 60, 4, gated);
         }
     }
     check_refusals(&d);
-    d.cuda.ops->close(d.cuda.backend);
+    for (int i = 0; i < 2; i++)
+        d.cuda[i].ops->close(d.cuda[i].backend);
     d.cpu.ops->close(d.cpu.backend);
     printf("product: %d passed, %d failed\n", d.count.passed, d.count.failed);
     return d.count.failed != 0;

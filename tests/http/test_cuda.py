@@ -1,6 +1,7 @@
 """The server on the emulated CUDA device: tests/cuda/run.sh. The emulation can be told to break or to
 have little memory (tests/cuda/emulation/cuda_runtime.h)."""
 
+import json
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -53,12 +54,17 @@ def test_bench_measures_the_device_it_is_told(device):
         ((1, True) if device == "cuda" else (0, False)), done.stderr
 
 
-def test_activations_that_a_gpu_would_not_round_are_refused():
-    done = subprocess.run(
-        [harness.BINARY, "info", MODEL, "--device", "cuda", "--weights", "q8", "--activations",
-         "16bit"], capture_output=True, text=True, timeout=harness.START_SECONDS)
-    assert done.returncode == 1
-    assert "activations: expected f32 on a GPU, got 16bit" in done.stderr
+def test_activations_are_rounded_to_what_a_gpu_has_and_else_refused():
+    command = [harness.BINARY, "perplexity", MODEL, "-", "--format", "jsonl", "--device", "cuda",
+               "--weights", "q8", "--json", "--activations"]
+    found = {}
+    for activations in ("f32", "16bit", "8bit"):
+        done = subprocess.run([*command, activations], input='{"text": "once upon a time"}',
+                              capture_output=True, text=True, timeout=harness.START_SECONDS)
+        assert done.returncode == (activations == "8bit"), done.stderr
+        found[activations] = json.loads(done.stdout) if done.returncode == 0 else done.stderr
+    assert "activations: expected f32 or 16bit on a GPU, got 8bit" in found["8bit"]
+    assert found["16bit"] != found["f32"]
 
 
 DRAWS = [
