@@ -5,8 +5,9 @@
 #   loadtest/cuda_session.sh pack
 #       here, without a GPU: builds and puts the programs and their libraries into one file in
 #       $CUDA_SESSION (.cuda-session), to be carried along and kept out of git; with them $TEXT,
-#       of which the shipped model's log-probabilities are compared (WikiText-2's). Fails where
-#       what git tracks and this are more than $MOST_MIB (64) together
+#       of which the shipped model's log-probabilities are compared (WikiText-2's), and, where PyPI
+#       is at hand, the wheels of flash-linear-attention. Fails where what git tracks and this are
+#       more than $MOST_MIB (64) together
 #   loadtest/cuda_session.sh run [STAGE...]
 #       there: check kernels bench transformers sanitize study, or those named. Stops by itself
 #       before SECONDS_AT_MOST (570) are over; what did not fit is said to be left out. All output
@@ -61,9 +62,12 @@ import sys, tarfile
 with tarfile.open(sys.argv[2], "w:xz", preset=9) as file:
     file.add(sys.argv[1], ".")
 EOF
-    rm -rf "$programs"
+    rm -rf "$programs" "$folder/wheels"
+    python3 -m pip download -q --no-deps --only-binary=:all: --dest "$folder/wheels" \
+        flash-linear-attention==0.6.0 fla-core==0.6.0 einops==0.8.2 ||
+        echo "cuda_session: no wheels of flash-linear-attention: no column for its GLA" >&2
     bytes=$( (git ls-files -z; find "$folder" -type f -print0) | du -cb --files0-from=- | tail -n 1)
-    echo "$((${bytes%%[!0-9]*} >> 20)) MiB to carry of ${MOST_MIB:-64}:" "$(du -h "$folder"/*)"
+    echo "$((${bytes%%[!0-9]*} >> 20)) MiB to carry of ${MOST_MIB:-64}:" "$(du -sh "$folder"/*)"
     [ "${bytes%%[!0-9]*}" -le $((${MOST_MIB:-64} << 20)) ]
 }
 
@@ -189,9 +193,16 @@ stage_study() {
 }
 
 stage_transformers() {
+    local site=
     has_pytorch || return
-    part transformers "$(left)" 40 env PYTHONUNBUFFERED=1 python3 loadtest/cuda_transformers.py \
-        --regla "$regla" --seconds "$(($(left) - 60))" --out "$out/transformers.csv"
+    if [ -d "$folder/wheels" ]; then
+        site=$programs/site # where they were unpacked, which goes when this ends
+        part wheels 60 0 python3 -m pip install -q --no-index --no-deps --no-compile \
+            --no-cache-dir --target "$site" "$folder"/wheels/*.whl
+    fi
+    part transformers "$(left)" 40 env PYTHONUNBUFFERED=1 ${site:+PYTHONPATH=$site} python3 \
+        loadtest/cuda_transformers.py --regla "$regla" --seconds "$(($(left) - 60))" \
+        --out "$out/transformers.csv"
 }
 
 run() {
