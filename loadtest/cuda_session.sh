@@ -14,11 +14,11 @@
 #       goes to $OUT/all.txt ($OUT: ./cuda-session), that of what runs to now.log until it ends; the
 #       short table comes last.
 #
-# Where a machine is lent for 30 minutes in all, by calls of ten at most, and a start takes 90 s:
-#   run check kernels bench       some minutes; the machine goes back while what failed is mended
-#   run transformers              with SECONDS_AT_MOST=540
-#   run sanitize study            right after it; SECONDS_AT_MOST: what is left less 60, at most 570
-# The first may come again in place of the last.
+# Where a machine is lent for 15 minutes in all, and a start takes 90 s:
+#   run check kernels bench       SECONDS_AT_MOST=330; it goes back while what failed is mended
+#   run transformers              SECONDS_AT_MOST=220
+#   run sanitize study            right after it; SECONDS_AT_MOST: what is left less 60
+# The first may come again in place of the others; 30 minutes are enough for all of all stages.
 # Status: 77 without a device, 1 when anything failed.
 set -uo pipefail
 PATH=$PATH:/usr/local/cuda/bin # compute-sanitizer
