@@ -525,6 +525,11 @@ int engine_step(struct engine *engine, struct span *spans, int num_spans, struct
     return engine_collect(engine, err);
 }
 
+double engine_busy_seconds(const struct engine *engine)
+{
+    return engine->ops->busy_seconds(engine->backend);
+}
+
 bool engine_failed(struct engine *engine)
 {
     return engine->ops->status(engine->backend, NULL) != 0;

@@ -144,6 +144,10 @@ int engine_step(struct engine *engine, struct span *spans, int num_spans, struct
 int engine_submit(struct engine *engine, struct span *spans, int num_spans, struct error *err);
 int engine_collect(struct engine *engine, struct error *err);
 
+/* Seconds that the device has worked on the steps collected so far. What a caller waits for beyond
+ * them is the host's part. */
+double engine_busy_seconds(const struct engine *engine);
+
 /* Whether the device has failed: every step does from then on. */
 bool engine_failed(struct engine *engine);
 

@@ -292,6 +292,9 @@ struct ops {
     void (*send)(struct backend *, const float *device_data, size_t count);
     const float *(*receive)(struct backend *);
     bool overlaps; /* one step more may be sent before, of which nothing comes back but draws */
+    /* Seconds that the device has worked on the steps received so far, those of a step from when it
+     * might begin with the operations. */
+    double (*busy_seconds)(const struct backend *);
 
     /* What the device does at most in a second, the best of some tries of milliseconds: bytes read
      * in a stream from memory that has been written, and f32 operations (a multiply-add is two).

@@ -9,13 +9,13 @@
 #       is at hand, the wheels of flash-linear-attention. Fails where what git tracks and this are
 #       more than $MOST_MIB (64) together
 #   loadtest/cuda_session.sh run [STAGE...]
-#       there: check kernels bench transformers sanitize study, or those named. Stops by itself
+#       there: check kernels bench serve transformers sanitize study, or those named. Stops by itself
 #       before SECONDS_AT_MOST (570) are over; what did not fit is said to be left out. All output
 #       goes to $OUT/all.txt ($OUT: ./cuda-session), that of what runs to now.log until it ends; the
 #       short table comes last.
 #
 # Where a machine is lent for 15 minutes in all, and a start takes 90 s:
-#   run check kernels bench       SECONDS_AT_MOST=330; it goes back while what failed is mended
+#   run check kernels bench serve SECONDS_AT_MOST=330; it goes back while what failed is mended
 #   run transformers              SECONDS_AT_MOST=220
 #   run sanitize study            right after it; SECONDS_AT_MOST: what is left less 60
 # The first may come again in place of the others; 30 minutes are enough for all of all stages.
@@ -37,7 +37,7 @@ pack() {
         cmake --build --preset $preset -j "${JOBS:-$(nproc)}" || return 1
     programs=$(mktemp -d)
     mkdir -p "$folder" "$programs/lib" "$programs/bin"
-    for program in build/$preset/{regla,kernels,cuda_test_*}; do
+    for program in build/$preset/{regla,kernels,cuda_test_*} "$(command -v wrk)"; do
         [ -x "$program" ] || continue
         cp "$program" "$programs/bin/"
         # Its libraries are for it alone: PyTorch has its own. The driver's may be found by the path
@@ -184,6 +184,15 @@ stage_bench() {
         --pp 2048 --tg 64 --depth 0,2048 --batch 1,64 --operations
 }
 
+# Streams over HTTP beside `regla bench`, and a step by cause.
+stage_serve() {
+    python3 -c 'import httpx' 2>/dev/null || { left_out serve "no httpx here" && return; }
+    part serve 120 12 env PATH="$programs:$PATH" python3 loadtest/overhead.py --binary "$regla" \
+        --device cuda --streams 1,256 --length 256 --repeat 3 --no-plots --out "$out/serve"
+    mv "$out/serve/overhead.csv" "$out/" 2>/dev/null
+    rm -rf "$out/serve"
+}
+
 stage_study() {
     part study 300 40 "$regla" study --device cuda --systems regla,hybrid_regla,softmax \
         --out "$out/study"
@@ -207,7 +216,7 @@ stage_transformers() {
 
 run() {
     local stages=("$@") stage
-    [ ${#stages[@]} -gt 0 ] || stages=(check kernels bench transformers sanitize study)
+    [ ${#stages[@]} -gt 0 ] || stages=(check kernels bench serve transformers sanitize study)
     find_programs
     regla=$programs/regla
     if [ ! -x "$regla" ]; then

@@ -360,6 +360,21 @@ static void stop(struct service *service, struct http_server *http)
     admission_destroy(&service->admission);
 }
 
+/* What a step took, by cause. */
+static void log_steps(struct metrics *metrics)
+{
+    double seconds[NUM_CAUSES], steps = (double)atomic_load(&metrics->steps);
+    for (int i = 0; i < NUM_CAUSES; i++)
+        seconds[i] = (double)atomic_load(&metrics->cause_nanos[i]) * 1e-9;
+    double device = seconds[CAUSE_DEVICE], host = seconds[CAUSE_HOST];
+    if (steps > 0)
+        log_message(LOG_LEVEL_INFO,
+                    "%.0f steps: each %.3f ms on the device, and %.3f ms until the host had it "
+                    "(%.1f %%); idle for %.1f s",
+                    steps, 1e3 * device / steps, 1e3 * host / steps, 100 * host / (device + host),
+                    seconds[CAUSE_IDLE]);
+}
+
 /* Each connection is a file, and the soft limit is often 1024. Returns as many of the connections
  * as there may be files for: a thread of libmicrohttpd that accepts its first one without a file
  * left tries again and again, and the files of states need some too. */
@@ -444,8 +459,10 @@ static int run(struct service *service, const struct serve_options *options, str
     }
     stop(service, http);
     model_close(model);
-    if (result == 0)
+    if (result == 0) {
+        log_steps(&service->metrics);
         log_message(LOG_LEVEL_INFO, "bye");
+    }
     return result;
 }
 

@@ -182,6 +182,19 @@ static void requests_family(struct family *family, const struct metrics *metrics
         }
 }
 
+static void causes_family(struct family *family, const struct metrics *metrics)
+{
+    static const char *const names[] = {
+        [CAUSE_DEVICE] = "device", [CAUSE_HOST] = "host", [CAUSE_IDLE] = "idle"};
+    begin(family, "regla_engine_seconds_total", "counter",
+          "Time of the engine: steps on the device, the device waiting for the host, no step.");
+    for (int i = 0; i < NUM_CAUSES; i++) {
+        char more[32];
+        snprintf(more, sizeof more, ",cause=\"%s\"", names[i]);
+        sample(family, more, (double)atomic_load(&metrics->cause_nanos[i]) * 1e-9);
+    }
+}
+
 static void component(const struct family *family, const char *name, const char *device,
                       double bytes)
 {
@@ -359,6 +372,7 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
     single(&family, "regla_engine_step_cpu_seconds_total", "counter",
            "CPU time of the thread regla-engine in steps of the engine.",
            (double)atomic_load(&m->step_cpu_nanos) * 1e-9);
+    causes_family(&family, m);
     histogram_family(&family, "regla_time_to_first_token_seconds",
                      "From the request's last byte to its first token.", &m->time_to_first_token);
     histogram_family(&family, "regla_inter_token_latency_seconds",

@@ -23,6 +23,10 @@ enum outcome {
     NUM_OUTCOMES
 };
 
+/* What the engine thread's time went to, as the label cause says it: steps on the device, what the
+ * device waited for the host with a step to come, and no step. */
+enum cause { CAUSE_DEVICE, CAUSE_HOST, CAUSE_IDLE, NUM_CAUSES };
+
 struct histogram {
     const double *bounds; /* [num_bounds], rising; +Inf is implied */
     int num_bounds;
@@ -45,6 +49,7 @@ struct metrics {
     _Atomic uint64_t steps;
     /* time in the engine's steps: by the clock, and of the processor by the engine thread */
     _Atomic int64_t step_nanos, step_cpu_nanos;
+    _Atomic int64_t cause_nanos[NUM_CAUSES];
     struct histogram time_to_first_token, inter_token_latency, request_duration, queue;
     struct histogram batch_tokens;
     struct histogram tokens_per_second[NUM_LENGTH_CLASSES];

@@ -31,6 +31,8 @@ struct scheduler {
     bool sessions_changed;    /* since they were counted */
     double count_sessions_at; /* clock_seconds(): not before */
     int64_t sessions[NUM_TIERS];
+    int64_t turn_began, slept; /* nanoseconds; slept: of this turn */
+    double busy;               /* engine_busy_seconds when it began */
 };
 
 void scheduler_submit(struct scheduler *scheduler, struct job *job)
@@ -68,7 +70,9 @@ static bool take_inbox(struct scheduler *scheduler)
     double sleep_s = may_sleep(scheduler);
     if (sleep_s != 0 && engine_populate(scheduler->service->engine))
         sleep_s = 0;
+    int64_t began = clock_nanos(CLOCK_MONOTONIC);
     inbox_take(&scheduler->inbox, sleep_s, &taken);
+    scheduler->slept = sleep_s != 0 ? clock_nanos(CLOCK_MONOTONIC) - began : 0;
     for (struct work *work = taken.work, *next; work; work = next) {
         next = work->next;
         work->run(work);
@@ -352,10 +356,27 @@ static void finish_echoes(struct scheduler *scheduler)
     }
 }
 
+/* What the turn's time went to. */
+static void count_turn(struct scheduler *scheduler)
+{
+    _Atomic int64_t *causes = scheduler->service->metrics.cause_nanos;
+    int64_t now = clock_nanos(CLOCK_MONOTONIC), all = now - scheduler->turn_began;
+    double busy = engine_busy_seconds(scheduler->service->engine);
+    int64_t device = (int64_t)((busy - scheduler->busy) * 1e9);
+    int64_t idle = device > 0 ? scheduler->slept : all, host = all - idle - device;
+    atomic_fetch_add(&causes[CAUSE_DEVICE], device);
+    atomic_fetch_add(&causes[CAUSE_HOST], host > 0 ? host : 0);
+    atomic_fetch_add(&causes[CAUSE_IDLE], idle);
+    scheduler->turn_began = now;
+    scheduler->busy = busy;
+}
+
 static void *engine_main(void *context)
 {
     struct scheduler *scheduler = context;
     pthread_setname_np(pthread_self(), "regla-engine");
+    scheduler->turn_began = clock_nanos(CLOCK_MONOTONIC);
+    scheduler->busy = engine_busy_seconds(scheduler->service->engine);
     while (take_inbox(scheduler)) {
         drop_cancelled(scheduler);
         bool saturated = start_waiting(scheduler);
@@ -367,6 +388,7 @@ static void *engine_main(void *context)
         batch_step(&scheduler->batch);
         publish(scheduler);
         sweep_finished(scheduler);
+        count_turn(scheduler);
     }
     return NULL;
 }

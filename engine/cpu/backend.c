@@ -1,5 +1,6 @@
 #include "engine/cpu/backend.h"
 
+#include "engine/base/clock.h"
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
 #include "engine/sampler.h"
@@ -157,6 +158,7 @@ void heads_run(struct backend *backend, threads_task *task, const void *argument
 
 static void cpu_begin(struct backend *backend, const struct batch *batch)
 {
+    backend->began = clock_seconds();
     backend->saved_float = threads_flush_denormals();
     backend->batch = batch;
     attention_groups(backend, batch);
@@ -168,11 +170,17 @@ static void cpu_send(struct backend *backend, const float *device_data, size_t c
     threads_restore_float(backend->saved_float);
     backend->batch = NULL;
     backend->sent = device_data;
+    backend->busy += clock_seconds() - backend->began;
 }
 
 static const float *cpu_receive(struct backend *backend)
 {
     return backend->sent;
+}
+
+static double cpu_busy_seconds(const struct backend *backend)
+{
+    return backend->busy;
 }
 
 struct draw_job {
@@ -314,6 +322,7 @@ const struct ops cpu_ops = {
     .draw = cpu_draw,
     .send = cpu_send,
     .receive = cpu_receive,
+    .busy_seconds = cpu_busy_seconds,
     .measure = cpu_measure,
     .profile = cpu_profile,
 };

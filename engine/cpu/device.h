@@ -28,6 +28,7 @@ struct backend {
     size_t scratch_floats;
     unsigned saved_float; /* of the thread that called begin */
     const float *sent;    /* what receive gives */
+    double began, busy;   /* when the step did; seconds of those that were sent */
     double *profile;      /* [PROFILE_SECONDS], or NULL */
 };
 

@@ -66,6 +66,7 @@ struct backend {
     int batch_rows;            /* of the step as it was asked for */
     bool replaying;            /* its launches are in a graph already */
     int sending, waiting;      /* steps are numbered 0, 1, 0...: the next, the oldest under way */
+    double busy;               /* seconds of the steps that were received */
     struct ops_limits limits;  /* of prepare */
     void *scratch;             /* device_scratch */
     size_t scratch_bytes;

@@ -9,8 +9,8 @@
 #include "engine/cuda/common.cuh"
 
 struct step_images {
-    char *host[2]; /* pinned */
-    cudaEvent_t copied[2], done[2];
+    char *host[2];                  /* pinned */
+    cudaEvent_t copied[2], done[2]; /* each step's image, and all of it: its time on the device */
     char *device;
     size_t bytes;         /* of each */
     size_t fixed_bytes;   /* the most of a step's layout */
@@ -87,7 +87,7 @@ int step_open(struct backend *backend, struct error *err)
     images->fixed_bytes = lay_out(rows, (size_t)backend->limits.max_logits).pages;
     for (int i = 0; i < 2; i++)
         for (cudaEvent_t *event : {&images->copied[i], &images->done[i]})
-            if (!device_check(backend, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+            if (!device_check(backend, cudaEventCreateWithFlags(event, cudaEventDefault),
                               "cudaEventCreate"))
                 return device_status(backend, err);
     if (open_images(backend, rows * sizeof(char *), err) != 0)
@@ -334,9 +334,19 @@ static const float *cuda_receive(struct backend *backend)
                  backend->profiler != NULL ? cudaStreamSynchronize(backend->stream)
                                            : cudaEventSynchronize(images->done[i]),
                  "a step");
+    float milliseconds = 0;
+    if (device_check(backend,
+                     cudaEventElapsedTime(&milliseconds, images->copied[i], images->done[i]),
+                     "cudaEventElapsedTime"))
+        backend->busy += 1e-3 * (double)milliseconds;
     operations_count(backend);
     drawing_take(backend, i);
     return backend->failure == cudaSuccess ? images->sent[i] : NULL;
+}
+
+static double cuda_busy_seconds(const struct backend *backend)
+{
+    return backend->busy;
 }
 
 void step_operations(struct ops *ops)
@@ -345,6 +355,7 @@ void step_operations(struct ops *ops)
     ops->draw = cuda_draw;
     ops->send = cuda_send;
     ops->receive = cuda_receive;
+    ops->busy_seconds = cuda_busy_seconds;
     ops->overlaps = true;
     operations_set(ops);
 }

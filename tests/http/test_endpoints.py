@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 
@@ -111,6 +112,7 @@ def test_metrics_format(server):
             "regla_generated_tokens_total": "counter",
             "regla_engine_step_seconds_total": "counter",
             "regla_engine_step_cpu_seconds_total": "counter",
+            "regla_engine_seconds_total": "counter",
             "regla_time_to_first_token_seconds": "histogram",
             "regla_inter_token_latency_seconds": "histogram",
             "regla_request_duration_seconds": "histogram", "regla_queue_seconds": "histogram",
@@ -149,6 +151,22 @@ def test_metrics_count(server):
     assert grown("regla_inter_token_latency_seconds_count") == 6
     assert grown("regla_generation_tokens_per_second_count", length="64") == 1
     assert grown("regla_generation_tokens_per_second_count") == 1
+
+
+def test_the_engines_time_by_cause(server):
+    def causes():
+        return {cause: server.metric("regla_engine_seconds_total", cause=cause)
+                for cause in ("device", "host", "idle")}
+    server.complete(prompt=[40], max_tokens=1)
+    server.wait_idle()
+    before, began = causes(), time.monotonic()
+    time.sleep(0.3)
+    server.complete(prompt=[40] * 10, max_tokens=40, ignore_eos=True)
+    server.wait_idle()
+    elapsed, after = time.monotonic() - began, causes()
+    grown = {cause: after[cause] - before[cause] for cause in before}
+    assert grown["device"] > 0 and grown["host"] > 0 and grown["idle"] >= 0.29
+    assert grown["device"] + grown["host"] < elapsed - 0.29
 
 
 def test_histogram_buckets_add_up(server):

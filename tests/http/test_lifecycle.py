@@ -100,6 +100,9 @@ def test_sigterm_drains(server_factory):
     assert body.endswith(b"data: [DONE]\n\n") and b'"finish_reason": "length"' in body.replace(
         b'"finish_reason":"length"', b'"finish_reason": "length"')
     assert server.process.wait(10 * SLOWNESS) == 0
+    steps = re.search(r"(\d+) steps: each ([\d.]+) ms on the device, and ([\d.]+) ms until the host",
+                      server.tail())
+    assert steps and int(steps[1]) >= 300 and float(steps[2]) > 0 and float(steps[3]) > 0, server.tail()
 
 
 def test_drain_has_a_deadline(server_factory):

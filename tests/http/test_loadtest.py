@@ -240,7 +240,9 @@ def test_study_and_overhead(tmp_path):
     assert [row["streams"] for row in found] == [3]
     assert found[0]["own_cpu_us_per_token"] > 0 and found[0]["share_percent"] > 0
     assert 0 <= found[0]["outside_steps_percent"] < 100
-    assert ("PASS  3 streams" in result.stdout) == (found[0]["share_percent"] >= 85)
+    assert found[0]["device_ms"] > 0 and found[0]["host_ms"] > 0
+    assert ("PASS  3 streams: at least" in result.stdout) == (found[0]["share_percent"] >= 85)
+    assert ("PASS  3 streams: the host" in result.stdout) == (found[0]["host_percent"] <= 10)
 
 
 # Peers: what is read from the programs, not the programs, which take too long to build.

@@ -66,6 +66,16 @@ Test(metrics, requests_by_status_and_reason)
     free(text);
 }
 
+Test(metrics, time_by_cause_is_in_seconds)
+{
+    atomic_store(&metrics.cause_nanos[CAUSE_HOST], 1500000000);
+    char *text = text_of(&VIEW);
+    expect_line(text, "regla_engine_seconds_total{model=\"m\",cause=\"device\"} 0");
+    expect_line(text, "regla_engine_seconds_total{model=\"m\",cause=\"host\"} 1.5");
+    expect_line(text, "regla_engine_seconds_total{model=\"m\",cause=\"idle\"} 0");
+    free(text);
+}
+
 Test(metrics, a_generation_counts_in_the_smallest_length_that_holds_it)
 {
     metrics_generation(&metrics, 64, 1.0, 500);

@@ -33,6 +33,7 @@ struct emulated_stream {
     races::stream_order order;
 };
 struct emulated_event {
+    bool timed;
     double seconds;
     emulated_stream *stream;               /* where it was recorded last; NULL: nowhere */
     unsigned long after;                   /* as which of the stream's works */
@@ -485,8 +486,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
-    (void)flags;
     *out = new emulated_event();
+    (*out)->timed = (flags & cudaEventDisableTiming) == 0;
     return cudaSuccess;
 }
 
@@ -531,6 +532,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
 {
+    if (!start->timed || !end->timed)
+        return note(cudaErrorInvalidValue);
     *milliseconds = (float)(1e3 * (end->seconds - start->seconds));
     return cudaSuccess;
 }
