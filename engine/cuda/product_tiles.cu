@@ -162,12 +162,12 @@ __device__ inline void leave_segment(const product_call &call, segment_sums to, 
         }
 }
 
-enum { FOLD_WARPS = 8, FOLD_LOADS = 8 };
+enum { ADDING_WARPS = 8, ADDING_LOADS = 8 };
 
 /* Adds the segments in order and finishes: 8 rows of a panel by each warp. */
-__global__ static void fold_kernel(product_call call, segment_sums sums)
+__global__ static void add_segments_kernel(product_call call, segment_sums sums)
 {
-    int64_t item = (int64_t)blockIdx.x * FOLD_WARPS + threadIdx.x / 32;
+    int64_t item = (int64_t)blockIdx.x * ADDING_WARPS + threadIdx.x / 32;
     int group = (int)(item / call.panels), panel = (int)(item % call.panels);
     int lane = threadIdx.x % 32, row = group * 8 + lane % 4 * 2;
     int output = panel * FRAGMENT_OUTPUTS + lane / 4;
@@ -180,14 +180,14 @@ __global__ static void fold_kernel(product_call call, segment_sums sums)
     for (int i = 0; i < 4; i++)
         if (row + i % 2 < call.num_rows && output + i / 2 * 8 < call.out)
             ends[i] = load_end(call, row + i % 2, output + i / 2 * 8);
-    for (int first = 0; first < call.segments; first += FOLD_LOADS) {
-        float4 part[FOLD_LOADS];
+    for (int first = 0; first < call.segments; first += ADDING_LOADS) {
+        float4 part[ADDING_LOADS];
 #pragma unroll
-        for (int s = 0; s < FOLD_LOADS; s++)
+        for (int s = 0; s < ADDING_LOADS; s++)
             if (first + s < call.segments)
                 part[s] = sums_of_segment(call, sums, first + s)[item * 32 + lane];
 #pragma unroll
-        for (int s = 0; s < FOLD_LOADS; s++)
+        for (int s = 0; s < ADDING_LOADS; s++)
             if (first + s < call.segments) {
                 total[0] += part[s].x;
                 total[1] += part[s].y;
@@ -278,9 +278,9 @@ static void run_apart(struct backend *backend, const struct product_call *call, 
     if (sums.data == NULL)
         return;
     run<format, numbers, 2, 2, 2, 4, 4, true>(backend, call, heads, sums, sharing);
-    launch(backend, fold_kernel,
-           dim3((unsigned)((items + FOLD_WARPS - 1) / FOLD_WARPS), 1, (unsigned)heads),
-           dim3(FOLD_WARPS * 32), 0, *call, sums);
+    launch(backend, add_segments_kernel,
+           dim3((unsigned)((items + ADDING_WARPS - 1) / ADDING_WARPS), 1, (unsigned)heads),
+           dim3(ADDING_WARPS * 32), 0, *call, sums);
 }
 
 static int64_t tiles(const struct product_call *call, int heads, int panels, int rows)
