@@ -9,7 +9,8 @@ bool session_id_valid(const char *id, size_t length)
 {
     static const char ALLOWED[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    if (length == 0 || length > 128)
+    /* clients resolve . and .. where they stand in a path */
+    if (length == 0 || length > 128 || (length <= 2 && memcmp(id, "..", length) == 0))
         return false;
     for (size_t i = 0; i < length; i++)
         if (id[i] == 0 || !strchr(ALLOWED, id[i]))
@@ -21,8 +22,9 @@ int session_id_check(const char *id, size_t length, const char *param, struct ap
 {
     if (session_id_valid(id, length))
         return 0;
-    return api_error_set(err, API_INVALID_VALUE, param,
-                         "%s: expected 1 to 128 of A-Z a-z 0-9 . _ -, got \"%.130s\"", param, id);
+    return api_error_set(
+        err, API_INVALID_VALUE, param,
+        "%s: expected 1 to 128 of A-Z a-z 0-9 . _ -, but not . or .., got \"%.130s\"", param, id);
 }
 
 static void encode_field(struct strbuf *buf, const char *name, int64_t value)

@@ -91,6 +91,8 @@ int auth_check(const struct auth *auth, const char *authorization)
     while (*given == ' ')
         given++;
     size_t length = strlen(given);
+    while (length > 0 && (given[length - 1] == ' ' || given[length - 1] == '\t'))
+        length--;
     int found = -1;
     for (size_t i = 0; i < auth->count; i++)
         if (equal(auth->keys[i], given, length))

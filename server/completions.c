@@ -31,6 +31,14 @@ static bool refill(struct http_request *request, struct job *job)
     return some;
 }
 
+/* libmicrohttpd 0.9.75 forgets a connection whose reader ends with an error while older ones idle,
+ * until those time out: it finds a socket that takes nothing more instead. */
+static ssize_t give_up(const struct http_request *request)
+{
+    http_shutdown(request);
+    return MHD_CONTENT_READER_END_OF_STREAM;
+}
+
 static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_t size)
 {
     (void)position;
@@ -38,14 +46,14 @@ static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_
     struct job *job = job_of(request);
     struct completion_stream *stream = job->stream;
     if (ticket_gone(request->ticket))
-        return MHD_CONTENT_READER_END_WITH_ERROR;
+        return give_up(request);
     if (stream->sent == stream->frames.length) {
         if (stream->ended)
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (!refill(request, job))
-            return request->hang_up ? MHD_CONTENT_READER_END_WITH_ERROR : 0;
+            return request->hang_up ? give_up(request) : 0;
         if (stream->frames.failed)
-            return MHD_CONTENT_READER_END_WITH_ERROR;
+            return give_up(request);
     }
     size_t left = stream->frames.length - stream->sent;
     size_t count = left < size ? left : size;

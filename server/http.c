@@ -179,6 +179,14 @@ void http_hang_up(struct http_request *request)
     request->hang_up = true;
 }
 
+void http_shutdown(const struct http_request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info)
+        shutdown(info->connect_fd, SHUT_RDWR);
+}
+
 /* Work on other threads. */
 
 static void resume(void *context)
@@ -322,26 +330,39 @@ static bool declared_too_large(struct http_request *request)
     return length && strtoull(length, NULL, 10) > (unsigned long long)body_limit(request);
 }
 
-static enum MHD_Result count_lengths(void *context, enum MHD_ValueKind kind, const char *name,
+struct framing {
+    int lengths, encodings, spaced; /* headers; spaced: with white space in their names */
+};
+
+static enum MHD_Result count_framing(void *context, enum MHD_ValueKind kind, const char *name,
                                      const char *value)
 {
+    struct framing *framing = context;
     (void)kind;
     (void)value;
-    *(int *)context += strcasecmp(name, "Content-Length") == 0;
+    framing->lengths += strcasecmp(name, "Content-Length") == 0;
+    framing->encodings += strcasecmp(name, "Transfer-Encoding") == 0;
+    framing->spaced += name[strcspn(name, " \t")] != '\0';
     return MHD_YES;
 }
 
-/* A body whose end another server on the way could see elsewhere (RFC 9112, section 6.3), or whose
- * end we cannot see. */
+/* A body whose end another server on the way could see elsewhere (RFC 9112, sections 5.1 and 6.3),
+ * or whose end we cannot see. */
 static int check_framing(const struct http_request *request, struct api_error *err)
 {
     const char *encoding = header(request->connection, "Transfer-Encoding");
-    int lengths = 0;
-    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count_lengths, &lengths);
-    if (lengths > 1)
+    struct framing framing = {0};
+    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count_framing, &framing);
+    if (framing.spaced > 0)
+        return api_error_set(err, API_INVALID_VALUE, NULL,
+                             "expected no white space in the name of a header");
+    if (framing.lengths > 1)
         return api_error_set(err, API_INVALID_VALUE, NULL, "Content-Length: expected one, got %d",
-                             lengths);
-    if (encoding && lengths > 0)
+                             framing.lengths);
+    if (framing.encodings > 1)
+        return api_error_set(err, API_INVALID_VALUE, NULL,
+                             "Transfer-Encoding: expected one, got %d", framing.encodings);
+    if (encoding && framing.lengths > 0)
         return api_error_set(err, API_INVALID_VALUE, NULL,
                              "expected Content-Length or Transfer-Encoding, got both");
     if (encoding && strcasecmp(encoding, "chunked") != 0)
@@ -413,7 +434,8 @@ static enum MHD_Result take_body(struct http_request *request, const char *bytes
 {
     /* Only a chunked body gets here without having said its length: there is no way to reply in
      * the middle of it. */
-    if (request->body.length + size > (size_t)body_limit(request)) {
+    request->received += size;
+    if (request->received > (uint64_t)body_limit(request)) {
         api_error_clear(&request->error);
         set_too_large(request, &request->error);
         return MHD_NO;

@@ -40,8 +40,9 @@ struct http_request {
     char parameter[256];              /* what the route's asterisk stands for */
     char request_id[REQUEST_ID_SIZE]; /* the client's X-Request-Id, or ours */
     bool request_id_given;
-    int owner; /* index of the API key */
-    int slot;  /* the watcher's */
+    int owner;         /* index of the API key */
+    int slot;          /* the watcher's */
+    uint64_t received; /* bytes of the body, kept or thrown away */
     struct strbuf body;
     int64_t body_reserved;
     struct api_error error; /* to be sent once the body has been read */
@@ -109,5 +110,7 @@ int http_status(const struct http_request *request);
 void http_log(const struct http_request *request);
 /* Closes the connection without a reply. */
 void http_hang_up(struct http_request *request);
+/* Ends the connection both ways, with libmicrohttpd still to notice. */
+void http_shutdown(const struct http_request *request);
 
 #endif

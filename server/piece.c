@@ -42,6 +42,17 @@ struct reply_token *piece_add(struct piece *piece, struct token_logprob **top)
     return &piece->tokens[at];
 }
 
+void piece_keep(struct piece *piece, size_t first, size_t count)
+{
+    size_t tops = (size_t)piece->num_top;
+    if (count > 0 && first > 0) {
+        memmove(piece->tokens, piece->tokens + first, count * sizeof *piece->tokens);
+        if (tops > 0)
+            memmove(piece->tops, piece->tops + first * tops, count * tops * sizeof *piece->tops);
+    }
+    piece->num_tokens = count;
+}
+
 size_t piece_bytes(const struct piece *piece)
 {
     return piece->capacity * (sizeof *piece->tokens + (size_t)piece->num_top * sizeof *piece->tops);

@@ -20,6 +20,9 @@ void piece_clear(struct piece *piece);
  */
 struct reply_token *piece_add(struct piece *piece, struct token_logprob **top);
 
+/* Only its tokens from `first` on, so many, are left. */
+void piece_keep(struct piece *piece, size_t first, size_t count);
+
 /* What its tokens take. */
 size_t piece_bytes(const struct piece *piece);
 

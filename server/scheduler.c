@@ -371,6 +371,12 @@ static void count_turn(struct scheduler *scheduler)
     scheduler->busy = busy;
 }
 
+static void tell_admission(struct scheduler *scheduler, bool saturated)
+{
+    admission_update(&scheduler->service->admission,
+                     atomic_load(&scheduler->service->metrics.running), saturated);
+}
+
 static void *engine_main(void *context)
 {
     struct scheduler *scheduler = context;
@@ -380,14 +386,15 @@ static void *engine_main(void *context)
     while (take_inbox(scheduler)) {
         drop_cancelled(scheduler);
         bool saturated = start_waiting(scheduler);
-        admission_update(&scheduler->service->admission,
-                         atomic_load(&scheduler->service->metrics.running), saturated);
+        tell_admission(scheduler, saturated);
         finish_echoes(scheduler);
         sweep_finished(scheduler);
         batch_recover(&scheduler->batch);
         batch_step(&scheduler->batch);
         publish(scheduler);
         sweep_finished(scheduler);
+        /* again: it may sleep now, with less that runs */
+        tell_admission(scheduler, saturated && scheduler->batch.num_running > 0);
         count_turn(scheduler);
     }
     return NULL;

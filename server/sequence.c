@@ -49,7 +49,24 @@ void sequence_close(struct sequence *sequence)
     free(sequence);
 }
 
-/* Moves `text_length` bytes of the choice's piece, and all its tokens, into the outbox. */
+/* Of the piece's tokens, those that begin before the last `held` bytes of its text: the others are
+ * held back with these. */
+static size_t tokens_before(const struct sequence *sequence, size_t held)
+{
+    const struct piece *piece = &sequence->choice->piece;
+    const char *text = piece->text.data + piece->text.length - held;
+    size_t count = piece->num_tokens;
+    if (held == 0)
+        return count;
+    int64_t end = sequence->characters - (int64_t)utf8_characters(text, held);
+    while (count > 0 && piece->tokens[count - 1].text_offset >= end)
+        count--;
+    return count;
+}
+
+/* Moves `text_length` bytes of the choice's piece, and the tokens that begin there, into the
+ * outbox.
+ */
 static int emit(struct sequence *sequence, size_t text_length, struct error *err)
 {
     struct job *job = sequence->job;
@@ -63,7 +80,8 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
                                    .stop_token = choice->stop_token,
                                    .generated = job->generated};
     struct piece *piece = &choice->piece;
-    size_t held = piece->text.length - text_length;
+    size_t held = piece->text.length - text_length, tokens = piece->num_tokens;
+    piece->num_tokens = tokens_before(sequence, held);
     piece->text.length = text_length;
     choice->prompt_told = true;
     ticket_lock(&job->ticket);
@@ -76,7 +94,7 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
         return no_memory(err);
     if (grown && job_reserve(job, grown, err))
         return -1;
-    piece->num_tokens = 0;
+    piece_keep(piece, piece->num_tokens, tokens - piece->num_tokens);
     piece->text.length = held;
     if (held)
         memmove(piece->text.data, piece->text.data + text_length, held);

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import random
+import re
 import select
 import signal
 import socket
@@ -87,6 +88,9 @@ def test_api_key(server_factory):
         check_error(reply, 401, code="invalid_api_key")
         check_error(keyed.get("/v1/models", headers=headers), 401)
     right = {"Authorization": "Bearer sesame"}
+    with keyed.connect() as connection:
+        connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer  sesame \t\r\n\r\n")
+        assert RawReply(connection).head()[0] == 200
     assert keyed.post("/v1/completions", GOOD, headers=right).status_code == 200
     assert keyed.get("/v1/models", headers=right).status_code == 200
     for path in ("/health", "/ready", "/load", "/version"):
@@ -170,11 +174,15 @@ def ended(server, status, finish_reason):
     return server.metric("regla_requests_total", status=str(status), finish_reason=finish_reason)
 
 
-def test_chunked_body_over_the_limit_closes_the_connection(server):
+@pytest.mark.parametrize("path, content_type", [
+    (b"/v1/completions", b"application/json"), (b"/v1/completions", b"text/plain"),
+    (b"/health", b"application/json"), (b"/nowhere", b"application/json")])
+def test_chunked_body_over_the_limit_closes_the_connection(server, path, content_type):
+    """Also one that would be thrown away."""
     before = ended(server, 413, "error")
     with server.connect(timeout=20 * SLOWNESS) as connection:
-        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
-                           b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\n"
+                           b"Transfer-Encoding: chunked\r\n\r\n" % (path, content_type))
         piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
         received = b""
         try:
@@ -187,8 +195,9 @@ def test_chunked_body_over_the_limit_closes_the_connection(server):
         else:
             assert received == b"" or received.startswith(b"HTTP/1.1 413"), received[:200]
     assert server.get("/health").status_code == 200
-    wait_until(lambda: ended(server, 413, "error") > before, "it is counted as what it was")
-    assert "error=request_too_large" in server.tail()
+    told = re.compile(rf"path={path.decode()} status=413 .*error=request_too_large")
+    wait_until(lambda: told.search(server.tail()), "it is logged as what it was")
+    assert ended(server, 413, "error") == before + (path == b"/v1/completions")
 
 
 def test_chunked_body_under_the_limit(server):
@@ -240,16 +249,37 @@ def test_queue_full_by_requests(server_factory):
 
 
 def test_queue_full_by_tokens(server_factory):
-    """By their estimate: half a megabyte does not fit behind one who waits already."""
+    """By their estimate: so much does not fit behind one who waits already."""
     small = server_factory(max_queue_tokens=1000, max_running=1)
-    held = [start_stream(small, max_tokens=500) for _ in range(2)]
-    wait_until(lambda: small.get("/load").json() == {"running": 1, "waiting": 1}, "one waits")
-    reply = small.post("/v1/completions", {"prompt": "word " * 100000, "max_tokens": 1})
+    prompt = "word " * 500
+    held = []
+    for running, waiting in ((1, 0), (1, 1)):
+        held.append(start_stream(small, prompt=prompt))
+        wait_until(lambda: small.get("/load").json() == {"running": running, "waiting": waiting},
+                   "one runs, one waits")
+    reply = small.post("/v1/completions", {"prompt": prompt, "max_tokens": 1})
     check_error(reply, 429)
     assert int(reply.headers["retry-after"]) >= 1
     for connection in held:
         connection.close()
     small.wait_idle()
+
+
+def test_what_no_queue_would_hold_is_not_to_be_tried_again(server_factory):
+    small = server_factory(max_queue_tokens=1000)
+    reply = small.post("/v1/completions", {"prompt": "word " * 1000, "max_tokens": 1})
+    check_error(reply, 400, code="context_length_exceeded")
+    assert "--max-queue-tokens is 1000" in reply.json()["error"]["message"]
+    assert "retry-after" not in reply.headers
+
+
+def test_no_queue_and_nothing_to_do(server_factory):
+    """Who is alone needs no place in a queue, however long the server has slept."""
+    server = server_factory(max_queue=0, max_running=1, state_memory="16M")
+    for _ in range(3):
+        assert server.complete(prompt="x", max_tokens=20, ignore_eos=True)
+        server.wait_idle()
+        time.sleep(0.5)
 
 
 # 503

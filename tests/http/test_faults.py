@@ -5,6 +5,8 @@ import json
 import os
 import random
 import signal
+import socket
+import struct
 import time
 from pathlib import Path
 
@@ -78,6 +80,34 @@ def test_a_crowd_of_idle_connections_disturbs_nobody(server_factory):
     assert ask(*crowd[::7]) == 200
     assert server.complete(prompt="x", max_tokens=30, ignore_eos=True)["usage"]["completion_tokens"] == 30
     assert ask(*crowd) == 200
+    for connection in crowd:
+        connection.close()
+
+
+@pytest.mark.parametrize("leaves", ["early", "while it runs", "half", "by reset"])
+def test_clients_that_leave_their_streams_leave_no_sockets(server_factory, leaves):
+    """libmicrohttpd forgets a connection whose reply ends with an error, where older ones idle."""
+    server = server_factory()
+    crowd = [server.connect() for _ in range(6)]
+    assert ask(*crowd) == 200
+    wait_until(lambda: server.get("/health").status_code == 200, "answers")
+    before = open_files(server)
+    for _ in range(20):
+        with server.connect() as connection:
+            if leaves == "by reset":
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(request_bytes("/v1/completions", {
+                "prompt": "x", "max_tokens": 50 if leaves == "early" else 3000, "ignore_eos": True,
+                "stream": True}))
+            if leaves != "by reset":
+                connection.recv(100)
+            if leaves in ("while it runs", "half"):
+                time.sleep(0.02)
+            if leaves == "half":
+                connection.shutdown(socket.SHUT_WR)
+                time.sleep(0.02)
+    wait_until(lambda: open_files(server) <= before,
+               lambda: f"{open_files(server) - before} of 20 sockets are left", 10)
     for connection in crowd:
         connection.close()
 

@@ -31,6 +31,10 @@ def answers_to(server, head, body):
      "expected Content-Length or Transfer-Encoding, got both"),
     (b"Transfer-Encoding: gzip, chunked\r\n", 501, "Transfer-Encoding: expected chunked"),
     (b"Transfer-Encoding: identity\r\n", 501, "Transfer-Encoding: expected chunked"),
+    (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", 400,
+     "Transfer-Encoding: expected one, got 2"),
+    (b"Content-Length : %d\r\n" % len(BODY), 400, "white space in the name of a header"),
+    (b"Transfer-Encoding\t: chunked\r\n", 400, "white space in the name of a header"),
 ])
 def test_a_body_whose_end_is_not_clear(server, head, status, message):
     told = answers_to(server, head, BODY + HIDDEN)

@@ -137,6 +137,23 @@ def test_possible_stop_string_is_held_back_then_given(server):
     assert frames[-1]["choices"][0]["finish_reason"] == "length"
 
 
+def test_tokens_come_with_their_text(server):
+    """Those whose text is held back wait with it; offsets are those of the whole reply."""
+    letters = {str(byte(ord(letter))): 100 for letter in "ab"}
+    for seed in range(40):
+        choices, frames = both(server, logit_bias=letters, stop=["bba", "abab"], logprobs=1, seed=seed,
+                               max_tokens=12)
+        whole, offsets, ids = choices[0]["logprobs"], [], []
+        told = frames[0]["choices"][0]["logprobs"]["text_offset"][0]
+        for frame in frames:
+            choice, = frame["choices"]
+            told += len(choice["text"])
+            offsets += choice["logprobs"]["text_offset"]
+            ids += choice["logprobs"]["tokens"]
+            assert choice["finish_reason"] or all(offset < told for offset in offsets), (seed, frames)
+        assert offsets == whole["text_offset"] and ids == whole["tokens"], (seed, frames)
+
+
 def test_include_stop_string(server):
     whole = both(server, logit_bias=LETTERS)[0][0]["text"]
     stop = whole[15:19]

@@ -50,10 +50,13 @@ Test(admission, tokens_beyond_the_bound_are_refused)
 {
     struct admission gate = make(10, 10, 100, 1000);
     struct api_error err = {0};
+    /* what will never fit is the request's fault */
     cr_assert_eq(admission_enter(&gate, 101, &err), -1);
-    cr_assert_eq(err.code, API_QUEUE_FULL);
+    cr_assert_eq(err.code, API_CONTEXT_LENGTH);
+    api_error_clear(&err);
     cr_assert_eq(admission_enter(&gate, 60, NULL), 0);
-    cr_assert_eq(admission_enter(&gate, 41, NULL), -1);
+    cr_assert_eq(admission_enter(&gate, 41, &err), -1);
+    cr_assert_eq(err.code, API_QUEUE_FULL);
     cr_assert_eq(admission_enter(&gate, 40, NULL), 0);
     admission_leave(&gate, 60);
     cr_assert_eq(admission_enter(&gate, 60, NULL), 0);

@@ -42,10 +42,14 @@ Test(sessions_api, names)
     cr_expect(session_id_valid(longest, 128));
     cr_expect_not(session_id_valid(longest, 129));
     cr_expect_not(session_id_valid("", 0));
+    /* clients resolve these in a path */
+    cr_expect_not(session_id_valid(".", 1));
+    cr_expect_not(session_id_valid("..", 2));
+    cr_expect(session_id_valid("...", 3));
     for (int byte = 0; byte < 256; byte++) {
         char text[2] = {(char)byte, 0};
         bool allowed = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
-                       (byte >= '0' && byte <= '9') || byte == '.' || byte == '_' || byte == '-';
+                       (byte >= '0' && byte <= '9') || byte == '_' || byte == '-';
         cr_expect_eq(session_id_valid(text, 1), allowed, "byte %d", byte);
     }
 }
