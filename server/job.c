@@ -203,8 +203,6 @@ static void encode(struct job *job)
     struct error err = ERROR_INIT;
     if (ticket_cancelled(&job->ticket)) {
         job_fail_cancelled(job);
-    } else if (job_reserve(job, job_reply_bytes(job), &err)) {
-        job_fail_engine(job, &err);
     } else if (job_reply_encode(&job->reply, job)) {
         error_set(&err, ERROR_NO_MEMORY, "out of memory for the reply");
         job_fail_engine(job, &err);
@@ -245,7 +243,12 @@ static void finish_settled(struct job *job)
 
 void job_finish(struct job *job)
 {
+    struct error err = ERROR_INIT;
+    bool streams = job->request.stream && job->accepted;
     job_leave_queue(job);
+    /* A reply that there is no room for leaves the session as it was. */
+    if (!streams && job->error.code == API_OK && job_reserve(job, job_reply_bytes(job), &err))
+        job_fail_engine(job, &err);
     if (job->session)
         session_job_settle(job, finish_settled);
     else

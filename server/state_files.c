@@ -25,7 +25,8 @@ struct checkpoint_file {
     struct state_tree *tree;
     struct checkpoint *checkpoint; /* NULL: it has let go of the file */
     enum file_phase phase;
-    bool logits; /* are in the file */
+    bool logits;   /* are in the file */
+    bool unplaced; /* it was read, and there was room for it nowhere */
     int64_t bytes;
     int64_t modified_ns; /* the file's time, as far as is known */
     char name[STORE_NAME_SIZE];
@@ -60,6 +61,14 @@ bool files_whole(const struct checkpoint *checkpoint)
 bool files_logits(const struct checkpoint *checkpoint)
 {
     return files_whole(checkpoint) && checkpoint->file->logits;
+}
+
+bool files_take_unplaced(struct checkpoint *checkpoint)
+{
+    bool unplaced = checkpoint->file && checkpoint->file->unplaced;
+    if (unplaced)
+        checkpoint->file->unplaced = false;
+    return unplaced;
 }
 
 bool files_busy(const struct checkpoint *checkpoint)
@@ -422,7 +431,8 @@ static void take_image(struct state_tree *tree, struct checkpoint *checkpoint, v
     int64_t bytes = (int64_t)state_image_bytes(tree->engine, checkpoint->position);
     bool room = tiers_host_room(tree, bytes);
     checkpoint_set_image(tree, checkpoint, image);
-    if (!room && !tiers_promote(tree, checkpoint, NULL, true))
+    checkpoint->file->unplaced = !room && !tiers_promote(tree, checkpoint, NULL, true);
+    if (checkpoint->file->unplaced)
         checkpoint_set_image(tree, checkpoint, NULL);
     checkpoint_settle(tree, checkpoint);
 }
@@ -447,6 +457,8 @@ static void was_read(struct store_op *op)
         tree->pinned = checkpoint;
         take_image(tree, checkpoint, image);
         checkpoint_keep_logits(tree, checkpoint, file->some_logits);
+        /* Without room for them the file is not read for them again: it might be for ever. */
+        file->logits = file->logits && checkpoint->logits != NULL;
         tree->pinned = pinned;
         file_clear(file);
     } else {
@@ -462,15 +474,16 @@ int files_read(struct state_tree *tree, struct checkpoint *checkpoint, struct er
     if (!file || file->phase == FILE_READING || tree->files->reads >= MOST_READS)
         return 0;
     file->image = malloc(state_image_bytes(tree->engine, checkpoint->position));
+    file->tokens = tokens_of(checkpoint);
     if (file->logits)
         file->some_logits = malloc(tree->logits_size);
-    if (!file->image || (file->logits && !file->some_logits)) {
+    if (!file->image || !file->tokens || (file->logits && !file->some_logits)) {
         file_clear(file);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a checkpoint of %lld tokens",
                          (long long)checkpoint->position);
     }
     file->op.count = file->op.position = checkpoint->position;
-    file->op.tokens = NULL;
+    file->op.tokens = file->tokens;
     file->op.image_out = file->image;
     file->op.logits_out = file->some_logits;
     tree->files->reads++;

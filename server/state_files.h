@@ -13,6 +13,8 @@ void files_close(struct state_tree *tree);
 
 bool files_whole(const struct checkpoint *checkpoint);  /* has one that can be read */
 bool files_logits(const struct checkpoint *checkpoint); /* and it holds logits */
+/* Whether its file was read for nothing, since no tier had room; said once. */
+bool files_take_unplaced(struct checkpoint *checkpoint);
 bool files_busy(const struct checkpoint *checkpoint);   /* it is being written or read */
 bool files_borrow(const struct checkpoint *checkpoint); /* its image is being written */
 

@@ -352,6 +352,23 @@ bool state_task_poll(struct service *service)
 
 /* Workers: an imported file. */
 
+/* As of a completion. */
+static int check_length(struct state_task *task, int64_t tokens)
+{
+    const struct service *service = task->service;
+    int64_t most = service->limits.max_model_len, memory = service->memory_limit_tokens;
+    const char *limit = "the model";
+    if (memory > 0 && (most == 0 || memory < most)) {
+        most = memory;
+        limit = "the memory for states";
+    }
+    if (most == 0 || tokens <= most)
+        return 0;
+    return api_error_set(&task->error, API_CONTEXT_LENGTH, NULL,
+                         "the file holds %lld tokens, but %s allows at most %lld",
+                         (long long)tokens, limit, (long long)most);
+}
+
 static void take_apart(struct state_task *task)
 {
     const struct engine *engine = task->service->engine;
@@ -363,6 +380,8 @@ static void take_apart(struct state_task *task)
         api_error_set(&task->error, API_STATE_FILE, NULL, "%s", err.message);
         return;
     }
+    if (check_length(task, file.num_tokens))
+        return;
     size_t token_bytes = (size_t)file.num_tokens * sizeof *task->tokens;
     size_t image_bytes = file.position ? state_image_bytes(engine, file.position) : 0;
     if (reserve(task, token_bytes + image_bytes))

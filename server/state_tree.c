@@ -449,8 +449,11 @@ int state_tree_image(struct state_tree *tree, const struct state_match *match, v
                      struct state_save *saving, struct error *err)
 {
     struct checkpoint *from = match->checkpoint;
-    if (!from->state && !from->image)
+    if (!from->state && !from->image) {
+        if (files_take_unplaced(from))
+            return error_set(err, ERROR_NO_MEMORY, "no tier has room for the state");
         return files_read(tree, from, err) ? -1 : 1;
+    }
     if (from->state) {
         *saving = state_save_begin(from->state, image);
         return 0;

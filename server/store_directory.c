@@ -127,11 +127,20 @@ static int failed(struct store_directory *directory)
     return -1;
 }
 
-/* Keeps a file that must not be read, under a name nothing else has. False: it is still there. */
-static bool set_aside(const struct store_directory *directory, enum store_kind kind,
+/* Ends a file that must not be read: a session's gets a name nothing else has, a checkpoint's,
+ * which can be computed again, goes, lest it takes room from others for ever. The bytes that this
+ * gives back; -1: it is still there. */
+static int64_t reject(const struct store_directory *directory, enum store_kind kind,
                       const char *name, const char *why)
 {
     int folder = directory->kinds[kind];
+    if (kind == STORE_CHECKPOINT) {
+        int64_t size = size_of(folder, name);
+        bool gone = unlinkat(folder, name, 0) == 0;
+        log_message(gone ? LOG_LEVEL_WARN : LOG_LEVEL_ERROR, "%s/%s is not accepted, and %s: %s",
+                    folders[kind], name, gone ? "was removed" : strerror(errno), why);
+        return !gone ? -1 : size > 0 ? size : 0;
+    }
     char aside[NAME_MAX + 32];
     snprintf(aside, sizeof aside, "%s.rejected", name);
     for (int i = 1; size_of(folder, aside) >= 0 && i < MOST_REJECTED; i++)
@@ -139,11 +148,11 @@ static bool set_aside(const struct store_directory *directory, enum store_kind k
     if (renameat(folder, name, folder, aside) != 0) {
         log_message(LOG_LEVEL_ERROR, "%s/%s is not accepted and cannot be set aside (%s): %s",
                     folders[kind], name, strerror(errno), why);
-        return false;
+        return -1;
     }
     log_message(LOG_LEVEL_WARN, "%s/%s is not accepted, and now %s: %s", folders[kind], name, aside,
                 why);
-    return true;
+    return 0;
 }
 
 /* ---- the scan ---- */
@@ -276,7 +285,7 @@ static void scan_name(struct store_directory *directory, const struct store_opti
 {
     struct error err = ERROR_INIT;
     int folder = directory->kinds[kind];
-    if (has_suffix(name, ".tmp")) {
+    if (has_suffix(name, ".tmp") || (kind == STORE_CHECKPOINT && has_suffix(name, ".rejected"))) {
         unlinkat(folder, name, 0);
         return;
     }
@@ -285,7 +294,8 @@ static void scan_name(struct store_directory *directory, const struct store_opti
         !has_suffix(name, ".rejected") && scan_file(directory, options, kind, name, &err) == 0;
     account(directory, kind, size > 0 ? size : 0, whole);
     if (err.code == ERROR_INVALID) {
-        set_aside(directory, kind, name, err.message);
+        int64_t back = reject(directory, kind, name, err.message);
+        account(directory, kind, back > 0 ? -back : 0, 0);
         failed(directory);
     } else if (err.code != ERROR_NONE) {
         /* it may be whole all the same: it stays where it is */
@@ -496,8 +506,10 @@ int store_directory_read(struct store_directory *directory, const struct store_o
     }
     if (result == 0)
         return 0;
-    if (err->code == ERROR_INVALID && set_aside(directory, op->kind, name, err->message))
-        account(directory, op->kind, 0, -1);
+    int64_t back =
+        err->code == ERROR_INVALID ? reject(directory, op->kind, name, err->message) : -1;
+    if (back >= 0)
+        account(directory, op->kind, -back, -1);
     error_prefix(err, "%s/%s", folders[op->kind], name);
     return failed(directory);
 }

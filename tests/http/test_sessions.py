@@ -364,6 +364,17 @@ def test_streams_say_the_session_with_the_usage(server):
     assert text_of(plain) == again["choices"][0]["text"]
 
 
+def test_a_reply_without_room_leaves_the_session_as_it_was(server_factory):
+    server = server_factory(max_body_memory="1M")
+    held = server.complete(prompt="x", session_id="kept", max_tokens=3)["session"]["position"]
+    for _ in range(2):
+        reply = server.http.post("/v1/completions", json={
+            "prompt": "y", "session_id": "kept", "max_tokens": 2400, "ignore_eos": True,
+            "logprobs": 20}, headers={"Idempotency-Key": "again"})
+        check_error(reply, 503, code="out_of_memory")
+        assert server.get("/v1/sessions/kept").json()["position"] == held
+
+
 def test_the_openai_client(server):
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="x", max_retries=0)
 

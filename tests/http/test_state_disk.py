@@ -9,8 +9,9 @@ import time
 import pytest
 
 from harness import GOLDEN, wait_until
-from session_helpers import GREEDY, Session, cold, same
-from stress_helpers import Oracle, check_rest, in_pool, kill, session_files, size, some_ids
+from session_helpers import GREEDY, Session, cold, position, put, same
+from stress_helpers import (Oracle, check_rest, in_pool, kill, model_of, session_files, size,
+                            some_ids)
 
 KILLS = size("KILLS", 4, 2, 200)
 WRITERS = size("WRITERS", 4, 3, 8)
@@ -262,3 +263,40 @@ def test_checkpoints_make_room_for_sessions(server_factory, tmp_path):
     assert "memory only" not in server.tail(1 << 30)
     assert server.get("/v1/state").json()["store"]["session_files"] == clients
     check_rest(server)
+
+# Files that are read and find no room.
+
+def image_bytes(server, tokens):
+    model = model_of(server)
+    return int(model["state_bytes_per_text"] + tokens * model["kv_bytes_per_token"])
+
+
+def test_a_checkpoint_whose_logits_have_no_room_is_not_read_for_ever(server_factory, tmp_path):
+    dice = random.Random(5)
+    prompt = some_ids(dice, 300, 200)
+    server = server_factory(state_dir=tmp_path / "state")
+    for length in (280, 300):
+        server.complete(**GREEDY, prompt=prompt[:length], max_tokens=3)
+    expected = cold(server, prompt, 3)
+    bytes_of = image_bytes(server, 320)
+    server.stop()
+    for more in (0, 500, 2200):
+        server = server_factory(state_dir=tmp_path / "state", state_memory=1000000,
+                                host_state_memory=bytes_of + more)
+        same(server.complete(**GREEDY, prompt=prompt, max_tokens=3)["choices"][0], expected)
+        server.stop()
+
+
+def test_an_export_that_no_tier_has_room_for_ends(server_factory, tmp_path):
+    prompt = some_ids(random.Random(1), 3000, 200)
+    server = server_factory(state_dir=tmp_path / "state")
+    server.complete(**GREEDY, prompt=prompt, max_tokens=5, session_id="large")
+    memory = image_bytes(server, 600)
+    server.stop()
+    server = server_factory(state_dir=tmp_path / "state", state_memory=memory, host_state_memory=0)
+    exported = server.get("/v1/sessions/large/state", timeout=20)
+    assert exported.status_code == 200
+    server.stop()
+    other = server_factory()
+    assert put(other, "moved", exported.content).status_code in (200, 201)
+    assert position(other, "moved") == 3005

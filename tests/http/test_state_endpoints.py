@@ -46,6 +46,16 @@ def test_an_empty_session(server):
     copy.append("from nothing", max_tokens=3)
 
 
+def test_an_import_may_be_as_long_as_a_completion(server, server_factory):
+    session = Session(server, "long")
+    session.append([40] * 200, max_tokens=1)
+    file = session.export()
+    assert put(server_factory(max_model_len=201), "long", file).status_code in (200, 201)
+    reply = put(server_factory(max_model_len=200), "long", file)
+    check_error(reply, 400, code="context_length_exceeded")
+    assert "201 tokens" in reply.json()["error"]["message"]
+
+
 def test_existing_target(server):
     session = Session(server, "target")
     session.append("here first", max_tokens=2)
