@@ -43,6 +43,16 @@ FORMULA uint32_t formula_to_bits(float value)
     return bits;
 }
 
+/* e^r - 1 for r around 0, up to half of log 2. */
+FORMULA float formula_exp_minus_1(float r)
+{
+    float p = FORMULA_FMA(0.00139504636f, r, 0.00836887676f);
+    p = FORMULA_FMA(p, r, 0.041666206f);
+    p = FORMULA_FMA(p, r, 0.166665196f);
+    p = FORMULA_FMA(p, r, 0.5f);
+    return FORMULA_FMA(p * r, r, r);
+}
+
 /* e^x: 2 ulp; 0 below -104, about 3.4e38 (not infinite) above 88.7; a NaN stays one. */
 FORMULA float formula_exp(float x)
 {
@@ -53,11 +63,7 @@ FORMULA float formula_exp(float x)
     float n = shifted - magic;
     float r = FORMULA_FMA(n, -0.693145752f, c);
     r = FORMULA_FMA(n, -1.42860677e-6f, r);
-    float p = FORMULA_FMA(0.00139504636f, r, 0.00836887676f);
-    p = FORMULA_FMA(p, r, 0.041666206f);
-    p = FORMULA_FMA(p, r, 0.166665196f);
-    p = FORMULA_FMA(p, r, 0.5f);
-    p = FORMULA_FMA(p * r, r, r) + 1.0f;
+    float p = formula_exp_minus_1(r) + 1.0f;
     /* 2^n in two factors: n reaches -150 and 128, which one exponent field does not hold */
     int32_t exponent = (int32_t)(formula_to_bits(shifted) - formula_to_bits(magic));
     int32_t half = exponent >> 1;
@@ -192,10 +198,20 @@ FORMULA float formula_silu(float x)
     return x * formula_sigmoid(x);
 }
 
+/* Near 0 the difference from 1 would cancel. */
 FORMULA float formula_elu(float x)
 {
-    float below = formula_exp(x >= 0.0f ? 0.0f : x) - 1.0f;
+    float c = x >= 0.0f ? 0.0f : x;
+    float far = formula_exp(c) - 1.0f, near = formula_exp_minus_1(c);
+    float below = c > -0.34f ? near : far;
     return x > 0.0f ? x : below;
+}
+
+/* elu(x) + 1, which is e^x below 0: not (e^x - 1) + 1, which cancels. */
+FORMULA float formula_elu_plus_1(float x)
+{
+    float below = formula_exp(x >= 0.0f ? 0.0f : x);
+    return x > 0.0f ? x + 1.0f : below;
 }
 
 /* ---- gates ---- */
@@ -247,7 +263,7 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
     case FORMULA_SIGMOID:
         return formula_sigmoid(u);
     case FORMULA_ONE_MINUS_SIGMOID:
-        return 1.0f - formula_sigmoid(u);
+        return formula_sigmoid(-u); /* the difference would cancel */
     case FORMULA_REFINED_GATE:
         return formula_refined_gate(u, w);
     case FORMULA_GLA_GATE:
@@ -342,7 +358,7 @@ FORMULA void formula_features(enum feature_map map, const float *z, const float 
         break;
     case FEATURE_ELU_PLUS_1: /* Katharopoulos et al. 2020, eq. 7 */
         for (int j = 0; j < m; j++)
-            phi[j] = formula_elu(z[j]) + 1.0f;
+            phi[j] = formula_elu_plus_1(z[j]);
         break;
     case FEATURE_FAVOR: { /* Choromanski et al. 2021, lemma 1, on z / d^(1/4) */
         float squares = 0.0f;

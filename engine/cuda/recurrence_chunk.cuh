@@ -156,7 +156,7 @@ __device__ static inline float feature(const struct recurrence_call &call, const
     if (phi.map == FEATURE_ELU)
         return formula_elu(z);
     if (phi.map == FEATURE_ELU_PLUS_1)
-        return formula_elu(z) + 1.0f;
+        return formula_elu_plus_1(z);
     return z;
 }
 

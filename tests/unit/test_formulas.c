@@ -65,6 +65,24 @@ Test(formulas, erf_and_what_follows_from_exp_are_close)
     }
 }
 
+/* What a norm or a normaliser divides the size out of has to be right in its own size. */
+Test(formulas, small_values_are_close_in_their_own_size)
+{
+    for (float x = -17.0f; x < 0.0f; x += 0.00091f) {
+        double e = x, share = 1.0 / (1.0 + exp(-e));
+        float of_input = formula_apply(FORMULA_ONE_MINUS_SIGMOID, -x, 0.0f, 0.0f);
+        cr_assert(fabs(of_input / share - 1) < 4e-7, "1 - sigmoid(%g): %g", -e, of_input);
+        cr_assert(fabs(formula_elu_plus_1(x) / exp(e) - 1) < 4e-7, "elu + 1 of %g", e);
+    }
+    cr_assert_float_eq(formula_apply(FORMULA_ONE_MINUS_SIGMOID, 3.0f, 0.0f, 0.0f),
+                       1 - 1 / (1 + exp(-3.0)), 1e-7);
+    cr_assert_eq(formula_elu_plus_1(2.5f), 3.5f);
+    for (float x = -1.0f; x < -1e-30f; x *= 0.97f) {
+        double e = x;
+        cr_assert(fabs(formula_elu(x) / expm1(e) - 1) < 6e-7, "elu(%g)", e);
+    }
+}
+
 Test(formulas, gates_follow_their_equations)
 {
     for (float u = -6.0f; u < 6.0f; u += 0.37f)
