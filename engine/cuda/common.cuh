@@ -52,7 +52,7 @@ __device__ inline uint32_t pack_halves(uint16_t low, uint16_t high)
     return low | (uint32_t)high << 16;
 }
 
-/* Two numbers rounded to bf16, or to f16 of which the largest stands for all that are larger. */
+/* Two numbers rounded to bf16, or to f16: infinite where they are too large. */
 __device__ inline uint32_t pack_bf16(float low, float high)
 {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -61,16 +61,8 @@ __device__ inline uint32_t pack_bf16(float low, float high)
     return bits;
 }
 
-__device__ inline float limit_f16(float x)
-{
-    x = x > 65504.0f ? 65504.0f : x; /* a NaN stays one */
-    return x < -65504.0f ? -65504.0f : x;
-}
-
 __device__ inline uint32_t pack_f16(float low, float high)
 {
-    low = limit_f16(low);
-    high = limit_f16(high);
     __half2 pair = __floats2half2_rn(low, high);
     uint32_t bits;
     memcpy(&bits, &pair, sizeof bits);

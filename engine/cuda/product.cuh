@@ -165,21 +165,32 @@ __device__ inline void finish_sum(const product_call &call, int row, int output,
 
 /* ---- fragments of bf16, f16 and q8 ---- */
 
+__device__ inline float limit_f16(float x)
+{
+    x = x > 65504.0f ? 65504.0f : x; /* a NaN stays one */
+    return x < -65504.0f ? -65504.0f : x;
+}
+
 /* Tensor cores multiply numbers of two bytes, so x comes as the sum of two: of f16 for f16 weights,
  * else of bf16, in which q8's integers are exact. The first is x rounded, the second what that left
- * out, rounded: an f16 pair is within 2^-23 of x (or 2^-25 of 1), a bf16 pair within 2^-17. One
- * bf16 number, within 2^-9, does where activations are rounded (--activations 16bit):
- * log-probabilities of the shipped model were off by up to 0.05 with it. */
+ * out, rounded: an f16 pair is within 2^-23 of x (or 2^-25 of 1), and infinite, lest logits are
+ * wrong unnoticed, from 131,024 on; a bf16 pair is within 2^-17. One bf16 number, within 2^-9, does
+ * where activations are rounded (--activations 16bit): log-probabilities of the shipped model were
+ * off by up to 0.05 with it. */
 template <enum weight_format format, int numbers>
 __device__ inline void split_pair(float first, float second, uint32_t (&out)[numbers])
 {
+    if constexpr (format == WEIGHTS_F16) {
+        out[0] = pack_f16(limit_f16(first), limit_f16(second));
+        out[1] = pack_f16(first - f32_of_f16((uint16_t)out[0]),
+                          second - f32_of_f16((uint16_t)(out[0] >> 16)));
+    } else {
 #pragma unroll
-    for (int i = 0; i < numbers; i++) {
-        bool f16 = format == WEIGHTS_F16;
-        out[i] = f16 ? pack_f16(first, second) : pack_bf16(first, second);
-        uint16_t of_first = (uint16_t)out[i], of_second = (uint16_t)(out[i] >> 16);
-        first -= f16 ? f32_of_f16(of_first) : f32_of_bf16(of_first);
-        second -= f16 ? f32_of_f16(of_second) : f32_of_bf16(of_second);
+        for (int i = 0; i < numbers; i++) {
+            out[i] = pack_bf16(first, second);
+            first -= f32_of_bf16((uint16_t)out[i]);
+            second -= f32_of_bf16((uint16_t)(out[i] >> 16));
+        }
     }
 }
 

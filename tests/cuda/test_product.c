@@ -269,6 +269,24 @@ static void check_normed(struct devices *d, struct kind kind, int in, int groups
     free(y);
 }
 
+/* Inputs that f16 cannot hold twice show in the result, whatever the number of rows. */
+static void check_range(struct devices *d)
+{
+    enum { ROWS = 66 };
+    const struct bench_device *cuda = &d->cuda[false];
+    static const float one[] = {1.0f};
+    struct product_case c = {
+        .kind = {WEIGHTS_F16, false}, .in = 1, .out = 1, .heads = 1, .parts = 1};
+    struct weight *weight = create(cuda, &c, one, NULL);
+    for (c.rows = 2; c.rows <= ROWS; c.rows += ROWS - 2) {
+        float x[ROWS] = {131008.0f, -2e5f}, y[ROWS] = {0};
+        multiply(cuda, weight, &c, (struct rectangle){1, 1, 0}, x, y);
+        bench_expect(&d->count, y[0] == x[0], "131,008 in f16", "is another number", (double)y[0]);
+        bench_expect(&d->count, !isfinite(y[1]), "-2e5 in f16", "is finite", (double)y[1]);
+    }
+    cuda->ops->weight_free(cuda->backend, weight);
+}
+
 static void check_refusals(struct devices *d)
 {
     static const float large[] = {1e6f};
@@ -305,6 +323,7 @@ int main(void)
             check_normed(&d, kinds[k], 60, 4, gated);
         }
     }
+    check_range(&d);
     check_refusals(&d);
     for (int i = 0; i < 2; i++)
         d.cuda[i].ops->close(d.cuda[i].backend);
