@@ -28,7 +28,8 @@ void prefix_match(struct state_tree *tree, struct space *space, const struct job
 {
     int64_t count = reusable(prompt);
     if (reuses(tree, job) && count > 0)
-        state_tree_match(tree, space, prompt->ids, count, !prompt->logprobs, match);
+        state_tree_match(tree, space, prompt->ids, count,
+                         prompt->logprobs ? MATCH_NONE : MATCH_WITH_LOGITS, match);
     else
         *match = (struct state_match){.reason = MISS_DISABLED};
     if (prompt->logprobs && !prompt->context)
@@ -177,7 +178,8 @@ void prefix_recover(struct state_tree *tree, struct sequence *sequence)
     struct error err = ERROR_INIT;
     int64_t count = (int64_t)sequence->prompt->count;
     sequence->prefix.lost = false;
-    state_tree_match(tree, sequence->prefix.space, sequence->prompt->ids, count, false, &match);
+    state_tree_match(tree, sequence->prefix.space, sequence->prompt->ids, count, MATCH_NONE,
+                     &match);
     if (match.position <= sequence->taken ||
         state_tree_start(tree, &match, count + sequence->job->request.max_tokens, &state, &err))
         return;

@@ -330,8 +330,8 @@ const int32_t *session_tokens(const struct session *session, int64_t *count)
 void session_match(struct sessions *sessions, const struct session *session,
                    struct state_match *match)
 {
-    state_tree_match(sessions->options.tree, session->space, session->tokens, session->count, true,
-                     match);
+    state_tree_match(sessions->options.tree, session->space, session->tokens, session->count,
+                     MATCH_ANY, match);
 }
 
 static int64_t state_bytes_of(const struct sessions *sessions, int64_t tokens)

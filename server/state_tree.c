@@ -207,15 +207,15 @@ void space_trim(struct state_tree *tree, struct space *space, struct token_node 
 
 /* Looking up. */
 
-/* Whether a text of `count` tokens can go on from it. */
-static bool usable(const struct checkpoint *checkpoint, int64_t count, bool whole)
+/* Whether it will do for a text of `count` tokens. */
+static bool usable(const struct checkpoint *checkpoint, int64_t count, enum match_end end)
 {
     if (checkpoint->tier == TIER_NONE)
         return false;
-    if (checkpoint->position < count)
+    if (checkpoint->position < count || end == MATCH_ANY)
         return true;
     /* Logits that are still in the file come with the state. */
-    return whole &&
+    return end == MATCH_WITH_LOGITS &&
            (checkpoint->logits || (checkpoint->tier == TIER_DISK && files_logits(checkpoint)));
 }
 
@@ -235,14 +235,14 @@ static enum miss_reason reason_of(const struct state_match *match, const struct 
 }
 
 void state_tree_match(struct state_tree *tree, struct space *space, const int32_t *tokens,
-                      int64_t count, bool whole, struct state_match *match)
+                      int64_t count, enum match_end end, struct state_match *match)
 {
     *match = (struct state_match){0};
     bool evicted = false;
     struct token_node *known = token_tree_find(&space->tokens, tokens, count, &match->shared);
     for (struct token_node *at = known; at->parent; at = at->parent) {
         struct checkpoint *checkpoint = at->value;
-        if (checkpoint && usable(checkpoint, count, whole)) {
+        if (checkpoint && usable(checkpoint, count, end)) {
             match->checkpoint = checkpoint;
             match->position = checkpoint->position;
             match->tier = checkpoint->tier;

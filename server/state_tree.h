@@ -75,11 +75,13 @@ struct state_match {
     enum tier tier;
 };
 
-/* The deepest checkpoint of tokens [0, count) from which at least one position can still be
- * computed (position < count), or at position = count one that has kept its logits when
- * `whole`. Marks it as used. */
+/* Which checkpoint at position = count will do, from which no position can be computed any more. */
+enum match_end { MATCH_NONE, MATCH_WITH_LOGITS, MATCH_ANY };
+
+/* The deepest checkpoint of tokens [0, count) at a position < count, or at position = count one
+ * that `end` says. Marks it as used. */
 void state_tree_match(struct state_tree *tree, struct space *space, const int32_t *tokens,
-                      int64_t count, bool whole, struct state_match *match);
+                      int64_t count, enum match_end end, struct state_match *match);
 
 /* A state of its own for a text that goes on from a match (checkpoint NULL: a new text), reserving
  * max_tokens; moves others down to make room. 0: done. 1: a file is being read; match again once

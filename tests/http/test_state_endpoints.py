@@ -46,6 +46,17 @@ def test_an_empty_session(server):
     copy.append("from nothing", max_tokens=3)
 
 
+def test_the_state_at_the_very_end_travels(server, server_factory):
+    """Though it has no logits, with which one could go on without a token."""
+    server.complete(prompt=[40] * 400, session_id="at-the-end", max_tokens=0)
+    other = server_factory()
+    put(other, "moved", server.get("/v1/sessions/at-the-end/state").content)
+    put(other, "again", other.get("/v1/sessions/moved/state").content)
+    for name in ("moved", "again"):
+        reply = other.complete(prompt=[3], session_id=name, max_tokens=1)
+        assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 400, name
+
+
 def test_an_import_may_be_as_long_as_a_completion(server, server_factory):
     session = Session(server, "long")
     session.append([40] * 200, max_tokens=1)

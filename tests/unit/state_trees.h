@@ -125,7 +125,7 @@ static inline const float *feed(struct state *state, const int32_t *tokens, int 
 static inline struct state_match match(const int32_t *tokens, int count, bool whole)
 {
     struct state_match found;
-    state_tree_match(tree, space, tokens, count, whole, &found);
+    state_tree_match(tree, space, tokens, count, whole ? MATCH_WITH_LOGITS : MATCH_NONE, &found);
     return found;
 }
 
