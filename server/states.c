@@ -93,6 +93,7 @@ int states_open(struct service *service, const struct states_options *options, s
     open_memory(&opening);
     if (opening.result)
         return -1;
+    state_tree_disk_room(service->tree, 0); /* --disk-state may be less than it was */
     return replay_create(&service->replay, options->idempotency_bytes, IDEMPOTENCY_SECONDS, err) ||
                    name_owners(service, err)
                ? -1

@@ -287,6 +287,22 @@ def test_a_checkpoint_whose_logits_have_no_room_is_not_read_for_ever(server_fact
         server.stop()
 
 
+def test_a_smaller_disk_state_holds_from_the_start(server_factory, tmp_path):
+    dice = random.Random(9)
+    server = server_factory(state_dir=tmp_path / "state")
+    for number in range(12):
+        server.complete(prompt=some_ids(dice, 200, 200), max_tokens=1, session_id=f"s{number}")
+    server.stop()
+    server = server_factory(state_dir=tmp_path / "state")
+    had = server.get("/v1/state").json()["store"]
+    server.stop()
+    assert had["checkpoint_files"] >= 4
+    server = server_factory(state_dir=tmp_path / "state", disk_state=had["bytes"] // 2)
+    wait_until(lambda: server.get("/v1/state").json()["store"]["bytes"] <= had["bytes"] // 2,
+               "checkpoints go")
+    assert server.get("/v1/state").json()["store"]["session_files"] == 12
+
+
 def test_an_export_that_no_tier_has_room_for_ends(server_factory, tmp_path):
     prompt = some_ids(random.Random(1), 3000, 200)
     server = server_factory(state_dir=tmp_path / "state")
