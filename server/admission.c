@@ -29,9 +29,9 @@ int admission_enter(struct admission *admission, int64_t tokens, struct api_erro
                                "the queue is full: %lld requests wait, --max-queue is %lld",
                                (long long)admission->requests, (long long)limits->max_requests);
     else if (tokens > limits->max_tokens)
-        result = api_error_set(err, API_CONTEXT_LENGTH, NULL,
-                               "this request has about %lld tokens, which no queue would hold: "
-                               "--max-queue-tokens is %lld",
+        result = api_error_set(err, API_CONTEXT_LENGTH, "prompt",
+                               "this request counts as about %lld tokens, which no queue would "
+                               "hold: --max-queue-tokens is %lld",
                                (long long)tokens, (long long)limits->max_tokens);
     else if (tokens > limits->max_tokens - admission->tokens)
         result = api_error_set(err, API_QUEUE_FULL, NULL,

@@ -113,7 +113,8 @@ def test_memory_that_hides_outside_of_the_prompt_counts_in_the_queue(server_fact
     small = server_factory(max_queue_tokens=5000)
     for fields in ({"user": "u" * 100_000}, {"cache_salt": "s" * 100_000},
                    {"stop": [chr(200 + i) for i in range(2000)]}):
-        check_error(small.post("/v1/completions", {"prompt": "a", **fields}), 429, code="queue_full")
+        check_error(small.post("/v1/completions", {"prompt": "a", **fields}), 400,
+                    code="context_length_exceeded")
     small.complete(prompt="a", user="u" * 10_000, max_tokens=1)
     # The line is written once the reply is out.
     wait_until(lambda: "u" * 100 in small.tail(), "it is logged", 5)
