@@ -211,7 +211,7 @@ def test_bodies_that_never_end_do_not_end_texts_that_run(server_factory):
             clients[-1].sendall(b" " * ((8 << 20) - 1))
         except (TimeoutError, ConnectionError):
             pass  # refused
-    assert server.metric("regla_request_body_bytes") >= 8 << 20
+    wait_until(lambda: server.metric("regla_request_body_bytes") >= 8 << 20, "they are read")
     reply = server.complete(prompt="x", max_tokens=2000, n=2, ignore_eos=True, logprobs=2, seed=1)
     assert reply["usage"]["completion_tokens"] == 4000
     for client in clients:
