@@ -124,6 +124,7 @@ static void fill_info(struct engine *engine)
     info->recurrent_bytes_per_text = layout->slot_bytes;
     info->kv_bytes_per_token = layout->page_bytes / OPS_TILE;
     info->kv_page_tokens = OPS_TILE;
+    info->max_step_pages = engine->ops->max_pages > 0 ? engine->ops->max_pages : INT64_MAX;
     info->overlaps = engine->ops->overlaps;
     info->device = engine->ops->device;
     info->instruction_set = engine->ops->instruction_set(engine->backend);
@@ -333,6 +334,13 @@ static int check_span(struct engine *engine, const struct span *span, int index,
     if (span->draw != NULL && seen_before(engine, span->draw->sampler))
         return error_set(err, ERROR_INVALID, "spans[%d]: its draw's sampler is in the step twice",
                          index);
+    if (span->draw != NULL && (span->draw->num_banned > (size_t)engine->info.vocab_size ||
+                               span->draw->num_ends > (size_t)engine->info.vocab_size))
+        return error_set(err, ERROR_INVALID,
+                         "spans[%d]: expected at most %d ids in a list of its draw, got %zu banned "
+                         "and %zu ends",
+                         index, engine->info.vocab_size, span->draw->num_banned,
+                         span->draw->num_ends);
     if (span->num_tokens > span->state->max_tokens - span->state->position)
         return error_set(err, ERROR_INVALID,
                          "spans[%d]: %d tokens at position %lld, memory is reserved for %lld",
@@ -359,7 +367,7 @@ static int check_step(struct engine *engine, const struct span *spans, int num_s
                       struct error *err)
 {
     const struct engine_info *info = &engine->info;
-    int64_t tokens = 0, logits = 0;
+    int64_t tokens = 0, logits = 0, pages = 0;
     if (num_spans < 1 || num_spans > info->max_step_tokens)
         return error_set(err, ERROR_INVALID, "num_spans: expected 1 to %d, got %d",
                          info->max_step_tokens, num_spans);
@@ -381,9 +389,14 @@ static int check_step(struct engine *engine, const struct span *spans, int num_s
     if (engine->num_flights > 0 && wants_logits(spans, num_spans))
         return error_set(err, ERROR_INVALID, "a step beside another has draws only, no logits");
     memset(engine->seen, 0, engine->seen_size * sizeof *engine->seen);
-    for (int i = 0; i < num_spans; i++)
+    for (int i = 0; i < num_spans; i++) {
         if (check_span(engine, &spans[i], i, err) != 0)
             return -1;
+        pages += state_pages(spans[i].state, spans[i].state->position + spans[i].num_tokens);
+    }
+    if (pages > info->max_step_pages)
+        return error_set(err, ERROR_INVALID, "a step has at most %lld KV pages, got %lld",
+                         (long long)info->max_step_pages, (long long)pages);
     return 0;
 }
 

@@ -50,6 +50,7 @@ struct engine_info {
     enum activation_format activations;
     int threads;
     int max_step_tokens, max_step_logits;
+    int64_t max_step_pages;                       /* of KV, of all texts of a step together */
     int64_t max_positions;                        /* limit of learned positions; 0: none */
     size_t weights_bytes;                         /* as packed for the device */
     size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* as they would be in that format */
@@ -101,8 +102,10 @@ int state_create(struct state **out, struct engine *engine, int64_t max_tokens, 
 /* A copy that goes on by itself: the recurrent part is copied, full KV pages are shared. */
 int state_clone(struct state **out, const struct state *state, int64_t max_tokens,
                 struct error *err);
-void state_free(struct state *state);                          /* NULL is allowed */
-int64_t state_position(const struct state *state);             /* tokens taken so far */
+void state_free(struct state *state);              /* NULL is allowed */
+int64_t state_position(const struct state *state); /* tokens taken so far */
+/* KV pages that it would have at a position, of those it has reserved. */
+int64_t state_pages(const struct state *state, int64_t position);
 size_t state_bytes(struct state *const *states, size_t count); /* in use; shared pages once */
 /* Changes what the state reserves to max_tokens positions, its own at least. Less never fails; more
  * may, as state_create. */

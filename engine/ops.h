@@ -217,7 +217,8 @@ struct ops_save {
 /* The most of a step, known before the first. */
 struct ops_limits {
     int max_rows, max_logits, max_value_dim, vocab_size;
-    int max_head_dim, max_features;         /* of linear mixers: d, m2 */
+    int max_head_dim, max_features; /* of linear mixers: d, m2 */
+    size_t max_shared_state; /* of linear mixers: bytes of a layer's M and, with sum_norm, S */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers: m2, dv; 0: there are none */
     int64_t max_keys;  /* that a token of theirs looks at; INT64_MAX: at all before it */
     int64_t max_input; /* longest row of a matrix product, each head padded to a multiple of 32 */
@@ -291,7 +292,8 @@ struct ops {
      * that was sent and returns its floats in host memory, valid until the next begin. */
     void (*send)(struct backend *, const float *device_data, size_t count);
     const float *(*receive)(struct backend *);
-    bool overlaps; /* one step more may be sent before, of which nothing comes back but draws */
+    bool overlaps;     /* one step more may be sent before, of which nothing comes back but draws */
+    int64_t max_pages; /* of the texts of a step together; 0: as many as there are */
     /* Seconds that the device has worked on the steps received so far, those of a step from when it
      * might begin with the operations. */
     double (*busy_seconds)(const struct backend *);

@@ -73,6 +73,9 @@ static int copy_bias(struct sampler *sampler, const struct sampling *sampling, s
     size_t count = sampling->num_logit_bias;
     if (count == 0)
         return 0;
+    if (count > (size_t)sampler->vocab_size)
+        return error_set(err, ERROR_INVALID, "logit_bias: expected at most %d ids, got %zu",
+                         (int)sampler->vocab_size, count);
     struct logit_bias *copy = calloc(count, sizeof *copy);
     if (!copy)
         return error_set(err, ERROR_NO_MEMORY, "sampler: out of memory");

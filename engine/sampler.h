@@ -23,7 +23,7 @@ struct sampling {
     int32_t top_k;                             /* <= 0: off */
     float presence_penalty, frequency_penalty; /* over generated tokens */
     float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
-    const struct logit_bias *logit_bias;       /* [num_logit_bias]; copied by sampler_create */
+    const struct logit_bias *logit_bias;       /* [num_logit_bias <= V]; copied by sampler_create */
     size_t num_logit_bias;
     int64_t seed;
     int32_t choice; /* j: the choice within its prompt */
@@ -47,11 +47,11 @@ enum { SAMPLER_MOST_TOP = 20 };
 /* A text's next token: what is asked for and what was drawn, wherever the logits are (engine.h). */
 struct draw {
     struct sampler *sampler;
-    const int32_t *banned; /* [num_banned] ids that may not come now */
+    const int32_t *banned; /* [num_banned <= V] ids that may not come now */
     size_t num_banned;
     bool wants_logprob;
     int num_top;         /* with wants_logprob: so many of the best, at most SAMPLER_MOST_TOP */
-    const int32_t *ends; /* [num_ends] ids that end the text: draw_ends */
+    const int32_t *ends; /* [num_ends <= V] ids that end the text: draw_ends */
     size_t num_ends;
     /* The engine's: its place in its step; the draw before it is not known yet; and its text has
      * ended by that one, so that nothing is drawn. */

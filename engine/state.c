@@ -319,6 +319,11 @@ static int check_length(const struct state_memory *memory, int64_t position, int
     if (limit > 0 && max_tokens > limit)
         return error_set(err, ERROR_INVALID, "max_tokens: the model has %lld positions, got %lld",
                          (long long)limit, (long long)max_tokens);
+    if (memory->ops->max_pages > 0 && pages_for(memory, max_tokens) > memory->ops->max_pages)
+        return error_set(err, ERROR_INVALID,
+                         "max_tokens: expected at most %lld on this device, got "
+                         "%lld",
+                         (long long)memory->ops->max_pages * OPS_TILE, (long long)max_tokens);
     if (max_tokens < position)
         return error_set(err, ERROR_INVALID, "max_tokens: the text has %lld tokens, got %lld",
                          (long long)position, (long long)max_tokens);
@@ -538,6 +543,12 @@ void state_shrink(struct state *state, int64_t end)
             pool_give(&memory->pages, item);
         memory->pending++;
     }
+}
+
+int64_t state_pages(const struct state *state, int64_t position)
+{
+    int64_t pages = pages_for(state->memory, position);
+    return pages < state->max_pages ? pages : state->max_pages;
 }
 
 int64_t state_position(const struct state *state)

@@ -20,7 +20,8 @@ int batch_init(struct batch *batch, struct service *service, struct inbox *inbox
         .service = service,
         .tree = service->tree,
         .inbox = inbox,
-        .limits = {info->max_step_tokens, info->max_step_logits, prefill_chunk},
+        .limits = {info->max_step_tokens, info->max_step_logits, prefill_chunk,
+                   info->max_step_pages},
     };
     for (int i = 0; i < (info->overlaps ? 2 : 1); i++) {
         struct step *step = &batch->steps[i];
@@ -140,6 +141,17 @@ static void stop_for(struct batch *batch, const struct sequence *sequence)
         row->until = until;
 }
 
+/* KV pages that the text may have in a step, and those that follow it at once. */
+static int64_t most_pages(const struct batch *batch, const struct sequence *sequence,
+                          int64_t prefill)
+{
+    const struct state *state = sequence->state;
+    if (!state)
+        return 0;
+    int64_t most = prefill ? batch->limits.max_tokens : MAX_STEPS;
+    return state_pages(state, state_position(state) + (prefill && prefill < most ? prefill : most));
+}
+
 static void make_plan(struct batch *batch, struct step *step)
 {
     double now = clock_seconds();
@@ -154,6 +166,7 @@ static void make_plan(struct batch *batch, struct step *step)
         row->wants_none = job->request.max_tokens == 0 && !session_job(job);
         /* A prompt goes on: others may wait for it. */
         row->idle = sequence->prefix.leader || (sequence->decoding && reader_behind(job, now));
+        row->pages = most_pages(batch, sequence, row->prefill);
         if (row->prefill)
             row->until = prefix_until(batch->tree, sequence);
         sequence->prefix.row = i;

@@ -3,6 +3,7 @@
 struct budget {
     int tokens, logits;
     int chunk; /* most tokens of one prompt */
+    int64_t pages;
 };
 
 static void plan_decodes(struct plan_row *rows, size_t count, struct budget *budget, size_t *turn)
@@ -12,13 +13,14 @@ static void plan_decodes(struct plan_row *rows, size_t count, struct budget *bud
         size_t at = (start + i) % count;
         if (rows[at].prefill > 0 || rows[at].idle)
             continue;
-        if (budget->tokens == 0 || budget->logits == 0) {
+        if (budget->tokens == 0 || budget->logits == 0 || budget->pages < rows[at].pages) {
             *turn = at;
             return;
         }
         rows[at].tokens = rows[at].logits = 1;
         budget->tokens--;
         budget->logits--;
+        budget->pages -= rows[at].pages;
     }
     *turn = start;
 }
@@ -39,7 +41,8 @@ static void give(struct plan_row *row, int tokens, struct budget *budget)
     bool ends = row->tokens + take == row->prefill && !row->wants_none;
     if (ends && !row->wants_all && budget->logits == 0)
         take--; /* its last token waits for a step with room for its logits */
-    if (take <= 0)
+    int64_t pages = row->tokens == 0 ? row->pages : 0;
+    if (take <= 0 || pages > budget->pages)
         return;
     int before = row->logits;
     row->tokens += take;
@@ -49,6 +52,7 @@ static void give(struct plan_row *row, int tokens, struct budget *budget)
         row->logits = 1;
     budget->tokens -= take;
     budget->logits -= row->logits - before;
+    budget->pages -= pages;
 }
 
 static struct plan_row *least_left(struct plan_row *rows, size_t count)
@@ -61,14 +65,18 @@ static struct plan_row *least_left(struct plan_row *rows, size_t count)
     return best;
 }
 
-static void plan_prefills(struct plan_row *rows, size_t count, struct budget *budget)
+/* NULL: no prompt goes on. */
+static struct plan_row *oldest_prefill(struct plan_row *rows, size_t count)
 {
-    struct plan_row *oldest = NULL;
-    for (size_t i = 0; i < count && !oldest; i++)
+    for (size_t i = 0; i < count; i++)
         if (rows[i].prefill > 0 && !rows[i].idle)
-            oldest = &rows[i];
-    if (!oldest)
-        return;
+            return &rows[i];
+    return NULL;
+}
+
+static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *oldest,
+                          struct budget *budget)
+{
     give(oldest, (budget->tokens + 1) / 2, budget);
     while (budget->tokens > 0) {
         struct plan_row *row = least_left(rows, count);
@@ -83,21 +91,23 @@ static void plan_prefills(struct plan_row *rows, size_t count, struct budget *bu
 
 void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits, size_t *turn)
 {
-    bool prefills = false;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         rows[i].tokens = rows[i].logits = 0;
-        prefills = prefills || (rows[i].prefill > 0 && !rows[i].idle);
-    }
+    struct plan_row *oldest = oldest_prefill(rows, count);
     struct budget kept = {0};
-    if (prefills) {
+    if (oldest) {
         kept.tokens = limits->max_tokens / 4 > 1 ? limits->max_tokens / 4 : 1;
         kept.logits = limits->max_logits / 8 > 1 ? limits->max_logits / 8 : 1;
+        kept.pages = oldest->pages;
     }
     struct budget budget = {limits->max_tokens - kept.tokens, limits->max_logits - kept.logits,
-                            limits->max_chunk ? limits->max_chunk : limits->max_tokens};
+                            limits->max_chunk ? limits->max_chunk : limits->max_tokens,
+                            limits->max_pages - kept.pages};
     if (count)
         plan_decodes(rows, count, &budget, turn);
     budget.tokens += kept.tokens;
     budget.logits += kept.logits;
-    plan_prefills(rows, count, &budget);
+    budget.pages += kept.pages;
+    if (oldest)
+        plan_prefills(rows, count, oldest, &budget);
 }

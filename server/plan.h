@@ -1,10 +1,10 @@
 /* What goes into one step of the engine. A pure function, so that its fairness can be tested.
  *
  * Texts that decode go first, one token each; what is left of the budget goes to prompts, in
- * chunks. While prompts wait, decoding leaves a part of the budget to them, and a text that did
- * not fit goes first in the next step. Of the prompts, the oldest may have half of what is left,
- * the rest goes to those with the least to do: a long prompt neither starves nor holds up short
- * ones. */
+ * chunks. While prompts wait, decoding leaves a part of the budget to them (of pages, what the
+ * oldest needs), and a text that did not fit goes first in the next step. Of the prompts, the
+ * oldest may have half of what is left, the rest goes to those with the least to do: a long prompt
+ * neither starves nor holds up short ones. */
 #ifndef SERVER_PLAN_H
 #define SERVER_PLAN_H
 
@@ -18,6 +18,7 @@ struct plan_row {
     int64_t until;   /* prefill: a step ends at the latest after so many of them; 0: anywhere */
     bool wants_all;  /* prefill: logits of every position (echo with logprobs) */
     bool wants_none; /* prefill: no logits at all, not even the last position's */
+    int64_t pages;   /* of KV, at the end of the step at most; <= the limit */
     int tokens;      /* out: tokens to take in this step */
     int logits;      /* out: positions that ask for logits, the last ones */
 };
@@ -25,6 +26,7 @@ struct plan_row {
 struct plan_limits {
     int max_tokens, max_logits; /* of a step; >= 2 each */
     int max_chunk;              /* tokens of one prompt in a step; 0: no limit */
+    int64_t max_pages;          /* of KV, of all that take part in a step */
 };
 
 /* rows: [count], oldest first. *turn: which decoding row goes first; moved on for the next step. */

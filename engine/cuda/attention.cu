@@ -47,8 +47,6 @@ void launch_queries(struct backend *backend, const ops_attention &a, striping &s
         size_t floats = (size_t)striping.numbers * (size_t)a.num_heads * (size_t)striping.splits *
                         (size_t)part_floats(a.value_dim);
         striping.parts = (float *)device_scratch(backend, floats * sizeof(float));
-        if (striping.parts == nullptr)
-            return;
     }
     launch(backend, query_kernel<KV, RING, HEADS>,
            dim3((unsigned)striping.numbers, (unsigned)(blocks / striping.numbers),
@@ -59,13 +57,13 @@ void launch_queries(struct backend *backend, const ops_attention &a, striping &s
                WARPS * 32, 0, a, backend->batch, striping);
 }
 
-/* The most splits of any position in the step. */
-int most_splits(const ops_attention &a, int64_t end)
+/* The most splits of any position before `end`, of which a window sees so many keys. */
+int most_splits(int64_t end, int64_t keys, bool window)
 {
-    int64_t tiles = (end + OPS_TILE - 1) / OPS_TILE, in_window = a.window_size / OPS_TILE + 2;
-    if (a.window != WINDOW_FULL && tiles > in_window)
+    int64_t tiles = (end + OPS_TILE - 1) / OPS_TILE, in_window = keys / OPS_TILE + 2;
+    if (window && tiles > in_window)
         tiles = in_window;
-    int64_t splits = (tiles + SPLIT_TILES - 1) / SPLIT_TILES + (a.window != WINDOW_FULL);
+    int64_t splits = (tiles + SPLIT_TILES - 1) / SPLIT_TILES + window;
     return splits < MOST_SPLITS ? (int)splits : (int)MOST_SPLITS;
 }
 
@@ -103,7 +101,7 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
         striping.by_row = by_row;
         striping.few = batch.max_few_rows;
         striping.numbers = by_row ? batch.num_rows : batch.num_spans * striping.few;
-        striping.splits = most_splits(a, batch.max_end);
+        striping.splits = most_splits(batch.max_end, a.window_size, a.window != WINDOW_FULL);
         launch_queries<KV, RING, 8>(backend, a, striping);
     }
     if (RING && batch.max_span_rows > 1) /* the step's queries need what this overwrites */
@@ -124,6 +122,18 @@ int attention_check(const struct backend *backend, const struct ops_limits *limi
                      "memory are enough on this CUDA device, got a need of %zu",
                      limits->max_key_dim, limits->max_softmax_value_dim,
                      backend->shared_bytes - OWN_ARRAYS, bytes);
+}
+
+/* Of as many blocks as leave room for a second stripe, with the heads of each: those of a ring's 8
+ * heads have the most. */
+size_t attention_scratch(const struct backend *backend)
+{
+    const ops_limits &limits = backend->limits;
+    if (limits.max_key_dim == 0)
+        return 0;
+    size_t queries = (size_t)backend->multiprocessors * blocks_each<true, 8> * 8 / 2;
+    size_t splits = (size_t)most_splits(INT64_MAX / 2, limits.max_keys, true);
+    return queries * splits * (size_t)part_floats(limits.max_softmax_value_dim) * sizeof(float);
 }
 
 extern "C" void cuda_attention(struct backend *backend, const struct ops_attention *a)

@@ -85,8 +85,13 @@ void device_unpin(void *memory)
         cudaFreeHost(memory);
 }
 
-int device_reserve_scratch(struct backend *backend, size_t bytes, struct error *err)
+/* What no operation of any step needs more of. */
+static int reserve_scratch(struct backend *backend, struct error *err)
 {
+    size_t bytes = 0;
+    for (size_t most : {product_scratch(backend), recurrence_scratch(backend),
+                        attention_scratch(backend), drawing_scratch(backend)})
+        bytes = most > bytes ? most : bytes;
     if (device_allocate(backend, bytes, "partial results", &backend->scratch, err) != 0)
         return -1;
     backend->scratch_bytes = bytes;
@@ -95,17 +100,9 @@ int device_reserve_scratch(struct backend *backend, size_t bytes, struct error *
 
 void *device_scratch(struct backend *backend, size_t bytes)
 {
-    if (bytes <= backend->scratch_bytes)
-        return backend->scratch;
-    struct error err = ERROR_INIT;
-    device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
-    device_free(backend, backend->scratch);
-    backend->scratch_bytes = 0;
-    step_forget_graphs(backend); /* they have its address */
-    if (device_reserve_scratch(backend, bytes + bytes / 2, &err) == 0)
-        return backend->scratch;
-    device_check(backend, cudaErrorMemoryAllocation, "partial results of an operation");
-    return NULL;
+    device_check(backend, bytes <= backend->scratch_bytes ? cudaSuccess : cudaErrorInvalidValue,
+                 "more partial results than were reserved");
+    return backend->scratch;
 }
 
 static int cuda_reserve(struct backend *backend, size_t bytes, void **out, struct error *err)
@@ -161,8 +158,8 @@ static void cuda_unload(struct backend *backend, void *memory)
     device_free(backend, memory);
 }
 
-/* Nine tenths of what is free once the weights and the workspace are there: the rest is for
- * partial results, graphs and the driver. */
+/* Nine tenths of what is free once the weights and the workspace are there: the rest is for graphs
+ * and the driver. */
 static size_t cuda_state_memory(struct backend *backend)
 {
     size_t free_bytes = 0, total = 0;
@@ -183,7 +180,7 @@ static int cuda_prepare(struct backend *backend, const struct ops_limits *limits
 {
     backend->limits = *limits;
     if (recurrence_check(limits, err) != 0 || attention_check(backend, limits, err) != 0 ||
-        step_open(backend, err) != 0)
+        reserve_scratch(backend, err) != 0 || step_open(backend, err) != 0)
         return -1;
     return device_status(backend, err);
 }

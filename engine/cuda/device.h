@@ -69,7 +69,7 @@ struct backend {
     double busy;               /* seconds of the steps that were received */
     struct ops_limits limits;  /* of prepare */
     void *scratch;             /* device_scratch */
-    size_t scratch_bytes;
+    size_t scratch_bytes;      /* of prepare */
     size_t taken, pinned; /* bytes allocated so far: of the device, and of the host's, pinned */
     struct weight_packer *packer; /* weights.cu; NULL: none yet */
     struct transfer *transfer;    /* transfer.cu: pinned memory for copies */
@@ -99,10 +99,9 @@ void device_unpin(void *memory); /* may be NULL */
 void device_write(struct backend *backend, void *to, const void *from, size_t bytes);
 
 /* Memory for the partial results of the operation being launched, aligned to 256; what is in it is
- * any earlier operation's. NULL when there is none, which is remembered as a failure. */
+ * any earlier operation's. More than backend->scratch_bytes, which prepare reserves by what
+ * product_scratch and its like say, is a failure. */
 void *device_scratch(struct backend *backend, size_t bytes);
-/* So many of it at the start, where an error can say what to lower. */
-int device_reserve_scratch(struct backend *backend, size_t bytes, struct error *err);
 
 extern "C" {
 /* elementwise.cu */
@@ -122,12 +121,15 @@ void cuda_table_free(struct backend *, struct table *);
 void weights_close(struct backend *); /* after all of them are freed */
 /* product.cu. Whether a product does its norm itself, else cuda_norm has to come first: */
 bool product_norms(const struct ops_matmul *);
+size_t product_scratch(const struct backend *);
 void cuda_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.cu; check: that there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);
+size_t recurrence_scratch(const struct backend *);
 void cuda_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.cu; check: that a block has memory for these sizes */
 int attention_check(const struct backend *, const struct ops_limits *limits, struct error *err);
+size_t attention_scratch(const struct backend *);
 void cuda_attention(struct backend *, const struct ops_attention *);
 /* draws.cu */
 void cuda_draw(struct backend *, const float *logits, int32_t vocab_size, struct draw *const *draws,

@@ -1,6 +1,8 @@
 /* The draws of a step: what the samplers ask for goes to the device in one copy, an id and its
  * log-probabilities per text come back in one, waited for with the step's logits. They stay on the
- * device, too, until the draws of the next step, which may begin with their tokens. */
+ * device, too, until the draws of the next step, which may begin with their tokens.
+ *
+ * Where the texts' lists together have more than there is room for, some draw after the others. */
 #include "engine/cuda/sampling.cuh"
 #include "engine/cuda/step.h"
 
@@ -15,10 +17,13 @@ struct draws {
     int32_t vocab_size;
 };
 
+/* Room for lists, where a text's own need not be as much. */
+enum { LISTS_BYTES = 1 << 20 };
+
 struct drawing {
     struct draws steps[2]; /* by the number of the step (step.h) */
     void *device_asked;
-    size_t asked_bytes; /* room, there and in `asked` */
+    size_t lists_bytes; /* room for lists, there and in `asked`; one text's fit */
     sampling_drawn *device_results;
 };
 
@@ -27,20 +32,34 @@ struct layout {
     size_t biases, seen, ids, bytes;
 };
 
-static layout lay_out(struct draw *const *draws, int count)
+/* The most of a text's lists: each has an id once. */
+static size_t most_of_lists(int32_t vocab_size)
 {
-    size_t num_biases = 0, num_seen = 0, num_ids = 0;
-    for (int i = 0; i < count; i++) {
+    return (size_t)vocab_size * (sizeof(logit_bias) + sizeof(seen_token) + 2 * sizeof(int32_t));
+}
+
+/* Of the first of *count draws, so many that their lists have room: *count, then. */
+static layout lay_out(struct draw *const *draws, int *count, size_t room)
+{
+    size_t biases = 0, seen = 0, ids = 0;
+    int i = 0;
+    for (; i < *count; i++) {
         struct sampler_request request = sampler_request(draws[i]);
-        num_biases += request.settings->num_logit_bias;
-        num_seen += (size_t)request.num_seen;
-        num_ids += draws[i]->num_banned + draws[i]->num_ends;
+        size_t biases_too = biases + request.settings->num_logit_bias * sizeof(logit_bias);
+        size_t seen_too = seen + (size_t)request.num_seen * sizeof(seen_token);
+        size_t ids_too = ids + (draws[i]->num_banned + draws[i]->num_ends) * sizeof(int32_t);
+        if (i > 0 && biases_too + seen_too + ids_too > room)
+            break;
+        biases = biases_too;
+        seen = seen_too;
+        ids = ids_too;
     }
+    *count = i;
     layout out;
-    out.biases = (size_t)count * sizeof(sampling_text);
-    out.seen = out.biases + num_biases * sizeof(logit_bias);
-    out.ids = out.seen + num_seen * sizeof(seen_token);
-    out.bytes = out.ids + num_ids * sizeof(int32_t);
+    out.biases = (size_t)i * sizeof(sampling_text);
+    out.seen = out.biases + biases;
+    out.ids = out.seen + seen;
+    out.bytes = out.ids + ids;
     return out;
 }
 
@@ -103,29 +122,6 @@ static void take(struct draw *draw, const sampling_drawn &drawn, int32_t vocab_s
     }
 }
 
-/* Room for what is asked; what was in the old one is lost. */
-static bool make_room(struct backend *backend, size_t bytes)
-{
-    struct drawing *drawing = backend->drawing;
-    if (bytes <= drawing->asked_bytes)
-        return true;
-    struct error err = ERROR_INIT;
-    device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
-    device_free(backend, drawing->device_asked);
-    drawing->asked_bytes = 0;
-    if (device_allocate(backend, 2 * bytes, "what is asked of draws", &drawing->device_asked,
-                        &err) != 0)
-        return device_check(backend, cudaErrorMemoryAllocation, "memory for draws");
-    for (struct draws &step : drawing->steps) {
-        device_unpin(step.asked);
-        step.asked = NULL;
-        if (!device_pin(backend, 2 * bytes, &step.asked))
-            return false;
-    }
-    drawing->asked_bytes = 2 * bytes;
-    return true;
-}
-
 /* Of scratch, to draw from rows of logits. */
 static size_t sums_bytes(size_t count, int32_t vocab_size)
 {
@@ -137,6 +133,11 @@ static size_t scratch_bytes(size_t count, int32_t vocab_size)
     return sums_bytes(count, vocab_size) + 3 * count * (size_t)vocab_size * sizeof(float);
 }
 
+size_t drawing_scratch(const struct backend *backend)
+{
+    return scratch_bytes((size_t)backend->limits.max_logits, backend->limits.vocab_size);
+}
+
 int drawing_open(struct backend *backend, struct error *err)
 {
     struct drawing *drawing = static_cast<struct drawing *>(calloc(1, sizeof *drawing));
@@ -144,21 +145,25 @@ int drawing_open(struct backend *backend, struct error *err)
     if (drawing == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
     size_t count = (size_t)backend->limits.max_logits;
+    size_t of_one = most_of_lists(backend->limits.vocab_size), of_all = count * of_one;
+    of_all = of_all < LISTS_BYTES ? of_all : LISTS_BYTES;
+    drawing->lists_bytes = of_one > of_all ? of_one : of_all;
+    size_t bytes = count * sizeof(sampling_text) + drawing->lists_bytes;
     void *results;
-    if (device_allocate(backend, count * sizeof(sampling_drawn), "what is drawn", &results, err) !=
-        0)
+    if (device_allocate(backend, bytes, "what is asked of draws", &drawing->device_asked, err) !=
+            0 ||
+        device_allocate(backend, count * sizeof(sampling_drawn), "what is drawn", &results, err) !=
+            0)
         return -1;
     drawing->device_results = static_cast<sampling_drawn *>(results);
     for (struct draws &step : drawing->steps) {
         step.draws = static_cast<struct draw **>(calloc(count, sizeof *step.draws));
         if (step.draws == NULL)
             return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
+        device_pin(backend, bytes, &step.asked);
         if (device_pin(backend, count * sizeof(sampling_drawn), &results))
             step.results = static_cast<sampling_drawn *>(results);
     }
-    make_room(backend, count * sizeof(sampling_text));
-    if (device_reserve_scratch(backend, scratch_bytes(count, backend->limits.vocab_size), err) != 0)
-        return -1;
     return device_status(backend, err);
 }
 
@@ -187,18 +192,31 @@ void drawing_take(struct backend *backend, int number)
     step->count = 0;
 }
 
-/* Queues the copy of what is asked for to the device; false: it failed. */
-static bool ask(struct backend *backend, struct draw *const *draws, int count, const layout &at)
+/* Queues the copy of what is asked for to the device. */
+static void ask(struct backend *backend, struct draw *const *draws, int count, const layout &at)
 {
     struct drawing *drawing = backend->drawing;
-    if (backend->failure != cudaSuccess || !make_room(backend, at.bytes))
-        return false;
     void *asked = drawing->steps[backend->sending].asked;
     fill(draws, count, at, static_cast<char *>(asked));
-    return device_check(backend,
-                        cudaMemcpyAsync(drawing->device_asked, asked, at.bytes,
-                                        cudaMemcpyHostToDevice, backend->stream),
-                        "cudaMemcpy");
+    device_check(backend,
+                 cudaMemcpyAsync(drawing->device_asked, asked, at.bytes, cudaMemcpyHostToDevice,
+                                 backend->stream),
+                 "cudaMemcpy");
+}
+
+/* Queues the draws of what was asked for. */
+static void answer(struct backend *backend, const float *logits, int32_t vocab_size, int count,
+                   const layout &at, sampling_drawn *results)
+{
+    size_t all = (size_t)count * (size_t)vocab_size;
+    size_t sums = sums_bytes((size_t)count, vocab_size);
+    char *memory = (char *)device_scratch(backend, scratch_bytes((size_t)count, vocab_size));
+    char *asked = (char *)backend->drawing->device_asked;
+    sampling_lists lists = {(sampling_text *)asked, (logit_bias *)(asked + at.biases),
+                            (seen_token *)(asked + at.seen), (int32_t *)(asked + at.ids)};
+    float *after = (float *)(memory + sums);
+    sampling_scratch scratch = {after, after + all, (int32_t *)after + 2 * all, (double *)memory};
+    sampling_launch(backend, logits, vocab_size, count, lists, scratch, results);
 }
 
 extern "C" void cuda_draw(struct backend *backend, const float *logits, int32_t vocab_size,
@@ -206,26 +224,20 @@ extern "C" void cuda_draw(struct backend *backend, const float *logits, int32_t 
 {
     struct drawing *drawing = backend->drawing;
     struct draws *step = &drawing->steps[backend->sending];
-    layout at = lay_out(draws, count);
     if (!backend->replaying) /* what is recorded must not hold the copy */
         graphs_finish(backend);
-    bool there = ask(backend, draws, count, at);
-    graphs_finish(backend); /* a graph that comes again: behind the copy, which is then no wait */
-    if (!there)
+    for (int first = 0, n; first < count && backend->failure == cudaSuccess; first += n) {
+        n = count - first;
+        layout at = lay_out(draws + first, &n, drawing->lists_bytes);
+        if (first > 0) /* what was asked before has been read */
+            device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
+        ask(backend, draws + first, n, at);
+        graphs_finish(backend); /* one that comes again: behind the copy, which is then no wait */
+        answer(backend, logits + (size_t)first * (size_t)vocab_size, vocab_size, n, at,
+               drawing->device_results + first);
+    }
+    if (backend->failure != cudaSuccess)
         return;
-    size_t all = (size_t)count * (size_t)vocab_size;
-    size_t sums = sums_bytes((size_t)count, vocab_size);
-    /* may forget graphs: the step's has been launched */
-    char *memory =
-        static_cast<char *>(device_scratch(backend, scratch_bytes((size_t)count, vocab_size)));
-    if (memory == NULL)
-        return;
-    char *asked = static_cast<char *>(drawing->device_asked);
-    sampling_lists lists = {(sampling_text *)asked, (logit_bias *)(asked + at.biases),
-                            (seen_token *)(asked + at.seen), (int32_t *)(asked + at.ids)};
-    float *after = (float *)(memory + sums);
-    sampling_scratch scratch = {after, after + all, (int32_t *)after + 2 * all, (double *)memory};
-    sampling_launch(backend, logits, vocab_size, count, lists, scratch, drawing->device_results);
     device_check(backend,
                  cudaMemcpyAsync(step->results, drawing->device_results,
                                  (size_t)count * sizeof(sampling_drawn), cudaMemcpyDeviceToHost,

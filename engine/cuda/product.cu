@@ -1,8 +1,6 @@
 /* Matrix products: which kernel one takes, by its shape and the number of its rows. */
 #include "engine/cuda/product.cuh"
 
-enum { MOST_STREAMED_ROWS = 64 };
-
 template <enum weight_format format, int numbers = 2>
 static void multiply(struct backend *backend, const struct product_call *call, int heads)
 {

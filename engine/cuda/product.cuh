@@ -26,6 +26,9 @@ struct product_call {
  * may gate. For more, a kernel of their own should take less time. */
 enum { MOST_NORMED_ROWS = 8, MOST_NORMED_PARTS = 16, MOST_GATED = 4096 };
 
+/* Rows for which a product takes the kernel for few. */
+enum { MOST_STREAMED_ROWS = 64 };
+
 /* The launchers of one kernel each: of bf16, f16 or q8 for few rows and for many, and of f32.
  * numbers: that an input is the sum of (split_pair). */
 template <enum weight_format format, int numbers>

@@ -275,12 +275,18 @@ static void run_apart(struct backend *backend, const struct product_call *call, 
     int64_t items = (int64_t)sums.row_groups * call->panels;
     size_t count = (size_t)(call->segments * heads * items * 32);
     sums.data = (float4 *)device_scratch(backend, count * sizeof(float4));
-    if (sums.data == NULL)
-        return;
     run<format, numbers, 2, 2, 2, 4, 4, true>(backend, call, heads, sums, sharing);
     launch(backend, add_segments_kernel,
            dim3((unsigned)((items + ADDING_WARPS - 1) / ADDING_WARPS), 1, (unsigned)heads),
            dim3(ADDING_WARPS * 32), 0, *call, sums);
+}
+
+/* Of fewer small tiles than multiprocessors, with all segments of each. */
+size_t product_scratch(const struct backend *backend)
+{
+    int blocks = (int)((backend->limits.max_input - 1) / BLOCK_INPUTS + 1);
+    size_t sums = (size_t)backend->multiprocessors * 64 * 64 * sizeof(float);
+    return backend->limits.max_rows > MOST_STREAMED_ROWS ? weight_segments(blocks) * sums : 0;
 }
 
 static int64_t tiles(const struct product_call *call, int heads, int panels, int rows)

@@ -396,24 +396,51 @@ static struct recurrence_call call_of(const struct backend *backend, const struc
     return call;
 }
 
-/* Copies what more than one block of threads reads, if there is such a thing. */
-static void copy_shared(struct backend *backend, struct recurrence_call *call)
+/* Floats of what more than one block of threads reads of a span: M, and copies of c. */
+struct shared_state {
+    size_t maxima, normalizers;
+};
+
+static struct shared_state shared_state_of(const struct recurrence_call *call)
 {
     const struct ops_recurrence *a = &call->a;
-    size_t spans = (size_t)backend->batch.num_spans, copies = (size_t)call->pieces - 1;
+    size_t copies = (size_t)call->pieces - 1, block = (size_t)a->features * OPS_ROW_BLOCK;
     bool maxima = call->exponential && (copies > 0 || a->num_kv_heads < a->num_heads);
-    size_t kept = maxima ? (spans * (size_t)a->num_kv_heads + 3) / 4 * 4 : 0;
-    size_t blocks = a->sum_norm ? spans * (size_t)a->num_heads * copies : 0;
-    size_t floats = kept + blocks * (size_t)a->features * OPS_ROW_BLOCK;
-    if (floats == 0)
-        return;
-    float *scratch = static_cast<float *>(device_scratch(backend, floats * sizeof(float)));
-    if (scratch == NULL)
-        return;
-    call->maxima = maxima ? scratch : NULL;
-    call->normalizers = blocks > 0 ? scratch + kept : NULL;
-    launch(backend, copy_kernel, dim3((unsigned)spans, (unsigned)a->num_heads), dim3(256), 0, *call,
-           backend->batch, scratch);
+    return {maxima ? (size_t)a->num_kv_heads : 0,
+            a->sum_norm ? (size_t)a->num_heads * copies * block : 0};
+}
+
+/* Enough for spans whose blocks of threads are one for each multiprocessor: those that need copies
+ * have two or more, all of whose copies are less than S. */
+size_t recurrence_scratch(const struct backend *backend)
+{
+    size_t spans = (size_t)backend->multiprocessors / 2 + 1;
+    return spans * backend->limits.max_shared_state;
+}
+
+/* Launches for as many spans at once as there is memory to copy what they share. */
+template <typename... P>
+static void launch_spans(struct backend *backend, struct recurrence_call *call,
+                         void (*kernel)(P...), int warps)
+{
+    const struct shared_state shared = shared_state_of(call);
+    size_t bytes = (shared.maxima + shared.normalizers) * sizeof(float);
+    size_t most = bytes > 0 ? backend->scratch_bytes / bytes : SIZE_MAX;
+    struct device_batch batch = backend->batch;
+    int left = batch.num_spans;
+    for (; left > 0; left -= batch.num_spans, batch.spans += batch.num_spans) {
+        batch.num_spans = (size_t)left < most ? left : most > 0 ? (int)most : 1;
+        unsigned spans = (unsigned)batch.num_spans, heads = (unsigned)call->a.num_heads;
+        if (bytes > 0) {
+            float *scratch = (float *)device_scratch(backend, spans * bytes);
+            float *behind = scratch + spans * shared.normalizers;
+            call->normalizers = shared.normalizers > 0 ? scratch : NULL;
+            call->maxima = shared.maxima > 0 ? behind : NULL;
+            launch(backend, copy_kernel, dim3(spans, heads), dim3(256), 0, *call, batch, behind);
+        }
+        launch(backend, kernel, dim3(spans, heads, (unsigned)call->pieces),
+               dim3((unsigned)warps * 32), (size_t)call->at.total * sizeof(float), *call, batch);
+    }
 }
 
 template <int GROUPS, bool DECAYS, bool FEATURES, bool DELTA>
@@ -428,12 +455,7 @@ static void launch_recurrence(struct backend *backend, struct recurrence_call *c
         if (call->at.total <= CHUNK_FLOATS || call->tokens == 1)
             break;
     }
-    copy_shared(backend, call);
-    launch(backend, recurrence_kernel<GROUPS, DECAYS, FEATURES, DELTA>,
-           dim3((unsigned)backend->batch.num_spans, (unsigned)call->a.num_heads,
-                (unsigned)call->pieces),
-           dim3((unsigned)warps * 32), (size_t)call->at.total * sizeof(float), *call,
-           backend->batch);
+    launch_spans(backend, call, recurrence_kernel<GROUPS, DECAYS, FEATURES, DELTA>, warps);
 }
 
 /* Where S is large, few models are worth a kernel of their own: what is absent is 1. */

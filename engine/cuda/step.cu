@@ -8,14 +8,14 @@
 
 #include "engine/cuda/common.cuh"
 
+/* Page tables of all texts of a step together: 16.8 million tokens, in 2 MiB. */
+enum { MOST_PAGES = 1 << 18 };
+
 struct step_images {
     char *host[2];                  /* pinned */
     cudaEvent_t copied[2], done[2]; /* each step's image, and all of it: its time on the device */
     char *device;
-    size_t bytes;         /* of each */
-    size_t fixed_bytes;   /* the most of a step's layout */
-    float *logits;        /* pinned */
-    size_t logits_count;  /* room */
+    float *logits;        /* pinned: [max_logits, vocab_size] */
     const float *sent[2]; /* what each step's receive gives */
 };
 
@@ -48,33 +48,25 @@ static struct layout lay_out(size_t rows, size_t logits)
     return layout;
 }
 
-/* Images with room for `page_bytes` of page tables; what was in the old ones is lost. */
-static int open_images(struct backend *backend, size_t page_bytes, struct error *err)
+static int open_images(struct backend *backend, struct step_images *images, struct error *err)
 {
-    struct step_images *images = backend->images;
-    images->bytes = images->fixed_bytes + page_bytes;
-    void *device;
-    if (device_allocate(backend, images->bytes, "a step's batch", &device, err) != 0)
+    const struct ops_limits *limits = &backend->limits;
+    size_t logits = (size_t)limits->max_logits;
+    size_t bytes = lay_out((size_t)limits->max_rows, logits).pages +
+                   (limits->max_keys == INT64_MAX ? MOST_PAGES * sizeof(char *) : 0);
+    void *memory;
+    if (device_allocate(backend, bytes, "a step's batch", &memory, err) != 0)
         return -1;
-    images->device = static_cast<char *>(device);
-    for (int i = 0; i < 2; i++) {
-        void *host;
-        if (!device_pin(backend, images->bytes, &host))
+    images->device = static_cast<char *>(memory);
+    for (char *&host : images->host) {
+        if (!device_pin(backend, bytes, &memory))
             return device_status(backend, err);
-        images->host[i] = static_cast<char *>(host);
+        host = static_cast<char *>(memory);
     }
+    if (!device_pin(backend, logits * (size_t)limits->vocab_size * sizeof(float), &memory))
+        return device_status(backend, err);
+    images->logits = static_cast<float *>(memory);
     return 0;
-}
-
-static void close_images(struct backend *backend)
-{
-    struct step_images *images = backend->images;
-    device_free(backend, images->device);
-    images->device = NULL;
-    for (int i = 0; i < 2; i++) {
-        device_unpin(images->host[i]);
-        images->host[i] = NULL;
-    }
 }
 
 int step_open(struct backend *backend, struct error *err)
@@ -83,14 +75,12 @@ int step_open(struct backend *backend, struct error *err)
     backend->images = images;
     if (images == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
-    size_t rows = (size_t)backend->limits.max_rows;
-    images->fixed_bytes = lay_out(rows, (size_t)backend->limits.max_logits).pages;
     for (int i = 0; i < 2; i++)
         for (cudaEvent_t *event : {&images->copied[i], &images->done[i]})
             if (!device_check(backend, cudaEventCreateWithFlags(event, cudaEventDefault),
                               "cudaEventCreate"))
                 return device_status(backend, err);
-    if (open_images(backend, rows * sizeof(char *), err) != 0)
+    if (open_images(backend, images, err) != 0)
         return -1;
     return drawing_open(backend, err);
 }
@@ -103,12 +93,14 @@ void step_close(struct backend *backend)
     struct step_images *images = backend->images;
     if (images == NULL)
         return;
-    close_images(backend);
-    for (int i = 0; i < 2; i++)
+    device_free(backend, images->device);
+    device_unpin(images->logits);
+    for (int i = 0; i < 2; i++) {
+        device_unpin(images->host[i]);
         for (cudaEvent_t event : {images->copied[i], images->done[i]})
             if (event != NULL)
                 cudaEventDestroy(event);
-    device_unpin(images->logits);
+    }
     free(images);
 }
 
@@ -119,25 +111,6 @@ static size_t span_pages(const struct batch_span *span)
 {
     int64_t needed = (span->position + span->num_rows + OPS_TILE - 1) / OPS_TILE;
     return (size_t)(span->num_pages < needed ? span->num_pages : needed);
-}
-
-/* Fewer images than pages: larger ones. */
-static bool grow_images(struct backend *backend, const struct batch *batch)
-{
-    struct step_images *images = backend->images;
-    size_t pages = 0;
-    for (int i = 0; i < batch->num_spans; i++)
-        pages += span_pages(&batch->spans[i]);
-    if (images->fixed_bytes + pages * sizeof(char *) <= images->bytes)
-        return true;
-    struct error err = ERROR_INIT;
-    device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
-    close_images(backend);
-    step_forget_graphs(backend);
-    if (open_images(backend, 2 * pages * sizeof(char *), &err) == 0)
-        return true;
-    device_check(backend, cudaErrorMemoryAllocation, "a step's page tables");
-    return false;
 }
 
 /* Spans of one row each whose rows all want logits: a step that comes again and again. */
@@ -256,7 +229,7 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
     device_use(backend);
     backend->batch = {};
     backend->batch_rows = batch->num_rows;
-    if (backend->failure != cudaSuccess || !grow_images(backend, batch))
+    if (backend->failure != cudaSuccess)
         return;
     int padded = only_decodes(batch) ? graphs_bucket(backend, batch->num_rows) : 0;
     int rows = padded > 0 ? padded : batch->num_rows;
@@ -285,23 +258,6 @@ static void cuda_begin(struct backend *backend, const struct batch *batch)
 
 /* ---- the end ---- */
 
-/* Pinned memory for `count` logits. */
-static float *logits_room(struct backend *backend, size_t count)
-{
-    struct step_images *images = backend->images;
-    if (count > images->logits_count) {
-        void *memory;
-        device_unpin(images->logits);
-        images->logits = NULL;
-        images->logits_count = 0;
-        if (!device_pin(backend, count * sizeof(float), &memory))
-            return NULL;
-        images->logits = static_cast<float *>(memory);
-        images->logits_count = count;
-    }
-    return images->logits;
-}
-
 static void cuda_send(struct backend *backend, const float *device_data, size_t count)
 {
     struct step_images *images = backend->images;
@@ -311,14 +267,13 @@ static void cuda_send(struct backend *backend, const float *device_data, size_t 
     graphs_finish(backend);
     if (backend->failure != cudaSuccess)
         return;
-    float *logits = logits_room(backend, count);
-    if (logits != NULL && count > 0)
+    if (count > 0)
         device_check(backend,
-                     cudaMemcpyAsync(logits, device_data, count * sizeof(float),
+                     cudaMemcpyAsync(images->logits, device_data, count * sizeof(float),
                                      cudaMemcpyDeviceToHost, backend->stream),
                      "cudaMemcpy");
     device_check(backend, cudaEventRecord(images->done[i], backend->stream), "cudaEventRecord");
-    images->sent[i] = logits;
+    images->sent[i] = images->logits;
 }
 
 static const float *cuda_receive(struct backend *backend)
@@ -357,5 +312,6 @@ void step_operations(struct ops *ops)
     ops->receive = cuda_receive;
     ops->busy_seconds = cuda_busy_seconds;
     ops->overlaps = true;
+    ops->max_pages = MOST_PAGES;
     operations_set(ops);
 }

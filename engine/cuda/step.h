@@ -6,12 +6,11 @@
 
 #include "engine/cuda/device.h"
 
-int step_open(struct backend *backend, struct error *err); /* after backend->limits are known */
-void step_close(struct backend *backend);                  /* also of what is half open */
+/* All that steps need, after backend->limits are known: they allocate nothing. */
+int step_open(struct backend *backend, struct error *err);
+void step_close(struct backend *backend); /* also of what is half open */
 /* Sets begin, the operations, send, receive, measure and profile. */
 void step_operations(struct ops *ops);
-/* An address that the launches of a step hold has changed. */
-void step_forget_graphs(struct backend *backend);
 
 /* operations.cu */
 void operations_set(struct ops *ops);
@@ -35,6 +34,7 @@ void graphs_close(struct backend *backend);
 /* draws.cu */
 int drawing_open(struct backend *backend, struct error *err); /* after the limits are known */
 void drawing_close(struct backend *backend);                  /* also of what is half open */
+size_t drawing_scratch(const struct backend *backend);        /* of device_scratch */
 /* Hands out what was drawn in a step that has just been waited for. */
 void drawing_take(struct backend *backend, int number);
 /* Puts what was drawn in the step before into the rows of this one: arrays as of device_batch, and

@@ -249,9 +249,7 @@ static size_t packed_bytes(enum weight_format format, const struct weight *weigh
     return __builtin_mul_overflow(panel, panels, &bytes) ? SIZE_MAX : bytes;
 }
 
-/* Sums of a long row run beside each other in as many warps, a power of two; of two blocks or more
- * each. */
-static int segments_of(int blocks)
+int weight_segments(int blocks)
 {
     return blocks >= 48 ? 16 : blocks >= 16 ? 8 : blocks >= 8 ? 4 : blocks >= 4 ? 2 : 1;
 }
@@ -299,7 +297,7 @@ int cuda_weight_create(struct backend *backend, struct weight **out, const struc
     weight->out = rows / heads;
     weight->panels = (weight->out - 1) / panel_outputs(weight->format) + 1;
     weight->blocks = (int)((weight->in - 1) / BLOCK_INPUTS + 1);
-    weight->segments = segments_of(weight->blocks);
+    weight->segments = weight_segments(weight->blocks);
     weight->bytes = packed_bytes(weight->format, weight);
     if (load(backend, weight, parts, num_parts, biased, err) != 0) {
         cuda_weight_free(backend, weight);

@@ -43,6 +43,11 @@ constexpr size_t block_bytes(enum weight_format format)
 {
     return format == WEIGHTS_F32 ? 4096 : format == WEIGHTS_Q8 ? Q8_SCALES + 32 : 1024;
 }
+
+/* Sums of a long row run beside each other in as many warps, a power of two; of two blocks or more
+ * each. */
+int weight_segments(int blocks);
+
 template <enum weight_format format> constexpr size_t BLOCK_BYTES = block_bytes(format);
 
 #endif

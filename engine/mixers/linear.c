@@ -20,6 +20,11 @@ int mixer_linear_create(struct mixer_layer *layer, struct mixer_context *context
         context->max_head_dim = config->head_dim;
     if (config->features_positioned > context->max_features)
         context->max_features = config->features_positioned;
+    size_t shared = (size_t)config->num_heads *
+                    ((config->sum_norm ? part.head_bytes : 0) +
+                     (formula_is_exponential(config->feature_map) ? sizeof(float) : 0));
+    if (shared > context->max_shared_state)
+        context->max_shared_state = shared;
     if (state_layout_add(&context->layout, part, &layer->state_offset, err) != 0 ||
         mixer_features_create(layer, context, err) != 0 ||
         mixer_gate_create(layer, context, err) != 0)

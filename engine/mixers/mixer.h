@@ -46,6 +46,7 @@ struct mixer_context {
     int num_thetas;
     int max_value_dim;
     int max_head_dim, max_features;         /* of linear mixers */
+    size_t max_shared_state;                /* likewise: see ops_limits */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers */
     int64_t max_keys;                       /* likewise: that a token looks at; see ops_limits */
     enum weight_format weights;

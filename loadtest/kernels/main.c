@@ -19,7 +19,7 @@ static const int lengths[] = {1, 2, 63, 64, 65, 2049};
 static const bool emulated = false;
 #endif
 
-enum { MOST_ROWS = 16384, COPY_BYTES = 1 << 30 };
+enum { MOST_ROWS = 16384, MOST_DIM = 128 /* of attention */, COPY_BYTES = 1 << 30 };
 
 struct program {
     struct bench_device cpu, cuda[ACTIVATIONS_16BIT + 1]; /* by activations */
@@ -92,8 +92,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: kernels [check|time]\n");
         return 2;
     }
-    bench_open(&program.cpu, &program.cuda[ACTIVATIONS_F32], MOST_ROWS);
-    program.cuda[ACTIVATIONS_16BIT] = bench_open_cuda(ACTIVATIONS_16BIT, MOST_ROWS);
+    struct ops_limits limits = bench_limits(MOST_ROWS);
+    limits.max_input = 16384;
+    limits.max_key_dim = limits.max_softmax_value_dim = MOST_DIM;
+    bench_open(&program.cpu, &program.cuda[ACTIVATIONS_F32], &limits);
+    program.cuda[ACTIVATIONS_16BIT] = bench_open_cuda(ACTIVATIONS_16BIT, &limits);
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths && strcmp(what, "time") != 0; i++)
         for (int kind = 0; kind < KINDS; kind++)
             kinds[kind](lengths[i], check, &program);

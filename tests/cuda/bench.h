@@ -29,22 +29,29 @@ static inline void bench_fatal(const char *what, const struct error *err)
     exit(1);
 }
 
-static inline void bench_prepare(const struct bench_device *device, int max_rows)
+/* Of most tests: no draws, attention, products or state that is shared, for which a test says more.
+ */
+static inline struct ops_limits bench_limits(int max_rows)
 {
-    const struct ops_limits limits = {.max_rows = max_rows,
-                                      .max_keys = INT64_MAX,
-                                      .max_logits = max_rows,
-                                      .max_value_dim = 1024,
-                                      .max_input = 16384,
-                                      .max_head_dim = 1024,
-                                      .max_features = 2048};
+    return (struct ops_limits){.max_rows = max_rows,
+                               .max_keys = INT64_MAX,
+                               .max_logits = max_rows,
+                               .max_value_dim = 1024,
+                               .max_input = 32,
+                               .max_head_dim = 1024,
+                               .max_features = 2048};
+}
+
+static inline void bench_prepare(const struct bench_device *device, const struct ops_limits *limits)
+{
     struct error err = ERROR_INIT;
-    if (device->ops->prepare(device->backend, &limits, &err) != 0)
+    if (device->ops->prepare(device->backend, limits, &err) != 0)
         bench_fatal(device->ops->device, &err);
 }
 
 /* Ends the program with BENCH_NO_DEVICE where there is none. */
-static inline struct bench_device bench_open_cuda(enum activation_format activations, int max_rows)
+static inline struct bench_device bench_open_cuda(enum activation_format activations,
+                                                  const struct ops_limits *limits)
 {
     const struct cuda_options options = {.device = 0, .activations = activations};
     struct bench_device cuda = {.ops = cuda_ops()};
@@ -55,19 +62,20 @@ static inline struct bench_device bench_open_cuda(enum activation_format activat
     }
     if (cuda_open(&cuda.backend, &options, &err) != 0)
         bench_fatal("cuda", &err);
-    bench_prepare(&cuda, max_rows);
+    bench_prepare(&cuda, limits);
     return cuda;
 }
 
-static inline void bench_open(struct bench_device *cpu, struct bench_device *cuda, int max_rows)
+static inline void bench_open(struct bench_device *cpu, struct bench_device *cuda,
+                              const struct ops_limits *limits)
 {
     const struct cpu_options options = {.threads = 0};
     struct error err = ERROR_INIT;
-    *cuda = bench_open_cuda(ACTIVATIONS_F32, max_rows);
+    *cuda = bench_open_cuda(ACTIVATIONS_F32, limits);
     cpu->ops = &cpu_ops;
     if (cpu_open(&cpu->backend, &options, &err) != 0)
         bench_fatal("cpu", &err);
-    bench_prepare(cpu, max_rows);
+    bench_prepare(cpu, limits);
 }
 
 static inline void bench_check_status(const struct bench_device *device)

@@ -15,6 +15,16 @@
 
 enum { TEXTS = 8, PROMPT = 58, STEPS = 12, ROOM = 128 };
 
+#ifdef REGLA_CUDA_EMULATION
+void emulation_memory(size_t *free_bytes, size_t *total_bytes);
+#else
+/* Others may use the device. */
+static void emulation_memory(size_t *free_bytes, size_t *total_bytes)
+{
+    *free_bytes = *total_bytes = 0;
+}
+#endif
+
 static int passed, failed;
 
 #define CHECK(condition, ...)                                               \
@@ -152,6 +162,8 @@ static void graphs_change_nothing(const char *model)
     struct engine *plain = open_engine(model, "cuda", KV_F32);
     double seconds[PROFILE_SECONDS] = {0};
     engine_profile(plain, seconds);
+    size_t free_before, free_after, total;
+    emulation_memory(&free_before, &total);
     size_t vocab = (size_t)engine_info(plain)->vocab_size;
     float *together = malloc(TEXTS * vocab * sizeof *together);
     float *alone = malloc(vocab * sizeof *alone);
@@ -170,6 +182,9 @@ static void graphs_change_nothing(const char *model)
         }
     }
     CHECK(same, "%s", model);
+    emulation_memory(&free_after, &total);
+    CHECK(free_before == free_after, "%s: steps took %zu bytes of the device", model,
+          free_before - free_after);
     CHECK(seconds[PROFILE_PRODUCT] > 0, "%s", model);
     for (int t = 0; t < TEXTS; t++) {
         state_free(a[t]);
@@ -273,6 +288,23 @@ static void expect_error(const char *device, size_t device_memory, enum error_co
     " \"mixers\": {\"m\": {\"kind\": \"softmax\"}}, \"shapes\": {\"head_dim\": %d,"           \
     " \"value_dim\": %d, \"features\": 64, \"glu\": false, \"bias\": false}}"
 
+/* No text's pages are more than a step has room for. */
+static void long_texts(void)
+{
+    struct error err = ERROR_INIT;
+    struct engine *with_pages = open_engine("softmax_rope", "cuda", KV_F32);
+    struct engine *without = open_engine("regla", "cuda", KV_F32);
+    struct state *state;
+    int64_t most = 64 * engine_info(with_pages)->max_step_pages;
+    CHECK(state_create(&state, with_pages, most + 1, &err) == -1 && err.code == ERROR_INVALID &&
+              strstr(err.message, "on this device") != NULL,
+          "code %d, \"%s\"", err.code, err.message);
+    must(state_create(&state, without, most + 1, &err), &err);
+    state_free(state);
+    engine_close(with_pages);
+    engine_close(without);
+}
+
 /* A softmax head that no block has memory for is refused when the model is opened, not at its first
  * step; one that just fits takes a step. */
 static void wide_heads(void)
@@ -303,10 +335,6 @@ static void wide_heads(void)
         engine_close(engine);
     }
 }
-
-#ifdef REGLA_CUDA_EMULATION
-void emulation_memory(size_t *free_bytes, size_t *total_bytes);
-#endif
 
 /* All that is allocated at the start is said, and what device_memory bounds. */
 static void counts_memory(void)
@@ -358,6 +386,7 @@ int main(void)
         forks(models[i]);
     }
     wide_heads();
+    long_texts();
     expect_error("cuda:99", 0, ERROR_INVALID, "expected a device from 0 to");
     expect_error("cuda:x", 0, ERROR_INVALID, "expected auto, cpu, cuda or cuda:N");
     expect_error("gpu", 0, ERROR_INVALID, "expected auto, cpu, cuda or cuda:N");

@@ -308,8 +308,10 @@ static void check_refusals(struct devices *d)
 int main(void)
 {
     struct devices d = {.count = {0}};
-    bench_open(&d.cpu, &d.cuda[false], MOST_ROWS);
-    d.cuda[true] = bench_open_cuda(ACTIVATIONS_16BIT, MOST_ROWS);
+    struct ops_limits limits = bench_limits(MOST_ROWS);
+    limits.max_input = 16384;
+    bench_open(&d.cpu, &d.cuda[false], &limits);
+    d.cuda[true] = bench_open_cuda(ACTIVATIONS_16BIT, &limits);
     check_products(&d);
     for (int k = 0; k < NUM_KINDS; k++) {
         check_bits(&d, kinds[k], 768, 40);

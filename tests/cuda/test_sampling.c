@@ -39,9 +39,8 @@ static const struct sampling settings[] = {
     {.temperature = 1, .top_p = 1e-6f, .top_k = 50, .repetition_penalty = 1, .seed = 13},
     {.temperature = 1, .top_p = 1, .top_k = VOCAB - 1, .repetition_penalty = 1, .seed = 14},
 };
-enum { SETTINGS = sizeof settings / sizeof *settings };
-
 static const int32_t prompt[] = {5, 17, 4000, 5, 0}, banned[] = {VOCAB - 1, 3, -1, VOCAB + 5, 17};
+enum { SETTINGS = sizeof settings / sizeof *settings, BANNED = sizeof banned / sizeof *banned };
 
 /* One logit of a row: smooth, in steps so that many are equal, steep, all equal, one or two by
  * themselves, in few threads of a block, or below zero and far apart. */
@@ -85,6 +84,8 @@ static struct sampler *open_sampler(const struct sampling *s, int vocab)
         here_prompt[i] = prompt[i] % vocab;
     if (s->num_logit_bias > 0)
         here.logit_bias = here_biases;
+    if (s->num_logit_bias > (size_t)vocab)
+        here.num_logit_bias = (size_t)vocab;
     if (sampler_create(&sampler, &here, vocab, here_prompt, 5, &err) != 0)
         bench_fatal("sampler", &err);
     return sampler;
@@ -117,16 +118,19 @@ static void check_draw(const struct draw *there, const struct draw *here, const 
                      name, "of the best, number", i);
 }
 
-/* All settings beside each other, draw after draw; then each by itself. */
-static void check_kind(int kind, int vocab, int num_draws)
+/* All settings beside each other, draw after draw; then each by itself. Some may not draw `ids`,
+ * with which all end. */
+static void check_kind(int kind, int vocab, int num_draws, const int32_t *ids, size_t num_ids)
 {
     size_t bytes = SETTINGS * (size_t)vocab * sizeof(float);
     float *logits = malloc(bytes);
     float *device = bench_memory(&cuda, bytes, NULL);
     struct draw host[SETTINGS], alone[SETTINGS], draws[SETTINGS];
     for (int i = 0; i < SETTINGS; i++) {
-        host[i] = (struct draw){.banned = banned,
-                                .num_banned = i % 2 ? 5 : 0,
+        host[i] = (struct draw){.banned = ids,
+                                .num_banned = i % 2 ? num_ids : 0,
+                                .ends = ids,
+                                .num_ends = num_ids,
                                 .wants_logprob = i % 3 != 0,
                                 .num_top = i % 3 == 1 ? SAMPLER_MOST_TOP : i % 3};
         alone[i] = draws[i] = host[i];
@@ -187,14 +191,21 @@ static void check_hopeless(void)
 
 int main(void)
 {
-    bench_open(&cpu, &cuda, MOST);
+    struct ops_limits limits = bench_limits(MOST);
+    limits.vocab_size = LARGEST;
+    bench_open(&cpu, &cuda, &limits);
     for (int kind = 0; kind < KINDS; kind++)
-        check_kind(kind, VOCAB, kind < 3 ? DRAWS : 1);
-    check_kind(0, 1, 1);
-    check_kind(1, 33, 1);
-    check_kind(0, 1023, 1);
-    check_kind(0, LARGEST, 1);
-    check_kind(1, LARGEST, 1);
+        check_kind(kind, VOCAB, kind < 3 ? DRAWS : 1, banned, BANNED);
+    check_kind(0, 1, 1, banned, BANNED);
+    check_kind(1, 33, 1, banned, BANNED);
+    check_kind(0, 1023, 1, banned, BANNED);
+    check_kind(0, LARGEST, 1, banned, BANNED);
+    check_kind(1, LARGEST, 1, banned, BANNED);
+    /* lists of 1.6 MB in all, so that there is not room for all at once */
+    static int32_t many[LARGEST - 3];
+    for (int i = 0; i < LARGEST - 3; i++)
+        many[i] = i;
+    check_kind(0, LARGEST, 1, many, LARGEST - 3);
     check_hopeless();
     cpu.ops->close(cpu.backend);
     cuda.ops->close(cuda.backend);

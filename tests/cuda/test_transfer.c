@@ -159,7 +159,8 @@ static void full(void)
     struct error err = ERROR_INIT;
     float numbers[SAVES], saved[SAVES] = {0};
     void *device;
-    bench_open(&cpu, &cuda, 1);
+    const struct ops_limits limits = bench_limits(1);
+    bench_open(&cpu, &cuda, &limits);
     for (int i = 0; i < SAVES; i++)
         numbers[i] = (float)(i + 1);
     must(cuda.ops->upload(cuda.backend, numbers, sizeof numbers, &device, &err), &err);

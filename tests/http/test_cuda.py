@@ -263,3 +263,23 @@ def test_too_little_memory_is_said_with_what_to_lower(memory, flag):
                           env={"REGLA_EMULATION_MEMORY": memory})
     assert done.returncode == 1
     assert flag in done.stderr and "cuda:0" in done.stderr
+
+
+def test_a_device_that_states_fill_has_what_every_step_needs(server_factory):
+    """Nothing is allocated after the start: texts whose draws have long lists, many texts with the
+    pages of one, and long contexts, where --device-memory is all that the device has."""
+    memory = 96 << 20
+    full = server_factory(environment={"REGLA_DEVICE": "cuda", "REGLA_WEIGHTS": "f32",
+                                       "REGLA_EMULATION_MEMORY": str(memory)},
+                          device_memory=memory)
+    host = server_factory(environment={"REGLA_DEVICE": "cpu", "REGLA_WEIGHTS": "f32"})
+    words = [i % 250 + 3 for i in range(600)]
+    for fields in ({"prompt": PROMPT, "max_tokens": 2},
+                   {"prompt": words[:270], "max_tokens": 2, "n": 100, "repetition_penalty": 1.1,
+                    "logit_bias": {str(i): i % 7 for i in range(270)}},
+                   {"prompt": words, "max_tokens": 3, "n": 20, "logprobs": 20}):
+        body = {"temperature": 1, "seed": 4, "ignore_eos": True, "return_token_ids": True, **fields}
+        for pair in zip(*(server.complete(**body)["choices"] for server in (full, host)),
+                        strict=True):
+            assert pair[0]["token_ids"] == pair[1]["token_ids"]
+    assert full.get("/health").status_code == 200

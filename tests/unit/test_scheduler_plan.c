@@ -17,7 +17,7 @@ static void sums(const struct plan_row *rows, size_t count, int *tokens, int *lo
 Test(scheduler_plan, decoding_goes_first_and_the_prompt_gets_the_rest)
 {
     struct plan_row rows[4] = {{0}, {.prefill = 1000}, {0}, {0}};
-    struct plan_limits limits = {64, 16, 0};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX};
     size_t turn = 0;
     plan_step(rows, 4, &limits, &turn);
     cr_assert_eq(rows[0].tokens, 1);
@@ -30,7 +30,7 @@ Test(scheduler_plan, decoding_goes_first_and_the_prompt_gets_the_rest)
 Test(scheduler_plan, the_last_chunk_asks_for_the_last_positions_logits)
 {
     struct plan_row rows[1] = {{.prefill = 10}};
-    struct plan_limits limits = {64, 16, 0};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX};
     size_t turn = 0;
     plan_step(rows, 1, &limits, &turn);
     cr_assert_eq(rows[0].tokens, 10);
@@ -44,7 +44,7 @@ Test(scheduler_plan, the_last_chunk_asks_for_the_last_positions_logits)
 Test(scheduler_plan, all_logits_are_bounded_by_the_step)
 {
     struct plan_row rows[2] = {{.prefill = 100, .wants_all = true}, {0}};
-    struct plan_limits limits = {64, 16, 0};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX};
     size_t turn = 0;
     plan_step(rows, 2, &limits, &turn);
     cr_assert_eq(rows[0].tokens, 15);
@@ -55,7 +55,7 @@ Test(scheduler_plan, all_logits_are_bounded_by_the_step)
 Test(scheduler_plan, a_chunk_has_its_own_limit)
 {
     struct plan_row rows[2] = {{.prefill = 100}, {.prefill = 5}};
-    struct plan_limits limits = {64, 16, 3};
+    struct plan_limits limits = {64, 16, 3, INT64_MAX};
     size_t turn = 0;
     plan_step(rows, 2, &limits, &turn);
     cr_assert_eq(rows[0].tokens, 3);
@@ -65,7 +65,7 @@ Test(scheduler_plan, a_chunk_has_its_own_limit)
 Test(scheduler_plan, a_chunk_ends_where_a_checkpoint_is_due)
 {
     struct plan_row rows[2] = {{.prefill = 100, .until = 7}, {.prefill = 10, .until = 10}};
-    struct plan_limits limits = {64, 16, 0};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX};
     size_t turn = 0;
     plan_step(rows, 2, &limits, &turn);
     cr_assert_eq(rows[0].tokens, 7);
@@ -77,7 +77,7 @@ Test(scheduler_plan, a_chunk_ends_where_a_checkpoint_is_due)
 Test(scheduler_plan, a_short_prompt_overtakes_a_long_one_which_still_moves)
 {
     struct plan_row rows[3] = {{.prefill = 100000}, {.prefill = 20}, {.prefill = 40}};
-    struct plan_limits limits = {64, 16, 0};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX};
     size_t turn = 0;
     plan_step(rows, 3, &limits, &turn);
     cr_assert_eq(rows[0].tokens, 32);
@@ -89,7 +89,7 @@ Test(scheduler_plan, a_short_prompt_overtakes_a_long_one_which_still_moves)
 Test(scheduler_plan, idle_rows_take_no_part)
 {
     struct plan_row rows[2] = {{.prefill = 10, .idle = true}, {.idle = true}};
-    struct plan_limits limits = {64, 16, 0};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX};
     size_t turn = 0;
     int tokens, logits;
     plan_step(rows, 2, &limits, &turn);
@@ -103,7 +103,7 @@ Test(scheduler_plan, more_decoding_texts_than_fit_take_turns)
     enum { COUNT = 50, STEPS = 100 };
     struct plan_row rows[COUNT];
     int got[COUNT] = {0};
-    struct plan_limits limits = {64, 16, 0};
+    struct plan_limits limits = {64, 16, 0, INT64_MAX};
     size_t turn = 0;
     memset(rows, 0, sizeof rows);
     for (int step = 0; step < STEPS; step++) {
@@ -122,7 +122,7 @@ Test(scheduler_plan, a_prompt_is_not_starved_by_decoding)
     struct plan_row rows[COUNT];
     memset(rows, 0, sizeof rows);
     rows[COUNT - 1].prefill = 30;
-    struct plan_limits limits = {64, 64, 0};
+    struct plan_limits limits = {64, 64, 0, INT64_MAX};
     size_t turn = 0;
     plan_step(rows, COUNT, &limits, &turn);
     cr_assert_eq(rows[COUNT - 1].tokens, 16);
@@ -133,6 +133,40 @@ Test(scheduler_plan, a_prompt_is_not_starved_by_decoding)
     }
 }
 
+Test(scheduler_plan, texts_whose_pages_do_not_fit_take_turns)
+{
+    enum { COUNT = 5, STEPS = 20 };
+    static const int64_t pages[COUNT] = {10, 4, 4, 2, 9};
+    struct plan_row rows[COUNT] = {{0}};
+    int got[COUNT] = {0};
+    struct plan_limits limits = {64, 16, 0, 10};
+    size_t turn = 0;
+    for (int i = 0; i < COUNT; i++)
+        rows[i].pages = pages[i];
+    for (int step = 0; step < STEPS; step++) {
+        plan_step(rows, COUNT, &limits, &turn);
+        for (int i = 0; i < COUNT; i++)
+            got[i] += rows[i].tokens;
+    }
+    /* by itself, three together, by itself */
+    for (int i = 0; i < COUNT; i++)
+        cr_assert_geq(got[i], STEPS / 3, "text %d got %d tokens", i, got[i]);
+}
+
+Test(scheduler_plan, a_prompt_has_the_pages_it_needs)
+{
+    struct plan_row rows[4] = {
+        {.pages = 3}, {.prefill = 100, .pages = 8}, {.pages = 2}, {.prefill = 9, .pages = 1}};
+    struct plan_limits limits = {64, 16, 0, 10};
+    size_t turn = 0;
+    plan_step(rows, 4, &limits, &turn);
+    cr_assert_eq(rows[0].tokens, 0);
+    cr_assert_eq(rows[2].tokens, 0, "the first that does not fit is the first of the next step");
+    cr_assert_eq(turn, 0);
+    cr_assert_eq(rows[1].tokens, 55);
+    cr_assert_eq(rows[3].tokens, 9);
+}
+
 Test(scheduler_plan, budgets_hold_for_random_batches)
 {
     unsigned seed = 3;
@@ -141,13 +175,16 @@ Test(scheduler_plan, budgets_hold_for_random_batches)
         struct plan_row rows[24];
         size_t count = (size_t)rand_r(&seed) % 24;
         struct plan_limits limits = {2 + rand_r(&seed) % 60, 2 + rand_r(&seed) % 20,
-                                     rand_r(&seed) % 3 ? 0 : 1 + rand_r(&seed) % 9};
+                                     rand_r(&seed) % 3 ? 0 : 1 + rand_r(&seed) % 9,
+                                     rand_r(&seed) % 4 ? 1 + rand_r(&seed) % 50 : INT64_MAX};
+        int64_t most = limits.max_pages < 50 ? limits.max_pages : 50, pages = 0;
         bool work = false;
         for (size_t i = 0; i < count; i++) {
             rows[i] = (struct plan_row){.prefill = rand_r(&seed) % 2 ? rand_r(&seed) % 200 : 0,
                                         .wants_all = rand_r(&seed) % 5 == 0,
                                         .wants_none = rand_r(&seed) % 7 == 0,
-                                        .idle = rand_r(&seed) % 9 == 0};
+                                        .idle = rand_r(&seed) % 9 == 0,
+                                        .pages = rand_r(&seed) % (most + 1)};
             work = work || !rows[i].idle;
         }
         plan_step(rows, count, &limits, &turn);
@@ -155,6 +192,9 @@ Test(scheduler_plan, budgets_hold_for_random_batches)
         sums(rows, count, &tokens, &logits);
         cr_assert_leq(tokens, limits.max_tokens);
         cr_assert_leq(logits, limits.max_logits);
+        for (size_t i = 0; i < count; i++)
+            pages += rows[i].tokens > 0 ? rows[i].pages : 0;
+        cr_assert_leq(pages, limits.max_pages);
         cr_assert(!work || tokens > 0, "work to do, and a step without any");
         for (size_t i = 0; i < count; i++) {
             const struct plan_row *row = &rows[i];
