@@ -212,8 +212,11 @@ static int cuda_threads(const struct backend *backend)
     return 1;
 }
 
+/* Before anything else asks the driver. All kernels are to be loaded with the device: the first
+ * step that has one would wait for it, and a full device has no memory for it. */
 static cudaError_t count_devices(int *count)
 {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     cudaError_t error = cudaGetDeviceCount(count);
     if (error != cudaSuccess) {
         cudaGetLastError();

@@ -3,8 +3,8 @@
  *
  * A graph holds a step's launches with their arguments, all of which depend on the model, the
  * number of rows and the power of two that no text ends past (as far as windows reach), alone. So
- * steps are padded to some numbers of rows, and the first step of a kind runs as it is (its kernels
- * are loaded then), the second is recorded, and the later ones are one launch. */
+ * steps are padded to some numbers of rows, and the first step of a kind runs as it is (it may be
+ * the only one), the second is recorded, and the later ones are one launch. */
 #include "engine/cuda/step.h"
 
 enum { MOST_GRAPHS = 128 };
