@@ -73,7 +73,8 @@ void device_free(struct backend *backend, void *memory)
 bool device_pin(struct backend *backend, size_t bytes, void **out)
 {
     *out = NULL;
-    if (!device_check(backend, cudaHostAlloc(out, bytes, cudaHostAllocDefault), "cudaHostAlloc"))
+    if (!device_check(backend, cudaHostAlloc(out, bytes == 0 ? 1 : bytes, cudaHostAllocDefault),
+                      "cudaHostAlloc"))
         return false;
     backend->pinned += bytes;
     return true;

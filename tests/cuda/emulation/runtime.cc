@@ -355,6 +355,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     guard held(mutex);
     outside_capture("cudaMalloc");
+    if (bytes == 0) /* on which a driver may have its own opinion */
+        return note(cudaErrorInvalidValue);
     if (bytes > emulation::get_settings().memory - allocated ||
         (*out = races::allocate(bytes)) == nullptr)
         return note(cudaErrorMemoryAllocation);
@@ -385,6 +387,8 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
     guard held(mutex);
     outside_capture("cudaHostAlloc");
     (void)flags;
+    if (bytes == 0)
+        return note(cudaErrorInvalidValue);
     *out = races::allocate(bytes);
     if (*out == nullptr)
         return note(cudaErrorMemoryAllocation);
