@@ -63,11 +63,10 @@ static const struct option ITEMS[] = {
     {"tokenizer-threads", OPTION_INTEGER, FIELD(tokenizer_threads), "threads", "2", 1, 256, NULL,
      "threads that tokenize prompts"},
     {"max-running", OPTION_INTEGER, FIELD(max_running), "texts", "128", 1, 65536, NULL,
-     "most texts that are advanced at once (each of n and best_of is one; those of one prompt "
-     "always "
-     "are)"},
+     "most texts that are advanced at once; each of n and best_of is one, and all of one prompt "
+     "run together, even if they are more"},
     {"max-queue", OPTION_INTEGER, FIELD(max_queue), "requests", "1024", 0, 1e9, NULL,
-     "most requests that wait for those; more are refused with 429"},
+     "most requests that wait to run; more are refused with 429"},
     {"max-queue-tokens", OPTION_INTEGER, FIELD(max_queue_tokens), "tokens", "4194304", 1, 1e15,
      NULL, "most tokens that wait, by estimate; more are refused with 429"},
     {"max-connections", OPTION_INTEGER, FIELD(max_connections), "connections", "4096", 1, 1e6, NULL,
@@ -181,6 +180,10 @@ static int take_model(struct service *service, const struct serve_options *optio
                       const struct model *model, struct error *err)
 {
     const char *name = options->served_model_name ? options->served_model_name : model->name;
+    if (!*name)
+        return error_set(err, ERROR_INVALID,
+                         "--served-model-name (REGLA_SERVED_MODEL_NAME): expected a name, got an "
+                         "empty text");
     int32_t *eos = calloc(model->eos.count + 1, sizeof *eos);
     service->model = strdup(name);
     if (!eos || !service->model) {

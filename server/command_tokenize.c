@@ -139,7 +139,8 @@ int command_tokenize(int argc, char **argv)
     int status = 0;
     if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
         if (!path) {
-            fprintf(stderr, "regla tokenize: expected a model's directory; usage: %s\n",
+            fprintf(stderr,
+                    "regla tokenize: expected a model's directory or a tokenizer.json; usage: %s\n",
                     table.usage);
             status = 2;
         } else if (run(path, &options, &err) != 0) {

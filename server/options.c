@@ -257,8 +257,11 @@ static int parse_flag(const struct options *options, void *values, int argc, cha
     const char *equals = strchr(name, '=');
     size_t length = equals ? (size_t)(equals - name) : strlen(name);
     const struct option *option = find(options, name, length);
-    if (!option && !equals && strncmp(name, "no-", 3) == 0) {
+    if (!option && strncmp(name, "no-", 3) == 0) {
         option = find(options, name + 3, length - 3);
+        if (option && option->type == OPTION_FLAG && equals)
+            return error_set(err, ERROR_INVALID, "--%.*s: expected no value, got \"%s\"",
+                             (int)length, name, equals + 1);
         if (option && option->type == OPTION_FLAG)
             return set_value(option, values, "false", name, err);
         option = NULL;

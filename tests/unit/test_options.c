@@ -180,6 +180,9 @@ Test(options, refusals_name_flag_expected_and_got)
     expect_refusal((char *[]){"test", "--format", "xml", NULL}, "text|json", "xml");
     expect_refusal((char *[]){"test", "--format", "tex", NULL}, "text|json", "tex");
     expect_refusal((char *[]){"test", "--fast=maybe", NULL, NULL}, "--fast", "maybe");
+    expect_refusal((char *[]){"test", "--no-safe=1", NULL, NULL}, "--no-safe: expected no",
+                   "\"1\"");
+    expect_refusal((char *[]){"test", "--no-port=1", NULL, NULL}, "flag --no-port", "--port?");
     expect_refusal((char *[]){"test", "-p", "1", NULL}, "-p", "--");
     expect_refusal((char *[]){"test", "stray", NULL, NULL}, "\"stray\"", "regla test [options]");
 }
