@@ -193,8 +193,7 @@ static int read_section(struct reader *r, uint32_t index, uint32_t *last_kind, s
         *section = (struct state_file_section){.present = true,
                                                .bytes = at_hand ? r->bytes + *offset : NULL,
                                                .offset = *offset,
-                                               .size = size,
-                                               .checksum = checksum};
+                                               .size = size};
         *last_kind = kind;
     }
     *offset += padded(size);

@@ -21,7 +21,6 @@ struct state_file_section {
     bool present;
     const unsigned char *bytes; /* [size], at any alignment; borrowed from the file's bytes */
     size_t offset, size;
-    uint64_t checksum;
 };
 
 struct state_file {

@@ -9,7 +9,7 @@
 #include "engine/ops.h"
 #include "engine/state.h"
 
-enum { MIXER_MAX_PARTS = 8, MIXER_MAX_THETAS = 256 };
+enum { MIXER_MAX_PARTS = 8 };
 
 /* Angles that several layers may share. */
 struct mixer_theta {

@@ -11,7 +11,7 @@
 
 enum { FINGERPRINT_BYTES = 16 };
 
-/* fingerprint: out [FINGERPRINT_BYTES]. Reads all of the weights. */
+/* fingerprint: [FINGERPRINT_BYTES]. Reads all of the weights. */
 int model_fingerprint(const struct model *model, unsigned char *fingerprint, struct error *err);
 
 #endif
