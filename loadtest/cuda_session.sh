@@ -15,9 +15,9 @@
 #       short table comes last.
 #
 # Where a machine is lent for 15 minutes in all, and a start takes 90 s:
-#   run check kernels bench serve SECONDS_AT_MOST=330; it goes back while what failed is mended
-#   run transformers              SECONDS_AT_MOST=220
-#   run sanitize study            right after it; SECONDS_AT_MOST: what is left less 60
+#   SECONDS_AT_MOST=330 ... run check kernels bench serve    it goes back while what failed is mended
+#   SECONDS_AT_MOST=220 ... run transformers
+#   SECONDS_AT_MOST=... ... run sanitize study               right after it: what is left less 60
 # The first may come again in place of the others; 30 minutes are enough for all of all stages.
 # Status: 77 without a device, 1 when anything failed.
 set -uo pipefail
@@ -217,6 +217,13 @@ stage_transformers() {
 run() {
     local stages=("$@") stage
     [ ${#stages[@]} -gt 0 ] || stages=(check kernels bench serve transformers sanitize study)
+    for stage in "${stages[@]}"; do
+        if ! declare -F "stage_$stage" >/dev/null; then
+            echo "cuda_session: no stage $stage (known: check kernels bench serve transformers" \
+                "sanitize study)" >&2
+            exit 2
+        fi
+    done
     find_programs
     regla=$programs/regla
     if [ ! -x "$regla" ]; then
