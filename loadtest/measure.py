@@ -1,6 +1,5 @@
 """What one measurement needs: a server, a client that costs little, the engine alone, the machine."""
 
-import json
 import os
 import platform
 import re

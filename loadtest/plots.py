@@ -69,7 +69,7 @@ def load(result, out):
 
 
 def against_rate(runs, out):
-    """Latencies, and the share that held the limits, against the rate of arrivals."""
+    """Latencies, and the requests that held the limits, against the rate of arrivals."""
     figure, every = pyplot.subplots(1, 3, figsize=(11, 3.8))
     for number, target in enumerate(dict.fromkeys(run["target"] for run in runs)):
         mine = sorted((run for run in runs if run["target"] == target), key=lambda run: run["rate"])
