@@ -45,6 +45,18 @@ def test_what_is_copied_is_not_ignored():
     assert all((ROOT / source).exists() for source in copied)
 
 
+@pytest.mark.skipif(not shutil.which("cmake"), reason="no cmake here")
+def test_what_is_copied_is_enough_to_configure(tmp_path):
+    for line in re.findall(r"^COPY (?!--)(.*)$", DOCKERFILE, re.M):
+        for source in line.split()[:-1]:
+            target = tmp_path / source
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, target)
+    preset = re.search(r"cmake --preset (\w+)", DOCKERFILE)[1]
+    result = subprocess.run(["cmake", "--preset", preset], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
 def test_the_health_check(server_factory):
     server = server_factory(model=GOLDEN / "regla")
     check = json.loads(re.search(r'CMD (\["bash".*\])', RUNTIME)[1])
