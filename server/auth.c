@@ -38,6 +38,9 @@ static int add_file(struct auth *auth, const char *path, struct error *err)
     while (result == 0 && getline(&line, &capacity, file) >= 0)
         if (*line != '#')
             result = add_key(auth, line, strlen(line), err);
+    if (result == 0 && ferror(file))
+        result =
+            error_set(err, ERROR_IO, "--api-key-file: %s: cannot read: %s", path, strerror(errno));
     free(line);
     fclose(file);
     if (result == 0 && auth->count == 0)

@@ -54,7 +54,7 @@ static const struct option ITEMS[] = {
     {"api-key", OPTION_LIST, FIELD(api_keys), "KEY", NULL, 0, 0, NULL,
      "key that requests must bear; several: repeat it, or part them by commas"},
     {"api-key-file", OPTION_TEXT, FIELD(api_key_file), "PATH", NULL, 0, 0, NULL,
-     "file with one API key a line"},
+     "file with one API key a line; lines that begin with # are skipped"},
     {"max-model-len", OPTION_INTEGER, FIELD(max_model_len), "tokens", "0", 0, 1e12, NULL,
      "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
     COMMAND_MODEL_OPTIONS(struct serve_options),

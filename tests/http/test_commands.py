@@ -302,6 +302,8 @@ def test_perplexity_of_standard_input():
     (["serve", HYBRID], "usage: regla serve --model DIR"),
     (["serve", "--model", HYBRID, "--port", 0, "--served-model-name", ""],
      "--served-model-name (REGLA_SERVED_MODEL_NAME): expected a name, got an empty text"),
+    (["serve", "--model", HYBRID, "--api-key-file", HYBRID],
+     "hybrid_regla: cannot read: Is a directory"),
     (["serve", "--model", HYBRID, "--no-prefix-cache=1"], "--no-prefix-cache: expected no value, got \"1\""),
     (["tokenize", "--text", "x"], "expected a model's directory or a tokenizer.json; usage: "),
     (["tokenize", HYBRID, "--decode", "--text", "3 99999999"], "99999999"),
