@@ -4,7 +4,7 @@
 #   DATA     folder with train.jsonl.xz and valid.jsonl.xz; or any text file, or folder of them
 #   VALID    held-out text; by default DATA's valid.jsonl.xz
 #   ABOUT    what the training text is, for the card
-#   OUT      folder of the model
+#   OUT      folder of the model; has to be said with DATA, so that the shipped one stays
 #   RUN      folder of the tokens and of the run's state: an interrupted run goes on from there
 #   STEPS    steps of 8,192 tokens; DECAY of them with a falling rate
 #   THREADS  of the training
@@ -13,6 +13,10 @@ cd "$(dirname "$0")/.."
 
 books=../shared/data/books
 DATA=${DATA:-$books}
+if [ "$DATA" != $books ] && [ -z "${OUT:-}" ]; then
+    echo "make model: OUT: expected a folder for the model of $DATA, got none" >&2
+    exit 1
+fi
 OUT=${OUT:-models/regla-books-4.5m}
 RUN=${RUN:-train/runs/$(basename "$OUT")}
 STEPS=${STEPS:-1556}

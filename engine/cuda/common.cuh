@@ -237,7 +237,7 @@ void allow_shared(struct backend *backend, void (*kernel)(P...), size_t bytes)
 }
 
 /* Queues a kernel, which calls grid_wait, behind what is in the backend's stream; what fails is
- * remembered (device.h, device_failed). A template is named with its arguments: launch(backend,
+ * remembered (device.h, device_check). A template is named with its arguments: launch(backend,
  * kernel<64, true>, ...). A grid with a zero does nothing. */
 template <typename... P, typename... A>
 void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block,
