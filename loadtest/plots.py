@@ -8,6 +8,7 @@ matplotlib.use("agg")
 matplotlib.rcParams.update({"svg.hashsalt": "regla", "svg.fonttype": "path", "axes.grid": True,
                             "grid.alpha": 0.3, "font.size": 10, "figure.figsize": (7.2, 4.4)})
 import matplotlib.pyplot as pyplot  # noqa: E402
+from matplotlib.ticker import LogFormatter  # noqa: E402
 
 
 def save(figure, out, name):
@@ -89,6 +90,9 @@ def against_rate(runs, out):
         axes.legend(fontsize=7)
     for axes in every[:2]:
         axes.set_yscale("log")
+        for ticks in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            ticks(LogFormatter(minor_thresholds=(2, 0.5)))
+    every[2].set_ylim(bottom=0)
     save(figure, out, "rates")
 
 
