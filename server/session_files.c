@@ -28,19 +28,20 @@ static struct session *session_of(struct store_op *op)
     return (struct session *)((char *)op - offsetof(struct session, op));
 }
 
-void session_end_change(struct session *session)
+void session_end_change(struct session *session, const struct error *err)
 {
-    void (*done)(void *) = session->done;
+    session_done *done = session->done;
     session->busy = session->fresh = false;
     session->promised = 0;
     session->done = NULL;
     if (done)
-        done(session->context);
+        done(session->context, err);
 }
 
 /* Changes. */
 
-static void tell_failure(struct sessions *sessions, const struct error *err)
+/* what: becomes of a session whose operation failed. */
+static void tell_failure(struct sessions *sessions, const char *what, const struct error *err)
 {
     if (err->code == ERROR_NONE) {
         if (sessions->failing && !sessions->unsaved) {
@@ -50,10 +51,12 @@ static void tell_failure(struct sessions *sessions, const struct error *err)
         return;
     }
     if (!sessions->failing)
-        log_message(LOG_LEVEL_ERROR, "a session cannot be written and goes on in memory only: %s",
-                    err->message);
+        log_message(LOG_LEVEL_ERROR, "a session cannot be %s: %s", what, err->message);
     sessions->failing = true;
 }
+
+static const char written[] = "written and goes on in memory only";
+static const char removed[] = "removed and stays";
 
 void session_set_unsaved(struct session *session, bool unsaved)
 {
@@ -67,8 +70,8 @@ static void on_written(struct store_op *op)
     struct session *session = session_of(op);
     session->sessions->writing--;
     session_set_unsaved(session, op->error.code != ERROR_NONE);
-    tell_failure(session->sessions, &op->error);
-    session_end_change(session);
+    tell_failure(session->sessions, written, &op->error);
+    session_end_change(session, NULL);
 }
 
 /* Begins a write of the session as it is now. text [SESSION_META_SIZE] and tokens stay until its
@@ -94,7 +97,7 @@ static void begin_write(struct session *session, struct store_op *op, char *text
     store_write(store, op);
 }
 
-void session_save(struct session *session, void (*done)(void *context), void *context)
+void session_save(struct session *session, session_done *done, void *context)
 {
     struct sessions *sessions = session->sessions;
     session->busy = true;
@@ -103,32 +106,41 @@ void session_save(struct session *session, void (*done)(void *context), void *co
     if (sessions->options.store)
         begin_write(session, &session->op, session->text, session->tokens, on_written);
     else
-        session_end_change(session);
+        session_end_change(session, NULL);
+}
+
+static void finish_removal(struct session *session)
+{
+    session_done *done = session->done;
+    void *context = session->context;
+    session_forget(session);
+    if (done)
+        done(context, NULL);
 }
 
 static void on_removed(struct store_op *op)
 {
     struct session *session = session_of(op);
-    void (*done)(void *) = session->done;
-    void *context = session->context;
-    session->sessions->writing--;
-    if (op->error.code != ERROR_NONE)
-        log_message(LOG_LEVEL_ERROR, "the file of a deleted session stays: %s", op->error.message);
-    session_leave(session);
-    if (done)
-        done(context);
+    struct sessions *sessions = session->sessions;
+    sessions->writing--;
+    if (op->error.code == ERROR_NONE) {
+        finish_removal(session);
+        return;
+    }
+    /* The file may be gone all the same, or go with a power failure: it is written again. */
+    session_set_unsaved(session, true);
+    tell_failure(sessions, removed, &op->error);
+    session_end_change(session, &op->error);
 }
 
-void session_remove(struct session *session, void (*done)(void *context), void *context)
+void session_remove(struct session *session, session_done *done, void *context)
 {
     struct sessions *sessions = session->sessions;
     session->busy = true;
     session->done = done;
     session->context = context;
     if (!session->in_file) {
-        session_leave(session);
-        if (done)
-            done(context);
+        finish_removal(session);
         return;
     }
     session->op = (struct store_op){.done = on_removed, .kind = STORE_SESSION, .durable = true};
@@ -158,7 +170,7 @@ static void on_retried(struct store_op *op)
     if (failed && session && strcmp(session->file, op->name) == 0)
         session_set_unsaved(session, true);
     sessions->writing--;
-    tell_failure(sessions, &op->error);
+    tell_failure(sessions, written, &op->error);
     free(retry);
     if (!failed)
         session_files_retry(sessions, false);

@@ -26,7 +26,7 @@ struct session {
     /* Of the change that is being written. */
     struct store_op op;
     char text[SESSION_META_SIZE];
-    void (*done)(void *context); /* NULL: nobody waits */
+    session_done *done; /* NULL: nobody waits */
     void *context;
 };
 
@@ -47,12 +47,15 @@ struct session_clock session_clock(const struct sessions *sessions); /* now */
 /* Takes it out of the table and frees it. */
 void session_leave(struct session *session);
 
-/* The session is free again: calls `done`. */
-void session_end_change(struct session *session);
+/* The same, and what is left of its own branch out of the tree. */
+void session_forget(struct session *session);
+
+/* The session is free again: calls `done` with err. */
+void session_end_change(struct session *session, const struct error *err);
 /* Writes the session as it is now, then ends the change. */
-void session_save(struct session *session, void (*done)(void *context), void *context);
-/* Removes its file, if it has one, then the session. */
-void session_remove(struct session *session, void (*done)(void *context), void *context);
+void session_save(struct session *session, session_done *done, void *context);
+/* Removes its file, if it has one, then the session; a file that cannot be removed keeps it. */
+void session_remove(struct session *session, session_done *done, void *context);
 /* It is used now, which reaches the disk with its next change. */
 void session_use(struct session *session);
 /* The same where no change is to come: that reaches the disk by itself, if it is behind by much. */

@@ -101,9 +101,10 @@ void session_job_take(struct job *job, const int32_t *tokens, int64_t count)
     job->has_taken = true;
 }
 
-static void on_settled(void *context)
+static void on_settled(void *context, const struct error *err)
 {
     struct job *job = context;
+    (void)err; /* of removals */
     struct sessions *sessions = job->service->sessions;
     /* By name: one that was made for a request that failed is no more. */
     const struct session *session =

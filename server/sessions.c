@@ -138,6 +138,14 @@ void session_leave(struct session *session)
     session_free(session);
 }
 
+void session_forget(struct session *session)
+{
+    release(session);
+    state_tree_forget(session->sessions->options.tree, session->space, session->tokens,
+                      session->count);
+    session_leave(session);
+}
+
 void sessions_free(struct sessions *sessions)
 {
     if (!sessions)
@@ -170,15 +178,6 @@ static int set_tokens(struct session *session, const int32_t *tokens, int64_t co
     session->count = count;
     session->held = held;
     return 0;
-}
-
-/* Takes the session away, and its file. */
-static void take_away(struct session *session, void (*done)(void *context), void *context)
-{
-    release(session);
-    state_tree_forget(session->sessions->options.tree, session->space, session->tokens,
-                      session->count);
-    session_remove(session, done, context);
 }
 
 void sessions_found(struct sessions *sessions, const struct store_found *file)
@@ -241,6 +240,9 @@ static double end_of(const struct session *session, const struct session_clock *
     return fmax(fmax(end, told_now), sessions->opened + fmin(ttl, DOUBT_SECONDS));
 }
 
+/* How soon what failed is tried again. */
+enum { RETRY_SECONDS = 2 };
+
 /* Removes those that have lived their time. As sessions_poll. */
 static double poll_ttl(struct sessions *sessions)
 {
@@ -256,9 +258,11 @@ static double poll_ttl(struct sessions *sessions)
         if (session->busy)
             continue;
         double end = end_of(session, &now);
-        if (end <= now.running_s)
-            take_away(session, NULL, NULL);
-        else if (end < due)
+        if (end <= now.running_s) {
+            session_remove(session, NULL, NULL);
+            end = now.running_s + RETRY_SECONDS;
+        }
+        if (end < due)
             due = end;
     }
     sessions->next_due = due;
@@ -268,7 +272,6 @@ static double poll_ttl(struct sessions *sessions)
 /* Writes again what could not be written. As sessions_poll. */
 static double poll_unsaved(struct sessions *sessions)
 {
-    enum { RETRY_SECONDS = 2 };
     if (!sessions->unsaved)
         return -1;
     double now = session_clock(sessions).running_s;
@@ -463,7 +466,7 @@ int sessions_admit(struct sessions *sessions, struct session *session, int64_t t
 }
 
 void sessions_settle(struct sessions *sessions, struct session *session, const int32_t *tokens,
-                     int64_t count, void (*done)(void *context), void *context)
+                     int64_t count, session_done *done, void *context)
 {
     struct api_error err = {0};
     (void)sessions;
@@ -477,13 +480,13 @@ void sessions_settle(struct sessions *sessions, struct session *session, const i
                     err.message);
     if (session->fresh) {
         session_leave(session);
-        done(context);
+        done(context, NULL);
         return;
     }
     session_use_only(session);
     session->done = done;
     session->context = context;
-    session_end_change(session);
+    session_end_change(session, NULL);
 }
 
 /* Changes outside of a completion. */
@@ -523,17 +526,17 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
 }
 
 int sessions_remove(struct sessions *sessions, const char *owner, const char *id,
-                    void (*done)(void *context), void *context, struct api_error *err)
+                    session_done *done, void *context, struct api_error *err)
 {
     struct session *session = find_free(sessions, owner, id, err);
     if (!session)
         return -1;
-    take_away(session, done, context);
+    session_remove(session, done, context);
     return 0;
 }
 
 int sessions_fork(struct sessions *sessions, const char *owner, const char *id, const char *target,
-                  void (*done)(void *context), void *context, struct api_error *err)
+                  session_done *done, void *context, struct api_error *err)
 {
     struct session *session = find_free(sessions, owner, id, err);
     if (!session)
@@ -548,7 +551,7 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
 }
 
 int sessions_rewind(struct sessions *sessions, const char *owner, const char *id, int64_t position,
-                    void (*done)(void *context), void *context, struct api_error *err)
+                    session_done *done, void *context, struct api_error *err)
 {
     struct session *session = find_free(sessions, owner, id, err);
     if (!session)
@@ -577,7 +580,7 @@ int sessions_rewind(struct sessions *sessions, const char *owner, const char *id
 
 int sessions_import(struct sessions *sessions, const char *owner, const char *id,
                     const int32_t *tokens, int64_t count, void *image, int64_t position,
-                    void (*done)(void *context), void *context, struct api_error *err)
+                    session_done *done, void *context, struct api_error *err)
 {
     char salt[SESSION_SPACE_SIZE];
     struct session *session = NULL;

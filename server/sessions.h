@@ -57,6 +57,9 @@ double sessions_poll(struct sessions *sessions);
 /* Whether a file is being written or removed: `done`s are to come. */
 bool sessions_pending(const struct sessions *sessions);
 
+/* A change has ended. err: why a session that was to be removed stays; else NULL. */
+typedef void session_done(void *context, const struct error *err);
+
 /* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct api_error *err);
@@ -93,21 +96,22 @@ int sessions_admit(struct sessions *sessions, struct session *session, int64_t t
  * made for the request then goes away). `done` is called, perhaps at once, when that is on disk (or
  * cannot be: then it goes on in memory, logged and counted); only then is it free again. */
 void sessions_settle(struct sessions *sessions, struct session *session, const int32_t *tokens,
-                     int64_t count, void (*done)(void *context), void *context);
+                     int64_t count, session_done *done, void *context);
 
 /* Changes outside of a completion. Each returns -1 with *err, or 0 and calls `done`, perhaps before
- * it returns, once the change is on disk (or cannot be, as above). API_SESSION_NOT_FOUND,
- * API_SESSION_BUSY, API_SESSION_EXISTS, API_SESSION_QUOTA. */
+ * it returns, once the change is on disk (or cannot be, as above; but a session whose file
+ * cannot be removed stays). API_SESSION_NOT_FOUND, API_SESSION_BUSY, API_SESSION_EXISTS,
+ * API_SESSION_QUOTA. */
 int sessions_remove(struct sessions *sessions, const char *owner, const char *id,
-                    void (*done)(void *context), void *context, struct api_error *err);
+                    session_done *done, void *context, struct api_error *err);
 int sessions_fork(struct sessions *sessions, const char *owner, const char *id, const char *target,
-                  void (*done)(void *context), void *context, struct api_error *err);
+                  session_done *done, void *context, struct api_error *err);
 int sessions_rewind(struct sessions *sessions, const char *owner, const char *id, int64_t position,
-                    void (*done)(void *context), void *context, struct api_error *err);
+                    session_done *done, void *context, struct api_error *err);
 /* A new session of these tokens, in a space of its own. image (malloc'd, taken over, also on an
  * error; NULL: none): their state at `position`. */
 int sessions_import(struct sessions *sessions, const char *owner, const char *id,
                     const int32_t *tokens, int64_t count, void *image, int64_t position,
-                    void (*done)(void *context), void *context, struct api_error *err);
+                    session_done *done, void *context, struct api_error *err);
 
 #endif

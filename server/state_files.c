@@ -158,8 +158,11 @@ static void begin(struct checkpoint_file *file, enum file_phase phase,
     memcpy(file->op.name, file->name, sizeof file->name);
 }
 
+/* What stays takes of the budget, and is found by the next server. */
 static void removed(struct store_op *op)
 {
+    if (op->error.code != ERROR_NONE)
+        log_message(LOG_LEVEL_WARN, "a checkpoint's file stays: %s", op->error.message);
     file_free((struct checkpoint_file *)op);
 }
 

@@ -212,10 +212,13 @@ static void view_of(struct state_task *task, const char *id)
         session_view(task->service->sessions, session, &task->view);
 }
 
-static void on_changed(void *context)
+static void on_changed(void *context, const struct error *err)
 {
     struct state_task *task = context;
-    if (task->kind != STATE_TASK_DELETE)
+    if (err)
+        api_error_set(&task->error, API_INTERNAL, NULL, "the session \"%s\" stays: %s", task->id,
+                      err->message);
+    else if (task->kind != STATE_TASK_DELETE)
         view_of(task, task->kind == STATE_TASK_FORK ? task->target : task->id);
     finish(task);
 }

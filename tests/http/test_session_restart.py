@@ -120,6 +120,26 @@ def test_deletion_leaves_no_file(server_factory, tmp_path):
     assert server.get("/v1/sessions").json()["data"] == []
 
 
+def test_a_deletion_that_fails_is_told_and_may_be_repeated(server_factory, tmp_path):
+    folder = tmp_path / "state"
+    server = server_factory(state_dir=folder)
+    session = Session(server, "stubborn")
+    session.append("some words", max_tokens=5)
+    file, = files(folder, ".session")
+    file.unlink()
+    (file / "in").mkdir(parents=True)  # which nobody can unlink
+    message = check_error(server.http.delete("/v1/sessions/stubborn"), 500)["message"]
+    assert "cannot remove" in message
+    session.append(" and on", max_tokens=5)  # in memory: the file cannot be written either
+    (file / "in").rmdir()
+    file.rmdir()
+    wait_until(lambda: files(folder, ".session"), "it is written again")
+    session.delete()
+    server.stop()
+    server = server_factory(state_dir=folder)
+    assert server.get("/v1/sessions").json()["data"] == []
+
+
 def test_drain_saves_what_runs(server_factory, tmp_path):
     server = server_factory(state_dir=tmp_path / "state", drain_timeout=0)
     session = Session(server, "running")

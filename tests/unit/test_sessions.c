@@ -51,9 +51,10 @@ static void close_all(void)
     close_tree();
 }
 
-static void nothing(void *context)
+static void nothing(void *context, const struct error *err)
 {
     (void)context;
+    (void)err;
 }
 
 /* A file as an earlier server would have left it. */
@@ -309,4 +310,75 @@ Test(sessions, of_two_files_the_older_goes)
     cr_expect(used() < 0, "what was deleted is gone");
     close_all();
     remove_directory(directory);
+}
+
+/* A directory in the place of the session's file, which nobody can unlink or write over; and what
+ * the file was again. */
+static void block_file(bool blocked)
+{
+    char command[300];
+    snprintf(command, sizeof command,
+             blocked ? "cd %s/*/sessions && f=$(ls) && mv $f ../kept && mkdir -p $f/in"
+                     : "cd %s/*/sessions && f=$(ls) && rm -r $f && mv ../kept $f",
+             directory);
+    cr_assert(system(command) == 0);
+}
+
+static void note_error(void *context, const struct error *err)
+{
+    *(struct error *)context = err ? *err : (struct error)ERROR_INIT;
+}
+
+/* Deletes "it"; what its client is told. */
+static struct error delete_session(void)
+{
+    struct error told = {.code = ERROR_INTERNAL, .message = "nothing"};
+    struct api_error err = {0};
+    cr_assert(sessions_remove(sessions, "me", "it", note_error, &told, &err) == 0, "%s",
+              err.message);
+    store_finish(store);
+    return told;
+}
+
+Test(sessions, what_cannot_be_deleted_stays_and_is_deleted_again)
+{
+    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
+    make_directory(directory);
+    open_all();
+    make_session(10);
+    block_file(true);
+    struct error told = delete_session();
+    cr_expect_eq(told.code, ERROR_IO);
+    cr_expect(strstr(told.message, "cannot remove"), "%s", told.message);
+    cr_expect(used() > 0, "it is there");
+    block_file(false);
+    cr_expect(sessions_poll(sessions) >= 0, "as its file may not be there, it is written again");
+    close_all();
+    open_all();
+    cr_expect(used() > 0, "and after a restart");
+    told = delete_session();
+    cr_expect_eq(told.code, ERROR_NONE, "%s", told.message);
+    cr_expect(used() < 0);
+    close_all();
+    open_all();
+    cr_expect(used() < 0, "what was deleted is gone");
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, what_has_lived_its_time_and_cannot_be_removed_is_removed_later)
+{
+    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
+    ttl_s = 500;
+    make_directory(directory);
+    open_all();
+    make_session(10);
+    block_file(true);
+    pass(500, 500);
+    double due = sessions_poll(sessions);
+    expect_alive("its file cannot be removed");
+    cr_expect(due > 0 && due < 10, "%g", due);
+    block_file(false);
+    pass(due, due);
+    expect_end();
 }
