@@ -69,8 +69,7 @@ struct job {
     /* With request.session_id: session_job.h. */
     struct session *session;       /* busy with this job; NULL: not bound, or store: false */
     char salt[SESSION_SPACE_SIZE]; /* of its space; "": that of cache_salt */
-    struct token_list taken;       /* what it is to hold; if has_taken */
-    bool has_taken;
+    struct token_list taken;       /* what it is to hold; without ids: as before the request */
     void (*settled)(struct job *job);
     struct session_view view;         /* as the reply has it; id "": there is none */
     struct completion_stream *stream; /* NULL: none is asked for */

@@ -98,9 +98,10 @@ void prefix_end(struct state_tree *tree, struct sequence *sequence)
             state_tree_give(tree, prefix->space, tokens, sequence->state, NULL);
             sequence->state = NULL;
         }
-        if (tokens && sequence->decoding && session_job(job))
+        if (sequence->decoding && job->session)
             session_job_take(job, tokens, (int64_t)sequence->prompt->count + generated);
-        free(tokens);
+        else
+            free(tokens);
     }
     prefix_cancel(tree, sequence);
 }

@@ -1,7 +1,5 @@
 #include "server/session_job.h"
 
-#include "server/log.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -84,21 +82,16 @@ struct space *session_job_space(struct state_tree *tree, const struct job *job)
                                            request->cache_salt_length);
 }
 
-void session_job_take(struct job *job, const int32_t *tokens, int64_t count)
+void session_job_take(struct job *job, int32_t *tokens, int64_t count)
 {
-    if (!job->session)
-        return;
-    size_t bytes = (size_t)count * sizeof *tokens;
-    job->taken.ids = malloc(bytes + 1);
-    if (!job->taken.ids) {
-        log_message(LOG_LEVEL_ERROR, "out of memory: session %s stays as it was",
-                    job->request.session_id);
+    struct api_error err = {0};
+    if (!tokens) {
+        api_error_set(&err, API_OUT_OF_MEMORY, NULL,
+                      "out of memory for the tokens of the session, which stays as it was");
+        job_fail(job, &err);
         return;
     }
-    if (count)
-        memcpy(job->taken.ids, tokens, bytes);
-    job->taken.count = job->taken.capacity = (size_t)count;
-    job->has_taken = true;
+    job->taken = (struct token_list){tokens, (size_t)count, (size_t)count};
 }
 
 static void on_settled(void *context, const struct error *err)
@@ -118,9 +111,13 @@ static void on_settled(void *context, const struct error *err)
 void session_job_settle(struct job *job, void (*done)(struct job *job))
 {
     /* However a client or a drain ends it, what has been generated stays. */
-    bool keeps = job->has_taken && (job->error.code == API_OK || job->error.code == API_CANCELLED ||
-                                    job->error.code == API_DRAINING);
+    bool keeps = job->error.code == API_OK || job->error.code == API_CANCELLED ||
+                 job->error.code == API_DRAINING;
+    struct token_list taken = {0};
     job->settled = done;
-    sessions_settle(job->service->sessions, job->session, keeps ? job->taken.ids : NULL,
-                    (int64_t)job->taken.count, on_settled, job);
+    if (keeps) {
+        taken = job->taken;
+        job->taken = (struct token_list){0};
+    }
+    sessions_settle(job->session, taken.ids, (int64_t)taken.count, on_settled, job);
 }

@@ -20,8 +20,9 @@ struct space *session_job_space(struct state_tree *tree, const struct job *job);
 
 /* Engine thread, for each text of a session's job whose prompt has been taken, when it is closed,
  * finished or not: what the session is to hold, the job's prompt and what was generated, without an
- * EOS or stop token that ended it. tokens [count] are copied. Not called: as before the request. */
-void session_job_take(struct job *job, const int32_t *tokens, int64_t count);
+ * EOS or stop token that ended it. tokens [count] (malloc'd) are taken over; NULL: there was no
+ * memory for them, with which the job fails. Not called: as before the request. */
+void session_job_take(struct job *job, int32_t *tokens, int64_t count);
 
 /* Engine thread: a bound job that has been prepared goes on, if its owner's quota allows it. */
 void session_job_run_admit(struct work *work);

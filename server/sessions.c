@@ -158,25 +158,31 @@ void sessions_free(struct sessions *sessions)
     free(sessions);
 }
 
-/* Gives it other tokens; the old ones are left alone when there is no memory for that. */
-static int set_tokens(struct session *session, const int32_t *tokens, int64_t count,
-                      struct api_error *err)
+/* Gives it other tokens (malloc'd, taken over), or fewer of its own. */
+static void set_tokens(struct session *session, int32_t *tokens, int64_t count)
 {
     struct state_tree *tree = session->sessions->options.tree;
+    /* The old ones go after the new ones are held: what both share stays. Without memory to hold
+     * them the session only loses its precedence. */
+    struct error lacking = ERROR_INIT;
+    bool held = count && state_tree_hold(tree, session->space, tokens, count, &lacking) == 0;
+    release(session);
+    if (tokens != session->tokens)
+        free(session->tokens);
+    session->tokens = tokens;
+    session->count = count;
+    session->held = held;
+}
+
+static int copy_tokens(struct session *session, const int32_t *tokens, int64_t count,
+                       struct api_error *err)
+{
     int32_t *copy = malloc(((size_t)count + 1) * sizeof *copy);
     if (!copy)
         return out_of_memory(err);
     if (count)
         memcpy(copy, tokens, (size_t)count * sizeof *copy);
-    /* The old ones go after the new ones are held: what both share stays. Without memory to hold
-     * them the session only loses its precedence. */
-    struct error lacking = ERROR_INIT;
-    bool held = count && state_tree_hold(tree, session->space, copy, count, &lacking) == 0;
-    release(session);
-    free(session->tokens);
-    session->tokens = copy;
-    session->count = count;
-    session->held = held;
+    set_tokens(session, copy, count);
     return 0;
 }
 
@@ -205,7 +211,7 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
         session_leave(session);
     }
     session = enter(sessions, meta.owner, meta.id, meta.space, &err);
-    if (!session || set_tokens(session, file->tokens, file->count, &err)) {
+    if (!session || copy_tokens(session, file->tokens, file->count, &err)) {
         log_message(LOG_LEVEL_ERROR, "session %s: %s", meta.id, err.message);
         if (session)
             session_leave(session);
@@ -465,19 +471,15 @@ int sessions_admit(struct sessions *sessions, struct session *session, int64_t t
     return 0;
 }
 
-void sessions_settle(struct sessions *sessions, struct session *session, const int32_t *tokens,
-                     int64_t count, session_done *done, void *context)
+void sessions_settle(struct session *session, int32_t *tokens, int64_t count, session_done *done,
+                     void *context)
 {
-    struct api_error err = {0};
-    (void)sessions;
-    if (tokens && set_tokens(session, tokens, count, &err) == 0) {
+    if (tokens) {
+        set_tokens(session, tokens, count);
         session_use(session);
         session_save(session, done, context);
         return;
     }
-    if (err.code != API_OK)
-        log_message(LOG_LEVEL_ERROR, "session %s stays as it was: %s", session->meta.id,
-                    err.message);
     if (session->fresh) {
         session_leave(session);
         done(context, NULL);
@@ -518,7 +520,7 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
     struct session *session = enter(sessions, owner, id, salt, err);
     if (!session)
         return NULL;
-    if (set_tokens(session, tokens, count, err)) {
+    if (copy_tokens(session, tokens, count, err)) {
         session_leave(session);
         return NULL;
     }
@@ -561,18 +563,9 @@ int sessions_rewind(struct sessions *sessions, const char *owner, const char *id
                              "position: the session \"%s\" holds %lld tokens, got %lld", id,
                              (long long)session->count, (long long)position);
     int64_t count = session->count;
-    int32_t *before = malloc(((size_t)count + 1) * sizeof *before);
-    if (!before)
-        return out_of_memory(err);
-    if (count)
-        memcpy(before, session->tokens, (size_t)count * sizeof *before);
-    int result = set_tokens(session, before, position, err);
+    set_tokens(session, session->tokens, position);
     /* What lies behind is nobody's any more, unless another session goes on there. */
-    if (result == 0)
-        state_tree_forget(sessions->options.tree, session->space, before, count);
-    free(before);
-    if (result)
-        return -1;
+    state_tree_forget(sessions->options.tree, session->space, session->tokens, count);
     session_use(session);
     session_save(session, done, context);
     return 0;

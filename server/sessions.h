@@ -92,11 +92,12 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
  * sessions have room for that. */
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
                    struct api_error *err);
-/* The request has ended: the session now holds tokens [count] (NULL: as before it; one that was
- * made for the request then goes away). `done` is called, perhaps at once, when that is on disk (or
- * cannot be: then it goes on in memory, logged and counted); only then is it free again. */
-void sessions_settle(struct sessions *sessions, struct session *session, const int32_t *tokens,
-                     int64_t count, session_done *done, void *context);
+/* The request has ended: the session now holds tokens [count] (malloc'd, taken over; NULL: as
+ * before it; one that was made for the request then goes away). `done` is called, perhaps at once,
+ * when that is on disk (or cannot be: then it goes on in memory, logged and counted); only then is
+ * it free again. */
+void sessions_settle(struct session *session, int32_t *tokens, int64_t count, session_done *done,
+                     void *context);
 
 /* Changes outside of a completion. Each returns -1 with *err, or 0 and calls `done`, perhaps before
  * it returns, once the change is on disk (or cannot be, as above; but a session whose file

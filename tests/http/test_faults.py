@@ -7,13 +7,15 @@ import random
 import signal
 import socket
 import struct
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 import harness
-from harness import REQUEST_SECONDS, SLOWNESS, START_SECONDS, RawReply, request_bytes, wait_until
+from harness import (REQUEST_SECONDS, SLOWNESS, START_SECONDS, RawReply, read_frames, request_bytes,
+                     wait_until)
 from session_helpers import GREEDY, position
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -41,6 +43,42 @@ def open_files(server):
 def cpu_seconds(server):
     fields = open(f"/proc/{server.process.pid}/stat").read().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+NO_MEMORY = r"""
+#include <stdlib.h>
+void *__libc_malloc(size_t size);
+void *malloc(size_t size)
+{
+    return size == NO_MALLOC_OF ? NULL : __libc_malloc(size);
+}
+"""
+
+
+@pytest.mark.builds("dev")  # the sanitizers bring an allocator of theirs
+@pytest.mark.parametrize("stream", [False, True], ids=["", "stream"])
+def test_a_session_without_memory_for_its_tokens_is_told_and_stays(
+        server_factory, tmp_path, monkeypatch, stream):
+    """They are allocated when the completion has ended: 4 bytes for each, and one more."""
+    before, prompt, generated = 700, 800, 3
+    size = 4 * (before + prompt + generated + 1)
+    library = tmp_path / "no_memory.so"
+    subprocess.run(["cc", "-shared", "-fPIC", f"-DNO_MALLOC_OF={size}", "-o", library, "-xc", "-"],
+                   input=NO_MEMORY, text=True, check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    server = server_factory()
+    monkeypatch.delenv("LD_PRELOAD")
+    server.complete(prompt=[5] * before, session_id="s", max_tokens=0)
+    body = {"prompt": [6] * prompt, "session_id": "s", "max_tokens": generated, **GREEDY}
+    if stream:
+        with server.http.stream("POST", "/v1/completions", json={**body, "stream": True}) as reply:
+            frames = read_frames(reply.read())
+        assert frames[-1]["error"]["code"] == "out_of_memory"
+    else:
+        harness.check_error(server.post("/v1/completions", body), 503, "out_of_memory")
+    assert position(server, "s") == before
+    again = server.complete(**{**body, "max_tokens": generated + 1})
+    assert again["session"]["position"] == before + prompt + generated + 1
 
 
 def is_stopped(server):

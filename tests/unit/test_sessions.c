@@ -146,10 +146,10 @@ static void make_session(int64_t count)
 {
     struct api_error err = {0};
     struct session *session;
-    int32_t some[LONG];
+    int32_t *some = malloc(LONG * sizeof *some);
     make_text(some, LONG, 1, 0);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
-    sessions_settle(sessions, session, some, count, nothing, NULL);
+    sessions_settle(session, some, count, nothing, NULL);
     store_finish(store);
 }
 
