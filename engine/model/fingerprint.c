@@ -1,6 +1,6 @@
 #include "engine/model/fingerprint.h"
 
-#include "engine/model/safetensors.h"
+#include "engine/model/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +24,15 @@ static void add_real(XXH3_state_t *hash, double value)
     XXH3_128bits_update(hash, &value, sizeof value);
 }
 
-static void add_tensors(XXH3_state_t *hash, const struct model *model)
+static int add_tensors(XXH3_state_t *hash, const struct model *model, struct error *err)
 {
     struct safetensors *file = model_tensors(model);
     for (size_t i = 0; i < safetensors_count(file); i++) {
         const struct tensor *tensor = safetensors_at(file, i);
         if (tensor->elements == 0) /* also what the loader ignores: buffers of older exporters */
             continue;
+        if (tensor->dtype <= TENSOR_BF16 && weights_check_finite(tensor, err) != 0)
+            return -1;
         add_text(hash, tensor->name);
         add_text(hash, tensor_dtype_name(tensor->dtype));
         add_int(hash, tensor->rank);
@@ -38,6 +40,7 @@ static void add_tensors(XXH3_state_t *hash, const struct model *model)
             add_int(hash, tensor->shape[j]);
         XXH3_128bits_update(hash, tensor->data, tensor->bytes);
     }
+    return 0;
 }
 
 static void add_norm(XXH3_state_t *hash, const struct norm *norm)
@@ -114,7 +117,10 @@ int model_fingerprint(const struct model *model, unsigned char *fingerprint, str
     }
     add_text(hash, WHAT);
     add_description(hash, model);
-    add_tensors(hash, model);
+    if (add_tensors(hash, model, err) != 0) {
+        XXH3_freeState(hash);
+        return -1;
+    }
     XXH128_canonical_t canonical;
     XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(hash));
     memcpy(fingerprint, canonical.digest, FINGERPRINT_BYTES);

@@ -11,7 +11,8 @@
 
 enum { FINGERPRINT_BYTES = 16 };
 
-/* fingerprint: [FINGERPRINT_BYTES]. Reads all of the weights. */
+/* fingerprint: [FINGERPRINT_BYTES]. Reads all of the weights: infinities and NaNs in them are
+ * refused. */
 int model_fingerprint(const struct model *model, unsigned char *fingerprint, struct error *err);
 
 #endif

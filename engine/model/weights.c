@@ -138,22 +138,50 @@ static float value_at(const struct tensor *tensor, size_t i)
     }
 }
 
+/* Whether n numbers from element `first` on are finite: their exponents are not all ones. */
+static bool are_finite(const struct tensor *tensor, size_t first, size_t n)
+{
+    const unsigned char *at = tensor->data + first * tensor_dtype_bytes(tensor->dtype);
+    uint16_t half = tensor->dtype == TENSOR_BF16 ? 0x7f80 : 0x7c00, halves = 0;
+    uint32_t whole = 0x7f800000, wholes = 0;
+    if (tensor->dtype == TENSOR_F32)
+        for (size_t i = 0; i < n; i++)
+            wholes |= (read_u32(at + 4 * i) & whole) == whole;
+    else
+        for (size_t i = 0; i < n; i++)
+            halves |= (read_u16(at + 2 * i) & half) == half;
+    return !wholes && !halves;
+}
+
+int weights_check_finite(const struct tensor *tensor, struct error *err)
+{
+    enum { BLOCK = 4096 };
+    for (size_t first = 0; first < tensor->elements; first += BLOCK) {
+        size_t left = tensor->elements - first, n = left < BLOCK ? left : BLOCK, i = first;
+        if (are_finite(tensor, first, n))
+            continue;
+        while (isfinite(value_at(tensor, i)))
+            i++;
+        return error_set(err, ERROR_INVALID,
+                         "%s: tensor \"%s\": expected finite numbers, got %f at element %zu",
+                         tensor->file, tensor->name, (double)value_at(tensor, i), i);
+    }
+    return 0;
+}
+
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
                    const float **values, struct error *err)
 {
     enum dtype dtype;
     struct tensor *tensor = take(weights, name, rank, shape, err);
-    if (!tensor || float_dtype(weights, tensor, &dtype, err) != 0)
+    if (!tensor || float_dtype(weights, tensor, &dtype, err) != 0 ||
+        weights_check_finite(tensor, err) != 0)
         return -1;
     float *out = arena_alloc(weights->arena, tensor->elements, sizeof *out, err);
     if (!out)
         return -1;
-    for (size_t i = 0; i < tensor->elements; i++) {
+    for (size_t i = 0; i < tensor->elements; i++)
         out[i] = value_at(tensor, i);
-        if (!isfinite(out[i]))
-            return weights_bad(weights, name, err, "expected finite numbers, got %f at element %zu",
-                               (double)out[i], i);
-    }
     *values = out;
     return 0;
 }

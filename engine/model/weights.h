@@ -44,6 +44,10 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
                    const float **values, struct error *err);
 
+/* Refuses infinities and NaNs; F32, F16 or BF16. Matrices are looked at when all of the weights are
+ * read, for the model's fingerprint. */
+int weights_check_finite(const struct tensor *tensor, struct error *err);
+
 /* A norm of the kind and eps in *norm, with `size` parameters `name`.weight and `name`.bias. */
 int weights_norm(struct weights *weights, const char *name, int64_t size, struct norm *norm,
                  struct error *err);

@@ -204,8 +204,16 @@ def test_check_bits_only(tmp_path):
     result = regla("check", "--bits-only", folder)
     assert result.returncode == 0 and "the same bits in 25 runs" in result.stdout
     header, data = checkpoints.read_tensors(folder / "model.safetensors")
-    begin = header["model.layers.0.mlp.up_proj.weight"]["data_offsets"][0]
-    data = data[:begin] + struct.pack("<f", float("nan")) + data[begin + 4:]
-    checkpoints.write_tensors(folder / "model.safetensors", header, data)
-    result = regla("check", "--bits-only", folder)
+    begin, end = header["model.layers.0.mlp.up_proj.weight"]["data_offsets"]
+
+    def fill(number):
+        numbers = struct.pack("<f", number) * ((end - begin) // 4)
+        checkpoints.write_tensors(folder / "model.safetensors", header,
+                                  data[:begin] + numbers + data[end:])
+        return regla("check", "--bits-only", folder)
+    result = fill(3e38)
     assert result.returncode == 1 and "expected numbers" in result.stdout
+    result = fill(float("nan"))
+    assert result.returncode == 1 and "cannot be run" in result.stdout
+    assert ('model.safetensors: tensor "model.layers.0.mlp.up_proj.weight": expected finite numbers, '
+            "got nan at element 0") in result.stderr

@@ -1,4 +1,5 @@
-/* What a model is: the same for the same tensors and configuration, another for any other. */
+/* What a model is: the same for the same tensors and configuration, another for any other; and what
+ * is refused as its weights are read. */
 #include "engine/engine.h"
 #include "engine/model/fingerprint.h"
 #include "tests/unit/checkpoint.h"
@@ -16,18 +17,27 @@ static struct print print_of(const struct model *model)
     return print;
 }
 
-static struct print print_of_parts(const json_t *config, const struct parts *parts)
+/* pad: bytes that move the data. */
+static int take_print(struct print *print, const json_t *config, const struct parts *parts,
+                      size_t pad, struct error *err)
 {
     struct model *model;
-    struct error err = ERROR_INIT;
     size_t size;
-    char *weights = parts_write(parts, 0, &size);
+    char *weights = parts_write(parts, pad, &size);
     char *text = json_dumps(config, JSON_COMPACT);
-    cr_assert(model_load(&model, text, strlen(text), weights, size, &err) == 0, "%s", err.message);
-    struct print print = print_of(model);
+    cr_assert(model_load(&model, text, strlen(text), weights, size, err) == 0, "%s", err->message);
+    int result = model_fingerprint(model, print->bytes, err);
     model_close(model);
     free(text);
     free(weights);
+    return result;
+}
+
+static struct print print_of_parts(const json_t *config, const struct parts *parts)
+{
+    struct print print;
+    struct error err = ERROR_INIT;
+    cr_assert(take_print(&print, config, parts, 0, &err) == 0, "%s", err.message);
     return print;
 }
 
@@ -120,4 +130,50 @@ Test(fingerprint, another_tensor_or_configuration_is_another_model)
     json_decref(same_config);
     parts_free(&parts);
     json_decref(config);
+}
+
+/* A number of a matrix, by its bits: refused, but where `got` is NULL. */
+static void check_number(const char *golden, const char *name, size_t element, uint32_t bits,
+                         const char *got)
+{
+    struct print print;
+    json_t *config = golden_config(golden);
+    struct parts parts = golden_parts(golden);
+    const json_t *entry = parts_entry(&parts, name);
+    const json_t *offsets = json_object_get(entry, "data_offsets");
+    size_t width = strcmp(json_string_value(json_object_get(entry, "dtype")), "F32") == 0 ? 4 : 2;
+    char *data = (char *)parts.data + json_integer_value(json_array_get(offsets, 0));
+    memcpy(data + element * width, &bits, width);
+    for (size_t pad = 0; pad < 2; pad++) {
+        struct error err = ERROR_INIT;
+        char expected[300] = "";
+        if (got)
+            snprintf(expected, sizeof expected,
+                     "model.safetensors: tensor \"%s\": expected finite numbers, got %s at "
+                     "element %zu",
+                     name, got, element);
+        cr_expect_eq(take_print(&print, config, &parts, pad, &err), got ? -1 : 0);
+        cr_expect_str_eq(err.message, expected);
+    }
+    parts_free(&parts);
+    json_decref(config);
+}
+
+Test(fingerprint, numbers_that_are_not_finite_are_refused)
+{
+    const char *f32 = "hybrid_regla", *bf16 = "sliding_t5", *f16 = "gpt_neox_tf4";
+    const char *embeddings = "model.embeddings.weight";
+    const char *neox = "gpt_neox.layers.1.mlp.dense_h_to_4h.weight";
+    check_number(f32, embeddings, 0, 0x7f800000, "inf");
+    check_number(f32, embeddings, 9001, 0xff800000, "-inf");
+    check_number(f32, "model.layers.0.attn.q_proj.weight", 17, 0x7f800001, "nan");
+    check_number(f32, "lm_head.weight", 275 * 48 - 1, 0x7fc00000, "nan");
+    check_number(f32, "lm_head.weight", 275 * 48 - 1, 0x7f7fffff, NULL);
+    check_number(f32, "lm_head.weight", 275 * 48 - 1, 0x00000001, NULL);
+    check_number(bf16, embeddings, 4900, 0x7f80, "inf");
+    check_number(bf16, embeddings, 4900, 0x7fc0, "nan");
+    check_number(bf16, embeddings, 4900, 0xff7f, NULL);
+    check_number(f16, neox, 4, 0xfc00, "-inf");
+    check_number(f16, neox, 4, 0x7e00, "nan");
+    check_number(f16, neox, 4, 0x7bff, NULL);
 }
