@@ -56,11 +56,13 @@ static int parse_one_prompt(const json_t *value, struct completion_prompt *promp
                             const struct completion_limits *limits, struct api_error *err)
 {
     if (json_is_string(value)) {
-        if (limits->token_ids_only)
+        bool allowed =
+            json_string_length(value) > 0 ? !limits->token_ids_only : limits->allow_empty_prompt;
+        if (!allowed && limits->token_ids_only)
             return api_error_set(err, API_INVALID_VALUE, "prompt",
                                  "prompt: expected token ids, got a string, and this model has no "
                                  "tokenizer");
-        if (json_string_length(value) == 0 && !limits->allow_empty_prompt)
+        if (!allowed)
             return api_error_set(err, API_INVALID_VALUE, "prompt",
                                  "prompt: an empty string needs a model with a BOS token");
         return copy_text(value, &prompt->text, &prompt->length, err);

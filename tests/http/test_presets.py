@@ -120,6 +120,20 @@ def test_texts_are_refused(preset_server, fields, param):
         assert "tokenizer" in error["message"]
 
 
+def test_a_session_goes_on_by_itself(preset_server):
+    """"" is no text: nothing is added to what the session holds."""
+    def go_on(max_tokens):
+        return preset_server.complete(prompt="", session_id="preset", max_tokens=max_tokens,
+                                      temperature=0)
+    whole = preset_server.complete(prompt=PROMPT, **GREEDY)["choices"][0]["token_ids"]
+    preset_server.complete(prompt=PROMPT, session_id="preset", max_tokens=0)
+    assert go_on(1)["choices"][0]["token_ids"] + go_on(3)["choices"][0]["token_ids"] == whole
+    error = preset_server.refuse(400, prompt="a text", session_id="preset")
+    assert error["param"] == "prompt" and "tokenizer" in error["message"]
+    preset_server.refuse(400, prompt="", session_id="new")
+    assert preset_server.http.delete("/v1/sessions/preset").status_code == 204
+
+
 def test_what_needs_a_tokenizer_is_not_there(preset_server):
     for reply in (preset_server.post("/tokenize", {"prompt": "a"}),
                   preset_server.post("/detokenize", {"tokens": [1]}),
