@@ -2,6 +2,7 @@
 
 #include "engine/text/unicode.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,21 +17,24 @@ int request_no_memory(struct api_error *err)
     return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory while reading the request");
 }
 
+/* Where the string that begins at body[i] ends: its closing quote, or beyond the body. */
+static size_t string_end(const char *body, size_t length, size_t i)
+{
+    while (++i < length && body[i] != '"')
+        if (body[i] == '\\')
+            i++;
+    return i;
+}
+
 /* Checks depth and number of arrays and objects before the parser recurses into them. */
 static int check_structure(const char *body, size_t length, struct api_error *err)
 {
     size_t depth = 0;
     size_t containers = 0;
-    bool in_string = false;
     for (size_t i = 0; i < length; i++) {
         char byte = body[i];
-        if (in_string) {
-            if (byte == '\\')
-                i++;
-            else if (byte == '"')
-                in_string = false;
-        } else if (byte == '"') {
-            in_string = true;
+        if (byte == '"') {
+            i = string_end(body, length, i);
         } else if (byte == '[' || byte == '{') {
             containers++;
             if (++depth > MAX_DEPTH)
@@ -56,6 +60,47 @@ static int check_utf8(const char *body, size_t length, struct api_error *err)
     return 0;
 }
 
+static bool is_beyond_int64(const char *digits)
+{
+    errno = 0;
+    strtoll(digits, NULL, 10);
+    return errno == ERANGE;
+}
+
+/* Gives every integer beyond int64 an exponent in the place of its last two digits: as a real it
+ * reaches the check of its own field. The body ends with a NUL. */
+static void make_reals(char *body, size_t length)
+{
+    for (size_t i = 0; i < length; i++) {
+        if (body[i] == '"') {
+            i = string_end(body, length, i);
+        } else if (body[i] == '-' || (body[i] >= '0' && body[i] <= '9')) {
+            size_t number = strspn(body + i, "+-.0123456789Ee");
+            bool whole = strspn(body + i, "-0123456789") == number;
+            if (whole && is_beyond_int64(body + i))
+                memcpy(body + i + number - 2, "e2", 2);
+            i += number - 1;
+        }
+    }
+}
+
+/* As json_loadb, of a copy with reals for such integers. */
+static json_t *load_reals(const char *body, size_t length, size_t flags, json_error_t *error,
+                          struct api_error *err)
+{
+    char *copy = malloc(length + 1);
+    if (!copy) {
+        request_no_memory(err);
+        return NULL;
+    }
+    memcpy(copy, body, length);
+    copy[length] = 0;
+    make_reals(copy, length);
+    json_t *root = json_loadb(copy, length, flags, error);
+    free(copy);
+    return root;
+}
+
 json_t *request_load(const char *body, size_t length, struct api_error *err)
 {
     if (length == 0) {
@@ -68,13 +113,12 @@ json_t *request_load(const char *body, size_t length, struct api_error *err)
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
     json_error_t error;
     json_t *root = json_loadb(body, length, flags, &error);
-    /* An integer beyond int64: as a real it reaches the check of its own field. */
     if (!root && json_error_code(&error) == json_error_numeric_overflow)
-        root = json_loadb(body, length, flags | JSON_DECODE_INT_AS_REAL, &error);
+        root = load_reals(body, length, flags, &error, err);
     if (!root) {
         if (json_error_code(&error) == json_error_out_of_memory)
             request_no_memory(err);
-        else
+        else /* if it is nothing else */
             api_error_set(err, API_INVALID_JSON, NULL, "invalid JSON at byte %d: %s",
                           error.position, error.text);
         return NULL;

@@ -282,6 +282,20 @@ Test(completion, nesting_of_64_is_allowed)
     completion_request_clear(&r);
 }
 
+Test(completion, a_field_that_is_ignored_changes_no_other)
+{
+    struct completion_request r =
+        parse("{\"seed\":-9007199254740993,\"x\":[1,-123456789012345678901234,{\"y\":"
+              "9223372036854775808}],\"prompt\":[7,9],\"user\":\"\\\\\\\"99999999999999999999\","
+              "\"temperature\":0.50000000000000000000000,\"max_tokens\":12}");
+    cr_expect_eq((int64_t)r.sampling.seed, -9007199254740993);
+    cr_expect_eq(r.prompts[0].ids[1], 9);
+    cr_expect_str_eq(r.user, "\\\"99999999999999999999");
+    cr_expect_eq(r.sampling.temperature, 0.5f);
+    cr_expect_eq(r.max_tokens, 12);
+    completion_request_clear(&r);
+}
+
 Test(completion, an_empty_string_needs_a_bos)
 {
     struct completion_limits with_bos = limits;
