@@ -1,6 +1,7 @@
 #include "server/http.h"
 
 #include "engine/base/clock.h"
+#include "server/framing.h"
 #include "server/listen.h"
 #include "server/log.h"
 #include "server/replay.h"
@@ -330,45 +331,14 @@ static bool declared_too_large(struct http_request *request)
     return length && strtoull(length, NULL, 10) > (unsigned long long)body_limit(request);
 }
 
-struct framing {
-    int lengths, encodings, spaced; /* headers; spaced: with white space in their names */
-};
-
-static enum MHD_Result count_framing(void *context, enum MHD_ValueKind kind, const char *name,
-                                     const char *value)
+/* What a request's target names: of a whole URL the path (RFC 9112, section 3.2.2). */
+static const char *path_of(const char *target)
 {
-    struct framing *framing = context;
-    (void)kind;
-    (void)value;
-    framing->lengths += strcasecmp(name, "Content-Length") == 0;
-    framing->encodings += strcasecmp(name, "Transfer-Encoding") == 0;
-    framing->spaced += name[strcspn(name, " \t")] != '\0';
-    return MHD_YES;
-}
-
-/* A body whose end another server on the way could see elsewhere (RFC 9112, sections 5.1 and 6.3),
- * or whose end we cannot see. */
-static int check_framing(const struct http_request *request, struct api_error *err)
-{
-    const char *encoding = header(request->connection, "Transfer-Encoding");
-    struct framing framing = {0};
-    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count_framing, &framing);
-    if (framing.spaced > 0)
-        return api_error_set(err, API_INVALID_VALUE, NULL,
-                             "expected no white space in the name of a header");
-    if (framing.lengths > 1)
-        return api_error_set(err, API_INVALID_VALUE, NULL, "Content-Length: expected one, got %d",
-                             framing.lengths);
-    if (framing.encodings > 1)
-        return api_error_set(err, API_INVALID_VALUE, NULL,
-                             "Transfer-Encoding: expected one, got %d", framing.encodings);
-    if (encoding && framing.lengths > 0)
-        return api_error_set(err, API_INVALID_VALUE, NULL,
-                             "expected Content-Length or Transfer-Encoding, got both");
-    if (encoding && strcasecmp(encoding, "chunked") != 0)
-        return api_error_set(err, API_NOT_IMPLEMENTED, NULL,
-                             "Transfer-Encoding: expected chunked, got \"%s\"", encoding);
-    return 0;
+    size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
+                    : strncasecmp(target, "https://", 8) == 0 ? 8
+                                                              : 0;
+    const char *path = scheme ? strchr(target + scheme, '/') : target;
+    return path ? path : "/";
 }
 
 /* Replies before the body has come, after which the connection is closed. */
@@ -380,7 +350,8 @@ static enum MHD_Result refuse(struct http_request *request, const struct api_err
 }
 
 static enum MHD_Result begin_request(struct http_server *server, struct MHD_Connection *connection,
-                                     const char *url, const char *method, void **context)
+                                     const char *url, const char *method, const char *version,
+                                     void **context)
 {
     struct http_request *request = calloc(1, sizeof *request);
     if (!request)
@@ -393,13 +364,14 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     request->started = clock_seconds();
     struct connection *peer = connection_of(connection);
     request->slot = peer ? peer->slot : -1;
-    snprintf(request->path, sizeof request->path, "%s", url);
+    const char *path = path_of(url);
+    snprintf(request->path, sizeof request->path, "%s", path);
     atomic_fetch_add(&server->active, 1);
     watcher_receiving(server->watcher, request->slot);
     take_request_id(request);
-    check_headers(request, url);
+    check_headers(request, path);
     struct api_error err = {0};
-    if (check_framing(request, &err) != 0)
+    if (framing_check(connection, version, &err) != 0)
         return refuse(request, &err);
     if (declared_too_large(request)) {
         set_too_large(request, &err);
@@ -471,10 +443,9 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
                                   const char *method, const char *version, const char *upload,
                                   size_t *upload_size, void **request_context)
 {
-    (void)version;
     struct http_request *request = *request_context;
     if (!request)
-        return begin_request(context, connection, url, method, request_context);
+        return begin_request(context, connection, url, method, version, request_context);
     if (*upload_size) {
         enum MHD_Result result = take_body(request, upload, *upload_size);
         *upload_size = 0;

@@ -47,6 +47,43 @@ def test_a_body_whose_end_is_not_clear(server, head, status, message):
     server.wait_idle()
 
 
+def status_of(server, request):
+    with server.connect() as connection:
+        connection.sendall(request)
+        reply = RawReply(connection)
+        status, headers = reply.head()
+        return status, reply.body(headers)
+
+
+@pytest.mark.parametrize("request_bytes, status", [
+    (b"GET /health HTTP/1.1\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Type: application/json\r\n"
+     b"Content-Length: %d\r\n\r\n%s" % (len(BODY), BODY), 400),
+    (b"GET /health HTTP/1.1\r\nHost:\r\n\r\n", 200),
+    (b"GET /health HTTP/1.0\r\n\r\n", 200),
+    (b"GET /health HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+])
+def test_a_request_names_one_host(server, request_bytes, status):
+    """RFC 9112, section 3.2; before 1.1 there was no such header."""
+    got, body = status_of(server, request_bytes)
+    assert got == status, body
+    if status == 400:
+        assert b"Host: expected one, got " in body
+
+
+@pytest.mark.parametrize("target, status", [
+    (b"http://somewhere:80/health", 200), (b"HTTP://x/health?a=/b", 200), (b"https://x/health", 200),
+    (b"http://x/v1/models", 200), (b"http://x/v1/nothing", 404), (b"http://x", 404),
+    (b"http://x?a=/health", 404), (b"http:/health", 404), (b"ftp://x/health", 404),
+    (b"//x/health", 404), (b"/http://x/health", 404),
+])
+def test_a_target_may_be_a_url(server, target, status):
+    """RFC 9112, section 3.2.2."""
+    got, body = status_of(server, b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n" % target)
+    assert got == status, body
+
+
 def test_chunked_bodies_are_read(server):
     with server.connect() as connection:
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
