@@ -135,7 +135,8 @@ def _object(raw, where):
 def _mixer(name, raw, norm_eps):
     where = f"mixers.{name}."
     raw = _object(raw, f"mixers.{name}")
-    position = _object(raw.pop("position", {"type": "none"}), where + "position")
+    position = raw.pop("position", "none")
+    position = _object({"type": "none"} if position == "none" else position, where + "position")
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
     foreign = (
         (*SOFTMAX, "window_size")

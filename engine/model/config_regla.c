@@ -67,12 +67,21 @@ static int parse_lrpe(const struct fields *fields, struct mixer_config *out, str
     return 0;
 }
 
+/* The value that is the default may be given by its name alone. */
+static bool is_none(const struct fields *fields, const char *key)
+{
+    const char *text = json_string_value(json_object_get(fields->object, key));
+    return text && strcmp(text, "none") == 0;
+}
+
 static int parse_position(const struct fields *mixer, struct mixer_config *out, struct error *err)
 {
     static const char *const known[] = {"type"};
     struct fields fields;
     out->rotary_pct = 1;
     out->mixer.position = (struct position){.base = 10000};
+    if (is_none(mixer, "position"))
+        return 0;
     if (fields_object(mixer, "position", FIELD_OPTIONAL, &fields, err) != 0)
         return -1;
     if (!fields.object)

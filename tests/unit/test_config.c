@@ -148,6 +148,8 @@ static const struct change native_changes[] = {
     {"mixers/r/position", "{}",
      "config.json: mixers.r.position.type: expected a string, got nothing"},
     {"mixers/r/position", "{\"type\": \"none\"}", NULL},
+    {"mixers/r/position", "\"none\"", NULL},
+    {"mixers/s/position", "\"none\"", NULL},
     {"mixers/r/position", "{\"type\": \"rope\"}",
      "config.json: mixers.r.position.stage: expected a string, got nothing"},
     {"mixers/r/position", "{\"type\": \"rope\", \"stage\": \"after\"}", NULL},

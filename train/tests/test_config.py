@@ -45,7 +45,7 @@ def test_refuses(raw_config, change, message):
         ({"window_size": 5}, "not of a linear mixer"),
         ({"dpfp_nu": 0}, "dpfp_nu: expected 1"),
         ({"output_norm_eps": 2}, "output_norm_eps: expected 0 to 1"),
-        ({"position": "none"}, "expected an object"),
+        ({"position": "rope"}, "expected an object"),
         ({"position": {"type": "none", "stage": "before"}}, "stage: not of position none"),
         ({"position": {"type": "lrpe_orthogonal", "pairing": "half"}}, "pairing: not of"),
         ({"position": {"type": "lrpe_unitary", "rotary_pct": 1}}, "rotary_pct: not of"),
@@ -63,9 +63,11 @@ def test_null_is_as_if_absent(raw_config):
     raw = copy.deepcopy(without_shapes(raw_config))
     raw["mixers"]["a"].update(gate=None, position=None)
     raw["mixers"]["b"]["position"] = {"type": "rope", "pairing": None}
+    raw["mixers"]["c"] = {**raw["mixers"]["a"], "position": "none"}
     config = parse_config(raw)
     assert config.mixers["a"].gate == "none" and config.mixers["a"].position.type == "none"
     assert config.mixers["b"].position.pairing == "half"
+    assert config.mixers["c"].position == config.mixers["a"].position
     raw.update(hidden_act=None, position_embedding=None, bos_token_id=None)
     config = parse_config(raw)
     assert (config.hidden_act, config.position_embedding) == ("gelu", "none")
