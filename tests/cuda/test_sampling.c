@@ -91,12 +91,18 @@ static struct sampler *open_sampler(const struct sampling *s, int vocab)
     return sampler;
 }
 
-/* Draws from logits [n, vocab] on the device. */
+/* Draws from logits [n, vocab] on the device, in a step without operations. */
 static void draw_there(const float *logits, int vocab, struct draw *draws, int n)
 {
+    static const int32_t token = 0;
+    static const int64_t position = 0;
+    static const struct batch_span span = {.num_rows = 1};
+    static const struct batch batch = {
+        .num_rows = 1, .num_spans = 1, .tokens = &token, .positions = &position, .spans = &span};
     struct draw *all[MOST];
     for (int i = 0; i < n; i++)
         all[i] = &draws[i];
+    cuda.ops->begin(cuda.backend, &batch);
     cuda.ops->draw(cuda.backend, logits, vocab, all, n);
     cuda.ops->send(cuda.backend, logits, 0);
     cuda.ops->receive(cuda.backend);

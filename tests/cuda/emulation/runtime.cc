@@ -269,6 +269,8 @@ const char *cudaGetErrorString(cudaError_t error)
         return "invalid argument";
     case cudaErrorMemoryAllocation:
         return "out of memory";
+    case cudaErrorInvalidResourceHandle:
+        return "invalid resource handle";
     case cudaErrorNotReady:
         return "device not ready";
     case cudaErrorNoDevice:
@@ -536,8 +538,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
 {
-    if (!start->timed || !end->timed)
-        return note(cudaErrorInvalidValue);
+    guard held(mutex);
+    for (const emulated_event *event : {start, end}) {
+        if (!event->timed || event->stream == nullptr)
+            return note(cudaErrorInvalidResourceHandle);
+        if (event->stream->run < event->after)
+            return note(cudaErrorNotReady);
+    }
     *milliseconds = (float)(1e3 * (end->seconds - start->seconds));
     return cudaSuccess;
 }
