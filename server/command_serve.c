@@ -483,7 +483,8 @@ int command_serve(int argc, char **argv)
         options_clear(&OPTIONS, &options);
         return status;
     }
-    log_configure(log_level_named(options.log_level), strcmp(options.log_format, "json") == 0);
+    bool json = strcmp(options.log_format, "json") == 0;
+    log_configure(log_level_named(options.log_level), json);
     struct service *service = calloc(1, sizeof *service);
     if (!service) {
         options_clear(&OPTIONS, &options);
@@ -492,7 +493,9 @@ int command_serve(int argc, char **argv)
     }
     init(service, &options);
     status = run(service, &options, &err) ? 1 : 0;
-    if (status)
+    if (status && json && log_enabled(LOG_LEVEL_ERROR)) /* who reads the log reads JSON */
+        log_message(LOG_LEVEL_ERROR, "%s", err.message);
+    else if (status)
         fprintf(stderr, "regla serve: %s\n", err.message);
     free(service);
     options_clear(&OPTIONS, &options);

@@ -87,6 +87,18 @@ def test_json_logs(server_factory):
     assert (logged["event"], logged["user"], logged["status"]) == ("completion", "somebody", 200)
 
 
+def test_a_start_that_fails_says_so_in_the_format_of_the_log():
+    for flags in ([], ["--log-format", "json"], ["--log-format", "json", "--log-level", "off"]):
+        done = regla("serve", "--model", HYBRID, "--port", 0, "--state-memory", 100, *flags)
+        assert done.returncode == 1
+        last = done.stderr.splitlines()[-1]
+        if len(flags) == 2:
+            record = json.loads(last)
+            assert record["level"] == "error"
+            last = "regla serve: " + record["text"]
+        assert last.startswith("regla serve: --state-memory: "), done.stderr
+
+
 def test_sigterm_drains(server_factory):
     """The running request finishes, the server exits 0."""
     server = server_factory()
