@@ -147,9 +147,8 @@ static void draw_axes(cairo_t *cr, const struct chart *chart)
 }
 
 /* A disc, a square, a triangle or a diamond. */
-static void mark(cairo_t *cr, double x, double y, int kind)
+static void mark(cairo_t *cr, double x, double y, int kind, double r)
 {
-    const double r = 4;
     switch (kind) {
     case 0:
         cairo_arc(cr, x, y, r, 0, 2 * M_PI);
@@ -173,26 +172,34 @@ static void mark(cairo_t *cr, double x, double y, int kind)
     cairo_fill(cr);
 }
 
+/* How large the lines and marks of a system are: those before it show around it where they have the
+ * same values. */
+static double size_of(const struct chart *chart, int system)
+{
+    int others = chart->axes->num_systems - 1;
+    return others > 0 ? 1 + 0.8 * (others - system) / others : 1;
+}
+
 /* Colour, mark and dashes of a system: together no two of the presets look alike. */
-static void choose_pen(cairo_t *cr, int system)
+static void choose_pen(cairo_t *cr, const struct chart *chart, int system)
 {
     unsigned rgb = COLOURS[system % NUM_COLOURS];
     static const double dashes[] = {6, 3};
     cairo_set_source_rgb(cr, (rgb >> 16) / 255.0, (rgb >> 8 & 255) / 255.0, (rgb & 255) / 255.0);
-    cairo_set_line_width(cr, 2);
+    cairo_set_line_width(cr, 2 * size_of(chart, system));
     cairo_set_dash(cr, dashes, system / NUM_COLOURS % 2 == 1 ? 2 : 0, 0);
 }
 
-static int mark_of(int system)
+static void draw_mark(cairo_t *cr, const struct chart *chart, int system, double x, double y)
 {
-    return (system + system / NUM_COLOURS) % NUM_MARKS;
+    mark(cr, x, y, (system + system / NUM_COLOURS) % NUM_MARKS, 4 * size_of(chart, system));
 }
 
 static void draw_system(cairo_t *cr, const struct chart *chart, int system)
 {
     const struct study_axes *axes = chart->axes;
     bool begun = false;
-    choose_pen(cr, system);
+    choose_pen(cr, chart, system);
     for (int l = 0; l < axes->num_lengths; l++) {
         struct study_value value = value_at(chart, system, l);
         if (value.count == 0)
@@ -215,7 +222,7 @@ static void draw_system(cairo_t *cr, const struct chart *chart, int system)
         cairo_move_to(cr, x, up(chart, value.least));
         cairo_line_to(cr, x, up(chart, value.greatest));
         cairo_stroke(cr);
-        mark(cr, x, up(chart, value.median), mark_of(system));
+        draw_mark(cr, chart, system, x, up(chart, value.median));
     }
 }
 
@@ -226,12 +233,12 @@ static void draw_legend(cairo_t *cr, const struct chart *chart)
     cairo_set_font_size(cr, line < 15 ? line * 0.8 : 12);
     for (int s = 0; s < count; s++) {
         double x = WIDTH - RIGHT + 16, y = TOP + 8 + s * line;
-        choose_pen(cr, s);
+        choose_pen(cr, chart, s);
         cairo_move_to(cr, x, y);
         cairo_line_to(cr, x + 26, y);
         cairo_stroke(cr);
         cairo_set_dash(cr, NULL, 0, 0);
-        mark(cr, x + 13, y, mark_of(s));
+        draw_mark(cr, chart, s, x + 13, y);
         cairo_set_source_rgb(cr, 0.2, 0.2, 0.2);
         text(cr, x + 34, y + 4, ALIGN_LEFT, chart->axes->systems[s]);
     }
