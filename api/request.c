@@ -118,7 +118,7 @@ json_t *request_load(const char *body, size_t length, struct api_error *err)
     if (!root) {
         if (json_error_code(&error) == json_error_out_of_memory)
             request_no_memory(err);
-        else /* if it is nothing else */
+        else /* unless there was no memory for the copy */
             api_error_set(err, API_INVALID_JSON, NULL, "invalid JSON at byte %d: %s",
                           error.position, error.text);
         return NULL;

@@ -321,8 +321,7 @@ static int check_length(const struct state_memory *memory, int64_t position, int
                          (long long)limit, (long long)max_tokens);
     if (memory->ops->max_pages > 0 && pages_for(memory, max_tokens) > memory->ops->max_pages)
         return error_set(err, ERROR_INVALID,
-                         "max_tokens: expected at most %lld on this device, got "
-                         "%lld",
+                         "max_tokens: expected at most %lld on this device, got %lld",
                          (long long)memory->ops->max_pages * OPS_TILE, (long long)max_tokens);
     if (max_tokens < position)
         return error_set(err, ERROR_INVALID, "max_tokens: the text has %lld tokens, got %lld",

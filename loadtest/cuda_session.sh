@@ -25,6 +25,7 @@ PATH=$PATH:/usr/local/cuda/bin # compute-sanitizer
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/.." || exit 1
 
+all_stages="check kernels bench serve transformers sanitize study"
 at_most=${SECONDS_AT_MOST:-570}
 folder=${CUDA_SESSION:-.cuda-session}
 out=${OUT:-cuda-session}
@@ -216,11 +217,10 @@ stage_transformers() {
 
 run() {
     local stages=("$@") stage
-    [ ${#stages[@]} -gt 0 ] || stages=(check kernels bench serve transformers sanitize study)
+    [ ${#stages[@]} -gt 0 ] || read -ra stages <<<"$all_stages"
     for stage in "${stages[@]}"; do
         if ! declare -F "stage_$stage" >/dev/null; then
-            echo "cuda_session: no stage $stage (known: check kernels bench serve transformers" \
-                "sanitize study)" >&2
+            echo "cuda_session: no stage $stage (known: $all_stages)" >&2
             exit 2
         fi
     done

@@ -32,7 +32,7 @@ struct layout {
     size_t biases, seen, ids, bytes;
 };
 
-/* The most of a text's lists: each has an id once. */
+/* The most of a text's lists, none of which is longer than the vocabulary (sampler.h). */
 static size_t most_of_lists(int32_t vocab_size)
 {
     return (size_t)vocab_size * (sizeof(logit_bias) + sizeof(seen_token) + 2 * sizeof(int32_t));

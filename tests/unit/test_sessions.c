@@ -153,13 +153,19 @@ static void make_session(int64_t count)
     store_finish(store);
 }
 
-Test(sessions, a_wall_clock_that_jumps_ends_and_prolongs_nothing)
+/* A store with that session in it, at a time of our own; ttl: 0 for none. */
+static void begin(double ttl)
 {
     set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
-    ttl_s = 500;
+    ttl_s = ttl;
     make_directory(directory);
     open_all();
     make_session(10);
+}
+
+Test(sessions, a_wall_clock_that_jumps_ends_and_prolongs_nothing)
+{
+    begin(500);
     cr_expect_eq(sessions_poll(sessions), 500);
     pass(100, 1e6);
     cr_expect_eq(sessions_poll(sessions), 400, "it has not been unused for longer than that");
@@ -178,11 +184,7 @@ Test(sessions, looking_at_a_session_is_no_use_and_reading_it_is)
 {
     struct api_error err = {0};
     const struct session *seen;
-    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
-    ttl_s = 500;
-    make_directory(directory);
-    open_all();
-    make_session(10);
+    begin(500);
     pass(400, 400);
     cr_expect_eq(used(), 1.8e9);
     cr_expect_eq(sessions_poll(sessions), 100);
@@ -197,11 +199,7 @@ Test(sessions, looking_at_a_session_is_no_use_and_reading_it_is)
 /* A server that had a session, used at 1.8e9, has ended. */
 static void leave_session(double ttl)
 {
-    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
-    ttl_s = ttl;
-    make_directory(directory);
-    open_all();
-    make_session(10);
+    begin(ttl);
     close_all();
 }
 
@@ -342,10 +340,7 @@ static struct error delete_session(void)
 
 Test(sessions, what_cannot_be_deleted_stays_and_is_deleted_again)
 {
-    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
-    make_directory(directory);
-    open_all();
-    make_session(10);
+    begin(0);
     block_file(true);
     struct error told = delete_session();
     cr_expect_eq(told.code, ERROR_IO);
@@ -368,11 +363,7 @@ Test(sessions, what_cannot_be_deleted_stays_and_is_deleted_again)
 
 Test(sessions, what_has_lived_its_time_and_cannot_be_removed_is_removed_later)
 {
-    set_clock = (struct session_clock){.wall_s = 1.8e9, .running_s = 1000};
-    ttl_s = 500;
-    make_directory(directory);
-    open_all();
-    make_session(10);
+    begin(500);
     block_file(true);
     pass(500, 500);
     double due = sessions_poll(sessions);
