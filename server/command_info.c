@@ -131,7 +131,8 @@ static void print_text(const struct engine *engine, double seconds)
     printf("model              %s (family %s)\n", model->name, model->family);
     printf("parameters         %" PRId64 ", mostly %s\n", model->parameters,
            dtype_name(model->dtype));
-    printf("files              %s\n", megabytes(model->file_bytes, a));
+    if (model->file_bytes > 0)
+        printf("files              %s\n", megabytes(model->file_bytes, a));
     printf("loaded in          %.2f s by %d threads\n", seconds, info->threads);
     printf("sizes              vocabulary %d, hidden %d, intermediate %d, %d layers\n",
            model->vocab_size, model->hidden_size, model->intermediate_size, model->num_layers);

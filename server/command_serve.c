@@ -7,6 +7,7 @@
 #include "server/capacity.h"
 #include "server/command_model.h"
 #include "server/http.h"
+#include "server/listen.h"
 #include "server/log.h"
 #include "server/scheduler.h"
 #include "server/service.h"
@@ -444,6 +445,9 @@ static int run(struct service *service, const struct serve_options *options, str
         http_start(&http, service, &listening, err) == 0) {
         log_message(LOG_LEVEL_INFO, "listening on http://%s, loading the model",
                     http_address(http));
+        if (service->auth.count == 0 && !listen_is_loopback(http_address(http)))
+            log_message(LOG_LEVEL_WARN,
+                        "without --api-key: whoever reaches this address may use the server");
         int code = pthread_create(&signals, NULL, signal_main, &life);
         if (code)
             error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));

@@ -69,3 +69,12 @@ void listen_close(int fd)
 {
     close(fd);
 }
+
+bool listen_is_loopback(const char *address)
+{
+    static const char *const beginnings[] = {"127.", "[::1]:", "[::ffff:127."};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(address, beginnings[i], strlen(beginnings[i])) == 0)
+            return true;
+    return false;
+}

@@ -173,6 +173,7 @@ static int load_memory(struct model **out, const char *name, const char *config_
         model_close(model);
         return -1;
     }
+    model->file_bytes = 0;
     *out = model;
     return 0;
 }

@@ -170,7 +170,7 @@ struct model {
     struct model_eos eos;
     enum dtype dtype; /* of most of the file's bytes */
     int64_t parameters;
-    int64_t file_bytes;
+    int64_t file_bytes; /* of all shards; 0: it is from memory */
 
     struct matrix embeddings;          /* [V, D] */
     struct matrix position_embeddings; /* learned: [max_position_embeddings, D] */

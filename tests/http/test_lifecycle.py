@@ -7,6 +7,8 @@ import signal
 import subprocess
 import time
 
+import pytest
+
 from harness import BINARY, GOLDEN, SLOWNESS, RawReply, request_bytes, unused_port, wait_until
 from test_concurrency import ENDLESS
 
@@ -68,6 +70,16 @@ def test_capacity_table(server_factory):
     log = server_factory().tail().lower()
     for word in ("weights", "state", "kv", "texts"):
         assert word in log
+
+
+@pytest.mark.builds("dev")
+@pytest.mark.parametrize("flags, warned", [
+    ({"host": "0.0.0.0"}, True), ({"host": "localhost"}, False),
+    ({"host": "0.0.0.0", "api_key": "sesame"}, False)])
+def test_warning_where_others_may_use_it(server_factory, flags, warned):
+    server = server_factory(**flags)
+    assert ("without --api-key" in server.tail()) == warned
+    server.http.headers["Authorization"] = "Bearer sesame"
 
 
 def test_warning_when_less_fits_than_asked_for(server_factory):

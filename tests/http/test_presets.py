@@ -43,6 +43,11 @@ def test_info_lists_the_files():
     assert len(listed) == 48
 
 
+def test_a_preset_has_no_files():
+    assert "files  " not in regla("info", "--preset", PRESET).stdout
+    assert json.loads(regla("info", "--preset", PRESET, "--json").stdout)["file_bytes"] == 0
+
+
 @pytest.mark.parametrize("arguments, words", [
     (["serve"], ["neither"]), (["serve", "--model", HYBRID, "--preset", PRESET], ["both"]),
     (["serve", "--preset", "regla-160"], ["regla-160", "did you mean regla-160m?", "--presets"]),
