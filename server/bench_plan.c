@@ -84,7 +84,7 @@ static int read_list(struct list *list, const char *name, const char *text, read
 }
 
 struct lists {
-    struct list pp, tg, depth, batch, weights, kv, activations, threads, repeat;
+    struct list pp, tg, depth, batch, weights, kv, activations, threads;
 };
 
 static int read_lists(struct lists *out, const struct bench_lists *in, struct error *err)
@@ -103,7 +103,6 @@ static int read_lists(struct lists *out, const struct bench_lists *in, struct er
         {&out->kv, "kv", in->kv, read_kv, 0, 0},
         {&out->activations, "activations", in->activations, read_activations, 0, 0},
         {&out->threads, "threads", in->threads, read_integer, 0, 1024},
-        {&out->repeat, "repeat", in->repeat, read_integer, 1, 1000},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (read_list(all[i].list, all[i].name, all[i].text, all[i].read, all[i].min, all[i].max,
@@ -129,20 +128,18 @@ static void add(struct bench_plan *plan, const struct bench_case *like, bool gen
 /* The last list turns fastest: a reader compares what stands beside each other. */
 static void combine(struct bench_plan *plan, const struct lists *lists)
 {
-    const struct list *turning[] = {&lists->repeat, &lists->batch,       &lists->depth,
-                                    &lists->kv,     &lists->activations, &lists->weights,
-                                    &lists->threads};
+    const struct list *turning[] = {&lists->batch,       &lists->depth,   &lists->kv,
+                                    &lists->activations, &lists->weights, &lists->threads};
     enum { TURNING = sizeof turning / sizeof *turning };
     int at[TURNING] = {0}, i;
     do {
         const struct bench_case like = {
-            .repeat = lists->repeat.items[at[0]],
-            .batch = lists->batch.items[at[1]],
-            .depth = lists->depth.items[at[2]],
-            .kv = (enum kv_format)lists->kv.items[at[3]],
-            .activations = (enum activation_format)lists->activations.items[at[4]],
-            .weights = (enum weight_format)lists->weights.items[at[5]],
-            .threads = lists->threads.items[at[6]],
+            .batch = lists->batch.items[at[0]],
+            .depth = lists->depth.items[at[1]],
+            .kv = (enum kv_format)lists->kv.items[at[2]],
+            .activations = (enum activation_format)lists->activations.items[at[3]],
+            .weights = (enum weight_format)lists->weights.items[at[4]],
+            .threads = lists->threads.items[at[5]],
         };
         add(plan, &like, false, &lists->pp);
         add(plan, &like, true, &lists->tg);
@@ -158,9 +155,9 @@ int bench_plan_make(struct bench_plan *plan, const struct bench_lists *in, struc
     if (read_lists(&lists, in, err) != 0)
         return -1;
     int64_t count = lists.pp.count + lists.tg.count;
-    count *= (int64_t)lists.depth.count * lists.batch.count * lists.repeat.count; /* < 2^25 */
-    count *= (int64_t)lists.weights.count * lists.kv.count * lists.threads.count; /* < 2^43 */
-    count *= lists.activations.count;                                             /* < 2^49 */
+    count *= (int64_t)lists.depth.count * lists.batch.count;                      /* < 2^19 */
+    count *= (int64_t)lists.weights.count * lists.kv.count * lists.threads.count; /* < 2^37 */
+    count *= lists.activations.count;                                             /* < 2^43 */
     if (count > MOST_CASES)
         return error_set(err, ERROR_INVALID,
                          "the lists have %lld combinations, expected at most %d", (long long)count,

@@ -9,7 +9,7 @@
 /* As typed; none is NULL. */
 struct bench_lists {
     const char *pp, *tg; /* tokens of a text; 0: no such test */
-    const char *depth, *batch, *weights, *kv, *activations, *threads, *repeat;
+    const char *depth, *batch, *weights, *kv, *activations, *threads;
 };
 
 /* Reads, or generates, `tokens` tokens of each of `batch` texts that have `depth` already. */
@@ -20,7 +20,6 @@ struct bench_case {
     int threads; /* 0: as many as this process may use */
     bool generates;
     int tokens, depth, batch;
-    int repeat; /* how many times it is timed */
 };
 
 struct bench_plan {

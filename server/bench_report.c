@@ -170,7 +170,7 @@ void bench_print_csv(const struct bench *bench, FILE *out)
         fprintf(out, ",%s,%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
                 weight_format_name(r->test.weights), kv_format_name(r->test.kv),
                 activation_format_name(r->test.activations), name, r->test.batch, r->test.threads,
-                r->test.repeat, r->tokens_per_second, r->spread, r->share_of_limit,
+                bench_repeat(bench), r->tokens_per_second, r->spread, r->share_of_limit,
                 pace.weights_gbps, pace.moved_gbps, pace.gflops);
         const struct statistics_interval *share = &r->of_depth_0;
         if (share->count > 0)
@@ -213,8 +213,9 @@ static json_t *paces_json(const struct bench_result *r)
     return json;
 }
 
-static json_t *result_json(const struct bench_result *r, bool operations)
+static json_t *result_json(const struct bench *bench, int index)
 {
+    const struct bench_result *r = &bench_results(bench)[index];
     struct pace pace = pace_of(r);
     char name[48];
     bench_case_name(&r->test, name);
@@ -222,12 +223,12 @@ static json_t *result_json(const struct bench_result *r, bool operations)
         "{ss ss ss ss ss si si si sf sf sf sf sf sf so* so* so*}", "model", r->model, "weights",
         weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "activations",
         activation_format_name(r->test.activations), "test", name, "batch", r->test.batch,
-        "threads", r->test.threads, "repeat", r->test.repeat, "tokens_per_second",
+        "threads", r->test.threads, "repeat", bench_repeat(bench), "tokens_per_second",
         r->tokens_per_second, "spread", r->spread, "share_of_limit", r->share_of_limit,
         "weights_gbps", pace.weights_gbps, "moved_gbps", pace.moved_gbps, "gflops", pace.gflops,
         "of_depth_0", r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "paces",
         r->num_paces > 0 ? paces_json(r) : NULL, "operations",
-        operations ? operations_json(r) : NULL);
+        bench_has_operations(bench) ? operations_json(r) : NULL);
 }
 
 int bench_print_json(const struct bench *bench, FILE *out, struct error *err)
@@ -235,8 +236,7 @@ int bench_print_json(const struct bench *bench, FILE *out, struct error *err)
     struct bench_peaks peaks = bench_peaks(bench);
     json_t *results = json_array();
     for (int i = 0; i < bench_count(bench); i++)
-        json_array_append_new(results,
-                              result_json(&bench_results(bench)[i], bench_has_operations(bench)));
+        json_array_append_new(results, result_json(bench, i));
     json_t *json = json_pack("{sf sf so}", "bandwidth_gbps", peaks.bytes * 1e-9, "peak_gflops",
                              peaks.operations * 1e-9, "results", results);
     int failed = json == NULL || json_array_size(results) != (size_t)bench_count(bench) ||

@@ -208,7 +208,7 @@ static int warm_up(struct bench *bench, struct error *err)
         bench->entries[i].pace = seconds / test->tokens;
         if (test->generates && bench->entries[i].pace < least)
             least = bench->entries[i].pace;
-        all += seconds * test->repeat;
+        all += seconds * bench->options.repeat;
     }
     double tokens = ceil(SLICE_SECONDS / least);
     bench->slice_tokens = bench->options.slice_tokens > 0 ? bench->options.slice_tokens
@@ -230,7 +230,7 @@ static int allocate_figures(struct bench *bench, struct error *err)
     for (int i = 0; i < bench->count; i++) {
         struct entry *entry = &bench->entries[i];
         const struct bench_case *test = &bench->results[i].test;
-        size_t repeat = (size_t)test->repeat;
+        size_t repeat = (size_t)bench->options.repeat;
         int length = slice_tokens(bench, test);
         entry->num_slices = (size_t)((test->tokens - 1) / length + 1);
         entry->rates = calloc(repeat, sizeof(double));
@@ -239,7 +239,7 @@ static int allocate_figures(struct bench *bench, struct error *err)
         entry->scratch = calloc(2 * repeat * entry->num_slices, sizeof(double));
         if (entry->rates == NULL || entry->shares == NULL || entry->slices == NULL ||
             entry->scratch == NULL)
-            return error_set(err, ERROR_NO_MEMORY, "no memory for %d repeats", test->repeat);
+            return error_set(err, ERROR_NO_MEMORY, "no memory for %zu repeats", repeat);
     }
     return 0;
 }
@@ -277,16 +277,15 @@ static int run_slice(struct bench *bench, int index, int repeat, struct error *e
     return 0;
 }
 
-/* One run of each test that has so many, in turns. */
+/* One run of each test, in turns. */
 static int run_repeat(struct bench *bench, int repeat, struct error *err)
 {
     bool more = false;
     for (int i = 0; i < bench->count; i++) {
         struct entry *entry = &bench->entries[i];
-        const struct bench_case *test = &bench->results[i].test;
-        entry->done = repeat < test->repeat ? 0 : test->tokens;
+        entry->done = 0;
         entry->seconds = entry->least = 0;
-        if (repeat < test->repeat && bench_texts_begin(entry->texts, test->tokens, err) != 0)
+        if (bench_texts_begin(entry->texts, bench->results[i].test.tokens, err) != 0)
             return -1;
     }
     bench->measured = NULL;
@@ -304,8 +303,6 @@ static int run_repeat(struct bench *bench, int repeat, struct error *err)
         struct entry *entry = &bench->entries[i];
         const struct bench_case *test = &bench->results[i].test;
         bench_texts_end(entry->texts);
-        if (repeat >= test->repeat)
-            continue;
         entry->rates[repeat] = (double)test->tokens * test->batch / entry->seconds;
         entry->shares[repeat] = entry->least / entry->seconds;
     }
@@ -331,12 +328,12 @@ static void compare_depths(struct bench *bench, int index)
     struct bench_result *result = &bench->results[index];
     const struct bench_case *test = &result->test;
     struct entry *entry = &bench->entries[index];
-    size_t count = (size_t)test->repeat * entry->num_slices;
+    size_t count = (size_t)bench->options.repeat * entry->num_slices;
     for (int i = 0; i < bench->count && test->depth > 0; i++) {
         const struct bench_case *base = &bench->results[i].test;
         if (bench->entries[i].device != entry->device || base->depth != 0 ||
             base->generates != test->generates || base->tokens != test->tokens ||
-            base->batch != test->batch || base->repeat != test->repeat)
+            base->batch != test->batch)
             continue;
         for (size_t j = 0; j < count; j++)
             entry->scratch[j] =
@@ -350,7 +347,7 @@ static void conclude(struct bench *bench, int index)
 {
     struct bench_result *result = &bench->results[index];
     const struct entry *entry = &bench->entries[index];
-    int repeat = result->test.repeat;
+    int repeat = bench->options.repeat;
     result->tokens_per_second = statistics_median(entry->rates, (size_t)repeat);
     result->spread = (entry->rates[repeat - 1] - entry->rates[0]) / result->tokens_per_second;
     result->share_of_limit = statistics_median(entry->shares, (size_t)repeat);
@@ -362,18 +359,17 @@ static void conclude(struct bench *bench, int index)
 
 static int run_all(struct bench *bench, struct error *err)
 {
-    int max_batch = 1, max_repeat = 1;
+    int max_batch = 1;
     for (int i = 0; i < bench->count; i++) {
         const struct bench_case *test = &bench->results[i].test;
         max_batch = test->batch > max_batch ? test->batch : max_batch;
-        max_repeat = test->repeat > max_repeat ? test->repeat : max_repeat;
     }
     for (int i = 0; i < bench->count; i++)
         if (open_entry(bench, i, max_batch, err) != 0)
             return -1;
     if (warm_up(bench, err) != 0 || allocate_figures(bench, err) != 0)
         return -1;
-    for (int repeat = 0; repeat < max_repeat; repeat++)
+    for (int repeat = 0; repeat < bench->options.repeat; repeat++)
         if (run_repeat(bench, repeat, err) != 0)
             return -1;
     bench->all = 0;
@@ -445,6 +441,11 @@ const struct bench_result *bench_results(const struct bench *bench)
 struct bench_peaks bench_peaks(const struct bench *bench)
 {
     return bench->highest;
+}
+
+int bench_repeat(const struct bench *bench)
+{
+    return bench->options.repeat;
 }
 
 bool bench_has_operations(const struct bench *bench)

@@ -13,6 +13,7 @@
 struct bench_options {
     const char *directory, *preset; /* of the model; one of them is NULL */
     const char *device;             /* as of struct engine_options */
+    int repeat;                     /* how many times each test is timed: >= 1 */
     int slice_tokens; /* of each text; 0: as many as take the fastest test some 50 ms */
     bool progress;    /* a line on standard error */
     bool operations;  /* one more run of each test, for its profile */
@@ -52,6 +53,7 @@ void bench_free(struct bench *bench); /* NULL is allowed */
 int bench_count(const struct bench *bench);
 const struct bench_result *bench_results(const struct bench *bench); /* [bench_count] */
 struct bench_peaks bench_peaks(const struct bench *bench);           /* the highest measured */
+int bench_repeat(const struct bench *bench);
 bool bench_has_operations(const struct bench *bench);
 
 #endif

@@ -226,7 +226,7 @@ int main(int argc, char **argv)
         return 2;
     }
     struct error err = ERROR_INIT;
-    struct turns turns = {.test = {.kv = compares ? KV_F32 : KV_F16, .batch = 1, .repeat = 1}};
+    struct turns turns = {.test = {.kv = compares ? KV_F32 : KV_F16, .batch = 1}};
     struct peer_options peer = {.path = argv[3],
                                 .flash_attention = PEER_AS_IT_LIKES,
                                 .load = PEER_AS_IT_LIKES,

@@ -162,7 +162,7 @@ def test_csv_quotes_names(tmp_path):
     (["--kv", "q4"], "--kv: item 1: expected auto, f32, f16 or bf16"),
     (["--activations", "f32,4bit"], '--activations: item 2: expected f32, 16bit or 8bit, got "4bit"'),
     (["--threads", "1e9"], "--threads: item 1: "),
-    (["--repeat", "0"], "--repeat: item 1: expected an integer from 1 to 1000"),
+    (["--repeat", "0"], "--repeat: expected an integer from 1 to 1000"),
     (["--pp", "0", "--tg", "0"], "--pp, --tg: expected at least one length that is not 0"),
     (["--csv", "--json"], "expected --csv or --json, got both"),
     (["--preset", "regla-160m"], "expected --model or --preset, got both"),

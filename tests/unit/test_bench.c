@@ -15,8 +15,7 @@ static const struct bench_lists defaults = {.pp = "512",
                                             .weights = "auto",
                                             .kv = "auto",
                                             .activations = "f32",
-                                            .threads = "0",
-                                            .repeat = "5"};
+                                            .threads = "0"};
 
 static void expect_name(const struct bench_case *test, const char *expected)
 {
@@ -36,7 +35,7 @@ Test(bench, without_lists_there_are_two_tests)
         const struct bench_case *test = &plan.cases[i];
         cr_expect(test->generates == (i == 1) && test->depth == 0 && test->batch == 1);
         cr_expect(test->weights == WEIGHTS_AUTO && test->kv == KV_AUTO);
-        cr_expect(test->threads == 0 && test->repeat == 5);
+        cr_expect(test->threads == 0);
     }
     bench_plan_clear(&plan);
 }
@@ -52,9 +51,8 @@ Test(bench, every_combination_is_a_test_once)
     lists.weights = "f32,q8,bf16";
     lists.kv = "f16,f32";
     lists.threads = "1,2";
-    lists.repeat = "1,9";
     cr_assert(bench_plan_make(&plan, &lists, NULL) == 0);
-    cr_assert(plan.count == 3 * 2 * 2 * 3 * 2 * 2 * 2);
+    cr_assert(plan.count == 3 * 2 * 2 * 3 * 2 * 2);
     for (int i = 0; i < plan.count; i++) {
         for (int j = 0; j < i; j++)
             cr_expect(memcmp(&plan.cases[i], &plan.cases[j], sizeof *plan.cases) != 0, "%d %d", i,
@@ -84,8 +82,7 @@ Test(bench, a_bad_list_is_named_with_its_item)
         {offsetof(struct bench_lists, activations), "16bit,bf16",
          "--activations: item 2: expected f32, 16bit or 8bit, got \"bf16\""},
         {offsetof(struct bench_lists, threads), "1025", "from 0 to 1024, got \"1025\""},
-        {offsetof(struct bench_lists, repeat), "0", "--repeat: item 1: expected an integer from 1"},
-        {offsetof(struct bench_lists, repeat), "1x", "got \"1x\""},
+        {offsetof(struct bench_lists, threads), "1x", "got \"1x\""},
         {offsetof(struct bench_lists, pp),
          "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
          "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1",
@@ -108,7 +105,7 @@ Test(bench, too_many_tests_and_none_are_refused)
     struct bench_plan plan;
     struct error err = ERROR_INIT;
     lists.pp = lists.tg = lists.depth = "1,2,3,4,5,6,7,8,9";
-    lists.batch = lists.repeat = "1,2,3,4,5,6,7,8,9";
+    lists.batch = lists.threads = "1,2,3,4,5,6,7,8,9";
     cr_expect(bench_plan_make(&plan, &lists, &err) == -1);
     cr_expect(strstr(err.message, "13122 combinations, expected at most 4096") != NULL, "%s",
               err.message);
