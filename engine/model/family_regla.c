@@ -151,12 +151,12 @@ static int bind_mixer(struct binder *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
-    int64_t norm_size = mixer->value_dim;
     if (bind_projections(b, err) != 0 || bind_features(b, err) != 0 ||
         (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
         position_tables_bind(b->weights, mixer, b->prefix, b->rotary_pct, err) != 0)
         return -1;
-    norm_size = mixer->output_norm_scope == NORM_SCOPE_HEAD ? mixer->value_dim : mixer->v_proj.rows;
+    const int64_t norm_size =
+        mixer->output_norm_scope == NORM_SCOPE_HEAD ? mixer->value_dim : mixer->v_proj.rows;
     if (weights_norm(b->weights, weights_name(full, "%s.out_norm", b->prefix), norm_size,
                      &mixer->output_norm, err) != 0)
         return -1;
