@@ -108,6 +108,7 @@ compile)
     fi
     # one architecture: the others say nothing new, and take as long; and one program that links it
     cmake --preset cuda -B build/cuda-90 -DCMAKE_CUDA_ARCHITECTURES=90-real \
+        -DREGLA_KERNEL_LEVEL=1 \
         --log-level=WARNING >/dev/null &&
         cmake --build build/cuda-90 -j "${JOBS:-$(nproc)}" --target kernels 2>&1 |
         sed '/^\[ *[0-9]*%\]/d'
