@@ -24,7 +24,7 @@ struct batch {
     struct plan_row *rows; /* [capacity] */
     struct state **states; /* [capacity]: a job's, while they are measured */
     struct plan_limits limits;
-    size_t turn;
+    struct plan_turn turn;
     struct step steps[2]; /* the second where steps overlap */
     int failed_steps;
     bool stalled; /* texts run, but all of them wait for their readers */

@@ -6,23 +6,30 @@ struct budget {
     int64_t pages;
 };
 
-static void plan_decodes(struct plan_row *rows, size_t count, struct budget *budget, size_t *turn)
+static void plan_decodes(struct plan_row *rows, size_t count, struct budget *budget,
+                         struct plan_turn *turn)
 {
-    size_t start = *turn < count ? *turn : 0;
+    size_t start = turn->row < count ? turn->row : 0;
+    bool first = true, waits = false;
+    *turn = (struct plan_turn){.row = start};
     for (size_t i = 0; i < count; i++) {
         size_t at = (start + i) % count;
         if (rows[at].prefill > 0 || rows[at].idle)
             continue;
-        if (budget->tokens == 0 || budget->logits == 0 || budget->pages < rows[at].pages) {
-            *turn = at;
-            return;
+        bool full = budget->tokens == 0 || budget->logits == 0;
+        if (!full && budget->pages >= rows[at].pages) {
+            rows[at].tokens = rows[at].logits = 1;
+            budget->tokens--;
+            budget->logits--;
+            budget->pages -= rows[at].pages;
+        } else if (!waits) {
+            *turn = (struct plan_turn){.row = at, .left_out = first};
+            waits = true;
         }
-        rows[at].tokens = rows[at].logits = 1;
-        budget->tokens--;
-        budget->logits--;
-        budget->pages -= rows[at].pages;
+        if (full)
+            return;
+        first = false;
     }
-    *turn = start;
 }
 
 /* Gives the row at most `tokens` more of the budget. */
@@ -55,11 +62,12 @@ static void give(struct plan_row *row, int tokens, struct budget *budget)
     budget->pages -= pages;
 }
 
-static struct plan_row *least_left(struct plan_row *rows, size_t count)
+/* Of those whose pages fit. */
+static struct plan_row *least_left(struct plan_row *rows, size_t count, int64_t pages)
 {
     struct plan_row *best = NULL;
     for (size_t i = 0; i < count; i++)
-        if (rows[i].prefill > 0 && !rows[i].idle && rows[i].tokens == 0 &&
+        if (rows[i].prefill > 0 && !rows[i].idle && rows[i].tokens == 0 && rows[i].pages <= pages &&
             (!best || rows[i].prefill < best->prefill))
             best = &rows[i];
     return best;
@@ -79,7 +87,7 @@ static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *
 {
     give(oldest, (budget->tokens + 1) / 2, budget);
     while (budget->tokens > 0) {
-        struct plan_row *row = least_left(rows, count);
+        struct plan_row *row = least_left(rows, count, budget->pages);
         if (!row)
             break;
         give(row, budget->tokens, budget);
@@ -89,7 +97,8 @@ static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *
     give(oldest, budget->tokens, budget);
 }
 
-void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits, size_t *turn)
+void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits,
+               struct plan_turn *turn)
 {
     for (size_t i = 0; i < count; i++)
         rows[i].tokens = rows[i].logits = 0;
@@ -98,7 +107,7 @@ void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *li
     if (oldest) {
         kept.tokens = limits->max_tokens / 4 > 1 ? limits->max_tokens / 4 : 1;
         kept.logits = limits->max_logits / 8 > 1 ? limits->max_logits / 8 : 1;
-        kept.pages = oldest->pages;
+        kept.pages = turn->left_out ? 0 : oldest->pages;
     }
     struct budget budget = {limits->max_tokens - kept.tokens, limits->max_logits - kept.logits,
                             limits->max_chunk ? limits->max_chunk : limits->max_tokens,

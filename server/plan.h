@@ -2,9 +2,10 @@
  *
  * Texts that decode go first, one token each; what is left of the budget goes to prompts, in
  * chunks. While prompts wait, decoding leaves a part of the budget to them (of pages, what the
- * oldest needs), and a text that did not fit goes first in the next step. Of the prompts, the
- * oldest may have half of what is left, the rest goes to those with the least to do: a long prompt
- * neither starves nor holds up short ones. */
+ * oldest needs, but in turns with a text that has no room beside it), and the first text that did
+ * not fit goes first in the next step. Of the prompts, the oldest may have half of what is left,
+ * the rest goes to those with the least to do: a long prompt neither starves nor holds up short
+ * ones. */
 #ifndef SERVER_PLAN_H
 #define SERVER_PLAN_H
 
@@ -29,7 +30,14 @@ struct plan_limits {
     int64_t max_pages;          /* of KV, of all that take part in a step */
 };
 
-/* rows: [count], oldest first. *turn: which decoding row goes first; moved on for the next step. */
-void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits, size_t *turn);
+/* Of the texts that decode. */
+struct plan_turn {
+    size_t row;    /* goes first */
+    bool left_out; /* its pages did not fit although it went first */
+};
+
+/* rows: [count], oldest first. *turn: of this step; moved on for the next. */
+void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits,
+               struct plan_turn *turn);
 
 #endif
