@@ -69,6 +69,9 @@ static int add_eos(struct config *config, const struct fields *fields, const jso
                          "%s: eos_token_id: expected ids in [0, %lld), got %s %lld", fields->place,
                          (long long)config->vocab_size, fields_kind(value),
                          (long long)json_integer_value(value));
+    for (size_t i = 0; i < config->num_eos; i++)
+        if (config->eos[i] == json_integer_value(value))
+            return 0;
     if (config->num_eos == CONFIG_MAX_EOS)
         return error_set(err, ERROR_INVALID, "%s: eos_token_id: expected at most %d ids",
                          fields->place, CONFIG_MAX_EOS);

@@ -311,7 +311,7 @@ Test(config, generation_config)
     cr_assert(config_parse_generation(&config, none, strlen(none), &err) == 0, "%s", err.message);
     cr_expect(config.num_eos == 1 && config.eos[0] == 0, "null leaves config.json's");
 
-    static const char list[] = "{\"eos_token_id\": [5, 7], \"bos_token_id\": 3}";
+    static const char list[] = "{\"eos_token_id\": [5, 7, 5, 5], \"bos_token_id\": 3}";
     cr_assert(config_parse_generation(&config, list, strlen(list), &err) == 0, "%s", err.message);
     cr_expect(config.num_eos == 2 && config.eos[0] == 5 && config.eos[1] == 7);
     cr_expect_eq(config.bos_token_id, 3);
