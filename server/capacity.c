@@ -23,6 +23,8 @@ int64_t capacity_longest_text(const struct engine *engine)
     if (info->kv_bytes_per_token == 0)
         return 0;
     int64_t low = 0, high = (int64_t)(info->state_memory_bytes / info->kv_bytes_per_token) + 1;
+    if (high / info->kv_page_tokens >= info->max_step_pages)
+        high = info->max_step_pages * info->kv_page_tokens + 1;
     while (low + 1 < high) {
         int64_t middle = low + (high - low) / 2;
         if (engine_state_bytes(engine, middle) <= info->state_memory_bytes)

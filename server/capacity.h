@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-/* The longest text (prompt + generated) that the state budget holds, in tokens; 0: any. */
+/* The longest text (prompt + generated) that the state budget holds and a step of the device takes,
+ * in tokens; 0: any. */
 int64_t capacity_longest_text(const struct engine *engine);
 
 /* Logs weights, state bytes per text, KV bytes per token and how many texts fit, and warns where

@@ -8,6 +8,7 @@
 #include "engine/base/clock.h"
 #include "engine/model/model.h"
 #include "engine/sampler.h"
+#include "server/capacity.h"
 #include "server/command_model.h"
 #include "server/documents.h"
 
@@ -146,18 +147,9 @@ static int64_t window_size(struct scorer *s, int64_t tokens)
         most = s->options->context;
     if (info->max_positions > 0 && info->max_positions < most)
         most = info->max_positions;
-    int64_t fits = most;
-    if (engine_state_bytes(s->model.engine, most) > info->state_memory_bytes) {
-        int64_t low = 1, high = most; /* low fits (or nothing does), high does not */
-        while (low + 1 < high) {
-            int64_t middle = low + (high - low) / 2;
-            if (engine_state_bytes(s->model.engine, middle) > info->state_memory_bytes)
-                high = middle;
-            else
-                low = middle;
-        }
-        fits = low;
-    }
+    int64_t fits = capacity_longest_text(s->model.engine);
+    if (fits == 0 || fits > most)
+        fits = most;
     bool possible = engine_state_bytes(s->model.engine, fits) <= info->state_memory_bytes;
     if (possible && fits < tokens && fits != s->options->context && !s->windowed) {
         s->windowed = true;
