@@ -38,6 +38,9 @@ int64_t capacity_longest_text(const struct engine *engine)
 static int64_t texts_that_fit(const struct engine *engine, int64_t tokens)
 {
     size_t bytes = engine_state_bytes(engine, tokens);
+    int64_t longest = capacity_longest_text(engine);
+    if (longest > 0 && tokens > longest)
+        return 0;
     return bytes ? (int64_t)(engine_info(engine)->state_memory_bytes / bytes) : INT64_MAX;
 }
 

@@ -157,7 +157,7 @@ static int64_t window_size(struct scorer *s, int64_t tokens)
                 "note: a document of %" PRId64 " tokens is scored in windows of %" PRId64
                 ", since %s\n",
                 tokens, fits,
-                fits < most ? "its state would not fit into --state-memory"
+                fits < most ? "--state-memory or the device holds no longer text"
                             : "the model has no more positions");
     }
     return fits;
