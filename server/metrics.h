@@ -4,7 +4,7 @@
 #define SERVER_METRICS_H
 
 #include "api/strbuf.h"
-#include "server/state_tree.h"
+#include "server/states/state_tree.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

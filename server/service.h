@@ -8,10 +8,10 @@
 #include "engine/engine.h"
 #include "engine/text/tokenizer.h"
 #include "server/admission.h"
-#include "server/auth.h"
+#include "server/http/auth.h"
 #include "server/metrics.h"
 #include "server/registry.h"
-#include "server/state_store.h"
+#include "server/store/state_store.h"
 #include "server/worker.h"
 
 enum service_phase { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, SERVICE_FAILED };

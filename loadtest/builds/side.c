@@ -1,7 +1,7 @@
 #include "loadtest/builds/side.h"
 
+#include "bench/bench_text.h"
 #include "engine/engine.h"
-#include "server/bench_text.h"
 
 #include <stdio.h>
 

@@ -8,11 +8,11 @@
  *   turns same MODEL GGUF WEIGHTS TOKENS
  *     What both say after each of so many random tokens (at most 128), with f32 keys and values.
  */
+#include "bench/bench_limit.h"
+#include "bench/bench_text.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "loadtest/llama/peer.h"
-#include "server/bench_limit.h"
-#include "server/bench_text.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -26,7 +26,9 @@ MAY_INCLUDE = [
     ("engine/model/", ["engine/model/", "engine/base/"]),
     ("engine/", ["engine/"]),
     ("api/", ["api/", "engine/"]),
-    ("server/", ["server/", "api/", "engine/"]),
+    ("server/", ["server/", "api/", "engine/", "cli/options.h"]),
+    ("bench/", ["bench/", "engine/"]),
+    ("cli/", ["cli/", "bench/", "server/", "api/", "engine/"]),
     ("tests/", [""]),
     ("", [""]),
 ]
@@ -41,7 +43,8 @@ def tracked(*suffixes):
         names = listing.stdout.splitlines()
     else:  # a copy without .git
         names = [str(path.relative_to(ROOT)) for top in
-                 ("api", "deploy", "engine", "loadtest", "models", "server", "tests", "train")
+                 ("api", "bench", "cli", "deploy", "engine", "loadtest", "models", "server", "tests",
+                  "train")
                  for path in (ROOT / top).rglob("*") if ".venv" not in path.parts]
     return [name for name in sorted(names) if name.endswith(suffixes) and (ROOT / name).is_file()]
 

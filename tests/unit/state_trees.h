@@ -3,7 +3,7 @@
 #define TESTS_UNIT_STATE_TREES_H
 
 #include "engine/engine.h"
-#include "server/state_tree.h"
+#include "server/states/state_tree.h"
 #include "tests/unit/golden_cases.h"
 
 #include <criterion/criterion.h>

@@ -1,8 +1,8 @@
+#include "bench/bench_limit.h"
+#include "bench/bench_paces.h"
+#include "bench/bench_plan.h"
+#include "bench/statistics.h"
 #include "engine/base/philox.h"
-#include "server/bench_limit.h"
-#include "server/bench_paces.h"
-#include "server/bench_plan.h"
-#include "server/statistics.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

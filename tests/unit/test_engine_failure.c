@@ -1,10 +1,10 @@
 /* A step of the engine that fails, seen from outside: the server runs in this process, and the
  * linker puts __wrap_engine_submit in the place of engine_submit (CMakeLists.txt). */
 #include "engine/engine.h"
-#include "server/http.h"
+#include "server/http/http.h"
 #include "server/log.h"
-#include "server/scheduler.h"
-#include "server/states.h"
+#include "server/schedule/scheduler.h"
+#include "server/states/states.h"
 #include "tests/unit/golden_cases.h"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 /* Flags: defaults, environment, command line, and what each refusal says. */
-#include "server/options.h"
+#include "cli/options.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Replies kept for who repeats a request with an Idempotency-Key. */
-#include "server/replay.h"
+#include "server/endpoints/replay.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

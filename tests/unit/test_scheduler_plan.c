@@ -1,5 +1,5 @@
 /* What a step of the engine holds: budgets kept, nobody starved. */
-#include "server/plan.h"
+#include "server/schedule/plan.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

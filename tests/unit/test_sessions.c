@@ -1,7 +1,7 @@
 /* Sessions over a store: what a restart knows of them. */
 #include "engine/base/clock.h"
-#include "server/session_meta.h"
-#include "server/sessions.h"
+#include "server/states/session_meta.h"
+#include "server/states/sessions.h"
 #include "tests/unit/state_trees.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Sessions and states as JSON; the bodies of fork and rewind; what a session's file says of it. */
 #include "api/sessions.h"
-#include "server/session_meta.h"
+#include "server/states/session_meta.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>

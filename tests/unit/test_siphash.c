@@ -1,5 +1,5 @@
 /* SipHash-2-4 of 128 bits against the reference implementation: key 00..0f, input 00, 01, ... */
-#include "server/siphash.h"
+#include "server/store/siphash.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

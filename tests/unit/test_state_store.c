@@ -1,6 +1,6 @@
 /* The directory of states: what is written is found again, what is not whole never is. */
 #include "engine/base/bytes.h"
-#include "server/state_store.h"
+#include "server/store/state_store.h"
 #include "tests/unit/checkpoint.h"
 #include "tests/unit/state_texts.h"
 

@@ -1,5 +1,5 @@
 /* Stop strings: the automaton against a plain search, whatever pieces the text comes in. */
-#include "server/stop.h"
+#include "server/schedule/stop.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* What other models have left in --state-dir: their sessions stay and count, their checkpoints go
  * when room is lacking. */
-#include "server/store_others.h"
+#include "server/store/store_others.h"
 #include "tests/unit/state_trees.h"
 
 #include <fcntl.h>

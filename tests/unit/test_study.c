@@ -1,4 +1,4 @@
-#include "server/study.h"
+#include "bench/study.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* The radix tree of tokens: by hand, and against a plain list of texts. */
-#include "server/token_tree.h"
+#include "server/states/token_tree.h"
 
 #include <criterion/criterion.h>
 #include <stdbool.h>

@@ -1,0 +1,109 @@
+#include "bench/bench_limit.h"
+
+#include "engine/ops.h"
+
+/* Keys that the queries at positions [from, from + count) of a layer see, all together. */
+static double keys_seen(const struct mixer *mixer, double from, double count)
+{
+    double window = mixer->window_size, end = from + count;
+    if (mixer->window == WINDOW_FULL)
+        return (end * (end + 1) - from * (from + 1)) / 2;
+    double seen = 0;
+    for (double p = from; p < end; p++)
+        seen += mixer->window == WINDOW_BLOCK ? p - window * (double)(int64_t)(p / window) + 1
+                : p + 1 < window              ? p + 1
+                                              : window;
+    return seen;
+}
+
+static double elements(const struct matrix *matrix)
+{
+    return (double)matrix->rows * (double)matrix->cols;
+}
+
+/* Of all matrices that a token is multiplied with in a layer. */
+static double layer_elements(const struct layer *layer)
+{
+    const struct mixer *m = &layer->mixer;
+    const struct matrix *const all[] = {
+        &m->q_proj, &m->k_proj,        &m->v_proj,        &m->o_proj,      &m->g_proj,
+        &m->r_proj, &m->z_proj,        &m->f_proj,        &m->gk_proj_0,   &m->gk_proj_1,
+        &m->b_proj, &m->out_gate_proj, &layer->gate_proj, &layer->up_proj, &layer->down_proj,
+    };
+    double sum = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        sum += elements(all[i]);
+    double d = m->head_dim, heads = m->num_heads;
+    if (m->feature_weight != NULL) /* for queries and for keys */
+        sum += 2 * heads * m->feature_rows * d;
+    if (m->feature_q != NULL)
+        sum += 2 * heads * d * d;
+    return sum;
+}
+
+/* Of one token's recurrence: s <- a (f * s), s <- s + (b v - g (s.phi_k)) phi_k, s.phi_q. */
+static double recurrence_operations(const struct mixer *m)
+{
+    int per_element = 0;
+    switch (m->gate) {
+    case GATE_NONE:
+        per_element = 4;
+        break;
+    case GATE_SCALAR:
+    case GATE_REFINED:
+    case GATE_GLA:
+        per_element = 5;
+        break;
+    case GATE_FAST_DECAY:
+    case GATE_DELTA:
+        per_element = 6;
+        break;
+    }
+    double rows = m->value_dim + (m->sum_norm ? 1 : 0);
+    return per_element * rows * m->features_positioned * m->num_heads;
+}
+
+static double recurrent_bytes(const struct mixer *m)
+{
+    return (double)ops_recurrent_bytes(m->value_dim, m->sum_norm, m->features_positioned) *
+           m->num_heads;
+}
+
+/* A window's keys and values lie as f32 in the slot. */
+static double ring_bytes(const struct mixer *m)
+{
+    return (double)(m->features_positioned + m->value_dim) * m->num_kv_heads * sizeof(float);
+}
+
+struct bench_need bench_need(const struct model *model, const struct engine_info *info,
+                             const struct bench_case *test)
+{
+    double tokens = test->tokens, depth = test->depth, logits = test->generates ? tokens : 1;
+    struct bench_need text = {.operations = 2 * elements(&model->lm_head) * logits};
+    bool pages = false;
+    for (int i = 0; i < model->num_layers; i++) {
+        const struct mixer *m = &model->layers[i].mixer;
+        text.operations += 2 * layer_elements(&model->layers[i]) * tokens;
+        if (m->kind == MIXER_LINEAR) {
+            text.operations += recurrence_operations(m) * tokens;
+            text.bytes += 2 * recurrent_bytes(m) * tokens;
+            continue;
+        }
+        double seen = keys_seen(m, depth, tokens);
+        text.operations += 2.0 * (m->features_positioned + m->value_dim) * m->num_heads * seen;
+        if (m->window == WINDOW_FULL)
+            pages = true;
+        else
+            text.bytes += ring_bytes(m) * (seen + tokens);
+    }
+    if (pages) {
+        const struct mixer full = {.window = WINDOW_FULL};
+        text.bytes += (double)info->kv_bytes_per_token * (keys_seen(&full, depth, tokens) + tokens);
+    }
+    struct bench_need need = {.operations = text.operations * test->batch};
+    if (test->generates) {
+        need.weight_bytes = (double)info->weights_bytes * tokens;
+        need.bytes = need.weight_bytes + text.bytes * test->batch;
+    }
+    return need;
+}

@@ -1,0 +1,37 @@
+/* What `regla bench` measures: its comma-separated lists, and every combination of them in order.
+ * Pure. */
+#ifndef BENCH_BENCH_PLAN_H
+#define BENCH_BENCH_PLAN_H
+
+#include "engine/base/error.h"
+#include "engine/formats.h"
+
+/* As typed; none is NULL. */
+struct bench_lists {
+    const char *pp, *tg; /* tokens of a text; 0: no such test */
+    const char *depth, *batch, *weights, *kv, *activations, *threads;
+};
+
+/* Reads, or generates, `tokens` tokens of each of `batch` texts that have `depth` already. */
+struct bench_case {
+    enum weight_format weights;
+    enum kv_format kv;
+    enum activation_format activations;
+    int threads; /* 0: as many as this process may use */
+    bool generates;
+    int tokens, depth, batch;
+};
+
+struct bench_plan {
+    struct bench_case *cases; /* [count] */
+    int count;                /* >= 1 */
+};
+
+/* ERROR_INVALID names the list, the item, expected and got. The caller clears the plan. */
+int bench_plan_make(struct bench_plan *plan, const struct bench_lists *lists, struct error *err);
+void bench_plan_clear(struct bench_plan *plan);
+
+/* "pp512", "tg64@8000" */
+void bench_case_name(const struct bench_case *test, char name[48]);
+
+#endif

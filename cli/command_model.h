@@ -1,0 +1,136 @@
+/* What the commands that compute have in common: opening a model, feeding it a text, reading
+ * standard input, and the flags for all that. */
+#ifndef CLI_COMMAND_MODEL_H
+#define CLI_COMMAND_MODEL_H
+
+#include "cli/options.h"
+#include "engine/engine.h"
+#include "engine/text/tokenizer.h"
+
+struct model;
+
+struct command_model_options {
+    const char *preset; /* NULL: a directory is given */
+    int64_t threads;
+    int64_t state_memory, device_memory; /* bytes */
+    const char *device;
+    const char *weights, *kv, *activations;
+};
+
+/* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
+#define COMMAND_PRESET_OPTION(type)                                                           \
+    {                                                                                         \
+        "preset", OPTION_TEXT, offsetof(type, model.preset), "NAME", NULL, 0, 0, NULL,        \
+            "in place of a model: a configuration of the papers with random weights;\n      " \
+            "`regla info --presets` lists them"                                               \
+    }
+
+/* The entry for a device, whose name lies at `offset`. */
+#define COMMAND_DEVICE_OPTION(offset)                                                           \
+    {                                                                                           \
+        "device", OPTION_CHOICE, offset, NULL, "auto", 0, 0, "auto|cpu|cuda[:N]",               \
+            "where to compute; auto: on the first GPU if there is one and this is built for it" \
+    }
+
+/* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
+#define COMMAND_MODEL_OPTIONS(type)                                                              \
+    COMMAND_DEVICE_OPTION(offsetof(type, model.device)),                                         \
+        {"device-memory",                                                                        \
+         OPTION_BYTES,                                                                           \
+         offsetof(type, model.device_memory),                                                    \
+         "bytes",                                                                                \
+         "0",                                                                                    \
+         0,                                                                                      \
+         1e15,                                                                                   \
+         NULL,                                                                                   \
+         "memory for weights, workspace and states together; 0: no such limit"},                 \
+        {"threads",                                                                              \
+         OPTION_INTEGER,                                                                         \
+         offsetof(type, model.threads),                                                          \
+         "threads",                                                                              \
+         "0",                                                                                    \
+         0,                                                                                      \
+         1024,                                                                                   \
+         NULL,                                                                                   \
+         "compute threads; 0: as many as this process may use"},                                 \
+        {"weights",                                                                              \
+         OPTION_CHOICE,                                                                          \
+         offsetof(type, model.weights),                                                          \
+         "format",                                                                               \
+         "auto",                                                                                 \
+         0,                                                                                      \
+         0,                                                                                      \
+         "auto|f32|bf16|f16|q8",                                                                 \
+         "format of the weights in memory; auto: as in the file"},                               \
+        {"kv",                                                                                   \
+         OPTION_CHOICE,                                                                          \
+         offsetof(type, model.kv),                                                               \
+         "format",                                                                               \
+         "auto",                                                                                 \
+         0,                                                                                      \
+         0,                                                                                      \
+         "auto|f32|f16|bf16",                                                                    \
+         "format of the KV cache; auto: f32 when the weights are f32, else f16"},                \
+        {"activations",                                                                          \
+         OPTION_CHOICE,                                                                          \
+         offsetof(type, model.activations),                                                      \
+         "format",                                                                               \
+         "f32",                                                                                  \
+         0,                                                                                      \
+         0,                                                                                      \
+         "f32|16bit|8bit",                                                                       \
+         "what products round their inputs to: f32, or for faster prompts and batches\n"         \
+         "      16bit (bf16 or q8 weights) or 8bit (q8 weights)"},                               \
+    {                                                                                            \
+        "state-memory", OPTION_BYTES, offsetof(type, model.state_memory), "bytes", "0", 0, 1e15, \
+            NULL, "memory for the states of texts; 0: a share of what is free"                   \
+    }
+
+/* Exactly one of a directory (NULL: none) and a known --preset is given: 0; else prints what is
+ * wrong and returns 2, the exit status. */
+int command_model_given(const char *command, const char *directory,
+                        const struct command_model_options *options, const char *usage);
+
+/* What the flags say; the rest is 0. */
+struct engine_options command_engine_options(const struct command_model_options *options);
+
+/* The model of a directory or, when that is NULL, of the preset; of nothing where there is no such
+ * --device. */
+int command_model_load(struct model **out, const char *directory,
+                       const struct command_model_options *options, struct error *err);
+
+struct command_model {
+    struct engine *engine;
+    struct tokenizer *tokenizer; /* of a preset: one without tokens */
+};
+
+/* Opens the engine, and the tokenizer beside the model. step_tokens: most tokens of a step, all of
+ * which may ask for logits if all_logits; 0: the engine's default. */
+int command_model_open(struct command_model *model, const char *directory,
+                       const struct command_model_options *options, int step_tokens,
+                       bool all_logits, struct error *err);
+void command_model_close(struct command_model *model);
+
+/* Only the tokenizer: `path` is a model's directory, or a tokenizer.json; NULL: one without tokens,
+ * whose ids all decode to nothing. */
+int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
+/* A model may have more ids than its tokenizer, but not fewer. */
+int command_tokenizer_check(const struct tokenizer *tokenizer, const char *directory,
+                            int32_t vocab_size, struct error *err);
+
+/* Appends the ids of a text (NUL after it), which separate spaces, commas, brackets or newlines. */
+int command_parse_ids(const char *text, size_t length, struct token_list *ids, struct error *err);
+
+/* Feeds count >= 1 tokens and draws the one after them; -1 also where none can be drawn. */
+int command_feed(struct engine *engine, struct state *state, const int32_t *tokens, size_t count,
+                 struct draw *draw, struct error *err);
+
+/* All of standard input into *text (malloc'd, NUL after *length bytes). */
+int command_read_stdin(char **text, size_t *length, struct error *err);
+
+/* Prints "regla COMMAND: message" to stderr; returns 1, the exit status. */
+int command_failed(const char *command, const struct error *err);
+/* The same of arguments that cannot be meant so, whatever the files hold: 2. */
+int command_misused(const char *command, const struct error *err);
+
+#endif

@@ -1,0 +1,42 @@
+/* The stream of a completion: frames made of what its job has put out and, with an Idempotency-Key,
+ * the record of all of them, for whoever repeats the request.
+ *
+ * The HTTP thread's while the client is there; when that leaves before the end, a worker completes
+ * the record once the job is done. */
+#ifndef SERVER_ENDPOINTS_COMPLETION_STREAM_H
+#define SERVER_ENDPOINTS_COMPLETION_STREAM_H
+
+#include "server/schedule/job.h"
+
+struct completion_stream {
+    struct strbuf frames; /* to be sent */
+    size_t sent;          /* bytes of frames */
+    bool ended;           /* the last frame has been made */
+
+    struct outbox taken; /* from the job */
+    size_t made;         /* bytes of it that are frames by now */
+    bool last;           /* nothing more comes */
+    int32_t *ids;        /* [ids_capacity]: scratch */
+    size_t ids_capacity;
+    int64_t generated;
+    struct strbuf record; /* with job->replay: all frames so far */
+    int64_t reserved;     /* bytes of it, of the budget for bodies and replies */
+    bool lost;            /* it was too long to be recorded */
+};
+
+/* job->stream; -1: out of memory. */
+int completion_stream_create(struct job *job);
+void completion_stream_free(struct job *job);
+
+/* With the ticket's lock held: takes what the job has put out, unless something is left of what was
+ * taken before. False: nothing yet. */
+bool completion_stream_take(struct job *job);
+/* Without it: makes frames of some of that, and records them. */
+void completion_stream_make(struct job *job);
+
+/* The client has left: the record is completed without it, if there is one. */
+void completion_stream_leave(struct job *job);
+/* For job_to_workers, once the job is done; gives a reference back. */
+void completion_stream_run_rest(struct work *work);
+
+#endif

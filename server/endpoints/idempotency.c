@@ -1,0 +1,37 @@
+#include "server/endpoints/idempotency.h"
+
+#include "server/endpoints/replay.h"
+
+int idempotency_begin(struct http_request *request, struct api_error *err)
+{
+    const char *key = http_header(request, "Idempotency-Key");
+    struct service *service = request->service;
+    struct replay_reply *kept;
+    if (!key)
+        return 0;
+    struct replay_request wanted = {.owner = service_owner(service, request->owner),
+                                    .path = request->path,
+                                    .key = key,
+                                    .body = request->body.data,
+                                    .length = request->body.length};
+    if (replay_begin(service->replay, &wanted, &request->replay, &kept, err))
+        return -1;
+    if (kept)
+        http_reply_kept(request, kept);
+    return 0;
+}
+
+void idempotency_refuse(struct http_request *request, const struct api_error *err)
+{
+    if (request->replay)
+        replay_keep_error(request->service->replay, request->replay, err);
+    request->replay = NULL;
+    http_reply_error(request, err);
+}
+
+void idempotency_drop(struct http_request *request)
+{
+    if (request->replay)
+        replay_drop(request->service->replay, request->replay);
+    request->replay = NULL;
+}

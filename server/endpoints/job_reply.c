@@ -1,0 +1,208 @@
+#include "server/endpoints/job_reply.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reply_head job_reply_head(const struct job *job)
+{
+    return (struct reply_head){.id = job->id,
+                               .created = job->created,
+                               .model = job->service->model,
+                               .system_fingerprint = job->service->fingerprint};
+}
+
+struct reply_usage job_reply_usage(struct job *job, int64_t generated)
+{
+    enum miss_reason miss = (enum miss_reason)atomic_load(&job->miss);
+    return (struct reply_usage){.prompt_tokens = job->prompt_tokens,
+                                .completion_tokens = generated,
+                                .cached_tokens = atomic_load(&job->cached_tokens),
+                                .cache_miss_reason = miss_reason_name(miss)};
+}
+
+static double per_second(double count, double seconds)
+{
+    return count > 0 && seconds > 0 ? count / seconds : NAN;
+}
+
+struct reply_timings job_reply_timings(const struct job *job)
+{
+    double end = job->prefilled > 0 ? job->prefilled : job->ended;
+    double prefill = end - job->started, decode = job->ended - end;
+    int64_t computed = job->prompt_tokens - atomic_load(&job->cached_tokens);
+    int64_t generated = job->generated - job->prefill_generated;
+    return (struct reply_timings){
+        .queue_ms = (job->started - job->received) * 1e3,
+        .prefill_ms = prefill * 1e3,
+        .decode_ms = decode * 1e3,
+        .prefill_tokens_per_second =
+            job->prefilled > 0 ? per_second((double)computed, prefill) : NAN,
+        .decode_tokens_per_second = per_second((double)generated, decode)};
+}
+
+const struct session_card *job_reply_session(const struct job *job, struct session_card *card)
+{
+    if (!job->view.id[0])
+        return NULL;
+    *card = session_card(&job->view);
+    return card;
+}
+
+void job_reply_ending(struct reply_choice *reply, const struct job *job, enum finish_reason finish,
+                      int32_t stop_index, int32_t stop_token)
+{
+    reply->finish_reason = finish;
+    reply->stop_token = stop_token;
+    if (stop_index >= 0) {
+        reply->stop_string = job->request.stops[stop_index].text;
+        reply->stop_string_length = job->request.stops[stop_index].length;
+    }
+}
+
+/* The index that clients see: best_of candidates become n choices. */
+static int reply_index(const struct job *job, size_t prompt, int rank)
+{
+    return (int)prompt * job->request.n + rank;
+}
+
+/* What a choice's reply points to and has to be freed after the encoding. */
+struct whole_choice {
+    char *text;
+    struct reply_token *tokens;
+    int32_t *ids;
+    struct reply_logprobs logprobs;
+};
+
+static void *join(const void *a, size_t a_size, const void *b, size_t b_size)
+{
+    char *both = malloc(a_size + b_size + 1);
+    if (both && a_size)
+        memcpy(both, a, a_size);
+    if (both && b_size)
+        memcpy(both + a_size, b, b_size);
+    return both;
+}
+
+static int join_logprobs(struct whole_choice *whole, const struct job *job,
+                         const struct job_prompt *prompt, const struct piece *piece)
+{
+    size_t echoed = job->request.echo ? job_prompt_own(prompt) : 0;
+    whole->tokens = join(prompt->logprobs, echoed * sizeof *whole->tokens, piece->tokens,
+                         piece->num_tokens * sizeof *whole->tokens);
+    whole->logprobs =
+        (struct reply_logprobs){.tokenizer = job->service->tokenizer,
+                                .tokens = whole->tokens,
+                                .num_tokens = echoed + piece->num_tokens,
+                                .as_token_ids = job->request.return_tokens_as_token_ids};
+    return whole->tokens ? 0 : -1;
+}
+
+static int whole_ids(struct whole_choice *whole, const struct piece *piece)
+{
+    whole->ids = malloc((piece->num_tokens + 1) * sizeof *whole->ids);
+    for (size_t i = 0; whole->ids && i < piece->num_tokens; i++)
+        whole->ids[i] = piece->tokens[i].id;
+    return whole->ids ? 0 : -1;
+}
+
+static int make_choice(struct reply_choice *reply, struct whole_choice *whole, struct job *job,
+                       size_t prompt_index, struct job_choice *choice)
+{
+    const struct completion_request *request = &job->request;
+    const struct job_prompt *prompt = &job->prompts[prompt_index];
+    struct piece *piece = &choice->piece;
+    piece_seal(piece);
+    size_t echoed = request->echo ? prompt->text_length : 0;
+    whole->text = join(prompt->text, echoed, piece->text.data, piece->text.length);
+    reply->text = whole->text;
+    reply->text_length = echoed + piece->text.length;
+    job_reply_ending(reply, job, choice->finish, choice->stop_index, choice->stop_token);
+    if (!whole->text || (request->logprobs >= 0 && join_logprobs(whole, job, prompt, piece)) ||
+        (request->return_token_ids && whole_ids(whole, piece)))
+        return -1;
+    if (request->logprobs >= 0)
+        reply->logprobs = &whole->logprobs;
+    if (request->return_token_ids) {
+        reply->token_ids = whole->ids;
+        reply->num_token_ids = piece->num_tokens;
+        reply->prompt_token_ids = prompt->ids + prompt->context;
+        reply->num_prompt_token_ids = job_prompt_own(prompt);
+    }
+    return 0;
+}
+
+static double mean_logprob(const struct job_choice *choice)
+{
+    return choice->generated ? choice->sum_logprob / (double)choice->generated : -INFINITY;
+}
+
+/* The candidate of the prompt that is rank-th by mean logprob (ties: the earlier); without best_of
+ * they stay in order. */
+static struct job_choice *ranked(struct job *job, size_t prompt, int rank)
+{
+    int best_of = job->request.best_of;
+    struct job_choice *candidates = job->choices + prompt * (size_t)best_of;
+    if (best_of == job->request.n)
+        return &candidates[rank];
+    for (int i = 0; i < best_of; i++) {
+        double mean = mean_logprob(&candidates[i]);
+        int better = 0;
+        for (int j = 0; j < best_of; j++) {
+            double other = mean_logprob(&candidates[j]);
+            better += other > mean || (other == mean && j < i);
+        }
+        if (better == rank)
+            return &candidates[i];
+    }
+    return &candidates[rank];
+}
+
+int job_reply_encode(struct strbuf *body, struct job *job)
+{
+    size_t per_prompt = (size_t)job->request.n;
+    size_t count = job->request.num_prompts * per_prompt;
+    struct reply_choice *replies = calloc(count, sizeof *replies);
+    struct whole_choice *wholes = calloc(count, sizeof *wholes);
+    int result = replies && wholes ? 0 : -1;
+    for (size_t i = 0; i < count && result == 0; i++) {
+        size_t prompt = i / per_prompt;
+        int rank = (int)(i % per_prompt);
+        replies[i].index = reply_index(job, prompt, rank);
+        result = make_choice(&replies[i], &wholes[i], job, prompt, ranked(job, prompt, rank));
+    }
+    if (result == 0) {
+        struct reply_head head = job_reply_head(job);
+        struct reply_usage usage = job_reply_usage(job, job->generated);
+        struct reply_timings timings = job_reply_timings(job);
+        struct session_card session;
+        completion_reply_encode(body, &head, replies, count, &usage, &timings,
+                                job_reply_session(job, &session));
+    }
+    for (size_t i = 0; wholes && i < count; i++) {
+        free(wholes[i].text);
+        free(wholes[i].tokens);
+        free(wholes[i].ids);
+    }
+    free(wholes);
+    free(replies);
+    if (result == 0 && !body->failed)
+        return 0;
+    strbuf_clear(body);
+    return -1;
+}
+
+size_t job_reply_bytes(const struct job *job)
+{
+    enum { BYTES_PER_ENTRY = 16 };
+    const struct completion_request *request = &job->request;
+    size_t per_token = request->logprobs >= 0 ? 3 + (size_t)request->logprobs : 1, bytes = 0;
+    for (size_t i = 0; i < job->num_choices; i++) {
+        const struct job_prompt *prompt = &job->prompts[i / (size_t)request->best_of];
+        const struct piece *piece = &job->choices[i].piece;
+        size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
+        bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY + piece->text.length +
+                 prompt->text_length;
+    }
+    return bytes;
+}

@@ -1,0 +1,14 @@
+/* The HTTP side of /v1/sessions and /v1/state: requests become state tasks (state_task.h), and
+ * their results replies. */
+#ifndef SERVER_ENDPOINTS_SESSION_ROUTES_H
+#define SERVER_ENDPOINTS_SESSION_ROUTES_H
+
+#include "server/http/http.h"
+
+/* The route says which kind of state task. */
+void session_routes_handle(struct http_request *request);
+
+/* For routes that take an Idempotency-Key. */
+void session_routes_end(struct http_request *request);
+
+#endif

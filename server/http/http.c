@@ -1,0 +1,616 @@
+#include "server/http/http.h"
+
+#include "engine/base/clock.h"
+#include "server/endpoints/replay.h"
+#include "server/http/framing.h"
+#include "server/http/listen.h"
+#include "server/http/routes.h"
+#include "server/http/watcher.h"
+#include "server/log.h"
+#include "server/schedule/scheduler.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+/* Enough for a few frames: more would only delay the moment a slow reader is noticed. */
+enum { SEND_BUFFER_BYTES = 128 * 1024, STREAM_BLOCK_BYTES = 8192, BODY_STEP_BYTES = 64 * 1024 };
+
+struct http_server {
+    struct MHD_Daemon *daemon;
+    struct service *service;
+    struct watcher *watcher;
+    struct http_options options;
+    char address[128];
+    int listen_fd;
+    _Atomic size_t active;
+};
+
+/* A connection, as libmicrohttpd's socket context. */
+struct connection {
+    int slot;
+    bool linger;
+};
+
+static struct connection *connection_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
+/* Replies. */
+
+static const char EVENT_STREAM[] = "text/event-stream; charset=utf-8";
+
+static void set_headers(struct http_request *request, struct MHD_Response *response,
+                        const char *content_type)
+{
+    if (content_type)
+        MHD_add_response_header(response, "Content-Type", content_type);
+    MHD_add_response_header(response, "X-Request-Id", request->request_id);
+    if (service_phase(request->service) == SERVICE_DRAINING)
+        MHD_add_response_header(response, "Connection", "close");
+}
+
+static void queue(struct http_request *request, int status, struct MHD_Response *response)
+{
+    request->status = status;
+    request->replied =
+        MHD_queue_response(request->connection, (unsigned)status, response) == MHD_YES;
+    request->hang_up = !request->replied;
+    MHD_destroy_response(response);
+}
+
+static struct MHD_Response *buffered(struct strbuf *body)
+{
+    struct MHD_Response *response = NULL;
+    if (body->failed)
+        strbuf_clear(body);
+    else if (body->length == 0)
+        response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
+    else
+        response = MHD_create_response_from_buffer(body->length, body->data, MHD_RESPMEM_MUST_FREE);
+    if (response)
+        *body = (struct strbuf){0};
+    return response;
+}
+
+void http_reply(struct http_request *request, int status, const char *content_type,
+                struct strbuf *body)
+{
+    struct MHD_Response *response = buffered(body);
+    if (!response) {
+        strbuf_clear(body);
+        http_hang_up(request);
+        return;
+    }
+    set_headers(request, response, content_type);
+    queue(request, status, response);
+}
+
+void http_reply_json(struct http_request *request, struct strbuf *body)
+{
+    http_reply(request, 200, "application/json", body);
+}
+
+/* What the table of errors says beyond the status. */
+static void set_error_headers(struct MHD_Response *response, const struct api_error_row *row)
+{
+    if (row->retry_after_s) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d", row->retry_after_s);
+        MHD_add_response_header(response, "Retry-After", seconds);
+    }
+    if (row->should_retry)
+        MHD_add_response_header(response, "x-should-retry", row->should_retry);
+    if (row->status == 401)
+        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
+}
+
+void http_reply_error(struct http_request *request, const struct api_error *err)
+{
+    const struct api_error_row *row = api_error_row(err->code);
+    struct strbuf body = {0};
+    if (err != &request->error)
+        request->error = *err;
+    api_error_encode(&body, err);
+    struct MHD_Response *response = buffered(&body);
+    if (!response) {
+        http_hang_up(request);
+        return;
+    }
+    set_headers(request, response, "application/json");
+    set_error_headers(response, row);
+    if (err->allow[0])
+        MHD_add_response_header(response, "Allow", err->allow);
+    if (row->close) {
+        MHD_add_response_header(response, "Connection", "close");
+        struct connection *peer = connection_of(request->connection);
+        if (peer) /* NULL: out of memory when it began */
+            peer->linger = true;
+    }
+    queue(request, row->status, response);
+}
+
+static void set_stream_headers(struct MHD_Response *response)
+{
+    MHD_add_response_header(response, "Cache-Control", "no-cache");
+    MHD_add_response_header(response, "X-Accel-Buffering", "no");
+}
+
+void http_reply_kept(struct http_request *request, struct replay_reply *kept)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(kept->length, kept->data, MHD_RESPMEM_MUST_COPY);
+    if (!response) {
+        replay_reply_release(kept);
+        http_hang_up(request);
+        return;
+    }
+    set_headers(request, response, kept->stream ? EVENT_STREAM : "application/json");
+    MHD_add_response_header(response, "Idempotent-Replayed", "true");
+    if (kept->stream)
+        set_stream_headers(response);
+    if (kept->error != API_OK)
+        set_error_headers(response, api_error_row(kept->error));
+    int status = kept->status;
+    request->replayed = kept->error == API_OK;
+    replay_reply_release(kept);
+    queue(request, status, response);
+}
+
+void http_reply_stream(struct http_request *request, MHD_ContentReaderCallback read)
+{
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read, request, NULL);
+    if (!response) {
+        http_hang_up(request);
+        return;
+    }
+    set_headers(request, response, EVENT_STREAM);
+    set_stream_headers(response);
+    queue(request, 200, response);
+}
+
+void http_hang_up(struct http_request *request)
+{
+    request->hang_up = true;
+}
+
+void http_shutdown(const struct http_request *request)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info)
+        shutdown(info->connect_fd, SHUT_RDWR);
+}
+
+/* Work on other threads. */
+
+static void resume(void *context)
+{
+    MHD_resume_connection(context);
+}
+
+void http_take_body(struct http_request *request, struct strbuf *body, int64_t *reserved)
+{
+    *body = request->body;
+    *reserved = request->body_reserved;
+    admission_received(&request->service->admission, request->body_reserved);
+    request->body = (struct strbuf){0};
+    request->body_reserved = 0;
+}
+
+void http_attach(struct http_request *request, struct ticket *ticket)
+{
+    ticket_lock(ticket);
+    ticket->wake = resume;
+    ticket->wake_context = request->connection;
+    ticket_unlock(ticket);
+    request->ticket = ticket;
+    watcher_attach(request->server->watcher, request->slot, ticket);
+}
+
+bool http_wait(struct http_request *request)
+{
+    /* A peer that had left before this got its wake-up call when nobody waited. */
+    if (ticket_gone(request->ticket)) {
+        http_hang_up(request);
+        return false;
+    }
+    MHD_suspend_connection(request->connection);
+    ticket_wait(request->ticket);
+    return true;
+}
+
+static void poke(void *context)
+{
+    struct service *service = context;
+    if (service->scheduler)
+        scheduler_poke(service->scheduler);
+}
+
+void http_detach(struct http_request *request)
+{
+    struct ticket *ticket = request->ticket;
+    if (!ticket)
+        return;
+    request->ticket = NULL;
+    watcher_detach(request->server->watcher, request->slot);
+    ticket_lock(ticket);
+    ticket->waiting = false;
+    ticket_unlock(ticket);
+    if (ticket_cancel(ticket, CANCEL_GONE))
+        poke(request->service);
+    ticket_release(ticket);
+}
+
+/* Requests. */
+
+static const char *header(struct MHD_Connection *connection, const char *name)
+{
+    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+static void take_request_id(struct http_request *request)
+{
+    const char *given = header(request->connection, "X-Request-Id");
+    if (given && request_id_valid(given, strlen(given))) {
+        snprintf(request->request_id, sizeof request->request_id, "%s", given);
+        request->request_id_given = true;
+        return;
+    }
+    uint64_t random[2] = {0, 0};
+    if (getrandom(random, sizeof random, 0) < 0)
+        random[0] = (uint64_t)(clock_seconds() * 1e9);
+    snprintf(request->request_id, sizeof request->request_id, "req-%016llx%016llx",
+             (unsigned long long)random[0], (unsigned long long)random[1]);
+}
+
+const char *http_header(const struct http_request *request, const char *name)
+{
+    return header(request->connection, name);
+}
+
+static bool is_json(const char *content_type)
+{
+    static const char JSON[] = "application/json";
+    size_t length = sizeof JSON - 1;
+    return content_type && strncasecmp(content_type, JSON, length) == 0 &&
+           (content_type[length] == 0 || content_type[length] == ';' ||
+            content_type[length] == ' ');
+}
+
+/* What the headers alone tell; the body is then read and thrown away, so that the connection lives
+ * on. */
+static void check_headers(struct http_request *request, const char *path)
+{
+    struct api_error *err = &request->error;
+    request->route =
+        route_find(request->method, path, request->parameter, sizeof request->parameter, err);
+    bool open = request->route && request->route->open;
+    request->owner =
+        auth_check(&request->service->auth, header(request->connection, "Authorization"));
+    if (request->owner < 0 && !open) {
+        api_error_clear(err);
+        api_error_set(err, API_INVALID_KEY, NULL,
+                      "missing or wrong API key: send it as \"Authorization: Bearer KEY\"");
+    } else if (request->route && request->route->json &&
+               !is_json(header(request->connection, "Content-Type"))) {
+        const char *type = header(request->connection, "Content-Type");
+        api_error_set(err, API_MEDIA_TYPE, NULL,
+                      "Content-Type: expected application/json, got %s%s%s", type ? "\"" : "",
+                      type ? type : "none", type ? "\"" : "");
+    }
+    const char *encoding = header(request->connection, "Content-Encoding");
+    if (request->route && (request->route->json || request->route->octets) && encoding &&
+        strcasecmp(encoding, "identity") != 0)
+        api_error_set(err, API_MEDIA_TYPE, NULL, "Content-Encoding: expected none, got \"%s\"",
+                      encoding);
+}
+
+static int64_t body_limit(const struct http_request *request)
+{
+    const struct service *service = request->service;
+    return request->route && request->route->octets ? service->max_state_bytes
+                                                    : service->max_body_bytes;
+}
+
+static void set_too_large(const struct http_request *request, struct api_error *err)
+{
+    api_error_set(err, API_BODY_TOO_LARGE, NULL, "the body is larger than %lld bytes",
+                  (long long)body_limit(request));
+}
+
+static bool declared_too_large(struct http_request *request)
+{
+    const char *length = header(request->connection, "Content-Length");
+    return length && strtoull(length, NULL, 10) > (unsigned long long)body_limit(request);
+}
+
+/* What a request's target names: of a whole URL the path (RFC 9112, section 3.2.2). */
+static const char *path_of(const char *target)
+{
+    size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
+                    : strncasecmp(target, "https://", 8) == 0 ? 8
+                                                              : 0;
+    const char *path = scheme ? strchr(target + scheme, '/') : target;
+    return path ? path : "/";
+}
+
+/* Replies before the body has come, after which the connection is closed. */
+static enum MHD_Result refuse(struct http_request *request, const struct api_error *err)
+{
+    request->error = *err;
+    http_reply_error(request, &request->error);
+    return request->replied ? MHD_YES : MHD_NO;
+}
+
+static enum MHD_Result begin_request(struct http_server *server, struct MHD_Connection *connection,
+                                     const char *url, const char *method, const char *version,
+                                     void **context)
+{
+    struct http_request *request = calloc(1, sizeof *request);
+    if (!request)
+        return MHD_NO;
+    *context = request;
+    request->connection = connection;
+    request->server = server;
+    request->service = server->service;
+    request->method = method;
+    request->started = clock_seconds();
+    struct connection *peer = connection_of(connection);
+    request->slot = peer ? peer->slot : -1;
+    const char *path = path_of(url);
+    snprintf(request->path, sizeof request->path, "%s", path);
+    atomic_fetch_add(&server->active, 1);
+    watcher_receiving(server->watcher, request->slot);
+    take_request_id(request);
+    check_headers(request, path);
+    struct api_error err = {0};
+    if (framing_check(connection, version, &err) != 0)
+        return refuse(request, &err);
+    if (declared_too_large(request)) {
+        set_too_large(request, &err);
+        return refuse(request, &err);
+    }
+    return MHD_YES;
+}
+
+/* Grows the body in steps whose memory is accounted for: all connections together have a budget. */
+static int reserve_body(struct http_request *request, size_t size)
+{
+    while (request->body_reserved < (int64_t)(request->body.length + size)) {
+        if (!admission_upload(&request->service->admission, request->body_reserved,
+                              BODY_STEP_BYTES))
+            return api_error_set(&request->error, API_QUEUE_FULL, NULL,
+                                 "too many request bodies are being received");
+        request->body_reserved += BODY_STEP_BYTES;
+    }
+    return 0;
+}
+
+static void release_body(struct http_request *request)
+{
+    struct strbuf body;
+    int64_t reserved;
+    http_take_body(request, &body, &reserved);
+    strbuf_clear(&body);
+    admission_body(&request->service->admission, -reserved);
+}
+
+static enum MHD_Result take_body(struct http_request *request, const char *bytes, size_t size)
+{
+    /* Only a chunked body gets here without having said its length: there is no way to reply in
+     * the middle of it. */
+    request->received += size;
+    if (request->received > (uint64_t)body_limit(request)) {
+        api_error_clear(&request->error);
+        set_too_large(request, &request->error);
+        return MHD_NO;
+    }
+    if (request->error.code != API_OK || !(request->route->json || request->route->octets))
+        return MHD_YES;
+    if (reserve_body(request, size) == 0)
+        strbuf_append(&request->body, bytes, size);
+    if (request->body.failed)
+        api_error_set(&request->error, API_OUT_OF_MEMORY, NULL, "out of memory for the body");
+    if (request->error.code != API_OK)
+        release_body(request);
+    return MHD_YES;
+}
+
+static enum MHD_Result run(struct http_request *request)
+{
+    if (request->ticket && ticket_gone(request->ticket))
+        return MHD_NO;
+    if (!request->complete) {
+        request->complete = true;
+        watcher_answering(request->server->watcher, request->slot);
+    }
+    if (request->error.code != API_OK)
+        http_reply_error(request, &request->error);
+    else
+        request->route->handle(request);
+    release_body(request); /* parsed by now, whatever the request still waits for */
+    return request->hang_up ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *upload,
+                                  size_t *upload_size, void **request_context)
+{
+    struct http_request *request = *request_context;
+    if (!request)
+        return begin_request(context, connection, url, method, version, request_context);
+    if (*upload_size) {
+        enum MHD_Result result = take_body(request, upload, *upload_size);
+        *upload_size = 0;
+        return result;
+    }
+    if (request->replied)
+        return MHD_YES;
+    return run(request);
+}
+
+int http_status(const struct http_request *request)
+{
+    if (!request->aborted)
+        return request->status;
+    if (request->error.code == API_BODY_TOO_LARGE)
+        return api_error_row(API_BODY_TOO_LARGE)->status;
+    return request->timed_out ? 408 : 499;
+}
+
+void http_log(const struct http_request *request)
+{
+    struct log_line line;
+    bool quiet = request->route && request->route->quiet;
+    log_begin(&line, quiet ? LOG_LEVEL_DEBUG : LOG_LEVEL_INFO, "request");
+    log_text(&line, "id", request->request_id);
+    log_text(&line, "method", request->method);
+    log_text(&line, "path", request->path);
+    log_int(&line, "status", http_status(request));
+    if (request->replayed)
+        log_int(&line, "replayed", 1);
+    log_ms(&line, "ms", (clock_seconds() - request->started) * 1e3);
+    if (request->error.code != API_OK)
+        log_text(&line, "error", api_error_row(request->error.code)->code);
+    else if (request->timed_out)
+        log_text(&line, "error", "request_timeout");
+    log_end(&line);
+}
+
+static void on_completed(void *context, struct MHD_Connection *connection, void **request_context,
+                         enum MHD_RequestTerminationCode code)
+{
+    struct http_server *server = context;
+    struct http_request *request = *request_context;
+    (void)connection;
+    if (!request)
+        return;
+    *request_context = NULL;
+    request->aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    request->timed_out = request->aborted && watcher_timed_out(server->watcher, request->slot);
+    if (request->route && request->route->end)
+        request->route->end(request);
+    else
+        http_log(request);
+    http_detach(request);
+    release_body(request);
+    watcher_idle(server->watcher, request->slot);
+    free(request);
+    atomic_fetch_sub(&server->active, 1);
+}
+
+static void on_connection(void *context, struct MHD_Connection *connection, void **socket_context,
+                          enum MHD_ConnectionNotificationCode code)
+{
+    struct http_server *server = context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        struct connection *peer = calloc(1, sizeof *peer);
+        *socket_context = peer;
+        if (!peer)
+            return;
+        int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+        int size = SEND_BUFFER_BYTES;
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+        peer->slot = watcher_add(server->watcher, fd);
+        atomic_fetch_add(&server->service->metrics.connections, 1);
+    } else if (*socket_context) {
+        struct connection *peer = *socket_context;
+        watcher_remove(server->watcher, peer->slot, peer->linger);
+        free(peer);
+        *socket_context = NULL;
+        atomic_fetch_sub(&server->service->metrics.connections, 1);
+    }
+}
+
+static void on_log(void *context, const char *format, va_list args)
+{
+    (void)context;
+    char text[512];
+    vsnprintf(text, sizeof text, format, args);
+    text[strcspn(text, "\n")] = 0;
+    log_message(LOG_LEVEL_DEBUG, "libmicrohttpd: %s", text);
+}
+
+/* What has a NUL in it stays as it was sent, and so names nothing: it would end what is before it.
+ */
+static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
+{
+    (void)context;
+    (void)connection;
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
+static struct MHD_Daemon *start_daemon(struct http_server *server)
+{
+    const struct http_options *options = &server->options;
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    struct MHD_OptionItem items[] = {
+        {MHD_OPTION_LISTEN_SOCKET, server->listen_fd, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, options->max_connections, NULL},
+        {MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(options->idle_timeout_s + 0.999), NULL},
+        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)unescape, NULL},
+        /* A pool of one thread is none. */
+        {MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0, NULL},
+        {MHD_OPTION_END, 0, NULL}};
+    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER,
+                            on_log, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_ARRAY,
+                            items, MHD_OPTION_END);
+}
+
+int http_start(struct http_server **out, struct service *service,
+               const struct http_options *options, struct error *err)
+{
+    struct http_server *server = calloc(1, sizeof *server);
+    if (!server)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the HTTP server");
+    server->service = service;
+    server->options = *options;
+    server->listen_fd =
+        listen_open(options->host, options->port, server->address, sizeof server->address, err);
+    struct watcher_options watching = {options->max_connections, options->request_timeout_s, poke,
+                                       service};
+    if (server->listen_fd < 0 || watcher_create(&server->watcher, &watching, err)) {
+        http_stop(server);
+        return -1;
+    }
+    server->daemon = start_daemon(server);
+    if (!server->daemon) {
+        http_stop(server);
+        return error_set(err, ERROR_IO, "cannot start the HTTP server on %s:%d", options->host,
+                         options->port);
+    }
+    *out = server;
+    return 0;
+}
+
+const char *http_address(const struct http_server *server)
+{
+    return server->address;
+}
+
+size_t http_active(const struct http_server *server)
+{
+    return atomic_load(&server->active);
+}
+
+void http_stop(struct http_server *server)
+{
+    if (!server)
+        return;
+    /* No MHD_quiesce_daemon before: it takes the listening socket out of the epoll sets at the same
+     * time as their threads do, and aborts the process when it comes second. */
+    if (server->daemon)
+        MHD_stop_daemon(server->daemon);
+    else if (server->listen_fd >= 0)
+        listen_close(server->listen_fd);
+    watcher_free(server->watcher);
+    free(server);
+}

@@ -1,0 +1,458 @@
+#include "server/schedule/batch.h"
+
+#include "engine/base/clock.h"
+#include "server/log.h"
+#include "server/schedule/session_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Steps that fail one after another until the engine counts as broken. */
+enum { MAX_FAILED_STEPS = 3 };
+/* Steps that overlap until the scheduler looks around. */
+enum { MAX_STEPS = 16 };
+
+int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,
+               int prefill_chunk, struct error *err)
+{
+    const struct engine_info *info = engine_info(service->engine);
+    *batch = (struct batch){
+        .service = service,
+        .tree = service->tree,
+        .inbox = inbox,
+        .limits = {info->max_step_tokens, info->max_step_logits, prefill_chunk,
+                   info->max_step_pages},
+    };
+    for (int i = 0; i < (info->overlaps ? 2 : 1); i++) {
+        struct step *step = &batch->steps[i];
+        step->spans = calloc((size_t)info->max_step_tokens, sizeof *step->spans);
+        step->stepped = calloc((size_t)info->max_step_tokens, sizeof *step->stepped);
+        if (!step->spans || !step->stepped)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");
+    }
+    return batch_reserve(batch, (size_t)max_texts, err);
+}
+
+void batch_clear(struct batch *batch)
+{
+    free(batch->running);
+    free(batch->rows);
+    free(batch->states);
+    for (int i = 0; i < 2; i++) {
+        free(batch->steps[i].spans);
+        free(batch->steps[i].stepped);
+    }
+}
+
+/* Texts that wait for this one to come to one of its first `end` tokens wait in vain. */
+static void lose_waiters(struct batch *batch, struct sequence *leader, int64_t end)
+{
+    for (size_t i = 0; leader->prefix.waiters && i < batch->num_running; i++) {
+        struct prefix *prefix = &batch->running[i]->prefix;
+        if (prefix->leader != leader || prefix->wait_at > end)
+            continue;
+        prefix->leader = NULL;
+        prefix->lost = batch->lost = true;
+        leader->prefix.waiters--;
+    }
+}
+
+void batch_note_bytes(struct batch *batch, struct job *job)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < batch->num_running; i++)
+        if (batch->running[i]->job == job && batch->running[i]->state)
+            batch->states[count++] = batch->running[i]->state;
+    int64_t bytes = (int64_t)state_bytes(batch->states, count);
+    if (bytes > job->peak_state_bytes)
+        job->peak_state_bytes = bytes;
+}
+
+void batch_close(struct batch *batch, size_t at)
+{
+    struct sequence *sequence = batch->running[at];
+    struct job *job = sequence->job;
+    if (sequence->choice->finish != FINISH_NONE && sequence->choice->generated)
+        metrics_generation(&batch->service->metrics, sequence->choice->generated,
+                           sequence->last_token - sequence->first_token, job->peak_state_bytes);
+    prefix_end(batch->tree, sequence);
+    batch->num_running--;
+    memmove(batch->running + at, batch->running + at + 1,
+            (batch->num_running - at) * sizeof *batch->running);
+    job->num_running--;
+    lose_waiters(batch, sequence, INT64_MAX);
+    sequence_close(sequence);
+}
+
+int batch_reserve(struct batch *batch, size_t count, struct error *err)
+{
+    if (count <= batch->capacity)
+        return 0;
+    size_t capacity = 2 * count;
+    struct sequence **running = realloc(batch->running, capacity * sizeof(*running));
+    if (running)
+        batch->running = running;
+    struct plan_row *rows = realloc(batch->rows, capacity * sizeof *rows);
+    if (rows)
+        batch->rows = rows;
+    struct state **states = realloc(batch->states, capacity * sizeof(*states));
+    if (states)
+        batch->states = states;
+    if (!running || !rows || !states)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu texts", count);
+    batch->capacity = capacity;
+    return 0;
+}
+
+/* Whether the job's reader is behind: what its texts generate then pauses, and the batch goes on.
+ * One that takes nothing at all is given up. */
+static bool reader_behind(struct job *job, double now)
+{
+    if (!job->request.stream || job->ticket.runs_on)
+        return false;
+    ticket_lock(&job->ticket);
+    bool full = outbox_full(&job->outbox);
+    ticket_unlock(&job->ticket);
+    bool read = atomic_exchange(&job->read, false);
+    if (!full)
+        job->behind_since = 0;
+    else if (job->behind_since == 0 || read)
+        job->behind_since = now;
+    else if (now - job->behind_since > job->service->stall_timeout_s)
+        ticket_cancel(&job->ticket, CANCEL_SLOW);
+    return full;
+}
+
+/* Log-probabilities of what a session held before are not asked for. */
+static bool wants_all(const struct sequence *sequence)
+{
+    return sequence->prompt->logprobs && sequence->taken >= (int64_t)sequence->prompt->context;
+}
+
+/* A text that waits for another: that one stops where it is waited for. */
+static void stop_for(struct batch *batch, const struct sequence *sequence)
+{
+    const struct sequence *leader = sequence->prefix.leader;
+    if (!leader)
+        return;
+    struct plan_row *row = &batch->rows[leader->prefix.row];
+    int64_t until = sequence->prefix.wait_at - leader->taken;
+    if (row->until > until)
+        row->until = until;
+}
+
+/* KV pages that the text may have in a step, and those that follow it at once. */
+static int64_t most_pages(const struct batch *batch, const struct sequence *sequence,
+                          int64_t prefill)
+{
+    const struct state *state = sequence->state;
+    if (!state)
+        return 0;
+    int64_t most = prefill ? batch->limits.max_tokens : MAX_STEPS;
+    return state_pages(state, state_position(state) + (prefill && prefill < most ? prefill : most));
+}
+
+static void make_plan(struct batch *batch, struct step *step)
+{
+    double now = clock_seconds();
+    for (size_t i = 0; i < batch->num_running; i++) {
+        struct sequence *sequence = batch->running[i];
+        struct job *job = sequence->job;
+        struct plan_row *row = &batch->rows[i];
+        *row = (struct plan_row){0};
+        if (!sequence->decoding)
+            row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
+        row->wants_all = wants_all(sequence);
+        row->wants_none = job->request.max_tokens == 0 && !session_job(job);
+        /* A prompt goes on: others may wait for it. */
+        row->idle = sequence->prefix.leader || (sequence->decoding && reader_behind(job, now));
+        row->pages = most_pages(batch, sequence, row->prefill);
+        if (row->prefill)
+            row->until = prefix_until(batch->tree, sequence);
+        sequence->prefix.row = i;
+        stop_for(batch, sequence);
+    }
+    plan_step(batch->rows, batch->num_running, &batch->limits, &batch->turn);
+    step->num_spans = 0;
+    for (size_t i = 0; i < batch->num_running; i++) {
+        struct sequence *sequence = batch->running[i];
+        const struct plan_row *row = &batch->rows[i];
+        if (!row->tokens)
+            continue;
+        struct span span = {.state = sequence->state, .num_tokens = row->tokens};
+        if (sequence->decoding) {
+            span.tokens = &sequence->next_token;
+            span.draw = sequence_draw(sequence, false);
+        } else {
+            /* kept with the prompt, whose texts all draw from them */
+            span.tokens = sequence->prompt->ids + sequence->taken;
+            span.num_logits = row->logits;
+        }
+        step->stepped[step->num_spans] = sequence;
+        step->spans[step->num_spans++] = span;
+    }
+}
+
+/* The next token of every text of a step that is under way. */
+static void make_next(const struct step *step, struct step *next)
+{
+    next->num_spans = step->num_spans;
+    for (size_t i = 0; i < step->num_spans; i++) {
+        struct sequence *sequence = step->stepped[i];
+        next->stepped[i] = sequence;
+        next->spans[i] = (struct span){
+            .state = sequence->state, .num_tokens = 1, .draw = sequence_draw(sequence, true)};
+    }
+}
+
+/* Whether the text goes on whatever the step under way draws for it (but the end of the text, which
+ * the engine knows), so that its next token needs nothing of the host first. */
+static bool goes_on(const struct batch *batch, const struct sequence *sequence, double now)
+{
+    struct job *job = sequence->job;
+    const struct job_choice *choice = sequence->choice;
+    return sequence->decoding && choice->finish == FINISH_NONE && !job->failed && !job->stops &&
+           choice->generated + 1 < job->request.max_tokens &&
+           !sampler_looks_back(sequence->sampler) && !prefix_due(batch->tree, sequence) &&
+           ticket_cancelled(&job->ticket) == CANCEL_NONE && !reader_behind(job, now);
+}
+
+/* Whether the step under way may be followed by one of the same texts before it is looked at. */
+static bool may_follow(struct batch *batch, const struct step *step)
+{
+    if (!engine_info(batch->service->engine)->overlaps || step->num_spans != batch->num_running ||
+        inbox_pending(batch->inbox))
+        return false;
+    double now = clock_seconds();
+    for (size_t i = 0; i < step->num_spans; i++)
+        if (!goes_on(batch, step->stepped[i], now))
+            return false;
+    return true;
+}
+
+/* Log-probabilities of the prompt's own tokens: the logits of a position are about the next. */
+static void take_prompt_logprobs(struct sequence *sequence, const struct span *span)
+{
+    struct job_prompt *prompt = sequence->prompt;
+    int32_t vocab_size = sequence->job->service->limits.vocab_size;
+    int count = sequence->job->request.logprobs;
+    size_t position = (size_t)(sequence->taken + span->num_tokens - span->num_logits);
+    for (int i = 0; i < span->num_logits; i++, position++) {
+        if (position + 1 == prompt->count)
+            break;
+        const float *logits = span->logits + (size_t)i * (size_t)vocab_size;
+        size_t at = position + 1 - prompt->context;
+        struct reply_token *token = &prompt->logprobs[at];
+        token->has_logprob = true;
+        token->num_top = count;
+        if (count > 0)
+            token->top = prompt->tops + at * (size_t)count;
+        token->logprob = count > 0 ? logprobs_top(logits, vocab_size, token->id, count,
+                                                  prompt->tops + at * (size_t)count)
+                                   : logprob_of(logits, vocab_size, token->id);
+    }
+}
+
+/* The first text of a prompt has it all: what of it had been computed before. */
+static void count_cached(struct sequence *sequence)
+{
+    struct job *job = sequence->job;
+    const struct prefix *prefix = &sequence->prefix;
+    job->cached_tokens += prefix->cached;
+    if (job->miss == MISS_NONE)
+        job->miss = prefix->miss;
+    metrics_lookup(&job->service->metrics, prefix->cached, prefix->miss);
+}
+
+/* The text has taken its whole prompt: draws its first token from these logits (NULL: none is
+ * asked for). */
+static int begin_text(struct sequence *sequence, const float *logits, double now, struct error *err)
+{
+    struct job *job = sequence->job;
+    bool first = sequence->index % job->request.best_of == 0;
+    if (first)
+        count_cached(sequence);
+    if (job->request.max_tokens == 0)
+        logits = NULL;
+    if (sequence_begin(sequence, err))
+        return -1;
+    if (logits)
+        sampler_draw(sequence_draw(sequence, false), logits);
+    if (logits && sequence_take(sequence, now, err))
+        return -1;
+    job->prefilled = now;
+    job->prefill_generated = job->generated;
+    if (logits && first)
+        histogram_observe(&job->service->metrics.time_to_first_token, now - job->received);
+    return 0;
+}
+
+/* Texts that wait for this one to come where it is now branch off; with its prompt's last logits
+ * those of the same prompt begin. */
+static void wake_waiters(struct batch *batch, struct sequence *leader, const float *logits,
+                         double now)
+{
+    for (size_t i = 0; leader->prefix.waiters && i < batch->num_running; i++) {
+        struct sequence *sequence = batch->running[i];
+        if (sequence->prefix.leader != leader || sequence->prefix.wait_at != leader->taken)
+            continue;
+        struct error err = ERROR_INIT;
+        int result = prefix_adopt(sequence, &err);
+        bool whole = sequence->taken == (int64_t)sequence->prompt->count;
+        if (result == 0 && whole)
+            result = begin_text(sequence, logits, now, &err);
+        if (result)
+            job_fail_engine(sequence->job, &err);
+        else
+            wake_waiters(batch, sequence, whole ? logits : NULL, now);
+    }
+}
+
+/* The text has more of its prompt, perhaps all of it. */
+static int advance_prompt(struct batch *batch, struct sequence *sequence, const float *last,
+                          double now, struct error *err)
+{
+    bool whole = sequence->taken == (int64_t)sequence->prompt->count;
+    if (whole && begin_text(sequence, last, now, err))
+        return -1;
+    prefix_keep(batch->tree, sequence, whole ? last : NULL);
+    wake_waiters(batch, sequence, whole ? last : NULL, now);
+    return 0;
+}
+
+/* The state may be a step ahead, which is under way: what that feeds is the token taken here. */
+static int take_result(struct batch *batch, struct sequence *sequence, const struct span *span,
+                       double now, struct error *err)
+{
+    size_t vocab_size = (size_t)batch->service->limits.vocab_size;
+    if (sequence->decoding) {
+        if (sequence_take(sequence, now, err))
+            return -1;
+        if (sequence->choice->finish == FINISH_NONE)
+            prefix_keep(batch->tree, sequence, NULL);
+        return 0;
+    }
+    if (sequence->prompt->logprobs)
+        take_prompt_logprobs(sequence, span);
+    sequence->taken += span->num_tokens;
+    const float *last =
+        span->num_logits ? span->logits + (size_t)(span->num_logits - 1) * vocab_size : NULL;
+    return advance_prompt(batch, sequence, last, now, err);
+}
+
+int batch_begin_whole(struct batch *batch, struct sequence *sequence, const float *logits,
+                      struct error *err)
+{
+    double now = clock_seconds();
+    if (begin_text(sequence, logits, now, err))
+        return -1;
+    wake_waiters(batch, sequence, logits, now);
+    return 0;
+}
+
+void batch_recover(struct batch *batch)
+{
+    for (size_t i = 0; batch->lost && i < batch->num_running; i++) {
+        struct sequence *sequence = batch->running[i];
+        if (!sequence->prefix.lost)
+            continue;
+        prefix_recover(batch->tree, sequence);
+        lose_waiters(batch, sequence, sequence->taken);
+        prefix_wait(batch->tree, sequence, batch->running, i);
+    }
+    batch->lost = false;
+}
+
+/* No state has moved, but which span was at fault is not known: all of them end. */
+static void fail_step(struct batch *batch, const struct step *step, const struct error *err)
+{
+    log_message(LOG_LEVEL_ERROR, "the engine failed a step of %zu texts: %s", step->num_spans,
+                err->message);
+    for (size_t i = 0; i < step->num_spans; i++)
+        job_fail_engine(step->stepped[i]->job, err);
+    if (++batch->failed_steps >= MAX_FAILED_STEPS || engine_failed(batch->service->engine)) {
+        log_message(LOG_LEVEL_ERROR, "giving up after %d failed steps", batch->failed_steps);
+        int ready = SERVICE_READY; /* a drain goes on as one */
+        atomic_compare_exchange_strong(&batch->service->phase, &ready, SERVICE_FAILED);
+    }
+}
+
+static void take_results(struct batch *batch, const struct step *step)
+{
+    struct metrics *metrics = &batch->service->metrics;
+    double now = clock_seconds();
+    int tokens = 0;
+    batch->failed_steps = 0;
+    for (size_t i = 0; i < step->num_spans; i++) {
+        struct sequence *sequence = step->stepped[i];
+        struct error err = ERROR_INIT;
+        /* It may have ended by a step that this one had not waited for. */
+        if (sequence->choice->finish != FINISH_NONE)
+            continue;
+        tokens += step->spans[i].num_tokens;
+        if (!sequence->job->failed && take_result(batch, sequence, &step->spans[i], now, &err))
+            job_fail_engine(sequence->job, &err);
+    }
+    atomic_fetch_add(&metrics->steps, 1);
+    histogram_observe(&metrics->batch_tokens, tokens);
+}
+
+/* Part of a step on this thread: engine_submit with the step, or engine_collect with NULL. */
+static int run_part(struct batch *batch, const struct step *step, struct error *err)
+{
+    struct engine *engine = batch->service->engine;
+    int64_t cpu = clock_nanos(CLOCK_THREAD_CPUTIME_ID);
+    int result = step ? engine_submit(engine, step->spans, (int)step->num_spans, err)
+                      : engine_collect(engine, err);
+    atomic_fetch_add(&batch->service->metrics.step_cpu_nanos,
+                     clock_nanos(CLOCK_THREAD_CPUTIME_ID) - cpu);
+    return result;
+}
+
+/* Waits for a step and takes its results. */
+static int end_step(struct batch *batch, const struct step *step, int64_t *began)
+{
+    struct error err = ERROR_INIT;
+    int result = run_part(batch, NULL, &err);
+    int64_t ended = clock_nanos(CLOCK_MONOTONIC);
+    atomic_fetch_add(&batch->service->metrics.step_nanos, ended - *began);
+    *began = ended;
+    if (result)
+        fail_step(batch, step, &err);
+    else
+        take_results(batch, step);
+    return result;
+}
+
+/* Steps one after the other, each begun before the last one is looked at while that may be. */
+static void run_steps(struct batch *batch, struct step *step)
+{
+    int64_t began = clock_nanos(CLOCK_MONOTONIC);
+    struct step *before = NULL;
+    for (int i = 1; step; i++) {
+        struct error err = ERROR_INIT;
+        int result = run_part(batch, step, &err);
+        if (before && end_step(batch, before, &began))
+            return;
+        if (result) {
+            fail_step(batch, step, &err);
+            return;
+        }
+        before = step;
+        step = NULL;
+        if (i < MAX_STEPS && may_follow(batch, before)) {
+            step = &batch->steps[i % 2];
+            make_next(before, step);
+        }
+    }
+    end_step(batch, before, &began);
+}
+
+void batch_step(struct batch *batch)
+{
+    struct step *step = &batch->steps[0];
+    make_plan(batch, step);
+    batch->stalled = step->num_spans == 0 && batch->num_running > 0;
+    if (step->num_spans > 0)
+        run_steps(batch, step);
+}

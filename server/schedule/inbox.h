@@ -1,0 +1,45 @@
+/* What other threads hand to the engine thread: jobs that are ready to run, work to be done between
+ * steps, a reason to look around. */
+#ifndef SERVER_SCHEDULE_INBOX_H
+#define SERVER_SCHEDULE_INBOX_H
+
+#include "server/schedule/job.h"
+
+struct job_list { /* by job->next */
+    struct job *head, *tail;
+};
+
+void job_list_append(struct job_list *list, struct job *job);
+/* Whether it was there. */
+bool job_list_remove(struct job_list *list, struct job *job);
+/* Puts all of `first` before those of `list`. */
+void job_list_prepend(struct job_list *list, struct job_list *first);
+
+struct inbox {
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t filled;
+    struct job_list jobs;
+    struct work *work_head, *work_tail;
+    bool poked, closing;
+};
+
+void inbox_init(struct inbox *inbox);
+void inbox_clear(struct inbox *inbox);
+
+void inbox_put_job(struct inbox *inbox, struct job *job);
+void inbox_put_work(struct inbox *inbox, struct work *work);
+void inbox_poke(struct inbox *inbox);
+void inbox_close(struct inbox *inbox); /* nothing more will come from other threads */
+
+struct inbox_taken {
+    struct job_list jobs;
+    struct work *work; /* by work->next */
+    bool poked, closing;
+};
+
+/* Whether something is there to be taken. */
+bool inbox_pending(struct inbox *inbox);
+/* Takes everything; before, with nothing there, waits for at most `wait_s` (< 0: without end). */
+void inbox_take(struct inbox *inbox, double wait_s, struct inbox_taken *taken);
+
+#endif

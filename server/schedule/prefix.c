@@ -1,0 +1,235 @@
+#include "server/schedule/prefix.h"
+
+#include "server/schedule/session_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Fewer tokens than that are computed rather than waited for, and no checkpoint is kept for them.
+ */
+enum { WORTH_SHARING = 16 };
+
+static bool reuses(const struct state_tree *tree, const struct job *job)
+{
+    return state_tree_reuses(tree) || session_job(job);
+}
+
+/* How much of a prompt may come from elsewhere: with its log-probabilities only what a session
+ * held before it, whose last token is computed for their sake. */
+static int64_t reusable(const struct job_prompt *prompt)
+{
+    if (!prompt->logprobs || prompt->context == prompt->count)
+        return (int64_t)prompt->count;
+    return prompt->context ? (int64_t)prompt->context + 1 : 0;
+}
+
+void prefix_match(struct state_tree *tree, struct space *space, const struct job *job,
+                  const struct job_prompt *prompt, struct state_match *match)
+{
+    int64_t count = reusable(prompt);
+    if (reuses(tree, job) && count > 0)
+        state_tree_match(tree, space, prompt->ids, count,
+                         prompt->logprobs ? MATCH_NONE : MATCH_WITH_LOGITS, match);
+    else
+        *match = (struct state_match){.reason = MISS_DISABLED};
+    if (prompt->logprobs && !prompt->context)
+        match->reason = MISS_DISABLED;
+}
+
+static void set_match(struct sequence *sequence, const struct state_match *match)
+{
+    struct prefix *prefix = &sequence->prefix;
+    int64_t count = (int64_t)sequence->prompt->count;
+    sequence->taken = prefix->cached = match->position;
+    prefix->miss = match->reason;
+    prefix->branch_at = match->shared >= match->position + WORTH_SHARING && match->shared < count
+                            ? match->shared
+                            : 0;
+}
+
+void prefix_begin(struct state_tree *tree, struct sequence *sequence, struct space *space,
+                  const struct state_match *match)
+{
+    sequence->prefix.space = space;
+    /* Prompts that are only scored come once. */
+    sequence->prefix.keeps =
+        reuses(tree, sequence->job) && (!sequence->prompt->logprobs || session_job(sequence->job));
+    set_match(sequence, match);
+}
+
+/* The prompt and `generated` tokens after it; the caller frees it. NULL: no memory. */
+static int32_t *whole_text(const struct sequence *sequence, int64_t generated)
+{
+    size_t count = sequence->prompt->count;
+    int32_t *tokens = malloc((count + (size_t)generated + 1) * sizeof *tokens);
+    if (!tokens)
+        return NULL;
+    memcpy(tokens, sequence->prompt->ids, count * sizeof *tokens);
+    if (generated)
+        memcpy(tokens + count, sequence->prefix.ids.ids, (size_t)generated * sizeof *tokens);
+    return tokens;
+}
+
+/* Whether what the job's texts have computed can be trusted. */
+static bool sound(const struct job *job)
+{
+    return job->error.code == API_OK || job->error.code == API_CANCELLED ||
+           job->error.code == API_DRAINING;
+}
+
+void prefix_cancel(struct state_tree *tree, struct sequence *sequence)
+{
+    struct prefix *prefix = &sequence->prefix;
+    if (prefix->leader)
+        prefix->leader->prefix.waiters--;
+    state_tree_space_release(tree, prefix->space);
+    prefix->leader = NULL;
+    prefix->space = NULL;
+}
+
+void prefix_end(struct state_tree *tree, struct sequence *sequence)
+{
+    struct prefix *prefix = &sequence->prefix;
+    struct job *job = sequence->job;
+    if (prefix->keeps && sound(job)) {
+        int64_t generated = (int64_t)prefix->ids.count;
+        int32_t *tokens = whole_text(sequence, generated);
+        if (tokens && sequence->state) {
+            state_tree_give(tree, prefix->space, tokens, sequence->state, NULL);
+            sequence->state = NULL;
+        }
+        if (sequence->decoding && job->session)
+            session_job_take(job, tokens, (int64_t)sequence->prompt->count + generated);
+        else
+            free(tokens);
+    }
+    prefix_cancel(tree, sequence);
+}
+
+void prefix_follow(struct sequence *sequence, struct sequence *leader, int64_t at)
+{
+    sequence->prefix.leader = leader;
+    sequence->prefix.wait_at = at;
+    leader->prefix.waiters++;
+}
+
+/* How far the text would follow the other; 0: it had better not. */
+static int64_t follows_to(const struct sequence *sequence, const struct sequence *other)
+{
+    const struct job_prompt *mine = sequence->prompt, *theirs = other->prompt;
+    if (other->decoding || !other->state || other->job->failed ||
+        other->prefix.space != sequence->prefix.space)
+        return 0;
+    size_t least = mine->count < theirs->count ? mine->count : theirs->count, equal = 0;
+    while (equal < least && mine->ids[equal] == theirs->ids[equal])
+        equal++;
+    /* The last token is computed here, unless the other draws from its logits too. */
+    bool whole =
+        mine->count == theirs->count && equal == least && other->job->request.max_tokens > 0;
+    if (equal == mine->count && !whole)
+        equal--;
+    int64_t gain = (int64_t)equal - sequence->taken;
+    /* One that waits itself will go on from there, and from nowhere before. */
+    int64_t from = other->prefix.leader ? other->prefix.wait_at - 1 : other->taken;
+    if ((int64_t)equal <= from || gain < (whole ? 1 : WORTH_SHARING))
+        return 0;
+    return (int64_t)equal;
+}
+
+void prefix_wait(struct state_tree *tree, struct sequence *sequence, struct sequence **running,
+                 size_t count)
+{
+    if (!reuses(tree, sequence->job) || sequence->prompt->logprobs)
+        return;
+    struct sequence *leader = NULL;
+    int64_t best = 0;
+    for (size_t i = 0; i < count; i++) {
+        int64_t at = follows_to(sequence, running[i]);
+        if (at > best) {
+            best = at;
+            leader = running[i];
+        }
+    }
+    if (leader)
+        prefix_follow(sequence, leader, best);
+}
+
+int prefix_adopt(struct sequence *sequence, struct error *err)
+{
+    struct prefix *prefix = &sequence->prefix;
+    struct sequence *leader = prefix->leader;
+    int64_t tokens = (int64_t)sequence->prompt->count + sequence->job->request.max_tokens;
+    prefix->leader = NULL;
+    leader->prefix.waiters--;
+    /* Its reservation makes room for the clone's. */
+    state_free(sequence->state);
+    sequence->state = NULL;
+    if (state_clone(&sequence->state, leader->state, tokens, err))
+        return -1;
+    sequence->taken = prefix->cached = prefix->wait_at;
+    if (sequence->taken >= (int64_t)sequence->prompt->count - 1)
+        prefix->miss = MISS_NONE;
+    return 0;
+}
+
+void prefix_recover(struct state_tree *tree, struct sequence *sequence)
+{
+    struct state_match match;
+    struct state *state;
+    struct error err = ERROR_INIT;
+    int64_t count = (int64_t)sequence->prompt->count;
+    sequence->prefix.lost = false;
+    state_tree_match(tree, sequence->prefix.space, sequence->prompt->ids, count, MATCH_NONE,
+                     &match);
+    if (match.position <= sequence->taken ||
+        state_tree_start(tree, &match, count + sequence->job->request.max_tokens, &state, &err))
+        return;
+    state_free(sequence->state);
+    sequence->state = state;
+    set_match(sequence, &match);
+}
+
+int64_t prefix_until(const struct state_tree *tree, const struct sequence *sequence)
+{
+    const struct prefix *prefix = &sequence->prefix;
+    int64_t taken = sequence->taken, count = (int64_t)sequence->prompt->count, end = count;
+    int64_t context = (int64_t)sequence->prompt->context;
+    if (sequence->prompt->logprobs && taken < context)
+        end = context; /* from there on every token has logits */
+    if (!prefix->keeps)
+        return end - taken;
+    int64_t interval = state_tree_interval(tree);
+    int64_t due = (taken / interval + 1) * interval;
+    if (due < end)
+        end = due;
+    if (prefix->branch_at > taken && prefix->branch_at < end)
+        end = prefix->branch_at;
+    if (taken < count - 1 && end == count && !state_tree_keeps_logits(tree))
+        end = count - 1;
+    return end - taken;
+}
+
+bool prefix_due(const struct state_tree *tree, const struct sequence *sequence)
+{
+    if (!sequence->prefix.keeps)
+        return false;
+    int64_t position = state_position(sequence->state), count = (int64_t)sequence->prompt->count;
+    return position % state_tree_interval(tree) == 0 || position == sequence->prefix.branch_at ||
+           position == count || (position == count - 1 && !state_tree_keeps_logits(tree));
+}
+
+void prefix_keep(struct state_tree *tree, struct sequence *sequence, const float *logits)
+{
+    struct prefix *prefix = &sequence->prefix;
+    if (!prefix_due(tree, sequence))
+        return;
+    int64_t generated = state_position(sequence->state) - (int64_t)sequence->prompt->count;
+    if (generated <= 0) {
+        state_tree_keep(tree, prefix->space, sequence->prompt->ids, sequence->state, logits);
+        return;
+    }
+    int32_t *tokens = whole_text(sequence, generated);
+    if (tokens)
+        state_tree_keep(tree, prefix->space, tokens, sequence->state, NULL);
+    free(tokens);
+}

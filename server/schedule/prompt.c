@@ -1,0 +1,197 @@
+#include "server/schedule/prompt.h"
+
+#include "engine/text/detokenize.h"
+#include "engine/text/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Appends to what a session held, if anything: then no special tokens are added. */
+static int from_text(struct job_prompt *prompt, const struct service *service,
+                     const struct completion_request *request,
+                     const struct completion_prompt *source, struct api_error *err)
+{
+    struct error error = ERROR_INIT;
+    struct token_list *list = &prompt->tokens;
+    if (tokenizer_encode(service->tokenizer, source->text, source->length,
+                         request->add_special_tokens && !prompt->context, list, &error))
+        return api_error_from_engine(err, &error, "prompt");
+    /* Where the tokenizer adds nothing to "", a text begins with the BOS token. */
+    if (list->count == 0 && service->bos_token_id >= 0 &&
+        token_list_push(list, service->bos_token_id, &error))
+        return api_error_from_engine(err, &error, "prompt");
+    if (list->count == 0)
+        return api_error_set(err, API_INVALID_VALUE, "prompt",
+                             "prompt: the text has no tokens and the model has no BOS token");
+    for (size_t i = prompt->context; i < list->count; i++)
+        if (list->ids[i] >= service->limits.vocab_size)
+            return api_error_set(err, API_INVALID_VALUE, "prompt",
+                                 "prompt: the text has token %d, the model knows ids under %d",
+                                 (int)list->ids[i], (int)service->limits.vocab_size);
+    prompt->ids = list->ids;
+    prompt->count = list->count;
+    return 0;
+}
+
+static int from_ids(struct job_prompt *prompt, const struct completion_prompt *source,
+                    struct api_error *err)
+{
+    struct token_list *list = &prompt->tokens;
+    prompt->ids = source->ids;
+    prompt->count = source->num_ids;
+    if (!prompt->context)
+        return 0;
+    size_t count = list->count + source->num_ids;
+    int32_t *ids = realloc(list->ids, count * sizeof *ids);
+    if (!ids)
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    memcpy(ids + list->count, source->ids, source->num_ids * sizeof *ids);
+    prompt->ids = list->ids = ids;
+    prompt->count = list->count = list->capacity = count;
+    return 0;
+}
+
+/* Keeps the last `keep` of the request's own tokens. Whether there were more. */
+static bool truncate_own(struct job_prompt *prompt, int64_t keep)
+{
+    size_t own = job_prompt_own(prompt);
+    if (keep <= 0 || own <= (size_t)keep)
+        return false;
+    size_t dropped = own - (size_t)keep;
+    if (prompt->context) /* then the ids are a list of our own */
+        memmove(prompt->tokens.ids + prompt->context,
+                prompt->tokens.ids + prompt->context + dropped, (size_t)keep * sizeof *prompt->ids);
+    else
+        prompt->ids += dropped;
+    prompt->count -= dropped;
+    return true;
+}
+
+/* What the state budget can never hold is refused here; the texts of one prompt run together. */
+static int check_memory(const struct job_prompt *prompt, const struct service *service,
+                        const struct completion_request *request, struct api_error *err)
+{
+    int64_t tokens = (int64_t)prompt->count + request->max_tokens;
+    if (service->memory_limit_tokens && tokens > service->memory_limit_tokens)
+        return api_error_context_length(err, (int64_t)prompt->context,
+                                        (int64_t)job_prompt_own(prompt), request->max_tokens,
+                                        service->memory_limit_tokens, "the memory for states");
+    size_t bytes = engine_state_bytes(service->engine, tokens);
+    size_t budget = engine_info(service->engine)->state_memory_bytes;
+    if (bytes > budget / (size_t)request->best_of)
+        return api_error_set(err, API_INVALID_VALUE,
+                             request->best_of > request->n ? "best_of" : "n",
+                             "%d texts of %lld tokens need %zu bytes each, the memory for states "
+                             "has %zu",
+                             request->best_of, (long long)tokens, bytes, budget);
+    return 0;
+}
+
+/* Advances over one token of a text that is echoed verbatim: a special token that the tokenizer
+ * added has no place in it, one that was typed has. */
+static void skip_special(const struct job_prompt *prompt, const struct service *service, int32_t id,
+                         size_t *bytes, int64_t *characters)
+{
+    const char *content = tokenizer_token_content(service->tokenizer, id);
+    size_t length = content ? strlen(content) : 0;
+    if (!length || length > prompt->text_length - *bytes ||
+        memcmp(prompt->text + *bytes, content, length) != 0)
+        return;
+    *bytes += length;
+    *characters += (int64_t)utf8_characters(content, length);
+}
+
+/* Where each token's text begins, in characters of the prompt's text. */
+static int find_offsets(struct job_prompt *prompt, const struct service *service, bool verbatim,
+                        bool skip_special_tokens, struct error *err)
+{
+    struct detokenizer *detokenizer = NULL;
+    if (detokenizer_create(&detokenizer, service->tokenizer, verbatim || skip_special_tokens, err))
+        return -1;
+    int result = 0;
+    int64_t characters = 0;
+    size_t bytes = 0;
+    for (size_t i = 0; i < job_prompt_own(prompt) && result == 0; i++) {
+        int32_t id = prompt->ids[prompt->context + i];
+        const char *text;
+        size_t length;
+        result = detokenizer_push(detokenizer, id, &text, &length, err);
+        int64_t offset = characters + (int64_t)detokenizer_lead(detokenizer);
+        prompt->logprobs[i].id = id;
+        prompt->logprobs[i].text_offset = offset < prompt->characters ? offset : prompt->characters;
+        if (result == 0) {
+            bytes += length;
+            characters += (int64_t)utf8_characters(text, length);
+        }
+        if (bytes > prompt->text_length)
+            bytes = prompt->text_length;
+        if (verbatim && tokenizer_is_special(service->tokenizer, id))
+            skip_special(prompt, service, id, &bytes, &characters);
+    }
+    detokenizer_free(detokenizer);
+    return result;
+}
+
+static int prepare_echo(struct job *job, struct job_prompt *prompt,
+                        const struct completion_prompt *source, bool verbatim, struct error *err)
+{
+    const struct service *service = job->service;
+    const struct completion_request *request = &job->request;
+    size_t own = job_prompt_own(prompt);
+    if (verbatim) {
+        prompt->text = source->text;
+        prompt->text_length = source->length;
+    } else {
+        if (tokenizer_decode(service->tokenizer, prompt->ids + prompt->context, own,
+                             request->skip_special_tokens, &prompt->text_owned,
+                             &prompt->text_length, err))
+            return -1;
+        prompt->text = prompt->text_owned;
+        if (job_reserve(job, prompt->text_length, err))
+            return -1;
+    }
+    prompt->characters = (int64_t)utf8_characters(prompt->text, prompt->text_length);
+    if (request->logprobs < 0)
+        return 0;
+    size_t tops = own * (size_t)request->logprobs;
+    if (job_reserve(job, own * sizeof *prompt->logprobs + tops * sizeof *prompt->tops, err))
+        return -1;
+    prompt->logprobs = calloc(own + 1, sizeof *prompt->logprobs);
+    prompt->tops = calloc(tops + 1, sizeof *prompt->tops);
+    if (!prompt->logprobs || !prompt->tops)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the prompt's logprobs");
+    return find_offsets(prompt, service, verbatim, request->skip_special_tokens, err);
+}
+
+int prompt_prepare(struct job *job, size_t index, struct api_error *err)
+{
+    struct job_prompt *prompt = &job->prompts[index];
+    const struct service *service = job->service;
+    const struct completion_request *request = &job->request;
+    const struct completion_prompt *source = &request->prompts[index];
+    struct error error = ERROR_INIT;
+    bool verbatim = source->text != NULL;
+    if (source->text ? from_text(prompt, service, request, source, err)
+                     : from_ids(prompt, source, err))
+        return -1;
+    if (job_reserve(job, prompt->count * sizeof *prompt->ids + source->length, &error))
+        return api_error_from_engine(err, &error, "prompt");
+    if (truncate_own(prompt, request->truncate_prompt_tokens))
+        verbatim = false;
+    if (completion_check_length(request, (int64_t)prompt->context, (int64_t)job_prompt_own(prompt),
+                                &service->limits, err) ||
+        check_memory(prompt, service, request, err))
+        return -1;
+    if (request->echo && prepare_echo(job, prompt, source, verbatim, &error))
+        return api_error_from_engine(err, &error, "prompt");
+    return 0;
+}
+
+void prompt_clear(struct job_prompt *prompt)
+{
+    token_list_clear(&prompt->tokens);
+    free(prompt->text_owned);
+    free(prompt->logprobs);
+    free(prompt->tops);
+    *prompt = (struct job_prompt){0};
+}

@@ -1,0 +1,313 @@
+#include "server/schedule/sequence.h"
+
+#include "engine/text/unicode.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
+}
+
+int sequence_open(struct sequence **out, struct job *job, size_t index, struct error *err)
+{
+    struct sequence *sequence = calloc(1, sizeof *sequence);
+    if (!sequence)
+        return no_memory(err);
+    const struct completion_request *request = &job->request;
+    size_t prompt = index / (size_t)request->best_of;
+    sequence->job = job;
+    sequence->prompt = &job->prompts[prompt];
+    sequence->choice = &job->choices[index];
+    sequence->index = (int)index;
+    sequence->characters = sequence->prompt->characters;
+    struct sampling sampling = request->sampling;
+    sampling.choice = (int32_t)(index % (size_t)request->best_of);
+    if (sampler_create(&sequence->sampler, &sampling, job->service->limits.vocab_size,
+                       sequence->prompt->ids + sequence->prompt->context,
+                       job_prompt_own(sequence->prompt), err) ||
+        detokenizer_create(&sequence->detokenizer, job->service->tokenizer,
+                           request->skip_special_tokens, err) ||
+        detokenizer_prime(sequence->detokenizer, sequence->prompt->ids, sequence->prompt->count,
+                          err)) {
+        sequence_close(sequence);
+        return -1;
+    }
+    *out = sequence;
+    return 0;
+}
+
+void sequence_close(struct sequence *sequence)
+{
+    if (!sequence)
+        return;
+    state_free(sequence->state);
+    sampler_free(sequence->sampler);
+    detokenizer_free(sequence->detokenizer);
+    token_list_clear(&sequence->prefix.ids);
+    free(sequence);
+}
+
+/* Of the piece's tokens, those that begin before the last `held` bytes of its text: the others are
+ * held back with these. */
+static size_t tokens_before(const struct sequence *sequence, size_t held)
+{
+    const struct piece *piece = &sequence->choice->piece;
+    const char *text = piece->text.data + piece->text.length - held;
+    size_t count = piece->num_tokens;
+    if (held == 0)
+        return count;
+    int64_t end = sequence->characters - (int64_t)utf8_characters(text, held);
+    while (count > 0 && piece->tokens[count - 1].text_offset >= end)
+        count--;
+    return count;
+}
+
+/* Moves `text_length` bytes of the choice's piece, and the tokens that begin there, into the
+ * outbox.
+ */
+static int emit(struct sequence *sequence, size_t text_length, struct error *err)
+{
+    struct job *job = sequence->job;
+    struct job_choice *choice = sequence->choice;
+    if (!job->request.stream)
+        return 0;
+    struct outbox_record record = {.choice = sequence->index,
+                                   .prompt = !choice->prompt_told,
+                                   .finish = choice->finish,
+                                   .stop_index = choice->stop_index,
+                                   .stop_token = choice->stop_token,
+                                   .generated = job->generated};
+    struct piece *piece = &choice->piece;
+    size_t held = piece->text.length - text_length, tokens = piece->num_tokens;
+    piece->num_tokens = tokens_before(sequence, held);
+    piece->text.length = text_length;
+    choice->prompt_told = true;
+    ticket_lock(&job->ticket);
+    size_t before = job->outbox.capacity;
+    int result = outbox_put(&job->outbox, &record, piece);
+    size_t grown = job->outbox.capacity - before;
+    ticket_wake(&job->ticket);
+    ticket_unlock(&job->ticket);
+    if (result)
+        return no_memory(err);
+    if (grown && job_reserve(job, grown, err))
+        return -1;
+    piece_keep(piece, piece->num_tokens, tokens - piece->num_tokens);
+    piece->text.length = held;
+    if (held)
+        memmove(piece->text.data, piece->text.data + text_length, held);
+    return 0;
+}
+
+int sequence_begin(struct sequence *sequence, struct error *err)
+{
+    sequence->decoding = true;
+    if (sequence->job->request.max_tokens == 0)
+        sequence->choice->finish = FINISH_LENGTH;
+    if (sequence->job->request.echo || sequence->choice->finish != FINISH_NONE)
+        return emit(sequence, 0, err);
+    return 0;
+}
+
+/* Of the next token, or the one after it. */
+static struct draw *draw_of(struct sequence *sequence, bool ahead)
+{
+    return &sequence->draws[(sequence->choice->generated + ahead) % 2];
+}
+
+/* Enters the token that was drawn into the piece, with its log-probabilities; its text begins so
+ * many characters behind what is certain. */
+static int record_token(struct sequence *sequence, size_t lead, struct error *err)
+{
+    const struct draw *draw = draw_of(sequence, false);
+    struct job_choice *choice = sequence->choice;
+    struct token_logprob *top;
+    size_t held = piece_bytes(&choice->piece);
+    struct reply_token *token = piece_add(&choice->piece, &top);
+    if (!token)
+        return no_memory(err);
+    if (job_reserve(sequence->job, piece_bytes(&choice->piece) - held, err))
+        return -1;
+    token->id = draw->id;
+    token->text_offset = sequence->characters + (int64_t)lead;
+    if (draw->wants_logprob) {
+        token->has_logprob = true;
+        token->logprob = draw->logprob;
+        if (top)
+            memcpy(top, draw->top, (size_t)draw->num_top * sizeof *top);
+        choice->sum_logprob += token->logprob;
+    }
+    choice->generated++;
+    sequence->job->generated++;
+    return 0;
+}
+
+static bool contains(const int32_t *ids, size_t count, int32_t id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Whether the token ends the text by itself; then it adds nothing to it. */
+static bool ends_text(struct sequence *sequence, int32_t id)
+{
+    const struct completion_request *request = &sequence->job->request;
+    const struct service *service = sequence->job->service;
+    struct job_choice *choice = sequence->choice;
+    if (!request->ignore_eos && contains(service->eos_ids, service->num_eos, id)) {
+        choice->finish = FINISH_STOP;
+    } else if (contains(request->stop_token_ids, request->num_stop_token_ids, id)) {
+        choice->finish = FINISH_STOP;
+        choice->stop_token = id;
+    }
+    return choice->finish != FINISH_NONE;
+}
+
+/* The text ends with a stop string: cuts it, and the offsets of the tokens beyond. */
+static void cut_at_stop(struct sequence *sequence, size_t before, const struct stop_match *match)
+{
+    struct job_choice *choice = sequence->choice;
+    struct piece *piece = &choice->piece;
+    size_t end = before + match->end;
+    size_t keep = sequence->job->request.include_stop_str_in_output ? end : end - match->length;
+    int64_t cut = (int64_t)utf8_characters(piece->text.data + keep, piece->text.length - keep);
+    sequence->characters -= cut;
+    piece->text.length = keep;
+    for (size_t i = 0; i < piece->num_tokens; i++)
+        if (piece->tokens[i].text_offset > sequence->characters)
+            piece->tokens[i].text_offset = sequence->characters;
+    choice->finish = FINISH_STOP;
+    choice->stop_index = (int32_t)match->index;
+}
+
+/* Takes text that has become final, and looks for stop strings in it. */
+static int add_text(struct sequence *sequence, const char *text, size_t length, struct error *err)
+{
+    struct job *job = sequence->job;
+    struct job_choice *choice = sequence->choice;
+    struct strbuf *all = &choice->piece.text;
+    size_t before = all->length;
+    strbuf_append(all, text, length);
+    if (all->failed)
+        return no_memory(err);
+    sequence->characters += (int64_t)utf8_characters(text, length);
+    /* Text that comes before min_tokens is no part of a stop string. */
+    struct stop_match match;
+    if (job->stops && choice->generated >= job->request.min_tokens &&
+        stop_scan_push(job->stops, &sequence->scan, text, length, &match))
+        cut_at_stop(sequence, before, &match);
+    return 0;
+}
+
+/* No token follows: what was held back belongs to the text, and may end it as any other. */
+static int flush(struct sequence *sequence, struct error *err)
+{
+    const char *text;
+    size_t length;
+    if (detokenizer_finish(sequence->detokenizer, &text, &length, err))
+        return -1;
+    return add_text(sequence, text, length, err);
+}
+
+/* EOS or a stop token: what was held back goes first, the end comes on a frame without text. */
+static int end_by_token(struct sequence *sequence, struct error *err)
+{
+    struct job_choice *choice = sequence->choice;
+    enum finish_reason finish = choice->finish;
+    int32_t stop_token = choice->stop_token;
+    choice->finish = FINISH_NONE;
+    choice->stop_token = -1;
+    if (flush(sequence, err))
+        return -1;
+    struct piece *piece = &choice->piece;
+    bool stopped = choice->finish != FINISH_NONE; /* by a string that was held back */
+    if (!stopped && (piece->text.length || piece->num_tokens) &&
+        emit(sequence, piece->text.length, err))
+        return -1;
+    if (record_token(sequence, 0, err))
+        return -1;
+    if (!stopped) {
+        choice->finish = finish;
+        choice->stop_token = stop_token;
+    }
+    return emit(sequence, piece->text.length, err);
+}
+
+/* Emits what is certain. A token that adds no text, while nothing is held back, is a frame too. */
+static int emit_certain(struct sequence *sequence, struct error *err)
+{
+    const struct job *job = sequence->job;
+    const struct job_choice *choice = sequence->choice;
+    size_t length = choice->piece.text.length;
+    if (choice->finish != FINISH_NONE)
+        return emit(sequence, length, err);
+    size_t held = job->stops && !job->request.include_stop_str_in_output
+                      ? stop_scan_held(job->stops, &sequence->scan)
+                      : 0;
+    if (length > held || (held == 0 && detokenizer_pending(sequence->detokenizer) == 0))
+        return emit(sequence, length - held, err);
+    return 0;
+}
+
+/* What follows the prompt is a part of the text that others may begin with. */
+static int keep_id(struct sequence *sequence, int32_t id, struct error *err)
+{
+    if (!sequence->prefix.keeps)
+        return 0;
+    if (job_reserve(sequence->job, sizeof id, err))
+        return -1;
+    return token_list_push(&sequence->prefix.ids, id, err);
+}
+
+struct draw *sequence_draw(struct sequence *sequence, bool ahead)
+{
+    const struct job *job = sequence->job;
+    const struct completion_request *request = &job->request;
+    bool may_end = sequence->choice->generated + ahead >= request->min_tokens;
+    struct draw *draw = draw_of(sequence, ahead);
+    *draw = (struct draw){.sampler = sequence->sampler,
+                          .banned = job->ends,
+                          .num_banned = may_end ? 0 : job->num_ends,
+                          .wants_logprob = request->logprobs >= 0 || request->best_of > request->n,
+                          .num_top = sequence->choice->piece.num_top,
+                          .ends = job->ends,
+                          .num_ends = job->num_ends};
+    return draw;
+}
+
+int sequence_take(struct sequence *sequence, double now, struct error *err)
+{
+    struct job *job = sequence->job;
+    struct job_choice *choice = sequence->choice;
+    const struct draw *draw = draw_of(sequence, false);
+    if (draw_check(draw, err))
+        return -1;
+    int32_t id = draw->id;
+    sequence->next_token = id;
+    if (choice->generated > 0)
+        histogram_observe(&job->service->metrics.inter_token_latency, now - sequence->last_token);
+    else
+        sequence->first_token = now;
+    sequence->last_token = now;
+    atomic_fetch_add_explicit(&job->service->metrics.generated_tokens, 1, memory_order_relaxed);
+    if (ends_text(sequence, id))
+        return end_by_token(sequence, err);
+    const char *text;
+    size_t length;
+    if (keep_id(sequence, id, err) ||
+        detokenizer_push(sequence->detokenizer, id, &text, &length, err) ||
+        record_token(sequence, detokenizer_lead(sequence->detokenizer), err) ||
+        add_text(sequence, text, length, err))
+        return -1;
+    if (choice->finish == FINISH_NONE && choice->generated >= job->request.max_tokens) {
+        if (flush(sequence, err))
+            return -1;
+        if (choice->finish == FINISH_NONE)
+            choice->finish = FINISH_LENGTH;
+    }
+    return emit_certain(sequence, err);
+}

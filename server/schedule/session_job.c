@@ -1,0 +1,123 @@
+#include "server/schedule/session_job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the session holds goes before the request's own prompt. */
+static int take_context(struct job *job, const struct session *session, struct api_error *err)
+{
+    struct job_prompt *prompt = &job->prompts[0];
+    int64_t count = 0;
+    const int32_t *tokens = session ? session_tokens(session, &count) : NULL;
+    if (session)
+        snprintf(job->salt, sizeof job->salt, "%s", session_salt(session));
+    if (count == 0)
+        return 0;
+    size_t bytes = (size_t)count * sizeof *tokens;
+    prompt->tokens.ids = malloc(bytes);
+    if (!prompt->tokens.ids)
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL,
+                             "out of memory for the session's tokens");
+    memcpy(prompt->tokens.ids, tokens, bytes);
+    prompt->tokens.count = prompt->tokens.capacity = prompt->context = (size_t)count;
+    return 0;
+}
+
+static int bind(struct job *job, struct api_error *err)
+{
+    struct sessions *sessions = job->service->sessions;
+    const struct completion_request *request = &job->request;
+    const struct session *session;
+    if (!request->store) {
+        if (sessions_peek(sessions, job->owner, request->session_id, request->expected_position,
+                          &session, err))
+            return -1;
+        if (session)
+            session_view(sessions, session, &job->view);
+        return take_context(job, session, err);
+    }
+    if (sessions_bind(sessions, job->owner, request->session_id, request->expected_position,
+                      &job->session, err))
+        return -1;
+    return take_context(job, job->session, err);
+}
+
+static void run_bind(struct work *work)
+{
+    struct job *job = job_of_work(work);
+    struct api_error err = {0};
+    if (ticket_cancelled(&job->ticket))
+        job_fail_cancelled(job);
+    else if (bind(job, &err))
+        job_fail(job, &err);
+    if (job->failed)
+        job_finish(job);
+    else
+        job_to_workers(job, job_run_prepare);
+}
+
+void session_job_bind(struct job *job)
+{
+    job_to_engine(job, run_bind);
+}
+
+void session_job_run_admit(struct work *work)
+{
+    struct job *job = job_of_work(work);
+    struct api_error err = {0};
+    int64_t tokens = (int64_t)job->prompts[0].count + job->request.max_tokens;
+    if (sessions_admit(job->service->sessions, job->session, tokens, &err)) {
+        job_fail(job, &err);
+        job_finish(job);
+    } else {
+        job_accept(job);
+    }
+}
+
+struct space *session_job_space(struct state_tree *tree, const struct job *job)
+{
+    const struct completion_request *request = &job->request;
+    return job->salt[0] ? state_tree_space(tree, job->owner, job->salt, strlen(job->salt))
+                        : state_tree_space(tree, job->owner, request->cache_salt,
+                                           request->cache_salt_length);
+}
+
+void session_job_take(struct job *job, int32_t *tokens, int64_t count)
+{
+    struct api_error err = {0};
+    if (!tokens) {
+        api_error_set(&err, API_OUT_OF_MEMORY, NULL,
+                      "out of memory for the tokens of the session, which stays as it was");
+        job_fail(job, &err);
+        return;
+    }
+    job->taken = (struct token_list){tokens, (size_t)count, (size_t)count};
+}
+
+static void on_settled(void *context, const struct error *err)
+{
+    struct job *job = context;
+    (void)err; /* of removals */
+    struct sessions *sessions = job->service->sessions;
+    /* By name: one that was made for a request that failed is no more. */
+    const struct session *session =
+        sessions_find(sessions, job->owner, job->request.session_id, NULL);
+    if (session)
+        session_view(sessions, session, &job->view);
+    job->session = NULL;
+    job->settled(job);
+}
+
+void session_job_settle(struct job *job, void (*done)(struct job *job))
+{
+    /* However a client or a drain ends it, what has been generated stays. */
+    bool keeps = job->error.code == API_OK || job->error.code == API_CANCELLED ||
+                 job->error.code == API_DRAINING;
+    struct token_list taken = {0};
+    job->settled = done;
+    if (keeps) {
+        taken = job->taken;
+        job->taken = (struct token_list){0};
+    }
+    sessions_settle(job->session, taken.ids, (int64_t)taken.count, on_settled, job);
+}

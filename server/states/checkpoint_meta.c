@@ -1,0 +1,60 @@
+#include "server/states/checkpoint_meta.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUILD_SIZE = 160 };
+
+/* What the bits of a state depend on, besides the model: only a server that computes the same bits
+ * goes on from its files. */
+static void build_of(const struct engine *engine, char build[BUILD_SIZE])
+{
+    const struct engine_info *info = engine_info(engine);
+    const bool rounds = info->activations != ACTIVATIONS_F32;
+    snprintf(build, BUILD_SIZE, "regla %s, weights %s, KV %s, %s %s%s%s", REGLA_VERSION,
+             weight_format_name(info->weights), kv_format_name(info->kv), info->device,
+             info->instruction_set, rounds ? ", activations " : "",
+             rounds ? activation_format_name(info->activations) : "");
+}
+
+char *checkpoint_meta_encode(const struct engine *engine, const struct space *space, size_t *length)
+{
+    char build[BUILD_SIZE];
+    build_of(engine, build);
+    size_t head = strlen(build) + strlen(space->owner) + 2;
+    char *meta = malloc(head + space->salt_length + 1);
+    if (!meta)
+        return NULL;
+    snprintf(meta, head + 1, "%s\n%s\n", build, space->owner);
+    memcpy(meta + head, space->salt, space->salt_length);
+    *length = head + space->salt_length;
+    return meta;
+}
+
+/* Takes the text up to the next newline off *meta; false: there is none, or it is too long. */
+static bool take_line(const char **meta, size_t *length, char *line, size_t size)
+{
+    const char *newline = memchr(*meta, '\n', *length);
+    size_t count = newline ? (size_t)(newline - *meta) : 0;
+    if (!newline || count >= size)
+        return false;
+    memcpy(line, *meta, count);
+    line[count] = 0;
+    *meta += count + 1;
+    *length -= count + 1;
+    return true;
+}
+
+struct space *checkpoint_meta_space(struct state_tree *tree, const struct store_found *found)
+{
+    char expected[BUILD_SIZE], build[BUILD_SIZE], owner[STORE_OWNER_SIZE];
+    const char *meta = found->meta;
+    size_t length = found->meta_length;
+    build_of(tree->engine, expected);
+    if (found->position != found->count || found->count == 0 ||
+        !take_line(&meta, &length, build, sizeof build) ||
+        !take_line(&meta, &length, owner, sizeof owner) || strcmp(build, expected) != 0)
+        return NULL;
+    return state_tree_space(tree, owner, meta, length);
+}

@@ -1,0 +1,596 @@
+#include "server/states/sessions.h"
+
+#include "server/log.h"
+#include "server/states/session_files.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static int out_of_memory(struct api_error *err)
+{
+    return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for the session");
+}
+
+int sessions_create(struct sessions **out, const struct sessions_options *options,
+                    struct error *err)
+{
+    struct sessions *sessions = calloc(1, sizeof *sessions);
+    if (!sessions)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for sessions");
+    sessions->options = *options;
+    sessions->opened = session_clock(sessions).running_s;
+    *out = sessions;
+    return 0;
+}
+
+/* The table. */
+
+/* Where the session is, or would be. */
+static size_t place_of(const struct sessions *sessions, const char *owner, const char *id,
+                       bool *found)
+{
+    size_t low = 0, high = sessions->count;
+    *found = false;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct session_meta *meta = &sessions->list[middle]->meta;
+        int order = strcmp(meta->owner, owner);
+        if (order == 0)
+            order = strcmp(meta->id, id);
+        if (order == 0) {
+            *found = true;
+            return middle;
+        }
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static struct session *lookup(const struct sessions *sessions, const char *owner, const char *id)
+{
+    bool found;
+    size_t at = place_of(sessions, owner, id, &found);
+    return found ? sessions->list[at] : NULL;
+}
+
+static void release(struct session *session)
+{
+    if (session->held)
+        state_tree_release(session->sessions->options.tree, session->space, session->tokens,
+                           session->count);
+    session->held = false;
+}
+
+static void session_free(struct session *session)
+{
+    session_set_unsaved(session, false);
+    release(session);
+    state_tree_space_release(session->sessions->options.tree, session->space);
+    free(session->tokens);
+    free(session);
+}
+
+/* 32 digits that nobody can guess. False: the system gives none. */
+static bool random_name(char name[static 33])
+{
+    uint64_t random[2];
+    if (getrandom(random, sizeof random, 0) != sizeof random)
+        return false;
+    snprintf(name, 33, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
+    return true;
+}
+
+/* salt: of its space; "" is that of all prompts. */
+static struct session *enter(struct sessions *sessions, const char *owner, const char *id,
+                             const char *salt, struct api_error *err)
+{
+    bool found;
+    size_t at = place_of(sessions, owner, id, &found);
+    if (sessions->count == sessions->capacity) {
+        size_t capacity = 2 * sessions->capacity + 16;
+        struct session **list = realloc(sessions->list, capacity * sizeof(*list));
+        if (!list) {
+            out_of_memory(err);
+            return NULL;
+        }
+        sessions->list = list;
+        sessions->capacity = capacity;
+    }
+    struct session *session = calloc(1, sizeof *session);
+    if (session) {
+        session->sessions = sessions;
+        session->space = state_tree_space(sessions->options.tree, owner, salt, strlen(salt));
+    }
+    if (!session || !session->space || !random_name(session->file)) {
+        if (session)
+            session_free(session);
+        out_of_memory(err);
+        return NULL;
+    }
+    snprintf(session->meta.owner, sizeof session->meta.owner, "%s", owner);
+    snprintf(session->meta.id, sizeof session->meta.id, "%s", id);
+    snprintf(session->meta.space, sizeof session->meta.space, "%s", salt);
+    session_use(session);
+    session->meta.created = session->meta.used;
+    session->fresh = true;
+    memmove(sessions->list + at + 1, sessions->list + at,
+            (sessions->count - at) * sizeof *sessions->list);
+    sessions->list[at] = session;
+    sessions->count++;
+    return session;
+}
+
+void session_leave(struct session *session)
+{
+    struct sessions *sessions = session->sessions;
+    bool found;
+    size_t at = place_of(sessions, session->meta.owner, session->meta.id, &found);
+    sessions->count--;
+    memmove(sessions->list + at, sessions->list + at + 1,
+            (sessions->count - at) * sizeof *sessions->list);
+    session_free(session);
+}
+
+void session_forget(struct session *session)
+{
+    release(session);
+    state_tree_forget(session->sessions->options.tree, session->space, session->tokens,
+                      session->count);
+    session_leave(session);
+}
+
+void sessions_free(struct sessions *sessions)
+{
+    if (!sessions)
+        return;
+    if (sessions->options.store)
+        store_finish(sessions->options.store);
+    for (size_t i = 0; i < sessions->count; i++)
+        session_free(sessions->list[i]);
+    free(sessions->list);
+    free(sessions);
+}
+
+/* Gives it other tokens (malloc'd, taken over), or fewer of its own. */
+static void set_tokens(struct session *session, int32_t *tokens, int64_t count)
+{
+    struct state_tree *tree = session->sessions->options.tree;
+    /* The old ones go after the new ones are held: what both share stays. Without memory to hold
+     * them the session only loses its precedence. */
+    struct error lacking = ERROR_INIT;
+    bool held = count && state_tree_hold(tree, session->space, tokens, count, &lacking) == 0;
+    release(session);
+    if (tokens != session->tokens)
+        free(session->tokens);
+    session->tokens = tokens;
+    session->count = count;
+    session->held = held;
+}
+
+static int copy_tokens(struct session *session, const int32_t *tokens, int64_t count,
+                       struct api_error *err)
+{
+    int32_t *copy = malloc(((size_t)count + 1) * sizeof *copy);
+    if (!copy)
+        return out_of_memory(err);
+    if (count)
+        memcpy(copy, tokens, (size_t)count * sizeof *copy);
+    set_tokens(session, copy, count);
+    return 0;
+}
+
+void sessions_found(struct sessions *sessions, const struct store_found *file)
+{
+    struct session_meta meta;
+    struct api_error err = {0};
+    if (session_meta_parse(&meta, file->meta, file->meta_length)) {
+        log_message(LOG_LEVEL_WARN, "session file %s: its META is none of a session: left alone",
+                    file->name);
+        return;
+    }
+    /* What has been used since its last change has a younger file. */
+    const struct session_clock now = session_clock(sessions);
+    const double modified = (double)file->modified_ns * 1e-9;
+    double noted = meta.used;
+    if (modified > noted)
+        noted = modified < now.wall_s ? modified : now.wall_s;
+    struct session *session = lookup(sessions, meta.owner, meta.id);
+    if (session && session->noted >= noted) {
+        session_file_discard(sessions, file->name);
+        return;
+    }
+    if (session) {
+        session_file_discard(sessions, session->file);
+        session_leave(session);
+    }
+    session = enter(sessions, meta.owner, meta.id, meta.space, &err);
+    if (!session || copy_tokens(session, file->tokens, file->count, &err)) {
+        log_message(LOG_LEVEL_ERROR, "session %s: %s", meta.id, err.message);
+        if (session)
+            session_leave(session);
+        return;
+    }
+    /* Where the clock has gone back it lives no longer for that. */
+    meta.used = noted < now.wall_s ? noted : now.wall_s;
+    session->meta = meta;
+    session->noted = noted;
+    session->since = now.running_s - (now.wall_s - meta.used);
+    session->found = true;
+    session->fresh = false;
+    session->in_file = true;
+    snprintf(session->file, sizeof session->file, "%s", file->name);
+}
+
+bool sessions_pending(const struct sessions *sessions)
+{
+    return sessions->writing > 0;
+}
+
+/* When it has lived its time. What a restart found may be old only by a clock that was not set yet,
+ * and then everything is: that has to be still so after a while. */
+static double end_of(const struct session *session, const struct session_clock *now)
+{
+    enum { DOUBT_SECONDS = 3600 };
+    const struct sessions *sessions = session->sessions;
+    double ttl = sessions->options.ttl_s, end = session->since + ttl;
+    if (!session->found)
+        return end;
+    double told_now = now->running_s + session->meta.used + ttl - now->wall_s;
+    return fmax(fmax(end, told_now), sessions->opened + fmin(ttl, DOUBT_SECONDS));
+}
+
+/* How soon what failed is tried again. */
+enum { RETRY_SECONDS = 2 };
+
+/* Removes those that have lived their time. As sessions_poll. */
+static double poll_ttl(struct sessions *sessions)
+{
+    double ttl = sessions->options.ttl_s;
+    if (ttl <= 0)
+        return -1;
+    const struct session_clock now = session_clock(sessions);
+    if (now.running_s < sessions->next_due)
+        return sessions->next_due - now.running_s;
+    double due = now.running_s + ttl;
+    for (size_t i = sessions->count; i-- > 0;) {
+        struct session *session = sessions->list[i];
+        if (session->busy)
+            continue;
+        double end = end_of(session, &now);
+        if (end <= now.running_s) {
+            session_remove(session, NULL, NULL);
+            end = now.running_s + RETRY_SECONDS;
+        }
+        if (end < due)
+            due = end;
+    }
+    sessions->next_due = due;
+    return due - now.running_s;
+}
+
+/* Writes again what could not be written. As sessions_poll. */
+static double poll_unsaved(struct sessions *sessions)
+{
+    if (!sessions->unsaved)
+        return -1;
+    double now = session_clock(sessions).running_s;
+    if (now >= sessions->retry_at) {
+        sessions->retry_at = now + RETRY_SECONDS;
+        session_files_retry(sessions, false);
+    }
+    return sessions->retry_at - now;
+}
+
+double sessions_poll(struct sessions *sessions)
+{
+    double end = poll_ttl(sessions), retry = poll_unsaved(sessions);
+    return retry < 0 || (end >= 0 && end < retry) ? end : retry;
+}
+
+void sessions_save_all(struct sessions *sessions)
+{
+    if (!sessions->unsaved)
+        return;
+    session_files_retry(sessions, true);
+    store_finish(sessions->options.store);
+}
+
+/* Looking. */
+
+static int not_found(const char *id, struct api_error *err)
+{
+    return api_error_set(err, API_SESSION_NOT_FOUND, NULL, "there is no session \"%s\"", id);
+}
+
+static int busy(const char *id, struct api_error *err)
+{
+    return api_error_set(err, API_SESSION_BUSY, NULL,
+                         "the session \"%s\" is busy with another request", id);
+}
+
+struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
+                              struct api_error *err)
+{
+    struct session *session = lookup(sessions, owner, id);
+    if (session && !session->fresh)
+        return session;
+    not_found(id, err);
+    return NULL;
+}
+
+const char *session_salt(const struct session *session)
+{
+    return session->meta.space;
+}
+
+const int32_t *session_tokens(const struct session *session, int64_t *count)
+{
+    *count = session->count;
+    return session->tokens;
+}
+
+void session_match(struct sessions *sessions, const struct session *session,
+                   struct state_match *match)
+{
+    state_tree_match(sessions->options.tree, session->space, session->tokens, session->count,
+                     MATCH_ANY, match);
+}
+
+static int64_t state_bytes_of(const struct sessions *sessions, int64_t tokens)
+{
+    return tokens ? (int64_t)engine_state_bytes(sessions->options.engine, tokens) : 0;
+}
+
+void session_view(struct sessions *sessions, const struct session *session,
+                  struct session_view *view)
+{
+    const struct engine_info *info = engine_info(sessions->options.engine);
+    *view = (struct session_view){
+        .position = session->count, .created = session->meta.created, .used = session->meta.used};
+    memcpy(view->id, session->meta.id, sizeof view->id);
+    if (!session->count)
+        return;
+    view->recurrent_bytes = (int64_t)info->recurrent_bytes_per_text;
+    view->kv_bytes = state_bytes_of(sessions, session->count) - view->recurrent_bytes;
+    view->checkpoints = state_tree_checkpoints_of(sessions->options.tree, session->space,
+                                                  session->tokens, session->count, &view->tier);
+}
+
+struct session_card session_card(const struct session_view *view)
+{
+    return (struct session_card){.id = view->id,
+                                 .position = view->position,
+                                 .recurrent_bytes = view->recurrent_bytes,
+                                 .kv_bytes = view->kv_bytes,
+                                 .tier = tier_name(view->tier),
+                                 .created = (int64_t)view->created,
+                                 .used = (int64_t)view->used,
+                                 .checkpoints = view->checkpoints};
+}
+
+void sessions_each(struct sessions *sessions, const char *owner,
+                   void (*each)(void *context, const struct session *session), void *context)
+{
+    bool found;
+    for (size_t i = place_of(sessions, owner, "", &found);
+         i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++)
+        if (!sessions->list[i]->fresh)
+            each(context, sessions->list[i]);
+}
+
+void sessions_count(struct sessions *sessions, int64_t counts[4])
+{
+    for (int tier = 0; tier < 4; tier++)
+        counts[tier] = 0;
+    for (size_t i = 0; i < sessions->count; i++) {
+        const struct session *session = sessions->list[i];
+        enum tier tier = TIER_NONE;
+        state_tree_checkpoints_of(sessions->options.tree, session->space, session->tokens,
+                                  session->count, &tier);
+        counts[tier]++;
+    }
+}
+
+/* Requests. */
+
+static int check_free(const struct session *session, const char *id, int64_t expected,
+                      struct api_error *err)
+{
+    int64_t position = session ? session->count : 0;
+    if (session && session->busy)
+        return busy(id, err);
+    if (expected >= 0 && expected != position)
+        return api_error_set(err, API_POSITION_MISMATCH, NULL,
+                             "the session \"%s\" is at position %lld, expected_position is %lld",
+                             id, (long long)position, (long long)expected);
+    return 0;
+}
+
+int sessions_bind(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
+                  struct session **out, struct api_error *err)
+{
+    struct session *session = lookup(sessions, owner, id);
+    if (check_free(session, id, expected, err) ||
+        (!session && !(session = enter(sessions, owner, id, "", err))))
+        return -1;
+    session->busy = true;
+    session_use(session);
+    *out = session;
+    return 0;
+}
+
+int sessions_peek(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
+                  const struct session **out, struct api_error *err)
+{
+    struct session *session = lookup(sessions, owner, id);
+    if (check_free(session, id, expected, err))
+        return -1;
+    if (session)
+        session_use_only(session);
+    *out = session;
+    return 0;
+}
+
+/* Whether the owner's sessions have room for `session` (NULL: another) to hold so many tokens. */
+static int check_quota(const struct sessions *sessions, const char *owner,
+                       const struct session *session, int64_t tokens, struct api_error *err)
+{
+    int64_t quota = sessions->options.quota_bytes, held = 0;
+    int64_t wanted = state_bytes_of(sessions, tokens);
+    bool found;
+    if (quota == 0)
+        return 0;
+    for (size_t i = place_of(sessions, owner, "", &found);
+         i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++) {
+        const struct session *other = sessions->list[i];
+        if (other != session)
+            held += state_bytes_of(sessions,
+                                   other->promised > other->count ? other->promised : other->count);
+    }
+    if (wanted <= quota - held)
+        return 0;
+    return api_error_set(err, API_SESSION_QUOTA, NULL,
+                         "this session can need %lld bytes and the other sessions of this API key "
+                         "hold %lld, --session-quota allows %lld together",
+                         (long long)wanted, (long long)held, (long long)quota);
+}
+
+int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
+                   struct api_error *err)
+{
+    if (check_quota(sessions, session->meta.owner, session, tokens, err))
+        return -1;
+    session->promised = tokens;
+    return 0;
+}
+
+void sessions_settle(struct session *session, int32_t *tokens, int64_t count, session_done *done,
+                     void *context)
+{
+    if (tokens) {
+        set_tokens(session, tokens, count);
+        session_use(session);
+        session_save(session, done, context);
+        return;
+    }
+    if (session->fresh) {
+        session_leave(session);
+        done(context, NULL);
+        return;
+    }
+    session_use_only(session);
+    session->done = done;
+    session->context = context;
+    session_end_change(session, NULL);
+}
+
+/* Changes outside of a completion. */
+
+static struct session *find_free(struct sessions *sessions, const char *owner, const char *id,
+                                 struct api_error *err)
+{
+    struct session *session = lookup(sessions, owner, id);
+    if (!session)
+        not_found(id, err);
+    else if (session->busy)
+        busy(id, err);
+    else
+        return session;
+    return NULL;
+}
+
+/* A new session of these tokens, busy. */
+static struct session *make(struct sessions *sessions, const char *owner, const char *id,
+                            const char *salt, const int32_t *tokens, int64_t count,
+                            struct api_error *err)
+{
+    if (lookup(sessions, owner, id)) {
+        api_error_set(err, API_SESSION_EXISTS, NULL, "there is a session \"%s\" already", id);
+        return NULL;
+    }
+    if (check_quota(sessions, owner, NULL, count, err))
+        return NULL;
+    struct session *session = enter(sessions, owner, id, salt, err);
+    if (!session)
+        return NULL;
+    if (copy_tokens(session, tokens, count, err)) {
+        session_leave(session);
+        return NULL;
+    }
+    return session;
+}
+
+int sessions_remove(struct sessions *sessions, const char *owner, const char *id,
+                    session_done *done, void *context, struct api_error *err)
+{
+    struct session *session = find_free(sessions, owner, id, err);
+    if (!session)
+        return -1;
+    session_remove(session, done, context);
+    return 0;
+}
+
+int sessions_fork(struct sessions *sessions, const char *owner, const char *id, const char *target,
+                  session_done *done, void *context, struct api_error *err)
+{
+    struct session *session = find_free(sessions, owner, id, err);
+    if (!session)
+        return -1;
+    struct session *copy =
+        make(sessions, owner, target, session->meta.space, session->tokens, session->count, err);
+    if (!copy)
+        return -1;
+    session_use_only(session);
+    session_save(copy, done, context);
+    return 0;
+}
+
+int sessions_rewind(struct sessions *sessions, const char *owner, const char *id, int64_t position,
+                    session_done *done, void *context, struct api_error *err)
+{
+    struct session *session = find_free(sessions, owner, id, err);
+    if (!session)
+        return -1;
+    if (position > session->count)
+        return api_error_set(err, API_INVALID_VALUE, "position",
+                             "position: the session \"%s\" holds %lld tokens, got %lld", id,
+                             (long long)session->count, (long long)position);
+    int64_t count = session->count;
+    set_tokens(session, session->tokens, position);
+    /* What lies behind is nobody's any more, unless another session goes on there. */
+    state_tree_forget(sessions->options.tree, session->space, session->tokens, count);
+    session_use(session);
+    session_save(session, done, context);
+    return 0;
+}
+
+int sessions_import(struct sessions *sessions, const char *owner, const char *id,
+                    const int32_t *tokens, int64_t count, void *image, int64_t position,
+                    session_done *done, void *context, struct api_error *err)
+{
+    char salt[SESSION_SPACE_SIZE];
+    struct session *session = NULL;
+    if (random_name(salt))
+        session = make(sessions, owner, id, salt, tokens, count, err);
+    else
+        out_of_memory(err);
+    if (!session) {
+        free(image);
+        return -1;
+    }
+    struct error lacking = ERROR_INIT;
+    /* No room for the state: it is computed again when it is needed. */
+    if (image && state_tree_give_image(sessions->options.tree, session->space, tokens, position,
+                                       image, &lacking))
+        log_message(LOG_LEVEL_INFO, "session %s: imported without its state: %s", id,
+                    lacking.message);
+    session_save(session, done, context);
+    return 0;
+}

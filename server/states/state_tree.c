@@ -1,0 +1,562 @@
+#include "server/states/state_tree.h"
+
+#include "server/states/state_files.h"
+#include "server/states/state_tiers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Cutting chunks of prompts more often than once in so many tokens would slow them down. */
+enum { LEAST_INTERVAL = 512, MOST_INTERVAL = 4096 };
+enum { MOST_WRITTEN_SOON = 16 << 20 };
+
+const char *tier_name(enum tier tier)
+{
+    static const char *const NAMES[NUM_TIERS] = {"none", "disk", "host", "device"};
+    return NAMES[tier];
+}
+
+const char *miss_reason_name(enum miss_reason reason)
+{
+    static const char *const NAMES[NUM_MISS_REASONS] = {"none", "no_checkpoint", "diverged",
+                                                        "evicted", "disabled"};
+    return NAMES[reason];
+}
+
+/* So many tokens that a checkpoint costs no more than the KV it stands for. */
+static int64_t interval_of(const struct engine_info *info)
+{
+    int64_t page = info->kv_page_tokens, per_token = (int64_t)info->kv_bytes_per_token;
+    if (per_token == 0)
+        return LEAST_INTERVAL;
+    int64_t tokens = ((int64_t)info->recurrent_bytes_per_text + per_token - 1) / per_token;
+    tokens = (tokens + page - 1) / page * page;
+    return tokens < LEAST_INTERVAL  ? LEAST_INTERVAL
+           : tokens > MOST_INTERVAL ? MOST_INTERVAL
+                                    : tokens;
+}
+
+int state_tree_create(struct state_tree **out, struct engine *engine,
+                      const struct state_tree_options *options, struct error *err)
+{
+    struct state_tree *tree = calloc(1, sizeof *tree);
+    if (!tree)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the state tree");
+    const struct engine_info *info = engine_info(engine);
+    tree->engine = engine;
+    tree->options = *options;
+    tree->interval = options->interval_tokens ? options->interval_tokens : interval_of(info);
+    tree->logits_size = (size_t)info->vocab_size * sizeof(float);
+    if (files_create(&tree->files, tree, err)) {
+        free(tree);
+        return -1;
+    }
+    *out = tree;
+    return 0;
+}
+
+void state_tree_free(struct state_tree *tree)
+{
+    if (!tree)
+        return;
+    files_close(tree);
+    for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
+        for (int held = 0; held < 2; held++)
+            while (tree->lists[tier][held].oldest)
+                checkpoint_drop(tree, tree->lists[tier][held].oldest);
+    while (tree->num_spaces) {
+        struct space *space = tree->spaces[--tree->num_spaces];
+        token_tree_clear(&space->tokens);
+        free(space->owner);
+        free(space->salt);
+        free(space);
+    }
+    free(tree->spaces);
+    free(tree->files);
+    free(tree);
+}
+
+int64_t state_tree_interval(const struct state_tree *tree)
+{
+    return tree->interval;
+}
+
+bool state_tree_reuses(const struct state_tree *tree)
+{
+    return tree->options.reuse;
+}
+
+bool state_tree_keeps_logits(const struct state_tree *tree)
+{
+    return (int64_t)tree->logits_size <= tree->options.host_budget_bytes;
+}
+
+bool state_tree_has_room(const struct state_tree *tree, size_t bytes)
+{
+    struct engine_memory memory;
+    engine_memory(tree->engine, &memory);
+    size_t used = memory.recurrent_reserved_bytes + memory.kv_reserved_bytes -
+                  memory.recurrent_cached_bytes - memory.kv_cached_bytes;
+    return bytes <= engine_info(tree->engine)->state_memory_bytes - used;
+}
+
+/* Spaces. */
+
+static int space_order(const struct space *space, const char *owner, const char *salt,
+                       size_t salt_length)
+{
+    int order = strcmp(space->owner, owner);
+    if (order == 0 && space->salt_length != salt_length)
+        order = space->salt_length < salt_length ? -1 : 1;
+    return order || salt_length == 0 ? order : memcmp(space->salt, salt, salt_length);
+}
+
+/* Where the space is, or would be put. */
+static size_t space_index(const struct state_tree *tree, const char *owner, const char *salt,
+                          size_t salt_length, bool *found)
+{
+    size_t low = 0, high = tree->num_spaces;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (space_order(tree->spaces[middle], owner, salt, salt_length) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *found =
+        low < tree->num_spaces && space_order(tree->spaces[low], owner, salt, salt_length) == 0;
+    return low;
+}
+
+static struct space *space_create(struct state_tree *tree, const char *owner, const char *salt,
+                                  size_t salt_length)
+{
+    if (tree->num_spaces == tree->spaces_capacity) {
+        size_t capacity = 2 * tree->spaces_capacity + 8;
+        struct space **spaces = realloc(tree->spaces, capacity * sizeof(struct space *));
+        if (!spaces)
+            return NULL;
+        tree->spaces = spaces;
+        tree->spaces_capacity = capacity;
+    }
+    struct space *space = calloc(1, sizeof *space);
+    if (!space)
+        return NULL;
+    space->owner = strdup(owner);
+    space->salt = malloc(salt_length + 1);
+    space->salt_length = salt_length;
+    space->tokens.totals = &tree->totals;
+    if (!space->owner || !space->salt) {
+        free(space->owner);
+        free(space->salt);
+        free(space);
+        return NULL;
+    }
+    if (salt_length)
+        memcpy(space->salt, salt, salt_length);
+    return space;
+}
+
+struct space *state_tree_space(struct state_tree *tree, const char *owner, const char *salt,
+                               size_t salt_length)
+{
+    bool found;
+    size_t at = space_index(tree, owner, salt, salt_length, &found);
+    struct space *space = found ? tree->spaces[at] : space_create(tree, owner, salt, salt_length);
+    if (!space)
+        return NULL;
+    if (!found) {
+        memmove(tree->spaces + at + 1, tree->spaces + at,
+                (tree->num_spaces - at) * sizeof *tree->spaces);
+        tree->spaces[at] = space;
+        tree->num_spaces++;
+    }
+    space->references++;
+    return space;
+}
+
+/* Removes a space that nothing is in and nobody uses. */
+static void space_collect(struct state_tree *tree, struct space *space)
+{
+    if (space->references || space->tokens.root.num_children)
+        return;
+    bool found;
+    size_t at = space_index(tree, space->owner, space->salt, space->salt_length, &found);
+    tree->num_spaces--;
+    memmove(tree->spaces + at, tree->spaces + at + 1,
+            (tree->num_spaces - at) * sizeof *tree->spaces);
+    token_tree_clear(&space->tokens);
+    free(space->owner);
+    free(space->salt);
+    free(space);
+}
+
+void state_tree_space_release(struct state_tree *tree, struct space *space)
+{
+    if (!space)
+        return;
+    space->references--;
+    space_collect(tree, space);
+}
+
+void space_trim(struct state_tree *tree, struct space *space, struct token_node *node)
+{
+    token_tree_trim(&space->tokens, node);
+    space_collect(tree, space);
+}
+
+/* Looking up. */
+
+/* Whether it will do for a text of `count` tokens. */
+static bool usable(const struct checkpoint *checkpoint, int64_t count, enum match_end end)
+{
+    if (checkpoint->tier == TIER_NONE)
+        return false;
+    if (checkpoint->position < count || end == MATCH_ANY)
+        return true;
+    /* Logits that are still in the file come with the state. */
+    return end == MATCH_WITH_LOGITS &&
+           (checkpoint->logits || (checkpoint->tier == TIER_DISK && files_logits(checkpoint)));
+}
+
+/* known: the deepest node on the way. */
+static enum miss_reason reason_of(const struct state_match *match, const struct token_node *known,
+                                  int64_t count, bool evicted)
+{
+    if (match->position >= count - 1)
+        return MISS_NONE;
+    /* The last token of a generation was drawn but never computed: no state is missing there. */
+    if (match->shared > match->position + 1)
+        return evicted ? MISS_EVICTED : MISS_NO_CHECKPOINT;
+    if (match->position == 0)
+        return MISS_NO_CHECKPOINT;
+    bool goes_on = known->num_children || known->position < match->shared;
+    return goes_on ? MISS_DIVERGED : MISS_NONE;
+}
+
+void state_tree_match(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                      int64_t count, enum match_end end, struct state_match *match)
+{
+    *match = (struct state_match){0};
+    bool evicted = false;
+    struct token_node *known = token_tree_find(&space->tokens, tokens, count, &match->shared);
+    for (struct token_node *at = known; at->parent; at = at->parent) {
+        struct checkpoint *checkpoint = at->value;
+        if (checkpoint && usable(checkpoint, count, end)) {
+            match->checkpoint = checkpoint;
+            match->position = checkpoint->position;
+            match->tier = checkpoint->tier;
+            if (match->position == count)
+                match->logits = checkpoint->logits;
+            checkpoint_touch(tree, checkpoint);
+            break;
+        }
+        evicted = evicted || (checkpoint && checkpoint->tier == TIER_NONE);
+    }
+    match->reason = reason_of(match, known, count, evicted);
+}
+
+int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                              int64_t count, enum tier *deepest)
+{
+    (void)tree;
+    int checkpoints = 0;
+    int64_t shared;
+    *deepest = TIER_NONE;
+    for (struct token_node *at = token_tree_find(&space->tokens, tokens, count, &shared);
+         at->parent; at = at->parent) {
+        const struct checkpoint *checkpoint = at->value;
+        if (!checkpoint || checkpoint->tier == TIER_NONE)
+            continue;
+        if (checkpoints++ == 0)
+            *deepest = checkpoint->tier;
+    }
+    return checkpoints;
+}
+
+/* Starting a text. */
+
+static int try_start(struct state_tree *tree, struct checkpoint *from, int64_t max_tokens,
+                     struct state **out, struct error *err)
+{
+    if (from && from->state)
+        return state_clone(out, from->state, max_tokens, err);
+    if (from && checkpoint_await_image(from, err))
+        return -1;
+    if (from)
+        return state_restore(out, tree->engine, from->image, from->position, max_tokens, err);
+    return state_create(out, tree->engine, max_tokens, err);
+}
+
+/* Nothing else is left to make room with: the text takes the checkpoint's own state. */
+static int take_over(struct state_tree *tree, struct checkpoint *from, int64_t max_tokens,
+                     struct state **out, struct error *err)
+{
+    state_set_cached(from->state, false);
+    if (state_reserve(from->state, max_tokens, err)) {
+        state_set_cached(from->state, true);
+        return -1;
+    }
+    *out = from->state;
+    if (!from->image) /* one that a file is written from stays as it is */
+        tiers_save(tree, from);
+    tiers_left_device(tree, from);
+    return 0;
+}
+
+static int start_from(struct state_tree *tree, struct checkpoint *from, int64_t max_tokens,
+                      struct state **out, struct error *err)
+{
+    bool room = state_tree_has_room(tree, engine_state_bytes(tree->engine, max_tokens));
+    int result;
+    while ((result = try_start(tree, from, max_tokens, out, err)) && room &&
+           err->code == ERROR_NO_MEMORY && tiers_evict(tree))
+        error_clear(err);
+    if (result && room && err->code == ERROR_NO_MEMORY && from && from->state) {
+        error_clear(err);
+        return take_over(tree, from, max_tokens, out, err);
+    }
+    /* What has been used comes back to the device if its pages can be shared with the text that
+     * goes on from it, or there is room anyway. */
+    const struct engine_info *info = engine_info(tree->engine);
+    if (result == 0 && from && !from->state)
+        tiers_promote(tree, from, *out,
+                      info->kv_bytes_per_token && from->position >= info->kv_page_tokens);
+    return result;
+}
+
+int state_tree_start(struct state_tree *tree, const struct state_match *match, int64_t max_tokens,
+                     struct state **out, struct error *err)
+{
+    struct checkpoint *from = match->checkpoint;
+    if (from && !from->state && !from->image)
+        return files_read(tree, from, err) ? -1 : 1;
+    tree->pinned = from;
+    int result = start_from(tree, from, max_tokens, out, err);
+    tree->pinned = NULL;
+    return result;
+}
+
+/* Keeping. */
+
+struct checkpoint *checkpoint_at(struct state_tree *tree, struct space *space,
+                                 const int32_t *tokens, int64_t position)
+{
+    struct token_node *node = token_tree_insert(&space->tokens, tokens, position);
+    if (!node)
+        return NULL;
+    if (node->value)
+        return node->value;
+    struct checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
+    if (!checkpoint) {
+        space_trim(tree, space, node);
+        return NULL;
+    }
+    checkpoint->space = space;
+    checkpoint->node = node;
+    checkpoint->position = position;
+    checkpoint->held = node->holds > 0;
+    node->value = checkpoint;
+    tree->counts[TIER_NONE]++;
+    return checkpoint;
+}
+
+static struct checkpoint *existing(struct space *space, const int32_t *tokens, int64_t position)
+{
+    int64_t shared;
+    struct token_node *node = token_tree_find(&space->tokens, tokens, position, &shared);
+    return node->position == position ? node->value : NULL;
+}
+
+/* Hangs a state to its place in the tree: takes it over. */
+static void hang(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                 struct state *state, const float *logits)
+{
+    struct checkpoint *checkpoint = checkpoint_at(tree, space, tokens, state_position(state));
+    if (!checkpoint || checkpoint->state) {
+        state_free(state);
+    } else {
+        state_set_cached(state, true);
+        checkpoint->state = state;
+        if (!files_borrow(checkpoint))
+            checkpoint_set_image(tree, checkpoint, NULL);
+        checkpoint_settle(tree, checkpoint);
+    }
+    if (!checkpoint)
+        return;
+    checkpoint_touch(tree, checkpoint);
+    checkpoint_keep_logits(tree, checkpoint, logits);
+}
+
+void state_tree_keep(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                     struct state *state, const float *logits)
+{
+    int64_t position = state_position(state);
+    struct checkpoint *checkpoint = position ? existing(space, tokens, position) : NULL;
+    if (checkpoint && checkpoint->state) {
+        checkpoint_touch(tree, checkpoint);
+        checkpoint_keep_logits(tree, checkpoint, logits);
+        return;
+    }
+    const struct engine_info *info = engine_info(tree->engine);
+    size_t own =
+        info->recurrent_bytes_per_text + info->kv_bytes_per_token * (size_t)info->kv_page_tokens;
+    bool room = state_tree_has_room(tree, own);
+    struct error err = ERROR_INIT;
+    struct state *clone;
+    int result = position ? 0 : -1;
+    while (position && (result = state_clone(&clone, state, position, &err)) && room &&
+           err.code == ERROR_NO_MEMORY && tiers_evict(tree))
+        error_clear(&err);
+    if (result == 0)
+        hang(tree, space, tokens, clone, logits);
+}
+
+void state_tree_give(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                     struct state *state, const float *logits)
+{
+    int64_t position = state_position(state);
+    if (position == 0 || state_reserve(state, position, NULL))
+        state_free(state);
+    else
+        hang(tree, space, tokens, state, logits);
+}
+
+int state_tree_give_image(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                          int64_t position, void *image, struct error *err)
+{
+    int64_t bytes = (int64_t)state_image_bytes(tree->engine, position);
+    struct checkpoint *checkpoint =
+        tiers_host_room(tree, bytes) ? checkpoint_at(tree, space, tokens, position) : NULL;
+    if (!checkpoint) {
+        free(image);
+        return error_set(err, ERROR_NO_MEMORY,
+                         "the state has %lld bytes, more than --host-state-memory has room for",
+                         (long long)bytes);
+    }
+    if (checkpoint->state || checkpoint->image)
+        free(image);
+    else
+        checkpoint_set_image(tree, checkpoint, image);
+    checkpoint_settle(tree, checkpoint);
+    checkpoint_touch(tree, checkpoint);
+    if (checkpoint->image)
+        files_want(tree, checkpoint, false);
+    return 0;
+}
+
+int state_tree_image(struct state_tree *tree, const struct state_match *match, void *image,
+                     struct state_save *saving, struct error *err)
+{
+    struct checkpoint *from = match->checkpoint;
+    if (!from->state && !from->image) {
+        if (files_take_unplaced(from))
+            return error_set(err, ERROR_NO_MEMORY, "no tier has room for the state");
+        return files_read(tree, from, err) ? -1 : 1;
+    }
+    if (from->state) {
+        *saving = state_save_begin(from->state, image);
+        return 0;
+    }
+    if (checkpoint_await_image(from, err))
+        return -1;
+    memcpy(image, from->image, state_image_bytes(tree->engine, from->position));
+    return 0;
+}
+
+/* Sessions. */
+
+static void add_holds(struct state_tree *tree, struct token_node *node, int count)
+{
+    for (; node; node = node->parent) {
+        node->holds += count;
+        if (node->value)
+            checkpoint_set_held(tree, node->value, node->holds > 0);
+    }
+}
+
+/* The deepest state of a session is soon on disk, unless it is so large that writing it after every
+ * request would be felt: then when it leaves the device, or at the end. */
+static void want_deepest(struct state_tree *tree, struct token_node *node)
+{
+    for (; node->parent; node = node->parent) {
+        struct checkpoint *checkpoint = node->value;
+        if (!checkpoint || checkpoint->tier == TIER_NONE)
+            continue;
+        if (checkpoint->tier != TIER_DISK &&
+            state_image_bytes(tree->engine, checkpoint->position) <= MOST_WRITTEN_SOON)
+            files_want(tree, checkpoint, true);
+        return;
+    }
+}
+
+int state_tree_hold(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                    int64_t count, struct error *err)
+{
+    struct token_node *node = token_tree_insert(&space->tokens, tokens, count);
+    if (!node)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for the tokens of a session");
+    add_holds(tree, node, 1);
+    want_deepest(tree, node);
+    return 0;
+}
+
+void state_tree_release(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                        int64_t count)
+{
+    int64_t shared;
+    struct token_node *node = token_tree_find(&space->tokens, tokens, count, &shared);
+    add_holds(tree, node, -1);
+    space_trim(tree, space, node);
+}
+
+void state_tree_forget(struct state_tree *tree, struct space *space, const int32_t *tokens,
+                       int64_t count)
+{
+    int64_t shared;
+    struct token_node *node = token_tree_find(&space->tokens, tokens, count, &shared);
+    space->references++; /* it must outlive the loop */
+    while (node->parent && !node->num_children && !node->holds) {
+        /* Dropping trims the tree: what is above is looked for anew. */
+        int64_t above = node->parent->position;
+        if (!node->value)
+            break;
+        checkpoint_drop(tree, node->value);
+        node = token_tree_find(&space->tokens, tokens, above, &shared);
+    }
+    state_tree_space_release(tree, space);
+}
+
+void state_tree_report(const struct state_tree *tree, struct state_tree_report *report)
+{
+    struct engine_memory memory;
+    engine_memory(tree->engine, &memory);
+    int64_t recurrent = (int64_t)memory.recurrent_cached_bytes;
+    int64_t kv = (int64_t)memory.kv_cached_bytes;
+    *report = (struct state_tree_report){
+        .spaces = (int64_t)tree->num_spaces,
+        .nodes = tree->totals.nodes,
+        .checkpoints =
+            tree->counts[TIER_DISK] + tree->counts[TIER_HOST] + tree->counts[TIER_DEVICE],
+        .tokens = tree->totals.tokens,
+        .recurrent_bytes =
+            recurrent + tree->host_bytes - tree->host_kv_bytes - tree->host_logits_bytes,
+        .kv_bytes = kv + tree->host_kv_bytes,
+        .logits_bytes = tree->host_logits_bytes,
+        .evictions = tree->evictions,
+        .dropped = tree->dropped,
+    };
+    for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++)
+        report->tiers[tier].checkpoints = tree->counts[tier];
+    report->tiers[TIER_DEVICE].bytes = recurrent + kv;
+    report->tiers[TIER_DEVICE].budget_bytes =
+        (int64_t)engine_info(tree->engine)->state_memory_bytes;
+    report->tiers[TIER_HOST].bytes = tree->host_bytes;
+    report->tiers[TIER_HOST].budget_bytes = tree->options.host_budget_bytes;
+    if (!tree->options.store)
+        return;
+    struct store_report store;
+    store_report(tree->options.store, &store);
+    report->tiers[TIER_DISK].bytes = store.bytes;
+    report->tiers[TIER_DISK].budget_bytes = store.budget_bytes;
+}

@@ -1,0 +1,13 @@
+/* SipHash-2-4 with 128 bits of output (Aumasson and Bernstein 2012): a keyed hash of short texts
+ * that nobody can compute, or test a guess against, without the key. */
+#ifndef SERVER_STORE_SIPHASH_H
+#define SERVER_STORE_SIPHASH_H
+
+#include <stddef.h>
+
+enum { SIPHASH_BYTES = 16 };
+
+/* key, out: [SIPHASH_BYTES]; bytes: [size]. */
+void siphash(const unsigned char *key, const void *bytes, size_t size, unsigned char *out);
+
+#endif

@@ -1,0 +1,254 @@
+#include "server/store/state_store.h"
+
+#include "engine/state_file.h"
+#include "server/store/store_directory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum operation { OPERATION_WRITE, OPERATION_READ, OPERATION_REMOVE, OPERATION_TOUCH };
+
+struct queue {
+    struct store_op *first, **last;
+};
+
+struct store {
+    struct store_directory directory;
+    struct engine *engine;
+    struct store_options options;
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t mutex; /* guards the rest */
+    pthread_cond_t filled, has_ended;
+    /* A request may wait for what is urgent; checkpoints are written when there is time. */
+    struct queue urgent, background, ended;
+    int64_t pending; /* begun, and not yet told to its owner */
+    bool closing;
+};
+
+static void queue_init(struct queue *queue)
+{
+    queue->first = NULL;
+    queue->last = &queue->first;
+}
+
+static void queue_put(struct queue *queue, struct store_op *op)
+{
+    op->next = NULL;
+    *queue->last = op;
+    queue->last = &op->next;
+}
+
+static struct store_op *queue_take(struct queue *queue)
+{
+    struct store_op *op = queue->first;
+    if (op == NULL)
+        return NULL;
+    queue->first = op->next;
+    if (queue->first == NULL)
+        queue->last = &queue->first;
+    return op;
+}
+
+static bool queue_has(const struct queue *queue, const struct store_op *like)
+{
+    for (const struct store_op *op = queue->first; op != NULL; op = op->next)
+        if (op->kind == like->kind && strcmp(op->name, like->name) == 0)
+            return true;
+    return false;
+}
+
+static void pend(struct store *store, int64_t bytes)
+{
+    pthread_mutex_lock(&store->directory.mutex);
+    store->directory.report.pending += bytes;
+    pthread_mutex_unlock(&store->directory.mutex);
+}
+
+/* At no moment do the bytes on the disk and those pending make less together than there will be. */
+static void execute(struct store *store, struct store_op *op)
+{
+    error_clear(&op->error);
+    switch ((enum operation)op->what) {
+    case OPERATION_WRITE:
+        if (state_save_wait(&op->saving, &op->error) == 0)
+            store_directory_write(&store->directory, op, &op->error);
+        pend(store, -op->bytes);
+        break;
+    case OPERATION_READ:
+        store_directory_read(&store->directory, op, &op->error);
+        break;
+    case OPERATION_REMOVE:
+        pend(store, op->bytes);
+        store_directory_remove(&store->directory, op, &op->error);
+        break;
+    case OPERATION_TOUCH:
+        store_directory_touch(&store->directory, op, &op->error);
+        break;
+    }
+}
+
+static void *store_main(void *context)
+{
+    struct store *store = context;
+    pthread_setname_np(pthread_self(), "regla-files");
+    pthread_mutex_lock(&store->mutex);
+    for (;;) {
+        struct store_op *op = queue_take(&store->urgent);
+        if (op == NULL)
+            op = queue_take(&store->background);
+        if (op == NULL && store->closing)
+            break;
+        if (op == NULL) {
+            pthread_cond_wait(&store->filled, &store->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&store->mutex);
+        execute(store, op);
+        pthread_mutex_lock(&store->mutex);
+        queue_put(&store->ended, op);
+        pthread_cond_signal(&store->has_ended);
+        if (!store->closing && store->options.wake != NULL) {
+            pthread_mutex_unlock(&store->mutex);
+            store->options.wake(store->options.wake_context);
+            pthread_mutex_lock(&store->mutex);
+        }
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return NULL;
+}
+
+int store_open(struct store **out, struct engine *engine, const struct store_options *options,
+               struct error *err)
+{
+    struct store *store = calloc(1, sizeof *store);
+    if (store == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->directory);
+    store->engine = engine;
+    store->options = *options;
+    queue_init(&store->urgent);
+    queue_init(&store->background);
+    queue_init(&store->ended);
+    pthread_mutex_init(&store->mutex, NULL);
+    pthread_cond_init(&store->filled, NULL);
+    pthread_cond_init(&store->has_ended, NULL);
+    int code = 0;
+    if (store_directory_open(&store->directory, engine, options, err) == 0 &&
+        (code = pthread_create(&store->thread, NULL, store_main, store)) == 0) {
+        store->started = true;
+        *out = store; /* already for `found`, which may begin operations */
+        return store_directory_scan(&store->directory, options, err);
+    }
+    if (code)
+        error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));
+    store_close(store);
+    return -1;
+}
+
+void store_close(struct store *store)
+{
+    if (store == NULL)
+        return;
+    pthread_mutex_lock(&store->mutex);
+    store->closing = true;
+    pthread_cond_signal(&store->filled);
+    pthread_mutex_unlock(&store->mutex);
+    if (store->started)
+        pthread_join(store->thread, NULL);
+    store_directory_close(&store->directory);
+    pthread_cond_destroy(&store->filled);
+    pthread_cond_destroy(&store->has_ended);
+    pthread_mutex_destroy(&store->mutex);
+    free(store);
+}
+
+void store_owner_tag(const struct store *store, const char *api_key, char tag[STORE_OWNER_SIZE])
+{
+    unsigned char hash[SIPHASH_BYTES];
+    siphash(store->directory.root.secret, api_key, strlen(api_key), hash);
+    for (size_t i = 0; i < sizeof hash; i++)
+        snprintf(tag + 2 * i, 3, "%02x", hash[i]);
+}
+
+/* Operations on one file run in the order in which they were begun. */
+static void submit(struct store *store, struct store_op *op, enum operation what)
+{
+    op->what = what;
+    pthread_mutex_lock(&store->mutex);
+    bool later = op->kind == STORE_CHECKPOINT &&
+                 (what == OPERATION_WRITE || queue_has(&store->background, op));
+    queue_put(later ? &store->background : &store->urgent, op);
+    store->pending++;
+    pthread_cond_signal(&store->filled);
+    pthread_mutex_unlock(&store->mutex);
+}
+
+void store_write(struct store *store, struct store_op *op)
+{
+    op->bytes = store_file_bytes(store, op->position, op->count, op->image != NULL,
+                                 op->logits != NULL, op->meta_length);
+    pend(store, op->bytes);
+    submit(store, op, OPERATION_WRITE);
+}
+
+void store_read(struct store *store, struct store_op *op)
+{
+    submit(store, op, OPERATION_READ);
+}
+
+void store_remove(struct store *store, struct store_op *op)
+{
+    pend(store, -op->bytes);
+    submit(store, op, OPERATION_REMOVE);
+}
+
+void store_touch(struct store *store, struct store_op *op)
+{
+    submit(store, op, OPERATION_TOUCH);
+}
+
+bool store_poll(struct store *store)
+{
+    pthread_mutex_lock(&store->mutex);
+    struct store_op *op;
+    while ((op = queue_take(&store->ended)) != NULL) {
+        store->pending--;
+        pthread_mutex_unlock(&store->mutex);
+        op->done(op);
+        pthread_mutex_lock(&store->mutex);
+    }
+    bool pending = store->pending > 0;
+    pthread_mutex_unlock(&store->mutex);
+    return pending;
+}
+
+void store_finish(struct store *store)
+{
+    while (store_poll(store)) {
+        pthread_mutex_lock(&store->mutex);
+        while (store->ended.first == NULL)
+            pthread_cond_wait(&store->has_ended, &store->mutex);
+        pthread_mutex_unlock(&store->mutex);
+    }
+}
+
+void store_report(const struct store *store, struct store_report *report)
+{
+    struct store_directory *directory = (struct store_directory *)&store->directory;
+    pthread_mutex_lock(&directory->mutex);
+    *report = directory->report;
+    pthread_mutex_unlock(&directory->mutex);
+}
+
+int64_t store_file_bytes(const struct store *store, int64_t position, int64_t count, bool state,
+                         bool logits, size_t meta_length)
+{
+    static const float some = 0;
+    return (int64_t)state_file_bytes(store->engine,
+                                     &(struct state_file_source){.position = state ? position : 0,
+                                                                 .num_tokens = count,
+                                                                 .logits = logits ? &some : NULL,
+                                                                 .meta_bytes = meta_length});
+}

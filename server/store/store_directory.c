@@ -1,0 +1,553 @@
+#include "server/store/store_directory.h"
+
+#include "engine/model/fingerprint.h"
+#include "engine/state_file.h"
+#include "server/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum { FILE_NAME_SIZE = STORE_NAME_SIZE + 32, MOST_REJECTED = 1000 };
+
+static const char *const folders[] = {
+    [STORE_SESSION] = "sessions", [STORE_CHECKPOINT] = "checkpoints"};
+static const char *const suffixes[] = {[STORE_SESSION] = ".session", [STORE_CHECKPOINT] = ".state"};
+
+/* ---- opening ---- */
+
+/* Opens the folder `name` below `parent`, and makes it if need be. */
+static int open_folder(const struct store_directory *directory, int parent, const char *name,
+                       int *out, struct error *err)
+{
+    if (mkdirat(parent, name, 0700) != 0 && errno != EEXIST)
+        return store_root_cannot(&directory->root, "make", name, err);
+    *out = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return *out < 0 ? store_root_cannot(&directory->root, "open", name, err) : 0;
+}
+
+/* The folder of a model. */
+static const char *model_name(const struct engine *engine, char name[2 * FINGERPRINT_BYTES + 1])
+{
+    for (size_t i = 0; i < FINGERPRINT_BYTES; i++)
+        snprintf(name + 2 * i, 3, "%02x", engine_fingerprint(engine)[i]);
+    return name;
+}
+
+/* Of the file system; INT64_MAX: it does not say. */
+static int64_t free_bytes(const struct store_directory *directory)
+{
+    struct statvfs disk;
+    if (fstatvfs(directory->root.fd, &disk) != 0 ||
+        disk.f_bavail > (fsblkcnt_t)INT64_MAX / (disk.f_frsize + 1))
+        return INT64_MAX;
+    return (int64_t)(disk.f_bavail * disk.f_frsize);
+}
+
+int store_directory_open(struct store_directory *directory, struct engine *engine,
+                         const struct store_options *options, struct error *err)
+{
+    char name[2 * FINGERPRINT_BYTES + 1];
+    *directory = (struct store_directory){.engine = engine, .model = -1, .kinds = {-1, -1}};
+    directory->report.budget_bytes = options->budget_bytes;
+    pthread_mutex_init(&directory->mutex, NULL);
+    if (store_root_open(&directory->root, options->directory, err) != 0)
+        return -1;
+    model_name(engine, name);
+    if (open_folder(directory, directory->root.fd, name, &directory->model, err) != 0 ||
+        open_folder(directory, directory->model, folders[STORE_SESSION],
+                    &directory->kinds[STORE_SESSION], err) != 0 ||
+        open_folder(directory, directory->model, folders[STORE_CHECKPOINT],
+                    &directory->kinds[STORE_CHECKPOINT], err) != 0)
+        return -1;
+    if (fsync(directory->root.fd) != 0 || fsync(directory->model) != 0)
+        return store_root_cannot(&directory->root, "write", name, err);
+    directory->report.disk_free = free_bytes(directory);
+    return 0;
+}
+
+void store_directory_close(struct store_directory *directory)
+{
+    const int files[] = {directory->kinds[0], directory->kinds[1], directory->model};
+    if (directory->root.path == NULL)
+        return;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (files[i] >= 0)
+            close(files[i]);
+    store_others_clear(&directory->others);
+    pthread_mutex_destroy(&directory->mutex);
+    store_root_close(&directory->root);
+}
+
+/* ---- names and accounts ---- */
+
+static const char *file_name(const struct store_op *op, char name[FILE_NAME_SIZE])
+{
+    snprintf(name, FILE_NAME_SIZE, "%s%s", op->name, suffixes[op->kind]);
+    return name;
+}
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    size_t length = strlen(name), tail = strlen(suffix);
+    return length > tail && strcmp(name + length - tail, suffix) == 0;
+}
+
+/* -1: there is no such file. */
+static int64_t size_of(int folder, const char *name)
+{
+    struct stat status;
+    return fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? (int64_t)status.st_size : -1;
+}
+
+static void account(struct store_directory *directory, enum store_kind kind, int64_t bytes,
+                    int files)
+{
+    pthread_mutex_lock(&directory->mutex);
+    directory->report.bytes += bytes;
+    /* What goes gives its room back; after a write the disk is asked. */
+    if (bytes < 0 && directory->report.disk_free < INT64_MAX / 2)
+        directory->report.disk_free -= bytes;
+    *(kind == STORE_SESSION ? &directory->report.session_files
+                            : &directory->report.checkpoint_files) += files;
+    pthread_mutex_unlock(&directory->mutex);
+}
+
+static int failed(struct store_directory *directory)
+{
+    pthread_mutex_lock(&directory->mutex);
+    directory->report.failures++;
+    pthread_mutex_unlock(&directory->mutex);
+    return -1;
+}
+
+/* Ends a file that must not be read: a session's gets a name nothing else has, a checkpoint's,
+ * which can be computed again, goes, lest it takes room from others for ever. The bytes that this
+ * gives back; -1: it is still there. */
+static int64_t reject(const struct store_directory *directory, enum store_kind kind,
+                      const char *name, const char *why)
+{
+    int folder = directory->kinds[kind];
+    if (kind == STORE_CHECKPOINT) {
+        int64_t size = size_of(folder, name);
+        bool gone = unlinkat(folder, name, 0) == 0;
+        log_message(gone ? LOG_LEVEL_WARN : LOG_LEVEL_ERROR, "%s/%s is not accepted, and %s: %s",
+                    folders[kind], name, gone ? "was removed" : strerror(errno), why);
+        return !gone ? -1 : size > 0 ? size : 0;
+    }
+    char aside[NAME_MAX + 32];
+    snprintf(aside, sizeof aside, "%s.rejected", name);
+    for (int i = 1; size_of(folder, aside) >= 0 && i < MOST_REJECTED; i++)
+        snprintf(aside, sizeof aside, "%s.%d.rejected", name, i);
+    if (renameat(folder, name, folder, aside) != 0) {
+        log_message(LOG_LEVEL_ERROR, "%s/%s is not accepted and cannot be set aside (%s): %s",
+                    folders[kind], name, strerror(errno), why);
+        return -1;
+    }
+    log_message(LOG_LEVEL_WARN, "%s/%s is not accepted, and now %s: %s", folders[kind], name, aside,
+                why);
+    return 0;
+}
+
+/* ---- the scan ---- */
+
+static int read_fully(int fd, void *bytes, size_t from, size_t to, struct error *err)
+{
+    while (from < to) {
+        ssize_t got = pread(fd, (char *)bytes + from, to - from, (off_t)from);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return error_set(err, ERROR_IO, "cannot read: %s",
+                             got == 0 ? "the file has become shorter" : strerror(errno));
+        from += (size_t)got;
+    }
+    return 0;
+}
+
+/* A regular file, open; its size. */
+static int open_file(int folder, const char *name, struct stat *status, struct error *err)
+{
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, status) != 0) {
+        int code = errno;
+        if (fd >= 0)
+            close(fd);
+        error_set(err, code == ELOOP ? ERROR_INVALID : ERROR_IO, "cannot open: %s", strerror(code));
+        errno = code;
+        return -1;
+    }
+    if (S_ISREG(status->st_mode))
+        return fd;
+    close(fd);
+    return error_set(err, ERROR_INVALID, "it is no regular file");
+}
+
+/* The file's first bytes up to its state, malloc'd, and parsed. NULL: *err says why. */
+static void *read_start(int fd, size_t size, struct state_file *file, struct error *err)
+{
+    size_t have = size < STATE_FILE_MAX_HEAD_BYTES ? size : STATE_FILE_MAX_HEAD_BYTES;
+    char *bytes = malloc(have + 1);
+    for (int pass = 0; bytes != NULL; pass++) {
+        if (read_fully(fd, bytes, pass == 0 ? 0 : STATE_FILE_MAX_HEAD_BYTES, have, err) != 0 ||
+            state_file_parse_part(file, bytes, have, size, err) != 0)
+            break;
+        size_t wanted = file->state.present    ? file->state.offset
+                        : file->logits.present ? file->logits.offset
+                                               : size;
+        if (wanted <= have)
+            return bytes;
+        char *more = realloc(bytes, wanted);
+        if (more == NULL)
+            break;
+        bytes = more;
+        have = wanted;
+    }
+    free(bytes);
+    error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size); /* if it is nothing else */
+    return NULL;
+}
+
+static int check_kind(const struct state_file *file, enum store_kind kind, struct error *err)
+{
+    if (kind == STORE_SESSION && file->state.present)
+        return error_set(err, ERROR_INVALID, "expected a session without a state, got one");
+    if (kind == STORE_CHECKPOINT && !file->state.present)
+        return error_set(err, ERROR_INVALID, "expected a state, got none");
+    return 0;
+}
+
+static int tell_found(const struct store_options *options, const struct state_file *file,
+                      struct store_found *found, struct error *err)
+{
+    int32_t *tokens = malloc(file->tokens.size + 1);
+    if (tokens == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for its tokens");
+    state_file_tokens(file, tokens);
+    found->meta = (const char *)file->meta.bytes;
+    found->meta_length = file->meta.size;
+    found->tokens = tokens;
+    found->count = file->num_tokens;
+    found->position = file->position;
+    found->logits = file->logits.present;
+    if (options->found != NULL)
+        options->found(options->found_context, found);
+    free(tokens);
+    return 0;
+}
+
+static bool good_name(const char *name, const char *suffix, char out[STORE_NAME_SIZE])
+{
+    size_t length = strlen(name) - strlen(suffix);
+    if (length >= STORE_NAME_SIZE || name[0] == '.')
+        return false;
+    memcpy(out, name, length);
+    out[length] = 0;
+    return true;
+}
+
+static int scan_file(struct store_directory *directory, const struct store_options *options,
+                     enum store_kind kind, const char *name, struct error *err)
+{
+    char stem[STORE_NAME_SIZE];
+    struct state_file file;
+    struct stat status;
+    if (!has_suffix(name, suffixes[kind]) || !good_name(name, suffixes[kind], stem))
+        return error_set(err, ERROR_INVALID, "it is none of this server's files");
+    int fd = open_file(directory->kinds[kind], name, &status, err);
+    if (fd < 0)
+        return -1;
+    void *bytes = read_start(fd, (size_t)status.st_size, &file, err);
+    close(fd);
+    if (bytes == NULL)
+        return -1;
+    struct store_found found = {.kind = kind,
+                                .name = stem,
+                                .bytes = (int64_t)status.st_size,
+                                .modified_ns = store_modified_ns(&status)};
+    int result = state_file_check(&file, directory->engine, err) != 0 ||
+                         check_kind(&file, kind, err) != 0 ||
+                         tell_found(options, &file, &found, err) != 0
+                     ? -1
+                     : 0;
+    free(bytes);
+    return result;
+}
+
+static void scan_name(struct store_directory *directory, const struct store_options *options,
+                      enum store_kind kind, const char *name)
+{
+    struct error err = ERROR_INIT;
+    int folder = directory->kinds[kind];
+    if (has_suffix(name, ".tmp") || (kind == STORE_CHECKPOINT && has_suffix(name, ".rejected"))) {
+        unlinkat(folder, name, 0);
+        return;
+    }
+    int64_t size = size_of(folder, name);
+    bool whole =
+        !has_suffix(name, ".rejected") && scan_file(directory, options, kind, name, &err) == 0;
+    account(directory, kind, size > 0 ? size : 0, whole);
+    if (err.code == ERROR_INVALID) {
+        int64_t back = reject(directory, kind, name, err.message);
+        account(directory, kind, back > 0 ? -back : 0, 0);
+        failed(directory);
+    } else if (err.code != ERROR_NONE) {
+        /* it may be whole all the same: it stays where it is */
+        log_message(LOG_LEVEL_ERROR, "%s/%s: %s", folders[kind], name, err.message);
+        failed(directory);
+    }
+}
+
+/* What of other models cannot be given up counts like what is here. */
+static void scan_others(struct store_directory *directory)
+{
+    char own[2 * FINGERPRINT_BYTES + 1];
+    struct error err = ERROR_INIT;
+    struct store_others *others = &directory->others;
+    if (store_others_scan(others, directory->root.fd, model_name(directory->engine, own), &err) !=
+        0)
+        log_message(LOG_LEVEL_WARN, "%s: %s", directory->root.path, err.message);
+    if (others->kept + others->bytes > 0)
+        log_message(LOG_LEVEL_INFO,
+                    "%s: other models have left %lld bytes of checkpoints and %lld of sessions",
+                    directory->root.path, (long long)others->bytes, (long long)others->kept);
+    account(directory, STORE_SESSION, others->kept, 0);
+}
+
+int store_directory_scan(struct store_directory *directory, const struct store_options *options,
+                         struct error *err)
+{
+    for (int kind = STORE_SESSION; kind <= STORE_CHECKPOINT; kind++) {
+        char **names = store_names(directory->kinds[kind]);
+        if (names == NULL)
+            return store_root_cannot(&directory->root, "read", folders[kind], err);
+        for (size_t i = 0; names[i] != NULL; i++) {
+            scan_name(directory, options, (enum store_kind)kind, names[i]);
+            free(names[i]);
+        }
+        free(names);
+    }
+    scan_others(directory);
+    return 0;
+}
+
+/* ---- operations ---- */
+
+struct sink {
+    int fd, code; /* code: the errno of the write that failed */
+};
+
+static int put(void *context, const void *bytes, size_t size, struct error *err)
+{
+    struct sink *sink = context;
+    const char *from = bytes;
+    while (size > 0) {
+        ssize_t put = write(sink->fd, from, size);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put < 0) {
+            sink->code = errno;
+            return error_set(err, ERROR_IO, "cannot write");
+        }
+        from += put;
+        size -= (size_t)put;
+    }
+    return 0;
+}
+
+/* Writes the file under a temporary name, to its end and, if durable, to the disk, and renames it.
+ * Returns 0 or an errno. */
+static int write_whole(struct store_directory *directory, const struct store_op *op,
+                       const struct state_file_source *source, const char *name)
+{
+    char temporary[FILE_NAME_SIZE + 4];
+    int folder = directory->kinds[op->kind], code = 0;
+    snprintf(temporary, sizeof temporary, "%s.tmp", name);
+    int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return errno;
+    struct sink sink = {fd, ENOMEM};
+    if (state_file_write(directory->engine, source, put, &sink, NULL) != 0)
+        code = sink.code;
+    else if (op->durable && fsync(fd) != 0)
+        code = errno;
+    if (close(fd) != 0 && code == 0)
+        code = errno;
+    if (code == 0 && renameat(folder, temporary, folder, name) != 0)
+        code = errno;
+    if (code != 0)
+        unlinkat(folder, temporary, 0);
+    return code;
+}
+
+static bool is_no_room(int code)
+{
+    return code == ENOSPC || code == EDQUOT || code == EFBIG;
+}
+
+/* Counts how a write ended (0, or an errno), and what it tells of the disk. A checkpoint without
+ * room is computed again. */
+static void count_write(struct store_directory *directory, enum store_kind kind, int code)
+{
+    int64_t left = code == 0 ? free_bytes(directory) : 0;
+    pthread_mutex_lock(&directory->mutex);
+    if (code == 0 || code == ENOSPC || code == EDQUOT)
+        directory->report.disk_free = left;
+    if (kind == STORE_SESSION)
+        directory->report.full = is_no_room(code);
+    directory->report.failures += code != 0;
+    pthread_mutex_unlock(&directory->mutex);
+}
+
+/* How the disk took a checkpoint: says so once when that is another way than before. Of a session
+ * who wrote it says that. */
+static void tell_trouble(struct store_directory *directory, int code, const char *why)
+{
+    int trouble = is_no_room(code) ? ENOSPC : code;
+    bool changed = directory->trouble != trouble;
+    directory->trouble = trouble;
+    if (changed && trouble == 0)
+        log_message(LOG_LEVEL_INFO, "%s: checkpoints are written to disk again",
+                    directory->root.path);
+    else if (changed)
+        log_message(LOG_LEVEL_ERROR, "%s: checkpoints are kept in memory only: %s",
+                    directory->root.path, why);
+}
+
+int store_directory_write(struct store_directory *directory, const struct store_op *op,
+                          struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    int folder = directory->kinds[op->kind];
+    const struct state_file_source source = {.position = op->image != NULL ? op->position : 0,
+                                             .num_tokens = op->count,
+                                             .tokens = op->tokens,
+                                             .image = op->image,
+                                             .logits = op->logits,
+                                             .meta = op->meta,
+                                             .meta_bytes = op->meta_length};
+    int64_t bytes = (int64_t)state_file_bytes(directory->engine, &source);
+    const struct store_report *report = &directory->report; /* nobody else writes it */
+    file_name(op, name);
+    if (bytes > report->budget_bytes - report->bytes) {
+        count_write(directory, op->kind, EFBIG); /* of the disk it tells nothing */
+        return error_set(err, ERROR_NO_MEMORY,
+                         "%s/%s: it has %lld bytes, of the budget's %lld are %lld taken",
+                         folders[op->kind], name, (long long)bytes, (long long)report->budget_bytes,
+                         (long long)report->bytes);
+    }
+    store_others_trim(&directory->others,
+                      report->disk_free < bytes ? 0 : report->budget_bytes - report->bytes - bytes);
+    int64_t old = size_of(folder, name);
+    int code = write_whole(directory, op, &source, name);
+    if (code == 0) {
+        account(directory, op->kind, bytes - (old > 0 ? old : 0), old < 0);
+        if (op->durable && fsync(folder) != 0)
+            code = errno;
+    }
+    if (code != 0)
+        error_set(err, is_no_room(code) || code == ENOMEM ? ERROR_NO_MEMORY : ERROR_IO,
+                  "%s/%s: cannot write %lld bytes: %s", folders[op->kind], name, (long long)bytes,
+                  strerror(code));
+    count_write(directory, op->kind, code);
+    if (op->kind == STORE_CHECKPOINT)
+        tell_trouble(directory, code, code == 0 ? "" : err->message);
+    return code == 0 ? 0 : -1;
+}
+
+/* Everything that a file must be for the operation's buffers. */
+static int take_file(const struct store_directory *directory, const struct store_op *op,
+                     const void *bytes, size_t size, struct error *err)
+{
+    struct state_file file;
+    if (state_file_parse(&file, bytes, size, err) != 0 ||
+        state_file_check(&file, directory->engine, err) != 0 ||
+        check_kind(&file, op->kind, err) != 0)
+        return -1;
+    if (file.position != op->position || file.num_tokens != op->count)
+        return error_set(err, ERROR_INVALID,
+                         "expected position %lld of %lld tokens, got %lld of %lld",
+                         (long long)op->position, (long long)op->count, (long long)file.position,
+                         (long long)file.num_tokens);
+    if (op->tokens != NULL && memcmp(op->tokens, file.tokens.bytes, file.tokens.size) != 0)
+        return error_set(err, ERROR_INVALID, "its tokens are others");
+    if (op->logits_out != NULL && !file.logits.present)
+        return error_set(err, ERROR_INVALID, "expected logits, got none");
+    if (op->image_out != NULL && file.state.present)
+        state_file_image(&file, directory->engine, op->image_out);
+    if (op->logits_out != NULL)
+        state_file_logits(&file, op->logits_out);
+    return 0;
+}
+
+int store_directory_read(struct store_directory *directory, const struct store_op *op,
+                         struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    struct stat status;
+    file_name(op, name);
+    int fd = open_file(directory->kinds[op->kind], name, &status, err);
+    int result = -1;
+    if (fd >= 0) {
+        size_t size = (size_t)status.st_size;
+        char *bytes = malloc(size + 1);
+        if (bytes == NULL)
+            error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size);
+        else if (read_fully(fd, bytes, 0, size, err) == 0)
+            result = take_file(directory, op, bytes, size, err);
+        free(bytes);
+        close(fd);
+    }
+    if (result == 0)
+        return 0;
+    int64_t back =
+        err->code == ERROR_INVALID ? reject(directory, op->kind, name, err->message) : -1;
+    if (back >= 0)
+        account(directory, op->kind, -back, -1);
+    error_prefix(err, "%s/%s", folders[op->kind], name);
+    return failed(directory);
+}
+
+int store_directory_remove(struct store_directory *directory, const struct store_op *op,
+                           struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    int folder = directory->kinds[op->kind];
+    file_name(op, name);
+    int64_t size = size_of(folder, name);
+    if (unlinkat(folder, name, 0) == 0)
+        account(directory, op->kind, -(size > 0 ? size : 0), -1);
+    else if (errno != ENOENT) {
+        error_set(err, ERROR_IO, "%s/%s: cannot remove: %s", folders[op->kind], name,
+                  strerror(errno));
+        return failed(directory);
+    }
+    if (op->durable && fsync(folder) != 0) {
+        error_set(err, ERROR_IO, "%s: cannot fsync: %s", folders[op->kind], strerror(errno));
+        return failed(directory);
+    }
+    return 0;
+}
+
+int store_directory_touch(struct store_directory *directory, const struct store_op *op,
+                          struct error *err)
+{
+    char name[FILE_NAME_SIZE];
+    const int64_t second = 1000000000;
+    const struct timespec then = {op->modified_ns / second, op->modified_ns % second};
+    const struct timespec times[2] = {then, then};
+    file_name(op, name);
+    if (utimensat(directory->kinds[op->kind], name, op->modified_ns != 0 ? times : NULL,
+                  AT_SYMLINK_NOFOLLOW) == 0 ||
+        errno == ENOENT)
+        return 0;
+    error_set(err, ERROR_IO, "%s/%s: cannot set its time: %s", folders[op->kind], name,
+              strerror(errno));
+    return failed(directory);
+}

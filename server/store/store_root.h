@@ -1,0 +1,21 @@
+/* The root of --state-dir: made if need be, held by this server alone, and with a secret. */
+#ifndef SERVER_STORE_STORE_ROOT_H
+#define SERVER_STORE_STORE_ROOT_H
+
+#include "engine/base/error.h"
+#include "server/store/siphash.h"
+
+struct store_root {
+    char *path;   /* as given */
+    int fd, lock; /* the open directory; the locked file */
+    unsigned char secret[SIPHASH_BYTES];
+};
+
+/* On an error the caller still closes it. */
+int store_root_open(struct store_root *root, const char *path, struct error *err);
+void store_root_close(struct store_root *root);
+/* -1, with errno as an error of `name` ("": the root itself). */
+int store_root_cannot(const struct store_root *root, const char *what, const char *name,
+                      struct error *err);
+
+#endif
