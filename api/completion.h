@@ -6,7 +6,7 @@
 #define API_COMPLETION_H
 
 #include "api/errors.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,7 +5,7 @@
 
 #include "api/sessions.h"
 #include "api/strbuf.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "engine/text/tokenizer.h"
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 #include "bench/bench_limit.h"
 
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 
 /* Keys that the queries at positions [from, from + count) of a layer see, all together. */
 static double keys_seen(const struct mixer *mixer, double from, double count)

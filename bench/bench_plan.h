@@ -4,7 +4,7 @@
 #define BENCH_BENCH_PLAN_H
 
 #include "engine/base/error.h"
-#include "engine/formats.h"
+#include "engine/ops/formats.h"
 
 /* As typed; none is NULL. */
 struct bench_lists {

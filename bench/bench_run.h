@@ -8,7 +8,7 @@
 #include "bench/bench_limit.h"
 #include "bench/bench_paces.h"
 #include "bench/bench_plan.h"
-#include "engine/profile.h"
+#include "engine/ops/profile.h"
 
 struct bench_options {
     const char *directory, *preset; /* of the model; one of them is NULL */

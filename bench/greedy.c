@@ -1,7 +1,7 @@
 #include "bench/greedy.h"
 
 #include "engine/base/clock.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 
 #include <stdlib.h>
 

@@ -4,9 +4,9 @@
 #include "cli/command_model.h"
 #include "cli/expected.h"
 #include "engine/device.h"
-#include "engine/logits.h"
 #include "engine/model/model.h"
-#include "engine/sampler.h"
+#include "engine/ops/logits.h"
+#include "engine/ops/sampler.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "cli/command_model.h"
 #include "engine/base/clock.h"
 #include "engine/model/model.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "engine/text/detokenize.h"
 #include "server/schedule/stop.h"
 

@@ -2,7 +2,7 @@
 
 #include "engine/device.h"
 #include "engine/model/preset.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "cli/documents.h"
 #include "engine/base/clock.h"
 #include "engine/model/model.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "server/capacity.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #define CLI_EXPECTED_H
 
 #include "engine/base/error.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 
 #include <stddef.h>
 #include <stdint.h>

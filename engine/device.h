@@ -5,7 +5,7 @@
 #define ENGINE_DEVICE_H
 
 #include "engine/engine.h"
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 
 /* 0: device_open would find it. For whoever is about to read a model of gigabytes. */
 int device_find(const char *name, struct error *err);

@@ -4,8 +4,8 @@
 #include "engine/forward.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/preset.h"
-#include "engine/profile.h"
-#include "engine/sampler.h"
+#include "engine/ops/profile.h"
+#include "engine/ops/sampler.h"
 #include "engine/state.h"
 #include "engine/state_image.h"
 

@@ -10,7 +10,7 @@
 #define ENGINE_ENGINE_H
 
 #include "engine/base/error.h"
-#include "engine/formats.h"
+#include "engine/ops/formats.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* The forward pass, written once against engine/ops.h for a batch of spans.
+/* The forward pass, written once against engine/ops/ops.h for a batch of spans.
  *
  * forward_open packs a model's weights and plans a text's state and the workspace; forward_submit
  * queues the operations of one step: embeddings, the blocks, and the vocabulary projection of the
@@ -7,7 +7,7 @@
 #define ENGINE_FORWARD_H
 
 #include "engine/model/model.h"
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 #include "engine/state.h"
 
 struct forward;

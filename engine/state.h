@@ -11,7 +11,7 @@
 #define ENGINE_STATE_H
 
 #include "engine/engine.h"
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 
 /* Numbers and names are those of the state file (server/README.md). */
 #define STATE_PARTS(X)                            \

@@ -3,7 +3,7 @@
 #include "engine/base/clock.h"
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 
 #include <errno.h>
 #include <stdlib.h>

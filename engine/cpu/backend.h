@@ -1,8 +1,9 @@
-/* The CPU behind engine/ops.h: own packed kernels in three instruction sets, chosen at run time. */
+/* The CPU behind engine/ops/ops.h: own packed kernels in three instruction sets, chosen at run
+ * time. */
 #ifndef ENGINE_CPU_BACKEND_H
 #define ENGINE_CPU_BACKEND_H
 
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 
 struct cpu_options {
     int threads; /* 0: as many as the affinity mask and control group allow */

@@ -1,5 +1,5 @@
 /* What the files of the CPU backend share: the device itself, and how an operation is divided among
- * its threads. The operations of engine/ops.h, each in the file named beside it. */
+ * its threads. The operations of engine/ops/ops.h, each in the file named beside it. */
 #ifndef ENGINE_CPU_DEVICE_H
 #define ENGINE_CPU_DEVICE_H
 

@@ -6,7 +6,7 @@
 #ifndef ENGINE_CPU_KERNELS_H
 #define ENGINE_CPU_KERNELS_H
 
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 
 enum {
     PANEL = 32,       /* outputs of a weight panel */

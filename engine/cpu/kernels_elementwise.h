@@ -1,6 +1,6 @@
 /* Norms, formulas and positions: everything that treats rows one by one. Loops over
- * the formulas of engine/formulas.h, which the compiler turns into vectors; the formulas give the
- * same bits in every lane and in the scalar remainder.
+ * the formulas of engine/ops/formulas.h, which the compiler turns into vectors; the formulas give
+ * the same bits in every lane and in the scalar remainder.
  *
  * Per element: a norm reads 4 bytes up to three times (from the first cache), writes 4 and costs
  * some 6 operations; a map reads 4 or 8, writes 4 and costs up to some 50 (gelu_new, silu,

@@ -1,6 +1,6 @@
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
-#include "engine/packing.h"
+#include "engine/ops/packing.h"
 
 #include <string.h>
 

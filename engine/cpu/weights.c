@@ -1,7 +1,7 @@
 #include "engine/cpu/weights.h"
 
 #include "engine/cpu/kernels.h"
-#include "engine/packing.h"
+#include "engine/ops/packing.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define ENGINE_CPU_WEIGHTS_H
 
 #include "engine/base/threads.h"
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 
 struct table {
     struct matrix matrix; /* its data is borrowed */

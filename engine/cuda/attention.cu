@@ -1,4 +1,4 @@
-/* Softmax attention: ops_attention (engine/ops.h), with the meaning that engine/cpu/ gives it.
+/* Softmax attention: ops_attention (engine/ops/ops.h), with the meaning that engine/cpu/ gives it.
  *
  * The order of a query's sums follows from its position alone:
  *   tile    64 keys: score_j = q.k_j, one running sum over the features; p_j = exp(score_j - m), m

@@ -1,9 +1,9 @@
-/* The CUDA device of the engine: opens it and gives its operations (engine/ops.h). */
+/* The CUDA device of the engine: opens it and gives its operations (engine/ops/ops.h). */
 #ifndef ENGINE_CUDA_BACKEND_H
 #define ENGINE_CUDA_BACKEND_H
 
 #include "engine/base/error.h"
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 
 struct cuda_options {
     int device;                         /* by CUDA's numbers */

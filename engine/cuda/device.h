@@ -1,5 +1,5 @@
 /* What the files of the CUDA backend share: the device itself, a step's batch as kernels see it,
- * and the launchers of the operations of engine/ops.h, each in the file named beside it.
+ * and the launchers of the operations of engine/ops/ops.h, each in the file named beside it.
  *
  * C++17 inside, C outside. Errors: everything asynchronous is checked by device_check, which keeps
  * the first failure; from then on nothing is launched and status() says what happened. */
@@ -23,7 +23,7 @@
 extern "C" {
 #include "engine/base/error.h"
 #include "engine/cuda/backend.h"
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 }
 
 /* One text's part of a step. slot NULL: padding, for which nothing is done. */

@@ -1,5 +1,5 @@
 /* Everything that treats rows one by one: embeddings, norms, formulas, angles and positions. The
- * scalar formulas are those of engine/formulas.h; sums are trees whose shape the size alone
+ * scalar formulas are those of engine/ops/formulas.h; sums are trees whose shape the size alone
  * decides.
  *
  * All of it reads and writes each number once and computes little: what counts is that a step has

@@ -4,7 +4,7 @@
 #include "engine/cuda/step.h"
 
 #include "engine/cuda/common.cuh"
-#include "engine/profile.h"
+#include "engine/ops/profile.h"
 
 #if !defined(REGLA_CUDA_EMULATION) && __has_include(<nvtx3/nvToolsExt.h>)
 #include <nvtx3/nvToolsExt.h>

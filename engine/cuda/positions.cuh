@@ -1,5 +1,5 @@
-/* The positions of engine/ops.h on one head, an element at a time, so that threads share it as they
- * like: for the operation itself and for the feature maps of the recurrence. */
+/* The positions of engine/ops/ops.h on one head, an element at a time, so that threads share it as
+ * they like: for the operation itself and for the feature maps of the recurrence. */
 #ifndef ENGINE_CUDA_POSITIONS_CUH
 #define ENGINE_CUDA_POSITIONS_CUH
 

@@ -1,4 +1,5 @@
-/* The row recurrence (engine/ops.h) with all that leads to it: positions, feature map, gates and S.
+/* The row recurrence (engine/ops/ops.h) with all that leads to it: positions, feature map, gates
+ * and S.
  *
  * A block of threads has some of the 16-row blocks of one head's S of one text, in registers from
  * the span's first token to its last. A chunk of tokens at a time, its warps first put phi and the

@@ -1,12 +1,13 @@
 /* Drawing tokens where the logits are, so that a few bytes per text come back instead of a row of
- * the vocabulary: what engine/sampler.h describes, in its order. Weights, their sums and the place
- * of the draw are the host's bits; only where top_p cuts may the last place of a sum of doubles
- * decide otherwise. The token depends on the row and its sampler alone.
+ * the vocabulary: what engine/ops/sampler.h describes, in its order. Weights, their sums and the
+ * place of the draw are the host's bits; only where top_p cuts may the last place of a sum of
+ * doubles decide otherwise. The token depends on the row and its sampler alone.
  *
  * One block a text, for which its row of logits is read some times: where nothing is changed by
  * greedy once, by a draw without cuts twice and its weights once. top_k and top_p look for where
  * they cut with three keys a pass, until each thread has few candidates left and keeps those by
- * itself. Sums of weights are the host's (engine/logits.c): 64 running sums by index, then a tree.
+ * itself. Sums of weights are the host's (engine/ops/logits.c): 64 running sums by index, then a
+ * tree.
  */
 #include "engine/cuda/sampling_cut.cuh"
 

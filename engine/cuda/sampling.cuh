@@ -5,10 +5,10 @@
 #include "engine/cuda/device.h"
 
 extern "C" {
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 }
 
-enum { SAMPLING_BLOCK = 256 }; /* weights whose sums are added first, as in engine/sampler.c */
+enum { SAMPLING_BLOCK = 256 }; /* weights whose sums are added first, as in engine/ops/sampler.c */
 
 struct seen_token {
     int32_t id, count;

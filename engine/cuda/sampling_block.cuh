@@ -1,5 +1,5 @@
 /* What drawing a token takes of a whole block (sampling.cu): reductions, passes over a row, and the
- * sum of weights, which is the host's (engine/logits.c): 64 running sums by index, then a tree.
+ * sum of weights, which is the host's (engine/ops/logits.c): 64 running sums by index, then a tree.
  *
  * Many loads have to be under way at once, as one block cannot hide them otherwise: loops read a
  * batch before they use or write any of it. */
@@ -17,7 +17,7 @@ enum {
     WARPS = THREADS / 32,
     BATCH = 8,                 /* loads of a thread under way */
     CUT_BATCH = 4,             /* where registers are few */
-    LANES = 64,                /* running sums, as in engine/logits.c */
+    LANES = 64,                /* running sums, as in engine/ops/logits.c */
     FILLERS = THREADS - LANES, /* threads that make weights for them */
     EACH = 2,                  /* weights a filler makes at a time */
     CHUNK = EACH * FILLERS,    /* a multiple of LANES */

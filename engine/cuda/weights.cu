@@ -7,7 +7,7 @@
 
 extern "C" {
 #include "engine/base/threads.h"
-#include "engine/packing.h"
+#include "engine/ops/packing.h"
 }
 
 static const size_t piece_bytes = (size_t)4 << 20, chunk_bytes = (size_t)16 << 20;

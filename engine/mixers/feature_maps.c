@@ -1,5 +1,5 @@
 /* Feature maps: the matrix some of them have, and where their maxima lie in a slot. The maps
- * themselves are formula_features in engine/formulas.h, which the recurrence applies. */
+ * themselves are formula_features in engine/ops/formulas.h, which the recurrence applies. */
 #include "engine/mixers/mixer.h"
 
 #include <math.h>

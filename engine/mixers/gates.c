@@ -1,5 +1,5 @@
 /* Gates: which projections each has, and how a, f, b, g of the row recurrence come from them.
- * A new gate is a case in each of the functions here and its formula in engine/formulas.h. */
+ * A new gate is a case in each of the functions here and its formula in engine/ops/formulas.h. */
 #include "engine/mixers/mixer.h"
 
 /* The projections of x that the gate needs, as parts of the layer's one projection. */

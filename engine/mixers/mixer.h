@@ -6,7 +6,7 @@
 #ifndef ENGINE_MIXERS_MIXER_H
 #define ENGINE_MIXERS_MIXER_H
 
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 #include "engine/state.h"
 
 enum { MIXER_MAX_PARTS = 8 };

@@ -1,5 +1,5 @@
-/* One operation of engine/ops.h on random input: run on the CPU and on the device and compared, or
- * run on the device many times and timed. rows.c, product.c and mixers.c make them. */
+/* One operation of engine/ops/ops.h on random input: run on the CPU and on the device and compared,
+ * or run on the device many times and timed. rows.c, product.c and mixers.c make them. */
 #ifndef LOADTEST_KERNELS_JOB_H
 #define LOADTEST_KERNELS_JOB_H
 

@@ -5,7 +5,7 @@
 #define LOADTEST_LLAMA_PEER_H
 
 #include "engine/base/error.h"
-#include "engine/formats.h"
+#include "engine/ops/formats.h"
 
 #include <llama.h>
 #include <stdbool.h>

@@ -4,7 +4,7 @@
 #define SERVER_SCHEDULE_SEQUENCE_H
 
 #include "engine/engine.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "engine/text/detokenize.h"
 #include "server/schedule/job.h"
 

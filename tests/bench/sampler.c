@@ -1,6 +1,6 @@
 /* Microseconds of CPU time for a draw from 50,304 logits, the median of 101, by kind of logits and
  * settings: cmake --build BUILD --target bench_sampler && BUILD/bench_sampler */
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 
 #include <math.h>
 #include <stdio.h>

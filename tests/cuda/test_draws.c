@@ -1,6 +1,6 @@
 /* Draws of an engine's steps on a device: the host's for the same logits, and the same where a step
  * begins before the one before it has been looked at. */
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "engine/state.h"
 #include "tests/cuda/bench.h"
 

@@ -4,7 +4,7 @@
 #include "engine/cuda/backend.h"
 #include "engine/engine.h"
 #include "engine/model/preset.h"
-#include "engine/profile.h"
+#include "engine/ops/profile.h"
 
 #include <math.h>
 #include <stdio.h>

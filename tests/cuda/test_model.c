@@ -9,7 +9,7 @@
 #include "engine/cuda/backend.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "engine/text/tokenizer.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * rows, against the CPU's products of the same x once it is split as the device splits it; the
  * bits of a row alone and among others; and those of a product that norms its x. */
 #include "engine/base/half.h"
-#include "engine/packing.h"
+#include "engine/ops/packing.h"
 #include "tests/cuda/bench.h"
 
 /* rounded: x is one number of bf16 (ACTIVATIONS_16BIT), else the sum of two. */

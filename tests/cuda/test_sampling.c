@@ -1,5 +1,5 @@
 /* Drawing on a device: the host's tokens and log-probabilities, whatever else is drawn beside. */
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "tests/cuda/bench.h"
 
 /* No vocabulary is a multiple of what threads read at a time; the largest is more than one batch of

@@ -1,6 +1,6 @@
 /* What the cuts keep against a full sort, and the passes over logits against libm. */
-#include "engine/cut.h"
-#include "engine/logits.h"
+#include "engine/ops/cut.h"
+#include "engine/ops/logits.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

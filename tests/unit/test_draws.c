@@ -1,6 +1,6 @@
 /* Draws of a step: the tokens that its logits would have given, beside spans that want logits. */
 #include "engine/engine.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "tests/unit/golden_cases.h"
 
 #include <criterion/criterion.h>

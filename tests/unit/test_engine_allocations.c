@@ -15,7 +15,7 @@
 #if COUNTS_ALLOCATIONS
 
 #include "engine/engine.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "tests/unit/golden_cases.h"
 
 #include <criterion/criterion.h>

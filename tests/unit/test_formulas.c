@@ -1,5 +1,5 @@
-/* engine/formulas.h against float64, and its vector form against its scalar form. */
-#include "engine/formulas.h"
+/* engine/ops/formulas.h against float64, and its vector form against its scalar form. */
+#include "engine/ops/formulas.h"
 
 #include "engine/cpu/kernels.h"
 

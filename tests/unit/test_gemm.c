@@ -4,7 +4,7 @@
 #include "engine/base/threads.h"
 #include "engine/cpu/device.h"
 #include "engine/cpu/weights.h"
-#include "engine/packing.h"
+#include "engine/ops/packing.h"
 #include "tests/unit/ops_bench.h"
 
 enum { NUM_SETS = sizeof bench_sets / sizeof *bench_sets };

@@ -1,7 +1,7 @@
 /* The golden cases: right within their tolerance, and the same bits however they are computed. */
 #include "cli/expected.h"
 #include "engine/engine.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 #include "tests/unit/golden_cases.h"
 #include "tests/unit/sanitized.h"
 

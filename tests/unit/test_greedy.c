@@ -1,6 +1,6 @@
 /* Texts continued by their likeliest tokens: the same tokens as step by step, on the host. */
 #include "bench/greedy.h"
-#include "engine/logits.h"
+#include "engine/ops/logits.h"
 
 #include <criterion/criterion.h>
 

@@ -1,7 +1,7 @@
 /* The sampler: its generator, each filter against a naive reference, penalties, log-probabilities.
  */
 #include "engine/base/philox.h"
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,8 +1,8 @@
-#include "engine/sampler.h"
+#include "engine/ops/sampler.h"
 
 #include "engine/base/philox.h"
-#include "engine/cut.h"
-#include "engine/logits.h"
+#include "engine/ops/cut.h"
+#include "engine/ops/logits.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,9 +1,9 @@
 /* Matrices as a device packs them: stacked, read as f32, rounded to a weight format. The layout of
  * what comes out is the device's own; the numbers are the same on all of them. */
-#ifndef ENGINE_PACKING_H
-#define ENGINE_PACKING_H
+#ifndef ENGINE_OPS_PACKING_H
+#define ENGINE_OPS_PACKING_H
 
-#include "engine/ops.h"
+#include "engine/ops/ops.h"
 
 enum { PACKING_BLOCK = 32 }; /* weights of a row that share a scale in q8 */
 

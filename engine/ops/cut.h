@@ -1,7 +1,7 @@
 /* The best of many candidates, found without sorting them: the largest logits, and of equal ones
  * those that come first. */
-#ifndef ENGINE_CUT_H
-#define ENGINE_CUT_H
+#ifndef ENGINE_OPS_CUT_H
+#define ENGINE_OPS_CUT_H
 
 #include <stdint.h>
 

@@ -1,7 +1,7 @@
 /* Passes over a row of logits that compilers turn into vectors. Every sum has one order and nothing
  * is contracted, so the bits are the same on every instruction set. */
-#ifndef ENGINE_LOGITS_H
-#define ENGINE_LOGITS_H
+#ifndef ENGINE_OPS_LOGITS_H
+#define ENGINE_OPS_LOGITS_H
 
 #include <stdint.h>
 

@@ -3,8 +3,8 @@
  * Order (api.md): logits (f32) -> logit_bias -> penalties -> ban of EOS until min_tokens ->
  * temperature -> top_k -> top_p -> min_p -> draw. The generator is counter-based: the draw depends
  * on (seed, choice, number of tokens generated so far) and nothing else. */
-#ifndef ENGINE_SAMPLER_H
-#define ENGINE_SAMPLER_H
+#ifndef ENGINE_OPS_SAMPLER_H
+#define ENGINE_OPS_SAMPLER_H
 
 #include "engine/base/error.h"
 

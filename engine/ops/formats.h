@@ -1,7 +1,7 @@
 /* The number formats that are chosen when a model is loaded, and their names in flags and replies.
  * Between operations activations are f32 whatever is chosen, as are states, norms and softmax. */
-#ifndef ENGINE_FORMATS_H
-#define ENGINE_FORMATS_H
+#ifndef ENGINE_OPS_FORMATS_H
+#define ENGINE_OPS_FORMATS_H
 
 #include <stdbool.h>
 

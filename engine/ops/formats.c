@@ -1,4 +1,4 @@
-#include "engine/formats.h"
+#include "engine/ops/formats.h"
 
 #include <stddef.h>
 #include <string.h>

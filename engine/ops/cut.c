@@ -1,6 +1,6 @@
-#include "engine/cut.h"
+#include "engine/ops/cut.h"
 
-#include "engine/logits.h"
+#include "engine/ops/logits.h"
 
 #include <math.h>
 #include <stdbool.h>

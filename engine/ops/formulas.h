@@ -6,8 +6,8 @@
  * vector forms differ from its scalar ones). A NaN stays one, for a model that is broken to be
  * seen: comparisons are written so that it takes the branch that keeps it. Errors below are against
  * float64, in units of the last place (ulp) or absolute, measured by tests/unit/test_formulas.c. */
-#ifndef ENGINE_FORMULAS_H
-#define ENGINE_FORMULAS_H
+#ifndef ENGINE_OPS_FORMULAS_H
+#define ENGINE_OPS_FORMULAS_H
 
 #include "engine/model/model.h"
 

@@ -1,4 +1,4 @@
-#include "engine/packing.h"
+#include "engine/ops/packing.h"
 
 #include "engine/base/half.h"
 

@@ -1,6 +1,6 @@
 /* Where the time of steps goes, by kind of operation (ops.h). */
-#ifndef ENGINE_PROFILE_H
-#define ENGINE_PROFILE_H
+#ifndef ENGINE_OPS_PROFILE_H
+#define ENGINE_OPS_PROFILE_H
 
 #define PROFILE_KINDS(X)                \
     X(PROFILE_EMBED, "embed")           \

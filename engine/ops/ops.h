@@ -11,14 +11,14 @@
  * into steps, on any number of threads. So every sum has one order.
  *
  * Letters as in engine/model/model.h; N rows of a step, T rows of one span. */
-#ifndef ENGINE_OPS_H
-#define ENGINE_OPS_H
+#ifndef ENGINE_OPS_OPS_H
+#define ENGINE_OPS_OPS_H
 
 #include "engine/base/error.h"
-#include "engine/formats.h"
-#include "engine/formulas.h"
 #include "engine/model/model.h"
-#include "engine/profile.h"
+#include "engine/ops/formats.h"
+#include "engine/ops/formulas.h"
+#include "engine/ops/profile.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,7 +32,7 @@ enum {
 struct backend; /* a device and its memory */
 struct weight;  /* a matrix as packed for the device */
 struct table;   /* a matrix whose rows are looked up */
-struct draw;    /* engine/sampler.h */
+struct draw;    /* engine/ops/sampler.h */
 
 /* A matrix in device memory: row r begins at data + r * stride (in floats). data NULL: absent. */
 struct rows {

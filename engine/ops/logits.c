@@ -1,4 +1,4 @@
-#include "engine/logits.h"
+#include "engine/ops/logits.h"
 
 #include "engine/base/exponential.h"
 
