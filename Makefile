@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Thin: every target says in one line what to run; the work is in CMake, deploy/ and tests/.
 # The two that a fresh machine needs are `make serve` and `make test`.
 

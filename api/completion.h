@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* POST /v1/completions: the bytes of a request -> a validated struct.
  *
  * Everything that can be checked without the tokenizer is checked here (api.md, the table of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "api/completion_reply.h"
 
 #include "engine/text/unicode.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reply to POST /v1/completions, and the parts that its stream shares (sse.h). Encoders append
  * to a strbuf and keep nothing. */
 #ifndef API_COMPLETION_REPLY_H

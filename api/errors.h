@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Errors as clients see them: the one table from our code to the HTTP status, the OpenAI error
  * object and the headers that go with it (api.md, "Errors"). */
 #ifndef API_ERRORS_H

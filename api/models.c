@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "api/models.h"
 
 void model_encode(struct strbuf *buf, const struct model_card *card)

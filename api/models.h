@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The small JSON bodies: GET /v1/models, /v1/models/{id}, /load, /version, /health, /ready, and the
  * reply to a cancel. */
 #ifndef API_MODELS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A request body as JSON, and its fields by name: what all parsers of requests share.
  *
  * Each request_* leaves its outputs as they are when the field is absent or null, so that the

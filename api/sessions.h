@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions and states as JSON: /v1/sessions, /v1/state, and the `session` of a completion's reply.
  */
 #ifndef API_SESSIONS_H

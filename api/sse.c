@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "api/sse.h"
 
 void sse_choice_frame(struct strbuf *buf, const struct reply_head *head,

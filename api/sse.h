@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stream of POST /v1/completions: server-sent events, to the letter: `data: {json}\n\n`, one
  * choice per frame, no comments, `data: [DONE]\n\n` last. */
 #ifndef API_SSE_H

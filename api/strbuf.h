@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A growable byte buffer and the JSON that is written into it.
  *
  * A failed allocation is remembered in `failed` and makes every later append a no-op: writers need

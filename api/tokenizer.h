@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* POST /tokenize, POST /detokenize, GET /tokenizer_info, in vLLM's shapes: what
  * lm-evaluation-harness needs to score a model that is on no hub. */
 #ifndef API_TOKENIZER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a test of `regla bench` needs, whatever the program: the bytes that must move and the
  * operations that must be done. Pure. */
 #ifndef BENCH_BENCH_LIMIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The slices of a test by the pace at which memory was read around them: a shared machine may move
  * the threads between neighbouring cores and distant ones, and read half as fast for seconds. A
  * median over both paces says little of either. Pure. */

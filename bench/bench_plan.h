@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `regla bench` measures: its comma-separated lists, and every combination of them in order.
  * Pure. */
 #ifndef BENCH_BENCH_PLAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The results of `regla bench` as a table, CSV or JSON. */
 #ifndef BENCH_BENCH_REPORT_H
 #define BENCH_BENCH_REPORT_H

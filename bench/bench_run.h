@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs the plan of `regla bench`: all its engines are open at once, and all its tests take turns,
  * those that generate by slices of some tokens, so that a machine that changes its pace does so
  * for all. Tokens are pseudo-random and fixed, nothing is sampled, and the depth is filled before

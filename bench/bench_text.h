@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts for a test of `regla bench`: filled to their depth once, then taken further any number of
  * times, slice by slice. */
 #ifndef BENCH_BENCH_TEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts that go on by their likeliest tokens, as fast as the engine can: `regla bench` and `regla
  * study`. What is drawn stays where it is drawn, and where steps overlap (engine_submit) two are
  * under way. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is said of repeated measurements. */
 #ifndef BENCH_STATISTICS_H
 #define BENCH_STATISTICS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The latency and memory study (`regla study`): which points it has, what one measures, the CSV
  * they are kept in, and what follows from them.
  *

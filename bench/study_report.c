@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/study.h"
 
 #include "bench/statistics.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 
 int command_options(const struct options *options, void *values, int argc, char **argv,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of `regla`. Each takes argv with its own name first, parses it with options.h,
  * prints errors to stderr and returns the exit status: 0, 1 (it failed), 2 (wrong usage). */
 #ifndef CLI_COMMAND_H

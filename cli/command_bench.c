@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regla bench: how fast a model reads prompts and generates, and how much of what the machine can
  * do that is. */
 #include "cli/command.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regla check: checkpoints with an expected.json against the engine. */
 #include "cli/command.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regla generate: a prompt to standard output, token by token. */
 #include "cli/command.h"
 

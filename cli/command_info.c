@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regla info: what a model is, and what it costs. */
 #include "cli/command.h"
 

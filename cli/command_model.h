@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the commands that compute have in common: opening a model, feeding it a text, reading
  * standard input, and the flags for all that. */
 #ifndef CLI_COMMAND_MODEL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regla perplexity: how well a model predicts texts.
  *
  * Every document is one text: the model's BOS (when it has one, and the tokenizer's template did

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `regla serve`: the life of the server, from its flags to the end of its drain. */
 #include "cli/command.h"
 

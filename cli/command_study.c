@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regla study: time and memory as texts grow, for every system, by one command.
  *
  * Each point is measured by a process of its own (this program with --point), one at a time; its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regla tokenize: text to token ids and back. */
 #include "cli/command.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The documents of a file: plain text is one, JSONL is one per line, in the field "text". */
 #ifndef CLI_DOCUMENTS_H
 #define CLI_DOCUMENTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* expected.json: what a checkpoint must answer (tests/golden/README.md). */
 #ifndef CLI_EXPECTED_H
 #define CLI_EXPECTED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regla: one program, several commands. */
 #include "cli/command.h"
 

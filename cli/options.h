@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Command-line flags from one table: parsing, environment variables, defaults and --help.
  *
  * Each flag `--max-queue` is also the environment variable REGLA_MAX_QUEUE; the flag wins. Values

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA) or `make test` needs.
 # Usage: deploy/deps.sh serve|cuda|test      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/device.h"
 
 #include "engine/cpu/backend.h"

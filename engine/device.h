@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which device an engine runs on: "cpu", "cuda", "cuda:1", or "auto", the first GPU where this
  * program was built with CUDA and there is one, else the CPU. An emulated GPU (tests/cuda/) must be
  * asked for. */

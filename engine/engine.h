@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The engine: a loaded model on one device, the states of its texts, and the step that advances
  * many of them at once.
  *

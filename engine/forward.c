@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/forward.h"
 
 #include "engine/mixers/mixer.h"

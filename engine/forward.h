@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The forward pass, written once against engine/ops/ops.h for a batch of spans.
  *
  * forward_open packs a model's weights and plans a text's state and the workspace; forward_submit

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Items of one size that lie from one end of a region of device memory on: which of them are in
  * use. Two pools may share a region from both its ends. Addresses alone: nothing here touches the
  * memory. */

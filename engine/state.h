@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of texts: a slot each for what is constant (S, c, running maxima, rings) and pages of
  * 64 tokens for the keys and values of full windows, both out of one budget.
  *

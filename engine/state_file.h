@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state file: tokens, a state, and what its owner notes, in one container (server/README.md has
  * it byte by byte).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/state_image.h"
 
 #include "engine/base/half.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A state's bytes in host memory (engine.h: state_save, state_restore): what of them a text has not
  * written, and what they are in another KV format. Pure functions over a layout. */
 #ifndef ENGINE_STATE_IMAGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A state's image (engine.h: state_save) on its way to host memory, while the engine goes on. */
 #ifndef ENGINE_STATE_SAVE_H
 #define ENGINE_STATE_SAVE_H

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Two builds of regla in turns in one process, by slices of some 50 ms: how many times as fast the
 new one is, by the pace at which memory was read around them. For what the sources say of one way
 against another.

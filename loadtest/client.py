@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One streamed completion, as a client sees it."""
 
 import asyncio

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Everything that wants a GPU, in one go, for a machine that is lent for minutes and has nothing but
 # CUDA and PyTorch. Where the machine has what deploy/deps.sh installs, `make test-cuda` is simpler.
 #

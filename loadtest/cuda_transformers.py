@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Generation by `regla` beside transformers and flash-linear-attention, on one GPU, in one run.
 
 For each length and batch: tokens per second of generating `length` tokens after a prompt of 16, with

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Open-loop load: every request is sent when it arrives, however many are still being answered."""
 
 import asyncio

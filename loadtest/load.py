@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Open-loop load on anything OpenAI-shaped: Poisson arrivals; percentiles of the time to the first
 token and between tokens; goodput under limits of both; errors by kind. --search finds the highest
 rate that holds the limits, --soak fails when the server's memory, threads or descriptors grow."""

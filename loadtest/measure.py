@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What one measurement needs: a server, a client that costs little, the engine alone, the machine."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the server costs beside the engine: `regla bench` and clients of `regla serve` take turns on
 one preset. Verdicts: a single stream's time per token (at most 5 % more than the engine's), the
 share of the engine's tokens/s that reaches many streams (at least 85 %), and how much of their

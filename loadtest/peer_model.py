@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One model in the formats of both sides: a preset of GPT-NeoX's shape with random weights, as a
 directory for regla and as GGUF files for llama.cpp, in f32, bf16 and q8_0.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Regla beside llama.cpp, or ik_llama.cpp, on one model of GPT-NeoX's shape, in the same run: first
 whether both say the same, then tokens per second. Needs loadtest/llama/build.sh. Run again, it goes
 on where it was stopped.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The figures, as SVG and PNG (matplotlib, see requirements.txt)."""
 
 from pathlib import Path

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The soak: rounds of load, and between them, when nothing runs, a look at the server's process. What
 is never given back shows as growth from round to round."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The latency and memory study over HTTP: what `regla study` measures of the engine, beside the same
 asked of `regla serve` by a client; the difference is what the server costs. Run again, it goes on
 where it was stopped."""

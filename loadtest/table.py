@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A CSV of measurements to which a line is added as soon as there is one, so that what was stopped
 goes on where it was."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What arrives, when, and how it behaves: all of it drawn before the run from one seed, so that two
 servers, or two runs, get the same."""
 

@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: Apache-2.0
 -- For wrk (one thread): streamed completions of a prompt of 5 token ids each, every one different.
 -- A line for each reply, when its last byte is there:
 --   reply STATUS TOKENS FRAMES SENT ENDED

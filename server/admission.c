@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/admission.h"
 
 void admission_init(struct admission *admission, const struct admission_limits *limits)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gate before the queue: how many requests, estimated tokens and bytes of bodies may wait.
  * Checked before anything is tokenized; what does not fit is refused with 429. */
 #ifndef SERVER_ADMISSION_H

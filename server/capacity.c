@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/capacity.h"
 
 #include "engine/model/model.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the machine can hold, for the operator: the table at start. */
 #ifndef SERVER_CAPACITY_H
 #define SERVER_CAPACITY_H

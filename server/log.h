@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines on stderr: text for people or one JSON object a line, never torn, hostile bytes
  * escaped. Prompts and generated text are never logged. */
 #ifndef SERVER_LOG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the server counts, and its Prometheus text. Every number is an atomic: any thread adds to
  * it, GET /metrics reads it. */
 #ifndef SERVER_METRICS_H

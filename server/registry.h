@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The completion requests that are being answered, so that one can be cancelled by its id and all
  * by a drain. */
 #ifndef SERVER_REGISTRY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/service.h"
 
 int service_check_ready(struct service *service, struct api_error *err)

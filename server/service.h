@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the threads of the server share. Set before the first of them starts, but for `engine` and
  * `memory_limit_tokens`, which are there once the phase has been SERVICE_READY. */
 #ifndef SERVER_SERVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ticket.h"
 
 void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where an HTTP thread and the thread that works for it meet: a lock, a reason to give up, and a
  * way to wake the connection that waits. The first member of everything that is worked on elsewhere
  * (struct job, struct text_task).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pool of threads for what would hold up an event loop: long bodies, tokenizing, long replies.
  * First come, first served. */
 #ifndef SERVER_WORKER_H

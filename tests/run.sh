@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Every test, in order of how soon it can fail; what `make test` runs.
 # Usage: tests/run.sh [stage...]      (default: all of them; names as in `stages` below)
 # A stage that fails stops the run. Each one's output is kept in build/test-logs/. The end of the

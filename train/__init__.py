@@ -1,2 +1,3 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training of regla's models in PyTorch: the definitions of model-format.md, and what makes
 models/."""

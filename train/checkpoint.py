@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoint folders in the Hugging Face layout: config.json, model.safetensors."""
 
 import json

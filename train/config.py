@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """config.json of the native family (model-format.md, "Native config.json")."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads training texts: plain text (a file is one document) or JSONL with a "text" field (a line is
 one document), either of them bare, .gz or .xz; a folder stands for the files in it.
 """

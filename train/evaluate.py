@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loss of a checkpoint on texts: nats a token, bits a byte, perplexity a word, and the loss by
 position.
 

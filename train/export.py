@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a run's state as a checkpoint folder: config.json, model.safetensors, tokenizer.json,
 generation_config.json."""
 

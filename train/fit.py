@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training loop: windows of a token file, Muon and AdamW, warm-up, a constant rate, then a
 linear decay to zero.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """First values of a model's tensors, from a config with a "shapes" object (as presets have)."""
 
 import math

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes a model's card (README.md) from measurements: `regla perplexity`, `regla generate`, and
 the log of its training."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Trains the shipped model again: tokenizer, tokens, training, export, model card. About an hour on
 # one core, then half an hour for the card's figures. From the environment:
 #   DATA     folder with train.jsonl.xz and valid.jsonl.xz; or any text file, or folder of them

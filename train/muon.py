@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Muon: momentum whose steps are orthogonalized by Newton-Schulz iterations (Jordan 2024), for the
 hidden matrices."""
 

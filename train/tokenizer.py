@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trains a byte-level BPE tokenizer (no normalizer: decode(encode(x)) is x for every x) and turns
 texts into token files.
 

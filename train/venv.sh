@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes .venv-train with exactly train/requirements.txt, unless it is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."

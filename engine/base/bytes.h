@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Checked size arithmetic, little-endian reads and the bits of an f32.
  *
  * Files are little-endian and so is every machine we build for; reads go through memcpy, since data

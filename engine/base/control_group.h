@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the control groups of a process leave it: the group's limits and those of all above it. */
 #ifndef ENGINE_BASE_CONTROL_GROUP_H
 #define ENGINE_BASE_CONTROL_GROUP_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/cpus.h"
 
 #include "engine/base/control_group.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which CPUs this process and its threads may use. */
 #ifndef ENGINE_BASE_CPUS_H
 #define ENGINE_BASE_CPUS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One error: a code for programs and one sentence (place, expected, got) for people.
  *
  * Functions that can fail return 0, or -1 with *err set. The first failure wins: setting an error

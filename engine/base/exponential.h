@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* e^y in double for weights of tokens: the same bits on every device. */
 #ifndef ENGINE_BASE_EXPONENTIAL_H
 #define ENGINE_BASE_EXPONENTIAL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reading a JSON document field by field, with the place of every mistake.
  *
  * `struct fields` is an object of the document and its place ("config.json: mixers.a"). A reader

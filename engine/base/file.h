@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files read whole: small ones into memory, large ones by a mapping. */
 #ifndef ENGINE_BASE_FILE_H
 #define ENGINE_BASE_FILE_H

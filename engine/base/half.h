@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers of two bytes: f16 (IEEE 754 binary16) and bf16 (the upper half of an f32).
  *
  * Exact for every value: subnormals, infinities and NaNs (which come out quiet). Towards two bytes

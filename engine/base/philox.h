@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Philox4x32-10, a counter-based generator: 128 random bits as a pure function of a counter and a
  * key, so that a draw needs no state and does not depend on what was drawn elsewhere.
  * Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011, section 3.3. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pool of threads that share the tasks of one job at a time and park between jobs.
  *
  * Each thread has a share of neighbouring tasks, so that it walks memory forward, and claims a part

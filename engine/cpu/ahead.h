@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What kernels ask memory for before they read it, for each kind of core, and what else differs
  * between cores of one instruction set, in this one place. It changes no result.
  *

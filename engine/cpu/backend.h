@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU behind engine/ops/ops.h: own packed kernels in three instruction sets, chosen at run
  * time. */
 #ifndef ENGINE_CPU_BACKEND_H

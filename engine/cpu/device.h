@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the CPU backend share: the device itself, and how an operation is divided among
  * its threads. The operations of engine/ops/ops.h, each in the file named beside it. */
 #ifndef ENGINE_CPU_DEVICE_H

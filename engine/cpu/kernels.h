@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each instruction set implements: pieces of operations that one thread runs alone.
  *
  * simd_avx512.c, simd_avx2.c and simd_generic.c compile the same text (kernels_*.h) with other

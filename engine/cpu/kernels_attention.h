@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax attention over tiles of 64 keys, with a running maximum per query.
  *
  * A tile lies as K [m2][64] and V [64][value stride], both k-major panels: scores and the weighted

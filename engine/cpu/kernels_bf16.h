@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products with bf16 weights and x rounded to bf16, on CPUs that multiply pairs of bf16 (AVX-512
  * BF16): ACTIVATIONS_16BIT.
  *

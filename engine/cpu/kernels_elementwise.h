@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Norms, formulas and positions: everything that treats rows one by one. Loops over
  * the formulas of engine/ops/formulas.h, which the compiler turns into vectors; the formulas give
  * the same bits in every lane and in the scalar remainder.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tiles of 64 keys: K and V as they lie in memory (ops.h), what is appended to them, and their
  * products with queries and with the weights of values.
  *

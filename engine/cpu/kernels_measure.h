@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the machine does at most, for `regla bench` to compare with: kernel_measure_read asks for
  * every byte once and does next to nothing with it; kernel_measure_multiply keeps enough
  * independent multiply-adds in registers to fill the units. Their results only keep the compiler

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces of products: one row of x, or a tile of rows, against a panel or the panels that lie in
  * turns. kernels_product.h says what they are for and how fast they are. */
 #ifndef ENGINE_CPU_KERNELS_PANEL_H

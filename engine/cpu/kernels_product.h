@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products on packed weights of any format: register tiles of rows against panels.
  *
  * One running sum per output, over the input in order: acc = fma(x[k], w[k][j], acc), whatever the

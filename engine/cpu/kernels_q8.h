@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces of products with q8 weights where bytes are not multiplied by fours: quants become f32.
  *
  * Per block of 32 inputs and output, over the blocks in order, whatever the number of rows:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence with all that leads to it: positions, feature map, gates and S, a head at a
  * time and TOKEN_GROUP tokens at a time, so that what is between them stays in the first cache. A
  * vector holds LANES rows of S for one feature, so s.phi is one running sum per row over the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products with matrices of f32: register tiles of rows against k-major columns.
  *
  * One running sum per output, over the input in order: acc = fma(x[k], w[k][j], acc). The tile's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products with q8 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact integers.
  *
  * A row of x becomes fixed point of three digits base 256 per block of 32 inputs, so a block's sum

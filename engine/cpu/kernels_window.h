@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention in block and sliding windows: keys and values lie in a ring of W in the slot, in f32.
  *
  * A query by itself reads the ring as it lies. Several meet each tile of 64 positions together: its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/clock.h"
 #include "engine/cpu/device.h"
 

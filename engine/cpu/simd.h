@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The body of a simd_*.c: all kernels for the instruction set it is compiled with. */
 #ifndef ENGINE_CPU_SIMD_H
 #define ENGINE_CPU_SIMD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CMakeLists.txt gives this file the compiler flags of avx2, on x86-64. */
 #ifdef __AVX2__
 #include "engine/cpu/simd.h"

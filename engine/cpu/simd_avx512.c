@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CMakeLists.txt gives this file the compiler flags of avx512, on x86-64; what needs VNNI as well
  * says so itself. */
 #ifdef __AVX512F__

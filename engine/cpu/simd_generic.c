@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The portable kernels: vectors of four, no fused multiply-add unless every machine has it. */
 #include "engine/cpu/simd.h"
 

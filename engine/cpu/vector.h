@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The vector of the instruction set that this file is compiled for. Loads and stores of two-byte
  * numbers convert as engine/base/half.h does, bit for bit. */
 #ifndef ENGINE_CPU_VECTOR_H

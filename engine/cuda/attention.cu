@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax attention: ops_attention (engine/ops/ops.h), with the meaning that engine/cpu/ gives it.
  *
  * The order of a query's sums follows from its position alone:

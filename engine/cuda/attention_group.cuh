@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of longer spans: a block meets up to 64 queries of one tile of positions and one head,
  * with the bits of attention_query.cuh (attention.cu says in which order). */
 #ifndef ENGINE_CUDA_ATTENTION_GROUP_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The keys of a text as attention.cu and its parts meet them: where they lie (pages, rings, rows of
  * the step), their formats, how weights and folded parts of a query are computed, and how a step's
  * keys get to their places. */

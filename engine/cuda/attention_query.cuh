@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of spans of a few tokens: a block meets one query and some heads of a kv head, a warp a
  * tile of keys (attention.cu says in which order). */
 #ifndef ENGINE_CUDA_ATTENTION_QUERY_CUH

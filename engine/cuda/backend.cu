@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The device: opening it, its memory, what failed, and the table of its operations. */
 #include "engine/cuda/common.cuh"
 #include "engine/cuda/step.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA device of the engine: opens it and gives its operations (engine/ops/ops.h). */
 #ifndef ENGINE_CUDA_BACKEND_H
 #define ENGINE_CUDA_BACKEND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every kernel of the CUDA backend may use: loads, conversions, reductions in a fixed order,
  * tensor core products, asynchronous copies, and the launch.
  *

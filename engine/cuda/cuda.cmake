@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The CUDA backend: compiled by nvcc, or by the C++ compiler for a device that tests/cuda/emulation/
 # emulates. -fmad=false: what is fused is written as fmaf, the same on every device.
 file(GLOB CUDA_SOURCES CONFIGURE_DEPENDS engine/cuda/*.cu)

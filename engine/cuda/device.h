@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the CUDA backend share: the device itself, a step's batch as kernels see it,
  * and the launchers of the operations of engine/ops/ops.h, each in the file named beside it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The draws of a step: what the samplers ask for goes to the device in one copy, an id and its
  * log-probabilities per text come back in one, waited for with the step's logits. They stay on the
  * device, too, until the draws of the next step, which may begin with their tokens.

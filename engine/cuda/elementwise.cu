@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that treats rows one by one: embeddings, norms, formulas, angles and positions. The
  * scalar formulas are those of engine/ops/formulas.h; sums are trees whose shape the size alone
  * decides.

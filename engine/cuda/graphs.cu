@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Steps that come again: a decode step's launches are recorded once and launched as one graph from
  * then on, since a step of some hundred small kernels is bound by their launches.
  *

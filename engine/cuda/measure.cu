@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the device does at most in a second: a stream of reads, and multiply-adds that depend on
  * nothing but each thread's own sums. */
 #include "engine/cuda/common.cuh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Norms of a part of a row by a warp: for the operation itself (elementwise.cu), and for products
  * that norm and gate their x as they read it (product.cuh). Both give the same bits, as the sums
  * are trees whose shape the part's size alone decides: a lane's fours in order, then the lanes. */

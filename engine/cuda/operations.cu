@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every operation of a step on its way to its launcher: with the rows the step is padded to, under
  * a name in Nsight's time line (NVTX, where its header is there), and between two events where
  * somebody wants to know the time. */

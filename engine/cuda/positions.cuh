@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The positions of engine/ops/ops.h on one head, an element at a time, so that threads share it as
  * they like: for the operation itself and for the feature maps of the recurrence. */
 #ifndef ENGINE_CUDA_POSITIONS_CUH

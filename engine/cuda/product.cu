@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products: which kernel one takes, by its shape and the number of its rows. */
 #include "engine/cuda/product.cuh"
 

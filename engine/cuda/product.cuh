@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernels of matrix products share: their arguments, fragments of weights and of x, and
  * the end of a sum. Which kernel a product takes (product.cu) never shows in its bits. */
 #ifndef ENGINE_CUDA_PRODUCT_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of f32 weights without tensor cores (no tf32): a lane is an output, a warp has one
  * segment of a panel of 32 outputs and up to R rows, whose x lies in shared memory, one number for
  * all lanes at a time.

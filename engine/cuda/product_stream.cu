@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of few rows, at the speed at which the weights come: a warp has one segment of one or
  * two panels (MT) and asks for up to 4 blocks of each before it needs the first. x is split once
  * in every CTA, into shared memory and in the order of fragments, with few rows after a norm. The

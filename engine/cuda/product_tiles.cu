@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of many rows: a CTA has a tile of y and walks the inputs from first to last, while the
  * next blocks of weights and of x are on their way into shared memory. x lies there in f32 and is
  * split where a fragment is loaded. A warp keeps the sums of the segment it is in, and those of

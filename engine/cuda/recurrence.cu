@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence (engine/ops/ops.h) with all that leads to it: positions, feature map, gates
  * and S.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a chunk of tokens brings to a part of one head's S, put into shared memory by the warps of a
  * block: phi of queries and keys, with positions, feature map and running maximum, and the gates;
  * and what it takes away, h. */

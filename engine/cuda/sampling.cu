@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Drawing tokens where the logits are, so that a few bytes per text come back instead of a row of
  * the vocabulary: what engine/ops/sampler.h describes, in its order. Weights, their sums and the
  * place of the draw are the host's bits; only where top_p cuts may the last place of a sum of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What goes between the kernel that draws (sampling.cu) and the step (draws.cu). */
 #ifndef ENGINE_CUDA_SAMPLING_CUH
 #define ENGINE_CUDA_SAMPLING_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What drawing a token takes of a whole block (sampling.cu): reductions, passes over a row, and the
  * sum of weights, which is the host's (engine/ops/logits.c): 64 running sums by index, then a tree.
  *

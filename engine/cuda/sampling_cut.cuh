@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where top_k and top_p cut a text's candidates: what is left is the fewest of the best that weigh
  * enough. The key of the last one is looked for with three keys a pass, until each thread has few
  * candidates left and keeps those by itself. */

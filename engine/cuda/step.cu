@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The beginning and the end of a step: the batch goes to the device in one copy, its logits come
  * back in one, and what was drawn from others with them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A step on the device: its batch on the way there (step.cu), its operations one by one, timed and
  * named for profilers (operations.cu), the graphs of steps that come again (graphs.cu), and the
  * tokens drawn from its logits (draws.cu). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Between host and device, through pinned memory.
  *
  * In: two pieces take turns; while one is on its way the host fills the other. The host's memory

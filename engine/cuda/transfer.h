@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies between host and device (transfer.cu), beside device_write. */
 #ifndef ENGINE_CUDA_TRANSFER_H
 #define ENGINE_CUDA_TRANSFER_H

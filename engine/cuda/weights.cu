@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packing on the host's threads into pinned memory, piece by piece: one piece is packed while the
  * one before is on its way to the device. */
 #include "engine/cuda/weights.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrices packed for the device, in the order in which the lanes of a warp load them.
  *
  * [heads][panels][blocks]: a panel is 16 outputs (f32: 32), a block of it 32 inputs; what is past

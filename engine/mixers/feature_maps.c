@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Feature maps: the matrix some of them have, and where their maxima lie in a slot. The maps
  * themselves are formula_features in engine/ops/formulas.h, which the recurrence applies. */
 #include "engine/mixers/mixer.h"

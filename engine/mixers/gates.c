@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gates: which projections each has, and how a, f, b, g of the row recurrence come from them.
  * A new gate is a case in each of the functions here and its formula in engine/ops/formulas.h. */
 #include "engine/mixers/mixer.h"

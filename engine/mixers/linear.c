@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear mixers: what the one row recurrence needs of their feature map, gate and position. */
 #include "engine/mixers/mixer.h"
 

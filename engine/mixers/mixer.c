@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/mixers/mixer.h"
 
 int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,

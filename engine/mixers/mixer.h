@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One layer's token mixer, linear or softmax, as a list of operations on a backend.
  *
  * mixer_create packs the weights and lays out the layer's part of a text's state; mixer_run queues

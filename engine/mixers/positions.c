@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Positions that turn q and k (rope, LRPE types 1 to 3): angles, bases, permutations by cycles. */
 #include "engine/mixers/mixer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax (and ReLA) attention: positions and biases around the backend's one attention. */
 #include "engine/mixers/mixer.h"
 

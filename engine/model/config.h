@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What config.json and generation_config.json say, in every family: the model without its tensors.
  *
  * Each family's parser fills a struct config; its binder then turns that and the tensors into the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/family_gla.h"
 
 /* Options that would change what is computed, and that we do not compute. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Gated Linear Attention, as `flash-linear-attention` saves GLAForCausalLM. */
 #ifndef ENGINE_MODEL_FAMILY_GLA_H
 #define ENGINE_MODEL_FAMILY_GLA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/family_gpt_neox.h"
 
 #include <string.h>

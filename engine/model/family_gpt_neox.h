@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pythia / GPT-NeoX, as `transformers` 4 and 5 save GPTNeoXForCausalLM. */
 #ifndef ENGINE_MODEL_FAMILY_GPT_NEOX_H
 #define ENGINE_MODEL_FAMILY_GPT_NEOX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/family_regla.h"
 
 #include "engine/model/position_tables.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The native family's tensors (model-format.md): names, shapes, sizes per head. */
 #ifndef ENGINE_MODEL_FAMILY_REGLA_H
 #define ENGINE_MODEL_FAMILY_REGLA_H

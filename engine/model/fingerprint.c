@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/fingerprint.h"
 
 #include "engine/model/weights.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a model is, in 16 bytes: XXH3-128 over its tensors (name, dtype, shape and bytes as in the
  * file, in the order of their names) and over the description that says what is computed with them
  * and what a text's state looks like.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model as the engine sees it: one description and its tensors, whatever family it came from.
  *
  * model_open reads a directory in the Hugging Face layout (model-format.md, beside this file),

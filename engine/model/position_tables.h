@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The numbers of a mixer's position encoding: read from its tensors, or computed. */
 #ifndef ENGINE_MODEL_POSITION_TABLES_H
 #define ENGINE_MODEL_POSITION_TABLES_H

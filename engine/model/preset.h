@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Presets: the papers' systems at one shape, for measuring them before anybody has trained one.
  *
  * Each is a file of models/presets/, built into the program: a config.json and `shapes`

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that nobody trained: for a preset, which is a configuration without tensors.
  *
  * Every tensor the configuration asks for, of a size that keeps activations and logits near 1:

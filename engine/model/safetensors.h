@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The safetensors format: named arrays in one file, or in shards listed by an index.
  *
  * A file is 8 bytes of header length, that many bytes of JSON (name -> dtype, shape,

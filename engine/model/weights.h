@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Taking tensors out of a safetensors file: each exactly once, of the expected shape and dtype.
  *
  * Matrices stay where they are in the file (copied only when unaligned); vectors, small per-head

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/cut.h"
 
 #include "engine/ops/logits.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The best of many candidates, found without sorting them: the largest logits, and of equal ones
  * those that come first. */
 #ifndef ENGINE_OPS_CUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The number formats that are chosen when a model is loaded, and their names in flags and replies.
  * Between operations activations are f32 whatever is chosen, as are states, norms and softmax. */
 #ifndef ENGINE_OPS_FORMATS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scalar formulas of the papers, written once: C and nvcc compile this same text.
  *
  * Every function is a fixed sequence of IEEE operations without branches on data, so that a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes over a row of logits that compilers turn into vectors. Every sum has one order and nothing
  * is contracted, so the bits are the same on every instruction set. */
 #ifndef ENGINE_OPS_LOGITS_H

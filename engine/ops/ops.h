@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a device does for the forward pass: arrays only, no models, no texts.
  *
  * engine/forward.c and engine/mixers/ are written once against this table; engine/cpu/ and

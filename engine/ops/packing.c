@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/packing.h"
 
 #include "engine/base/half.h"

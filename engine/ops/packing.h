@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrices as a device packs them: stacked, read as f32, rounded to a weight format. The layout of
  * what comes out is the device's own; the numbers are the same on all of them. */
 #ifndef ENGINE_OPS_PACKING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of steps goes, by kind of operation (ops.h). */
 #ifndef ENGINE_OPS_PROFILE_H
 #define ENGINE_OPS_PROFILE_H

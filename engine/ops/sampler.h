@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From logits to a token, and log-probabilities for people.
  *
  * Order (api.md): logits (f32) -> logit_bias -> penalties -> ban of EOS until min_tokens ->

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/text/added_tokens.h"
 
 #include "engine/text/buffer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Added tokens: contents that are recognised in the text before anything else happens to it. */
 #ifndef ENGINE_TEXT_ADDED_TOKENS_H
 #define ENGINE_TEXT_ADDED_TOKENS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/text/bpe.h"
 
 #include "engine/text/unicode.h"

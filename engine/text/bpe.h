@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Byte-pair encoding of one piece of text: characters to ids, then merges, lowest rank first.
  *
  * The same order as Hugging Face's: of the pairs of lowest rank the leftmost. Short pieces are

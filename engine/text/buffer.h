@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Growable byte arrays and span lists: the scratch that text goes through on its way to ids. */
 #ifndef ENGINE_TEXT_BUFFER_H
 #define ENGINE_TEXT_BUFFER_H

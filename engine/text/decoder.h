@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The decoders of tokenizer.json: from tokens back to text, one id at a time.
  *
  * Each token's text is worked out at load; what depends on the neighbours happens in a decode_run,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streaming decode: ids in, whole characters out.
  *
  * The concatenation of everything that detokenizer_push and detokenizer_finish return equals

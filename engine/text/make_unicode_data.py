@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes engine/text/unicode_data.c: the Unicode facts that Hugging Face's `tokenizers` goes by.
 
 Its parts carry tables of different Unicode versions (the regular expressions 16, the normalizers

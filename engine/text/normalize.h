@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The normalizers of tokenizer.json: what happens to a text before it is split.
  *
  * NFC and its kin follow the library's own tables (unicode.h): code points it does not know stay as

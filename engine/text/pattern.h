@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns of tokenizer.json: a plain string, or a regular expression as Oniguruma reads it.
  *
  * Regular expressions run on PCRE2. Where the two read the same letters differently (\s, \h, \w,

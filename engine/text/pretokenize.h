@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The pre-tokenizers of tokenizer.json: cut a normalized text into the pieces that BPE works on. */
 #ifndef ENGINE_TEXT_PRETOKENIZE_H
 #define ENGINE_TEXT_PRETOKENIZE_H

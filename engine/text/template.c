@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The post-processors of tokenizer.json: the ids put before and after those of a text. */
 #include "engine/text/tokenizer_parts.h"
 

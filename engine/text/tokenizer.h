@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text <-> token ids, as Hugging Face's `tokenizers` does it, from a tokenizer.json.
  *
  * BPE models: byte-level as GPT-2, GPT-NeoX, Llama 3 and Qwen use it, and metaspace with byte

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json into a struct tokenizer. The JSON is freed before this returns. */
 #include "engine/text/tokenizer_parts.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of the tokenizer: its parts, and how they are read from tokenizer.json. */
 #ifndef ENGINE_TEXT_TOKENIZER_PARTS_H
 #define ENGINE_TEXT_TOKENIZER_PARTS_H

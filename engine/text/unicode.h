@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* UTF-8 and the character classes that Hugging Face's `tokenizers` goes by.
  *
  * The classes are tables generated from the library itself (make_unicode_data.py), since PCRE2 and

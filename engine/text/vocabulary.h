@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of tokens: id -> content, and content -> id through a hash table. */
 #ifndef ENGINE_TEXT_VOCABULARY_H
 #define ENGINE_TEXT_VOCABULARY_H

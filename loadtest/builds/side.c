@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loadtest/builds/side.h"
 
 #include "bench/bench_text.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A build of the engine as a shared object: side.c compiled with the headers of its own tree and
  * linked with its own libraries, so that builds whose structs differ meet in one process. No type
  * of the engine crosses. All return 0, or -1 with a sentence in `message`. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two builds of the engine (side.h) on one preset in one process, in turns of some 50 ms: the pace
  * of memory changes from second to second, and only such pairs compare. Which pages the weights lie
  * in makes a difference, too (the same build twice: 0.99): so both are opened anew in each round,

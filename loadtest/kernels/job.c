@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "loadtest/kernels/job.h"
 
 #include <time.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One operation of engine/ops/ops.h on random input: run on the CPU and on the device and compared,
  * or run on the device many times and timed. rows.c, product.c and mixers.c make them. */
 #ifndef LOADTEST_KERNELS_JOB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every kernel of the CUDA backend: first checked against the CPU on random input, its output full
  * of NaN before, at odd sizes and lengths around the tiles; then timed, beside what a copy within
  * the device's memory and its f32 units did in the same run.

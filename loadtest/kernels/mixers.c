@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence of linear mixers and attention, for decoding (one row of each text) and for
  * prompts. */
 #include "loadtest/kernels/job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products in every format: a weight streamed once past few rows, tiles for many. */
 #include "loadtest/kernels/job.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What treats rows one by one: norms, formulas, angles and positions. */
 #include "loadtest/kernels/job.h"
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds llama.cpp for loadtest/peers.py, and `turns`, which runs it beside our engine, in
 # build/peers: from the sdist of llama-cpp-python, which carries the whole of it, pinned below. Ten
 # minutes and more on two cores; goes on where it was stopped.

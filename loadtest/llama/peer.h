@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llama.cpp, or ik_llama.cpp (PEER_IK), as turns.c needs it: texts at a depth, taken further slice
  * by slice through the calls that its own llama-bench and llama-batched-bench make, with their
  * defaults. */

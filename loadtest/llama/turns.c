@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Regla's engine and llama.cpp's on one model in one process, in turns of some 50 ms: where the
  * memory's pace changes from second to second, only such pairs compare. The commands' own
  * benchmarks, whole, are loadtest/peers.py's `--programs`.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Makes ${PRESETS_SOURCE}, the presets of this folder as C strings (engine/model/preset.h), and makes
 # it anew when one of them changes.
 file(GLOB PRESETS CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.json)

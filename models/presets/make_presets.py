@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes the presets: one configuration per system of model-format.md's table, in two depths.
 
 Run from anywhere, `python3 models/presets/make_presets.py`; `--check` only says whether the files

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/completion_stream.h"
 
 #include "api/sse.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stream of a completion: frames made of what its job has put out and, with an Idempotency-Key,
  * the record of all of them, for whoever repeats the request.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* POST /v1/completions, the HTTP side: body to job, what the job yields to a reply or a stream. */
 #ifndef SERVER_ENDPOINTS_COMPLETIONS_H
 #define SERVER_ENDPOINTS_COMPLETIONS_H

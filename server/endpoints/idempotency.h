@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Idempotency-Key of an HTTP request: between its handler and what is kept (replay.h). */
 #ifndef SERVER_ENDPOINTS_IDEMPOTENCY_H
 #define SERVER_ENDPOINTS_IDEMPOTENCY_H

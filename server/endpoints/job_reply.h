@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a job has come to, as api/completion_reply.h wants it: the parts that whole replies and
  * streams share, and the whole reply. */
 #ifndef SERVER_ENDPOINTS_JOB_REPLY_H

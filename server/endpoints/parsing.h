@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A completion request whose body is long is parsed by the workers: a few megabytes of JSON would
  * hold up all other connections of the event loop. */
 #ifndef SERVER_ENDPOINTS_PARSING_H

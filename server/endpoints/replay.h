@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Idempotency-Key: the replies of requests that bore one, to be given again to whoever repeats the
  * request within ten minutes (api.md, "Sessions"). In memory, bounded in bytes: the least recently
  * used reply is forgotten first; a request that is still at work is not.

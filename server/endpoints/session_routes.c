@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/session_routes.h"
 
 #include "server/endpoints/idempotency.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The HTTP side of /v1/sessions and /v1/state: requests become state tasks (state_task.h), and
  * their results replies. */
 #ifndef SERVER_ENDPOINTS_SESSION_ROUTES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A request about states and sessions on its way through the threads: /v1/sessions, /v1/state.
  *
  * HTTP thread: state_task_create, state_task_start. A worker takes an imported file apart. Engine

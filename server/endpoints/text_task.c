@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/text_task.h"
 
 #include "api/tokenizer.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* API keys: whether a request may come in, and as whom. */
 #ifndef SERVER_HTTP_AUTH_H
 #define SERVER_HTTP_AUTH_H

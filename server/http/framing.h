@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is wrong with a request's head, whatever it asks for (RFC 9112), and libmicrohttpd lets
  * pass: what another server on the way could read otherwise. */
 #ifndef SERVER_HTTP_FRAMING_H

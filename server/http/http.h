@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* HTTP: libmicrohttpd, and what every request goes through whatever it asks for: id, key, route,
  * body within bounds, reply. Threads of the pool are never blocked: a request that waits for other
  * threads has its connection suspended. */

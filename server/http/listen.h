@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A listening TCP socket for a host and a port as people write them. */
 #ifndef SERVER_HTTP_LISTEN_H
 #define SERVER_HTTP_LISTEN_H

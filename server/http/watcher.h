@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Watches the sockets of all connections beside libmicrohttpd, which does not look at one while it
  * is suspended, knows no deadline for a whole request, and may forget to look.
  *

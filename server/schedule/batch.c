@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/batch.h"
 
 #include "engine/base/clock.h"

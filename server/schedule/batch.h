@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The texts that run: one step of the engine for as many of them as it has room for, what becomes
  * of its results, and who waits for whom. The engine thread's. */
 #ifndef SERVER_SCHEDULE_BATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What other threads hand to the engine thread: jobs that are ready to run, work to be done between
  * steps, a reason to look around. */
 #ifndef SERVER_SCHEDULE_INBOX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One completion request on its way through the threads.
  *
  * HTTP thread: job_create, job_start. Worker: job_prepare (tokenizes, checks lengths), then the job

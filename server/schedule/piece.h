@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is new of a choice: text and the tokens it came from; and the bounded outbox in which the
  * engine thread leaves such pieces for the HTTP thread. */
 #ifndef SERVER_SCHEDULE_PIECE_H

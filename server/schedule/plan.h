@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What goes into one step of the engine. A pure function, so that its fairness can be tested.
  *
  * Texts that decode go first, one token each; what is left of the budget goes to prompts, in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How texts share what they begin with: what a text takes from the tree of states, which running
  * text it waits for instead of computing the same, and the checkpoints it leaves on its way. All
  * functions are for the engine thread. */

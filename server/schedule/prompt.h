@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A prompt on its way to the engine: tokenized, cut, measured against the limits, and with echo its
  * text and where in it each token begins. Runs on the workers' threads. */
 #ifndef SERVER_SCHEDULE_PROMPT_H

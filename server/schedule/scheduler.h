@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The engine thread: takes jobs from its inbox, decides what each step of the engine holds, and
  * ends them. It alone touches the engine and its states. */
 #ifndef SERVER_SCHEDULE_SCHEDULER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One text that the engine advances: its state, how its next token is drawn, and how its tokens
  * become text that never shows a stop string or half a character. The engine thread's. */
 #ifndef SERVER_SCHEDULE_SEQUENCE_H

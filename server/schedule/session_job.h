@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A completion that creates or continues a session: bound to it before its prompt is tokenized,
  * settled at its end, whatever end that is, before its reply is complete. */
 #ifndef SERVER_SCHEDULE_SESSION_JOB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stop strings in a stream of text: finds the first that ends, whatever pieces the text comes in,
  * and says how much of the text may still become one (and must be held back).
  *

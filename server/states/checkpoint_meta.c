@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/checkpoint_meta.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The META of a checkpoint's file: what its bits depend on besides the model, and the owner and
  * salt of its space; each but the last ended by a newline. */
 #ifndef SERVER_STATES_CHECKPOINT_META_H

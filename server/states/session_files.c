@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/session_files.h"
 
 #include "engine/base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a session is made of, which sessions.c shares with this file, and the files of sessions: a
  * change is on disk before it is answered; a use that changes nothing is noted behind. */
 #ifndef SERVER_STATES_SESSION_FILES_H

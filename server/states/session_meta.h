@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The META of a session's file: whose it is, its name, its times. Lines of `key value`. */
 #ifndef SERVER_STATES_SESSION_META_H
 #define SERVER_STATES_SESSION_META_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions: names for points of the tree of states (api.md, "Sessions"). A session is its tokens;
  * its state is the deepest checkpoint on their way, and what lies behind that is computed again
  * when it is continued, forked or exported. With a store each change of a session is on disk before

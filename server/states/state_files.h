@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of checkpoints: written behind by the store's thread, read when they are needed,
  * removed when they take room that others need more. A few operations at a time, so that what they
  * hold in memory is bounded. */

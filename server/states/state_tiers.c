@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/state_tiers.h"
 
 #include "engine/base/clock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the tree of states that its files share: what a checkpoint and the tree are made
  * of, where checkpoints lie, and what moves when room is needed. */
 #ifndef SERVER_STATES_STATE_TIERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of states: a radix tree over token ids (token_tree.h), one root per space (API key and
  * cache_salt), whose nodes may hold a checkpoint, that is, the state of a text after the tokens on
  * the way to it. Prefix reuse, sessions, fork, rewind, n > 1: all look for the deepest checkpoint

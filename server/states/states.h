@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the server keeps of texts: the tree of their states, sessions, the store of both, and the
  * replies of requests with an Idempotency-Key. Made before the engine thread starts, closed after
  * it has ended. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/token_tree.h"
 
 #include <stdbool.h>

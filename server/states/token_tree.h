@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A radix tree over token ids: texts that begin alike share the nodes of their beginning. A node
  * stands for a text, the tokens on the way to it; its edge is what it adds to its parent's. It
  * knows nothing of what its user hangs to nodes. */

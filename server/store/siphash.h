@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SipHash-2-4 with 128 bits of output (Aumasson and Bernstein 2012): a keyed hash of short texts
  * that nobody can compute, or test a guess against, without the key. */
 #ifndef SERVER_STORE_SIPHASH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/state_store.h"
 
 #include "engine/state_file.h"

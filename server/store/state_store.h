@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of --state-dir, written, read and removed by a thread of their own.
  *
  *   DIR/lock                              held (flock) by the one server that uses the directory

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The files of --state-dir and the accounts of them: what the I/O thread of state_store.c does, and
  * the scan at the start. */
 #ifndef SERVER_STORE_STORE_DIRECTORY_H

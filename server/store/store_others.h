@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What other models have left in --state-dir. Their sessions are somebody's, and stay; their
  * checkpoints can be computed again, and go when the budget is short, those written first before
  * the others, and before any of the model that is served. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The root of --state-dir: made if need be, held by this server alone, and with a secret. */
 #ifndef SERVER_STORE_STORE_ROOT_H
 #define SERVER_STORE_STORE_ROOT_H

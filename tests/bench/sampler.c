@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Microseconds of CPU time for a draw from 50,304 logits, the median of 101, by kind of logits and
  * settings: cmake --build BUILD --target bench_sampler && BUILD/bench_sampler */
 #include "engine/ops/sampler.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the benchmark clients, unmodified, against `regla serve`, and writes down what they sent.
 
     tests/clients/run.sh               # installs the clients, then runs this

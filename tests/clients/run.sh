@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs vllm bench serve, guidellm and aiperf against build/release/regla and records what they send
 # (record.py). Needs about 14 GB of disk under build/clients for them and their PyTorch.
 # Usage: tests/clients/run.sh [scenario...]

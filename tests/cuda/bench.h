@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests of single operations on a device against the CPU: both backends, random arrays on each
  * of them, and how far apart two results are. */
 #ifndef TESTS_CUDA_BENCH_H

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Tests of the CUDA backend. Usage: tests/cuda/run.sh emulated|races|all-races|compile|device
 #   emulated  on the CPU (build/cuda-emulated, which must be built)
 #   races     some of it where accesses are watched (build/cuda-races, which must be built)

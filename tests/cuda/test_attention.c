@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on a device: near the CPU's for every window, bias and format; the same bits however
  * texts are cut into steps and whatever runs beside them; K and V lie where the CPU puts them; and
  * nothing comes from keys that a query may not see. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Draws of an engine's steps on a device: the host's for the same logits, and the same where a step
  * begins before the one before it has been looked at. */
 #include "engine/ops/sampler.h"

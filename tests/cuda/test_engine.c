@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The engine on a CUDA device beside itself on the CPU: states that go from one to the other,
  * decode steps from graphs, forks, and what it says where something is missing. Status 77: there is
  * no device. */

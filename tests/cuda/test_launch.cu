@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that begin while the one before them ends (engine/cuda/common.cuh, grid_wait): each sees
  * what all before it wrote, and overwrites nothing that they still read; and the emulated device
  * ends the program where a kernel does not wait. */

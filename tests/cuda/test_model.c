@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The shipped model on a CUDA device beside itself on the CPU, in every format of the weights and,
  * on the device, with rounded activations: the log-probabilities of the whole vocabulary after each
  * token of a text, and its perplexity.

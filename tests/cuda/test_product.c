@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of the CUDA backend: every format, odd shapes, heads, activations and numbers of
  * rows, against the CPU's products of the same x once it is split as the device splits it; the
  * bits of a row alone and among others; and those of a product that norms its x. */

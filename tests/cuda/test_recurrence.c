@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The recurrence on the device against the CPU's, for every feature map with every gate and
  * position; and on the device the same bits whatever the chunks and the texts beside. */
 #include "tests/cuda/bench.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Drawing on a device: the host's tokens and log-probabilities, whatever else is drawn beside. */
 #include "engine/ops/sampler.h"
 #include "tests/cuda/bench.h"

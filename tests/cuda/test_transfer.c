@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* States that leave the device while the engine goes on: images larger than what is on its way at
  * once, many of them waited for by several threads in any order, states that are written and freed
  * behind their saves, and a device that fails. Status 77: there is no device. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as config.json, beside tensors that fit some configurations: D = 4, H = 2, V = 8, one
  * layer, in the names of all three families. A configuration refuses those it has no use for, last
  * of all, so that the binding is walked too. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as the body of /v1/completions, /tokenize and /detokenize. What parses goes through the
  * encoders, whose output must be JSON again, and in a frame one line. */
 #include "api/sse.h"

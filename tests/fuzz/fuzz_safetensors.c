@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a safetensors file: refused with a message, or every tensor readable to its end. */
 #include "engine/model/safetensors.h"
 

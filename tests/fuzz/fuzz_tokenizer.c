@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as tokenizer.json; one that loads encodes and decodes some awkward texts. */
 #include "engine/text/detokenize.h"
 #include "engine/text/tokenizer.h"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Builds the fuzz targets (clang, libFuzzer, ASan + UBSan) and runs each.
 # Usage: tests/fuzz/run.sh corpus         replays tests/fuzz/corpus/<target>/, seconds
 #        tests/fuzz/run.sh SECONDS [target...]   fuzzes each that long; new inputs go to build/fuzz/

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints that tests make up: damaged copies of a golden one, and large ones of zeros."""
 
 import json

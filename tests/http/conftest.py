@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures: `server` runs the small golden model for a whole file of tests, `server_factory`
 starts others with flags of the test's choice. Every server must end clean (harness.Server.stop);
 when a test fails, the ends of the logs of the servers then alive are in its report."""

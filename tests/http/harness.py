@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starts `regla serve`, talks to it, and stops it: what every test in this folder builds on."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of sessions share: comparing with a run from the beginning, a session that is busy."""
 
 import contextlib

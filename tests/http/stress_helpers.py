@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the property and stress tests of states share: their sizes, an oracle, a server's accounts."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """regla bench: what it prints, on models too small for the figures to mean anything."""
 
 import csv

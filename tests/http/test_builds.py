@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """loadtest/builds.py: two builds of the engine in turns, with engines that only pretend."""
 
 import json

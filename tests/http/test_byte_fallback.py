@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tokenizer that falls back on bytes, as Llama's: a run of them is a text only as a whole, so what
 they spell is held back until the run ends. A bias of 100 says which tokens are drawn."""
 

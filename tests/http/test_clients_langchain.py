@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """langchain-openai's completion model, unmodified."""
 
 import asyncio

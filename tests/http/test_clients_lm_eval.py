@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """lm-evaluation-harness, unmodified: its command, model `local-completions`, the tokenizer from
 the server, on the small tasks in tests/clients/lm_eval_tasks. What it reports must be what the
 server says when asked directly, and the same however it batches its requests."""

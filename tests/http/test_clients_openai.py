@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The openai Python client, unmodified: what it sends, how it reads the answers, which of its
 exceptions our errors become."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The requests that vllm bench serve, guidellm and aiperf really send (tests/clients/requests,
 recorded by `make test-clients`), sent again byte for byte, the answers read by each client's rules
 (tests/clients/README.md names the files these were rewritten from)."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The other commands: check, info, tokenize, generate and perplexity, against the server and the
 golden files."""
 

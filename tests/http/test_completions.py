@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /v1/completions without stream: every field of api.md's table.
 
 Random weights write random bytes, so where a test needs readable text it allows only some letters:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many texts at once: equal to what each is alone, fair, cancelled at once when their client goes."""
 
 import json

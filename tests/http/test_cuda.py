@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server on the emulated CUDA device: tests/cuda/run.sh. The emulation can be told to break or to
 have little memory (tests/cuda/emulation/cuda_runtime.h)."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """deploy/Dockerfile by itself, since no image can be pulled where tests run: the runtime has the
 libraries that the binary needs, the ignore file lets through what is copied, the health check works."""
 

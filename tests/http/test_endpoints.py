@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The small endpoints: health, models, tokenizer, metrics."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every row of api.md's error table, but those of sessions."""
 
 import contextlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What happens around the server rather than in a request: no more descriptors, a crowd of idle
 connections, signals at the worst moment."""
 

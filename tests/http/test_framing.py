@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a request ends, and which resource it names: what another server on the way could see
 otherwise."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The golden cases through HTTP: echo + logprobs within each case's tolerance, and the same digits
 whatever the chunks, the company and the threads."""
 

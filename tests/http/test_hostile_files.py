@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model files from outside: truncated, corrupt, lying, huge. `regla serve`, `info` and `check` end
 with one line that names the file and what is wrong, never by a signal, and before a socket opens."""
 

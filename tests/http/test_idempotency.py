@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Idempotency-Key, and retries of an append whose replies get lost: it is applied once."""
 
 import contextlib

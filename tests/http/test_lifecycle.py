@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start and end: flags, the capacity table, refusals at start, drain, signals."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """loadtest/: that its figures are of what happened, and that what it watches for is noticed."""
 
 import argparse

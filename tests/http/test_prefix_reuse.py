@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Prompts that begin on the states of others: the same digits as from nothing, only what is new is
 computed, budgets hold, and nobody sees what is another's."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Presets: --preset in the place of a model, and a server without a tokenizer. Formats of weights
 and KV, as far as flags and replies name them."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What deploy/ holds for operators, with the real Prometheus: it scrapes a running server, every
 query of the dashboard answers with data, and the alerts' rules evaluate, and fire when they should."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a hostile or unlucky client must not be able to do to the others."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--state-dir: sessions survive a restart, a kill, a drain; a disk without room; nothing is left."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions: whatever was done to one, it goes on as a run of its tokens from the beginning would."""
 
 import itertools

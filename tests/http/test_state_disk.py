@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """--state-dir in adversity: killed at any moment, a disk without room."""
 
 import random

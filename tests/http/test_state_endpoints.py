@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """State files over HTTP, GET /v1/state, and who may see what."""
 
 import ctypes

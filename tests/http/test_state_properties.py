@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A state is a state, however it came to be: at random cut points, on every mixer, the same digits;
 a growing conversation computes what is new; a file that is not whole is refused."""
 

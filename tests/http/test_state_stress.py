@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many sessions and many clients on few states: every text is what it would be alone, budgets hold
 at every sample, nothing is left, and a key sees nothing of another's."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """POST /v1/completions with stream: frames to the letter, and the same content as without."""
 
 import json

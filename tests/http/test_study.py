@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`regla study`: what it writes, that it goes on after a kill, what it refuses."""
 
 import csv

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The exit status of the commands: 2 when the arguments cannot be meant so, whatever the files hold;
 1 when what they ask for does not succeed."""
 

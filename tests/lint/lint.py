@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of the source tree that no compiler makes. Standard library only.
 
 Run from the repository's root by `make lint`; prints one line per fault and ends with
-`lint: N passed, N failed`, one per check.
+`lint: N passed, N failed`, one per check. `lint.py --graph` prints the rooms of the program, which
+room includes which, and what breaks the order.
 """
 
 import os
@@ -13,24 +15,36 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION_LINES, FILE_LINES = 90, 800  # the house rule is ~60 and ~600; here it stops
 HEADERS = (".h", ".cuh")
+LICENCE = "SPDX-" + "License-Identifier: Apache-2.0"
 CODE = (".c", ".cc", ".cu", *HEADERS)
 
-# Layer by the first folder that matches -> what it may include ("" matches all of the tree).
-MAY_INCLUDE = [
-    ("engine/ops/", ["engine/ops/", "engine/base/", "engine/model/"]),
-    ("engine/cpu/", ["engine/cpu/", "engine/base/", "engine/ops/"]),
-    ("engine/cuda/", ["engine/cuda/", "engine/base/", "engine/ops/"]),
-    ("engine/base/", ["engine/base/"]),
-    ("engine/text/", ["engine/text/", "engine/base/"]),
-    ("engine/model/", ["engine/model/", "engine/base/"]),
-    ("engine/", ["engine/"]),
-    ("api/", ["api/", "engine/"]),
-    ("server/", ["server/", "api/", "engine/", "cli/options.h"]),
-    ("bench/", ["bench/", "engine/"]),
-    ("cli/", ["cli/", "bench/", "server/", "api/", "engine/"]),
-    ("tests/", [""]),
-    ("", [""]),
-]
+# Room by the first prefix that matches a file -> what it may include besides itself. Rooms stand in
+# order: each includes only rooms above it in this list. A room ends with "/" (a folder with all
+# below it) or names one module ("server/server." is server.c and server.h).
+ENGINE = ["engine/"]
+SHARED = [*ENGINE, "api/", "server/*"]  # "server/*": files of server/ itself, none of its folders
+ROOMS = {
+    "engine/base/": [],
+    "engine/text/": ["engine/base/"],
+    "engine/model/": ["engine/base/"],
+    "engine/ops/": ["engine/base/", "engine/model/"],
+    "engine/cpu/": ["engine/base/", "engine/ops/"],
+    "engine/cuda/": ["engine/base/", "engine/ops/"],
+    "engine/": ENGINE,
+    "api/": ENGINE,
+    "server/store/": SHARED,
+    "server/states/": [*SHARED, "server/store/"],
+    "server/schedule/": [*SHARED, "server/store/", "server/states/"],
+    "server/http/": SHARED,
+    "server/endpoints/": [*SHARED, "server/store/", "server/states/", "server/schedule/",
+                          "server/http/"],
+    "server/server.": ["engine/", "api/", "server/"],
+    "server/": [*ENGINE, "api/"],
+    "bench/": ENGINE,
+    "cli/": ["engine/", "api/", "server/", "bench/"],
+    "tests/": [""],
+    "": [""],
+}
 
 
 def tracked(*suffixes):
@@ -67,19 +81,115 @@ def check_format():
         yield "`make format` mends it"
 
 
+def room_of(name):
+    return next(room for room in ROOMS if name.startswith(room))
+
+
+def may_include(room, target):
+    """Whether files of a room may include the target."""
+    if room_of(target) == room:
+        return True
+    for allowed in ROOMS[room]:
+        if allowed.endswith("*"):
+            folder = allowed[:-1]
+            if target.startswith(folder) and "/" not in target[len(folder):]:
+                return room_of(target) == folder
+        elif target.startswith(allowed):
+            return True
+    return False
+
+
+def includes(name):
+    """(line number, included path) of each include of ours."""
+    for number, line in enumerate(read(name).splitlines(), 1):
+        found = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if found:
+            yield number, found.group(1)
+
+
 def check_includes():
     """every include points down, and is rooted at the repository"""
     for name in tracked(*CODE):
-        allowed = next(may for folder, may in MAY_INCLUDE if name.startswith(folder))
-        for number, line in enumerate(read(name).splitlines(), 1):
-            found = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
-            if not found:
-                continue
-            target = found.group(1)
+        room = room_of(name)
+        for number, target in includes(name):
             if not (ROOT / target).is_file():
                 yield f"{name}:{number}: {target}: no such file under the repository's root"
-            elif not any(target.startswith(prefix) for prefix in allowed):
-                yield f"{name}:{number}: {target}: {name.split('/')[0]}/ may not include it"
+            elif not may_include(room, target):
+                yield f"{name}:{number}: {target}: {room or 'this folder'} may not include it"
+
+
+def module_of(name):
+    """A .c and its .h are one module: engine/state.h is of engine/state."""
+    return name.rsplit(".", 1)[0]
+
+
+def module_graph():
+    """module -> modules that it includes, of the program: no tests, no tools."""
+    graph = {}
+    for name in tracked(*CODE):
+        if room_of(name) in ("tests/", ""):
+            continue
+        of = graph.setdefault(module_of(name), set())
+        of |= {module_of(target) for _, target in includes(name)} - {module_of(name)}
+    return graph
+
+
+def rings(graph):
+    """Groups of nodes that reach each other (Tarjan's strongly connected components)."""
+    order, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        order[node] = low[node] = len(order)
+        stack.append(node)
+        for to in sorted(graph.get(node, ())):
+            if to not in order:
+                visit(to)
+                low[node] = min(low[node], low[to])
+            elif to in stack:
+                low[node] = min(low[node], order[to])
+        if low[node] == order[node]:
+            ring = [stack.pop()]
+            while ring[-1] != node:
+                ring.append(stack.pop())
+            if len(ring) > 1:
+                found.append(sorted(ring))
+
+    for node in sorted(graph):
+        if node not in order:
+            visit(node)
+    return found
+
+
+def room_graph(graph):
+    rooms = {}
+    for module, targets in graph.items():
+        of = rooms.setdefault(room_of(module + "."), set())
+        of |= {room_of(target + ".") for target in targets}
+    return {room: to - {room} for room, to in rooms.items()}
+
+
+def check_rings():
+    """no ring of files or of rooms"""
+    graph = module_graph()
+    for ring in rings(graph) + rings(room_graph(graph)):
+        yield "a ring: " + ", ".join(ring)
+
+
+def print_graph():
+    """Rooms with their modules and arrows, then what is wrong with them."""
+    graph = module_graph()
+    rooms = room_graph(graph)
+    for room in (room for room in ROOMS if room in rooms):
+        count = sum(room_of(module + ".") == room for module in graph)
+        print(f"{room:18} {count:3} modules -> {' '.join(sorted(rooms[room])) or '-'}")
+    arrows = sum(map(len, graph.values()))
+    upward = list(check_includes())
+    ring_list = list(check_rings())
+    for fault in upward + ring_list:
+        print(fault)
+    print(f"{len(rooms)} rooms, {sum(map(len, rooms.values()))} arrows between them; "
+          f"{len(graph)} modules, {arrows} arrows; {len(upward)} upward, {len(ring_list)} rings")
+    return 1 if upward or ring_list else 0
 
 
 def check_below_main():
@@ -122,10 +232,17 @@ def check_headers():
     for name in tracked(*HEADERS):
         text = read(name)
         guard = re.sub(r"[^A-Z0-9]", "_", name.upper())
-        if not text.startswith("/*"):
-            yield f"{name}:1: the first comment should say what the file is for"
+        if not text.removeprefix(f"/* {LICENCE} */\n").startswith("/*"):
+            yield f"{name}:2: the first comment should say what the file is for"
         if f"#ifndef {guard}\n#define {guard}\n" not in text:
             yield f"{name}: the guard is not {guard}"
+
+
+def check_licence():
+    """each source names its licence in its first two lines"""
+    for name in tracked(*CODE, ".py", ".sh", ".cmake", ".lua"):
+        if LICENCE not in "".join(read(name).splitlines(keepends=True)[:2]):
+            yield f"{name}:1: expected a line \"{LICENCE}\""
 
 
 def check_words():
@@ -166,8 +283,8 @@ def check_scripts():
 
 def main():
     passed = failed = 0
-    for check in [check_format, check_includes, check_below_main, check_sizes, check_headers,
-                  check_words, check_links, check_scripts]:
+    for check in [check_format, check_includes, check_rings, check_below_main, check_sizes,
+                  check_headers, check_licence, check_words, check_links, check_scripts]:
         faults = list(check())
         for fault in faults:
             print(fault)
@@ -177,4 +294,4 @@ def main():
     return 1 if failed else 0
 
 
-sys.exit(main())
+sys.exit(print_graph() if sys.argv[1:] == ["--graph"] else main())

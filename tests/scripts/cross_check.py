@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Random configurations of the native family: train/'s PyTorch model in float64 against `regla check`.
 
     python tests/scripts/cross_check.py --out FOLDER --regla build/dev/regla [--count 200] [--seed 1]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Proves both commands of the README on a machine that has nothing: a minimal Debian made by
 # debootstrap, a new user with sudo, a clean clone of HEAD, `make serve` answering curl, `make test`.
 # Usage (as root): [SUITE=bookworm] tests/scripts/fresh_machine.sh FOLDER [command...]

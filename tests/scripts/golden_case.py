@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the fixture scripts share: random weights, and expected.json from a model's own forward pass.
 
 The format of expected.json is described in tests/golden/README.md.

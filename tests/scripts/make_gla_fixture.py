@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the gla_fla* cases in tests/golden: models that flash-linear-attention itself saved.
 
     python make_gla_fixture.py ../golden       # needs torch, transformers, flash-linear-attention

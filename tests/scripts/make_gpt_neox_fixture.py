@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes the gpt_neox_tf* cases in tests/golden: models that `transformers` itself saved.
 
 Run it once with each version of transformers whose way of saving we want to read:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/data/tokenizer/: small tokenizers, a text of 1 MB, and what Hugging Face makes of it.
 
     pip install tokenizers==0.23.3

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes FOLDER/.venv with exactly FOLDER/requirements.txt, unless it is there already.
 # Usage: tests/scripts/venv.sh [FOLDER]      (default: tests)
 set -euo pipefail

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: a golden case's config and tensors, changed one thing at a time, and written back. */
 #ifndef TESTS_UNIT_CHECKPOINT_H
 #define TESTS_UNIT_CHECKPOINT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: the folders of tests/golden, in the order of their names. */
 #ifndef TESTS_UNIT_GOLDEN_CASES_H
 #define TESTS_UNIT_GOLDEN_CASES_H

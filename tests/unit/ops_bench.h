@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests of single operations: a backend per instruction set, random arrays, a batch. */
 #ifndef TESTS_UNIT_OPS_BENCH_H
 #define TESTS_UNIT_OPS_BENCH_H

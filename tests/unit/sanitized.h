@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: whether a sanitizer checks this build; sizes are then the least that touch the same
  * memory. */
 #ifndef TESTS_UNIT_SANITIZED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: an engine of a golden case, and texts that are taken a few tokens at a time. */
 #ifndef TESTS_UNIT_STATE_TEXTS_H
 #define TESTS_UNIT_STATE_TEXTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For tests: a tree of states on a small hybrid model, with or without a store under it. */
 #ifndef TESTS_UNIT_STATE_TREES_H
 #define TESTS_UNIT_STATE_TREES_H

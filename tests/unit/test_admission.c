@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The gate of the queue: its three bounds, and that what is taken is given back. */
 #include "server/admission.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The growable buffer and the JSON that is written into it. */
 #include "api/strbuf.h"
 #include "engine/text/unicode.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the longest text is, by the budget and by the device. */
 #include "server/capacity.h"
 #include "tests/unit/golden_cases.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests for completions that are right: what each field becomes. */
 #include "api/completion.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replies: choices, log-probabilities, usage. */
 #include "api/completion_reply.h"
 

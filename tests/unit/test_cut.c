@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the cuts keep against a full sort, and the passes over logits against libm. */
 #include "engine/ops/cut.h"
 #include "engine/ops/logits.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streaming decode: whole characters, nothing lost, nothing retracted. */
 #include "engine/text/detokenize.h"
 #include "engine/text/unicode.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Draws of a step: the tokens that its logits would have given, beside spans that want logits. */
 #include "engine/engine.h"
 #include "engine/ops/sampler.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine_step: hostile arguments, what an error leaves behind, the caller's floating-point mode. */
 #include "engine/engine.h"
 #include "engine/model/model.h"

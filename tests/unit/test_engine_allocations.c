@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A step allocates nothing: the allocator is replaced by one that counts, in front of libc's own.
  * (The sanitizers bring an allocator of theirs, so not there.) */
 #include "tests/unit/sanitized.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A step of the engine that fails, seen from outside: the server runs in this process, and the
  * linker puts __wrap_engine_submit in the place of engine_submit (CMakeLists.txt). */
 #include "engine/engine.h"

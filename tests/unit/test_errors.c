@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The error table and the error object. */
 #include "api/errors.h"
 #include "engine/text/unicode.h"

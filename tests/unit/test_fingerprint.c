@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a model is: the same for the same tensors and configuration, another for any other; and what
  * is refused as its weights are read. */
 #include "engine/engine.h"

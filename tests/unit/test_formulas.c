@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine/ops/formulas.h against float64, and its vector form against its scalar form. */
 #include "engine/ops/formulas.h"
 

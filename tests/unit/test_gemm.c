@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of every weight format against float64, at odd sizes; and the bits of a row alone
  * and among others. */
 #include "engine/base/half.h"

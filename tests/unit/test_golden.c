@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The golden cases: right within their tolerance, and the same bits however they are computed. */
 #include "cli/expected.h"
 #include "engine/engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texts continued by their likeliest tokens: the same tokens as step by step, on the host. */
 #include "bench/greedy.h"
 #include "engine/ops/logits.h"

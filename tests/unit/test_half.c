@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Numbers of two bytes, all of them, against arithmetic in float64. */
 #include "engine/base/half.h"
 

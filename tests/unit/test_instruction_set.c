@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which instruction sets a machine has: those that other tests then take, and pass over where they
  * are missing. */
 #include "engine/cpu/device.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines: one line each whatever goes in, and JSON that parses. */
 #include "server/log.h"
 

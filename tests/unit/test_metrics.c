@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The Prometheus text: families, buckets, labels. */
 #include "server/metrics.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model.h"
 
 #include "tests/unit/checkpoint.h"

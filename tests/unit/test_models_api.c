@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The small bodies: models, load, version, status, cancel. */
 #include "api/models.h"
 

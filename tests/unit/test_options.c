@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Flags: defaults, environment, command line, and what each refusal says. */
 #include "cli/options.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which places are taken: beside an array of flags. */
 #include "engine/pool.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Presets: 24 systems in two depths, and the random weights that make models of them. */
 #include "engine/base/bytes.h"
 #include "engine/engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence against its definition in float64: every gate as numbers, feature maps with a
  * running maximum, positions before and after the map, heads that share keys. */
 #include "tests/unit/ops_bench.h"

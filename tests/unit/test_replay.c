@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replies kept for who repeats a request with an Idempotency-Key. */
 #include "server/endpoints/replay.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The sampler: its generator, each filter against a naive reference, penalties, log-probabilities.
  */
 #include "engine/base/philox.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a step of the engine holds: budgets kept, nobody starved. */
 #include "server/schedule/plan.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions over a store: what a restart knows of them. */
 #include "engine/base/clock.h"
 #include "server/states/session_meta.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions and states as JSON; the bodies of fork and rewind; what a session's file says of it. */
 #include "api/sessions.h"
 #include "server/states/session_meta.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SipHash-2-4 of 128 bits against the reference implementation: key 00..0f, input 00, 01, ... */
 #include "server/store/siphash.h"
 

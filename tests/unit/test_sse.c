@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The stream, byte for byte. */
 #include "api/sse.h"
 #include "engine/text/unicode.h"

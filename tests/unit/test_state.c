@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The budget of states and pages: reservations, clones, accounting, recycled memory. */
 #include "engine/state.h"
 #include "tests/unit/golden_cases.h"

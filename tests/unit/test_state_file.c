@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state file: there and back, and whatever bytes may come instead. */
 #include "engine/base/bytes.h"
 #include "engine/base/half.h"

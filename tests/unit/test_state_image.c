@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* States saved and restored: the same bits go on, and nothing of another text is in an image. */
 #include "engine/base/half.h"
 #include "engine/state_image.h"

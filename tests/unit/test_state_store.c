@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The directory of states: what is written is found again, what is not whole never is. */
 #include "engine/base/bytes.h"
 #include "server/store/state_store.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of states on a small hybrid model: what is found again, in which tier, with the same
  * bits, within its budgets. */
 #include "tests/unit/state_trees.h"

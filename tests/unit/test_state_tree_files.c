@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tree of states over a store: what is written, found again and removed, within its budgets. */
 #include "tests/unit/state_trees.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stop strings: the automaton against a plain search, whatever pieces the text comes in. */
 #include "server/schedule/stop.h"
 

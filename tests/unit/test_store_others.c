@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What other models have left in --state-dir: their sessions stay and count, their checkpoints go
  * when room is lacking. */
 #include "server/store/store_others.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The radix tree of tokens: by hand, and against a plain list of texts. */
 #include "server/states/token_tree.h"
 

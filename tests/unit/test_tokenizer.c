@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer against stored ids of Hugging Face's `tokenizers` (make_tokenizer_data.py). */
 #include "engine/base/clock.h"
 #include "engine/text/detokenize.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* /tokenize, /detokenize and /tokenizer_info. */
 #include "api/tokenizer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json files that are refused, and what the refusal says; lookups; threads. */
 #include "engine/text/tokenizer.h"
 

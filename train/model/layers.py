@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every part of a model is made of: tensors taken by name, linear layers, norms.
 
 A model is always built from tensors (a checkpoint's or init.py's): a layer has a bias if and only

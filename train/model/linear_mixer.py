@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Linear mixers: feature maps, gates, and the recurrence between them (model-format.md, "Linear
 mixers")."""
 

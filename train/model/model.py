@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole model: embedding, blocks of a mixer and an MLP, head."""
 
 import torch

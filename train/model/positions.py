@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Positions of both kinds of mixers (model-format.md, "Positions"); positions start at 0."""
 
 import math

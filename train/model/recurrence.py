@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The recurrence of all linear mixers, one step after the other and in chunks.
 
 Per row i of the state S [dv, m]:  s <- a_i (f * s);  s <- s + (b_i - c (s.k)) k;  h_i = s.q with a

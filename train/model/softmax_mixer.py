@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Softmax (and ReLA) mixers: attention over kept keys (model-format.md, "Softmax mixers")."""
 
 import torch

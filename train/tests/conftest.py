@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small model config and a small text for the tests of train/."""
 
 import sys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What config.json may say, and that new models of every kind can be made, computed and loaded
 again."""
 

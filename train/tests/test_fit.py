@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a text to an exported model: tokenizer, training, interruption, decay, export."""
 
 import argparse

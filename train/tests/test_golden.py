@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every golden case of the native family, by the recurrence in float64."""
 
 import json

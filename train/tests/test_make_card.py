@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The card holds what the engine measured and the log says, and the continuations unedited."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The chunked form against the recurrence, for every kind of gate, and in float32 as trained."""
 
 import pytest

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The conversions of f16 that engine/cuda/ uses. */
 #ifndef TESTS_CUDA_EMULATION_CUDA_FP16_H
 #define TESTS_CUDA_EMULATION_CUDA_FP16_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A device that is not there: the part of the CUDA runtime that engine/cuda/ uses, in C++, so that
  * its kernels run, slowly, where no GPU is, under the debugger and the sanitizers.
  *

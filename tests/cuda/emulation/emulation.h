@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the emulated device share. */
 #ifndef TESTS_CUDA_EMULATION_EMULATION_H
 #define TESTS_CUDA_EMULATION_EMULATION_H

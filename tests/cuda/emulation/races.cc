@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shadow cells, the clocks that order what they remember, and what the compiler calls at every
  * access. */
 #include "tests/cuda/emulation/races.h"

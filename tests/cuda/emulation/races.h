@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which accesses of the emulated device are ordered, and the end of the program where two are not
  * that should be: a race. Only a build with REGLA_CUDA_RACES watches memory.
  *

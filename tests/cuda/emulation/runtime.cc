@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory, streams and graphs of the emulated device. What is asynchronous waits in the queue of its
  * stream until somebody waits for it, and then runs no further than was waited for: so a host that
  * does not wait reads old numbers, and so does a stream that does not wait for another. Threads may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* That races.cc finds races: each kernel here is run as it should be, which must pass, and without
  * what orders its accesses, which must end the program with a message that names both. */
 #include "engine/cuda/common.cuh"

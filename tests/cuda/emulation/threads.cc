@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks, warps and threads: fibers that switch where the lanes of a device would wait. */
 
 #include "tests/cuda/emulation/emulation.h"
