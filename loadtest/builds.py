@@ -64,12 +64,15 @@ def build(name):
     log.unlink(missing_ok=True)
     compile_with(log, ["cmake", "-S", sources, "-B", libraries, "-DCMAKE_BUILD_TYPE=Release",
                        "-DREGLA_TESTS=OFF", "-DCMAKE_POSITION_INDEPENDENT_CODE=ON"])
-    compile_with(log, ["cmake", "--build", libraries, "-j", os.cpu_count(), "--target", "regla_server"])
+    # bench was a part of the server until 0.2
+    bench = "bench" if (sources / "bench").exists() else "server"
+    compile_with(log, ["cmake", "--build", libraries, "-j", os.cpu_count(), "--target", f"regla_{bench}"])
     flags = run(["pkg-config", "--cflags", "--libs", *PACKAGES]).split()
     # its own headers before ours, of which it sees side.h alone
     compile_with(log, [*COMPILER, "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", side, f"-I{sources}",
+                       f'-DBENCH_TEXT_H="{bench}/bench_text.h"',
                        "-idirafter", ROOT, SOURCES / "side.c", "-Wl,-Bsymbolic", "-Wl,--start-group",
-                       *(libraries / f"libregla_{layer}.a" for layer in ("server", "api", "engine")),
+                       *sorted(libraries.glob("libregla_*.a")),
                        "-Wl,--end-group", *flags, "-lm", "-lpthread"])
     return side
 
@@ -77,7 +80,7 @@ def build(name):
 def build_turns():
     turns = BUILDS / "turns"
     run([*COMPILER, "-D_GNU_SOURCE", f"-I{ROOT}", "-o", turns, SOURCES / "turns.c",
-         ROOT / "server" / "bench_paces.c", ROOT / "server" / "statistics.c", "-ldl", "-lm"])
+         ROOT / "bench" / "bench_paces.c", ROOT / "bench" / "statistics.c", "-ldl", "-lm"])
     return turns
 
 
