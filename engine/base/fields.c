@@ -190,6 +190,16 @@ int fields_string(const struct fields *fields, const char *key, enum field_need 
     return 0;
 }
 
+int fields_list(const struct fields *fields, const char *key, enum field_need need,
+                const json_t **value, struct error *err)
+{
+    if (get(fields, key, need, "a list", value, err) != 0)
+        return -1;
+    if (*value && !json_is_array(*value))
+        return mistake(fields, key, "a list", *value, err);
+    return 0;
+}
+
 int fields_choice(const struct fields *fields, const char *key, enum field_need need,
                   const char *const *names, int count, int *value, struct error *err)
 {

@@ -48,6 +48,9 @@ int fields_double(const struct fields *fields, const char *key, enum field_need 
 /* *value is borrowed from the document. */
 int fields_string(const struct fields *fields, const char *key, enum field_need need,
                   const char **value, struct error *err);
+/* *value, borrowed, is an array of the document; NULL when the key is absent. */
+int fields_list(const struct fields *fields, const char *key, enum field_need need,
+                const json_t **value, struct error *err);
 /* A string out of names [count]; *value is its index. A NULL name cannot be chosen. */
 int fields_choice(const struct fields *fields, const char *key, enum field_need need,
                   const char *const *names, int count, int *value, struct error *err);

@@ -9,7 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/text/buffer.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/token_list.h"
 #include "engine/text/vocabulary.h"
 
 #include <stdbool.h>

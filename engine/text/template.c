@@ -47,11 +47,11 @@ static int wrap(struct tokenizer *tokenizer, struct token_list *before, struct t
     return 0;
 }
 
-static int read_pieces(const struct tokenizer *tokenizer, const struct place *place,
-                       struct token_list *before, struct token_list *after)
+static int read_pieces(const struct tokenizer *tokenizer, const struct fields *fields,
+                       struct token_list *before, struct token_list *after, struct error *err)
 {
-    const json_t *pieces = place_array(place, "single");
-    if (!pieces)
+    const json_t *pieces;
+    if (fields_list(fields, "single", FIELD_REQUIRED, &pieces, err) != 0)
         return -1;
     bool seen = false, good = json_array_size(pieces) <= MAX_PIECES;
     for (size_t i = 0; good && i < json_array_size(pieces); i++) {
@@ -61,8 +61,8 @@ static int read_pieces(const struct tokenizer *tokenizer, const struct place *pl
         const char *sequence =
             json_string_value(json_object_get(json_object_get(piece, "Sequence"), "id"));
         if (special) {
-            if (push_special(tokenizer, json_object_get(place->object, "special_tokens"), special,
-                             seen ? after : before, place->err))
+            if (push_special(tokenizer, json_object_get(fields->object, "special_tokens"), special,
+                             seen ? after : before, err))
                 return -1;
         } else {
             good = sequence && strcmp(sequence, "A") == 0 && !seen;
@@ -70,20 +70,20 @@ static int read_pieces(const struct tokenizer *tokenizer, const struct place *pl
         }
     }
     if (!good || !seen)
-        return error_set(place->err, ERROR_UNSUPPORTED,
+        return error_set(err, ERROR_UNSUPPORTED,
                          "post_processor: single: expected special tokens around one sequence A");
     return 0;
 }
 
 /* RobertaProcessing and BertProcessing: "cls" before, "sep" after, each [content, id]. */
-static int read_pair(const struct tokenizer *tokenizer, const struct place *place,
-                     struct token_list *before, struct token_list *after)
+static int read_pair(const struct tokenizer *tokenizer, const struct fields *fields,
+                     struct token_list *before, struct token_list *after, struct error *err)
 {
-    const json_t *cls = json_object_get(place->object, "cls");
-    const json_t *sep = json_object_get(place->object, "sep");
-    if (push_id(tokenizer, before, json_array_get(cls, 1), place->err))
+    const json_t *cls = json_object_get(fields->object, "cls");
+    const json_t *sep = json_object_get(fields->object, "sep");
+    if (push_id(tokenizer, before, json_array_get(cls, 1), err))
         return -1;
-    return push_id(tokenizer, after, json_array_get(sep, 1), place->err);
+    return push_id(tokenizer, after, json_array_get(sep, 1), err);
 }
 
 static int read_processor(struct tokenizer *tokenizer, const json_t *json, int depth,
@@ -92,22 +92,24 @@ static int read_processor(struct tokenizer *tokenizer, const json_t *json, int d
     static const char *const NAMES[] = {"ByteLevel", "TemplateProcessing", "RobertaProcessing",
                                         "BertProcessing", "Sequence"};
     enum { BYTE_LEVEL, TEMPLATE, ROBERTA, BERT, SEQUENCE };
-    struct place place = {json, "post_processor", err};
-    int name = place_choice(&place, "type", NAMES, sizeof NAMES / sizeof *NAMES);
+    struct fields fields = {json, "post_processor"};
+    int name = tokenizer_parts_choice(&fields, "type", NAMES, sizeof NAMES / sizeof *NAMES, err);
     if (name < 0 || name == BYTE_LEVEL) /* it only moves offsets */
         return name < 0 ? -1 : 0;
     if (name == SEQUENCE) {
-        const json_t *items = place_array(&place, "processors");
-        if (items && (depth == MAX_NESTING || json_array_size(items) > MAX_PIECES))
+        const json_t *items;
+        if (fields_list(&fields, "processors", FIELD_REQUIRED, &items, err) != 0)
+            return -1;
+        if (depth == MAX_NESTING || json_array_size(items) > MAX_PIECES)
             return error_set(err, ERROR_UNSUPPORTED, "post_processor: too many steps");
-        for (size_t i = 0; items && i < json_array_size(items); i++)
+        for (size_t i = 0; i < json_array_size(items); i++)
             if (read_processor(tokenizer, json_array_get(items, i), depth + 1, err))
                 return -1;
-        return items ? 0 : -1;
+        return 0;
     }
     struct token_list before = {0}, after = {0};
-    int failed = name == TEMPLATE ? read_pieces(tokenizer, &place, &before, &after)
-                                  : read_pair(tokenizer, &place, &before, &after);
+    int failed = name == TEMPLATE ? read_pieces(tokenizer, &fields, &before, &after, err)
+                                  : read_pair(tokenizer, &fields, &before, &after, err);
     if (!failed)
         failed = wrap(tokenizer, &before, &after, err);
     token_list_clear(&before);

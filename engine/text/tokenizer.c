@@ -4,25 +4,9 @@
 #include "engine/text/tokenizer_parts.h"
 #include "engine/text/unicode.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_TEXT_BYTES = 1 << 28 };
-
-int token_list_push(struct token_list *list, int32_t id, struct error *err)
-{
-    if (list->count == list->capacity &&
-        array_grow((void **)&list->ids, &list->capacity, list->count + 1, sizeof *list->ids, err))
-        return -1;
-    list->ids[list->count++] = id;
-    return 0;
-}
-
-void token_list_clear(struct token_list *list)
-{
-    free(list->ids);
-    *list = (struct token_list){0};
-}
 
 /* What one call of tokenizer_encode works with. */
 struct encoder {
@@ -138,11 +122,6 @@ int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size
 int32_t tokenizer_size(const struct tokenizer *tokenizer)
 {
     return tokenizer->vocabulary.size;
-}
-
-int32_t tokenizer_token_id(const struct tokenizer *tokenizer, const char *content)
-{
-    return vocabulary_find(&tokenizer->vocabulary, content, strlen(content));
 }
 
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id)

@@ -10,23 +10,13 @@
 #ifndef ENGINE_TEXT_TOKENIZER_H
 #define ENGINE_TEXT_TOKENIZER_H
 
-#include "engine/base/error.h"
+#include "engine/text/token_list.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct tokenizer;
-
-/* A growable array of token ids; the owner frees it with token_list_clear. Zero-initialise. */
-struct token_list {
-    int32_t *ids; /* [count] */
-    size_t count;
-    size_t capacity;
-};
-
-int token_list_push(struct token_list *list, int32_t id, struct error *err);
-void token_list_clear(struct token_list *list);
 
 /* Reads `path` (a tokenizer.json). The caller frees *out with tokenizer_free. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
@@ -50,9 +40,6 @@ int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size
 
 /* One more than the largest id. */
 int32_t tokenizer_size(const struct tokenizer *tokenizer);
-
-/* The id of the token whose content is `content`, or -1. */
-int32_t tokenizer_token_id(const struct tokenizer *tokenizer, const char *content);
 
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 

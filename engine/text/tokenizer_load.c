@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json into a struct tokenizer. The JSON is freed before this returns. */
-#include "engine/text/tokenizer_parts.h"
-
 #include "engine/base/file.h"
+#include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer_parts.h"
 #include "engine/text/unicode.h"
 
 #include <stdlib.h>
@@ -130,18 +130,18 @@ static int check_model(json_t *model, struct error *err)
 static int read_model(struct tokenizer *tokenizer, json_t *model, size_t added, struct error *err)
 {
     struct bpe *bpe = &tokenizer->bpe;
-    struct place place = {model, "model", err};
+    struct fields fields = {model, "model"};
     if (check_model(model, err) || read_vocabulary(&tokenizer->vocabulary, model, added, err) ||
         read_merges(tokenizer, model, err) ||
-        place_bool(&place, "byte_fallback", false, &bpe->byte_fallback) ||
-        place_bool(&place, "fuse_unk", false, &bpe->fuse_unknown) ||
-        place_bool(&place, "ignore_merges", false, &bpe->ignore_merges))
+        fields_bool(&fields, "byte_fallback", FIELD_OPTIONAL, &bpe->byte_fallback, err) ||
+        fields_bool(&fields, "fuse_unk", FIELD_OPTIONAL, &bpe->fuse_unknown, err) ||
+        fields_bool(&fields, "ignore_merges", FIELD_OPTIONAL, &bpe->ignore_merges, err))
         return -1;
     const json_t *unknown = json_object_get(model, "unk_token");
     bpe->unknown_id = -1;
     if (unknown && !json_is_null(unknown)) {
-        const char *content = place_string(&place, "unk_token");
-        if (!content)
+        const char *content;
+        if (fields_string(&fields, "unk_token", FIELD_REQUIRED, &content, err) != 0)
             return -1;
         bpe->unknown_id = vocabulary_find_model(&tokenizer->vocabulary, content, strlen(content));
         if (bpe->unknown_id < 0)
@@ -197,15 +197,18 @@ static int added_text(const struct normalizer *normalizer, const char *content, 
 
 static int read_added_token(struct tokenizer *tokenizer, const json_t *json, struct error *err)
 {
-    struct place place = {json, "token", err};
-    const char *content = place_string(&place, "content");
+    struct fields fields = {json, "token"};
+    const char *content;
     struct added_token token = {.id = json_id(json_object_get(json, "id"))};
-    bool special, normalized;
-    if (!content || place_bool(&place, "special", false, &special) ||
-        place_bool(&place, "normalized", !special, &normalized) ||
-        place_bool(&place, "single_word", false, &token.single_word) ||
-        place_bool(&place, "lstrip", false, &token.lstrip) ||
-        place_bool(&place, "rstrip", false, &token.rstrip))
+    bool special = false;
+    if (fields_string(&fields, "content", FIELD_REQUIRED, &content, err) ||
+        fields_bool(&fields, "special", FIELD_OPTIONAL, &special, err))
+        return -1;
+    bool normalized = !special;
+    if (fields_bool(&fields, "normalized", FIELD_OPTIONAL, &normalized, err) ||
+        fields_bool(&fields, "single_word", FIELD_OPTIONAL, &token.single_word, err) ||
+        fields_bool(&fields, "lstrip", FIELD_OPTIONAL, &token.lstrip, err) ||
+        fields_bool(&fields, "rstrip", FIELD_OPTIONAL, &token.rstrip, err))
         return -1;
     if (token.id < 0)
         return error_set(err, ERROR_INVALID, "\"%.60s\": expected an id in [0, %d)", content,

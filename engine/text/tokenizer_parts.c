@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/text/tokenizer_parts.h"
 
+#include "engine/text/unicode.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,33 +15,82 @@ enum {
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
 /* The string "content" or "prepend" of a step, copied; NULL with the error set. */
-static char *copy_content(const struct place *place, const char *key, size_t *length)
+static char *copy_content(const struct fields *fields, const char *key, size_t *length,
+                          struct error *err)
 {
-    const char *text = place_string(place, key);
-    if (!text)
+    const char *text;
+    if (fields_string(fields, key, FIELD_REQUIRED, &text, err) != 0)
         return NULL;
     *length = strlen(text);
     char *copy = *length <= MAX_CONTENT_BYTES ? strdup(text) : NULL;
     if (!copy)
-        error_set(place->err, ERROR_INVALID, "%s: %s: expected at most %d bytes, got %zu",
-                  place->name, key, MAX_CONTENT_BYTES, *length);
+        error_set(err, ERROR_INVALID, "%s: %s: expected at most %d bytes, got %zu", fields->place,
+                  key, MAX_CONTENT_BYTES, *length);
     return copy;
 }
 
-/* Calls `read` for each element of the array `key`. */
-static int read_sequence(void *part, const struct place *place, const char *key, int depth,
-                         int (*read)(void *, const json_t *, int, struct error *))
+/* The one character that the string `key` must be, as UTF-8 with a NUL. */
+static int read_character(const struct fields *fields, const char *key, char character[5],
+                          struct error *err)
 {
-    const json_t *items = place_array(place, key);
-    if (!items)
+    const char *text;
+    if (fields_string(fields, key, FIELD_REQUIRED, &text, err) != 0)
+        return -1;
+    size_t used = 0;
+    if (text[0])
+        utf8_decode(text, &used);
+    if (used == 0 || text[used])
+        return error_set(err, ERROR_INVALID, "%s: %s: expected one character, got \"%.40s\"",
+                         fields->place, key, text);
+    memcpy(character, text, used + 1);
+    return 0;
+}
+
+/* The pattern {"String": ...} or {"Regex": ...} of "pattern"; NULL with the error set. The caller
+ * frees it. */
+static struct pattern *read_pattern(const struct fields *fields, struct error *err)
+{
+    const json_t *value = json_object_get(fields->object, "pattern");
+    const json_t *literal = json_object_get(value, "String");
+    const json_t *regex = json_object_get(value, "Regex");
+    if (json_object_size(value) != 1 || !json_is_string(literal ? literal : regex)) {
+        error_set(err, ERROR_INVALID,
+                  "%s: pattern: expected {\"String\": text} or {\"Regex\": text}, got %s",
+                  fields->place, fields_kind(value));
+        return NULL;
+    }
+    const json_t *text = literal ? literal : regex;
+    struct pattern *pattern = NULL;
+    if (pattern_create(&pattern, json_string_value(text), json_string_length(text), regex != NULL,
+                       err))
+        error_prefix(err, "%s", fields->place);
+    return pattern;
+}
+
+int tokenizer_parts_choice(const struct fields *fields, const char *key, const char *const *names,
+                           int count, struct error *err)
+{
+    int choice = -1;
+    if (fields_choice(fields, key, FIELD_REQUIRED, names, count, &choice, err) != 0 && err &&
+        json_is_string(json_object_get(fields->object, key)))
+        err->code = ERROR_UNSUPPORTED;
+    return choice;
+}
+
+/* Calls `read` for each element of the array `key`. */
+static int read_sequence(void *part, const struct fields *fields, const char *key, int depth,
+                         int (*read)(void *, const json_t *, int, struct error *),
+                         struct error *err)
+{
+    const json_t *items;
+    if (fields_list(fields, key, FIELD_REQUIRED, &items, err) != 0)
         return -1;
     if (depth == MAX_NESTING || json_array_size(items) > MAX_STEPS)
-        return error_set(place->err, ERROR_UNSUPPORTED,
-                         "%s: expected at most %d steps, nested %d deep", place->name, MAX_STEPS,
-                         MAX_NESTING);
+        return error_set(err, ERROR_UNSUPPORTED, "%s: expected at most %d steps, nested %d deep",
+                         fields->place, MAX_STEPS, MAX_NESTING);
     for (size_t i = 0; i < json_array_size(items); i++)
-        if (read(part, json_array_get(items, i), depth + 1, place->err))
-            return error_prefix(place->err, "%s[%zu]", key, i);
+        if (read(part, json_array_get(items, i), depth + 1, err))
+            return error_prefix(err, "%s[%zu]", key, i);
     return 0;
 }
 
@@ -49,22 +100,24 @@ static int read_normalizer(void *part, const json_t *json, int depth, struct err
                                         "StripAccents", "Strip", "Prepend", "Replace", "Sequence"};
     enum { SEQUENCE = COUNT(NAMES) - 1 }; /* the others are enum normalizer_kind */
     struct normalizer *normalizer = part;
-    struct place place = {json, "normalizer", err};
-    int kind = place_choice(&place, "type", NAMES, COUNT(NAMES));
+    struct fields fields = {json, "normalizer"};
+    int kind = tokenizer_parts_choice(&fields, "type", NAMES, COUNT(NAMES), err);
     if (kind < 0)
         return -1;
     if (kind == SEQUENCE)
-        return read_sequence(part, &place, "normalizers", depth, read_normalizer);
+        return read_sequence(part, &fields, "normalizers", depth, read_normalizer, err);
     struct normalizer_step step = {.kind = (enum normalizer_kind)kind};
     int failed = 0;
-    if (step.kind == NORMALIZER_STRIP)
-        failed = place_bool(&place, "strip_left", true, &step.strip_left) ||
-                 place_bool(&place, "strip_right", true, &step.strip_right);
+    if (step.kind == NORMALIZER_STRIP) {
+        step.strip_left = step.strip_right = true;
+        failed = fields_bool(&fields, "strip_left", FIELD_OPTIONAL, &step.strip_left, err) ||
+                 fields_bool(&fields, "strip_right", FIELD_OPTIONAL, &step.strip_right, err);
+    }
     if (step.kind == NORMALIZER_REPLACE)
-        failed = !(step.pattern = place_pattern(&place));
+        failed = !(step.pattern = read_pattern(&fields, err));
     if (!failed && (step.kind == NORMALIZER_REPLACE || step.kind == NORMALIZER_PREPEND)) {
         const char *key = step.kind == NORMALIZER_PREPEND ? "prepend" : "content";
-        failed = !(step.content = copy_content(&place, key, &step.content_length));
+        failed = !(step.content = copy_content(&fields, key, &step.content_length, err));
     }
     if (!failed)
         return normalizer_push(normalizer, step, err);
@@ -84,50 +137,55 @@ struct pretokenizer_target {
     bool byte_level;
 };
 
-static int read_byte_level(struct pretokenizer_target *target, const struct place *place)
+static int read_byte_level(struct pretokenizer_target *target, const struct fields *fields,
+                           struct error *err)
 {
-    bool prefix_space, use_regex;
-    if (place_bool(place, "add_prefix_space", true, &prefix_space) ||
-        place_bool(place, "use_regex", true, &use_regex))
+    bool prefix_space = true, use_regex = true;
+    if (fields_bool(fields, "add_prefix_space", FIELD_OPTIONAL, &prefix_space, err) ||
+        fields_bool(fields, "use_regex", FIELD_OPTIONAL, &use_regex, err))
         return -1;
     target->byte_level = true;
     struct pretokenizer_step space = {.kind = PRETOKENIZER_PREFIX_SPACE};
     struct pretokenizer_step split = {.kind = PRETOKENIZER_GPT2};
-    if (prefix_space && pretokenizer_push(target->pretokenizer, space, place->err))
+    if (prefix_space && pretokenizer_push(target->pretokenizer, space, err))
         return -1;
-    return use_regex ? pretokenizer_push(target->pretokenizer, split, place->err) : 0;
+    return use_regex ? pretokenizer_push(target->pretokenizer, split, err) : 0;
 }
 
-static int read_metaspace(const struct place *place, struct pretokenizer_step *step)
+static int read_metaspace(const struct fields *fields, struct pretokenizer_step *step,
+                          struct error *err)
 {
     static const char *const SCHEMES[] = {"always", "first", "never"}; /* enum prepend_scheme */
     bool prefix_space;
     int scheme = PREPEND_ALWAYS;
-    if (json_object_get(place->object, "prepend_scheme"))
-        scheme = place_choice(place, "prepend_scheme", SCHEMES, COUNT(SCHEMES));
-    if (scheme < 0 || place_character(place, "replacement", step->replacement) ||
-        place_bool(place, "split", true, &step->split) ||
-        place_bool(place, "add_prefix_space", scheme != PREPEND_NEVER, &prefix_space))
+    if (json_object_get(fields->object, "prepend_scheme"))
+        scheme = tokenizer_parts_choice(fields, "prepend_scheme", SCHEMES, COUNT(SCHEMES), err);
+    prefix_space = scheme != PREPEND_NEVER;
+    step->split = true;
+    if (scheme < 0 || read_character(fields, "replacement", step->replacement, err) ||
+        fields_bool(fields, "split", FIELD_OPTIONAL, &step->split, err) ||
+        fields_bool(fields, "add_prefix_space", FIELD_OPTIONAL, &prefix_space, err))
         return -1;
     if (!prefix_space && scheme != PREPEND_NEVER &&
-        json_object_get(place->object, "prepend_scheme"))
-        return error_set(place->err, ERROR_INVALID,
+        json_object_get(fields->object, "prepend_scheme"))
+        return error_set(err, ERROR_INVALID,
                          "%s: expected prepend_scheme \"never\" with add_prefix_space false, got "
                          "\"%s\"",
-                         place->name, SCHEMES[scheme]);
+                         fields->place, SCHEMES[scheme]);
     step->prepend = prefix_space ? (enum prepend_scheme)scheme : PREPEND_NEVER;
     return 0;
 }
 
-static int read_split(const struct place *place, struct pretokenizer_step *step)
+static int read_split(const struct fields *fields, struct pretokenizer_step *step,
+                      struct error *err)
 {
     static const char *const BEHAVIORS[] = {"Removed", "Isolated", "MergedWithPrevious",
                                             "MergedWithNext", "Contiguous"};
-    int behavior = place_choice(place, "behavior", BEHAVIORS, COUNT(BEHAVIORS));
-    if (behavior < 0 || place_bool(place, "invert", false, &step->invert))
+    int behavior = tokenizer_parts_choice(fields, "behavior", BEHAVIORS, COUNT(BEHAVIORS), err);
+    if (behavior < 0 || fields_bool(fields, "invert", FIELD_OPTIONAL, &step->invert, err))
         return -1;
     step->behavior = (enum split_behavior)behavior;
-    step->pattern = place_pattern(place);
+    step->pattern = read_pattern(fields, err);
     return step->pattern ? 0 : -1;
 }
 
@@ -141,25 +199,25 @@ static int read_pretokenizer(void *part, const json_t *json, int depth, struct e
         [SPLIT] = PRETOKENIZER_SPLIT,           [DIGITS] = PRETOKENIZER_DIGITS,
         [WHITESPACE] = PRETOKENIZER_WHITESPACE, [WHITESPACE_SPLIT] = PRETOKENIZER_WHITESPACE_SPLIT};
     struct pretokenizer_target *target = part;
-    struct place place = {json, "pre_tokenizer", err};
-    int name = place_choice(&place, "type", NAMES, COUNT(NAMES));
+    struct fields fields = {json, "pre_tokenizer"};
+    int name = tokenizer_parts_choice(&fields, "type", NAMES, COUNT(NAMES), err);
     if (name < 0)
         return -1;
     if (name == SEQUENCE)
-        return read_sequence(part, &place, "pretokenizers", depth, read_pretokenizer);
+        return read_sequence(part, &fields, "pretokenizers", depth, read_pretokenizer, err);
     if (target->byte_level)
         return error_set(err, ERROR_UNSUPPORTED,
                          "pre_tokenizer: expected nothing after ByteLevel, got %s", NAMES[name]);
     if (name == BYTE_LEVEL)
-        return read_byte_level(target, &place);
+        return read_byte_level(target, &fields, err);
     struct pretokenizer_step step = {.kind = KINDS[name]};
-    if (name == METASPACE && read_metaspace(&place, &step))
+    if (name == METASPACE && read_metaspace(&fields, &step, err))
         return -1;
-    if (name == SPLIT && read_split(&place, &step))
+    if (name == SPLIT && read_split(&fields, &step, err))
         return -1;
     if (name == DIGITS) {
-        bool individual;
-        if (place_bool(&place, "individual_digits", false, &individual))
+        bool individual = false;
+        if (fields_bool(&fields, "individual_digits", FIELD_OPTIONAL, &individual, err))
             return -1;
         step.behavior = individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
     }
@@ -185,36 +243,38 @@ struct decoder_target {
     bool any;
 };
 
-static int read_strip(struct decoder *decoder, const struct place *place)
+static int read_strip(struct decoder *decoder, const struct fields *fields, struct error *err)
 {
-    const json_t *start = json_object_get(place->object, "start");
-    const json_t *stop = json_object_get(place->object, "stop");
-    if (place_character(place, "content", decoder->strip))
+    const json_t *start = json_object_get(fields->object, "start");
+    const json_t *stop = json_object_get(fields->object, "stop");
+    if (read_character(fields, "content", decoder->strip, err))
         return -1;
     if (!json_is_integer(start) || json_integer_value(start) < 0 || !json_is_integer(stop) ||
         json_integer_value(stop) != 0)
-        return error_set(place->err, ERROR_UNSUPPORTED,
-                         "%s: Strip: expected start of 0 or more and stop of 0", place->name);
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: Strip: expected start of 0 or more and stop of 0", fields->place);
     decoder->strip_count = (size_t)json_integer_value(start);
     return 0;
 }
 
-static int read_replace_decoder(struct decoder *decoder, const struct place *place)
+static int read_replace_decoder(struct decoder *decoder, const struct fields *fields,
+                                struct error *err)
 {
     size_t length;
-    char *content = copy_content(place, "content", &length);
-    struct pattern *pattern = content ? place_pattern(place) : NULL;
+    char *content = copy_content(fields, "content", &length, err);
+    struct pattern *pattern = content ? read_pattern(fields, err) : NULL;
     if (!pattern) {
         free(content);
         return -1;
     }
-    return decoder_add_replacement(decoder, pattern, content, length, place->err);
+    return decoder_add_replacement(decoder, pattern, content, length, err);
 }
 
-static int read_metaspace_decoder(struct decoder *decoder, const struct place *place)
+static int read_metaspace_decoder(struct decoder *decoder, const struct fields *fields,
+                                  struct error *err)
 {
     struct pretokenizer_step step = {0};
-    if (read_metaspace(place, &step))
+    if (read_metaspace(fields, &step, err))
         return -1;
     memcpy(decoder->metaspace, step.replacement, sizeof decoder->metaspace);
     decoder->metaspace_prepends = step.prepend != PREPEND_NEVER;
@@ -233,12 +293,12 @@ static int read_decoder(void *part, const json_t *json, int depth, struct error 
         [BYTE_FALLBACK] = STAGE_REPLACE, [FUSE] = STAGE_FUSED,        [STRIP] = STAGE_FUSED};
     struct decoder_target *target = part;
     struct decoder *decoder = target->decoder;
-    struct place place = {json, "decoder", err};
-    int name = place_choice(&place, "type", NAMES, COUNT(NAMES));
+    struct fields fields = {json, "decoder"};
+    int name = tokenizer_parts_choice(&fields, "type", NAMES, COUNT(NAMES), err);
     if (name < 0)
         return -1;
     if (name == SEQUENCE)
-        return read_sequence(part, &place, "decoders", depth, read_decoder);
+        return read_sequence(part, &fields, "decoders", depth, read_decoder, err);
     bool alone = name == BYTE_LEVEL || name == METASPACE;
     if (target->stage > NEEDS[name] || (alone && target->any) ||
         (name == STRIP && target->stage != STAGE_FUSED))
@@ -255,9 +315,9 @@ static int read_decoder(void *part, const json_t *json, int depth, struct error 
         return 0;
     case METASPACE:
         target->stage = STAGE_WHOLE;
-        return read_metaspace_decoder(decoder, &place);
+        return read_metaspace_decoder(decoder, &fields, err);
     case REPLACE:
-        return read_replace_decoder(decoder, &place);
+        return read_replace_decoder(decoder, &fields, err);
     case BYTE_FALLBACK:
         decoder->byte_fallback = true;
         target->stage = STAGE_BYTES;
@@ -267,7 +327,7 @@ static int read_decoder(void *part, const json_t *json, int depth, struct error 
         return 0;
     }
     target->stage = STAGE_STRIPPED;
-    return read_strip(decoder, &place);
+    return read_strip(decoder, &fields, err);
 }
 
 int decoder_read(struct decoder *decoder, const json_t *json, struct error *err)

@@ -3,15 +3,14 @@
 #ifndef ENGINE_TEXT_TOKENIZER_PARTS_H
 #define ENGINE_TEXT_TOKENIZER_PARTS_H
 
+#include "engine/base/fields.h"
 #include "engine/text/added_tokens.h"
 #include "engine/text/bpe.h"
 #include "engine/text/decoder.h"
 #include "engine/text/normalize.h"
 #include "engine/text/pretokenize.h"
-#include "engine/text/tokenizer.h"
+#include "engine/text/token_list.h"
 #include "engine/text/vocabulary.h"
-
-#include <jansson.h>
 
 struct tokenizer {
     struct vocabulary vocabulary;
@@ -33,30 +32,9 @@ int pretokenizer_read(struct pretokenizer *pretokenizer, const json_t *json, boo
 int decoder_read(struct decoder *decoder, const json_t *json, struct error *err);
 int template_read(struct tokenizer *tokenizer, const json_t *json, struct error *err);
 
-/* The members of a JSON object, with the place for errors ("pre_tokenizer"). */
-struct place {
-    const json_t *object;
-    const char *name;
-    struct error *err;
-};
-
-/* The string `key`, or NULL with the error set. */
-const char *place_string(const struct place *place, const char *key);
-
-/* The boolean `key` into *value; when absent or null: fallback. */
-int place_bool(const struct place *place, const char *key, bool fallback, bool *value);
-
-/* The array `key`, or NULL with the error set. */
-const json_t *place_array(const struct place *place, const char *key);
-
-/* The one character that the string `key` must be, as UTF-8 with a NUL. */
-int place_character(const struct place *place, const char *key, char character[5]);
-
-/* The pattern {"String": ...} or {"Regex": ...} of "pattern"; the caller frees it. */
-struct pattern *place_pattern(const struct place *place);
-
-/* The value of `key` among `names` ([count]): its index, or -1 with the error set. */
-int place_choice(const struct place *place, const char *key, const char *const *names,
-                 size_t count);
+/* The name `key` among names [count]: its index, or -1 with the error set, which is
+ * ERROR_UNSUPPORTED for a name that we do not know. */
+int tokenizer_parts_choice(const struct fields *fields, const char *key, const char *const *names,
+                           int count, struct error *err);
 
 #endif

@@ -2,6 +2,7 @@
 /* Streaming decode: whole characters, nothing lost, nothing retracted. */
 #include "engine/text/detokenize.h"
 #include "engine/text/unicode.h"
+#include "tests/unit/token_id.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -45,7 +46,7 @@ static int32_t byte_id(const struct tokenizer *tokenizer, unsigned char byte)
 {
     char content[5] = {0};
     utf8_encode(byte_level_character(byte), content);
-    int32_t id = tokenizer_token_id(tokenizer, content);
+    int32_t id = token_id(tokenizer, content);
     cr_assert_geq(id, 0);
     return id;
 }
@@ -77,8 +78,7 @@ Test(detokenize, byte_level_holds_back_unfinished_characters)
     /* Nobody's ids are nothing; a special token ends what was unfinished. */
     expect_push(stream, -1, "", 1);
     expect_push(stream, 1 << 30, "", 1);
-    expect_push(stream, tokenizer_token_id(tokenizer, "<|endoftext|>"), "\xEF\xBF\xBD<|endoftext|>",
-                0);
+    expect_push(stream, token_id(tokenizer, "<|endoftext|>"), "\xEF\xBF\xBD<|endoftext|>", 0);
     expect_push(stream, byte_id(tokenizer, 0xC3), "", 1);
     expect_finish(stream, "\xEF\xBF\xBD");
     detokenizer_free(stream);
@@ -92,7 +92,7 @@ Test(detokenize, skipped_special_tokens_do_not_split_characters)
     struct detokenizer *stream;
     cr_assert_eq(detokenizer_create(&stream, tokenizer, true, &err), 0);
     expect_push(stream, byte_id(tokenizer, 0xC3), "", 1);
-    expect_push(stream, tokenizer_token_id(tokenizer, "<|endoftext|>"), "", 1);
+    expect_push(stream, token_id(tokenizer, "<|endoftext|>"), "", 1);
     expect_push(stream, byte_id(tokenizer, 0xA9), "\xC3\xA9", 0);
     expect_finish(stream, "");
     detokenizer_free(stream);
@@ -105,13 +105,13 @@ Test(detokenize, byte_fallback_holds_back_a_run_until_it_ends)
     struct error err = ERROR_INIT;
     struct detokenizer *stream;
     cr_assert_eq(detokenizer_create(&stream, tokenizer, true, &err), 0);
-    int32_t a = tokenizer_token_id(tokenizer, "a");
-    int32_t space_a = tokenizer_token_id(tokenizer, "\xE2\x96\x81"
-                                                    "a");
-    int32_t c3 = tokenizer_token_id(tokenizer, "<0xC3>");
-    int32_t a9 = tokenizer_token_id(tokenizer, "<0xA9>");
+    int32_t a = token_id(tokenizer, "a");
+    int32_t space_a = token_id(tokenizer, "\xE2\x96\x81"
+                                          "a");
+    int32_t c3 = token_id(tokenizer, "<0xC3>");
+    int32_t a9 = token_id(tokenizer, "<0xA9>");
     cr_assert(a >= 0 && space_a >= 0 && c3 >= 0 && a9 >= 0);
-    expect_push(stream, tokenizer_token_id(tokenizer, "<s>"), "", 0);
+    expect_push(stream, token_id(tokenizer, "<s>"), "", 0);
     expect_push(stream, space_a, "a", 0);  /* Strip takes one space off the start, ... */
     expect_push(stream, space_a, " a", 0); /* ... and only there */
     /* One byte more may still turn the whole run into U+FFFD, so it waits. */
@@ -196,7 +196,7 @@ static void check_priming(const char *path, const char *ordinary)
     struct tokenizer *tokenizer = open_tokenizer(path);
     struct error err = ERROR_INIT;
     uint64_t random = 20261123;
-    int32_t last = tokenizer_token_id(tokenizer, ordinary);
+    int32_t last = token_id(tokenizer, ordinary);
     cr_assert_geq(last, 0);
     for (int round = 0; round < 400; round++) {
         int32_t ids[32];

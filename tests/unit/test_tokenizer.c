@@ -4,6 +4,7 @@
 #include "engine/text/detokenize.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/unicode.h"
+#include "tests/unit/token_id.h"
 
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -369,7 +370,7 @@ Test(tokenizer, decoding_is_near_linear)
         snprintf(path, sizeof path, DATA "%s", tokens[i][0]);
         cr_assert_eq(tokenizer_open(&tokenizer, path, &err), 0, "%s", err.message);
         for (int j = 0; j < MANY; j++)
-            ids[j] = tokenizer_token_id(tokenizer, tokens[i][1]);
+            ids[j] = token_id(tokenizer, tokens[i][1]);
         double few = decode_seconds(tokenizer, ids, FEW),
                many = decode_seconds(tokenizer, ids, MANY);
         cr_expect_leq(many, 24 * few, "%s of %s: %.4f s, of eight times as many %.4f s",

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* /tokenize, /detokenize and /tokenizer_info. */
 #include "api/tokenizer.h"
+#include "tests/unit/token_id.h"
 
 #include <criterion/criterion.h>
 #include <jansson.h>
@@ -84,7 +85,7 @@ Test(tokenizer_api, tokenize_reply)
 Test(tokenizer_api, token_strings_are_spelled_as_in_the_file)
 {
     struct tokenizer *tokenizer = open_tokenizer();
-    const int32_t ids[] = {0, tokenizer_token_id(tokenizer, "\xc4\xa0t"), 100000};
+    const int32_t ids[] = {0, token_id(tokenizer, "\xc4\xa0t"), 100000};
     struct strbuf buf = {0};
     tokenize_reply_encode(&buf, ids, 3, 0, tokenizer);
     json_t *reply = json_loadb(buf.data, buf.length, 0, NULL);

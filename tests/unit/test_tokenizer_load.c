@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json files that are refused, and what the refusal says; lookups; threads. */
 #include "engine/text/tokenizer.h"
+#include "tests/unit/token_id.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -65,7 +66,7 @@ static const struct refusal refusals[] = {
     {"{'model':{'vocab':{'a':0},'merges':[],'end_of_word_suffix':'</w>'}}",
      "end_of_word_suffix: expected null, got \"</w>\"", ERROR_UNSUPPORTED},
     {"{'model':{'vocab':{'a':0},'merges':[],'byte_fallback':1}}",
-     "byte_fallback: expected a boolean, got a number", ERROR_INVALID},
+     "byte_fallback: expected true or false, got 1", ERROR_INVALID},
     {"{'added_tokens':{}," MODEL "}", "added_tokens: expected an array", ERROR_INVALID},
     {"{'added_tokens':[{'id':7}]," MODEL "}",
      "added_tokens[0]: token: content: expected a string, got nothing", ERROR_INVALID},
@@ -83,9 +84,9 @@ static const struct refusal refusals[] = {
      "'normalizer':{'type':'Lowercase'}," MODEL "}",
      "ids 7 and 8 are the same text", ERROR_INVALID},
     {"{'normalizer':{'type':'Precompiled'}," MODEL "}",
-     "normalizer: type: unknown \"Precompiled\" (known: NFC", ERROR_UNSUPPORTED},
+     "normalizer: type: unknown type \"Precompiled\" (known: NFC", ERROR_UNSUPPORTED},
     {"{'normalizer':{'type':'Sequence','normalizers':[{'type':'NFC'},{'type':'Nmt'}]}," MODEL "}",
-     "normalizers[1]: normalizer: type: unknown \"Nmt\"", ERROR_UNSUPPORTED},
+     "normalizers[1]: normalizer: type: unknown type \"Nmt\"", ERROR_UNSUPPORTED},
     {"{'normalizer':{'type':'Replace','pattern':{'Regex':'('},'content':''}," MODEL "}",
      "normalizer: pattern \"(\": ", ERROR_INVALID},
     {"{'normalizer':{'type':'Replace','pattern':'a','content':''}," MODEL "}",
@@ -93,7 +94,7 @@ static const struct refusal refusals[] = {
     {"{'normalizer':{'type':'Replace','pattern':{'String':''},'content':''}," MODEL "}",
      "pattern: expected 1 to", ERROR_UNSUPPORTED},
     {"{'pre_tokenizer':{'type':'BertPreTokenizer'}," MODEL "}",
-     "pre_tokenizer: type: unknown \"BertPreTokenizer\"", ERROR_UNSUPPORTED},
+     "pre_tokenizer: type: unknown type \"BertPreTokenizer\"", ERROR_UNSUPPORTED},
     {"{'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'ByteLevel'},"
      "{'type':'Digits'}]}," MODEL "}",
      "pretokenizers[1]: pre_tokenizer: expected nothing after ByteLevel, got Digits",
@@ -111,18 +112,19 @@ static const struct refusal refusals[] = {
      "'behavior':'Isolated'}," MODEL "}",
      "is not supported", ERROR_UNSUPPORTED},
     {"{'pre_tokenizer':{'type':'Split','pattern':{'String':'x'},'behavior':'Sideways'}," MODEL "}",
-     "behavior: unknown \"Sideways\" (known: Removed", ERROR_UNSUPPORTED},
+     "behavior: unknown behavior \"Sideways\" (known: Removed", ERROR_UNSUPPORTED},
     {"{'pre_tokenizer':{'type':'Metaspace','replacement':'ab'}," MODEL "}",
      "replacement: expected one character, got \"ab\"", ERROR_INVALID},
     {"{'pre_tokenizer':{'type':'Metaspace','replacement':'_','prepend_scheme':'last'}," MODEL "}",
-     "prepend_scheme: unknown \"last\" (known: always, first, never)", ERROR_UNSUPPORTED},
-    {"{'decoder':{'type':'WordPiece'}," MODEL "}", "decoder: type: unknown \"WordPiece\"",
+     "prepend_scheme: unknown prepend_scheme \"last\" (known: always, first, never)",
+     ERROR_UNSUPPORTED},
+    {"{'decoder':{'type':'WordPiece'}," MODEL "}", "decoder: type: unknown type \"WordPiece\"",
      ERROR_UNSUPPORTED},
     {"{'decoder':{'type':'Sequence','decoders':[{'type':'Fuse'},{'type':'ByteFallback'}]}," MODEL
      "}",
      "decoders[1]: decoder: ByteFallback in this place", ERROR_UNSUPPORTED},
-    {"{'post_processor':{'type':'Unheard'}," MODEL "}", "post_processor: type: unknown \"Unheard\"",
-     ERROR_UNSUPPORTED},
+    {"{'post_processor':{'type':'Unheard'}," MODEL "}",
+     "post_processor: type: unknown type \"Unheard\"", ERROR_UNSUPPORTED},
     {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x'}}]}," MODEL
      "}",
      "special_tokens: \"x\": expected a list of ids", ERROR_INVALID},
@@ -222,11 +224,11 @@ Test(tokenizer_load, lookups)
                       &err),
                  0, "%s", err.message);
     cr_assert_eq(tokenizer_size(tokenizer), 10);
-    cr_assert_eq(tokenizer_token_id(tokenizer, "<s>"), 9);
-    cr_assert_eq(tokenizer_token_id(tokenizer, "\xC4\xA0"
-                                               "a"),
+    cr_assert_eq(token_id(tokenizer, "<s>"), 9);
+    cr_assert_eq(token_id(tokenizer, "\xC4\xA0"
+                                     "a"),
                  2);
-    cr_assert_eq(tokenizer_token_id(tokenizer, "zz"), -1);
+    cr_assert_eq(token_id(tokenizer, "zz"), -1);
     cr_assert(tokenizer_is_special(tokenizer, 9));
     cr_assert_not(tokenizer_is_special(tokenizer, 0));
     static const int32_t NOBODY[] = {-1, 5, 10, INT32_MAX, INT32_MIN};

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A growable array of token ids: what a text becomes. */
+#ifndef ENGINE_TEXT_TOKEN_LIST_H
+#define ENGINE_TEXT_TOKEN_LIST_H
+
+#include "engine/base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Zero-initialise; the owner frees it with token_list_clear. */
+struct token_list {
+    int32_t *ids; /* [count] */
+    size_t count;
+    size_t capacity;
+};
+
+int token_list_push(struct token_list *list, int32_t id, struct error *err);
+void token_list_clear(struct token_list *list);
+
+#endif
