@@ -26,14 +26,10 @@ static double elements(const struct matrix *matrix)
 static double layer_elements(const struct layer *layer)
 {
     const struct mixer *m = &layer->mixer;
-    const struct matrix *const all[] = {
-        &m->q_proj, &m->k_proj,        &m->v_proj,        &m->o_proj,      &m->g_proj,
-        &m->r_proj, &m->z_proj,        &m->f_proj,        &m->gk_proj_0,   &m->gk_proj_1,
-        &m->b_proj, &m->out_gate_proj, &layer->gate_proj, &layer->up_proj, &layer->down_proj,
-    };
+    const struct matrix *matrix;
     double sum = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        sum += elements(all[i]);
+    for (size_t i = 0; (matrix = model_layer_matrix(layer, i)) != NULL; i++)
+        sum += elements(matrix);
     double d = m->head_dim, heads = m->num_heads;
     if (m->feature_weight != NULL) /* for queries and for keys */
         sum += 2 * heads * m->feature_rows * d;

@@ -2,6 +2,7 @@
 #include "cli/command_model.h"
 
 #include "engine/device.h"
+#include "engine/model/model_load.h"
 #include "engine/model/preset.h"
 #include "engine/ops/sampler.h"
 

@@ -4,6 +4,7 @@
 #include "engine/device.h"
 #include "engine/forward.h"
 #include "engine/model/fingerprint.h"
+#include "engine/model/model_load.h"
 #include "engine/model/preset.h"
 #include "engine/ops/profile.h"
 #include "engine/ops/sampler.h"

@@ -198,9 +198,9 @@ static int64_t longest_input(const struct forward *forward)
     int64_t longest = padded(model->hidden_size);
     for (int i = 0; i < model->num_layers; i++) {
         const struct layer *layer = &model->layers[i];
-        mixer_widen(&longest, padded(layer->down_proj.cols));
-        mixer_widen(&longest, padded(layer->mixer.o_proj.cols));
-        mixer_widen(&longest, padded(layer->mixer.gk_proj_1.cols));
+        const struct matrix *matrix;
+        for (size_t m = 0; (matrix = model_layer_matrix(layer, m)) != NULL; m++)
+            mixer_widen(&longest, padded(matrix->cols));
         /* a feature map's matrices have a part of it for each head */
         mixer_widen(&longest, (int64_t)layer->mixer.num_heads * padded(layer->mixer.head_dim));
     }

@@ -1,51 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/config.h"
 
-#include "engine/model/config_regla.h"
-#include "engine/model/family_gla.h"
-#include "engine/model/family_gpt_neox.h"
-
-#include <string.h>
-
-static const char config_file[] = "config.json";
-
-static const struct {
-    const char *name;
-    int (*parse)(struct config *config, const struct fields *root, struct error *err);
-} families[] = {
-    {"regla", config_regla_parse},
-    {"gpt_neox", family_gpt_neox_parse},
-    {"gla", family_gla_parse},
-};
-enum { NUM_FAMILIES = sizeof families / sizeof *families };
-
-static int parse_root(struct config *config, const struct fields *root, struct error *err)
-{
-    const char *names[NUM_FAMILIES];
-    for (int i = 0; i < NUM_FAMILIES; i++)
-        names[i] = families[i].name;
-    int family = 0;
-    if (fields_choice(root, "model_type", FIELD_REQUIRED, names, NUM_FAMILIES, &family, err) != 0)
-        return -1;
-    config->family = families[family].name;
-    return families[family].parse(config, root, err);
-}
-
-int config_parse(struct config *config, struct arena *arena, const char *text, size_t length,
-                 struct error *err)
-{
-    *config = (struct config){.arena = arena, .bos_token_id = -1};
-    json_t *document;
-    if (fields_parse(&document, config_file, text, length, err) != 0)
-        return -1;
-    struct fields root;
-    int result = fields_root(&root, document, config_file, err);
-    if (result == 0)
-        result = parse_root(config, &root, err);
-    json_decref(document);
-    return result;
-}
-
 int config_parse_generation(struct config *config, const char *text, size_t length,
                             struct error *err)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What config.json and generation_config.json say, in every family: the model without its tensors.
+/* What config.json and generation_config.json say: a model without its tensors.
  *
- * Each family's parser fills a struct config; its binder then turns that and the tensors into the
- * struct model of model.h. A mixer here is a struct mixer whose pointers and sizes are still
- * empty. */
+ * A family's parser (family.h) fills a struct config; its binder then turns that and the tensors
+ * into a struct model. Below are the steps that parsers share. A mixer here is a struct mixer whose
+ * pointers and sizes are still empty. */
 #ifndef ENGINE_MODEL_CONFIG_H
 #define ENGINE_MODEL_CONFIG_H
 
@@ -23,13 +23,15 @@ enum {
     CONFIG_MAX_EOS = 64,
 };
 
+struct family;
+
 struct mixer_config {
     struct mixer mixer; /* kinds, flags and output_norm's kind and eps */
     double rotary_pct;
 };
 
 struct config {
-    const char *family; /* "regla", "gpt_neox", "gla" */
+    const struct family *family;
     int64_t vocab_size, hidden_size, num_layers, num_heads, intermediate_size;
     enum hidden_act hidden_act;
     enum norm_kind norm_kind;
@@ -44,29 +46,23 @@ struct config {
     int num_mixers;
     int *layer_mixers; /* [num_layers]: indices into mixers */
 
-    /* gla only */
-    int64_t num_kv_heads, key_dim, value_dim;
-    bool elementwise_affine;
+    const void *own; /* what only the family's parser and binder know: in the arena, or NULL */
 
     struct arena *arena; /* owns the arrays and names above; the caller's */
 };
-
-/* Parses config.json (text: [length] bytes) of any family. arena must outlive *config. */
-int config_parse(struct config *config, struct arena *arena, const char *text, size_t length,
-                 struct error *err);
 
 /* Takes bos_token_id and eos_token_id from generation_config.json, where it has them. */
 int config_parse_generation(struct config *config, const char *text, size_t length,
                             struct error *err);
 
-/* For the families' parsers: bos_token_id and eos_token_id (an id, a list, or null) of `fields`. */
+/* bos_token_id and eos_token_id (an id, a list, or null) of `fields`. */
 int config_token_ids(struct config *config, const struct fields *fields, struct error *err);
 
-/* For the families' parsers: the sizes that all of them have; heads_key names the heads' number. */
+/* The sizes that all of them have; heads_key names the heads' number. */
 int config_sizes(struct config *config, const struct fields *root, const char *heads_key,
                  struct error *err);
 
-/* For the families' parsers: one mixer, named `name`, for every layer. */
+/* One mixer, named `name`, for every layer. */
 int config_single_mixer(struct config *config, const char *name, const struct mixer_config *mixer,
                         struct error *err);
 

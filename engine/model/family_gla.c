@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/model/family_gla.h"
+/* Gated Linear Attention, as `flash-linear-attention` saves GLAForCausalLM. */
+#include "engine/model/blocks.h"
+#include "engine/model/family.h"
+
+/* What the configuration says beside struct config. */
+struct gla_config {
+    int64_t num_kv_heads, key_dim, value_dim;
+    bool elementwise_affine;
+};
 
 /* Options that would change what is computed, and that we do not compute. */
 static int refuse_options(const struct fields *root, struct error *err)
@@ -32,17 +40,16 @@ static int parse_intermediate(struct config *config, const struct fields *root, 
                       &config->intermediate_size, err);
 }
 
-static int check_heads(const struct config *config, const struct fields *root, struct error *err)
+static int check_heads(const struct config *config, const struct gla_config *own,
+                       const struct fields *root, struct error *err)
 {
     const struct {
         const char *what;
         int64_t value, divisor;
     } rules[] = {
-        {"int(hidden_size * expand_k), a multiple of num_heads", config->key_dim,
-         config->num_heads},
-        {"int(hidden_size * expand_v), a multiple of num_heads", config->value_dim,
-         config->num_heads},
-        {"num_heads, a multiple of num_kv_heads", config->num_heads, config->num_kv_heads},
+        {"int(hidden_size * expand_k), a multiple of num_heads", own->key_dim, config->num_heads},
+        {"int(hidden_size * expand_v), a multiple of num_heads", own->value_dim, config->num_heads},
+        {"num_heads, a multiple of num_kv_heads", config->num_heads, own->num_kv_heads},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
         if (rules[i].value < 1 || rules[i].value % rules[i].divisor != 0)
@@ -51,23 +58,24 @@ static int check_heads(const struct config *config, const struct fields *root, s
     return 0;
 }
 
-static int parse_sizes(struct config *config, const struct fields *root, struct error *err)
+static int parse_sizes(struct config *config, struct gla_config *own, const struct fields *root,
+                       struct error *err)
 {
     double expand_k = 0.5, expand_v = 1;
     if (config_sizes(config, root, "num_heads", err) != 0 ||
         fields_double(root, "expand_k", FIELD_OPTIONAL, 0, 64, &expand_k, err) != 0 ||
         fields_double(root, "expand_v", FIELD_OPTIONAL, 0, 64, &expand_v, err) != 0)
         return -1;
-    config->num_kv_heads = config->num_heads;
-    config->key_dim = (int64_t)((double)config->hidden_size * expand_k);
-    config->value_dim = (int64_t)((double)config->hidden_size * expand_v);
-    if (fields_int(root, "num_kv_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &config->num_kv_heads,
+    own->num_kv_heads = config->num_heads;
+    own->key_dim = (int64_t)((double)config->hidden_size * expand_k);
+    own->value_dim = (int64_t)((double)config->hidden_size * expand_v);
+    if (fields_int(root, "num_kv_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &own->num_kv_heads,
                    err) != 0 ||
         fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
                    &config->max_position_embeddings, err) != 0 ||
         parse_intermediate(config, root, err) != 0)
         return -1;
-    return check_heads(config, root, err);
+    return check_heads(config, own, root, err);
 }
 
 /* The layer of fla/layers/gla.py in our terms: identity or relu features, the gla gate, q scaled
@@ -97,18 +105,22 @@ static int parse_mixer(const struct fields *root, struct mixer_config *out, stru
 }
 
 /* Defaults are those of fla's GLAConfig, for keys its files may leave out. */
-int family_gla_parse(struct config *config, const struct fields *root, struct error *err)
+static int parse(struct config *config, const struct fields *root, struct error *err)
 {
     static const char *const activations[] = {"swish", "silu"};
+    struct gla_config *own = arena_alloc(config->arena, 1, sizeof *own, err);
+    if (!own)
+        return -1;
+    config->own = own;
     struct mixer_config mixer = {0};
     double eps = 1e-6;
     int activation = 0;
-    config->elementwise_affine = true;
-    if (refuse_options(root, err) != 0 || parse_sizes(config, root, err) != 0 ||
+    own->elementwise_affine = true;
+    if (refuse_options(root, err) != 0 || parse_sizes(config, own, root, err) != 0 ||
         parse_mixer(root, &mixer, err) != 0 ||
         fields_choice(root, "hidden_act", FIELD_OPTIONAL, activations, 2, &activation, err) != 0 ||
         fields_double(root, "norm_eps", FIELD_OPTIONAL, 0, 1, &eps, err) != 0 ||
-        fields_bool(root, "elementwise_affine", FIELD_OPTIONAL, &config->elementwise_affine, err) !=
+        fields_bool(root, "elementwise_affine", FIELD_OPTIONAL, &own->elementwise_affine, err) !=
             0 ||
         fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0 ||
         config_token_ids(config, root, err) != 0)
@@ -122,14 +134,16 @@ int family_gla_parse(struct config *config, const struct fields *root, struct er
 
 /* The norm after the recurrence, whose name says whether fla fused it with the gate. Without
  * elementwise_affine it has no parameters: a weight of ones. */
-static int bind_output_norm(struct weights *weights, const struct config *config, int i,
-                            struct mixer *mixer, struct error *err)
+static int bind_output_norm(const struct block_mixer *block, struct error *err)
 {
+    const struct gla_config *own = block->config->own;
+    struct weights *weights = block->weights;
+    struct mixer *mixer = block->mixer;
     char name[WEIGHT_NAME_SIZE];
-    if (config->elementwise_affine) {
-        weights_name(name, "model.layers.%d.attn.g_norm_swish_gate.weight", i);
+    if (own->elementwise_affine) {
+        weights_name(name, "%s.g_norm_swish_gate.weight", block->prefix);
         const char *norm = weights_has(weights, name) ? "g_norm_swish_gate" : "g_norm";
-        return weights_norm(weights, weights_name(name, "model.layers.%d.attn.%s", i, norm),
+        return weights_norm(weights, weights_name(name, "%s.%s", block->prefix, norm),
                             mixer->value_dim, &mixer->output_norm, err);
     }
     float *ones = arena_alloc(weights->arena, (size_t)mixer->value_dim, sizeof *ones, err);
@@ -141,80 +155,53 @@ static int bind_output_norm(struct weights *weights, const struct config *config
     return 0;
 }
 
-static int bind_attention(struct weights *weights, const struct config *config, int i,
-                          struct mixer *mixer, struct error *err)
+static int bind_mixer(const struct block_mixer *block, struct error *err)
 {
-    int64_t hidden = config->hidden_size, groups = config->num_heads / config->num_kv_heads;
-    int64_t keys = config->key_dim / groups, values = config->value_dim / groups;
-    const struct {
-        const char *name;
-        int64_t rows, cols;
-        bool bias;
-        struct matrix *matrix;
-    } linears[] = {
-        {"q_proj", config->key_dim, hidden, false, &mixer->q_proj},
+    const struct config *config = block->config;
+    const struct gla_config *own = config->own;
+    struct mixer *mixer = block->mixer;
+    int64_t hidden = config->hidden_size, groups = config->num_heads / own->num_kv_heads;
+    int64_t keys = own->key_dim / groups, values = own->value_dim / groups;
+    const struct block_matrix projections[] = {
+        {"q_proj", own->key_dim, hidden, false, &mixer->q_proj},
         {"k_proj", keys, hidden, false, &mixer->k_proj},
         {"v_proj", values, hidden, false, &mixer->v_proj},
-        {"o_proj", hidden, config->value_dim, false, &mixer->o_proj},
+        {"o_proj", hidden, own->value_dim, false, &mixer->o_proj},
         {"gk_proj.0", WEIGHT_ANY, hidden, false, &mixer->gk_proj_0},
-        {"gk_proj.1", keys, WEIGHT_ANY, true, &mixer->gk_proj_1},
-        {"g_proj", config->value_dim, hidden, false, &mixer->out_gate_proj},
     };
-    size_t count = sizeof linears / sizeof *linears - (mixer->output_gate == OUTPUT_GATE_NONE);
-    for (size_t l = 0; l < count; l++) {
-        char name[WEIGHT_NAME_SIZE];
-        int64_t cols = linears[l].cols == WEIGHT_ANY ? mixer->gk_proj_0.rows : linears[l].cols;
-        weights_name(name, "model.layers.%d.attn.%s", i, linears[l].name);
-        if (weights_linear(weights, name, linears[l].rows, cols, linears[l].bias, linears[l].matrix,
-                           err) != 0)
-            return -1;
-    }
-    mixer->num_heads = (int)config->num_heads;
-    mixer->num_kv_heads = (int)config->num_kv_heads;
-    mixer->head_dim = (int)(config->key_dim / config->num_heads);
-    mixer->value_dim = (int)(config->value_dim / config->num_heads);
+    if (blocks_bind_matrices(block, projections, sizeof projections / sizeof *projections, err) !=
+        0)
+        return -1;
+    const struct block_matrix gates[] = {
+        {"gk_proj.1", keys, mixer->gk_proj_0.rows, true, &mixer->gk_proj_1},
+        {"g_proj", own->value_dim, hidden, false, &mixer->out_gate_proj},
+    };
+    if (blocks_bind_matrices(block, gates, mixer->output_gate == OUTPUT_GATE_NONE ? 1 : 2, err) !=
+        0)
+        return -1;
+    mixer->num_kv_heads = (int)own->num_kv_heads;
+    mixer->head_dim = (int)(own->key_dim / config->num_heads);
+    mixer->value_dim = (int)(own->value_dim / config->num_heads);
     mixer->features = mixer->features_positioned = mixer->head_dim;
-    return bind_output_norm(weights, config, i, mixer, err);
+    return bind_output_norm(block, err);
 }
 
-static int bind_layer(struct model *model, const struct config *config, struct weights *weights,
-                      int i, struct error *err)
+static const struct block_names names = {.root = "model",
+                                         .embeddings = "embeddings",
+                                         .final_norm = "norm",
+                                         .attn_norm = "attn_norm",
+                                         .mixer = "attn",
+                                         .mlp_norm = "mlp_norm",
+                                         .gate_proj = "mlp.gate_proj",
+                                         .up_proj = "mlp.up_proj",
+                                         .down_proj = "mlp.down_proj",
+                                         .lm_head = "lm_head",
+                                         .mlp = BLOCK_MLP_GATED};
+
+static int bind(struct model *model, const struct config *config, struct weights *weights,
+                struct error *err)
 {
-    struct layer *layer = &model->layers[i];
-    char name[WEIGHT_NAME_SIZE];
-    int64_t hidden = model->hidden_size, inner = model->intermediate_size;
-    layer->attn_norm = layer->mlp_norm =
-        (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
-    layer->mixer = config->mixers[0].mixer;
-    if (weights_norm(weights, weights_name(name, "model.layers.%d.attn_norm", i), hidden,
-                     &layer->attn_norm, err) != 0 ||
-        weights_norm(weights, weights_name(name, "model.layers.%d.mlp_norm", i), hidden,
-                     &layer->mlp_norm, err) != 0 ||
-        bind_attention(weights, config, i, &layer->mixer, err) != 0 ||
-        weights_linear(weights, weights_name(name, "model.layers.%d.mlp.gate_proj", i), inner,
-                       hidden, false, &layer->gate_proj, err) != 0 ||
-        weights_linear(weights, weights_name(name, "model.layers.%d.mlp.up_proj", i), inner, hidden,
-                       false, &layer->up_proj, err) != 0)
-        return -1;
-    return weights_linear(weights, weights_name(name, "model.layers.%d.mlp.down_proj", i), hidden,
-                          inner, false, &layer->down_proj, err);
+    return blocks_bind(model, config, weights, &names, bind_mixer, err);
 }
 
-int family_gla_bind(struct model *model, const struct config *config, struct weights *weights,
-                    struct error *err)
-{
-    model->final_norm = (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
-    if (weights_matrix(weights, "model.embeddings.weight", model->vocab_size, model->hidden_size,
-                       &model->embeddings, err) != 0 ||
-        weights_norm(weights, "model.norm", model->hidden_size, &model->final_norm, err) != 0)
-        return -1;
-    if (model->tied)
-        model->lm_head = model->embeddings;
-    else if (weights_matrix(weights, "lm_head.weight", model->vocab_size, model->hidden_size,
-                            &model->lm_head, err) != 0)
-        return -1;
-    for (int i = 0; i < model->num_layers; i++)
-        if (bind_layer(model, config, weights, i, err) != 0)
-            return -1;
-    return 0;
-}
+const struct family family_gla = {.name = "gla", .parse = parse, .bind = bind};

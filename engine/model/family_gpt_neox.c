@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/model/family_gpt_neox.h"
+/* Pythia / GPT-NeoX, as `transformers` 4 and 5 save GPTNeoXForCausalLM. */
+#include "engine/model/blocks.h"
+#include "engine/model/family.h"
 
 #include <string.h>
 
@@ -67,7 +69,7 @@ static int parse_sizes(struct config *config, const struct fields *root, struct 
 }
 
 /* Defaults are those of transformers' GPTNeoXConfig, for keys its files may leave out. */
-int family_gpt_neox_parse(struct config *config, const struct fields *root, struct error *err)
+static int parse(struct config *config, const struct fields *root, struct error *err)
 {
     struct mixer_config mixer = {.mixer = {.kind = MIXER_SOFTMAX}};
     double eps = 1e-5;
@@ -115,46 +117,31 @@ static int split_matrix(struct weights *weights, const struct matrix *fused, int
     return 0;
 }
 
-static int bind_attention(struct weights *weights, const struct model *model, int i,
-                          const struct mixer_config *template, struct mixer *mixer,
-                          struct error *err)
+static int bind_mixer(const struct block_mixer *block, struct error *err)
 {
-    char name[WEIGHT_NAME_SIZE];
-    int64_t hidden = model->hidden_size;
-    struct matrix fused;
+    struct mixer *mixer = block->mixer;
+    int64_t hidden = block->config->hidden_size;
+    struct matrix fused = {0};
     struct matrix *const parts[3] = {&mixer->q_proj, &mixer->k_proj, &mixer->v_proj};
-    if (weights_linear(weights,
-                       weights_name(name, "gpt_neox.layers.%d.attention.query_key_value", i),
-                       3 * hidden, hidden, true, &fused, err) != 0 ||
-        split_matrix(weights, &fused, mixer->num_heads, parts, err) != 0)
+    const struct block_matrix matrices[] = {
+        {"query_key_value", 3 * hidden, hidden, true, &fused},
+        {"dense", hidden, hidden, true, &mixer->o_proj},
+    };
+    if (blocks_bind_matrices(block, matrices, 2, err) != 0 ||
+        split_matrix(block->weights, &fused, mixer->num_heads, parts, err) != 0)
         return -1;
     mixer->head_dim = mixer->value_dim = (int)(hidden / mixer->num_heads);
     mixer->features = mixer->features_positioned = mixer->head_dim;
-    mixer->position.rotary_dims = (int)(mixer->head_dim * template->rotary_pct) / 2 * 2;
-    return weights_linear(weights, weights_name(name, "gpt_neox.layers.%d.attention.dense", i),
-                          hidden, hidden, true, &mixer->o_proj, err);
+    mixer->position.rotary_dims = (int)(mixer->head_dim * block->rotary_pct) / 2 * 2;
+    return 0;
 }
 
-static int bind_layer(struct model *model, const struct config *config, struct weights *weights,
-                      int i, struct error *err)
+static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    struct layer *layer = &model->layers[i];
-    char name[WEIGHT_NAME_SIZE];
-    int64_t hidden = model->hidden_size, inner = model->intermediate_size;
-    layer->attn_norm = layer->mlp_norm =
-        (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
-    layer->mixer = config->mixers[0].mixer;
-    layer->mixer.num_heads = layer->mixer.num_kv_heads = (int)config->num_heads;
-    if (weights_norm(weights, weights_name(name, "gpt_neox.layers.%d.input_layernorm", i), hidden,
-                     &layer->attn_norm, err) != 0 ||
-        weights_norm(weights, weights_name(name, "gpt_neox.layers.%d.post_attention_layernorm", i),
-                     hidden, &layer->mlp_norm, err) != 0 ||
-        bind_attention(weights, model, i, &config->mixers[0], &layer->mixer, err) != 0 ||
-        weights_linear(weights, weights_name(name, "gpt_neox.layers.%d.mlp.dense_h_to_4h", i),
-                       inner, hidden, true, &layer->up_proj, err) != 0)
-        return -1;
-    return weights_linear(weights, weights_name(name, "gpt_neox.layers.%d.mlp.dense_4h_to_h", i),
-                          hidden, inner, true, &layer->down_proj, err);
+    const int64_t hidden = list->config->hidden_size;
+    (void)mixer;
+    random_list_linear(list, prefix, "query_key_value", 3 * hidden, hidden, 0);
+    random_list_output(list, prefix, "dense", hidden, hidden);
 }
 
 static bool ends_with(const char *name, const char *end)
@@ -175,25 +162,31 @@ static void ignore_buffers(struct weights *weights)
     }
 }
 
-int family_gpt_neox_bind(struct model *model, const struct config *config, struct weights *weights,
-                         struct error *err)
+static const struct block_names names = {.root = "gpt_neox",
+                                         .embeddings = "embed_in",
+                                         .final_norm = "final_layer_norm",
+                                         .attn_norm = "input_layernorm",
+                                         .mixer = "attention",
+                                         .mlp_norm = "post_attention_layernorm",
+                                         .up_proj = "mlp.dense_h_to_4h",
+                                         .down_proj = "mlp.dense_4h_to_h",
+                                         .lm_head = "embed_out",
+                                         .biased = true};
+
+static int bind(struct model *model, const struct config *config, struct weights *weights,
+                struct error *err)
 {
-    model->final_norm = (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
+    struct block_names found = names;
     ignore_buffers(weights);
-    if (weights_matrix(weights, "gpt_neox.embed_in.weight", model->vocab_size, model->hidden_size,
-                       &model->embeddings, err) != 0 ||
-        weights_norm(weights, "gpt_neox.final_layer_norm", model->hidden_size, &model->final_norm,
-                     err) != 0)
-        return -1;
-    /* version 5 calls it lm_head in memory, and writes either name */
-    const char *head = weights_has(weights, "lm_head.weight") ? "lm_head" : "embed_out";
-    if (model->tied)
-        model->lm_head = model->embeddings;
-    else if (weights_linear(weights, head, model->vocab_size, model->hidden_size, true,
-                            &model->lm_head, err) != 0)
-        return -1;
-    for (int i = 0; i < model->num_layers; i++)
-        if (bind_layer(model, config, weights, i, err) != 0)
-            return -1;
-    return 0;
+    if (weights_has(weights, "lm_head.weight")) /* version 5 writes either name */
+        found.lm_head = "lm_head";
+    return blocks_bind(model, config, weights, &found, bind_mixer, err);
 }
+
+static void list_random(struct random_list *list)
+{
+    blocks_random(list, &names, list_mixer);
+}
+
+const struct family family_gpt_neox = {
+    .name = "gpt_neox", .parse = parse, .bind = bind, .random = list_random};

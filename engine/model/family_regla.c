@@ -1,36 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/model/family_regla.h"
-
+/* The native family (model-format.md): names, shapes and sizes per head of its tensors. What its
+ * config.json says is read by config_regla.c. */
+#include "engine/model/blocks.h"
+#include "engine/model/config_regla.h"
+#include "engine/model/family.h"
 #include "engine/model/position_tables.h"
 
+#include <math.h>
 #include <stdio.h>
 
-enum { MAX_FEATURES = 1 << 20 };
+enum { MAX_FEATURES = 1 << 20, GLA_RANK = 16 /* of a preset */, T5_BUCKETS = 32 };
 
-/* One layer's mixer being bound. */
-struct binder {
-    struct weights *weights;
-    const struct model *model;
-    struct mixer *mixer;
-    double rotary_pct;
-    char prefix[48]; /* "model.layers.3.attn" */
+/* Rows of a matrix of x: one a head, one for each of a head's values, or of its features. */
+enum gate_rows { ROWS_HEADS, ROWS_VALUES, ROWS_FEATURES };
+
+/* The matrices of gates, all of x [hidden_size]; those of gla are of low rank, and not here. bias:
+ * the mean of a preset's. One of 4 lets a state live for dozens of tokens, as training does. */
+static const struct gate_matrix {
+    enum gate_kind gate;
+    const char *name;
+    size_t matrix; /* its place in struct mixer */
+    enum gate_rows rows;
+    double bias;
+} gate_matrices[] = {
+    {GATE_SCALAR, "g_proj", offsetof(struct mixer, g_proj), ROWS_HEADS, 4},
+    {GATE_FAST_DECAY, "z_proj", offsetof(struct mixer, z_proj), ROWS_VALUES, 4},
+    {GATE_FAST_DECAY, "f_proj", offsetof(struct mixer, f_proj), ROWS_FEATURES, 4},
+    {GATE_REFINED, "g_proj", offsetof(struct mixer, g_proj), ROWS_VALUES, 4},
+    {GATE_REFINED, "r_proj", offsetof(struct mixer, r_proj), ROWS_VALUES, 0},
+    {GATE_DELTA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
 };
+enum { NUM_GATE_MATRICES = sizeof gate_matrices / sizeof *gate_matrices };
 
-static int bind_linear(struct binder *b, const char *name, int64_t rows, struct matrix *matrix,
-                       struct error *err)
+static int64_t gate_rows(enum gate_rows rows, int64_t heads, int64_t value_dim, int64_t features)
+{
+    return heads * (rows == ROWS_HEADS ? 1 : rows == ROWS_VALUES ? value_dim : features);
+}
+
+static int bind_linear(const struct block_mixer *b, const char *name, int64_t rows,
+                       struct matrix *matrix, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
     return weights_linear(b->weights, weights_name(full, "%s.%s", b->prefix, name), rows,
-                          b->model->hidden_size, true, matrix, err);
-}
-
-static int64_t head_rows(const struct binder *b, int size)
-{
-    return (int64_t)b->mixer->num_heads * size;
+                          b->config->hidden_size, true, matrix, err);
 }
 
 /* name.weight has the rows of all heads: *size becomes one head's. */
-static int split_heads(const struct binder *b, const char *name, int64_t rows, int *size,
+static int split_heads(const struct block_mixer *b, const char *name, int64_t rows, int *size,
                        struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
@@ -42,7 +58,7 @@ static int split_heads(const struct binder *b, const char *name, int64_t rows, i
     return 0;
 }
 
-static int bind_projections(struct binder *b, struct error *err)
+static int bind_projections(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
@@ -53,11 +69,11 @@ static int bind_projections(struct binder *b, struct error *err)
         split_heads(b, "v_proj", mixer->v_proj.rows, &mixer->value_dim, err) != 0)
         return -1;
     return weights_linear(b->weights, weights_name(full, "%s.o_proj", b->prefix),
-                          b->model->hidden_size, mixer->v_proj.rows, true, &mixer->o_proj, err);
+                          b->config->hidden_size, mixer->v_proj.rows, true, &mixer->o_proj, err);
 }
 
 /* W of favor and cos_sin: [H, rows, d]. */
-static int bind_random_features(struct binder *b, struct error *err)
+static int bind_random_features(const struct block_mixer *b, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
     int64_t shape[3] = {b->mixer->num_heads, WEIGHT_ANY, b->mixer->head_dim};
@@ -71,7 +87,7 @@ static int bind_random_features(struct binder *b, struct error *err)
     return 0;
 }
 
-static int bind_hedgehog(struct binder *b, struct error *err)
+static int bind_hedgehog(const struct block_mixer *b, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
     int64_t shape[3] = {b->mixer->num_heads, b->mixer->head_dim, b->mixer->head_dim};
@@ -83,7 +99,7 @@ static int bind_hedgehog(struct binder *b, struct error *err)
 }
 
 /* The feature map's tensors and m, the size of what it makes. */
-static int bind_features(struct binder *b, struct error *err)
+static int bind_features(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     int64_t features = mixer->head_dim;
@@ -112,43 +128,34 @@ static int bind_features(struct binder *b, struct error *err)
     return 0;
 }
 
-static int bind_gla_gate(struct binder *b, struct error *err)
+static int bind_gla_gate(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
-    char full[WEIGHT_NAME_SIZE];
-    if (weights_linear(b->weights, weights_name(full, "%s.gk_proj.0", b->prefix), WEIGHT_ANY,
-                       b->model->hidden_size, false, &mixer->gk_proj_0, err) != 0)
+    const struct block_matrix first = {"gk_proj.0", WEIGHT_ANY, b->config->hidden_size, false,
+                                       &mixer->gk_proj_0};
+    if (blocks_bind_matrices(b, &first, 1, err) != 0)
         return -1;
-    return weights_linear(b->weights, weights_name(full, "%s.gk_proj.1", b->prefix),
-                          head_rows(b, mixer->features), mixer->gk_proj_0.rows, true,
-                          &mixer->gk_proj_1, err);
+    const struct block_matrix second = {"gk_proj.1", (int64_t)mixer->num_heads * mixer->features,
+                                        mixer->gk_proj_0.rows, true, &mixer->gk_proj_1};
+    return blocks_bind_matrices(b, &second, 1, err);
 }
 
-static int bind_gate(struct binder *b, struct error *err)
+static int bind_gate(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
-    switch (mixer->gate) {
-    case GATE_SCALAR:
-        return bind_linear(b, "g_proj", mixer->num_heads, &mixer->g_proj, err);
-    case GATE_FAST_DECAY:
-        if (bind_linear(b, "z_proj", mixer->v_proj.rows, &mixer->z_proj, err) != 0)
+    for (int i = 0; i < NUM_GATE_MATRICES; i++) {
+        const struct gate_matrix *gate = &gate_matrices[i];
+        struct matrix *matrix = (struct matrix *)(void *)((char *)mixer + gate->matrix);
+        if (gate->gate == mixer->gate &&
+            bind_linear(b, gate->name,
+                        gate_rows(gate->rows, mixer->num_heads, mixer->value_dim, mixer->features),
+                        matrix, err) != 0)
             return -1;
-        return bind_linear(b, "f_proj", head_rows(b, mixer->features), &mixer->f_proj, err);
-    case GATE_REFINED:
-        if (bind_linear(b, "g_proj", mixer->v_proj.rows, &mixer->g_proj, err) != 0)
-            return -1;
-        return bind_linear(b, "r_proj", mixer->v_proj.rows, &mixer->r_proj, err);
-    case GATE_GLA:
-        return bind_gla_gate(b, err);
-    case GATE_DELTA:
-        return bind_linear(b, "b_proj", mixer->num_heads, &mixer->b_proj, err);
-    case GATE_NONE:
-        break;
     }
-    return 0;
+    return mixer->gate == GATE_GLA ? bind_gla_gate(b, err) : 0;
 }
 
-static int bind_mixer(struct binder *b, struct error *err)
+static int bind_mixer(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
@@ -166,71 +173,159 @@ static int bind_mixer(struct binder *b, struct error *err)
     return bind_linear(b, "out_gate_proj", mixer->v_proj.rows, &mixer->out_gate_proj, err);
 }
 
-static int bind_mlp(struct weights *weights, const struct model *model, int i, struct layer *layer,
-                    struct error *err)
+/* ---- a preset's tensors ---- */
+
+/* m of a preset, as bind_features finds it from the tensors. */
+static int64_t features_of(const struct mixer *mixer, const struct random_shapes *shapes)
 {
-    char name[WEIGHT_NAME_SIZE];
-    int64_t hidden = model->hidden_size, inner = model->intermediate_size;
-    if (weights_has(weights, weights_name(name, "model.layers.%d.mlp.gate_proj.weight", i)) &&
-        weights_linear(weights, weights_name(name, "model.layers.%d.mlp.gate_proj", i), inner,
-                       hidden, true, &layer->gate_proj, err) != 0)
-        return -1;
-    if (weights_linear(weights, weights_name(name, "model.layers.%d.mlp.up_proj", i), inner, hidden,
-                       true, &layer->up_proj, err) != 0)
-        return -1;
-    return weights_linear(weights, weights_name(name, "model.layers.%d.mlp.down_proj", i), hidden,
-                          inner, true, &layer->down_proj, err);
+    if (mixer->kind == MIXER_SOFTMAX)
+        return shapes->head_dim;
+    switch (mixer->feature_map) {
+    case FEATURE_FAVOR:
+        return shapes->features;
+    case FEATURE_COS_SIN:
+        return shapes->features / 2 * 2;
+    case FEATURE_HEDGEHOG:
+        return 2 * shapes->head_dim;
+    case FEATURE_DPFP:
+        return 2 * shapes->head_dim * mixer->dpfp_nu;
+    default:
+        return shapes->head_dim;
+    }
 }
 
-static int bind_layer(struct model *model, const struct config *config, struct weights *weights,
-                      int i, struct error *err)
+static void list_features(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    struct layer *layer = &model->layers[i];
-    const struct mixer_config *mixer = &config->mixers[config->layer_mixers[i]];
-    char name[WEIGHT_NAME_SIZE];
-    struct norm norm = {.kind = config->norm_kind, .eps = config->norm_eps};
-    layer->attn_norm = layer->mlp_norm = norm;
-    layer->mixer = mixer->mixer;
-    layer->mixer.num_heads = layer->mixer.num_kv_heads = (int)config->num_heads;
-    struct binder binder = {.weights = weights,
-                            .model = model,
-                            .mixer = &layer->mixer,
-                            .rotary_pct = mixer->rotary_pct};
-    snprintf(binder.prefix, sizeof binder.prefix, "model.layers.%d.attn", i);
-    if (weights_norm(weights, weights_name(name, "model.layers.%d.attn_norm", i),
-                     model->hidden_size, &layer->attn_norm, err) != 0 ||
-        weights_norm(weights, weights_name(name, "model.layers.%d.mlp_norm", i), model->hidden_size,
-                     &layer->mlp_norm, err) != 0 ||
-        bind_mixer(&binder, err) != 0)
-        return -1;
-    return bind_mlp(weights, model, i, layer, err);
+    const int64_t heads = list->config->num_heads, d = list->shapes->head_dim;
+    const int64_t m = features_of(mixer, list->shapes);
+    if (mixer->feature_map == FEATURE_FAVOR)
+        random_list_array(list, prefix, "features.weight", 3, (int64_t[]){heads, m, d}, 1);
+    if (mixer->feature_map == FEATURE_COS_SIN)
+        random_list_array(list, prefix, "features.weight", 3, (int64_t[]){heads, m / 2, d}, 1);
+    if (mixer->feature_map == FEATURE_HEDGEHOG) {
+        const int64_t shape[3] = {heads, d, d};
+        random_list_array(list, prefix, "feature_q.weight", 3, shape, 1 / sqrt((double)d));
+        random_list_array(list, prefix, "feature_k.weight", 3, shape, 1 / sqrt((double)d));
+    }
 }
 
-int family_regla_bind(struct model *model, const struct config *config, struct weights *weights,
-                      struct error *err)
+static void list_gate(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    struct norm norm = {.kind = config->norm_kind, .eps = config->norm_eps};
-    if (weights_matrix(weights, "model.embeddings.weight", model->vocab_size, model->hidden_size,
-                       &model->embeddings, err) != 0)
-        return -1;
-    if (config->position_embedding == POSITION_EMBEDDING_LEARNED &&
-        weights_matrix(weights, "model.position_embeddings.weight", config->max_position_embeddings,
-                       model->hidden_size, &model->position_embeddings, err) != 0)
-        return -1;
-    if (config->embedding_norm)
-        model->embedding_norm = norm;
-    model->final_norm = norm;
-    if (weights_norm(weights, "model.embedding_norm", model->hidden_size, &model->embedding_norm,
-                     err) != 0 ||
-        weights_norm(weights, "model.norm", model->hidden_size, &model->final_norm, err) != 0)
-        return -1;
-    if (model->tied)
-        model->lm_head = model->embeddings;
-    else if (weights_linear(weights, "lm_head", model->vocab_size, model->hidden_size, true,
-                            &model->lm_head, err) != 0)
-        return -1;
-    for (int i = 0; i < model->num_layers; i++)
-        if (bind_layer(model, config, weights, i, err) != 0)
-            return -1;
-    return 0;
+    const int64_t heads = list->config->num_heads, hidden = list->config->hidden_size;
+    const int64_t features = features_of(mixer, list->shapes);
+    for (int i = 0; i < NUM_GATE_MATRICES; i++) {
+        const struct gate_matrix *gate = &gate_matrices[i];
+        if (gate->gate == mixer->gate)
+            random_list_linear(list, prefix, gate->name,
+                               gate_rows(gate->rows, heads, list->shapes->value_dim, features),
+                               hidden, gate->bias);
+    }
+    if (mixer->gate != GATE_GLA)
+        return;
+    char name[WEIGHT_NAME_SIZE];
+    random_list_matrix(list, weights_name(name, "%s.gk_proj.0", prefix), GLA_RANK, hidden,
+                       1 / sqrt((double)hidden));
+    random_list_linear(list, prefix, "gk_proj.1", heads * features, GLA_RANK, 0);
 }
+
+static void list_lrpe(struct random_list *list, const char *prefix, const struct mixer *mixer)
+{
+    const struct position *position = &mixer->position;
+    const int64_t m = features_of(mixer, list->shapes);
+    const int64_t longest = list->config->max_position_embeddings;
+    if (position->basis == BASIS_HOUSEHOLDER)
+        random_list_vector(list, prefix, "householder", m, 0, 1);
+    /* cosFormer; what is LRPE by itself keeps the default angles */
+    if (position->kind == POSITION_LRPE_UNITARY && mixer->feature_map == FEATURE_RELU &&
+        longest > 0)
+        random_list_vector(list, prefix, "theta", m, M_PI / (2 * (double)longest), 0);
+    if (position->kind == POSITION_LRPE_PERMUTATION) {
+        struct random_tensor spec = {.dtype = TENSOR_I32, .rank = 1, .shape = {m}};
+        weights_name(spec.name, "%s.permutation", prefix);
+        random_list_add(list, &spec);
+    }
+}
+
+static void list_position(struct random_list *list, const char *attention,
+                          const struct mixer *mixer)
+{
+    char prefix[WEIGHT_NAME_SIZE], name[8];
+    const int64_t heads = list->config->num_heads;
+    int parameters = 0;
+    weights_name(prefix, "%s.position", attention);
+    switch (mixer->position.kind) {
+    case POSITION_LRPE_UNITARY:
+    case POSITION_LRPE_ORTHOGONAL:
+    case POSITION_LRPE_PERMUTATION:
+        list_lrpe(list, prefix, mixer);
+        break;
+    case POSITION_KERPLE_LOG:
+    case POSITION_KERPLE_POWER:
+        parameters = 2;
+        break;
+    case POSITION_KERPLE_3PARA_LOG:
+        parameters = 3;
+        break;
+    case POSITION_KERPLE_BIAS_WHT:
+        parameters = 4;
+        break;
+    case POSITION_T5:
+        random_list_array(list, prefix, "bucket_bias", 2, (int64_t[]){T5_BUCKETS, heads}, 0.5);
+        break;
+    default:
+        break;
+    }
+    for (int r = 1; r <= parameters; r++) { /* positive: 3.5 deviations is the most there is */
+        snprintf(name, sizeof name, "r%d", r);
+        random_list_vector(list, prefix, name, heads, 0.5, 0.125);
+    }
+}
+
+static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
+{
+    const struct random_shapes *shapes = list->shapes;
+    const int64_t heads = list->config->num_heads, hidden = list->config->hidden_size;
+    const int64_t values = heads * shapes->value_dim;
+    random_list_linear(list, prefix, "q_proj", heads * shapes->head_dim, hidden, 0);
+    random_list_linear(list, prefix, "k_proj", heads * shapes->head_dim, hidden, 0);
+    random_list_linear(list, prefix, "v_proj", values, hidden, 0);
+    random_list_output(list, prefix, "o_proj", hidden, values);
+    if (mixer->kind == MIXER_LINEAR) {
+        list_features(list, prefix, mixer);
+        list_gate(list, prefix, mixer);
+    }
+    list_position(list, prefix, mixer);
+    random_list_norm(list, prefix, "out_norm", mixer->output_norm.kind,
+                     mixer->output_norm_scope == NORM_SCOPE_HEAD ? shapes->value_dim : values);
+    if (mixer->output_gate != OUTPUT_GATE_NONE)
+        random_list_linear(list, prefix, "out_gate_proj", values, hidden, 0);
+}
+
+static const struct block_names names = {.root = "model",
+                                         .embeddings = "embeddings",
+                                         .position_embeddings = "position_embeddings",
+                                         .embedding_norm = "embedding_norm",
+                                         .final_norm = "norm",
+                                         .attn_norm = "attn_norm",
+                                         .mixer = "attn",
+                                         .mlp_norm = "mlp_norm",
+                                         .gate_proj = "mlp.gate_proj",
+                                         .up_proj = "mlp.up_proj",
+                                         .down_proj = "mlp.down_proj",
+                                         .lm_head = "lm_head",
+                                         .mlp = BLOCK_MLP_EITHER,
+                                         .biased = true};
+
+static int bind(struct model *model, const struct config *config, struct weights *weights,
+                struct error *err)
+{
+    return blocks_bind(model, config, weights, &names, bind_mixer, err);
+}
+
+static void list_random(struct random_list *list)
+{
+    blocks_random(list, &names, list_mixer);
+}
+
+const struct family family_regla = {
+    .name = "regla", .parse = config_regla_parse, .bind = bind, .random = list_random};

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model as the engine sees it: one description and its tensors, whatever family it came from.
  *
- * model_open reads a directory in the Hugging Face layout (model-format.md, beside this file),
- * validates all of it and maps the tensors. Only the loader knows families: `regla`, `gpt_neox` and
- * `gla` all become the structs below. Letters: V vocabulary, D hidden_size, H num_heads, d
- * head_dim, dv value_dim, m features, m2 features after the position (2m for lrpe_unitary, else m).
- */
+ * model_load.h makes one out of files, whose format is model-format.md. Every family becomes the
+ * structs below, and nothing outside this folder knows families.
+ *
+ * Letters: V vocabulary, D hidden_size, H num_heads, d head_dim, dv value_dim, m features, m2
+ * features after the position (2m for lrpe_unitary, else m). */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
 
+#include "engine/base/arena.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 
@@ -149,6 +150,37 @@ struct layer {
     struct matrix up_proj, down_proj;
 };
 
+/* All matrices of a layer that a token is multiplied with: the one list of them. */
+#define MODEL_LAYER_MATRICES(X) \
+    X(mixer.q_proj)             \
+    X(mixer.k_proj)             \
+    X(mixer.v_proj)             \
+    X(mixer.o_proj)             \
+    X(mixer.g_proj)             \
+    X(mixer.r_proj)             \
+    X(mixer.z_proj)             \
+    X(mixer.f_proj)             \
+    X(mixer.gk_proj_0)          \
+    X(mixer.gk_proj_1)          \
+    X(mixer.b_proj)             \
+    X(mixer.out_gate_proj)      \
+    X(gate_proj)                \
+    X(up_proj)                  \
+    X(down_proj)
+
+/* The layer's matrix number i, from 0 on, in that order; NULL past the last. One that the layer has
+ * not has no rows. */
+const struct matrix *model_layer_matrix(const struct layer *layer, size_t i);
+
+/* What a model owns beside its description: the files its tensors lie in, and what was made of
+ * them. The loader fills it. */
+struct model_storage {
+    struct safetensors *file;
+    struct file_map map; /* of the file, if it is not the safetensors' own */
+    bool lent;           /* the file's memory is the caller's */
+    struct arena arena;  /* the model's strings, arrays and converted tensors */
+};
+
 /* Which token ends a text: generation_config.json's eos_token_id (an id or a list), else
  * config.json's. */
 struct model_eos {
@@ -159,7 +191,7 @@ struct model_eos {
 struct model {
     char *directory;
     char *name;         /* the directory's last part */
-    const char *family; /* "regla", "gpt_neox", "gla" */
+    const char *family; /* model_type of its config.json */
     int32_t vocab_size;
     int hidden_size, num_layers, intermediate_size;
     enum hidden_act hidden_act;
@@ -180,20 +212,12 @@ struct model {
     struct matrix lm_head; /* [V, D]; the same data as embeddings when tied */
     struct layer *layers;  /* [num_layers] */
 
-    struct model_storage *storage; /* mappings and converted tensors */
+    struct model_storage *storage;
 };
 
-/* Reads and validates config.json, generation_config.json and every tensor header under
- * `directory`. The caller frees *out with model_close. Errors name file, place, expected and
- * got. */
-int model_open(struct model **out, const char *directory, struct error *err);
-/* The same from memory: config.json's text and a single safetensors file, which is borrowed until
- * model_close. */
-int model_load(struct model **out, const char *config_json, size_t config_length,
-               const void *weights, size_t weights_size, struct error *err);
-/* The same with a mapping that becomes the model's: *weights is empty then. */
-int model_load_map(struct model **out, const char *name, const char *config_json,
-                   size_t config_length, struct file_map *weights, struct error *err);
+/* A model with nothing in it but its names, directory being the last of which messages speak. NULL
+ * with the error set. */
+struct model *model_new(const char *directory, const char *name, struct error *err);
 void model_close(struct model *model); /* NULL is allowed */
 
 /* The tensors it was loaded from; their numbers as they are in the file, until the first is packed.

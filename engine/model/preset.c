@@ -2,7 +2,8 @@
 #include "engine/model/preset.h"
 
 #include "engine/base/fields.h"
-#include "engine/model/config.h"
+#include "engine/model/family.h"
+#include "engine/model/model_load.h"
 #include "engine/model/random_weights.h"
 
 #include <stdio.h>
@@ -69,7 +70,7 @@ int preset_load(struct model **out, const char *name, const char *config, struct
     *out = NULL;
     int result = part(config, &shapes, &text, err);
     if (result == 0)
-        result = config_parse(&parsed, &arena, text, strlen(text), err);
+        result = family_parse(&parsed, &arena, text, strlen(text), err);
     if (result == 0)
         result = random_weights_create(&image, &parsed, &shapes, err);
     if (result == 0)

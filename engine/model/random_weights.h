@@ -10,13 +10,7 @@
 
 #include "engine/base/file.h"
 #include "engine/model/config.h"
-
-/* What a checkpoint's tensors say by themselves (model-format.md, `shapes`). */
-struct random_shapes {
-    int64_t head_dim, value_dim;
-    int64_t features; /* of a head, before the position; where the feature map leaves it free */
-    bool glu, bias;
-};
+#include "engine/model/random_list.h"
 
 /* A safetensors file in memory: matrices BF16, all else F32 or I32. The caller closes *image. */
 int random_weights_create(struct file_map *image, const struct config *config,

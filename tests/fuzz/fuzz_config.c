@@ -3,7 +3,7 @@
  * layer, in the names of all three families. A configuration refuses those it has no use for, last
  * of all, so that the binding is walked too. */
 #include "engine/model/config.h"
-#include "engine/model/model.h"
+#include "engine/model/model_load.h"
 
 #include <stdio.h>
 #include <stdlib.h>

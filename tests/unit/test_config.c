@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "engine/model/config.h"
+#include "engine/model/family.h"
 
 #include "tests/unit/checkpoint.h"
 
@@ -9,7 +9,7 @@ static void expect_text(const char *what, const char *text, const char *message)
     struct arena arena = {0};
     struct config config;
     struct error err = ERROR_INIT;
-    int result = config_parse(&config, &arena, text, strlen(text), &err);
+    int result = family_parse(&config, &arena, text, strlen(text), &err);
     if (message) {
         cr_expect(result == -1, "%s: accepted", what);
         cr_expect_str_eq(err.message, message, "%s:\n got %s\nwant %s", what, err.message, message);
@@ -269,7 +269,7 @@ Test(config, gla_intermediate_size_by_their_rule)
         json_patch(json, "hidden_ratio", cases[i].ratio);
         json_patch(json, "intermediate_size", "null");
         char *text = json_dumps(json, 0);
-        cr_assert(config_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+        cr_assert(family_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
         cr_expect_eq(config.intermediate_size, cases[i].expected);
         free(text);
         json_decref(json);
@@ -293,7 +293,7 @@ Test(config, broken_json)
     struct arena arena = {0};
     struct config config;
     struct error err = ERROR_INIT;
-    cr_expect(config_parse(&config, &arena, deep, 100000, &err) == -1);
+    cr_expect(family_parse(&config, &arena, deep, 100000, &err) == -1);
     cr_expect(strstr(err.message, "maximum parsing depth"), "%s", err.message);
     free(deep);
 }
@@ -305,7 +305,7 @@ Test(config, generation_config)
     struct error err = ERROR_INIT;
     json_t *json = golden_config("regla");
     char *text = json_dumps(json, 0);
-    cr_assert(config_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+    cr_assert(family_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
     cr_expect(config.num_eos == 1 && config.eos[0] == 0 && config.bos_token_id == 0);
 
     static const char none[] = "{\"temperature\": 0.7, \"eos_token_id\": null}";

@@ -3,6 +3,7 @@
  * is refused as its weights are read. */
 #include "engine/engine.h"
 #include "engine/model/fingerprint.h"
+#include "engine/model/model_load.h"
 #include "tests/unit/checkpoint.h"
 #include "tests/unit/golden_cases.h"
 

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What families have in common: embeddings, layers of norm, mixer, norm and MLP, a last norm, and
+ * the matrix that makes logits. A family names the tensors and binds its mixers; the rest is here.
+ */
+#ifndef ENGINE_MODEL_BLOCKS_H
+#define ENGINE_MODEL_BLOCKS_H
+
+#include "engine/model/config.h"
+#include "engine/model/random_list.h"
+#include "engine/model/weights.h"
+
+enum block_mlp { BLOCK_MLP_PLAIN, BLOCK_MLP_GATED, BLOCK_MLP_EITHER /* as the file has it */ };
+
+/* Names without .weight and .bias. NULL: no model of the family has that tensor. */
+struct block_names {
+    const char *root; /* "model": all but the head's begin so */
+    const char *embeddings, *position_embeddings, *embedding_norm, *final_norm;
+    /* of layer N, below root.layers.N */
+    const char *attn_norm, *mixer, *mlp_norm, *gate_proj, *up_proj, *down_proj;
+    const char *lm_head; /* the whole name */
+    enum block_mlp mlp;
+    bool biased; /* matrices of MLPs and the head may have a bias */
+};
+
+/* A layer's mixer, which its family binds. */
+struct block_mixer {
+    struct weights *weights;
+    const struct config *config;
+    double rotary_pct;
+    char prefix[WEIGHT_NAME_SIZE / 2]; /* of its tensors: "model.layers.3.attn" */
+    struct mixer *mixer;               /* as in the configuration, with num_heads for k and v too */
+};
+
+/* Fills model's norms, matrices and layers [config->num_layers]. */
+int blocks_bind(struct model *model, const struct config *config, struct weights *weights,
+                const struct block_names *names,
+                int (*bind_mixer)(const struct block_mixer *, struct error *), struct error *err);
+
+/* A matrix of a mixer, "prefix.name". */
+struct block_matrix {
+    const char *name;
+    int64_t rows, cols; /* WEIGHT_ANY: as the tensor has it */
+    bool biased;
+    struct matrix *matrix;
+};
+
+/* Binds matrices [count] in that order. */
+int blocks_bind_matrices(const struct block_mixer *block, const struct block_matrix *matrices,
+                         size_t count, struct error *err);
+
+/* Lists a preset's tensors; list_mixer those of a mixer, whose names begin with prefix. */
+void blocks_random(struct random_list *list, const struct block_names *names,
+                   void (*list_mixer)(struct random_list *, const char *prefix,
+                                      const struct mixer *));
+
+#endif

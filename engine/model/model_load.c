@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/model_load.h"
+
+#include "engine/base/file.h"
+#include "engine/model/family.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_CONFIG_BYTES = 4 << 20 };
+
+static int describe(struct model *model, const struct config *config, struct error *err)
+{
+    struct arena *arena = &model->storage->arena;
+    model->family = config->family->name;
+    model->vocab_size = (int32_t)config->vocab_size;
+    model->hidden_size = (int)config->hidden_size;
+    model->num_layers = (int)config->num_layers;
+    model->intermediate_size = (int)config->intermediate_size;
+    model->hidden_act = config->hidden_act;
+    model->parallel_residual = config->parallel_residual;
+    model->tied = config->tied;
+    model->position_embedding = config->position_embedding;
+    model->max_position_embeddings = config->max_position_embeddings;
+    model->bos_token_id = config->bos_token_id;
+    model->layers = arena_alloc(arena, (size_t)model->num_layers, sizeof *model->layers, err);
+    model->eos.ids = arena_alloc(arena, config->num_eos, sizeof *model->eos.ids, err);
+    if (!model->layers || !model->eos.ids)
+        return -1;
+    memcpy(model->eos.ids, config->eos, config->num_eos * sizeof *config->eos);
+    model->eos.count = config->num_eos;
+    return 0;
+}
+
+/* Fills the model from a parsed config and the opened tensors in model->storage. */
+static int load(struct model *model, const struct config *config, struct error *err)
+{
+    struct weights weights = {.file = model->storage->file, .arena = &model->storage->arena};
+    if (describe(model, config, err) != 0 ||
+        config->family->bind(model, config, &weights, err) != 0)
+        return -1;
+    return weights_finish(&weights, model, err);
+}
+
+/* Reads directory/name. An optional file that is not there gives *text = NULL. */
+static int read_text(const char *directory, const char *name, bool optional, char **text,
+                     size_t *size, struct error *err)
+{
+    char path[4096];
+    int length = snprintf(path, sizeof path, "%s/%s", directory, name);
+    *text = NULL;
+    if (length < 0 || (size_t)length >= sizeof path)
+        return error_set(err, ERROR_INVALID, "%.100s...: the path is too long", directory);
+    if (optional && !file_exists(path))
+        return 0;
+    return file_read(path, MAX_CONFIG_BYTES, text, size, err);
+}
+
+static int read_config(struct config *config, struct arena *arena, const char *directory,
+                       struct error *err)
+{
+    char *text;
+    size_t size;
+    if (read_text(directory, "config.json", false, &text, &size, err) != 0)
+        return -1;
+    int result = family_parse(config, arena, text, size, err);
+    free(text);
+    if (result != 0 || read_text(directory, "generation_config.json", true, &text, &size, err) != 0)
+        return -1;
+    if (text)
+        result = config_parse_generation(config, text, size, err);
+    free(text);
+    return result;
+}
+
+int model_open(struct model **out, const char *directory, struct error *err)
+{
+    *out = NULL;
+    struct stat status;
+    if (*directory == 0)
+        return error_set(err, ERROR_INVALID, "expected a model's directory, got \"\"");
+    char *real = realpath(directory, NULL);
+    if (!real || stat(real, &status) != 0) {
+        free(real);
+        return error_set(err, ERROR_IO, "%s: cannot open: %s", directory, strerror(errno));
+    }
+    if (!S_ISDIR(status.st_mode)) {
+        free(real);
+        return error_set(err, ERROR_INVALID, "%s: expected a model's directory, got a file",
+                         directory);
+    }
+    struct model *model = model_new(directory, strrchr(real, '/') + 1, err);
+    free(real);
+    if (!model)
+        return -1;
+    struct config config;
+    if (read_config(&config, &model->storage->arena, directory, err) != 0 ||
+        safetensors_open(&model->storage->file, directory, err) != 0 ||
+        load(model, &config, err) != 0) {
+        model_close(model);
+        return -1;
+    }
+    *out = model;
+    return 0;
+}
+
+static int load_memory(struct model **out, const char *name, const char *config_json,
+                       size_t config_length, const void *weights, size_t weights_size,
+                       struct error *err)
+{
+    *out = NULL;
+    struct model *model = model_new(name, name, err);
+    if (!model)
+        return -1;
+    struct config config;
+    model->storage->lent = true;
+    if (family_parse(&config, &model->storage->arena, config_json, config_length, err) != 0 ||
+        safetensors_load(&model->storage->file, weights, weights_size, "model.safetensors", err) !=
+            0 ||
+        load(model, &config, err) != 0) {
+        model_close(model);
+        return -1;
+    }
+    model->file_bytes = 0;
+    *out = model;
+    return 0;
+}
+
+int model_load(struct model **out, const char *config_json, size_t config_length,
+               const void *weights, size_t weights_size, struct error *err)
+{
+    return load_memory(out, "memory", config_json, config_length, weights, weights_size, err);
+}
+
+int model_load_map(struct model **out, const char *name, const char *config_json,
+                   size_t config_length, struct file_map *weights, struct error *err)
+{
+    if (load_memory(out, name, config_json, config_length, weights->bytes, weights->size, err) != 0)
+        return -1;
+    (*out)->storage->map = *weights;
+    (*out)->storage->lent = false;
+    *weights = (struct file_map){0};
+    return 0;
+}
