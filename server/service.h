@@ -12,7 +12,7 @@
 #include "server/http/auth.h"
 #include "server/metrics.h"
 #include "server/registry.h"
-#include "server/store/state_store.h"
+#include "server/store/store.h"
 #include "server/worker.h"
 
 enum service_phase { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, SERVICE_FAILED };

@@ -4,7 +4,7 @@
 #ifndef SERVER_STATES_CHECKPOINT_META_H
 #define SERVER_STATES_CHECKPOINT_META_H
 
-#include "server/states/state_tiers.h"
+#include "server/states/tiers.h"
 
 /* malloc'd, [*length]. NULL: no memory. */
 char *checkpoint_meta_encode(const struct engine *engine, const struct space *space,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/state_tree.h"
 
-#include "server/states/state_files.h"
-#include "server/states/state_tiers.h"
+#include "server/states/checkpoint_files.h"
+#include "server/states/tiers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +48,7 @@ int state_tree_create(struct state_tree **out, struct engine *engine,
     tree->options = *options;
     tree->interval = options->interval_tokens ? options->interval_tokens : interval_of(info);
     tree->logits_size = (size_t)info->vocab_size * sizeof(float);
-    if (files_create(&tree->files, tree, err)) {
+    if (checkpoint_files_create(&tree->files, tree, err)) {
         free(tree);
         return -1;
     }
@@ -60,7 +60,7 @@ void state_tree_free(struct state_tree *tree)
 {
     if (!tree)
         return;
-    files_close(tree);
+    checkpoint_files_close(tree);
     for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
         for (int held = 0; held < 2; held++)
             while (tree->lists[tier][held].oldest)
@@ -217,7 +217,8 @@ static bool usable(const struct checkpoint *checkpoint, int64_t count, enum matc
         return true;
     /* Logits that are still in the file come with the state. */
     return end == MATCH_WITH_LOGITS &&
-           (checkpoint->logits || (checkpoint->tier == TIER_DISK && files_logits(checkpoint)));
+           (checkpoint->logits ||
+            (checkpoint->tier == TIER_DISK && checkpoint_files_logits(checkpoint)));
 }
 
 /* known: the deepest node on the way. */
@@ -331,7 +332,7 @@ int state_tree_start(struct state_tree *tree, const struct state_match *match, i
 {
     struct checkpoint *from = match->checkpoint;
     if (from && !from->state && !from->image)
-        return files_read(tree, from, err) ? -1 : 1;
+        return checkpoint_files_read(tree, from, err) ? -1 : 1;
     tree->pinned = from;
     int result = start_from(tree, from, max_tokens, out, err);
     tree->pinned = NULL;
@@ -379,7 +380,7 @@ static void hang(struct state_tree *tree, struct space *space, const int32_t *to
     } else {
         state_set_cached(state, true);
         checkpoint->state = state;
-        if (!files_borrow(checkpoint))
+        if (!checkpoint_files_borrow(checkpoint))
             checkpoint_set_image(tree, checkpoint, NULL);
         checkpoint_settle(tree, checkpoint);
     }
@@ -442,7 +443,7 @@ int state_tree_give_image(struct state_tree *tree, struct space *space, const in
     checkpoint_settle(tree, checkpoint);
     checkpoint_touch(tree, checkpoint);
     if (checkpoint->image)
-        files_want(tree, checkpoint, false);
+        checkpoint_files_want(tree, checkpoint, false);
     return 0;
 }
 
@@ -451,9 +452,9 @@ int state_tree_image(struct state_tree *tree, const struct state_match *match, v
 {
     struct checkpoint *from = match->checkpoint;
     if (!from->state && !from->image) {
-        if (files_take_unplaced(from))
+        if (checkpoint_files_take_unplaced(from))
             return error_set(err, ERROR_NO_MEMORY, "no tier has room for the state");
-        return files_read(tree, from, err) ? -1 : 1;
+        return checkpoint_files_read(tree, from, err) ? -1 : 1;
     }
     if (from->state) {
         *saving = state_save_begin(from->state, image);
@@ -486,7 +487,7 @@ static void want_deepest(struct state_tree *tree, struct token_node *node)
             continue;
         if (checkpoint->tier != TIER_DISK &&
             state_image_bytes(tree->engine, checkpoint->position) <= MOST_WRITTEN_SOON)
-            files_want(tree, checkpoint, true);
+            checkpoint_files_want(tree, checkpoint, true);
         return;
     }
 }

@@ -14,7 +14,7 @@
 #ifndef SERVER_STATES_STATE_TREE_H
 #define SERVER_STATES_STATE_TREE_H
 
-#include "server/store/state_store.h"
+#include "server/store/store.h"
 
 struct state_tree;
 struct space;      /* who may share: an API key and a cache_salt */

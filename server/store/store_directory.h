@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of --state-dir and the accounts of them: what the I/O thread of state_store.c does, and
+/* The files of --state-dir and the accounts of them: what the I/O thread of store.c does, and
  * the scan at the start. */
 #ifndef SERVER_STORE_STORE_DIRECTORY_H
 #define SERVER_STORE_STORE_DIRECTORY_H
 
-#include "server/store/state_store.h"
+#include "server/store/store.h"
 #include "server/store/store_others.h"
 #include "server/store/store_root.h"
 

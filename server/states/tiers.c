@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/states/state_tiers.h"
+#include "server/states/tiers.h"
 
 #include "engine/base/clock.h"
-#include "server/states/state_files.h"
+#include "server/states/checkpoint_files.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ void checkpoint_touch_at(struct state_tree *tree, struct checkpoint *checkpoint,
 void checkpoint_touch(struct state_tree *tree, struct checkpoint *checkpoint)
 {
     checkpoint_touch_at(tree, checkpoint, clock_nanos(CLOCK_REALTIME));
-    files_used(tree, checkpoint);
+    checkpoint_files_used(tree, checkpoint);
 }
 
 void checkpoint_set_held(struct state_tree *tree, struct checkpoint *checkpoint, bool held)
@@ -122,7 +122,7 @@ static void bound_tombstones(struct state_tree *tree, const struct checkpoint *l
 
 void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint)
 {
-    bool whole = files_whole(checkpoint), busy = files_busy(checkpoint);
+    bool whole = checkpoint_files_whole(checkpoint), busy = checkpoint_files_busy(checkpoint);
     enum tier tier = checkpoint->state   ? TIER_DEVICE
                      : checkpoint->image ? TIER_HOST
                      : whole             ? TIER_DISK
@@ -133,7 +133,7 @@ void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint)
     set_place(tree, checkpoint, TIER_DEVICE, checkpoint->state);
     /* What is being written cannot be freed. */
     set_place(tree, checkpoint, TIER_HOST,
-              (checkpoint->image || checkpoint->logits) && !files_borrow(checkpoint));
+              (checkpoint->image || checkpoint->logits) && !checkpoint_files_borrow(checkpoint));
     set_place(tree, checkpoint, TIER_DISK, whole && !busy);
     set_place(tree, checkpoint, TIER_NONE, tier == TIER_NONE && !busy);
     if (tier == TIER_NONE)
@@ -206,7 +206,7 @@ void checkpoint_drop(struct state_tree *tree, struct checkpoint *checkpoint)
     for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
         set_place(tree, checkpoint, tier, false);
     tree->counts[checkpoint->tier]--;
-    files_drop(tree, checkpoint);
+    checkpoint_files_drop(tree, checkpoint);
     checkpoint_set_image(tree, checkpoint, NULL);
     checkpoint_set_logits(tree, checkpoint, NULL);
     free(checkpoint);
@@ -218,7 +218,7 @@ void checkpoint_drop(struct state_tree *tree, struct checkpoint *checkpoint)
 static void evict_host(struct state_tree *tree, struct checkpoint *checkpoint)
 {
     if (checkpoint->image) {
-        if (files_whole(checkpoint))
+        if (checkpoint_files_whole(checkpoint))
             tree->evictions++;
         else
             tree->dropped++;
@@ -255,7 +255,8 @@ bool tiers_save(struct state_tree *tree, struct checkpoint *checkpoint)
 void tiers_left_device(struct state_tree *tree, struct checkpoint *checkpoint)
 {
     checkpoint->state = NULL;
-    if (checkpoint->image || files_whole(checkpoint) || files_busy(checkpoint))
+    if (checkpoint->image || checkpoint_files_whole(checkpoint) ||
+        checkpoint_files_busy(checkpoint))
         tree->evictions++;
     else
         tree->dropped++;
@@ -263,7 +264,7 @@ void tiers_left_device(struct state_tree *tree, struct checkpoint *checkpoint)
         checkpoint_set_logits(tree, checkpoint, NULL);
     checkpoint_settle(tree, checkpoint);
     if (checkpoint->image)
-        files_want(tree, checkpoint, false);
+        checkpoint_files_want(tree, checkpoint, false);
 }
 
 bool tiers_evict(struct state_tree *tree)
@@ -272,7 +273,7 @@ bool tiers_evict(struct state_tree *tree)
     if (!oldest)
         return false;
     if (!oldest->image && !tiers_save(tree, oldest))
-        files_write_through(tree, oldest);
+        checkpoint_files_write_through(tree, oldest);
     state_free(oldest->state);
     tiers_left_device(tree, oldest);
     return true;
@@ -307,7 +308,7 @@ bool tiers_promote(struct state_tree *tree, struct checkpoint *checkpoint, const
     }
     state_set_cached(state, true);
     checkpoint->state = state;
-    if (!files_borrow(checkpoint))
+    if (!checkpoint_files_borrow(checkpoint))
         checkpoint_set_image(tree, checkpoint, NULL);
     checkpoint_settle(tree, checkpoint);
     return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The inside of the tree of states that its files share: what a checkpoint and the tree are made
  * of, where checkpoints lie, and what moves when room is needed. */
-#ifndef SERVER_STATES_STATE_TIERS_H
-#define SERVER_STATES_STATE_TIERS_H
+#ifndef SERVER_STATES_TIERS_H
+#define SERVER_STATES_TIERS_H
 
 #include "server/states/state_tree.h"
 #include "server/states/token_tree.h"
@@ -36,7 +36,8 @@ struct checkpoint {
     enum tier tier;                   /* the highest it lies in; as counted */
     struct tier_link link[NUM_TIERS]; /* HOST: also with logits alone; NONE: tombstones */
 
-    struct checkpoint_file *file; /* state_files.h; NULL: it has none, and none is being made */
+    struct checkpoint_file
+        *file; /* checkpoint_files.h; NULL: it has none, and none is being made */
 };
 
 struct tier_list {
@@ -57,7 +58,7 @@ struct state_tree {
     int64_t host_bytes, host_kv_bytes, host_logits_bytes; /* images and logits */
     int64_t evictions, dropped;
     const struct checkpoint *pinned; /* room is being made for its sake */
-    struct state_files *files;       /* NULL: no store */
+    struct checkpoint_files *files;  /* NULL: no store */
 };
 
 /* The checkpoint of tokens [0, position); made without a state if need be. NULL: no memory. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The directory of states: what is written is found again, what is not whole never is. */
 #include "engine/base/bytes.h"
-#include "server/store/state_store.h"
+#include "server/store/store.h"
 #include "tests/unit/checkpoint.h"
 #include "tests/unit/state_texts.h"
 
@@ -229,7 +229,7 @@ static void expect_accounts(const struct bench *bench, int sessions, int checkpo
               "%lld and %lld", (long long)report.session_files, (long long)report.checkpoint_files);
 }
 
-Test(state_store, there_and_back_and_over_a_restart)
+Test(store, there_and_back_and_over_a_restart)
 {
     struct bench bench;
     bench_open(&bench);
@@ -275,7 +275,7 @@ Test(state_store, there_and_back_and_over_a_restart)
     bench_close(&bench);
 }
 
-Test(state_store, of_two_servers_one_gets_the_directory)
+Test(store, of_two_servers_one_gets_the_directory)
 {
     struct bench bench, other;
     bench_open(&bench);
@@ -309,7 +309,7 @@ static void damage(const struct bench *bench, const char *name, long at)
     free(bytes);
 }
 
-Test(state_store, what_is_not_whole_is_set_aside_at_the_start)
+Test(store, what_is_not_whole_is_set_aside_at_the_start)
 {
     static const char *const names[] = {"good", "short", "head", "tokens", "cut"};
     struct bench bench;
@@ -365,7 +365,7 @@ Test(state_store, what_is_not_whole_is_set_aside_at_the_start)
     bench_close(&bench);
 }
 
-Test(state_store, a_checkpoint_that_is_not_whole_goes_when_it_is_read)
+Test(store, a_checkpoint_that_is_not_whole_goes_when_it_is_read)
 {
     struct bench bench;
     bench_open(&bench);
@@ -396,7 +396,7 @@ Test(state_store, a_checkpoint_that_is_not_whole_goes_when_it_is_read)
     bench_close(&bench);
 }
 
-Test(state_store, the_budget_is_kept)
+Test(store, the_budget_is_kept)
 {
     struct bench bench;
     struct store_report report;
@@ -440,7 +440,7 @@ Test(state_store, the_budget_is_kept)
 }
 
 /* The kernel refuses to write past the limit, as it would on a full disk. */
-Test(state_store, without_room_on_the_disk_nothing_stays)
+Test(store, without_room_on_the_disk_nothing_stays)
 {
     struct bench bench;
     struct store_report report;
@@ -476,7 +476,7 @@ Test(state_store, without_room_on_the_disk_nothing_stays)
 }
 
 /* Many operations at once: each file ends as the last that was said of it, also across a close. */
-Test(state_store, operations_on_a_file_run_in_order)
+Test(store, operations_on_a_file_run_in_order)
 {
     enum { FILES = 20 };
     struct bench bench;
@@ -533,7 +533,7 @@ static void write_for_ever(struct bench *bench, int started)
     }
 }
 
-Test(state_store, killed_at_any_moment_it_leaves_whole_files)
+Test(store, killed_at_any_moment_it_leaves_whole_files)
 {
     enum { KILLS = 30 };
     struct bench bench;
@@ -569,7 +569,7 @@ Test(state_store, killed_at_any_moment_it_leaves_whole_files)
     bench_close(&bench);
 }
 
-Test(state_store, owners_are_told_apart_by_a_keyed_hash)
+Test(store, owners_are_told_apart_by_a_keyed_hash)
 {
     struct bench bench, other;
     char tags[5][STORE_OWNER_SIZE], path[128];
@@ -616,7 +616,7 @@ static void found_and_no_more(void *context, const struct store_found *file)
     store_remove(bench->store, &gone.op);
 }
 
-Test(state_store, a_scan_that_fails_leaves_what_was_begun_to_its_end)
+Test(store, a_scan_that_fails_leaves_what_was_begun_to_its_end)
 {
     struct bench bench;
     struct error err = ERROR_INIT;
@@ -649,7 +649,7 @@ static void only_touched(void *context, const struct store_found *file)
     *modified = file->modified_ns;
 }
 
-Test(state_store, a_touched_file_is_as_of_now)
+Test(store, a_touched_file_is_as_of_now)
 {
     struct bench bench;
     struct error err = ERROR_INIT;

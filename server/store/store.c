@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/store/state_store.h"
+#include "server/store/store.h"
 
 #include "engine/state_file.h"
 #include "server/store/store_directory.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/states/state_files.h"
+#include "server/states/checkpoint_files.h"
 
 #include "engine/base/clock.h"
 #include "server/log.h"
@@ -41,30 +41,30 @@ struct checkpoint_file {
     float *some_logits; /* a copy */
 };
 
-struct state_files {
+struct checkpoint_files {
     struct store *store;
     struct wanted soon, later;
     int writes, reads; /* under way */
     bool closing;      /* files outlive their checkpoints */
 };
 
-static struct state_files *files_of(const struct checkpoint_file *file)
+static struct checkpoint_files *files_of(const struct checkpoint_file *file)
 {
     return file->tree->files;
 }
 
-bool files_whole(const struct checkpoint *checkpoint)
+bool checkpoint_files_whole(const struct checkpoint *checkpoint)
 {
     const struct checkpoint_file *file = checkpoint->file;
     return file && (file->phase == FILE_WHOLE || file->phase == FILE_READING);
 }
 
-bool files_logits(const struct checkpoint *checkpoint)
+bool checkpoint_files_logits(const struct checkpoint *checkpoint)
 {
-    return files_whole(checkpoint) && checkpoint->file->logits;
+    return checkpoint_files_whole(checkpoint) && checkpoint->file->logits;
 }
 
-bool files_take_unplaced(struct checkpoint *checkpoint)
+bool checkpoint_files_take_unplaced(struct checkpoint *checkpoint)
 {
     bool unplaced = checkpoint->file && checkpoint->file->unplaced;
     if (unplaced)
@@ -72,19 +72,20 @@ bool files_take_unplaced(struct checkpoint *checkpoint)
     return unplaced;
 }
 
-bool files_busy(const struct checkpoint *checkpoint)
+bool checkpoint_files_busy(const struct checkpoint *checkpoint)
 {
     const struct checkpoint_file *file = checkpoint->file;
     return file && (file->phase == FILE_WRITING || file->phase == FILE_READING);
 }
 
-bool files_borrow(const struct checkpoint *checkpoint)
+bool checkpoint_files_borrow(const struct checkpoint *checkpoint)
 {
     const struct checkpoint_file *file = checkpoint->file;
     return file && file->phase == FILE_WRITING && !file->image;
 }
 
-int files_create(struct state_files **out, struct state_tree *tree, struct error *err)
+int checkpoint_files_create(struct checkpoint_files **out, struct state_tree *tree,
+                            struct error *err)
 {
     *out = NULL;
     if (!tree->options.store)
@@ -170,7 +171,7 @@ static void removed(struct store_op *op)
 /* Nobody wants the file any more: removes it. */
 static void discard(struct checkpoint_file *file)
 {
-    struct state_files *files = files_of(file);
+    struct checkpoint_files *files = files_of(file);
     if (file->checkpoint)
         file->checkpoint->file = NULL;
     file->checkpoint = NULL;
@@ -260,9 +261,9 @@ static void note_use(struct state_tree *tree, const struct checkpoint *checkpoin
     store_touch(tree->files->store, op);
 }
 
-void files_used(struct state_tree *tree, const struct checkpoint *checkpoint)
+void checkpoint_files_used(struct state_tree *tree, const struct checkpoint *checkpoint)
 {
-    if (files_whole(checkpoint) &&
+    if (checkpoint_files_whole(checkpoint) &&
         checkpoint->used - checkpoint->file->modified_ns > MOST_BEHIND_NS)
         note_use(tree, checkpoint);
 }
@@ -282,7 +283,7 @@ static void note_uses(struct state_tree *tree)
 static void written(struct store_op *op)
 {
     struct checkpoint_file *file = (struct checkpoint_file *)op;
-    struct state_files *files = files_of(file);
+    struct checkpoint_files *files = files_of(file);
     struct state_tree *tree = file->tree;
     struct checkpoint *checkpoint = file->checkpoint;
     bool failed = file->op.error.code != ERROR_NONE;
@@ -347,7 +348,7 @@ static void fill_image(struct checkpoint_file *file)
 /* Begins to write the file of a checkpoint that is in memory. */
 static void begin_write(struct state_tree *tree, struct checkpoint_file *file)
 {
-    struct state_files *files = tree->files;
+    struct checkpoint_files *files = tree->files;
     struct checkpoint *checkpoint = file->checkpoint;
     unlist(file);
     if ((!checkpoint->state && !checkpoint->image) || fill_write(tree, file)) {
@@ -390,7 +391,7 @@ static struct checkpoint_file *file_create(struct state_tree *tree, struct check
 /* Writes what is wanted, as far as that may go on at once. */
 static void pump(struct state_tree *tree)
 {
-    struct state_files *files = tree->files;
+    struct checkpoint_files *files = tree->files;
     while (files->writes < MOST_WRITES) {
         bool scarce = tree->host_bytes > tree->options.host_budget_bytes / 2;
         struct checkpoint_file *file = files->soon.first;
@@ -402,7 +403,7 @@ static void pump(struct state_tree *tree)
     }
 }
 
-void files_want(struct state_tree *tree, struct checkpoint *checkpoint, bool soon)
+void checkpoint_files_want(struct state_tree *tree, struct checkpoint *checkpoint, bool soon)
 {
     struct checkpoint_file *file = checkpoint->file;
     if (!tree->files || (file && file->phase != FILE_WANTED))
@@ -415,7 +416,7 @@ void files_want(struct state_tree *tree, struct checkpoint *checkpoint, bool soo
     pump(tree);
 }
 
-void files_write_through(struct state_tree *tree, struct checkpoint *checkpoint)
+void checkpoint_files_write_through(struct state_tree *tree, struct checkpoint *checkpoint)
 {
     struct checkpoint_file *file = checkpoint->file;
     if (!tree->files || (file && file->phase != FILE_WANTED) || tree->files->writes >= MOST_WRITES)
@@ -472,7 +473,7 @@ static void was_read(struct store_op *op)
         checkpoint_settle(tree, checkpoint);
 }
 
-int files_read(struct state_tree *tree, struct checkpoint *checkpoint, struct error *err)
+int checkpoint_files_read(struct state_tree *tree, struct checkpoint *checkpoint, struct error *err)
 {
     struct checkpoint_file *file = checkpoint->file;
     if (!file || file->phase == FILE_READING || tree->files->reads >= MOST_READS)
@@ -499,12 +500,12 @@ int files_read(struct state_tree *tree, struct checkpoint *checkpoint, struct er
 
 /* Ends. */
 
-void files_drop(struct state_tree *tree, struct checkpoint *checkpoint)
+void checkpoint_files_drop(struct state_tree *tree, struct checkpoint *checkpoint)
 {
     struct checkpoint_file *file = checkpoint->file;
     if (!file)
         return;
-    if (files_borrow(checkpoint))
+    if (checkpoint_files_borrow(checkpoint))
         file->image = checkpoint_take_image(tree, checkpoint);
     checkpoint->file = NULL;
     file->checkpoint = NULL;
@@ -520,9 +521,9 @@ static void wait_a_little(void)
     nanosleep(&pause, NULL);
 }
 
-void files_close(struct state_tree *tree)
+void checkpoint_files_close(struct state_tree *tree)
 {
-    struct state_files *files = tree->files;
+    struct checkpoint_files *files = tree->files;
     if (!files)
         return;
     store_finish(files->store);
@@ -538,7 +539,7 @@ void state_tree_poll(struct state_tree *tree)
 /* Writes those of a list that have no file, the most recently used first. */
 static void save_list(struct state_tree *tree, enum tier tier, bool held, double deadline)
 {
-    struct state_files *files = tree->files;
+    struct checkpoint_files *files = tree->files;
     struct checkpoint *older;
     for (struct checkpoint *at = tree->lists[tier][held].newest; at; at = older) {
         older = at->link[tier].older;
@@ -548,13 +549,13 @@ static void save_list(struct state_tree *tree, enum tier tier, bool held, double
         }
         if (clock_seconds() >= deadline)
             return;
-        files_write_through(tree, at);
+        checkpoint_files_write_through(tree, at);
     }
 }
 
 void state_tree_save_all(struct state_tree *tree, double deadline)
 {
-    struct state_files *files = tree->files;
+    struct checkpoint_files *files = tree->files;
     if (!files)
         return;
     for (int held = 1; held >= 0; held--) {

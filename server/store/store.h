@@ -13,8 +13,8 @@
  * Both kinds are state files (engine/state_file.h). A file comes into being whole: temporary name,
  * write, fsync (when durable), rename, fsync of the directory. All functions are for the engine
  * thread; the I/O thread only runs operations, whose `done` is called by store_poll. */
-#ifndef SERVER_STORE_STATE_STORE_H
-#define SERVER_STORE_STATE_STORE_H
+#ifndef SERVER_STORE_STORE_H
+#define SERVER_STORE_STORE_H
 
 #include "engine/state_save.h"
 
