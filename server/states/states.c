@@ -83,7 +83,7 @@ static int name_owners(struct service *service, struct error *err)
 int states_open(struct service *service, const struct states_options *options, struct error *err)
 {
     struct opening opening = {.service = service, .options = options, .err = err};
-    struct store_options storing = {.directory = options->directory,
+    struct store_options storing = {.location = options->directory,
                                     .budget_bytes = options->disk_bytes,
                                     .wake = wake,
                                     .wake_context = service,

@@ -2,12 +2,14 @@
 #include "server/store/store.h"
 
 #include "engine/state_file.h"
-#include "server/store/store_directory.h"
+#include "server/store/store_accounts.h"
+#include "server/store/store_backends.h"
 
-#include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum operation { OPERATION_WRITE, OPERATION_READ, OPERATION_REMOVE, OPERATION_TOUCH };
 
@@ -16,7 +18,9 @@ struct queue {
 };
 
 struct store {
-    struct store_directory directory;
+    const struct store_backend *backend;
+    struct store_place *place; /* of the backend; NULL: not open */
+    struct store_accounts accounts;
     struct engine *engine;
     struct store_options options;
     pthread_t thread;
@@ -61,32 +65,26 @@ static bool queue_has(const struct queue *queue, const struct store_op *like)
     return false;
 }
 
-static void pend(struct store *store, int64_t bytes)
-{
-    pthread_mutex_lock(&store->directory.mutex);
-    store->directory.report.pending += bytes;
-    pthread_mutex_unlock(&store->directory.mutex);
-}
-
-/* At no moment do the bytes on the disk and those pending make less together than there will be. */
+/* At no moment are the bytes that are there and those pending together less than there will be. */
 static void execute(struct store *store, struct store_op *op)
 {
+    const struct store_backend *backend = store->backend;
     error_clear(&op->error);
     switch ((enum operation)op->what) {
     case OPERATION_WRITE:
         if (state_save_wait(&op->saving, &op->error) == 0)
-            store_directory_write(&store->directory, op, &op->error);
-        pend(store, -op->bytes);
+            backend->write(store->place, op, &op->error);
+        store_accounts_pend(&store->accounts, -op->bytes);
         break;
     case OPERATION_READ:
-        store_directory_read(&store->directory, op, &op->error);
+        backend->read(store->place, op, &op->error);
         break;
     case OPERATION_REMOVE:
-        pend(store, op->bytes);
-        store_directory_remove(&store->directory, op, &op->error);
+        store_accounts_pend(&store->accounts, op->bytes);
+        backend->remove(store->place, op, &op->error);
         break;
     case OPERATION_TOUCH:
-        store_directory_touch(&store->directory, op, &op->error);
+        backend->touch(store->place, op, &op->error);
         break;
     }
 }
@@ -126,9 +124,11 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
 {
     struct store *store = calloc(1, sizeof *store);
     if (store == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->directory);
+        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->location);
+    store->backend = store_backends_find(options->location);
     store->engine = engine;
     store->options = *options;
+    store_accounts_init(&store->accounts, options->budget_bytes);
     queue_init(&store->urgent);
     queue_init(&store->background);
     queue_init(&store->ended);
@@ -136,11 +136,11 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
     pthread_cond_init(&store->filled, NULL);
     pthread_cond_init(&store->has_ended, NULL);
     int code = 0;
-    if (store_directory_open(&store->directory, engine, options, err) == 0 &&
+    if (store->backend->open(&store->place, engine, options, &store->accounts, err) == 0 &&
         (code = pthread_create(&store->thread, NULL, store_main, store)) == 0) {
         store->started = true;
         *out = store; /* already for `found`, which may begin operations */
-        return store_directory_scan(&store->directory, options, err);
+        return store->backend->scan(store->place, options, err);
     }
     if (code)
         error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));
@@ -158,7 +158,9 @@ void store_close(struct store *store)
     pthread_mutex_unlock(&store->mutex);
     if (store->started)
         pthread_join(store->thread, NULL);
-    store_directory_close(&store->directory);
+    if (store->place != NULL)
+        store->backend->close(store->place);
+    store_accounts_clear(&store->accounts);
     pthread_cond_destroy(&store->filled);
     pthread_cond_destroy(&store->has_ended);
     pthread_mutex_destroy(&store->mutex);
@@ -168,9 +170,19 @@ void store_close(struct store *store)
 void store_owner_tag(const struct store *store, const char *api_key, char tag[STORE_OWNER_SIZE])
 {
     unsigned char hash[SIPHASH_BYTES];
-    siphash(store->directory.root.secret, api_key, strlen(api_key), hash);
+    siphash(store->backend->secret(store->place), api_key, strlen(api_key), hash);
     for (size_t i = 0; i < sizeof hash; i++)
         snprintf(tag + 2 * i, 3, "%02x", hash[i]);
+}
+
+bool store_random_name(char name[STORE_NAME_SIZE])
+{
+    unsigned char random[(STORE_NAME_SIZE - 1) / 2];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
+        return false;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(name + 2 * i, 3, "%02x", random[i]);
+    return true;
 }
 
 /* Operations on one file run in the order in which they were begun. */
@@ -190,7 +202,7 @@ void store_write(struct store *store, struct store_op *op)
 {
     op->bytes = store_file_bytes(store, op->position, op->count, op->image != NULL,
                                  op->logits != NULL, op->meta_length);
-    pend(store, op->bytes);
+    store_accounts_pend(&store->accounts, op->bytes);
     submit(store, op, OPERATION_WRITE);
 }
 
@@ -201,7 +213,7 @@ void store_read(struct store *store, struct store_op *op)
 
 void store_remove(struct store *store, struct store_op *op)
 {
-    pend(store, -op->bytes);
+    store_accounts_pend(&store->accounts, -op->bytes);
     submit(store, op, OPERATION_REMOVE);
 }
 
@@ -237,10 +249,7 @@ void store_finish(struct store *store)
 
 void store_report(const struct store *store, struct store_report *report)
 {
-    struct store_directory *directory = (struct store_directory *)&store->directory;
-    pthread_mutex_lock(&directory->mutex);
-    *report = directory->report;
-    pthread_mutex_unlock(&directory->mutex);
+    store_accounts_copy((struct store_accounts *)&store->accounts, report); /* for its mutex */
 }
 
 int64_t store_file_bytes(const struct store *store, int64_t position, int64_t count, bool state,

@@ -4,6 +4,9 @@
 #include "engine/model/fingerprint.h"
 #include "engine/state_file.h"
 #include "server/log.h"
+#include "server/store/store_folder.h"
+#include "server/store/store_others.h"
+#include "server/store/store_root.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,16 +24,25 @@ static const char *const folders[] = {
     [STORE_SESSION] = "sessions", [STORE_CHECKPOINT] = "checkpoints"};
 static const char *const suffixes[] = {[STORE_SESSION] = ".session", [STORE_CHECKPOINT] = ".state"};
 
+struct store_place {
+    struct store_root root;
+    struct engine *engine;
+    struct store_accounts *accounts;
+    int model, kinds[2];        /* open folders; kinds by enum store_kind */
+    int trouble;                /* of the last checkpoint: 0, or the errno that was logged */
+    struct store_others others; /* the scan's, then of whoever writes */
+};
+
 /* ---- opening ---- */
 
 /* Opens the folder `name` below `parent`, and makes it if need be. */
-static int open_folder(const struct store_directory *directory, int parent, const char *name,
-                       int *out, struct error *err)
+static int open_folder(const struct store_place *place, int parent, const char *name, int *out,
+                       struct error *err)
 {
     if (mkdirat(parent, name, 0700) != 0 && errno != EEXIST)
-        return store_root_cannot(&directory->root, "make", name, err);
+        return store_root_cannot(&place->root, "make", name, err);
     *out = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return *out < 0 ? store_root_cannot(&directory->root, "open", name, err) : 0;
+    return *out < 0 ? store_root_cannot(&place->root, "open", name, err) : 0;
 }
 
 /* The folder of a model. */
@@ -42,51 +54,71 @@ static const char *model_name(const struct engine *engine, char name[2 * FINGERP
 }
 
 /* Of the file system; INT64_MAX: it does not say. */
-static int64_t free_bytes(const struct store_directory *directory)
+static int64_t free_bytes(const struct store_place *place)
 {
     struct statvfs disk;
-    if (fstatvfs(directory->root.fd, &disk) != 0 ||
+    if (fstatvfs(place->root.fd, &disk) != 0 ||
         disk.f_bavail > (fsblkcnt_t)INT64_MAX / (disk.f_frsize + 1))
         return INT64_MAX;
     return (int64_t)(disk.f_bavail * disk.f_frsize);
 }
 
-int store_directory_open(struct store_directory *directory, struct engine *engine,
-                         const struct store_options *options, struct error *err)
+static void directory_close(struct store_place *place)
+{
+    const int folders_open[] = {place->kinds[0], place->kinds[1], place->model};
+    for (size_t i = 0; i < sizeof folders_open / sizeof *folders_open; i++)
+        if (folders_open[i] >= 0)
+            close(folders_open[i]);
+    store_others_clear(&place->others);
+    store_root_close(&place->root);
+    free(place);
+}
+
+static int open_folders(struct store_place *place, const struct store_options *options,
+                        struct error *err)
 {
     char name[2 * FINGERPRINT_BYTES + 1];
-    *directory = (struct store_directory){.engine = engine, .model = -1, .kinds = {-1, -1}};
-    directory->report.budget_bytes = options->budget_bytes;
-    pthread_mutex_init(&directory->mutex, NULL);
-    if (store_root_open(&directory->root, options->directory, err) != 0)
+    if (store_root_open(&place->root, options->location, err) != 0)
         return -1;
-    model_name(engine, name);
-    if (open_folder(directory, directory->root.fd, name, &directory->model, err) != 0 ||
-        open_folder(directory, directory->model, folders[STORE_SESSION],
-                    &directory->kinds[STORE_SESSION], err) != 0 ||
-        open_folder(directory, directory->model, folders[STORE_CHECKPOINT],
-                    &directory->kinds[STORE_CHECKPOINT], err) != 0)
+    model_name(place->engine, name);
+    if (open_folder(place, place->root.fd, name, &place->model, err) != 0 ||
+        open_folder(place, place->model, folders[STORE_SESSION], &place->kinds[STORE_SESSION],
+                    err) != 0 ||
+        open_folder(place, place->model, folders[STORE_CHECKPOINT], &place->kinds[STORE_CHECKPOINT],
+                    err) != 0)
         return -1;
-    if (fsync(directory->root.fd) != 0 || fsync(directory->model) != 0)
-        return store_root_cannot(&directory->root, "write", name, err);
-    directory->report.disk_free = free_bytes(directory);
+    if (fsync(place->root.fd) != 0 || fsync(place->model) != 0)
+        return store_root_cannot(&place->root, "write", name, err);
+    place->accounts->report.disk_free = free_bytes(place);
     return 0;
 }
 
-void store_directory_close(struct store_directory *directory)
+static int directory_open(struct store_place **out, struct engine *engine,
+                          const struct store_options *options, struct store_accounts *accounts,
+                          struct error *err)
 {
-    const int files[] = {directory->kinds[0], directory->kinds[1], directory->model};
-    if (directory->root.path == NULL)
-        return;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (files[i] >= 0)
-            close(files[i]);
-    store_others_clear(&directory->others);
-    pthread_mutex_destroy(&directory->mutex);
-    store_root_close(&directory->root);
+    struct store_place *place = malloc(sizeof *place);
+    if (place == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->location);
+    *place = (struct store_place){.engine = engine,
+                                  .accounts = accounts,
+                                  .root = {.fd = -1, .lock = -1},
+                                  .model = -1,
+                                  .kinds = {-1, -1}};
+    if (open_folders(place, options, err) != 0) {
+        directory_close(place);
+        return -1;
+    }
+    *out = place;
+    return 0;
 }
 
-/* ---- names and accounts ---- */
+static const unsigned char *directory_secret(const struct store_place *place)
+{
+    return place->root.secret;
+}
+
+/* ---- names ---- */
 
 static const char *file_name(const struct store_op *op, char name[FILE_NAME_SIZE])
 {
@@ -107,34 +139,13 @@ static int64_t size_of(int folder, const char *name)
     return fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? (int64_t)status.st_size : -1;
 }
 
-static void account(struct store_directory *directory, enum store_kind kind, int64_t bytes,
-                    int files)
-{
-    pthread_mutex_lock(&directory->mutex);
-    directory->report.bytes += bytes;
-    /* What goes gives its room back; after a write the disk is asked. */
-    if (bytes < 0 && directory->report.disk_free < INT64_MAX / 2)
-        directory->report.disk_free -= bytes;
-    *(kind == STORE_SESSION ? &directory->report.session_files
-                            : &directory->report.checkpoint_files) += files;
-    pthread_mutex_unlock(&directory->mutex);
-}
-
-static int failed(struct store_directory *directory)
-{
-    pthread_mutex_lock(&directory->mutex);
-    directory->report.failures++;
-    pthread_mutex_unlock(&directory->mutex);
-    return -1;
-}
-
 /* Ends a file that must not be read: a session's gets a name nothing else has, a checkpoint's,
  * which can be computed again, goes, lest it takes room from others for ever. The bytes that this
  * gives back; -1: it is still there. */
-static int64_t reject(const struct store_directory *directory, enum store_kind kind,
-                      const char *name, const char *why)
+static int64_t reject(const struct store_place *place, enum store_kind kind, const char *name,
+                      const char *why)
 {
-    int folder = directory->kinds[kind];
+    int folder = place->kinds[kind];
     if (kind == STORE_CHECKPOINT) {
         int64_t size = size_of(folder, name);
         bool gone = unlinkat(folder, name, 0) == 0;
@@ -253,7 +264,7 @@ static bool good_name(const char *name, const char *suffix, char out[STORE_NAME_
     return true;
 }
 
-static int scan_file(struct store_directory *directory, const struct store_options *options,
+static int scan_file(struct store_place *place, const struct store_options *options,
                      enum store_kind kind, const char *name, struct error *err)
 {
     char stem[STORE_NAME_SIZE];
@@ -261,7 +272,7 @@ static int scan_file(struct store_directory *directory, const struct store_optio
     struct stat status;
     if (!has_suffix(name, suffixes[kind]) || !good_name(name, suffixes[kind], stem))
         return error_set(err, ERROR_INVALID, "it is none of this server's files");
-    int fd = open_file(directory->kinds[kind], name, &status, err);
+    int fd = open_file(place->kinds[kind], name, &status, err);
     if (fd < 0)
         return -1;
     void *bytes = read_start(fd, (size_t)status.st_size, &file, err);
@@ -271,8 +282,8 @@ static int scan_file(struct store_directory *directory, const struct store_optio
     struct store_found found = {.kind = kind,
                                 .name = stem,
                                 .bytes = (int64_t)status.st_size,
-                                .modified_ns = store_modified_ns(&status)};
-    int result = state_file_check(&file, directory->engine, err) != 0 ||
+                                .modified_ns = store_folder_modified_ns(&status)};
+    int result = state_file_check(&file, place->engine, err) != 0 ||
                          check_kind(&file, kind, err) != 0 ||
                          tell_found(options, &file, &found, err) != 0
                      ? -1
@@ -281,60 +292,58 @@ static int scan_file(struct store_directory *directory, const struct store_optio
     return result;
 }
 
-static void scan_name(struct store_directory *directory, const struct store_options *options,
+static void scan_name(struct store_place *place, const struct store_options *options,
                       enum store_kind kind, const char *name)
 {
     struct error err = ERROR_INIT;
-    int folder = directory->kinds[kind];
+    int folder = place->kinds[kind];
     if (has_suffix(name, ".tmp") || (kind == STORE_CHECKPOINT && has_suffix(name, ".rejected"))) {
         unlinkat(folder, name, 0);
         return;
     }
     int64_t size = size_of(folder, name);
-    bool whole =
-        !has_suffix(name, ".rejected") && scan_file(directory, options, kind, name, &err) == 0;
-    account(directory, kind, size > 0 ? size : 0, whole);
+    bool whole = !has_suffix(name, ".rejected") && scan_file(place, options, kind, name, &err) == 0;
+    store_accounts_add(place->accounts, kind, size > 0 ? size : 0, whole);
     if (err.code == ERROR_INVALID) {
-        int64_t back = reject(directory, kind, name, err.message);
-        account(directory, kind, back > 0 ? -back : 0, 0);
-        failed(directory);
+        int64_t back = reject(place, kind, name, err.message);
+        store_accounts_add(place->accounts, kind, back > 0 ? -back : 0, 0);
+        store_accounts_fail(place->accounts);
     } else if (err.code != ERROR_NONE) {
         /* it may be whole all the same: it stays where it is */
         log_message(LOG_LEVEL_ERROR, "%s/%s: %s", folders[kind], name, err.message);
-        failed(directory);
+        store_accounts_fail(place->accounts);
     }
 }
 
 /* What of other models cannot be given up counts like what is here. */
-static void scan_others(struct store_directory *directory)
+static void scan_others(struct store_place *place)
 {
     char own[2 * FINGERPRINT_BYTES + 1];
     struct error err = ERROR_INIT;
-    struct store_others *others = &directory->others;
-    if (store_others_scan(others, directory->root.fd, model_name(directory->engine, own), &err) !=
-        0)
-        log_message(LOG_LEVEL_WARN, "%s: %s", directory->root.path, err.message);
+    struct store_others *others = &place->others;
+    if (store_others_scan(others, place->root.fd, model_name(place->engine, own), &err) != 0)
+        log_message(LOG_LEVEL_WARN, "%s: %s", place->root.path, err.message);
     if (others->kept + others->bytes > 0)
         log_message(LOG_LEVEL_INFO,
                     "%s: other models have left %lld bytes of checkpoints and %lld of sessions",
-                    directory->root.path, (long long)others->bytes, (long long)others->kept);
-    account(directory, STORE_SESSION, others->kept, 0);
+                    place->root.path, (long long)others->bytes, (long long)others->kept);
+    store_accounts_add(place->accounts, STORE_SESSION, others->kept, 0);
 }
 
-int store_directory_scan(struct store_directory *directory, const struct store_options *options,
-                         struct error *err)
+static int directory_scan(struct store_place *place, const struct store_options *options,
+                          struct error *err)
 {
     for (int kind = STORE_SESSION; kind <= STORE_CHECKPOINT; kind++) {
-        char **names = store_names(directory->kinds[kind]);
+        char **names = store_folder_names(place->kinds[kind]);
         if (names == NULL)
-            return store_root_cannot(&directory->root, "read", folders[kind], err);
+            return store_root_cannot(&place->root, "read", folders[kind], err);
         for (size_t i = 0; names[i] != NULL; i++) {
-            scan_name(directory, options, (enum store_kind)kind, names[i]);
+            scan_name(place, options, (enum store_kind)kind, names[i]);
             free(names[i]);
         }
         free(names);
     }
-    scan_others(directory);
+    scan_others(place);
     return 0;
 }
 
@@ -364,17 +373,17 @@ static int put(void *context, const void *bytes, size_t size, struct error *err)
 
 /* Writes the file under a temporary name, to its end and, if durable, to the disk, and renames it.
  * Returns 0 or an errno. */
-static int write_whole(struct store_directory *directory, const struct store_op *op,
+static int write_whole(struct store_place *place, const struct store_op *op,
                        const struct state_file_source *source, const char *name)
 {
     char temporary[FILE_NAME_SIZE + 4];
-    int folder = directory->kinds[op->kind], code = 0;
+    int folder = place->kinds[op->kind], code = 0;
     snprintf(temporary, sizeof temporary, "%s.tmp", name);
     int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return errno;
     struct sink sink = {fd, ENOMEM};
-    if (state_file_write(directory->engine, source, put, &sink, NULL) != 0)
+    if (state_file_write(place->engine, source, put, &sink, NULL) != 0)
         code = sink.code;
     else if (op->durable && fsync(fd) != 0)
         code = errno;
@@ -392,40 +401,34 @@ static bool is_no_room(int code)
     return code == ENOSPC || code == EDQUOT || code == EFBIG;
 }
 
-/* Counts how a write ended (0, or an errno), and what it tells of the disk. A checkpoint without
- * room is computed again. */
-static void count_write(struct store_directory *directory, enum store_kind kind, int code)
+/* Counts how a write ended (0, or an errno), and what it tells about the disk. */
+static void count_write(struct store_place *place, enum store_kind kind, int code)
 {
-    int64_t left = code == 0 ? free_bytes(directory) : 0;
-    pthread_mutex_lock(&directory->mutex);
-    if (code == 0 || code == ENOSPC || code == EDQUOT)
-        directory->report.disk_free = left;
-    if (kind == STORE_SESSION)
-        directory->report.full = is_no_room(code);
-    directory->report.failures += code != 0;
-    pthread_mutex_unlock(&directory->mutex);
+    enum store_outcome outcome = code == 0          ? STORE_WRITTEN
+                                 : is_no_room(code) ? STORE_NO_ROOM
+                                                    : STORE_FAILED;
+    int64_t left = code == 0 ? free_bytes(place) : code == ENOSPC || code == EDQUOT ? 0 : -1;
+    store_accounts_wrote(place->accounts, kind, outcome, left);
 }
 
 /* How the disk took a checkpoint: says so once when that is another way than before. Of a session
  * who wrote it says that. */
-static void tell_trouble(struct store_directory *directory, int code, const char *why)
+static void tell_trouble(struct store_place *place, int code, const char *why)
 {
     int trouble = is_no_room(code) ? ENOSPC : code;
-    bool changed = directory->trouble != trouble;
-    directory->trouble = trouble;
+    bool changed = place->trouble != trouble;
+    place->trouble = trouble;
     if (changed && trouble == 0)
-        log_message(LOG_LEVEL_INFO, "%s: checkpoints are written to disk again",
-                    directory->root.path);
+        log_message(LOG_LEVEL_INFO, "%s: checkpoints are written to disk again", place->root.path);
     else if (changed)
         log_message(LOG_LEVEL_ERROR, "%s: checkpoints are kept in memory only: %s",
-                    directory->root.path, why);
+                    place->root.path, why);
 }
 
-int store_directory_write(struct store_directory *directory, const struct store_op *op,
-                          struct error *err)
+static int directory_write(struct store_place *place, const struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
-    int folder = directory->kinds[op->kind];
+    int folder = place->kinds[op->kind];
     const struct state_file_source source = {.position = op->image != NULL ? op->position : 0,
                                              .num_tokens = op->count,
                                              .tokens = op->tokens,
@@ -433,22 +436,22 @@ int store_directory_write(struct store_directory *directory, const struct store_
                                              .logits = op->logits,
                                              .meta = op->meta,
                                              .meta_bytes = op->meta_length};
-    int64_t bytes = (int64_t)state_file_bytes(directory->engine, &source);
-    const struct store_report *report = &directory->report; /* nobody else writes it */
+    int64_t bytes = (int64_t)state_file_bytes(place->engine, &source);
+    const struct store_report *report = &place->accounts->report;
     file_name(op, name);
     if (bytes > report->budget_bytes - report->bytes) {
-        count_write(directory, op->kind, EFBIG); /* of the disk it tells nothing */
+        count_write(place, op->kind, EFBIG); /* of the disk it tells nothing */
         return error_set(err, ERROR_NO_MEMORY,
                          "%s/%s: it has %lld bytes, of the budget's %lld are %lld taken",
                          folders[op->kind], name, (long long)bytes, (long long)report->budget_bytes,
                          (long long)report->bytes);
     }
-    store_others_trim(&directory->others,
+    store_others_trim(&place->others,
                       report->disk_free < bytes ? 0 : report->budget_bytes - report->bytes - bytes);
     int64_t old = size_of(folder, name);
-    int code = write_whole(directory, op, &source, name);
+    int code = write_whole(place, op, &source, name);
     if (code == 0) {
-        account(directory, op->kind, bytes - (old > 0 ? old : 0), old < 0);
+        store_accounts_add(place->accounts, op->kind, bytes - (old > 0 ? old : 0), old < 0);
         if (op->durable && fsync(folder) != 0)
             code = errno;
     }
@@ -456,20 +459,19 @@ int store_directory_write(struct store_directory *directory, const struct store_
         error_set(err, is_no_room(code) || code == ENOMEM ? ERROR_NO_MEMORY : ERROR_IO,
                   "%s/%s: cannot write %lld bytes: %s", folders[op->kind], name, (long long)bytes,
                   strerror(code));
-    count_write(directory, op->kind, code);
+    count_write(place, op->kind, code);
     if (op->kind == STORE_CHECKPOINT)
-        tell_trouble(directory, code, code == 0 ? "" : err->message);
+        tell_trouble(place, code, code == 0 ? "" : err->message);
     return code == 0 ? 0 : -1;
 }
 
 /* Everything that a file must be for the operation's buffers. */
-static int take_file(const struct store_directory *directory, const struct store_op *op,
-                     const void *bytes, size_t size, struct error *err)
+static int take_file(const struct store_place *place, const struct store_op *op, const void *bytes,
+                     size_t size, struct error *err)
 {
     struct state_file file;
     if (state_file_parse(&file, bytes, size, err) != 0 ||
-        state_file_check(&file, directory->engine, err) != 0 ||
-        check_kind(&file, op->kind, err) != 0)
+        state_file_check(&file, place->engine, err) != 0 || check_kind(&file, op->kind, err) != 0)
         return -1;
     if (file.position != op->position || file.num_tokens != op->count)
         return error_set(err, ERROR_INVALID,
@@ -481,19 +483,18 @@ static int take_file(const struct store_directory *directory, const struct store
     if (op->logits_out != NULL && !file.logits.present)
         return error_set(err, ERROR_INVALID, "expected logits, got none");
     if (op->image_out != NULL && file.state.present)
-        state_file_image(&file, directory->engine, op->image_out);
+        state_file_image(&file, place->engine, op->image_out);
     if (op->logits_out != NULL)
         state_file_logits(&file, op->logits_out);
     return 0;
 }
 
-int store_directory_read(struct store_directory *directory, const struct store_op *op,
-                         struct error *err)
+static int directory_read(struct store_place *place, const struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     struct stat status;
     file_name(op, name);
-    int fd = open_file(directory->kinds[op->kind], name, &status, err);
+    int fd = open_file(place->kinds[op->kind], name, &status, err);
     int result = -1;
     if (fd >= 0) {
         size_t size = (size_t)status.st_size;
@@ -501,54 +502,60 @@ int store_directory_read(struct store_directory *directory, const struct store_o
         if (bytes == NULL)
             error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size);
         else if (read_fully(fd, bytes, 0, size, err) == 0)
-            result = take_file(directory, op, bytes, size, err);
+            result = take_file(place, op, bytes, size, err);
         free(bytes);
         close(fd);
     }
     if (result == 0)
         return 0;
-    int64_t back =
-        err->code == ERROR_INVALID ? reject(directory, op->kind, name, err->message) : -1;
+    int64_t back = err->code == ERROR_INVALID ? reject(place, op->kind, name, err->message) : -1;
     if (back >= 0)
-        account(directory, op->kind, -back, -1);
+        store_accounts_add(place->accounts, op->kind, -back, -1);
     error_prefix(err, "%s/%s", folders[op->kind], name);
-    return failed(directory);
+    return store_accounts_fail(place->accounts);
 }
 
-int store_directory_remove(struct store_directory *directory, const struct store_op *op,
-                           struct error *err)
+static int directory_remove(struct store_place *place, const struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
-    int folder = directory->kinds[op->kind];
+    int folder = place->kinds[op->kind];
     file_name(op, name);
     int64_t size = size_of(folder, name);
     if (unlinkat(folder, name, 0) == 0)
-        account(directory, op->kind, -(size > 0 ? size : 0), -1);
+        store_accounts_add(place->accounts, op->kind, -(size > 0 ? size : 0), -1);
     else if (errno != ENOENT) {
         error_set(err, ERROR_IO, "%s/%s: cannot remove: %s", folders[op->kind], name,
                   strerror(errno));
-        return failed(directory);
+        return store_accounts_fail(place->accounts);
     }
     if (op->durable && fsync(folder) != 0) {
         error_set(err, ERROR_IO, "%s: cannot fsync: %s", folders[op->kind], strerror(errno));
-        return failed(directory);
+        return store_accounts_fail(place->accounts);
     }
     return 0;
 }
 
-int store_directory_touch(struct store_directory *directory, const struct store_op *op,
-                          struct error *err)
+static int directory_touch(struct store_place *place, const struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
     const int64_t second = 1000000000;
     const struct timespec then = {op->modified_ns / second, op->modified_ns % second};
     const struct timespec times[2] = {then, then};
     file_name(op, name);
-    if (utimensat(directory->kinds[op->kind], name, op->modified_ns != 0 ? times : NULL,
+    if (utimensat(place->kinds[op->kind], name, op->modified_ns != 0 ? times : NULL,
                   AT_SYMLINK_NOFOLLOW) == 0 ||
         errno == ENOENT)
         return 0;
     error_set(err, ERROR_IO, "%s/%s: cannot set its time: %s", folders[op->kind], name,
               strerror(errno));
-    return failed(directory);
+    return store_accounts_fail(place->accounts);
 }
+
+const struct store_backend store_directory = {.open = directory_open,
+                                              .scan = directory_scan,
+                                              .write = directory_write,
+                                              .read = directory_read,
+                                              .remove = directory_remove,
+                                              .touch = directory_touch,
+                                              .secret = directory_secret,
+                                              .close = directory_close};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What other models have left in --state-dir. Their sessions are somebody's, and stay; their
- * checkpoints can be computed again, and go when the budget is short, those written first before
- * the others, and before any of the model that is served. */
+/* What other models have left in --state-dir. Their sessions belong to somebody, and stay. Their
+ * checkpoints can be computed again: when the budget is short they go, the oldest first, before any
+ * checkpoint of the model that is served. */
 #ifndef SERVER_STORE_STORE_OTHERS_H
 #define SERVER_STORE_STORE_OTHERS_H
 
@@ -9,7 +9,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/stat.h>
 
 struct other_file {
     char *path; /* below the root */
@@ -18,23 +17,16 @@ struct other_file {
 
 struct store_others {
     int root;                 /* the open directory; borrowed */
-    struct other_file *files; /* [count]: checkpoints; from `next` on they are there */
+    struct other_file *files; /* [count]: checkpoints; those before `next` have been removed */
     size_t count, capacity, next;
     int64_t bytes; /* of these */
-    int64_t kept;  /* of all else */
+    int64_t kept;  /* of everything else */
 };
 
-/* Looks into the folders of `root` that are named like one of a model, but not into `own`. */
+/* Looks into each folder of `root` that is named like a model's, except `own`. */
 int store_others_scan(struct store_others *others, int root, const char *own, struct error *err);
 void store_others_clear(struct store_others *others);
 /* Removes checkpoints until at most so many bytes of them are left. */
 void store_others_trim(struct store_others *others, int64_t most_bytes);
-
-/* The names in an open directory, but for "." and "..", the file that was modified first before the
- * others, so that it may change while they are gone through: NULL-terminated, each malloc'd like
- * the whole. NULL: errno says why. */
-char **store_names(int folder);
-/* When a file was modified: nanoseconds since 1970, or the nearest that there is a number for. */
-int64_t store_modified_ns(const struct stat *status);
 
 #endif

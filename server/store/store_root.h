@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The root of --state-dir: made if need be, held by this server alone, and with a secret. */
+/* Opens the root of --state-dir: makes it if it is missing, locks it for this server alone, and
+ * reads its secret. */
 #ifndef SERVER_STORE_STORE_ROOT_H
 #define SERVER_STORE_STORE_ROOT_H
 
@@ -12,10 +13,10 @@ struct store_root {
     unsigned char secret[SIPHASH_BYTES];
 };
 
-/* On an error the caller still closes it. */
+/* The caller closes it, on an error too. */
 int store_root_open(struct store_root *root, const char *path, struct error *err);
 void store_root_close(struct store_root *root);
-/* -1, with errno as an error of `name` ("": the root itself). */
+/* Returns -1, with errno as an error of `name` ("": of the root itself). */
 int store_root_cannot(const struct store_root *root, const char *what, const char *name,
                       struct error *err);
 

@@ -49,7 +49,7 @@ static inline void found(void *context, const struct store_found *file)
 static inline void open_store(const char *directory, int64_t budget)
 {
     struct error err = ERROR_INIT;
-    struct store_options options = {.directory = directory, .budget_bytes = budget, .found = found};
+    struct store_options options = {.location = directory, .budget_bytes = budget, .found = found};
     cr_assert(store_open(&store, engine, &options, &err) == 0, "%s", err.message);
     tree_options.store = store;
 }

@@ -64,7 +64,7 @@ static void on_wake(void *context)
 
 static int try_open(struct bench *bench, int64_t budget, struct error *err)
 {
-    const struct store_options options = {.directory = bench->path,
+    const struct store_options options = {.location = bench->path,
                                           .budget_bytes = budget,
                                           .wake = on_wake,
                                           .wake_context = bench,
@@ -627,7 +627,7 @@ Test(store, a_scan_that_fails_leaves_what_was_begun_to_its_end)
     bench.store = NULL;
     bench.num_found = 0;
     int done = bench.done;
-    const struct store_options options = {.directory = bench.path,
+    const struct store_options options = {.location = bench.path,
                                           .budget_bytes = BUDGET,
                                           .found = found_and_no_more,
                                           .found_context = &bench};
@@ -665,7 +665,7 @@ Test(store, a_touched_file_is_as_of_now)
     run_op(&bench, store_touch, session);
     cr_expect(session->op.error.code == ERROR_NONE);
     store_close(bench.store);
-    const struct store_options options = {.directory = bench.path,
+    const struct store_options options = {.location = bench.path,
                                           .budget_bytes = BUDGET,
                                           .found = only_touched,
                                           .found_context = &modified};

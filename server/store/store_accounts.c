@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/store_accounts.h"
+
+void store_accounts_init(struct store_accounts *accounts, int64_t budget_bytes)
+{
+    *accounts =
+        (struct store_accounts){.report = {.budget_bytes = budget_bytes, .disk_free = INT64_MAX}};
+    pthread_mutex_init(&accounts->mutex, NULL);
+}
+
+void store_accounts_clear(struct store_accounts *accounts)
+{
+    pthread_mutex_destroy(&accounts->mutex);
+}
+
+void store_accounts_copy(struct store_accounts *accounts, struct store_report *report)
+{
+    pthread_mutex_lock(&accounts->mutex);
+    *report = accounts->report;
+    pthread_mutex_unlock(&accounts->mutex);
+}
+
+void store_accounts_pend(struct store_accounts *accounts, int64_t bytes)
+{
+    pthread_mutex_lock(&accounts->mutex);
+    accounts->report.pending += bytes;
+    pthread_mutex_unlock(&accounts->mutex);
+}
+
+void store_accounts_add(struct store_accounts *accounts, enum store_kind kind, int64_t bytes,
+                        int files)
+{
+    pthread_mutex_lock(&accounts->mutex);
+    accounts->report.bytes += bytes;
+    /* What goes gives its room back; after a write the disk is asked. */
+    if (bytes < 0 && accounts->report.disk_free < INT64_MAX / 2)
+        accounts->report.disk_free -= bytes;
+    *(kind == STORE_SESSION ? &accounts->report.session_files
+                            : &accounts->report.checkpoint_files) += files;
+    pthread_mutex_unlock(&accounts->mutex);
+}
+
+int store_accounts_fail(struct store_accounts *accounts)
+{
+    pthread_mutex_lock(&accounts->mutex);
+    accounts->report.failures++;
+    pthread_mutex_unlock(&accounts->mutex);
+    return -1;
+}
+
+void store_accounts_wrote(struct store_accounts *accounts, enum store_kind kind,
+                          enum store_outcome outcome, int64_t disk_free)
+{
+    pthread_mutex_lock(&accounts->mutex);
+    if (disk_free >= 0)
+        accounts->report.disk_free = disk_free;
+    if (kind == STORE_SESSION)
+        accounts->report.full = outcome == STORE_NO_ROOM;
+    accounts->report.failures += outcome != STORE_WRITTEN;
+    pthread_mutex_unlock(&accounts->mutex);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counts what a store holds and how its operations end. The queue and the backend write here; any
+ * thread reads a consistent copy. */
+#ifndef SERVER_STORE_STORE_ACCOUNTS_H
+#define SERVER_STORE_STORE_ACCOUNTS_H
+
+#include "server/store/store_op.h"
+
+#include <pthread.h>
+
+struct store_accounts {
+    pthread_mutex_t mutex; /* guards report */
+    /* Only one thread at a time runs operations. It alone changes bytes and disk_free, so it may
+     * read them without the mutex. */
+    struct store_report report;
+};
+
+void store_accounts_init(struct store_accounts *accounts, int64_t budget_bytes);
+void store_accounts_clear(struct store_accounts *accounts);
+void store_accounts_copy(struct store_accounts *accounts, struct store_report *report);
+
+/* An operation under way will add so many bytes (< 0: free them). */
+void store_accounts_pend(struct store_accounts *accounts, int64_t bytes);
+/* So many bytes and files of a kind have come (< 0: gone). */
+void store_accounts_add(struct store_accounts *accounts, enum store_kind kind, int64_t bytes,
+                        int files);
+/* An operation has failed. Returns -1. */
+int store_accounts_fail(struct store_accounts *accounts);
+
+enum store_outcome { STORE_WRITTEN, STORE_NO_ROOM, STORE_FAILED };
+/* How a write ended. disk_free: what is free afterwards; < 0: the write tells nothing about it. */
+void store_accounts_wrote(struct store_accounts *accounts, enum store_kind kind,
+                          enum store_outcome outcome, int64_t disk_free);
+
+#endif

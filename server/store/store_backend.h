@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What lies behind the queue of a store: a place that keeps files, as a table of functions. Today
+ * there is one, the directory (store_directory.h); a network store is another.
+ *
+ * To add a backend, write its .c with a `struct store_place` of its own and a table, its .h, and
+ * add a line to the list in store_backends.c. Nothing else changes: --state-dir takes locations of
+ * the form scheme://..., and each backend names its scheme.
+ *
+ * Functions that can fail return 0, or -1 with one sentence in *err. The store calls `open` and
+ * `scan` from the thread that opens it, and all operations from its own thread, one at a time;
+ * `scan` may run beside them. Each backend counts what it does in the accounts. */
+#ifndef SERVER_STORE_STORE_BACKEND_H
+#define SERVER_STORE_STORE_BACKEND_H
+
+#include "server/store/siphash.h"
+#include "server/store/store_accounts.h"
+#include "server/store/store_op.h"
+
+struct engine;
+struct store_place; /* an open one; each backend defines its own */
+
+struct store_backend {
+    const char *scheme; /* of the locations that it takes; NULL: those that no other takes */
+
+    /* Opens options->location for the engine's model, and makes what is missing. On an error it
+     * leaves nothing behind. engine and accounts are borrowed until `close`. */
+    int (*open)(struct store_place **out, struct engine *engine,
+                const struct store_options *options, struct store_accounts *accounts,
+                struct error *err);
+    /* Counts what is there, and calls options->found for each whole file of this model, the one
+     * that was modified first before the others. */
+    int (*scan)(struct store_place *, const struct store_options *options, struct error *err);
+
+    /* Writes the file whole or not at all, in the place of an older one of its name. Without room:
+     * ERROR_NO_MEMORY. */
+    int (*write)(struct store_place *, const struct store_op *, struct error *);
+    /* Fills the operation's buffers. The file has to be what the operation says that it is. */
+    int (*read)(struct store_place *, const struct store_op *, struct error *);
+    int (*remove)(struct store_place *, const struct store_op *, struct error *);
+    int (*touch)(struct store_place *, const struct store_op *, struct error *);
+
+    /* [SIPHASH_BYTES], the same each time that the place is opened: see store_owner_tag. */
+    const unsigned char *(*secret)(const struct store_place *);
+    void (*close)(struct store_place *);
+};
+
+#endif
