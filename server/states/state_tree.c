@@ -11,19 +11,6 @@
 enum { LEAST_INTERVAL = 512, MOST_INTERVAL = 4096 };
 enum { MOST_WRITTEN_SOON = 16 << 20 };
 
-const char *tier_name(enum tier tier)
-{
-    static const char *const NAMES[NUM_TIERS] = {"none", "disk", "host", "device"};
-    return NAMES[tier];
-}
-
-const char *miss_reason_name(enum miss_reason reason)
-{
-    static const char *const NAMES[NUM_MISS_REASONS] = {"none", "no_checkpoint", "diverged",
-                                                        "evicted", "disabled"};
-    return NAMES[reason];
-}
-
 /* So many tokens that a checkpoint costs no more than the KV it stands for. */
 static int64_t interval_of(const struct engine_info *info)
 {

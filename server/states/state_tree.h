@@ -14,25 +14,12 @@
 #ifndef SERVER_STATES_STATE_TREE_H
 #define SERVER_STATES_STATE_TREE_H
 
+#include "api/states.h"
 #include "server/store/store.h"
 
 struct state_tree;
 struct space;      /* who may share: an API key and a cache_salt */
 struct checkpoint; /* valid until the next call that may make room */
-
-enum tier { TIER_NONE, TIER_DISK, TIER_HOST, TIER_DEVICE, NUM_TIERS };
-const char *tier_name(enum tier tier); /* "none", "disk", "host", "device" */
-
-enum miss_reason {                     /* why no more of a prompt was reused (api.md) */
-                   MISS_NONE,          /* all was that could be */
-                   MISS_NO_CHECKPOINT, /* its tokens, or the first of them, are new here or have no
-                                          checkpoint */
-                   MISS_DIVERGED,      /* another text goes on differently from there */
-                   MISS_EVICTED,       /* there was a checkpoint further on */
-                   MISS_DISABLED,
-                   NUM_MISS_REASONS
-};
-const char *miss_reason_name(enum miss_reason reason);
 
 struct state_tree_options {
     bool reuse; /* false: prompts are not matched, only sessions keep states */
