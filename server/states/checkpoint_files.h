@@ -1,37 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of checkpoints: written behind by the store's thread, read when they are needed,
- * removed when they take room that others need more. A few operations at a time, so that what they
- * hold in memory is bounded. */
+/* The files of checkpoints: the store writes them behind, reads them when they are needed, and
+ * removes them when their room is needed. Only a few operations run at a time, so the memory that
+ * they hold is bounded. */
 #ifndef SERVER_STATES_CHECKPOINT_FILES_H
 #define SERVER_STATES_CHECKPOINT_FILES_H
 
 #include "server/states/tiers.h"
+#include "server/store/store.h"
 
-/* *out is NULL without a store. */
-int checkpoint_files_create(struct checkpoint_files **out, struct state_tree *tree,
+struct checkpoint_files;
+
+/* Hangs its callbacks into tiers->events. tiers and store are borrowed. */
+int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, struct store *store,
                             struct error *err);
-/* Before the tree is freed: waits for what is under way; files now outlive their checkpoints. */
-void checkpoint_files_close(struct state_tree *tree);
+/* Waits for the operations under way. After it checkpoints are dropped without their files. */
+void checkpoint_files_close(struct checkpoint_files *files);
+/* After the last checkpoint has gone. NULL is allowed. */
+void checkpoint_files_free(struct checkpoint_files *files);
 
-bool checkpoint_files_whole(const struct checkpoint *checkpoint);  /* has one that can be read */
-bool checkpoint_files_logits(const struct checkpoint *checkpoint); /* and it holds logits */
-/* Whether its file was read for nothing, since no tier had room; said once. */
-bool checkpoint_files_take_unplaced(struct checkpoint *checkpoint);
-bool checkpoint_files_busy(const struct checkpoint *checkpoint);   /* it is being written or read */
-bool checkpoint_files_borrow(const struct checkpoint *checkpoint); /* its image is being written */
+/* Once per turn of the engine thread: begins the writes that are wanted. */
+void checkpoint_files_poll(struct checkpoint_files *files);
+/* Before the end: writes the checkpoints that have no file, the most recently used first, until the
+ * deadline (clock_seconds()). */
+void checkpoint_files_save_all(struct checkpoint_files *files, double deadline);
+/* Enters a file of an earlier run, or removes it if it is of no use here. */
+void checkpoint_files_found(struct checkpoint_files *files, const struct store_found *found);
+/* Before a session's file is written: removes the least recently used files until `bytes` fit the
+ * budget and what is free on the disk; none if that cannot be reached. */
+void checkpoint_files_make_room(struct checkpoint_files *files, int64_t bytes);
 
-/* A file of it is wanted: soon, or when host memory runs short. */
-void checkpoint_files_want(struct state_tree *tree, struct checkpoint *checkpoint, bool soon);
-/* It is about to leave the device and has no room in host memory: a file may be written through a
- * copy that lives only so long. */
-void checkpoint_files_write_through(struct state_tree *tree, struct checkpoint *checkpoint);
-/* It has been used: so that the order holds after a restart, its file's time says so, if it is
- * more than a minute behind. */
-void checkpoint_files_used(struct state_tree *tree, const struct checkpoint *checkpoint);
-/* Begins to read it (or goes on to) into host memory. -1: it cannot be. */
-int checkpoint_files_read(struct state_tree *tree, struct checkpoint *checkpoint,
+/* Asks for a file of the checkpoint: soon, or when host memory runs short. */
+void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *checkpoint,
+                           bool soon);
+/* Begins to read its file, if that is not being done yet, and if there is one and not too many are
+ * read at once. -1: that cannot be. */
+int checkpoint_files_read(struct checkpoint_files *files, struct checkpoint *checkpoint,
                           struct error *err);
-/* The checkpoint goes, and its file with it. */
-void checkpoint_files_drop(struct state_tree *tree, struct checkpoint *checkpoint);
+/* Whether its file was read for nothing, since no tier had room. Says so once. */
+bool checkpoint_files_take_unplaced(struct checkpoint *checkpoint);
 
 #endif

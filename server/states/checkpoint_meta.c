@@ -47,15 +47,16 @@ static bool take_line(const char **meta, size_t *length, char *line, size_t size
     return true;
 }
 
-struct space *checkpoint_meta_space(struct state_tree *tree, const struct store_found *found)
+struct space *checkpoint_meta_space(const struct engine *engine, struct spaces *spaces,
+                                    const struct store_found *found)
 {
     char expected[BUILD_SIZE], build[BUILD_SIZE], owner[STORE_OWNER_SIZE];
     const char *meta = found->meta;
     size_t length = found->meta_length;
-    build_of(tree->engine, expected);
+    build_of(engine, expected);
     if (found->position != found->count || found->count == 0 ||
         !take_line(&meta, &length, build, sizeof build) ||
         !take_line(&meta, &length, owner, sizeof owner) || strcmp(build, expected) != 0)
         return NULL;
-    return state_tree_space(tree, owner, meta, length);
+    return spaces_take(spaces, owner, meta, length);
 }

@@ -2,7 +2,6 @@
 #include "server/states/state_tree.h"
 
 #include "server/states/checkpoint_files.h"
-#include "server/states/tiers.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,13 @@
 /* Cutting chunks of prompts more often than once in so many tokens would slow them down. */
 enum { LEAST_INTERVAL = 512, MOST_INTERVAL = 4096 };
 enum { MOST_WRITTEN_SOON = 16 << 20 };
+
+struct state_tree {
+    struct tiers tiers;
+    struct checkpoint_files *files; /* NULL: no store */
+    struct state_tree_options options;
+    int64_t interval;
+};
 
 /* So many tokens that a checkpoint costs no more than the KV it stands for. */
 static int64_t interval_of(const struct engine_info *info)
@@ -30,12 +36,12 @@ int state_tree_create(struct state_tree **out, struct engine *engine,
     struct state_tree *tree = calloc(1, sizeof *tree);
     if (!tree)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the state tree");
-    const struct engine_info *info = engine_info(engine);
-    tree->engine = engine;
+    tiers_init(&tree->tiers, engine, options->host_budget_bytes);
     tree->options = *options;
-    tree->interval = options->interval_tokens ? options->interval_tokens : interval_of(info);
-    tree->logits_size = (size_t)info->vocab_size * sizeof(float);
-    if (checkpoint_files_create(&tree->files, tree, err)) {
+    tree->interval =
+        options->interval_tokens ? options->interval_tokens : interval_of(engine_info(engine));
+    if (options->store &&
+        checkpoint_files_create(&tree->files, &tree->tiers, options->store, err)) {
         free(tree);
         return -1;
     }
@@ -47,22 +53,45 @@ void state_tree_free(struct state_tree *tree)
 {
     if (!tree)
         return;
-    checkpoint_files_close(tree);
-    for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
-        for (int held = 0; held < 2; held++)
-            while (tree->lists[tier][held].oldest)
-                checkpoint_drop(tree, tree->lists[tier][held].oldest);
-    while (tree->num_spaces) {
-        struct space *space = tree->spaces[--tree->num_spaces];
-        token_tree_clear(&space->tokens);
-        free(space->owner);
-        free(space->salt);
-        free(space);
-    }
-    free(tree->spaces);
-    free(tree->files);
+    if (tree->files)
+        checkpoint_files_close(tree->files);
+    tiers_clear(&tree->tiers);
+    checkpoint_files_free(tree->files);
     free(tree);
 }
+
+/* Files. */
+
+void state_tree_save_all(struct state_tree *tree, double deadline)
+{
+    if (tree->files)
+        checkpoint_files_save_all(tree->files, deadline);
+}
+
+void state_tree_disk_room(struct state_tree *tree, int64_t bytes)
+{
+    if (tree->files)
+        checkpoint_files_make_room(tree->files, bytes);
+}
+
+void state_tree_found(struct state_tree *tree, const struct store_found *file)
+{
+    checkpoint_files_found(tree->files, file);
+}
+
+void state_tree_poll(struct state_tree *tree)
+{
+    if (tree->files)
+        checkpoint_files_poll(tree->files);
+}
+
+static void want_file(struct state_tree *tree, struct checkpoint *checkpoint, bool soon)
+{
+    if (tree->files)
+        checkpoint_files_want(tree->files, checkpoint, soon);
+}
+
+/* What it was made for. */
 
 int64_t state_tree_interval(const struct state_tree *tree)
 {
@@ -76,121 +105,25 @@ bool state_tree_reuses(const struct state_tree *tree)
 
 bool state_tree_keeps_logits(const struct state_tree *tree)
 {
-    return (int64_t)tree->logits_size <= tree->options.host_budget_bytes;
+    return (int64_t)tree->tiers.logits_size <= tree->options.host_budget_bytes;
 }
 
 bool state_tree_has_room(const struct state_tree *tree, size_t bytes)
 {
-    struct engine_memory memory;
-    engine_memory(tree->engine, &memory);
-    size_t used = memory.recurrent_reserved_bytes + memory.kv_reserved_bytes -
-                  memory.recurrent_cached_bytes - memory.kv_cached_bytes;
-    return bytes <= engine_info(tree->engine)->state_memory_bytes - used;
+    return tiers_has_room(&tree->tiers, bytes);
 }
 
 /* Spaces. */
 
-static int space_order(const struct space *space, const char *owner, const char *salt,
-                       size_t salt_length)
-{
-    int order = strcmp(space->owner, owner);
-    if (order == 0 && space->salt_length != salt_length)
-        order = space->salt_length < salt_length ? -1 : 1;
-    return order || salt_length == 0 ? order : memcmp(space->salt, salt, salt_length);
-}
-
-/* Where the space is, or would be put. */
-static size_t space_index(const struct state_tree *tree, const char *owner, const char *salt,
-                          size_t salt_length, bool *found)
-{
-    size_t low = 0, high = tree->num_spaces;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (space_order(tree->spaces[middle], owner, salt, salt_length) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *found =
-        low < tree->num_spaces && space_order(tree->spaces[low], owner, salt, salt_length) == 0;
-    return low;
-}
-
-static struct space *space_create(struct state_tree *tree, const char *owner, const char *salt,
-                                  size_t salt_length)
-{
-    if (tree->num_spaces == tree->spaces_capacity) {
-        size_t capacity = 2 * tree->spaces_capacity + 8;
-        struct space **spaces = realloc(tree->spaces, capacity * sizeof(struct space *));
-        if (!spaces)
-            return NULL;
-        tree->spaces = spaces;
-        tree->spaces_capacity = capacity;
-    }
-    struct space *space = calloc(1, sizeof *space);
-    if (!space)
-        return NULL;
-    space->owner = strdup(owner);
-    space->salt = malloc(salt_length + 1);
-    space->salt_length = salt_length;
-    space->tokens.totals = &tree->totals;
-    if (!space->owner || !space->salt) {
-        free(space->owner);
-        free(space->salt);
-        free(space);
-        return NULL;
-    }
-    if (salt_length)
-        memcpy(space->salt, salt, salt_length);
-    return space;
-}
-
 struct space *state_tree_space(struct state_tree *tree, const char *owner, const char *salt,
                                size_t salt_length)
 {
-    bool found;
-    size_t at = space_index(tree, owner, salt, salt_length, &found);
-    struct space *space = found ? tree->spaces[at] : space_create(tree, owner, salt, salt_length);
-    if (!space)
-        return NULL;
-    if (!found) {
-        memmove(tree->spaces + at + 1, tree->spaces + at,
-                (tree->num_spaces - at) * sizeof *tree->spaces);
-        tree->spaces[at] = space;
-        tree->num_spaces++;
-    }
-    space->references++;
-    return space;
-}
-
-/* Removes a space that nothing is in and nobody uses. */
-static void space_collect(struct state_tree *tree, struct space *space)
-{
-    if (space->references || space->tokens.root.num_children)
-        return;
-    bool found;
-    size_t at = space_index(tree, space->owner, space->salt, space->salt_length, &found);
-    tree->num_spaces--;
-    memmove(tree->spaces + at, tree->spaces + at + 1,
-            (tree->num_spaces - at) * sizeof *tree->spaces);
-    token_tree_clear(&space->tokens);
-    free(space->owner);
-    free(space->salt);
-    free(space);
+    return spaces_take(&tree->tiers.spaces, owner, salt, salt_length);
 }
 
 void state_tree_space_release(struct state_tree *tree, struct space *space)
 {
-    if (!space)
-        return;
-    space->references--;
-    space_collect(tree, space);
-}
-
-void space_trim(struct state_tree *tree, struct space *space, struct token_node *node)
-{
-    token_tree_trim(&space->tokens, node);
-    space_collect(tree, space);
+    spaces_release(&tree->tiers.spaces, space);
 }
 
 /* Looking up. */
@@ -203,9 +136,8 @@ static bool usable(const struct checkpoint *checkpoint, int64_t count, enum matc
     if (checkpoint->position < count || end == MATCH_ANY)
         return true;
     /* Logits that are still in the file come with the state. */
-    return end == MATCH_WITH_LOGITS &&
-           (checkpoint->logits ||
-            (checkpoint->tier == TIER_DISK && checkpoint_files_logits(checkpoint)));
+    return end == MATCH_WITH_LOGITS && (checkpoint->logits || (checkpoint->tier == TIER_DISK &&
+                                                               checkpoint_file_logits(checkpoint)));
 }
 
 /* known: the deepest node on the way. */
@@ -237,7 +169,7 @@ void state_tree_match(struct state_tree *tree, struct space *space, const int32_
             match->tier = checkpoint->tier;
             if (match->position == count)
                 match->logits = checkpoint->logits;
-            checkpoint_touch(tree, checkpoint);
+            tiers_touch(&tree->tiers, checkpoint);
             break;
         }
         evicted = evicted || (checkpoint && checkpoint->tier == TIER_NONE);
@@ -273,8 +205,8 @@ static int try_start(struct state_tree *tree, struct checkpoint *from, int64_t m
     if (from && checkpoint_await_image(from, err))
         return -1;
     if (from)
-        return state_restore(out, tree->engine, from->image, from->position, max_tokens, err);
-    return state_create(out, tree->engine, max_tokens, err);
+        return state_restore(out, tree->tiers.engine, from->image, from->position, max_tokens, err);
+    return state_create(out, tree->tiers.engine, max_tokens, err);
 }
 
 /* Nothing else is left to make room with: the text takes the checkpoint's own state. */
@@ -288,18 +220,18 @@ static int take_over(struct state_tree *tree, struct checkpoint *from, int64_t m
     }
     *out = from->state;
     if (!from->image) /* one that a file is written from stays as it is */
-        tiers_save(tree, from);
-    tiers_left_device(tree, from);
+        tiers_save(&tree->tiers, from);
+    tiers_left_device(&tree->tiers, from);
     return 0;
 }
 
 static int start_from(struct state_tree *tree, struct checkpoint *from, int64_t max_tokens,
                       struct state **out, struct error *err)
 {
-    bool room = state_tree_has_room(tree, engine_state_bytes(tree->engine, max_tokens));
+    bool room = tiers_has_room(&tree->tiers, engine_state_bytes(tree->tiers.engine, max_tokens));
     int result;
     while ((result = try_start(tree, from, max_tokens, out, err)) && room &&
-           err->code == ERROR_NO_MEMORY && tiers_evict(tree))
+           err->code == ERROR_NO_MEMORY && tiers_evict(&tree->tiers))
         error_clear(err);
     if (result && room && err->code == ERROR_NO_MEMORY && from && from->state) {
         error_clear(err);
@@ -307,9 +239,9 @@ static int start_from(struct state_tree *tree, struct checkpoint *from, int64_t 
     }
     /* What has been used comes back to the device if its pages can be shared with the text that
      * goes on from it, or there is room anyway. */
-    const struct engine_info *info = engine_info(tree->engine);
+    const struct engine_info *info = engine_info(tree->tiers.engine);
     if (result == 0 && from && !from->state)
-        tiers_promote(tree, from, *out,
+        tiers_promote(&tree->tiers, from, *out,
                       info->kv_bytes_per_token && from->position >= info->kv_page_tokens);
     return result;
 }
@@ -319,36 +251,14 @@ int state_tree_start(struct state_tree *tree, const struct state_match *match, i
 {
     struct checkpoint *from = match->checkpoint;
     if (from && !from->state && !from->image)
-        return checkpoint_files_read(tree, from, err) ? -1 : 1;
-    tree->pinned = from;
+        return checkpoint_files_read(tree->files, from, err) ? -1 : 1;
+    tree->tiers.pinned = from;
     int result = start_from(tree, from, max_tokens, out, err);
-    tree->pinned = NULL;
+    tree->tiers.pinned = NULL;
     return result;
 }
 
 /* Keeping. */
-
-struct checkpoint *checkpoint_at(struct state_tree *tree, struct space *space,
-                                 const int32_t *tokens, int64_t position)
-{
-    struct token_node *node = token_tree_insert(&space->tokens, tokens, position);
-    if (!node)
-        return NULL;
-    if (node->value)
-        return node->value;
-    struct checkpoint *checkpoint = calloc(1, sizeof *checkpoint);
-    if (!checkpoint) {
-        space_trim(tree, space, node);
-        return NULL;
-    }
-    checkpoint->space = space;
-    checkpoint->node = node;
-    checkpoint->position = position;
-    checkpoint->held = node->holds > 0;
-    node->value = checkpoint;
-    tree->counts[TIER_NONE]++;
-    return checkpoint;
-}
 
 static struct checkpoint *existing(struct space *space, const int32_t *tokens, int64_t position)
 {
@@ -361,20 +271,20 @@ static struct checkpoint *existing(struct space *space, const int32_t *tokens, i
 static void hang(struct state_tree *tree, struct space *space, const int32_t *tokens,
                  struct state *state, const float *logits)
 {
-    struct checkpoint *checkpoint = checkpoint_at(tree, space, tokens, state_position(state));
+    struct checkpoint *checkpoint = tiers_at(&tree->tiers, space, tokens, state_position(state));
     if (!checkpoint || checkpoint->state) {
         state_free(state);
     } else {
         state_set_cached(state, true);
         checkpoint->state = state;
-        if (!checkpoint_files_borrow(checkpoint))
-            checkpoint_set_image(tree, checkpoint, NULL);
-        checkpoint_settle(tree, checkpoint);
+        if (!checkpoint_lends_image(checkpoint))
+            tiers_set_image(&tree->tiers, checkpoint, NULL);
+        tiers_settle(&tree->tiers, checkpoint);
     }
     if (!checkpoint)
         return;
-    checkpoint_touch(tree, checkpoint);
-    checkpoint_keep_logits(tree, checkpoint, logits);
+    tiers_touch(&tree->tiers, checkpoint);
+    tiers_keep_logits(&tree->tiers, checkpoint, logits);
 }
 
 void state_tree_keep(struct state_tree *tree, struct space *space, const int32_t *tokens,
@@ -383,19 +293,19 @@ void state_tree_keep(struct state_tree *tree, struct space *space, const int32_t
     int64_t position = state_position(state);
     struct checkpoint *checkpoint = position ? existing(space, tokens, position) : NULL;
     if (checkpoint && checkpoint->state) {
-        checkpoint_touch(tree, checkpoint);
-        checkpoint_keep_logits(tree, checkpoint, logits);
+        tiers_touch(&tree->tiers, checkpoint);
+        tiers_keep_logits(&tree->tiers, checkpoint, logits);
         return;
     }
-    const struct engine_info *info = engine_info(tree->engine);
+    const struct engine_info *info = engine_info(tree->tiers.engine);
     size_t own =
         info->recurrent_bytes_per_text + info->kv_bytes_per_token * (size_t)info->kv_page_tokens;
-    bool room = state_tree_has_room(tree, own);
+    bool room = tiers_has_room(&tree->tiers, own);
     struct error err = ERROR_INIT;
     struct state *clone;
     int result = position ? 0 : -1;
     while (position && (result = state_clone(&clone, state, position, &err)) && room &&
-           err.code == ERROR_NO_MEMORY && tiers_evict(tree))
+           err.code == ERROR_NO_MEMORY && tiers_evict(&tree->tiers))
         error_clear(&err);
     if (result == 0)
         hang(tree, space, tokens, clone, logits);
@@ -414,9 +324,10 @@ void state_tree_give(struct state_tree *tree, struct space *space, const int32_t
 int state_tree_give_image(struct state_tree *tree, struct space *space, const int32_t *tokens,
                           int64_t position, void *image, struct error *err)
 {
-    int64_t bytes = (int64_t)state_image_bytes(tree->engine, position);
-    struct checkpoint *checkpoint =
-        tiers_host_room(tree, bytes) ? checkpoint_at(tree, space, tokens, position) : NULL;
+    int64_t bytes = (int64_t)state_image_bytes(tree->tiers.engine, position);
+    struct checkpoint *checkpoint = tiers_host_room(&tree->tiers, bytes)
+                                        ? tiers_at(&tree->tiers, space, tokens, position)
+                                        : NULL;
     if (!checkpoint) {
         free(image);
         return error_set(err, ERROR_NO_MEMORY,
@@ -426,11 +337,11 @@ int state_tree_give_image(struct state_tree *tree, struct space *space, const in
     if (checkpoint->state || checkpoint->image)
         free(image);
     else
-        checkpoint_set_image(tree, checkpoint, image);
-    checkpoint_settle(tree, checkpoint);
-    checkpoint_touch(tree, checkpoint);
+        tiers_set_image(&tree->tiers, checkpoint, image);
+    tiers_settle(&tree->tiers, checkpoint);
+    tiers_touch(&tree->tiers, checkpoint);
     if (checkpoint->image)
-        checkpoint_files_want(tree, checkpoint, false);
+        want_file(tree, checkpoint, false);
     return 0;
 }
 
@@ -441,7 +352,7 @@ int state_tree_image(struct state_tree *tree, const struct state_match *match, v
     if (!from->state && !from->image) {
         if (checkpoint_files_take_unplaced(from))
             return error_set(err, ERROR_NO_MEMORY, "no tier has room for the state");
-        return checkpoint_files_read(tree, from, err) ? -1 : 1;
+        return checkpoint_files_read(tree->files, from, err) ? -1 : 1;
     }
     if (from->state) {
         *saving = state_save_begin(from->state, image);
@@ -449,7 +360,7 @@ int state_tree_image(struct state_tree *tree, const struct state_match *match, v
     }
     if (checkpoint_await_image(from, err))
         return -1;
-    memcpy(image, from->image, state_image_bytes(tree->engine, from->position));
+    memcpy(image, from->image, state_image_bytes(tree->tiers.engine, from->position));
     return 0;
 }
 
@@ -460,7 +371,7 @@ static void add_holds(struct state_tree *tree, struct token_node *node, int coun
     for (; node; node = node->parent) {
         node->holds += count;
         if (node->value)
-            checkpoint_set_held(tree, node->value, node->holds > 0);
+            tiers_set_held(&tree->tiers, node->value, node->holds > 0);
     }
 }
 
@@ -473,8 +384,8 @@ static void want_deepest(struct state_tree *tree, struct token_node *node)
         if (!checkpoint || checkpoint->tier == TIER_NONE)
             continue;
         if (checkpoint->tier != TIER_DISK &&
-            state_image_bytes(tree->engine, checkpoint->position) <= MOST_WRITTEN_SOON)
-            checkpoint_files_want(tree, checkpoint, true);
+            state_image_bytes(tree->tiers.engine, checkpoint->position) <= MOST_WRITTEN_SOON)
+            want_file(tree, checkpoint, true);
         return;
     }
 }
@@ -496,7 +407,7 @@ void state_tree_release(struct state_tree *tree, struct space *space, const int3
     int64_t shared;
     struct token_node *node = token_tree_find(&space->tokens, tokens, count, &shared);
     add_holds(tree, node, -1);
-    space_trim(tree, space, node);
+    spaces_trim(&tree->tiers.spaces, space, node);
 }
 
 void state_tree_forget(struct state_tree *tree, struct space *space, const int32_t *tokens,
@@ -510,7 +421,7 @@ void state_tree_forget(struct state_tree *tree, struct space *space, const int32
         int64_t above = node->parent->position;
         if (!node->value)
             break;
-        checkpoint_drop(tree, node->value);
+        tiers_drop(&tree->tiers, node->value);
         node = token_tree_find(&space->tokens, tokens, above, &shared);
     }
     state_tree_space_release(tree, space);
@@ -519,28 +430,28 @@ void state_tree_forget(struct state_tree *tree, struct space *space, const int32
 void state_tree_report(const struct state_tree *tree, struct state_tree_report *report)
 {
     struct engine_memory memory;
-    engine_memory(tree->engine, &memory);
+    engine_memory(tree->tiers.engine, &memory);
     int64_t recurrent = (int64_t)memory.recurrent_cached_bytes;
     int64_t kv = (int64_t)memory.kv_cached_bytes;
     *report = (struct state_tree_report){
-        .spaces = (int64_t)tree->num_spaces,
-        .nodes = tree->totals.nodes,
-        .checkpoints =
-            tree->counts[TIER_DISK] + tree->counts[TIER_HOST] + tree->counts[TIER_DEVICE],
-        .tokens = tree->totals.tokens,
-        .recurrent_bytes =
-            recurrent + tree->host_bytes - tree->host_kv_bytes - tree->host_logits_bytes,
-        .kv_bytes = kv + tree->host_kv_bytes,
-        .logits_bytes = tree->host_logits_bytes,
-        .evictions = tree->evictions,
-        .dropped = tree->dropped,
+        .spaces = (int64_t)tree->tiers.spaces.count,
+        .nodes = tree->tiers.spaces.totals.nodes,
+        .checkpoints = tree->tiers.counts[TIER_DISK] + tree->tiers.counts[TIER_HOST] +
+                       tree->tiers.counts[TIER_DEVICE],
+        .tokens = tree->tiers.spaces.totals.tokens,
+        .recurrent_bytes = recurrent + tree->tiers.host_bytes - tree->tiers.host_kv_bytes -
+                           tree->tiers.host_logits_bytes,
+        .kv_bytes = kv + tree->tiers.host_kv_bytes,
+        .logits_bytes = tree->tiers.host_logits_bytes,
+        .evictions = tree->tiers.evictions,
+        .dropped = tree->tiers.dropped,
     };
     for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++)
-        report->tiers[tier].checkpoints = tree->counts[tier];
+        report->tiers[tier].checkpoints = tree->tiers.counts[tier];
     report->tiers[TIER_DEVICE].bytes = recurrent + kv;
     report->tiers[TIER_DEVICE].budget_bytes =
-        (int64_t)engine_info(tree->engine)->state_memory_bytes;
-    report->tiers[TIER_HOST].bytes = tree->host_bytes;
+        (int64_t)engine_info(tree->tiers.engine)->state_memory_bytes;
+    report->tiers[TIER_HOST].bytes = tree->tiers.host_bytes;
     report->tiers[TIER_HOST].budget_bytes = tree->options.host_budget_bytes;
     if (!tree->options.store)
         return;

@@ -1,104 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of the tree of states that its files share: what a checkpoint and the tree are made
- * of, where checkpoints lie, and what moves when room is needed. */
+/* Where checkpoints lie: on the device, in host memory, in files. Each tier lists its checkpoints
+ * by last use. When a tier needs room, the least recently used move down; a checkpoint that moves
+ * down without a copy below is dropped, since it can be computed again.
+ *
+ * Files themselves are a floor above (checkpoint_files.h): it hangs its callbacks into `events`. */
 #ifndef SERVER_STATES_TIERS_H
 #define SERVER_STATES_TIERS_H
 
-#include "server/states/state_tree.h"
-#include "server/states/token_tree.h"
-
-struct space {
-    char *owner;
-    char *salt; /* [salt_length] */
-    size_t salt_length;
-    int64_t references;
-    struct token_tree tokens; /* values: struct checkpoint */
-};
-
-/* A place among those of a tier, by last use. */
-struct tier_link {
-    struct checkpoint *older, *newer;
-    bool listed;
-};
-
-/* A state on the device or an image of it in host memory, or neither, and perhaps a file. One that
- * has nothing of these is a tombstone: it says that there was a checkpoint. */
-struct checkpoint {
-    struct space *space;
-    struct token_node *node; /* NULL: dropped, but its file's operation has not ended */
-    int64_t position;        /* tokens: of its node */
-    struct state *state;
-    void *image;
-    struct state_save saving;         /* of the image, while that is on its way */
-    float *logits;                    /* after its last token; host memory */
-    int64_t used;                     /* when last: nanoseconds since 1970, no two the same */
-    bool held;                        /* a session's tokens go through here */
-    enum tier tier;                   /* the highest it lies in; as counted */
-    struct tier_link link[NUM_TIERS]; /* HOST: also with logits alone; NONE: tombstones */
-
-    struct checkpoint_file
-        *file; /* checkpoint_files.h; NULL: it has none, and none is being made */
-};
+#include "engine/engine.h"
+#include "server/states/checkpoint.h"
 
 struct tier_list {
     struct checkpoint *oldest, *newest;
 };
 
-struct state_tree {
-    struct engine *engine;
-    struct state_tree_options options;
-    int64_t interval;
-    size_t logits_size;    /* bytes */
-    struct space **spaces; /* [num_spaces], by owner and salt */
-    size_t num_spaces, spaces_capacity;
-    struct token_totals totals;
-    int64_t last_use;                     /* the largest checkpoint.used so far */
-    struct tier_list lists[NUM_TIERS][2]; /* of those that no session holds; of the others */
-    int64_t counts[NUM_TIERS];
-    int64_t host_bytes, host_kv_bytes, host_logits_bytes; /* images and logits */
-    int64_t evictions, dropped;
-    const struct checkpoint *pinned; /* room is being made for its sake */
-    struct checkpoint_files *files;  /* NULL: no store */
+/* What happens to checkpoints, for whoever keeps files of them. A callback may be NULL. */
+struct tiers_events {
+    void *context;
+    void (*used)(void *context, const struct checkpoint *checkpoint);
+    /* It is about to leave the device, and host memory has no room for it. */
+    void (*leaves)(void *context, struct checkpoint *checkpoint);
+    /* It has left the device; an image of it is in host memory. */
+    void (*left)(void *context, struct checkpoint *checkpoint);
+    void (*dropped)(void *context, struct checkpoint *checkpoint); /* it is freed next */
 };
 
-/* The checkpoint of tokens [0, position); made without a state if need be. NULL: no memory. */
-struct checkpoint *checkpoint_at(struct state_tree *tree, struct space *space,
-                                 const int32_t *tokens, int64_t position);
-/* After a change of where it lies: its places, the counts; too many tombstones go. */
-void checkpoint_settle(struct state_tree *tree, struct checkpoint *checkpoint);
-void checkpoint_touch(struct state_tree *tree, struct checkpoint *checkpoint);
-/* It was used at that moment (of an earlier server), after all that have been told of. */
-void checkpoint_touch_at(struct state_tree *tree, struct checkpoint *checkpoint, int64_t nanos);
-void checkpoint_set_held(struct state_tree *tree, struct checkpoint *checkpoint, bool held);
-/* Takes it out of all tiers and out of the tree. */
-void checkpoint_drop(struct state_tree *tree, struct checkpoint *checkpoint);
-/* The least recently used of a tier that is not pinned; those of sessions last. */
-struct checkpoint *checkpoint_oldest(const struct state_tree *tree, enum tier tier);
+struct tiers {
+    struct engine *engine; /* borrowed */
+    int64_t host_budget_bytes;
+    size_t logits_size; /* bytes */
+    struct tiers_events events;
+    struct spaces spaces;
+    /* Of those that no session holds; of the others. DISK: files that can be removed now. HOST:
+     * also logits alone, but no image that is being written. NONE: tombstones. */
+    struct tier_list lists[NUM_TIERS][2];
+    int64_t counts[NUM_TIERS];                            /* by the highest tier that one lies in */
+    int64_t last_use;                                     /* the largest checkpoint.used so far */
+    int64_t host_bytes, host_kv_bytes, host_logits_bytes; /* images and logits */
+    int64_t evictions, dropped;                           /* moved down a tier; lost */
+    const struct checkpoint *pinned;                      /* it stays while room is made for it */
+};
 
-/* The image and logits of a checkpoint; `image` [image bytes] is taken over, NULL frees. */
-void checkpoint_set_image(struct state_tree *tree, struct checkpoint *checkpoint, void *image);
-/* Waits until its image can be read. -1: it is lost, the device failed. */
-int checkpoint_await_image(struct checkpoint *checkpoint, struct error *err);
-void *checkpoint_take_image(struct state_tree *tree, struct checkpoint *checkpoint);
-void checkpoint_set_logits(struct state_tree *tree, struct checkpoint *checkpoint, float *logits);
-/* Copies them; without room for them there are none. */
-void checkpoint_keep_logits(struct state_tree *tree, struct checkpoint *checkpoint,
-                            const float *logits);
+/* host_budget_bytes: --host-state-memory. */
+void tiers_init(struct tiers *tiers, struct engine *engine, int64_t host_budget_bytes);
+/* Drops all checkpoints and frees all spaces. */
+void tiers_clear(struct tiers *tiers);
 
-/* Makes room for so many bytes of host memory. */
-bool tiers_host_room(struct state_tree *tree, int64_t bytes);
-/* Sends its state on its way to host memory; false: there is no room. */
-bool tiers_save(struct state_tree *tree, struct checkpoint *checkpoint);
-/* Moves the least recently used state off the device; false: there is none. */
-bool tiers_evict(struct state_tree *tree);
-/* Brings its image to the device, out of `from` (a text that stands where it does; may share its
- * pages) or of itself; false: there is no room. */
-bool tiers_promote(struct state_tree *tree, struct checkpoint *checkpoint, const struct state *from,
+/* The checkpoint of tokens [0, position). If there is none, makes a tombstone. NULL: no memory. */
+struct checkpoint *tiers_at(struct tiers *tiers, struct space *space, const int32_t *tokens,
+                            int64_t position);
+/* Takes it out of all tiers and out of the tree, and frees it. */
+void tiers_drop(struct tiers *tiers, struct checkpoint *checkpoint);
+/* To be called after each change of where a checkpoint lies: moves it between lists and counts, and
+ * drops the oldest tombstones if there are too many. */
+void tiers_settle(struct tiers *tiers, struct checkpoint *checkpoint);
+/* The least recently used of a tier that is not pinned; those that sessions hold come last. */
+struct checkpoint *tiers_oldest(const struct tiers *tiers, enum tier tier);
+
+void tiers_touch(struct tiers *tiers, struct checkpoint *checkpoint); /* it is used now */
+/* It was used at that moment, by an earlier server. */
+void tiers_touch_at(struct tiers *tiers, struct checkpoint *checkpoint, int64_t nanos);
+void tiers_set_held(struct tiers *tiers, struct checkpoint *checkpoint, bool held);
+
+/* The image of a checkpoint: `image` [image bytes] is taken over; NULL frees the old one. */
+void tiers_set_image(struct tiers *tiers, struct checkpoint *checkpoint, void *image);
+/* Gives the image to the caller. */
+void *tiers_take_image(struct tiers *tiers, struct checkpoint *checkpoint);
+/* Copies logits, if the checkpoint has none and there is room. logits NULL: does nothing. */
+void tiers_keep_logits(struct tiers *tiers, struct checkpoint *checkpoint, const float *logits);
+
+/* Whether so many bytes of the device are free, or would be without any checkpoint. */
+bool tiers_has_room(const struct tiers *tiers, size_t bytes);
+/* Makes room for so many bytes of host memory. False: that cannot be. */
+bool tiers_host_room(struct tiers *tiers, int64_t bytes);
+/* Starts to copy its state to host memory. False: there is no room. */
+bool tiers_save(struct tiers *tiers, struct checkpoint *checkpoint);
+/* Its state has been taken from it: it is not on the device any more. */
+void tiers_left_device(struct tiers *tiers, struct checkpoint *checkpoint);
+/* Moves the least recently used state off the device. False: there is none. */
+bool tiers_evict(struct tiers *tiers);
+/* Brings it back to the device: as a clone of `from`, a text that stands where it does (and may
+ * share its pages), or, if that is NULL, from its image. False: there is no room. */
+bool tiers_promote(struct tiers *tiers, struct checkpoint *checkpoint, const struct state *from,
                    bool may_evict);
-/* Its state has left the device. */
-void tiers_left_device(struct state_tree *tree, struct checkpoint *checkpoint);
-
-/* A node may have become useless: so may its space. */
-void space_trim(struct state_tree *tree, struct space *space, struct token_node *node);
 
 #endif
