@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/session_files.h"
 
-#include "engine/base/clock.h"
 #include "server/log.h"
+#include "server/store/store.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -13,30 +13,9 @@
  */
 enum { MOST_BEHIND_SECONDS = 60, TTL_PARTS = 8 };
 
-struct session_clock session_clock(const struct sessions *sessions)
-{
-    struct session_clock now;
-    if (sessions->options.read_clock)
-        sessions->options.read_clock(&now);
-    else
-        now = (struct session_clock){.running_s = (double)clock_nanos(CLOCK_BOOTTIME) * 1e-9,
-                                     .wall_s = (double)clock_nanos(CLOCK_REALTIME) * 1e-9};
-    return now;
-}
-
 static struct session *session_of(struct store_op *op)
 {
     return (struct session *)((char *)op - offsetof(struct session, op));
-}
-
-void session_end_change(struct session *session, const struct error *err)
-{
-    session_done *done = session->done;
-    session->busy = session->fresh = false;
-    session->promised = 0;
-    session->done = NULL;
-    if (done)
-        done(session->context, err);
 }
 
 /* Changes. */
@@ -58,13 +37,6 @@ static void tell_failure(struct sessions *sessions, const char *what, const stru
 
 static const char written[] = "written and goes on in memory only";
 static const char removed[] = "removed and stays";
-
-void session_set_unsaved(struct session *session, bool unsaved)
-{
-    session->sessions->unsaved += unsaved;
-    session->sessions->unsaved -= session->unsaved;
-    session->unsaved = unsaved;
-}
 
 static void on_written(struct store_op *op)
 {
@@ -98,13 +70,9 @@ static void begin_write(struct session *session, struct store_op *op, char *text
     store_write(store, op);
 }
 
-void session_save(struct session *session, session_done *done, void *context)
+void session_files_save(struct session *session)
 {
-    struct sessions *sessions = session->sessions;
-    session->busy = true;
-    session->done = done;
-    session->context = context;
-    if (sessions->options.store)
+    if (session->sessions->options.store)
         begin_write(session, &session->op, session->text, session->tokens, on_written);
     else
         session_end_change(session, NULL);
@@ -112,7 +80,7 @@ void session_save(struct session *session, session_done *done, void *context)
 
 static void finish_removal(struct session *session)
 {
-    session_done *done = session->done;
+    void (*done)(void *, const struct error *) = session->done;
     void *context = session->context;
     session_forget(session);
     if (done)
@@ -134,12 +102,9 @@ static void on_removed(struct store_op *op)
     session_end_change(session, &op->error);
 }
 
-void session_remove(struct session *session, session_done *done, void *context)
+void session_files_remove(struct session *session)
 {
     struct sessions *sessions = session->sessions;
-    session->busy = true;
-    session->done = done;
-    session->context = context;
     if (!session->in_file) {
         finish_removal(session);
         return;
@@ -167,8 +132,8 @@ static void on_retried(struct store_op *op)
     struct sessions *sessions = retry->sessions;
     bool failed = op->error.code != ERROR_NONE;
     /* It may be gone, and another of its name there. */
-    struct session *session = sessions_find(sessions, retry->meta.owner, retry->meta.id, NULL);
-    if (failed && session && strcmp(session->file, op->name) == 0)
+    struct session *session = session_lookup(sessions, retry->meta.owner, retry->meta.id);
+    if (failed && session && !session->fresh && strcmp(session->file, op->name) == 0)
         session_set_unsaved(session, true);
     sessions->writing--;
     tell_failure(sessions, written, &op->error);
@@ -235,15 +200,7 @@ static void send(struct sessions *sessions, const char *name,
     begin(sessions->options.store, &errand->op);
 }
 
-void session_use(struct session *session)
-{
-    const struct session_clock now = session_clock(session->sessions);
-    session->meta.used = now.wall_s;
-    session->since = now.running_s;
-    session->found = false;
-}
-
-void session_use_only(struct session *session)
+void session_files_use(struct session *session)
 {
     const struct sessions_options *options = &session->sessions->options;
     double behind = MOST_BEHIND_SECONDS;
@@ -256,7 +213,7 @@ void session_use_only(struct session *session)
     send(session->sessions, session->file, store_touch);
 }
 
-void session_file_discard(struct sessions *sessions, const char *name)
+void session_files_discard(struct sessions *sessions, const char *name)
 {
     send(sessions, name, store_remove);
 }

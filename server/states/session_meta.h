@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The META of a session's file: whose it is, its name, its times. Lines of `key value`. */
+/* What a session's file says of itself (META): whose it is, its name, its times. Lines of
+ * `key value`. */
 #ifndef SERVER_STATES_SESSION_META_H
 #define SERVER_STATES_SESSION_META_H
 
-#include "server/states/sessions.h"
+#include "server/store/store_op.h"
 
-enum { SESSION_META_SIZE = 384 };
+enum { SESSION_ID_SIZE = 129, SESSION_SPACE_SIZE = STORE_NAME_SIZE, SESSION_META_SIZE = 384 };
 
 struct session_meta {
     char owner[STORE_OWNER_SIZE], id[SESSION_ID_SIZE];
@@ -13,9 +14,9 @@ struct session_meta {
     double created, used;           /* seconds since 1970 */
 };
 
-/* Its length in text [SESSION_META_SIZE]. */
+/* Writes to text [SESSION_META_SIZE]. Returns the length. */
 size_t session_meta_encode(const struct session_meta *meta, char *text);
-/* -1: not a session's. text [length] may hold anything. */
+/* text [length] may hold anything. -1: it is not a session's. */
 int session_meta_parse(struct session_meta *meta, const char *text, size_t length);
 
 #endif

@@ -3,13 +3,12 @@
 
 #include "server/log.h"
 #include "server/states/session_files.h"
+#include "server/store/store.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 static int out_of_memory(struct api_error *err)
 {
@@ -28,123 +27,13 @@ int sessions_create(struct sessions **out, const struct sessions_options *option
     return 0;
 }
 
-/* The table. */
-
-/* Where the session is, or would be. */
-static size_t place_of(const struct sessions *sessions, const char *owner, const char *id,
-                       bool *found)
-{
-    size_t low = 0, high = sessions->count;
-    *found = false;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        const struct session_meta *meta = &sessions->list[middle]->meta;
-        int order = strcmp(meta->owner, owner);
-        if (order == 0)
-            order = strcmp(meta->id, id);
-        if (order == 0) {
-            *found = true;
-            return middle;
-        }
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-static struct session *lookup(const struct sessions *sessions, const char *owner, const char *id)
-{
-    bool found;
-    size_t at = place_of(sessions, owner, id, &found);
-    return found ? sessions->list[at] : NULL;
-}
-
-static void release(struct session *session)
-{
-    if (session->held)
-        state_tree_release(session->sessions->options.tree, session->space, session->tokens,
-                           session->count);
-    session->held = false;
-}
-
-static void session_free(struct session *session)
-{
-    session_set_unsaved(session, false);
-    release(session);
-    state_tree_space_release(session->sessions->options.tree, session->space);
-    free(session->tokens);
-    free(session);
-}
-
-/* 32 digits that nobody can guess. False: the system gives none. */
-static bool random_name(char name[static 33])
-{
-    uint64_t random[2];
-    if (getrandom(random, sizeof random, 0) != sizeof random)
-        return false;
-    snprintf(name, 33, "%016" PRIx64 "%016" PRIx64, random[0], random[1]);
-    return true;
-}
-
-/* salt: of its space; "" is that of all prompts. */
 static struct session *enter(struct sessions *sessions, const char *owner, const char *id,
                              const char *salt, struct api_error *err)
 {
-    bool found;
-    size_t at = place_of(sessions, owner, id, &found);
-    if (sessions->count == sessions->capacity) {
-        size_t capacity = 2 * sessions->capacity + 16;
-        struct session **list = realloc(sessions->list, capacity * sizeof(*list));
-        if (!list) {
-            out_of_memory(err);
-            return NULL;
-        }
-        sessions->list = list;
-        sessions->capacity = capacity;
-    }
-    struct session *session = calloc(1, sizeof *session);
-    if (session) {
-        session->sessions = sessions;
-        session->space = state_tree_space(sessions->options.tree, owner, salt, strlen(salt));
-    }
-    if (!session || !session->space || !random_name(session->file)) {
-        if (session)
-            session_free(session);
+    struct session *session = session_enter(sessions, owner, id, salt);
+    if (!session)
         out_of_memory(err);
-        return NULL;
-    }
-    snprintf(session->meta.owner, sizeof session->meta.owner, "%s", owner);
-    snprintf(session->meta.id, sizeof session->meta.id, "%s", id);
-    snprintf(session->meta.space, sizeof session->meta.space, "%s", salt);
-    session_use(session);
-    session->meta.created = session->meta.used;
-    session->fresh = true;
-    memmove(sessions->list + at + 1, sessions->list + at,
-            (sessions->count - at) * sizeof *sessions->list);
-    sessions->list[at] = session;
-    sessions->count++;
     return session;
-}
-
-void session_leave(struct session *session)
-{
-    struct sessions *sessions = session->sessions;
-    bool found;
-    size_t at = place_of(sessions, session->meta.owner, session->meta.id, &found);
-    sessions->count--;
-    memmove(sessions->list + at, sessions->list + at + 1,
-            (sessions->count - at) * sizeof *sessions->list);
-    session_free(session);
-}
-
-void session_forget(struct session *session)
-{
-    release(session);
-    state_tree_forget(session->sessions->options.tree, session->space, session->tokens,
-                      session->count);
-    session_leave(session);
 }
 
 void sessions_free(struct sessions *sessions)
@@ -153,26 +42,10 @@ void sessions_free(struct sessions *sessions)
         return;
     if (sessions->options.store)
         store_finish(sessions->options.store);
-    for (size_t i = 0; i < sessions->count; i++)
-        session_free(sessions->list[i]);
+    while (sessions->count)
+        session_leave(sessions->list[sessions->count - 1]);
     free(sessions->list);
     free(sessions);
-}
-
-/* Gives it other tokens (malloc'd, taken over), or fewer of its own. */
-static void set_tokens(struct session *session, int32_t *tokens, int64_t count)
-{
-    struct state_tree *tree = session->sessions->options.tree;
-    /* The old ones go after the new ones are held: what both share stays. Without memory to hold
-     * them the session only loses its precedence. */
-    struct error lacking = ERROR_INIT;
-    bool held = count && state_tree_hold(tree, session->space, tokens, count, &lacking) == 0;
-    release(session);
-    if (tokens != session->tokens)
-        free(session->tokens);
-    session->tokens = tokens;
-    session->count = count;
-    session->held = held;
 }
 
 static int copy_tokens(struct session *session, const int32_t *tokens, int64_t count,
@@ -183,7 +56,7 @@ static int copy_tokens(struct session *session, const int32_t *tokens, int64_t c
         return out_of_memory(err);
     if (count)
         memcpy(copy, tokens, (size_t)count * sizeof *copy);
-    set_tokens(session, copy, count);
+    session_set_tokens(session, copy, count);
     return 0;
 }
 
@@ -202,13 +75,13 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     double noted = meta.used;
     if (modified > noted)
         noted = modified < now.wall_s ? modified : now.wall_s;
-    struct session *session = lookup(sessions, meta.owner, meta.id);
+    struct session *session = session_lookup(sessions, meta.owner, meta.id);
     if (session && session->noted >= noted) {
-        session_file_discard(sessions, file->name);
+        session_files_discard(sessions, file->name);
         return;
     }
     if (session) {
-        session_file_discard(sessions, session->file);
+        session_files_discard(sessions, session->file);
         session_leave(session);
     }
     session = enter(sessions, meta.owner, meta.id, meta.space, &err);
@@ -266,7 +139,8 @@ static double poll_ttl(struct sessions *sessions)
             continue;
         double end = end_of(session, &now);
         if (end <= now.running_s) {
-            session_remove(session, NULL, NULL);
+            session_begin_change(session, NULL, NULL);
+            session_files_remove(session);
             end = now.running_s + RETRY_SECONDS;
         }
         if (end < due)
@@ -319,7 +193,7 @@ static int busy(const char *id, struct api_error *err)
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct api_error *err)
 {
-    struct session *session = lookup(sessions, owner, id);
+    struct session *session = session_lookup(sessions, owner, id);
     if (session && !session->fresh)
         return session;
     not_found(id, err);
@@ -380,7 +254,7 @@ void sessions_each(struct sessions *sessions, const char *owner,
                    void (*each)(void *context, const struct session *session), void *context)
 {
     bool found;
-    for (size_t i = place_of(sessions, owner, "", &found);
+    for (size_t i = session_place(sessions, owner, "", &found);
          i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++)
         if (!sessions->list[i]->fresh)
             each(context, sessions->list[i]);
@@ -417,7 +291,7 @@ static int check_free(const struct session *session, const char *id, int64_t exp
 int sessions_bind(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
                   struct session **out, struct api_error *err)
 {
-    struct session *session = lookup(sessions, owner, id);
+    struct session *session = session_lookup(sessions, owner, id);
     if (check_free(session, id, expected, err) ||
         (!session && !(session = enter(sessions, owner, id, "", err))))
         return -1;
@@ -430,11 +304,11 @@ int sessions_bind(struct sessions *sessions, const char *owner, const char *id, 
 int sessions_peek(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
                   const struct session **out, struct api_error *err)
 {
-    struct session *session = lookup(sessions, owner, id);
+    struct session *session = session_lookup(sessions, owner, id);
     if (check_free(session, id, expected, err))
         return -1;
     if (session)
-        session_use_only(session);
+        session_files_use(session);
     *out = session;
     return 0;
 }
@@ -448,7 +322,7 @@ static int check_quota(const struct sessions *sessions, const char *owner,
     bool found;
     if (quota == 0)
         return 0;
-    for (size_t i = place_of(sessions, owner, "", &found);
+    for (size_t i = session_place(sessions, owner, "", &found);
          i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++) {
         const struct session *other = sessions->list[i];
         if (other != session)
@@ -472,13 +346,19 @@ int sessions_admit(struct sessions *sessions, struct session *session, int64_t t
     return 0;
 }
 
+static void save(struct session *session, session_done *done, void *context)
+{
+    session_begin_change(session, done, context);
+    session_files_save(session);
+}
+
 void sessions_settle(struct session *session, int32_t *tokens, int64_t count, session_done *done,
                      void *context)
 {
     if (tokens) {
-        set_tokens(session, tokens, count);
+        session_set_tokens(session, tokens, count);
         session_use(session);
-        session_save(session, done, context);
+        save(session, done, context);
         return;
     }
     if (session->fresh) {
@@ -486,9 +366,8 @@ void sessions_settle(struct session *session, int32_t *tokens, int64_t count, se
         done(context, NULL);
         return;
     }
-    session_use_only(session);
-    session->done = done;
-    session->context = context;
+    session_files_use(session);
+    session_begin_change(session, done, context);
     session_end_change(session, NULL);
 }
 
@@ -497,7 +376,7 @@ void sessions_settle(struct session *session, int32_t *tokens, int64_t count, se
 static struct session *find_free(struct sessions *sessions, const char *owner, const char *id,
                                  struct api_error *err)
 {
-    struct session *session = lookup(sessions, owner, id);
+    struct session *session = session_lookup(sessions, owner, id);
     if (!session)
         not_found(id, err);
     else if (session->busy)
@@ -512,7 +391,7 @@ static struct session *make(struct sessions *sessions, const char *owner, const 
                             const char *salt, const int32_t *tokens, int64_t count,
                             struct api_error *err)
 {
-    if (lookup(sessions, owner, id)) {
+    if (session_lookup(sessions, owner, id)) {
         api_error_set(err, API_SESSION_EXISTS, NULL, "there is a session \"%s\" already", id);
         return NULL;
     }
@@ -534,7 +413,8 @@ int sessions_remove(struct sessions *sessions, const char *owner, const char *id
     struct session *session = find_free(sessions, owner, id, err);
     if (!session)
         return -1;
-    session_remove(session, done, context);
+    session_begin_change(session, done, context);
+    session_files_remove(session);
     return 0;
 }
 
@@ -548,8 +428,8 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
         make(sessions, owner, target, session->meta.space, session->tokens, session->count, err);
     if (!copy)
         return -1;
-    session_use_only(session);
-    session_save(copy, done, context);
+    session_files_use(session);
+    save(copy, done, context);
     return 0;
 }
 
@@ -564,11 +444,11 @@ int sessions_rewind(struct sessions *sessions, const char *owner, const char *id
                              "position: the session \"%s\" holds %lld tokens, got %lld", id,
                              (long long)session->count, (long long)position);
     int64_t count = session->count;
-    set_tokens(session, session->tokens, position);
+    session_set_tokens(session, session->tokens, position);
     /* What lies behind is nobody's any more, unless another session goes on there. */
     state_tree_forget(sessions->options.tree, session->space, session->tokens, count);
     session_use(session);
-    session_save(session, done, context);
+    save(session, done, context);
     return 0;
 }
 
@@ -578,7 +458,7 @@ int sessions_import(struct sessions *sessions, const char *owner, const char *id
 {
     char salt[SESSION_SPACE_SIZE];
     struct session *session = NULL;
-    if (random_name(salt))
+    if (store_random_name(salt))
         session = make(sessions, owner, id, salt, tokens, count, err);
     else
         out_of_memory(err);
@@ -592,6 +472,6 @@ int sessions_import(struct sessions *sessions, const char *owner, const char *id
                                        image, &lacking))
         log_message(LOG_LEVEL_INFO, "session %s: imported without its state: %s", id,
                     lacking.message);
-    session_save(session, done, context);
+    save(session, done, context);
     return 0;
 }

@@ -8,9 +8,9 @@
 
 #include "api/errors.h"
 #include "api/sessions.h"
+#include "server/states/session_meta.h"
+#include "server/states/session_options.h"
 #include "server/states/state_tree.h"
-
-enum { SESSION_ID_SIZE = 129, SESSION_SPACE_SIZE = 33 };
 
 struct sessions;
 struct session;
@@ -27,22 +27,6 @@ struct session_view {
 
 /* The same for JSON; borrows the id. */
 struct session_card session_card(const struct session_view *view);
-
-/* A moment. Times to live are of the one clock; the other is for replies, and for files, whose
- * times have to mean the same after a restart. */
-struct session_clock {
-    double running_s; /* never jumps; goes on while the machine sleeps */
-    double wall_s;    /* since 1970; may jump */
-};
-
-struct sessions_options {
-    struct engine *engine;
-    struct state_tree *tree;
-    struct store *store;                           /* NULL: in memory only */
-    double ttl_s;                                  /* unused for so long: deleted; 0: never */
-    int64_t quota_bytes;                           /* of an owner's sessions; 0: any */
-    void (*read_clock)(struct session_clock *now); /* NULL: the machine's */
-};
 
 int sessions_create(struct sessions **out, const struct sessions_options *options,
                     struct error *err);

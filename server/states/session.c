@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/states/session.h"
+
+#include "engine/base/clock.h"
+#include "server/store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct session_clock session_clock(const struct sessions *sessions)
+{
+    struct session_clock now;
+    if (sessions->options.read_clock)
+        sessions->options.read_clock(&now);
+    else
+        now = (struct session_clock){.running_s = (double)clock_nanos(CLOCK_BOOTTIME) * 1e-9,
+                                     .wall_s = (double)clock_nanos(CLOCK_REALTIME) * 1e-9};
+    return now;
+}
+
+/* The table. */
+
+size_t session_place(const struct sessions *sessions, const char *owner, const char *id,
+                     bool *found)
+{
+    size_t low = 0, high = sessions->count;
+    *found = false;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        const struct session_meta *meta = &sessions->list[middle]->meta;
+        int order = strcmp(meta->owner, owner);
+        if (order == 0)
+            order = strcmp(meta->id, id);
+        if (order == 0) {
+            *found = true;
+            return middle;
+        }
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+struct session *session_lookup(const struct sessions *sessions, const char *owner, const char *id)
+{
+    bool found;
+    size_t at = session_place(sessions, owner, id, &found);
+    return found ? sessions->list[at] : NULL;
+}
+
+static void release(struct session *session)
+{
+    if (session->held)
+        state_tree_release(session->sessions->options.tree, session->space, session->tokens,
+                           session->count);
+    session->held = false;
+}
+
+static void session_free(struct session *session)
+{
+    session_set_unsaved(session, false);
+    release(session);
+    state_tree_space_release(session->sessions->options.tree, session->space);
+    free(session->tokens);
+    free(session);
+}
+
+struct session *session_enter(struct sessions *sessions, const char *owner, const char *id,
+                              const char *salt)
+{
+    bool found;
+    size_t at = session_place(sessions, owner, id, &found);
+    if (sessions->count == sessions->capacity) {
+        size_t capacity = 2 * sessions->capacity + 16;
+        struct session **list = realloc(sessions->list, capacity * sizeof(*list));
+        if (!list)
+            return NULL;
+        sessions->list = list;
+        sessions->capacity = capacity;
+    }
+    struct session *session = calloc(1, sizeof *session);
+    if (session) {
+        session->sessions = sessions;
+        session->space = state_tree_space(sessions->options.tree, owner, salt, strlen(salt));
+    }
+    if (!session || !session->space || !store_random_name(session->file)) {
+        if (session)
+            session_free(session);
+        return NULL;
+    }
+    snprintf(session->meta.owner, sizeof session->meta.owner, "%s", owner);
+    snprintf(session->meta.id, sizeof session->meta.id, "%s", id);
+    snprintf(session->meta.space, sizeof session->meta.space, "%s", salt);
+    session_use(session);
+    session->meta.created = session->meta.used;
+    session->fresh = true;
+    memmove(sessions->list + at + 1, sessions->list + at,
+            (sessions->count - at) * sizeof *sessions->list);
+    sessions->list[at] = session;
+    sessions->count++;
+    return session;
+}
+
+void session_leave(struct session *session)
+{
+    struct sessions *sessions = session->sessions;
+    bool found;
+    size_t at = session_place(sessions, session->meta.owner, session->meta.id, &found);
+    sessions->count--;
+    memmove(sessions->list + at, sessions->list + at + 1,
+            (sessions->count - at) * sizeof *sessions->list);
+    session_free(session);
+}
+
+void session_forget(struct session *session)
+{
+    release(session);
+    state_tree_forget(session->sessions->options.tree, session->space, session->tokens,
+                      session->count);
+    session_leave(session);
+}
+
+/* Changes of one. */
+
+void session_set_tokens(struct session *session, int32_t *tokens, int64_t count)
+{
+    struct state_tree *tree = session->sessions->options.tree;
+    /* The old ones go after the new ones are held: what both share stays. Without memory to hold
+     * them the session only loses its precedence. */
+    struct error lacking = ERROR_INIT;
+    bool held = count && state_tree_hold(tree, session->space, tokens, count, &lacking) == 0;
+    release(session);
+    if (tokens != session->tokens)
+        free(session->tokens);
+    session->tokens = tokens;
+    session->count = count;
+    session->held = held;
+}
+
+void session_use(struct session *session)
+{
+    const struct session_clock now = session_clock(session->sessions);
+    session->meta.used = now.wall_s;
+    session->since = now.running_s;
+    session->found = false;
+}
+
+void session_set_unsaved(struct session *session, bool unsaved)
+{
+    session->sessions->unsaved += unsaved;
+    session->sessions->unsaved -= session->unsaved;
+    session->unsaved = unsaved;
+}
+
+void session_begin_change(struct session *session,
+                          void (*done)(void *context, const struct error *err), void *context)
+{
+    session->busy = true;
+    session->done = done;
+    session->context = context;
+}
+
+void session_end_change(struct session *session, const struct error *err)
+{
+    void (*done)(void *, const struct error *) = session->done;
+    session->busy = session->fresh = false;
+    session->promised = 0;
+    session->done = NULL;
+    if (done)
+        done(session->context, err);
+}

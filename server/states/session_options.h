@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What sessions stand on: the engine, the tree and the store, their limits, and the clocks. */
+#ifndef SERVER_STATES_SESSION_OPTIONS_H
+#define SERVER_STATES_SESSION_OPTIONS_H
+
+#include <stdint.h>
+
+struct engine;
+struct state_tree;
+struct store;
+
+/* A moment, by two clocks. Times to live go by the first. The second is for replies and for files,
+ * whose times have to mean the same after a restart. */
+struct session_clock {
+    double running_s; /* never jumps; goes on while the machine sleeps */
+    double wall_s;    /* since 1970; may jump */
+};
+
+struct sessions_options {
+    struct engine *engine;
+    struct state_tree *tree;
+    struct store *store;                           /* NULL: in memory only */
+    double ttl_s;                                  /* unused for so long: deleted; 0: never */
+    int64_t quota_bytes;                           /* of an owner's sessions; 0: any */
+    void (*read_clock)(struct session_clock *now); /* NULL: the machine's */
+};
+
+#endif
