@@ -64,8 +64,8 @@ Test(models_api, the_rest)
     struct strbuf buf = {0};
     load_encode(&buf, 3, 17);
     expect_body(&buf, "{\"running\":3,\"waiting\":17}");
-    version_encode(&buf, "0.1.0", "cpu", "avx2");
-    expect_body(&buf, "{\"version\":\"0.1.0\",\"device\":\"cpu\",\"instruction_set\":\"avx2\"}");
+    version_encode(&buf, "1.2.3", "cpu", "avx2");
+    expect_body(&buf, "{\"version\":\"1.2.3\",\"device\":\"cpu\",\"instruction_set\":\"avx2\"}");
     status_encode(&buf, "ready");
     expect_body(&buf, "{\"status\":\"ready\"}");
     cancel_encode(&buf, "cmpl-1", true);
