@@ -6,7 +6,7 @@
 #ifndef BENCH_BENCH_RUN_H
 #define BENCH_BENCH_RUN_H
 
-#include "bench/bench_limit.h"
+#include "engine/cost.h"
 #include "bench/bench_paces.h"
 #include "bench/bench_plan.h"
 #include "engine/ops/profile.h"

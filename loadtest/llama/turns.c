@@ -9,7 +9,7 @@
  *   turns same MODEL GGUF WEIGHTS TOKENS
  *     What both say after each of so many random tokens (at most 128), with f32 keys and values.
  */
-#include "bench/bench_limit.h"
+#include "engine/cost.h"
 #include "bench/bench_text.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"

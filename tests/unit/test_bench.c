@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/bench_limit.h"
+#include "engine/cost.h"
 #include "bench/bench_paces.h"
 #include "bench/bench_plan.h"
 #include "bench/statistics.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a test of `regla bench` needs, whatever the program: the bytes that must move and the
  * operations that must be done. Pure. */
-#ifndef BENCH_BENCH_LIMIT_H
-#define BENCH_BENCH_LIMIT_H
+#ifndef ENGINE_COST_H
+#define ENGINE_COST_H
 
 #include "bench/bench_plan.h"
 #include "engine/engine.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/bench_limit.h"
+#include "engine/cost.h"
 
 #include "engine/ops/ops.h"
 
