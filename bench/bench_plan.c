@@ -179,6 +179,14 @@ void bench_plan_clear(struct bench_plan *plan)
     *plan = (struct bench_plan){0};
 }
 
+struct cost_texts bench_case_texts(const struct bench_case *test)
+{
+    return (struct cost_texts){.generates = test->generates,
+                               .tokens = test->tokens,
+                               .depth = test->depth,
+                               .batch = test->batch};
+}
+
 void bench_case_name(const struct bench_case *test, char name[48])
 {
     int length = snprintf(name, 48, "%s%d", test->generates ? "tg" : "pp", test->tokens);

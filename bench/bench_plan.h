@@ -5,6 +5,7 @@
 #define BENCH_BENCH_PLAN_H
 
 #include "engine/base/error.h"
+#include "engine/cost.h"
 #include "engine/ops/formats.h"
 
 /* As typed; none is NULL. */
@@ -31,6 +32,9 @@ struct bench_plan {
 /* ERROR_INVALID names the list, the item, expected and got. The caller clears the plan. */
 int bench_plan_make(struct bench_plan *plan, const struct bench_lists *lists, struct error *err);
 void bench_plan_clear(struct bench_plan *plan);
+
+/* What cost_of asks of a test. */
+struct cost_texts bench_case_texts(const struct bench_case *test);
 
 /* "pp512", "tg64@8000" */
 void bench_case_name(const struct bench_case *test, char name[48]);

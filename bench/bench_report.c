@@ -16,9 +16,9 @@ static struct pace pace_of(const struct bench_result *result)
 {
     double tokens = (double)result->test.tokens * result->test.batch;
     double runs = result->tokens_per_second / tokens * 1e-9;
-    return (struct pace){.weights_gbps = result->need.weight_bytes * runs,
-                         .moved_gbps = result->need.bytes * runs,
-                         .gflops = result->need.operations * runs};
+    return (struct pace){.weights_gbps = result->cost.weight_bytes * runs,
+                         .moved_gbps = result->cost.bytes * runs,
+                         .gflops = result->cost.operations * runs};
 }
 
 static void print_operations(const struct bench *bench, FILE *out)

@@ -154,7 +154,8 @@ static int open_entry(struct bench *bench, int index, int max_batch, struct erro
     result->test.weights = info->weights;
     result->test.kv = info->kv;
     result->test.threads = info->threads;
-    result->need = bench_need(engine_model(entry->device->engine), info, &result->test);
+    const struct cost_texts texts = bench_case_texts(&result->test);
+    result->cost = cost_of(engine_model(entry->device->engine), info, &texts);
     for (entry->meter = bench->devices;
          engine_info(entry->meter->engine)->threads != result->test.threads;)
         entry->meter++;
@@ -263,9 +264,10 @@ static int run_slice(struct bench *bench, int index, int repeat, struct error *e
         return -1;
     const struct bench_peaks *after = &bench->last;
     struct engine *engine = entry->device->engine;
-    struct bench_need need = bench_need(engine_model(engine), engine_info(engine), &slice);
-    double least = slice.generates ? need.bytes / fmax(before.bytes, after->bytes)
-                                   : need.operations / fmax(before.operations, after->operations);
+    const struct cost_texts texts = bench_case_texts(&slice);
+    struct cost cost = cost_of(engine_model(engine), engine_info(engine), &texts);
+    double least = slice.generates ? cost.bytes / fmax(before.bytes, after->bytes)
+                                   : cost.operations / fmax(before.operations, after->operations);
     entry->slices[(size_t)repeat * entry->num_slices + (size_t)(entry->done / length)] =
         (struct bench_slice){.tokens_per_second = slice.tokens * slice.batch / seconds,
                              .share = least / seconds,

@@ -6,9 +6,9 @@
 #ifndef BENCH_BENCH_RUN_H
 #define BENCH_BENCH_RUN_H
 
-#include "engine/cost.h"
 #include "bench/bench_paces.h"
 #include "bench/bench_plan.h"
+#include "engine/cost.h"
 #include "engine/ops/profile.h"
 
 struct bench_options {
@@ -28,7 +28,7 @@ struct bench_peaks {
 struct bench_result {
     struct bench_case test; /* with formats and threads as they turned out */
     const char *model;
-    struct bench_need need;
+    struct cost cost;
     double tokens_per_second; /* of all texts together; median of the repeats */
     double spread;            /* (highest - lowest) / median */
     double share_of_limit;    /* see bench_run; median of the repeats */

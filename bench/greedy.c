@@ -17,7 +17,6 @@ struct greedy {
     int capacity, count;
     struct sampler **samplers;   /* [capacity] */
     struct greedy_step steps[2]; /* by the step's number */
-    int64_t last;                /* number of the last step */
 };
 
 int greedy_open(struct greedy **out, struct engine *engine, int count, struct error *err)
@@ -94,7 +93,6 @@ static int collect(struct greedy *greedy, int64_t number, struct error *err)
     int result = engine_collect(greedy->engine, err);
     for (int i = 0; i < greedy->count && result == 0; i++)
         result = draw_check(&step_of(greedy, number)->draws[i], err);
-    greedy->last = number;
     return result;
 }
 
@@ -119,9 +117,4 @@ int greedy_run(struct greedy *greedy, const struct span *spans, int count, int64
             *first_s = clock_seconds() - began;
     } while (collected < submitted || (result == 0 && collected < steps));
     return result;
-}
-
-int32_t greedy_last(const struct greedy *greedy, int text)
-{
-    return greedy->steps[greedy->last % 2].draws[text].id;
 }

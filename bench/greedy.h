@@ -19,7 +19,4 @@ void greedy_close(struct greedy *greedy); /* NULL is allowed */
 int greedy_run(struct greedy *greedy, const struct span *spans, int count, int64_t steps,
                double *first_s, struct error *err);
 
-/* What the last step of greedy_run drew for a text. */
-int32_t greedy_last(const struct greedy *greedy, int text);
-
 #endif

@@ -5,6 +5,7 @@
 #include "api/models.h"
 #include "cli/command_model.h"
 #include "engine/base/clock.h"
+#include "engine/cost.h"
 #include "engine/model/model.h"
 #include "server/capacity.h"
 #include "server/http/http.h"
@@ -284,7 +285,7 @@ static int load(struct service *service, const struct serve_options *options, st
         warm_up(service->engine, err))
         return -1;
     set_fingerprint(service);
-    service->memory_limit_tokens = capacity_longest_text(service->engine);
+    service->memory_limit_tokens = cost_longest_text(service->engine);
     struct states_options keeping = {.reuse = options->prefix_cache,
                                      .interval_tokens = options->checkpoint_interval,
                                      .host_bytes = options->host_state_memory,

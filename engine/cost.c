@@ -72,11 +72,11 @@ static double ring_bytes(const struct mixer *m)
     return (double)(m->features_positioned + m->value_dim) * m->num_kv_heads * sizeof(float);
 }
 
-struct bench_need bench_need(const struct model *model, const struct engine_info *info,
-                             const struct bench_case *test)
+struct cost cost_of(const struct model *model, const struct engine_info *info,
+                    const struct cost_texts *texts)
 {
-    double tokens = test->tokens, depth = test->depth, logits = test->generates ? tokens : 1;
-    struct bench_need text = {.operations = 2 * elements(&model->lm_head) * logits};
+    double tokens = texts->tokens, depth = texts->depth, logits = texts->generates ? tokens : 1;
+    struct cost text = {.operations = 2 * elements(&model->lm_head) * logits};
     bool pages = false;
     for (int i = 0; i < model->num_layers; i++) {
         const struct mixer *m = &model->layers[i].mixer;
@@ -97,10 +97,28 @@ struct bench_need bench_need(const struct model *model, const struct engine_info
         const struct mixer full = {.window = WINDOW_FULL};
         text.bytes += (double)info->kv_bytes_per_token * (keys_seen(&full, depth, tokens) + tokens);
     }
-    struct bench_need need = {.operations = text.operations * test->batch};
-    if (test->generates) {
+    struct cost need = {.operations = text.operations * texts->batch};
+    if (texts->generates) {
         need.weight_bytes = (double)info->weights_bytes * tokens;
-        need.bytes = need.weight_bytes + text.bytes * test->batch;
+        need.bytes = need.weight_bytes + text.bytes * texts->batch;
     }
     return need;
+}
+
+int64_t cost_longest_text(const struct engine *engine)
+{
+    const struct engine_info *info = engine_info(engine);
+    if (info->kv_bytes_per_token == 0)
+        return 0;
+    int64_t low = 0, high = (int64_t)(info->state_memory_bytes / info->kv_bytes_per_token) + 1;
+    if (high / info->kv_page_tokens >= info->max_step_pages)
+        high = info->max_step_pages * info->kv_page_tokens + 1;
+    while (low + 1 < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (engine_state_bytes(engine, middle) <= info->state_memory_bytes)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low > 0 ? low : 1;
 }

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a test of `regla bench` needs, whatever the program: the bytes that must move and the
- * operations that must be done. Pure. */
+/* What a model costs, whatever the program: the operations and bytes of reading and generating
+ * texts, and the longest text that its state memory holds. */
 #ifndef ENGINE_COST_H
 #define ENGINE_COST_H
 
-#include "bench/bench_plan.h"
 #include "engine/engine.h"
 #include "engine/model/model.h"
 
-struct bench_need {
+/* `batch` texts that have `depth` tokens already and read, or generate, `tokens` more each. */
+struct cost_texts {
+    bool generates;
+    int tokens, depth, batch;
+};
+
+struct cost {
     /* Of generating, 0 for a prompt: every step reads all packed weights once, and for each text
      * its recurrent states (which it also writes) and the keys and values seen, and writes new
      * ones. */
@@ -18,8 +23,12 @@ struct bench_need {
     double operations;
 };
 
-/* Uses the sizes of the model, and of info weights_bytes, kv_bytes_per_token and kv. */
-struct bench_need bench_need(const struct model *model, const struct engine_info *info,
-                             const struct bench_case *test);
+/* Pure. Uses the sizes of the model, and of info weights_bytes, kv_bytes_per_token and kv. */
+struct cost cost_of(const struct model *model, const struct engine_info *info,
+                    const struct cost_texts *texts);
+
+/* The longest text (prompt + generated) that the state budget holds and a step of the device takes,
+ * in tokens; 0: any. */
+int64_t cost_longest_text(const struct engine *engine);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/capacity.h"
 
+#include "engine/cost.h"
 #include "engine/model/model.h"
 #include "server/log.h"
 
@@ -18,28 +19,10 @@ static const char *human(double bytes, char text[32])
     return text;
 }
 
-int64_t capacity_longest_text(const struct engine *engine)
-{
-    const struct engine_info *info = engine_info(engine);
-    if (info->kv_bytes_per_token == 0)
-        return 0;
-    int64_t low = 0, high = (int64_t)(info->state_memory_bytes / info->kv_bytes_per_token) + 1;
-    if (high / info->kv_page_tokens >= info->max_step_pages)
-        high = info->max_step_pages * info->kv_page_tokens + 1;
-    while (low + 1 < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (engine_state_bytes(engine, middle) <= info->state_memory_bytes)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low > 0 ? low : 1;
-}
-
 static int64_t texts_that_fit(const struct engine *engine, int64_t tokens)
 {
     size_t bytes = engine_state_bytes(engine, tokens);
-    int64_t longest = capacity_longest_text(engine);
+    int64_t longest = cost_longest_text(engine);
     if (longest > 0 && tokens > longest)
         return 0;
     return bytes ? (int64_t)(engine_info(engine)->state_memory_bytes / bytes) : INT64_MAX;
@@ -85,7 +68,7 @@ void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t
     if (fit == 0)
         log_message(LOG_LEVEL_WARN,
                     "not one text of %lld tokens fits the memory for states: the longest has %lld",
-                    (long long)asked, (long long)capacity_longest_text(engine));
+                    (long long)asked, (long long)cost_longest_text(engine));
     else if (fit < max_texts)
         log_message(LOG_LEVEL_WARN,
                     "only %lld of the %lld texts of %lld tokens that may run at once fit: the "

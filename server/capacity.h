@@ -7,10 +7,6 @@
 
 #include <stdint.h>
 
-/* The longest text (prompt + generated) that the state budget holds and a step of the device takes,
- * in tokens; 0: any. */
-int64_t capacity_longest_text(const struct engine *engine);
-
 /* Logs weights, state bytes per text, KV bytes per token and how many texts fit, and warns where
  * that is less than max_texts texts of max_model_len tokens (0: unlimited). */
 void capacity_report(const struct engine *engine, int64_t max_model_len, int64_t max_texts);

@@ -9,9 +9,9 @@
  *   turns same MODEL GGUF WEIGHTS TOKENS
  *     What both say after each of so many random tokens (at most 128), with f32 keys and values.
  */
-#include "engine/cost.h"
 #include "bench/bench_text.h"
 #include "engine/base/clock.h"
+#include "engine/cost.h"
 #include "engine/engine.h"
 #include "loadtest/llama/peer.h"
 
@@ -91,10 +91,10 @@ static double share(const struct turns *turns, const struct turns *before, int d
     struct bench_case slice = turns->test;
     slice.tokens = tokens;
     slice.depth += done;
-    struct bench_need need =
-        bench_need(engine_model(turns->engine), engine_info(turns->engine), &slice);
-    double least = slice.generates ? need.bytes / fmax(before->bandwidth, turns->bandwidth)
-                                   : need.operations / fmax(before->operations, turns->operations);
+    const struct cost_texts texts = bench_case_texts(&slice);
+    struct cost cost = cost_of(engine_model(turns->engine), engine_info(turns->engine), &texts);
+    double least = slice.generates ? cost.bytes / fmax(before->bandwidth, turns->bandwidth)
+                                   : cost.operations / fmax(before->operations, turns->operations);
     return least / seconds;
 }
 

@@ -4,6 +4,8 @@
 #include "engine/ops/logits.h"
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
 
 enum { TEXTS = 3, STEPS = 12, PROMPT = 7 };
 
@@ -43,6 +45,8 @@ Test(greedy, draws_what_the_host_would)
     struct engine *engine = open_engine();
     struct span spans[TEXTS];
     int32_t prompts[TEXTS][PROMPT], expected[STEPS][TEXTS];
+    const size_t vocab_size = (size_t)engine_info(engine)->vocab_size;
+    float *logits = calloc(STEPS * TEXTS * vocab_size, sizeof *logits); /* of the host's steps */
     make_spans(engine, spans, prompts, 64);
     for (int step = 0; step < STEPS; step++) {
         for (int text = 0; text < TEXTS; text++) {
@@ -53,25 +57,36 @@ Test(greedy, draws_what_the_host_would)
             spans[text].num_tokens = 1;
         }
         cr_assert_eq(engine_step(engine, spans, TEXTS, &err), 0, "%s", err.message);
-        for (int text = 0; text < TEXTS; text++)
-            expected[step][text] = logits_best(spans[text].logits, engine_info(engine)->vocab_size);
+        for (int text = 0; text < TEXTS; text++) {
+            expected[step][text] = logits_best(spans[text].logits, (int32_t)vocab_size);
+            memcpy(logits + (size_t)(step * TEXTS + text) * vocab_size, spans[text].logits,
+                   vocab_size * sizeof *logits);
+        }
     }
     free_states(spans);
     struct greedy *greedy;
     cr_assert_eq(greedy_open(&greedy, engine, TEXTS, &err), 0, "%s", err.message);
-    for (int steps = 1; steps <= STEPS; steps++) {
+    for (int steps = 1; steps < STEPS; steps++) {
         double first = -1;
         make_spans(engine, spans, prompts, 64);
         cr_assert_eq(greedy_run(greedy, spans, TEXTS, steps, &first, &err), 0, "%s", err.message);
         cr_expect(first > 0);
         for (int text = 0; text < TEXTS; text++) {
-            cr_expect_eq(greedy_last(greedy, text), expected[steps - 1][text]);
             cr_expect_eq(state_position(spans[text].state), PROMPT - text + steps - 1);
+            spans[text].tokens = &expected[steps - 1][text];
+            spans[text].num_tokens = spans[text].num_logits = 1;
         }
+        /* The state's bits tell what the texts were continued by. */
+        cr_assert_eq(engine_step(engine, spans, TEXTS, &err), 0, "%s", err.message);
+        for (int text = 0; text < TEXTS; text++)
+            cr_expect_arr_eq(spans[text].logits,
+                             logits + (size_t)(steps * TEXTS + text) * vocab_size,
+                             vocab_size * sizeof *logits, "text %d after %d steps", text, steps);
         free_states(spans);
     }
     greedy_close(greedy);
     engine_close(engine);
+    free(logits);
 }
 
 Test(greedy, a_step_that_cannot_be_ends_it)
