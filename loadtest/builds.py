@@ -19,7 +19,7 @@ from peers import parse_test
 
 BUILDS = ROOT / "build" / "builds"
 SOURCES = ROOT / "loadtest" / "builds"
-PACKAGES = "jansson libpcre2-8 libutf8proc libxxhash libmicrohttpd cairo".split()
+PACKAGES = "jansson libpcre2-8 libutf8proc libxxhash".split()
 COMPILER = ["cc", "-O2", "-Wall", "-Wextra", "-std=gnu11"]
 
 
@@ -72,7 +72,7 @@ def build(name):
     compile_with(log, [*COMPILER, "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", side, f"-I{sources}",
                        f'-DBENCH_TEXT_H="{bench}/bench_text.h"',
                        "-idirafter", ROOT, SOURCES / "side.c", "-Wl,-Bsymbolic", "-Wl,--start-group",
-                       *sorted(libraries.glob("libregla_*.a")),
+                       *(libraries / f"libregla_{layer}.a" for layer in (bench, "engine")),
                        "-Wl,--end-group", *flags, "-lm", "-lpthread"])
     return side
 

@@ -75,10 +75,10 @@ build_turns() {
         objects+=("$file.o")
     done
     # shellcheck disable=SC2046  # a list
-    c++ -o bin/turns "${objects[@]}" "$regla"/libregla_{server,api,engine}.a \
+    c++ -o bin/turns "${objects[@]}" "$regla"/libregla_{bench,engine}.a \
         llama/src/libllama.a -Wl,--start-group llama/ggml/src/libggml*.a -Wl,--end-group \
         -fopenmp -lpthread -ldl -lm \
-        $(pkg-config --libs jansson libpcre2-8 libutf8proc libxxhash libmicrohttpd cairo)
+        $(pkg-config --libs jansson libpcre2-8 libutf8proc libxxhash)
 }
 
 mkdir -p "$folder/bin"
