@@ -2,11 +2,6 @@
 #include "loadtest/builds/side.h"
 
 #include "engine/engine.h"
-#if __has_include("bench/bench_text.h")
-#include "bench/bench_text.h"
-#else /* a commit before 0.2.0 */
-#include "server/bench_text.h"
-#endif
 
 /* builds.py says where that tree has it. */
 #include BENCH_TEXT_H
