@@ -16,10 +16,10 @@ SAMPLING = ["--max-tokens", "100", "--temperature", "0.8", "--top-p", "0.95"]
 
 CARD = """# {name}
 
-A small language model: ReGLA's linear attention and softmax attention with KERPLE's logarithmic
-position bias in alternating layers, trained from nothing by `make model`. It continues texts in the
-manner of those it was trained on. It follows no instructions, and what it says of the world is not
-to be relied on.
+A small language model that continues texts in the style of those it was trained on. Its layers
+alternate between ReGLA's linear attention and softmax attention with KERPLE's logarithmic position
+bias. `make model` trains it from scratch. It follows no instructions. Do not rely on what it says
+about the world.
 
 | | |
 |---|---|
@@ -37,17 +37,18 @@ to be relied on.
 | perplexity per word | {ppl_word:.1f} |
 | perplexity per token | {ppl_token:.2f} |
 
-Command: `make model`, which is `train/make_model.sh`; the texts are not in the repository. Muon for the matrices of the layers, AdamW
-for the rest, bfloat16 autocast; warm-up, a constant rate, a linear decay to zero over the last
-{decay:,} steps. The validation figures are those of whole texts:
+The command is `make model`, which runs `train/make_model.sh`. The texts are not in the repository.
+Training uses Muon for the matrices of the layers, AdamW for the rest, and bfloat16 autocast. The
+learning rate warms up, stays constant, and decays linearly to zero over the last
+{decay:,} steps. The validation figures are of whole texts:
 
     {perplexity}
 
 ## Loss by position
 
-The mean loss of the tokens with so many before them: of the held-out texts cut into windows of
-{context:,} tokens (the same command with `--context {context}`), and whole. It was trained in
-windows of {window}.
+The mean loss of tokens, by how many tokens came before them in the text. The held-out texts were
+read twice: cut into windows of {context:,} tokens (the same command with `--context {context}`), and
+whole. The model was trained in windows of {window}.
 
 | tokens before | windows: tokens | nats a token | whole: tokens | nats a token |
 |---|---|---|---|---|
@@ -58,7 +59,7 @@ highest beyond: {worst:.4f} ({rise:+.1f} %).
 
 ## Twenty continuations
 
-Of fixed prompts, the first that came, unedited:
+Continuations of fixed prompts: the first result of each, unedited.
 `regla generate {folder} --prompt TEXT {sampling} --seed N`, N = 1 to 20.
 
 {continuations}"""
