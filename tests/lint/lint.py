@@ -6,6 +6,7 @@ Run from the repository's root by `make lint`; prints one line per fault and end
 room includes which, and what breaks the order.
 """
 
+import fnmatch
 import os
 import re
 import subprocess
@@ -17,6 +18,9 @@ FUNCTION_LINES, FILE_LINES = 90, 800  # the house rule is ~60 and ~600; here it 
 HEADERS = (".h", ".cuh")
 LICENCE = "SPDX-" + "License-Identifier: Apache-2.0"
 CODE = (".c", ".cc", ".cu", *HEADERS)
+SOURCE_NAME = r"[\w./*{},-]*[\w*}]\.(?:c|cc|cu|cuh|h|cmake|lua|md|py|sh|yaml)\b"
+FOREIGN = ("/", "vllm/", "guidellm/", "aiperf/")  # not of this repository, though documents name them
+PARAGRAPH_WORDS, PARAGRAPH_LINES, LINE_COLUMNS = 100, 8, 130
 
 # Room by the first prefix that matches a file -> what it may include besides itself. Rooms stand in
 # order: each includes only rooms above it in this list. A room ends with "/" (a folder with all
@@ -271,6 +275,98 @@ def check_links():
                 yield f"{name}: {target} does not exist"
 
 
+def quoted(name):
+    """(line number, text) of what a document says as code: in backticks, or in a plain block."""
+    block = None
+    for number, line in enumerate(read(name).splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            block = line.strip().removeprefix("```") if block is None else None
+        elif block == "":
+            yield number, line
+        elif block is None and not line.startswith("    "):
+            for text in re.findall(r"`([^`]+)`", line):
+                yield number, text
+
+
+def braces(pattern):
+    """state.{c,h} -> state.c, state.h"""
+    found = re.search(r"\{([^{}]*)\}", pattern)
+    if not found:
+        return [pattern]
+    return [whole for part in found.group(1).split(",")
+            for whole in braces(pattern[:found.start()] + part + pattern[found.end():])]
+
+
+def check_names():
+    """files, functions and structs that documents name exist"""
+    names = tracked("")
+    words = set()
+    for name in names:
+        if name.endswith((*CODE, ".py", ".sh", ".yaml", ".txt", ".json", "Makefile")):
+            words |= set(re.findall(r"\w+", read(name)))
+    structs = set(re.findall(r"struct (\w+)", "".join(map(read, tracked(*CODE)))))
+
+    def matching(document, pattern):
+        """Files that a document means: below its own folder, the root, or any folder."""
+        pattern = os.path.normpath(pattern)
+        folder = os.path.dirname(document)
+        for whole in (os.path.join(folder, pattern), pattern, "*/" + pattern):
+            found = fnmatch.filter(names, whole)
+            if found:
+                return found
+        return []
+
+    for document in tracked(".md"):
+        for number, text in quoted(document):
+            where = f"{document}:{number}: {text.strip()}"
+            for found in re.finditer(f"({SOURCE_NAME})(?::([a-z_]\\w*))?", text):
+                if found.group(1).startswith(FOREIGN):
+                    continue
+                for pattern in braces(found.group(1)):
+                    files = matching(document, pattern)
+                    if not files:
+                        yield f"{where}: no file {pattern}"
+                    elif found.group(2) and not any(
+                            re.search(rf"\b{found.group(2)}\(", read(file)) for file in files):
+                        yield f"{where}: no function {found.group(2)} in {files[0]}"
+            for struct in re.findall(r"^struct (\w+)$", text):
+                if struct not in structs:
+                    yield f"{where}: no such struct"
+            if re.fullmatch(r"[a-z]\w*_\w+(\(\))?", text) and text.rstrip("()") not in words:
+                yield f"{where}: nothing has that name"
+
+
+def paragraphs(name):
+    """(line number, lines) of each paragraph or list item; no tables, code, headings or quotes."""
+    block, lines, start = False, [], 0
+    for number, line in enumerate([*read(name).splitlines(), ""], 1):
+        if line.lstrip().startswith("```"):
+            block = not block
+        skipped = block or not line.strip() or line.lstrip().startswith(("```", "|", "#", ">", "!["))
+        skipped = skipped or (not lines and line.startswith("    "))
+        item = re.match(r" *([-*]|\d+\.) ", line)
+        if (skipped or item) and lines:
+            yield start, lines
+            lines = []
+        if not skipped:
+            start = start if lines else number
+            lines.append(line)
+
+
+def check_paragraphs():
+    """paragraphs of documents stay short"""
+    for name in tracked(".md"):
+        for number, lines in paragraphs(name):
+            words = len(" ".join(lines).split())
+            if words > PARAGRAPH_WORDS:
+                yield f"{name}:{number}: a paragraph of {words} words (at most {PARAGRAPH_WORDS})"
+            if len(lines) > PARAGRAPH_LINES:
+                yield f"{name}:{number}: a paragraph of {len(lines)} lines (at most {PARAGRAPH_LINES})"
+            for place, line in enumerate(lines, number):
+                if len(line) > LINE_COLUMNS:
+                    yield f"{name}:{place}: {len(line)} columns (at most {LINE_COLUMNS})"
+
+
 def check_scripts():
     """shell scripts parse and say so when they may run"""
     for name in tracked(".sh") + [".ci/run"]:
@@ -284,7 +380,8 @@ def check_scripts():
 def main():
     passed = failed = 0
     for check in [check_format, check_includes, check_rings, check_below_main, check_sizes,
-                  check_headers, check_licence, check_words, check_links, check_scripts]:
+                  check_headers, check_licence, check_words, check_links,
+                  check_names, check_paragraphs, check_scripts]:
         faults = list(check())
         for fault in faults:
             print(fault)
