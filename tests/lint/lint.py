@@ -18,7 +18,8 @@ FUNCTION_LINES, FILE_LINES = 90, 800  # the house rule is ~60 and ~600; here it 
 HEADERS = (".h", ".cuh")
 LICENCE = "SPDX-" + "License-Identifier: Apache-2.0"
 CODE = (".c", ".cc", ".cu", *HEADERS)
-SOURCE_NAME = r"[\w./*{},-]*[\w*}]\.(?:c|cc|cu|cuh|h|cmake|lua|md|py|sh|yaml)\b"
+SUFFIX = "(?:c|cc|cu|cuh|h|cmake|lua|md|py|sh|yaml)"
+SOURCE_NAME = rf"[\w./*{{}},-]*[\w*}}]\.(?:{SUFFIX}\b|\{{{SUFFIX}(?:,{SUFFIX})*\}})"
 FOREIGN = ("/", "vllm/", "guidellm/", "aiperf/")  # not of this repository, though documents name them
 PARAGRAPH_WORDS, PARAGRAPH_LINES, LINE_COLUMNS = 100, 8, 130
 
@@ -267,12 +268,23 @@ def check_words():
                 yield f"{name}:{number}: a tab, or white space at the end of the line"
 
 
+def anchors(path):
+    """What a link may name of a document: its headings, as GitHub spells them."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def check_links():
     """links between our documents lead somewhere"""
     for name in tracked(".md"):
-        for target in re.findall(r"\]\(([^)#\s]+)", read(name)):
-            if not re.match(r"[a-z]+:", target) and not (ROOT / name).parent.joinpath(target).exists():
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", read(name)):
+            path = (ROOT / name).parent / target if target else ROOT / name
+            if re.match(r"[a-z]+:", target):
+                continue
+            if not path.exists():
                 yield f"{name}: {target} does not exist"
+            elif anchor and anchor not in anchors(path):
+                yield f"{name}: {target} has no heading #{anchor}"
 
 
 def quoted(name):
