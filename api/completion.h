@@ -82,6 +82,7 @@ int completion_check_length(const struct completion_request *request, int64_t se
                             int64_t prompt_tokens, const struct completion_limits *limits,
                             struct api_error *err);
 
+enum { REQUEST_ID_SIZE = 129 };
 /* Whether a request id may be logged and sent back in a header: 1..128 printable ASCII bytes
  * without spaces. */
 bool request_id_valid(const char *text, size_t length);

@@ -221,14 +221,14 @@ static void memory_families(struct family *family, const struct metrics_memory *
 {
     const struct engine_memory *d = &m->device;
     double weights = (double)view->weights_bytes, workspace = (double)view->workspace_bytes;
-    double cached = (double)m->tree.tiers[TIER_DEVICE].bytes;
+    double cached = (double)m->tiers[TIER_DEVICE].bytes;
     begin(family, "regla_memory_bytes", "gauge", "Memory in use.");
     component(family, "weights", view->device, weights);
     component(family, "recurrent_state", view->device,
               text_bytes(d->recurrent_bytes, d->recurrent_cached_bytes));
     component(family, "kv_cache", view->device, text_bytes(d->kv_bytes, d->kv_cached_bytes));
     component(family, "checkpoints", view->device, cached);
-    component(family, "checkpoints", "host", (double)m->tree.tiers[TIER_HOST].bytes);
+    component(family, "checkpoints", "host", (double)m->tiers[TIER_HOST].bytes);
     component(family, "workspace", view->device, workspace);
     if (view->pinned_bytes > 0)
         component(family, "workspace", "host", (double)view->pinned_bytes);
@@ -252,21 +252,21 @@ static void memory_families(struct family *family, const struct metrics_memory *
 }
 
 /* One sample for each tier; `offset`: of an int64_t in an element of tiers. */
-static void tier_family(struct family *family, const struct state_tree_report *tree,
+static void tier_family(struct family *family, const struct metrics_memory *memory,
                         const char *name, const char *help, size_t offset)
 {
     char more[32];
     begin(family, name, "gauge", help);
     for (enum tier tier = TIER_DISK; tier < NUM_TIERS; tier++) {
         snprintf(more, sizeof more, ",tier=\"%s\"", tier_name(tier));
-        sample(family, more, (double)*(const int64_t *)((const char *)&tree->tiers[tier] + offset));
+        sample(family, more,
+               (double)*(const int64_t *)((const char *)&memory->tiers[tier] + offset));
     }
 }
 
 static void state_families(struct family *family, const struct metrics *metrics,
                            const struct metrics_memory *memory)
 {
-    const struct state_tree_report *tree = &memory->tree;
     char more[64];
     begin(family, "regla_sessions", "gauge", "Sessions, by the tier of their states.");
     for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++) {
@@ -279,23 +279,24 @@ static void state_families(struct family *family, const struct metrics *metrics,
         snprintf(more, sizeof more, ",result=\"%s\"", miss_reason_name(reason));
         sample(family, more, (double)atomic_load(&metrics->lookups[reason]));
     }
-    tier_family(family, tree, "regla_checkpoints", "Checkpoints, by the highest tier they lie in.",
-                offsetof(struct state_tree_tier, checkpoints));
-    tier_family(family, tree, "regla_state_bytes",
+    tier_family(family, memory, "regla_checkpoints",
+                "Checkpoints, by the highest tier they lie in.",
+                offsetof(struct metrics_tier, checkpoints));
+    tier_family(family, memory, "regla_state_bytes",
                 "Bytes of checkpoints and what is kept with them.",
-                offsetof(struct state_tree_tier, bytes));
-    tier_family(family, tree, "regla_state_budget_bytes", "Budgets of the tiers.",
-                offsetof(struct state_tree_tier, budget_bytes));
+                offsetof(struct metrics_tier, bytes));
+    tier_family(family, memory, "regla_state_budget_bytes", "Budgets of the tiers.",
+                offsetof(struct metrics_tier, budget_bytes));
     single(family, "regla_state_evictions_total", "counter",
-           "Checkpoints that moved down a tier to make room.", (double)tree->evictions);
+           "Checkpoints that moved down a tier to make room.", (double)memory->evictions);
     single(family, "regla_state_dropped_total", "counter",
-           "Checkpoints that were dropped to make room.", (double)tree->dropped);
+           "Checkpoints that were dropped to make room.", (double)memory->dropped);
     single(family, "regla_store_failures_total", "counter",
            "Files of --state-dir that could not be written or read.",
-           (double)memory->store.failures);
+           (double)memory->store_failures);
     single(family, "regla_store_full", "gauge",
            "1: the last session to be written found no room and goes on in memory.",
-           memory->store.full);
+           memory->store_full);
 }
 
 static void generation_families(struct family *family, const struct metrics *metrics)

@@ -4,8 +4,9 @@
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
+#include "api/states.h"
 #include "api/strbuf.h"
-#include "server/states/state_tree.h"
+#include "engine/engine.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,11 +36,18 @@ struct histogram {
     _Atomic int64_t sum_micros;                         /* sum of values x 1e6 */
 };
 
+/* Checkpoints whose highest tier is this one. */
+struct metrics_tier {
+    int64_t checkpoints, bytes, budget_bytes;
+};
+
 /* As the engine thread knows it, after each of its turns. */
 struct metrics_memory {
     struct engine_memory device;
-    struct state_tree_report tree;
-    struct store_report store;   /* zero without one */
+    struct metrics_tier tiers[NUM_TIERS]; /* by enum tier */
+    int64_t evictions, dropped;           /* checkpoints: moved down a tier; lost */
+    int64_t store_failures;               /* 0 without a store, as store_full */
+    bool store_full;
     int64_t sessions[NUM_TIERS]; /* by the tier of their states */
 };
 

@@ -15,6 +15,11 @@ int service_check_ready(struct service *service, struct api_error *err)
     }
 }
 
+const struct engine_info *service_engine_info(struct service *service)
+{
+    return service_phase(service) == SERVICE_LOADING ? NULL : engine_info(service->engine);
+}
+
 int service_check_tokenizer(const struct service *service, struct api_error *err)
 {
     if (!service->limits.token_ids_only)

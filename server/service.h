@@ -9,18 +9,18 @@
 #include "engine/engine.h"
 #include "engine/text/tokenizer.h"
 #include "server/admission.h"
-#include "server/http/auth.h"
 #include "server/metrics.h"
 #include "server/registry.h"
-#include "server/store/store.h"
 #include "server/worker.h"
 
 enum service_phase { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, SERVICE_FAILED };
 
+enum { SERVICE_OWNER_SIZE = 33 };
+
 struct scheduler;
+struct store;
 struct state_tree;
 struct sessions;
-struct state_task;
 struct replay;
 
 struct service {
@@ -37,7 +37,6 @@ struct service {
     int64_t max_body_bytes, max_state_bytes; /* of a request's body; of an imported state */
     double stall_timeout_s; /* a reader that takes nothing for so long is given up */
 
-    struct auth auth;
     struct metrics metrics;
     struct admission admission;
     struct registry registry;
@@ -52,10 +51,9 @@ struct service {
     struct store *store; /* NULL: no --state-dir */
     struct state_tree *tree;
     struct sessions *sessions;
-    struct state_task *parked; /* those that wait for a file */
 
-    char (*owners)[STORE_OWNER_SIZE]; /* [max(1, auth.count)] */
-    struct replay *replay;            /* any thread's: it has a lock of its own */
+    char (*owners)[SERVICE_OWNER_SIZE]; /* by the index of the API key; one, if there are no keys */
+    struct replay *replay;              /* any thread's: it has a lock of its own */
 };
 
 /* The name of an API key (its index) to the tree and in files. */
@@ -68,6 +66,9 @@ static inline enum service_phase service_phase(struct service *service)
 {
     return (enum service_phase)atomic_load(&service->phase);
 }
+
+/* The engine may be asked about itself once it has been open; NULL: not yet. */
+const struct engine_info *service_engine_info(struct service *service);
 
 /* Whether there is a tokenizer; else API_NOT_IMPLEMENTED. */
 int service_check_tokenizer(const struct service *service, struct api_error *err);

@@ -9,6 +9,7 @@
 #include "server/log.h"
 #include "server/schedule/scheduler.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

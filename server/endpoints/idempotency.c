@@ -17,8 +17,11 @@ int idempotency_begin(struct http_request *request, struct api_error *err)
                                     .length = request->body.length};
     if (replay_begin(service->replay, &wanted, &request->replay, &kept, err))
         return -1;
-    if (kept)
-        http_reply_kept(request, kept);
+    if (!kept)
+        return 0;
+    struct http_kept again = {kept->status, kept->error, kept->stream, kept->data, kept->length};
+    http_reply_kept(request, &again);
+    replay_reply_release(kept);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 #include "server/endpoints/parsing.h"
 #include "server/endpoints/state_task.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Fills what the kind of task takes from the request. */
@@ -63,10 +64,10 @@ static void reply(struct http_request *request, struct state_task *task)
         http_reply(request, task->status, type, &task->reply);
 }
 
-void session_routes_handle(struct http_request *request)
+static void handle(struct http_request *request, enum state_task_kind kind)
 {
     struct api_error err = {0};
-    if (!request->ticket && start(request, (enum state_task_kind)request->route->task, &err)) {
+    if (!request->ticket && start(request, kind, &err)) {
         idempotency_refuse(request, &err);
         return;
     }
@@ -80,6 +81,46 @@ void session_routes_handle(struct http_request *request)
     ticket_unlock(&task->ticket);
     if (done)
         reply(request, task);
+}
+
+void session_routes_list(struct http_request *request)
+{
+    handle(request, STATE_TASK_LIST);
+}
+
+void session_routes_get(struct http_request *request)
+{
+    handle(request, STATE_TASK_GET);
+}
+
+void session_routes_delete(struct http_request *request)
+{
+    handle(request, STATE_TASK_DELETE);
+}
+
+void session_routes_fork(struct http_request *request)
+{
+    handle(request, STATE_TASK_FORK);
+}
+
+void session_routes_rewind(struct http_request *request)
+{
+    handle(request, STATE_TASK_REWIND);
+}
+
+void session_routes_export(struct http_request *request)
+{
+    handle(request, STATE_TASK_EXPORT);
+}
+
+void session_routes_import(struct http_request *request)
+{
+    handle(request, STATE_TASK_IMPORT);
+}
+
+void session_routes_report(struct http_request *request)
+{
+    handle(request, STATE_TASK_REPORT);
 }
 
 void session_routes_end(struct http_request *request)

@@ -6,8 +6,14 @@
 
 #include "server/http/http.h"
 
-/* The route says which kind of state task. */
-void session_routes_handle(struct http_request *request);
+void session_routes_list(struct http_request *request);
+void session_routes_get(struct http_request *request);
+void session_routes_delete(struct http_request *request);
+void session_routes_fork(struct http_request *request);
+void session_routes_rewind(struct http_request *request);
+void session_routes_export(struct http_request *request);
+void session_routes_import(struct http_request *request);
+void session_routes_report(struct http_request *request);
 
 /* For routes that take an Idempotency-Key. */
 void session_routes_end(struct http_request *request);

@@ -304,12 +304,6 @@ static int change(struct state_task *task)
     }
 }
 
-static void park(struct state_task *task)
-{
-    task->next = task->service->parked;
-    task->service->parked = task;
-}
-
 static void run_on_engine(struct work *work)
 {
     struct state_task *task = task_of(work);
@@ -331,7 +325,7 @@ static void run_on_engine(struct work *work)
         break;
     case STATE_TASK_EXPORT:
         if (!export(task)) {
-            park(task);
+            scheduler_park(task->service->scheduler, &task->work);
             return;
         }
         break;
@@ -340,18 +334,6 @@ static void run_on_engine(struct work *work)
             return;
     }
     finish(task);
-}
-
-bool state_task_poll(struct service *service)
-{
-    struct state_task *task = service->parked;
-    service->parked = NULL;
-    while (task) {
-        struct state_task *next = task->next;
-        run_on_engine(&task->work);
-        task = next;
-    }
-    return service->parked != NULL;
 }
 
 /* Workers: an imported file. */

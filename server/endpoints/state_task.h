@@ -57,16 +57,11 @@ struct state_task {
     struct api_error error; /* API_OK: it went well */
     int status;
     struct strbuf reply;
-    struct state_task *next; /* of those that wait for a file */
 };
 
 /* NULL: out of memory. The caller holds the first reference. */
 struct state_task *state_task_create(struct service *service, enum state_task_kind kind, int key);
 /* Hands it to its first thread, which holds a reference of its own. */
 void state_task_start(struct state_task *task);
-
-/* The engine thread, once per turn after state_tree_poll: takes up what waited for a file. Whether
- * something still waits: the thread must not end before. */
-bool state_task_poll(struct service *service);
 
 #endif

@@ -49,19 +49,19 @@ static int add_file(struct auth *auth, const char *path, struct error *err)
     return result;
 }
 
-int auth_init(struct auth *auth, const struct option_list *lists, const char *file,
+int auth_init(struct auth *auth, const char *const *lists, size_t count, const char *file,
               struct error *err)
 {
     *auth = (struct auth){0};
-    for (size_t i = 0; i < lists->count; i++)
-        for (const char *at = lists->items[i]; at;) {
+    for (size_t i = 0; i < count; i++)
+        for (const char *at = lists[i]; at;) {
             const char *comma = strchr(at, ',');
             if (add_key(auth, at, comma ? (size_t)(comma - at) : strlen(at), err))
                 return -1;
             at = comma ? comma + 1 : NULL;
         }
     /* An empty --api-key would let everybody in. */
-    if (lists->count && auth->count == 0)
+    if (count && auth->count == 0)
         return error_set(err, ERROR_INVALID,
                          "--api-key (REGLA_API_KEY): expected a key, got an empty "
                          "text");

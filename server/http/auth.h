@@ -3,7 +3,6 @@
 #ifndef SERVER_HTTP_AUTH_H
 #define SERVER_HTTP_AUTH_H
 
-#include "cli/options.h"
 #include "engine/base/error.h"
 
 #include <stddef.h>
@@ -13,9 +12,9 @@ struct auth {
     size_t count;
 };
 
-/* lists: --api-key values, each of which may hold several keys parted by commas; file: one key a
- * line, `#` begins a comment; NULL: none. The caller clears *auth in every case. */
-int auth_init(struct auth *auth, const struct option_list *lists, const char *file,
+/* lists: [count] texts, each of which may hold several keys parted by commas; file: one key a line,
+ * `#` begins a comment; NULL: none. The caller clears *auth in every case. */
+int auth_init(struct auth *auth, const char *const *lists, size_t count, const char *file,
               struct error *err);
 void auth_clear(struct auth *auth);
 

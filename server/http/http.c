@@ -2,14 +2,13 @@
 #include "server/http/http.h"
 
 #include "engine/base/clock.h"
-#include "server/endpoints/replay.h"
+#include "server/http/auth.h"
 #include "server/http/framing.h"
 #include "server/http/listen.h"
-#include "server/http/routes.h"
 #include "server/http/watcher.h"
 #include "server/log.h"
-#include "server/schedule/scheduler.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -142,12 +141,11 @@ static void set_stream_headers(struct MHD_Response *response)
     MHD_add_response_header(response, "X-Accel-Buffering", "no");
 }
 
-void http_reply_kept(struct http_request *request, struct replay_reply *kept)
+void http_reply_kept(struct http_request *request, const struct http_kept *kept)
 {
     struct MHD_Response *response =
-        MHD_create_response_from_buffer(kept->length, kept->data, MHD_RESPMEM_MUST_COPY);
+        MHD_create_response_from_buffer(kept->length, (void *)kept->data, MHD_RESPMEM_MUST_COPY);
     if (!response) {
-        replay_reply_release(kept);
         http_hang_up(request);
         return;
     }
@@ -157,10 +155,8 @@ void http_reply_kept(struct http_request *request, struct replay_reply *kept)
         set_stream_headers(response);
     if (kept->error != API_OK)
         set_error_headers(response, api_error_row(kept->error));
-    int status = kept->status;
     request->replayed = kept->error == API_OK;
-    replay_reply_release(kept);
-    queue(request, status, response);
+    queue(request, kept->status, response);
 }
 
 void http_reply_stream(struct http_request *request, MHD_ContentReaderCallback read)
@@ -227,13 +223,6 @@ bool http_wait(struct http_request *request)
     return true;
 }
 
-static void poke(void *context)
-{
-    struct service *service = context;
-    if (service->scheduler)
-        scheduler_poke(service->scheduler);
-}
-
 void http_detach(struct http_request *request)
 {
     struct ticket *ticket = request->ticket;
@@ -244,8 +233,9 @@ void http_detach(struct http_request *request)
     ticket_lock(ticket);
     ticket->waiting = false;
     ticket_unlock(ticket);
+    const struct http_options *options = &request->server->options;
     if (ticket_cancel(ticket, CANCEL_GONE))
-        poke(request->service);
+        options->cancelled(options->context);
     ticket_release(ticket);
 }
 
@@ -290,11 +280,11 @@ static bool is_json(const char *content_type)
 static void check_headers(struct http_request *request, const char *path)
 {
     struct api_error *err = &request->error;
-    request->route =
-        route_find(request->method, path, request->parameter, sizeof request->parameter, err);
+    const struct http_options *options = &request->server->options;
+    request->route = route_find(options->routes, request->method, path, request->parameter,
+                                sizeof request->parameter, err);
     bool open = request->route && request->route->open;
-    request->owner =
-        auth_check(&request->service->auth, header(request->connection, "Authorization"));
+    request->owner = auth_check(options->auth, header(request->connection, "Authorization"));
     if (request->owner < 0 && !open) {
         api_error_clear(err);
         api_error_set(err, API_INVALID_KEY, NULL,
@@ -576,8 +566,8 @@ int http_start(struct http_server **out, struct service *service,
     server->options = *options;
     server->listen_fd =
         listen_open(options->host, options->port, server->address, sizeof server->address, err);
-    struct watcher_options watching = {options->max_connections, options->request_timeout_s, poke,
-                                       service};
+    struct watcher_options watching = {options->max_connections, options->request_timeout_s,
+                                       options->cancelled, options->context};
     if (server->listen_fd < 0 || watcher_create(&server->watcher, &watching, err)) {
         http_stop(server);
         return -1;

@@ -6,30 +6,13 @@
 #define SERVER_HTTP_HTTP_H
 
 #include "api/errors.h"
-#include "server/schedule/job.h"
+#include "server/http/routes.h"
 #include "server/service.h"
 
 #include <microhttpd.h>
 
 struct http_server;
-struct http_request;
-struct replay_reply;
-
-/* One endpoint. handle is called once the whole request is there, and again each time the
- * connection was resumed; it ends with http_reply*, http_wait or http_hang_up. */
-struct route {
-    const char *method;
-    const char *path; /* "*" stands for one part, "**" at the end for all that follows */
-    bool open;        /* needs no API key */
-    bool json;        /* wants a JSON body */
-    bool octets;      /* wants a body of its own kind: --max-state-bytes is its limit */
-    bool quiet;       /* logged at level debug */
-    int task;         /* which of those that handle knows */
-    void (*handle)(struct http_request *request);
-    /* The reply is out, or the connection gone; also where handle was never called. NULL: the
-     * request is logged. */
-    void (*end)(struct http_request *request);
-};
+struct auth;
 
 struct http_request {
     struct MHD_Connection *connection;
@@ -68,6 +51,10 @@ struct http_options {
     int threads;
     int max_connections;
     double request_timeout_s, idle_timeout_s;
+    const struct auth *auth; /* borrowed, as what follows */
+    const struct route_table *routes;
+    void (*cancelled)(void *context); /* from any thread: a request's ticket was cancelled */
+    void *context;
 };
 
 /* Binds and listens: requests are answered from now on. */
@@ -87,8 +74,17 @@ void http_reply(struct http_request *request, int status, const char *content_ty
                 struct strbuf *body);
 void http_reply_json(struct http_request *request, struct strbuf *body);
 void http_reply_error(struct http_request *request, const struct api_error *err);
-/* What was replied before, as it was; gives the reference back. */
-void http_reply_kept(struct http_request *request, struct replay_reply *kept);
+
+/* What was replied to an earlier request. */
+struct http_kept {
+    int status;
+    enum api_code error; /* API_OK: none */
+    bool stream;         /* server-sent events */
+    const char *data;    /* [length] */
+    size_t length;
+};
+/* The same again, of a copy of its data. */
+void http_reply_kept(struct http_request *request, const struct http_kept *kept);
 
 /* A reply whose body comes from `read` until it ends (server-sent events). Its context is the
  * request. */

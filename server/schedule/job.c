@@ -9,6 +9,7 @@
 #include "server/schedule/scheduler.h"
 #include "server/schedule/session_job.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>

@@ -15,7 +15,7 @@
 #include "server/states/sessions.h"
 #include "server/ticket.h"
 
-enum { JOB_ID_SIZE = 48, REQUEST_ID_SIZE = 129 };
+enum { JOB_ID_SIZE = 48 };
 
 struct job_prompt {
     const int32_t *ids;       /* [count]: what the engine takes */

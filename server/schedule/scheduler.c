@@ -2,10 +2,10 @@
 #include "server/schedule/scheduler.h"
 
 #include "engine/base/clock.h"
-#include "server/endpoints/state_task.h"
 #include "server/schedule/batch.h"
 #include "server/schedule/inbox.h"
 #include "server/schedule/session_job.h"
+#include "server/store/store.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +25,7 @@ struct scheduler {
     /* The engine thread's. */
     struct job_list waiting; /* have prompts to start, oldest first */
     struct job_list aside;   /* of these, what waits for a file */
+    struct work *parked;     /* waits for a file, too; by work->next */
     struct batch batch;
     float *logits;         /* [vocab_size]: of a prompt that is there as a whole */
     double sessions_due_s; /* until sessions_poll wants to be called again; < 0: it does not */
@@ -46,6 +47,12 @@ void scheduler_post(struct scheduler *scheduler, struct work *work)
     inbox_put_work(&scheduler->inbox, work);
 }
 
+void scheduler_park(struct scheduler *scheduler, struct work *work)
+{
+    work->next = scheduler->parked;
+    scheduler->parked = work;
+}
+
 void scheduler_poke(struct scheduler *scheduler)
 {
     inbox_poke(&scheduler->inbox);
@@ -64,6 +71,22 @@ static double may_sleep(const struct scheduler *scheduler)
     return due;
 }
 
+static void run_all(struct work *first)
+{
+    for (struct work *work = first, *next; work; work = next) {
+        next = work->next;
+        work->run(work);
+    }
+}
+
+/* A file may have been read. */
+static void run_parked(struct scheduler *scheduler)
+{
+    struct work *first = scheduler->parked;
+    scheduler->parked = NULL;
+    run_all(first);
+}
+
 /* Takes what has come; sleeps while there is nothing to do. False: time to end. */
 static bool take_inbox(struct scheduler *scheduler)
 {
@@ -74,17 +97,13 @@ static bool take_inbox(struct scheduler *scheduler)
     int64_t began = clock_nanos(CLOCK_MONOTONIC);
     inbox_take(&scheduler->inbox, sleep_s, &taken);
     scheduler->slept = sleep_s != 0 ? clock_nanos(CLOCK_MONOTONIC) - began : 0;
-    for (struct work *work = taken.work, *next; work; work = next) {
-        next = work->next;
-        work->run(work);
-    }
+    run_all(taken.work);
     struct service *service = scheduler->service;
     if (service->store)
         store_poll(service->store);
     state_tree_poll(scheduler->tree);
-    bool parked = state_task_poll(service);
+    run_parked(scheduler);
     scheduler->sessions_due_s = sessions_poll(service->sessions);
-    /* A file may have been read. */
     if (taken.poked)
         job_list_prepend(&scheduler->waiting, &scheduler->aside);
     for (struct job *job = taken.jobs.head, *next; job; job = next) {
@@ -93,7 +112,7 @@ static bool take_inbox(struct scheduler *scheduler)
     }
     scheduler->closing = taken.closing;
     return !taken.closing || taken.work || scheduler->waiting.head || scheduler->aside.head ||
-           scheduler->batch.num_running || parked || sessions_pending(service->sessions);
+           scheduler->batch.num_running || scheduler->parked || sessions_pending(service->sessions);
 }
 
 /* Sessions by the tier of their states: with many of them that takes a while, so it is then done
@@ -116,12 +135,21 @@ static void publish(struct scheduler *scheduler)
 {
     const struct service *service = scheduler->service;
     struct metrics_memory memory = {0};
+    struct state_tree_report tree;
+    struct store_report store = {0};
     if (scheduler->sessions_changed)
         count_sessions(scheduler);
     engine_memory(service->engine, &memory.device);
-    state_tree_report(scheduler->tree, &memory.tree);
+    state_tree_report(scheduler->tree, &tree);
     if (service->store)
-        store_report(service->store, &memory.store);
+        store_report(service->store, &store);
+    for (int i = 0; i < NUM_TIERS; i++)
+        memory.tiers[i] = (struct metrics_tier){tree.tiers[i].checkpoints, tree.tiers[i].bytes,
+                                                tree.tiers[i].budget_bytes};
+    memory.evictions = tree.evictions;
+    memory.dropped = tree.dropped;
+    memory.store_failures = store.failures;
+    memory.store_full = store.full;
     memcpy(memory.sessions, scheduler->sessions, sizeof memory.sessions);
     metrics_set_memory(&scheduler->service->metrics, &memory);
 }

@@ -24,6 +24,10 @@ void scheduler_submit(struct scheduler *scheduler, struct job *job);
 /* Runs the work on the engine thread, between steps and in order; from any thread, that one too. */
 void scheduler_post(struct scheduler *scheduler, struct work *work);
 
+/* Engine thread: the work waits for a file; it is run again in each turn, and the thread does not
+ * end before it has gone on. */
+void scheduler_park(struct scheduler *scheduler, struct work *work);
+
 /* Engine thread: brings the metrics of memory up to date, before somebody is told of a change. */
 void scheduler_publish(struct scheduler *scheduler);
 

@@ -2,23 +2,7 @@
 #include "server/states/states.h"
 
 #include "engine/base/clock.h"
-#include "server/endpoints/replay.h"
-#include "server/log.h"
-#include "server/schedule/scheduler.h"
 #include "server/states/sessions.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-
-/* How long a reply is kept for who repeats its request (api.md). */
-enum { IDEMPOTENCY_SECONDS = 600 };
-
-static void wake(void *context)
-{
-    struct service *service = context;
-    if (service_phase(service) != SERVICE_LOADING) /* then it looks by itself */
-        scheduler_poke(service->scheduler);
-}
 
 struct opening {
     struct service *service;
@@ -62,31 +46,13 @@ static void on_found(void *context, const struct store_found *file)
         state_tree_found(opening->service->tree, file);
 }
 
-/* Without API keys everybody is one owner, of the empty key. */
-static int name_owners(struct service *service, struct error *err)
-{
-    size_t count = service->auth.count ? service->auth.count : 1;
-    service->owners = calloc(count, sizeof *service->owners);
-    if (!service->owners)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for API keys");
-    for (size_t i = 0; i < count; i++) {
-        const char *key = service->auth.count ? service->auth.keys[i] : "";
-        if (service->store)
-            store_owner_tag(service->store, key, service->owners[i]);
-        else
-            snprintf(service->owners[i], sizeof *service->owners, "%d",
-                     auth_first(&service->auth, (int)i));
-    }
-    return 0;
-}
-
 int states_open(struct service *service, const struct states_options *options, struct error *err)
 {
     struct opening opening = {.service = service, .options = options, .err = err};
     struct store_options storing = {.location = options->directory,
                                     .budget_bytes = options->disk_bytes,
-                                    .wake = wake,
-                                    .wake_context = service,
+                                    .wake = options->wake,
+                                    .wake_context = options->wake_context,
                                     .found = on_found,
                                     .found_context = &opening};
     if (options->directory && store_open(&service->store, service->engine, &storing, err))
@@ -95,10 +61,7 @@ int states_open(struct service *service, const struct states_options *options, s
     if (opening.result)
         return -1;
     state_tree_disk_room(service->tree, 0); /* --disk-state may be less than it was */
-    return replay_create(&service->replay, options->idempotency_bytes, IDEMPOTENCY_SECONDS, err) ||
-                   name_owners(service, err)
-               ? -1
-               : 0;
+    return 0;
 }
 
 void states_close(struct service *service, double seconds)
@@ -110,6 +73,4 @@ void states_close(struct service *service, double seconds)
     sessions_free(service->sessions);
     state_tree_free(service->tree);
     store_close(service->store);
-    replay_free(service->replay);
-    free(service->owners);
 }

@@ -2,10 +2,10 @@
 /* A step of the engine that fails, seen from outside: the server runs in this process, and the
  * linker puts __wrap_engine_submit in the place of engine_submit (CMakeLists.txt). */
 #include "engine/engine.h"
+#include "engine/model/model.h"
 #include "server/http/http.h"
 #include "server/log.h"
-#include "server/schedule/scheduler.h"
-#include "server/states/states.h"
+#include "server/server.h"
 #include "tests/unit/golden_cases.h"
 
 #include <arpa/inet.h>
@@ -32,67 +32,51 @@ int __wrap_engine_submit(struct engine *engine, struct span *spans, int num_span
     return __real_engine_submit(engine, spans, num_spans, err);
 }
 
-static struct service service;
-static struct http_server *http;
+static struct server *server;
 
 /* One text runs at a time: what is sent while it runs waits. */
 static void start_server(void)
 {
     struct error err = ERROR_INIT;
-    const char *folder = GOLDEN_DIRECTORY "hybrid_regla";
-    struct engine_options engine = {.threads = 1, .state_memory_bytes = (size_t)8 << 20};
-    struct admission_limits limits = {16, 1, 100000, 1 << 24};
-    struct http_options listening = {.host = "127.0.0.1",
-                                     .threads = 1,
-                                     .max_connections = 16,
-                                     .request_timeout_s = 30,
-                                     .idle_timeout_s = 30};
+    const struct server_options options = {
+        .host = "127.0.0.1",
+        .http_threads = 1,
+        .max_connections = 16,
+        .request_timeout_s = 30,
+        .idle_timeout_s = 30,
+        .stall_timeout_s = 10,
+        .engine = {.threads = 1, .state_memory_bytes = (size_t)8 << 20},
+        .tokenizer_threads = 1,
+        .limits = {16, 1, 100000, 1 << 24},
+        .max_body_bytes = 1 << 20,
+        .states = {.reuse = true},
+    };
+    struct model *model = NULL;
+    struct tokenizer *tokenizer = NULL;
     log_configure(LOG_LEVEL_OFF, false);
-    service.model = "golden";
-    service.max_body_bytes = 1 << 20;
-    service.stall_timeout_s = 10;
-    service.bos_token_id = -1;
-    metrics_init(&service.metrics);
-    registry_init(&service.registry);
-    admission_init(&service.admission, &limits);
-    int result =
-        tokenizer_open(&service.tokenizer, GOLDEN_DIRECTORY "hybrid_regla/tokenizer.json", &err) ||
-        engine_open(&service.engine, folder, &engine, &err) ||
-        worker_pool_create(&service.workers, 1, &err);
+    int result = tokenizer_open(&tokenizer, GOLDEN_DIRECTORY "hybrid_regla/tokenizer.json", &err) ||
+                 model_open(&model, GOLDEN_DIRECTORY "hybrid_regla", &err) ||
+                 server_create(&server, &options, &err) ||
+                 server_listen(server, model, tokenizer, &err) || server_load(server, &err);
     cr_assert(result == 0, "%s", err.message);
-    service.limits = (struct completion_limits){
-        .model = service.model, .vocab_size = engine_info(service.engine)->vocab_size};
-    struct states_options keeping = {.reuse = true};
-    result = states_open(&service, &keeping, &err) ||
-             scheduler_create(&service.scheduler, &service, 1, 0, &err) ||
-             http_start(&http, &service, &listening, &err);
-    cr_assert(result == 0, "%s", err.message);
-    atomic_store(&service.phase, SERVICE_READY);
 }
 
 static void stop_server(void)
 {
-    cr_expect(atomic_load(&service.metrics.running) == 0);
-    cr_expect(atomic_load(&service.metrics.waiting) == 0);
-    pthread_mutex_lock(&service.metrics.lock);
-    struct engine_memory memory = service.metrics.memory.device;
-    pthread_mutex_unlock(&service.metrics.lock);
+    struct metrics *metrics = &server_service(server)->metrics;
+    cr_expect(atomic_load(&metrics->running) == 0);
+    cr_expect(atomic_load(&metrics->waiting) == 0);
+    pthread_mutex_lock(&metrics->lock);
+    struct engine_memory memory = metrics->memory.device;
+    pthread_mutex_unlock(&metrics->lock);
     cr_expect(memory.states == memory.cached && memory.kv_reserved_bytes == memory.kv_cached_bytes);
-    worker_pool_stop(service.workers);
-    scheduler_free(service.scheduler);
-    http_stop(http);
-    worker_pool_free(service.workers);
-    states_close(&service, 0);
-    engine_close(service.engine);
-    tokenizer_free(service.tokenizer);
-    registry_destroy(&service.registry);
-    admission_destroy(&service.admission);
+    server_free(server);
 }
 
 static int send_request(const char *method, const char *path, const char *body)
 {
     char request[2048];
-    const char *colon = strrchr(http_address(http), ':');
+    const char *colon = strrchr(http_address(server_http(server)), ':');
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)atoi(colon + 1)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "server/endpoints/text_task.h"
+#include "server/endpoints/tokenize.h"
 
 #include "api/tokenizer.h"
 
@@ -158,7 +158,25 @@ void tokenize_handle(struct http_request *request)
     handle(request, run_tokenize);
 }
 
-void detokenize_handle(struct http_request *request)
+void tokenize_handle_detokenize(struct http_request *request)
 {
     handle(request, run_detokenize);
+}
+
+void tokenize_handle_info(struct http_request *request)
+{
+    struct service *service = request->service;
+    struct strbuf body = {0};
+    struct api_error err = {0};
+    if (service_check_tokenizer(service, &err)) {
+        http_reply_error(request, &err);
+        return;
+    }
+    struct tokenizer_info info = {.tokenizer = service->tokenizer,
+                                  .bos_token_id = service->bos_token_id,
+                                  .eos_token_id = service->num_eos ? service->eos_ids[0] : -1,
+                                  .max_model_len = service->limits.max_model_len,
+                                  .vocab_size = service->limits.vocab_size};
+    tokenizer_info_encode(&body, &info);
+    http_reply_json(request, &body);
 }

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/endpoints/endpoints.h"
+
+#include "server/endpoints/cancel.h"
+#include "server/endpoints/completions.h"
+#include "server/endpoints/health.h"
+#include "server/endpoints/load.h"
+#include "server/endpoints/metrics_page.h"
+#include "server/endpoints/models.h"
+#include "server/endpoints/session_routes.h"
+#include "server/endpoints/tokenize.h"
+#include "server/endpoints/version.h"
+
+static const struct route ROUTES[] = {
+    {"POST", "/v1/completions", .json = true, .handle = completions_handle, .end = completions_end},
+    {"GET", "/v1/models", .handle = models_handle},
+    {"GET", "/v1/models/**", .handle = models_handle_one},
+    {"GET", "/v1/sessions", .handle = session_routes_list},
+    {"GET", "/v1/sessions/*", .handle = session_routes_get},
+    {"DELETE", "/v1/sessions/*", .handle = session_routes_delete},
+    {"POST", "/v1/sessions/*/fork", .json = true, .handle = session_routes_fork,
+     .end = session_routes_end},
+    {"POST", "/v1/sessions/*/rewind", .json = true, .handle = session_routes_rewind,
+     .end = session_routes_end},
+    {"GET", "/v1/sessions/*/state", .handle = session_routes_export},
+    {"PUT", "/v1/sessions/*/state", .octets = true, .handle = session_routes_import},
+    {"GET", "/v1/state", .handle = session_routes_report},
+    {"POST", "/v1/requests/*/cancel", .handle = cancel_handle},
+    {"POST", "/tokenize", .json = true, .handle = tokenize_handle},
+    {"POST", "/detokenize", .json = true, .handle = tokenize_handle_detokenize},
+    {"GET", "/tokenizer_info", .handle = tokenize_handle_info},
+    {"GET", "/health", .open = true, .quiet = true, .handle = health_handle},
+    {"GET", "/ready", .open = true, .quiet = true, .handle = health_handle_ready},
+    {"GET", "/load", .open = true, .quiet = true, .handle = load_handle},
+    {"GET", "/version", .open = true, .quiet = true, .handle = version_handle},
+    {"GET", "/metrics", .quiet = true, .handle = metrics_page_handle},
+};
+
+/* Endpoints that clients know from elsewhere. */
+static const char *const LACKING[] = {
+    "/v1/chat/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/v1/responses/**",
+    "/v1/messages",
+    "/v1/rerank",
+    "/rerank",
+    "/v1/score",
+    "/score",
+    "/pooling",
+    "/classify",
+    "/v1/moderations",
+    "/v1/audio/**",
+    "/v1/images/**",
+    "/v1/files",
+    "/v1/files/**",
+    "/v1/batches",
+    "/v1/batches/**",
+    "/v1/fine_tuning/**",
+};
+
+const struct route_table endpoints = {
+    .routes = ROUTES,
+    .count = sizeof ROUTES / sizeof *ROUTES,
+    .lacking = LACKING,
+    .num_lacking = sizeof LACKING / sizeof *LACKING,
+    .instead = "/v1/completions",
+};

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All endpoints: the table that http_start is given. A new one is a row of it. */
+#ifndef SERVER_ENDPOINTS_ENDPOINTS_H
+#define SERVER_ENDPOINTS_ENDPOINTS_H
+
+#include "server/http/routes.h"
+
+extern const struct route_table endpoints;
+
+#endif

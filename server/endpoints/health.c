@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/endpoints/health.h"
+
+#include "api/models.h"
+
+void health_handle(struct http_request *request)
+{
+    struct api_error err = {0};
+    struct strbuf body = {0};
+    if (service_phase(request->service) == SERVICE_FAILED) {
+        service_check_ready(request->service, &err);
+        http_reply_error(request, &err);
+        return;
+    }
+    status_encode(&body, "ok");
+    http_reply_json(request, &body);
+}
+
+void health_handle_ready(struct http_request *request)
+{
+    struct api_error err = {0};
+    struct strbuf body = {0};
+    if (service_check_ready(request->service, &err)) {
+        http_reply_error(request, &err);
+        return;
+    }
+    status_encode(&body, "ready");
+    http_reply_json(request, &body);
+}

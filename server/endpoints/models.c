@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/endpoints/models.h"
+
+#include <string.h>
+
+static bool refuse_while_loading(struct http_request *request)
+{
+    struct api_error err = {0};
+    if (service_phase(request->service) != SERVICE_LOADING)
+        return false;
+    service_check_ready(request->service, &err);
+    http_reply_error(request, &err);
+    return true;
+}
+
+void models_handle(struct http_request *request)
+{
+    struct strbuf body = {0};
+    if (refuse_while_loading(request))
+        return;
+    models_list_encode(&body, &request->service->card, 1);
+    http_reply_json(request, &body);
+}
+
+void models_handle_one(struct http_request *request)
+{
+    struct api_error err = {0};
+    struct strbuf body = {0};
+    if (refuse_while_loading(request))
+        return;
+    if (strcmp(request->parameter, request->service->model) != 0) {
+        api_error_model(&err, request->parameter, request->service->model);
+        http_reply_error(request, &err);
+        return;
+    }
+    model_encode(&body, &request->service->card);
+    http_reply_json(request, &body);
+}

@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/server.h"
+
+#include "engine/base/clock.h"
+#include "engine/cost.h"
+#include "engine/model/model.h"
+#include "server/capacity.h"
+#include "server/endpoints/endpoints.h"
+#include "server/endpoints/replay.h"
+#include "server/http/auth.h"
+#include "server/http/http.h"
+#include "server/http/listen.h"
+#include "server/log.h"
+#include "server/schedule/scheduler.h"
+#include "server/store/store.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* How long a reply is kept for who repeats its request (api.md). */
+enum { IDEMPOTENCY_SECONDS = 600 };
+/* At the end, for states that are only in memory to be written to --state-dir. */
+enum { SAVE_SECONDS = 10 };
+
+struct server {
+    struct service service;
+    struct server_options options;
+    struct auth auth;
+    struct model *model; /* until it is the engine's */
+    struct http_server *http;
+};
+
+/* A file of states has been read or written, or a request's ticket cancelled: the engine thread
+ * looks around. While the model is being loaded it is not there, and will look by itself. */
+static void wake_engine(void *context)
+{
+    struct service *service = context;
+    if (service_phase(service) != SERVICE_LOADING)
+        scheduler_poke(service->scheduler);
+}
+
+/* Creating. */
+
+int server_create(struct server **out, const struct server_options *options, struct error *err)
+{
+    struct server *server = calloc(1, sizeof *server);
+    if (!server)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    struct service *service = &server->service;
+    server->options = *options;
+    atomic_init(&service->phase, SERVICE_LOADING);
+    service->vllm_names = options->vllm_names;
+    service->max_body_bytes = options->max_body_bytes;
+    service->max_state_bytes = options->max_state_bytes;
+    service->stall_timeout_s = options->stall_timeout_s;
+    metrics_init(&service->metrics);
+    registry_init(&service->registry);
+    admission_init(&service->admission, &options->limits);
+    if (auth_init(&server->auth, options->api_keys, options->num_api_keys, options->api_key_file,
+                  err)) {
+        server_free(server);
+        return -1;
+    }
+    *out = server;
+    return 0;
+}
+
+struct service *server_service(struct server *server)
+{
+    return &server->service;
+}
+
+struct http_server *server_http(struct server *server)
+{
+    return server->http;
+}
+
+/* Listening. */
+
+/* What the service knows of its model. */
+static int take_model(struct service *service, const struct server_options *options,
+                      const struct model *model, struct error *err)
+{
+    const char *name = options->served_model_name ? options->served_model_name : model->name;
+    if (!*name)
+        return error_set(err, ERROR_INVALID,
+                         "--served-model-name (REGLA_SERVED_MODEL_NAME): expected a name, got an "
+                         "empty text");
+    int32_t *eos = calloc(model->eos.count + 1, sizeof *eos);
+    service->model = strdup(name);
+    if (!eos || !service->model) {
+        free(eos);
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    }
+    if (model->eos.count)
+        memcpy(eos, model->eos.ids, model->eos.count * sizeof *eos);
+    service->eos_ids = eos;
+    service->num_eos = model->eos.count;
+    service->bos_token_id = model->bos_token_id;
+    int64_t limit = options->max_model_len;
+    if (model->position_embedding == POSITION_EMBEDDING_LEARNED &&
+        (limit == 0 || limit > model->max_position_embeddings)) {
+        if (limit)
+            log_message(LOG_LEVEL_WARN,
+                        "--max-model-len: the model has learned only %lld positions",
+                        (long long)model->max_position_embeddings);
+        limit = model->max_position_embeddings;
+    }
+    bool learned = limit && limit != options->max_model_len;
+    service->limits = (struct completion_limits){
+        .model = service->model,
+        .vocab_size = model->vocab_size,
+        .max_model_len = limit,
+        .limited_by = learned ? "the model's learned positions" : "--max-model-len",
+        .max_prompts = options->max_prompts,
+        .allow_empty_prompt = model->bos_token_id >= 0,
+        .token_ids_only = options->token_ids_only};
+    return 0;
+}
+
+int server_listen(struct server *server, struct model *model, struct tokenizer *tokenizer,
+                  struct error *err)
+{
+    struct service *service = &server->service;
+    const struct server_options *options = &server->options;
+    struct http_options listening = {.host = options->host,
+                                     .port = options->port,
+                                     .threads = options->http_threads,
+                                     .max_connections = options->max_connections,
+                                     .request_timeout_s = options->request_timeout_s,
+                                     .idle_timeout_s = options->idle_timeout_s,
+                                     .auth = &server->auth,
+                                     .routes = &endpoints,
+                                     .cancelled = wake_engine,
+                                     .context = service};
+    server->model = model;
+    service->tokenizer = tokenizer;
+    if (take_model(service, options, model, err) ||
+        worker_pool_create(&service->workers, options->tokenizer_threads, err) ||
+        http_start(&server->http, service, &listening, err))
+        return -1;
+    const char *address = http_address(server->http);
+    log_message(LOG_LEVEL_INFO, "listening on http://%s, loading the model", address);
+    if (server->auth.count == 0 && !listen_is_loopback(address))
+        log_message(LOG_LEVEL_WARN,
+                    "without --api-key: whoever reaches this address may use the server");
+    return 0;
+}
+
+/* Loading. */
+
+static void on_progress(void *context, double fraction)
+{
+    int *told = context;
+    int percent = (int)(fraction * 100);
+    if (percent < *told + 10 && !(percent == 100 && *told < 100))
+        return;
+    *told = percent - percent % 10;
+    log_message(LOG_LEVEL_INFO, "loading weights: %d %%", percent);
+}
+
+/* One word: a GPU's name has spaces. */
+static void set_fingerprint(struct service *service)
+{
+    const struct engine_info *info = engine_info(service->engine);
+    const unsigned char *tensors = engine_fingerprint(service->engine);
+    char set[64];
+    snprintf(set, sizeof set, "%s", info->instruction_set);
+    for (char *c = set; *c != 0; c++)
+        if (!isalnum((unsigned char)*c))
+            *c = '_';
+    snprintf(service->fingerprint, sizeof service->fingerprint,
+             "regla-%s-%02x%02x%02x%02x-%s-%s-%s%s%s", REGLA_VERSION, tensors[0], tensors[1],
+             tensors[2], tensors[3], set, weight_format_name(info->weights),
+             kv_format_name(info->kv), info->activations == ACTIVATIONS_F32 ? "" : "-",
+             info->activations == ACTIVATIONS_F32 ? "" : activation_format_name(info->activations));
+}
+
+static int describe_model(struct service *service, struct error *err)
+{
+    const struct model *model = engine_model(service->engine);
+    const struct engine_info *info = engine_info(service->engine);
+    const char **names = calloc((size_t)model->num_layers, sizeof *names);
+    if (!names)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    for (int i = 0; i < model->num_layers; i++)
+        names[i] = model->layers[i].mixer.name;
+    service->card = (struct model_card){
+        .id = service->model,
+        .root = model->directory,
+        .created = (int64_t)time(NULL),
+        .max_model_len = service->limits.max_model_len,
+        .family = model->family,
+        .layer_types = names,
+        .num_layers = model->num_layers,
+        .parameters = model->parameters,
+        .dtype = dtype_name(model->dtype),
+        .state_bytes_per_text = (int64_t)info->recurrent_bytes_per_text,
+        .kv_bytes_per_token = (int64_t)info->kv_bytes_per_token,
+    };
+    return 0;
+}
+
+/* One token, so that the first request does not pay for memory that is touched for the first time.
+ * A budget too small even for that serves nobody. */
+static int warm_up(struct engine *engine, struct error *err)
+{
+    const int32_t token = 0;
+    struct state *state = NULL;
+    if (state_create(&state, engine, 1, err))
+        return error_prefix(err, "--state-memory: not even one token fits");
+    struct span span = {.state = state, .tokens = &token, .num_tokens = 1, .num_logits = 1};
+    int result = engine_step(engine, &span, 1, err);
+    state_free(state);
+    return result;
+}
+
+static int open_engine(struct server *server, struct error *err)
+{
+    struct service *service = &server->service;
+    struct engine_options options = server->options.engine;
+    struct model *model = server->model;
+    int told = -10;
+    options.progress = on_progress;
+    options.progress_context = &told;
+    server->model = NULL; /* the engine's, also on an error */
+    if (engine_open_model(&service->engine, model, &options, err) || describe_model(service, err) ||
+        warm_up(service->engine, err))
+        return -1;
+    set_fingerprint(service);
+    service->memory_limit_tokens = cost_longest_text(service->engine);
+    return 0;
+}
+
+/* Without API keys everybody is one owner, of the empty key. */
+static int name_owners(struct service *service, const struct auth *auth, struct error *err)
+{
+    _Static_assert((int)SERVICE_OWNER_SIZE == (int)STORE_OWNER_SIZE,
+                   "the store's tags are owners' names");
+    size_t count = auth->count ? auth->count : 1;
+    service->owners = calloc(count, sizeof *service->owners);
+    if (!service->owners)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for API keys");
+    for (size_t i = 0; i < count; i++) {
+        const char *key = auth->count ? auth->keys[i] : "";
+        if (service->store)
+            store_owner_tag(service->store, key, service->owners[i]);
+        else
+            snprintf(service->owners[i], sizeof *service->owners, "%d", auth_first(auth, (int)i));
+    }
+    return 0;
+}
+
+int server_load(struct server *server, struct error *err)
+{
+    struct service *service = &server->service;
+    const struct server_options *options = &server->options;
+    struct states_options keeping = options->states;
+    int max_running = (int)options->limits.max_running, loading = SERVICE_LOADING;
+    double began = clock_seconds();
+    keeping.wake = wake_engine;
+    keeping.wake_context = service;
+    if (open_engine(server, err) || states_open(service, &keeping, err) ||
+        replay_create(&service->replay, options->idempotency_bytes, IDEMPOTENCY_SECONDS, err) ||
+        name_owners(service, &server->auth, err) ||
+        scheduler_create(&service->scheduler, service, max_running, options->prefill_chunk, err))
+        return -1;
+    log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
+    capacity_report(service->engine, service->limits.max_model_len, max_running);
+    atomic_compare_exchange_strong(&service->phase, &loading, SERVICE_READY);
+    log_message(LOG_LEVEL_INFO, "ready: %s on http://%s/v1", service->model,
+                http_address(server->http));
+    return 0;
+}
+
+/* Ending. */
+
+bool server_refuse(struct server *server)
+{
+    if (service_phase(&server->service) == SERVICE_LOADING)
+        return false;
+    atomic_store(&server->service.phase, SERVICE_DRAINING);
+    return true;
+}
+
+static void sleep_ms(int ms)
+{
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&pause, NULL);
+}
+
+static bool at_rest(struct service *service)
+{
+    return atomic_load(&service->metrics.running) == 0 &&
+           atomic_load(&service->metrics.waiting) == 0;
+}
+
+static void cancel_all(struct service *service)
+{
+    registry_cancel_all(&service->registry, CANCEL_DRAINING);
+    scheduler_poke(service->scheduler);
+}
+
+void server_drain(struct server *server, double timeout_s)
+{
+    struct service *service = &server->service;
+    double deadline = clock_seconds() + timeout_s;
+    while (!at_rest(service) && clock_seconds() < deadline)
+        sleep_ms(10);
+    if (!at_rest(service)) {
+        log_message(LOG_LEVEL_WARN, "cancelling %zu requests at the drain's deadline",
+                    registry_count(&service->registry));
+        cancel_all(service);
+    }
+    /* The last frames and error replies still have to be written; a client that does not read
+     * them is not waited for. */
+    deadline = clock_seconds() + 2;
+    while (http_active(server->http) && clock_seconds() < deadline)
+        sleep_ms(10);
+    /* A request may have been on its way in when the phase changed. */
+    cancel_all(service);
+}
+
+/* What a step took, by cause. */
+static void log_steps(struct metrics *metrics)
+{
+    double seconds[NUM_CAUSES], steps = (double)atomic_load(&metrics->steps);
+    for (int i = 0; i < NUM_CAUSES; i++)
+        seconds[i] = (double)atomic_load(&metrics->cause_nanos[i]) * 1e-9;
+    double device = seconds[CAUSE_DEVICE], host = seconds[CAUSE_HOST];
+    if (steps > 0)
+        log_message(LOG_LEVEL_INFO,
+                    "%.0f steps: each %.3f ms on the device, and %.3f ms until the host had it "
+                    "(%.1f %%); idle for %.1f s",
+                    steps, 1e3 * device / steps, 1e3 * host / steps, 100 * host / (device + host),
+                    seconds[CAUSE_IDLE]);
+}
+
+/* In an order that leaves no connection suspended: whoever could wake one ends after it has. */
+void server_free(struct server *server)
+{
+    if (!server)
+        return;
+    struct service *service = &server->service;
+    worker_pool_stop(service->workers);
+    scheduler_stop(service->scheduler);
+    http_stop(server->http);
+    worker_pool_free(service->workers);
+    states_close(service, SAVE_SECONDS);
+    replay_free(service->replay);
+    scheduler_free(service->scheduler); /* until then the store may poke it */
+    if (service->engine)
+        engine_close(service->engine);
+    if (service->tokenizer)
+        tokenizer_free(service->tokenizer);
+    model_close(server->model);
+    log_steps(&service->metrics);
+    free(service->owners);
+    free((void *)service->card.layer_types);
+    free((void *)service->eos_ids);
+    free((void *)service->model);
+    auth_clear(&server->auth);
+    registry_destroy(&service->registry);
+    admission_destroy(&service->admission);
+    free(server);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a server, for a program to call in this order: server_create checks the options,
+ * server_listen takes the model and opens the socket, server_load brings the weights into memory
+ * and starts to serve, server_drain lets what runs finish, server_free ends everything.
+ *
+ * Between listening and loading /health answers already, and /ready says 503. */
+#ifndef SERVER_SERVER_H
+#define SERVER_SERVER_H
+
+#include "server/admission.h"
+#include "server/states/states.h"
+
+struct http_server;
+struct model;
+struct server;
+
+/* Texts are borrowed until server_free. What is not said may be 0 or NULL. */
+struct server_options {
+    const char *served_model_name; /* the model's name to clients; NULL: its own */
+    const char *const *api_keys;   /* [num_api_keys], each may hold several, parted by commas */
+    size_t num_api_keys;
+    const char *api_key_file;
+
+    const char *host;
+    int port; /* 0: any */
+    int http_threads, max_connections;
+    double request_timeout_s, idle_timeout_s, stall_timeout_s;
+
+    struct engine_options engine; /* but for its progress, which is logged */
+    int64_t max_model_len;        /* tokens of a prompt and its completion; 0: no limit */
+    bool token_ids_only;          /* the tokenizer is one without tokens */
+    int tokenizer_threads;
+    struct admission_limits limits; /* max_running: texts that are advanced at once */
+    int prefill_chunk;              /* most tokens of one prompt in a step; 0: any */
+    size_t max_prompts;             /* of one request */
+    int64_t max_body_bytes, max_state_bytes;
+
+    struct states_options states; /* but for its wake */
+    int64_t idempotency_bytes;    /* of kept replies */
+    bool vllm_names;              /* metrics also under the names of vLLM */
+};
+
+/* On an error there is nothing to free. */
+int server_create(struct server **out, const struct server_options *options, struct error *err);
+
+/* Takes model and tokenizer over, also on an error: what was validated is what is loaded. From now
+ * on requests are answered. */
+int server_listen(struct server *server, struct model *model, struct tokenizer *tokenizer,
+                  struct error *err);
+
+/* Loads the model, opens what is kept of texts, and starts the engine thread. */
+int server_load(struct server *server, struct error *err);
+
+/* From any thread: nothing new comes in from now on. False: the model is still being loaded. */
+bool server_refuse(struct server *server);
+
+/* After server_refuse: lets what runs finish until timeout_s have passed, then cancels it. */
+void server_drain(struct server *server, double timeout_s);
+
+/* Ends all threads and frees everything, wherever the server stands; NULL is allowed. States that
+ * are only in memory are written to --state-dir, if there is one. */
+void server_free(struct server *server);
+
+/* For who looks inside: what the threads share, and the HTTP server (NULL: not listening). */
+struct service *server_service(struct server *server);
+struct http_server *server_http(struct server *server);
+
+#endif
