@@ -7,7 +7,7 @@
 #ifndef SERVER_ENDPOINTS_COMPLETION_STREAM_H
 #define SERVER_ENDPOINTS_COMPLETION_STREAM_H
 
-#include "server/schedule/job.h"
+#include "server/endpoints/completion.h"
 
 struct completion_stream {
     struct strbuf frames; /* to be sent */
@@ -20,24 +20,22 @@ struct completion_stream {
     int32_t *ids;        /* [ids_capacity]: scratch */
     size_t ids_capacity;
     int64_t generated;
-    struct strbuf record; /* with job->replay: all frames so far */
+    struct strbuf record; /* with completion->replay: all frames so far */
     int64_t reserved;     /* bytes of it, of the budget for bodies and replies */
     bool lost;            /* it was too long to be recorded */
 };
 
-/* job->stream; -1: out of memory. */
-int completion_stream_create(struct job *job);
-void completion_stream_free(struct job *job);
+/* completion->stream; -1: out of memory. */
+int completion_stream_create(struct completion *completion);
+void completion_stream_free(struct completion *completion);
 
 /* With the ticket's lock held: takes what the job has put out, unless something is left of what was
  * taken before. False: nothing yet. */
-bool completion_stream_take(struct job *job);
+bool completion_stream_take(struct completion *completion);
 /* Without it: makes frames of some of that, and records them. */
-void completion_stream_make(struct job *job);
+void completion_stream_make(struct completion *completion);
 
-/* The client has left: the record is completed without it, if there is one. */
-void completion_stream_leave(struct job *job);
-/* For job_to_workers, once the job is done; gives a reference back. */
-void completion_stream_run_rest(struct work *work);
+/* Once the job is done, and the client has left before the last frame: the record is completed. */
+void completion_stream_complete(struct completion *completion);
 
 #endif

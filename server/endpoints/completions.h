@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /v1/completions, the HTTP side: body to job, what the job yields to a reply or a stream. */
+/* POST /v1/completions. */
 #ifndef SERVER_ENDPOINTS_COMPLETIONS_H
 #define SERVER_ENDPOINTS_COMPLETIONS_H
 
 #include "server/http/http.h"
 
 void completions_handle(struct http_request *request);
-void completions_end(struct http_request *request);
 
 #endif

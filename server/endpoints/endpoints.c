@@ -3,28 +3,28 @@
 
 #include "server/endpoints/cancel.h"
 #include "server/endpoints/completions.h"
+#include "server/endpoints/generate.h"
 #include "server/endpoints/health.h"
 #include "server/endpoints/load.h"
 #include "server/endpoints/metrics_page.h"
 #include "server/endpoints/models.h"
 #include "server/endpoints/session_routes.h"
+#include "server/endpoints/state_routes.h"
 #include "server/endpoints/tokenize.h"
 #include "server/endpoints/version.h"
 
 static const struct route ROUTES[] = {
-    {"POST", "/v1/completions", .json = true, .handle = completions_handle, .end = completions_end},
+    {"POST", "/v1/completions", .json = true, .handle = completions_handle, .end = generate_end},
     {"GET", "/v1/models", .handle = models_handle},
     {"GET", "/v1/models/**", .handle = models_handle_one},
     {"GET", "/v1/sessions", .handle = session_routes_list},
     {"GET", "/v1/sessions/*", .handle = session_routes_get},
     {"DELETE", "/v1/sessions/*", .handle = session_routes_delete},
-    {"POST", "/v1/sessions/*/fork", .json = true, .handle = session_routes_fork,
-     .end = session_routes_end},
-    {"POST", "/v1/sessions/*/rewind", .json = true, .handle = session_routes_rewind,
-     .end = session_routes_end},
-    {"GET", "/v1/sessions/*/state", .handle = session_routes_export},
-    {"PUT", "/v1/sessions/*/state", .octets = true, .handle = session_routes_import},
-    {"GET", "/v1/state", .handle = session_routes_report},
+    {"POST", "/v1/sessions/*/fork", .json = true, .handle = session_routes_fork},
+    {"POST", "/v1/sessions/*/rewind", .json = true, .handle = session_routes_rewind},
+    {"GET", "/v1/sessions/*/state", .handle = state_routes_export},
+    {"PUT", "/v1/sessions/*/state", .octets = true, .handle = state_routes_import},
+    {"GET", "/v1/state", .handle = state_routes_report},
     {"POST", "/v1/requests/*/cancel", .handle = cancel_handle},
     {"POST", "/tokenize", .json = true, .handle = tokenize_handle},
     {"POST", "/detokenize", .json = true, .handle = tokenize_handle_detokenize},

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/idempotency.h"
 
-#include "server/endpoints/replay.h"
-
-int idempotency_begin(struct http_request *request, struct api_error *err)
+int idempotency_begin(struct http_request *request, struct replay_entry **entry,
+                      struct api_error *err)
 {
+    *entry = NULL;
     const char *key = http_header(request, "Idempotency-Key");
     struct service *service = request->service;
     struct replay_reply *kept;
@@ -15,7 +15,7 @@ int idempotency_begin(struct http_request *request, struct api_error *err)
                                     .key = key,
                                     .body = request->body.data,
                                     .length = request->body.length};
-    if (replay_begin(service->replay, &wanted, &request->replay, &kept, err))
+    if (replay_begin(service->replay, &wanted, entry, &kept, err))
         return -1;
     if (!kept)
         return 0;
@@ -25,17 +25,10 @@ int idempotency_begin(struct http_request *request, struct api_error *err)
     return 0;
 }
 
-void idempotency_refuse(struct http_request *request, const struct api_error *err)
+void idempotency_refuse(struct http_request *request, struct replay_entry *entry,
+                        const struct api_error *err)
 {
-    if (request->replay)
-        replay_keep_error(request->service->replay, request->replay, err);
-    request->replay = NULL;
+    if (entry)
+        replay_keep_error(request->service->replay, entry, err);
     http_reply_error(request, err);
-}
-
-void idempotency_drop(struct http_request *request)
-{
-    if (request->replay)
-        replay_drop(request->service->replay, request->replay);
-    request->replay = NULL;
 }

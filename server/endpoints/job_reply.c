@@ -7,18 +7,18 @@
 
 struct reply_head job_reply_head(const struct job *job)
 {
-    return (struct reply_head){.id = job->id,
-                               .created = job->created,
-                               .model = job->service->model,
-                               .system_fingerprint = job->service->fingerprint};
+    return (struct reply_head){.id = job->asked.id,
+                               .created = job->asked.created,
+                               .model = job->task.service->model,
+                               .system_fingerprint = job->task.service->fingerprint};
 }
 
 struct reply_usage job_reply_usage(struct job *job, int64_t generated)
 {
-    enum miss_reason miss = (enum miss_reason)atomic_load(&job->miss);
-    return (struct reply_usage){.prompt_tokens = job->prompt_tokens,
+    enum miss_reason miss = (enum miss_reason)atomic_load(&job->shared.miss);
+    return (struct reply_usage){.prompt_tokens = job->prepared.prompt_tokens,
                                 .completion_tokens = generated,
-                                .cached_tokens = atomic_load(&job->cached_tokens),
+                                .cached_tokens = atomic_load(&job->shared.cached_tokens),
                                 .cache_miss_reason = miss_reason_name(miss)};
 }
 
@@ -29,24 +29,24 @@ static double per_second(double count, double seconds)
 
 struct reply_timings job_reply_timings(const struct job *job)
 {
-    double end = job->prefilled > 0 ? job->prefilled : job->ended;
-    double prefill = end - job->started, decode = job->ended - end;
-    int64_t computed = job->prompt_tokens - atomic_load(&job->cached_tokens);
-    int64_t generated = job->generated - job->prefill_generated;
+    double end = job->run.prefilled > 0 ? job->run.prefilled : job->run.ended;
+    double prefill = end - job->run.started, decode = job->run.ended - end;
+    int64_t computed = job->prepared.prompt_tokens - atomic_load(&job->shared.cached_tokens);
+    int64_t generated = job->run.generated - job->run.prefill_generated;
     return (struct reply_timings){
-        .queue_ms = (job->started - job->received) * 1e3,
+        .queue_ms = (job->run.started - job->asked.received) * 1e3,
         .prefill_ms = prefill * 1e3,
         .decode_ms = decode * 1e3,
         .prefill_tokens_per_second =
-            job->prefilled > 0 ? per_second((double)computed, prefill) : NAN,
+            job->run.prefilled > 0 ? per_second((double)computed, prefill) : NAN,
         .decode_tokens_per_second = per_second((double)generated, decode)};
 }
 
 const struct session_card *job_reply_session(const struct job *job, struct session_card *card)
 {
-    if (!job->view.id[0])
+    if (!job->bound.view.id[0])
         return NULL;
-    *card = session_card(&job->view);
+    *card = session_card(&job->bound.view);
     return card;
 }
 
@@ -56,15 +56,15 @@ void job_reply_ending(struct reply_choice *reply, const struct job *job, enum fi
     reply->finish_reason = finish;
     reply->stop_token = stop_token;
     if (stop_index >= 0) {
-        reply->stop_string = job->request.stops[stop_index].text;
-        reply->stop_string_length = job->request.stops[stop_index].length;
+        reply->stop_string = job->asked.request.stops[stop_index].text;
+        reply->stop_string_length = job->asked.request.stops[stop_index].length;
     }
 }
 
 /* The index that clients see: best_of candidates become n choices. */
 static int reply_index(const struct job *job, size_t prompt, int rank)
 {
-    return (int)prompt * job->request.n + rank;
+    return (int)prompt * job->asked.request.n + rank;
 }
 
 /* What a choice's reply points to and has to be freed after the encoding. */
@@ -88,14 +88,14 @@ static void *join(const void *a, size_t a_size, const void *b, size_t b_size)
 static int join_logprobs(struct whole_choice *whole, const struct job *job,
                          const struct job_prompt *prompt, const struct piece *piece)
 {
-    size_t echoed = job->request.echo ? job_prompt_own(prompt) : 0;
+    size_t echoed = job->asked.request.echo ? job_prompt_own(prompt) : 0;
     whole->tokens = join(prompt->logprobs, echoed * sizeof *whole->tokens, piece->tokens,
                          piece->num_tokens * sizeof *whole->tokens);
     whole->logprobs =
-        (struct reply_logprobs){.tokenizer = job->service->tokenizer,
+        (struct reply_logprobs){.tokenizer = job->task.service->tokenizer,
                                 .tokens = whole->tokens,
                                 .num_tokens = echoed + piece->num_tokens,
-                                .as_token_ids = job->request.return_tokens_as_token_ids};
+                                .as_token_ids = job->asked.request.return_tokens_as_token_ids};
     return whole->tokens ? 0 : -1;
 }
 
@@ -110,8 +110,8 @@ static int whole_ids(struct whole_choice *whole, const struct piece *piece)
 static int make_choice(struct reply_choice *reply, struct whole_choice *whole, struct job *job,
                        size_t prompt_index, struct job_choice *choice)
 {
-    const struct completion_request *request = &job->request;
-    const struct job_prompt *prompt = &job->prompts[prompt_index];
+    const struct completion_request *request = &job->asked.request;
+    const struct job_prompt *prompt = &job->prepared.prompts[prompt_index];
     struct piece *piece = &choice->piece;
     piece_seal(piece);
     size_t echoed = request->echo ? prompt->text_length : 0;
@@ -142,9 +142,9 @@ static double mean_logprob(const struct job_choice *choice)
  * they stay in order. */
 static struct job_choice *ranked(struct job *job, size_t prompt, int rank)
 {
-    int best_of = job->request.best_of;
-    struct job_choice *candidates = job->choices + prompt * (size_t)best_of;
-    if (best_of == job->request.n)
+    int best_of = job->asked.request.best_of;
+    struct job_choice *candidates = job->run.choices + prompt * (size_t)best_of;
+    if (best_of == job->asked.request.n)
         return &candidates[rank];
     for (int i = 0; i < best_of; i++) {
         double mean = mean_logprob(&candidates[i]);
@@ -159,10 +159,11 @@ static struct job_choice *ranked(struct job *job, size_t prompt, int rank)
     return &candidates[rank];
 }
 
-int job_reply_encode(struct strbuf *body, struct job *job)
+int job_reply_encode(struct strbuf *body, struct completion *completion)
 {
-    size_t per_prompt = (size_t)job->request.n;
-    size_t count = job->request.num_prompts * per_prompt;
+    struct job *job = &completion->job;
+    size_t per_prompt = (size_t)job->asked.request.n;
+    size_t count = job->asked.request.num_prompts * per_prompt;
     struct reply_choice *replies = calloc(count, sizeof *replies);
     struct whole_choice *wholes = calloc(count, sizeof *wholes);
     int result = replies && wholes ? 0 : -1;
@@ -174,11 +175,11 @@ int job_reply_encode(struct strbuf *body, struct job *job)
     }
     if (result == 0) {
         struct reply_head head = job_reply_head(job);
-        struct reply_usage usage = job_reply_usage(job, job->generated);
+        struct reply_usage usage = job_reply_usage(job, job->run.generated);
         struct reply_timings timings = job_reply_timings(job);
         struct session_card session;
-        completion_reply_encode(body, &head, replies, count, &usage, &timings,
-                                job_reply_session(job, &session));
+        completion->format->encode(body, &head, replies, count, &usage, &timings,
+                                   job_reply_session(job, &session));
     }
     for (size_t i = 0; wholes && i < count; i++) {
         free(wholes[i].text);
@@ -196,11 +197,11 @@ int job_reply_encode(struct strbuf *body, struct job *job)
 size_t job_reply_bytes(const struct job *job)
 {
     enum { BYTES_PER_ENTRY = 16 };
-    const struct completion_request *request = &job->request;
+    const struct completion_request *request = &job->asked.request;
     size_t per_token = request->logprobs >= 0 ? 3 + (size_t)request->logprobs : 1, bytes = 0;
-    for (size_t i = 0; i < job->num_choices; i++) {
-        const struct job_prompt *prompt = &job->prompts[i / (size_t)request->best_of];
-        const struct piece *piece = &job->choices[i].piece;
+    for (size_t i = 0; i < job->run.num_choices; i++) {
+        const struct job_prompt *prompt = &job->prepared.prompts[i / (size_t)request->best_of];
+        const struct piece *piece = &job->run.choices[i].piece;
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
         bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY + piece->text.length +
                  prompt->text_length;

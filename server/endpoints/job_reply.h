@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job has come to, as api/completion_reply.h wants it: the parts that whole replies and
- * streams share, and the whole reply. */
+/* What a job has come to, as its endpoint's format (completion.h) wants it: the parts that whole
+ * replies and streams share, and the whole reply. */
 #ifndef SERVER_ENDPOINTS_JOB_REPLY_H
 #define SERVER_ENDPOINTS_JOB_REPLY_H
 
-#include "server/schedule/job.h"
+#include "server/endpoints/completion.h"
 
 /* All of them borrow from the job. */
 struct reply_head job_reply_head(const struct job *job);
@@ -19,7 +19,7 @@ void job_reply_ending(struct reply_choice *reply, const struct job *job, enum fi
                       int32_t stop_index, int32_t stop_token);
 
 /* Appends the reply of a job without stream that ended well. -1: out of memory; *body is empty. */
-int job_reply_encode(struct strbuf *body, struct job *job);
+int job_reply_encode(struct strbuf *body, struct completion *completion);
 
 /* About how long that is. */
 size_t job_reply_bytes(const struct job *job);

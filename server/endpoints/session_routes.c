@@ -1,130 +1,234 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/endpoints/session_routes.h"
 
-#include "server/endpoints/idempotency.h"
-#include "server/endpoints/parsing.h"
-#include "server/endpoints/state_task.h"
+#include "server/endpoints/session_task.h"
 
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
-/* Fills what the kind of task takes from the request. */
-static int fill(struct state_task *task, struct http_request *request, struct api_error *err)
+static const char JSON[] = "application/json";
+
+/* GET /v1/sessions. */
+
+struct list_task {
+    struct session_task base;
+    struct session_view *views; /* [count] */
+    size_t count, capacity;
+};
+
+static void add_view(void *context, const struct session *session)
 {
-    const struct strbuf *body = &request->body;
-    if (task->kind == STATE_TASK_LIST || task->kind == STATE_TASK_REPORT)
-        return 0;
-    if (session_id_check(request->parameter, strlen(request->parameter), "id", err))
-        return -1;
-    snprintf(task->id, sizeof task->id, "%s", request->parameter);
-    if (task->kind == STATE_TASK_IMPORT)
-        http_take_body(request, &task->body, &task->reserved);
-    if (task->kind != STATE_TASK_FORK && task->kind != STATE_TASK_REWIND)
-        return 0;
-    if (body->length > PARSING_SHORT_BYTES)
-        return api_error_set(err, API_INVALID_VALUE, NULL,
-                             "the body has %zu bytes, at most %d are expected here", body->length,
-                             PARSING_SHORT_BYTES);
-    return task->kind == STATE_TASK_FORK
-               ? fork_parse(body->data, body->length, task->target, sizeof task->target, err)
-               : rewind_parse(body->data, body->length, &task->position, err);
-}
-
-static int start(struct http_request *request, enum state_task_kind kind, struct api_error *err)
-{
-    struct service *service = request->service;
-    bool keyed = kind == STATE_TASK_FORK || kind == STATE_TASK_REWIND;
-    if (service_check_ready(service, err) || (keyed && idempotency_begin(request, err)))
-        return -1;
-    if (request->replied || request->hang_up)
-        return 0;
-    struct state_task *task = state_task_create(service, kind, request->owner);
-    if (!task)
-        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
-    if (fill(task, request, err)) {
-        ticket_release(&task->ticket);
-        return -1;
+    struct list_task *list = context;
+    if (list->count == list->capacity) {
+        size_t capacity = 2 * list->capacity + 64;
+        struct session_view *views = realloc(list->views, capacity * sizeof *views);
+        if (!views) {
+            session_task_out_of_memory(&list->base);
+            return;
+        }
+        list->views = views;
+        list->capacity = capacity;
     }
-    task->replay = request->replay;
-    task->ticket.runs_on = request->replay != NULL;
-    request->replay = NULL;
-    http_attach(request, &task->ticket);
-    state_task_start(task);
-    return 0;
+    session_view(list->base.task.service->sessions, session, &list->views[list->count++]);
 }
 
-static void reply(struct http_request *request, struct state_task *task)
+static enum session_step perform_list(struct session_task *task)
 {
-    const char *type = task->kind == STATE_TASK_DELETE   ? NULL
-                       : task->kind == STATE_TASK_EXPORT ? "application/octet-stream"
-                                                         : "application/json";
-    if (task->error.code != API_OK)
-        http_reply_error(request, &task->error);
-    else
-        http_reply(request, task->status, type, &task->reply);
+    sessions_each(task->task.service->sessions, task->owner, add_view, task);
+    return SESSION_STEP_ENDED;
 }
 
-static void handle(struct http_request *request, enum state_task_kind kind)
+static void encode_list(struct session_task *task)
 {
-    struct api_error err = {0};
-    if (!request->ticket && start(request, kind, &err)) {
-        idempotency_refuse(request, &err);
-        return;
+    const struct list_task *list = (const struct list_task *)task;
+    struct strbuf *reply = &task->task.reply;
+    session_list_begin(reply);
+    for (size_t i = 0; i < list->count; i++) {
+        struct session_card card = session_card(&list->views[i]);
+        session_list_add(reply, &card, i == 0);
     }
-    struct state_task *task = (struct state_task *)request->ticket;
-    if (!task)
-        return;
-    ticket_lock(&task->ticket);
-    bool done = task->ticket.done;
-    if (!done)
-        http_wait(request);
-    ticket_unlock(&task->ticket);
-    if (done)
-        reply(request, task);
+    session_list_end(reply);
 }
+
+static void destroy_list(struct session_task *task)
+{
+    free(((struct list_task *)task)->views);
+}
+
+static const struct session_task_kind LIST = {.size = sizeof(struct list_task),
+                                              .status = 200,
+                                              .content_type = JSON,
+                                              .perform = perform_list,
+                                              .encode = encode_list,
+                                              .destroy = destroy_list};
 
 void session_routes_list(struct http_request *request)
 {
-    handle(request, STATE_TASK_LIST);
+    session_task_handle(request, &LIST);
 }
+
+/* One session: what was asked of it, and its view for the reply. */
+struct one_task {
+    struct session_task base;
+    char target[SESSION_ID_SIZE]; /* fork: the new session */
+    int64_t position;             /* rewind */
+    struct session_view view;
+};
+
+static struct one_task *one(struct session_task *task)
+{
+    return (struct one_task *)task;
+}
+
+static void look_at(struct session_task *task, const char *id)
+{
+    struct sessions *sessions = task->task.service->sessions;
+    const struct session *session = sessions_find(sessions, task->owner, id, &task->task.error);
+    if (session)
+        session_view(sessions, session, &one(task)->view);
+}
+
+static void encode_view(struct session_task *task)
+{
+    struct session_card card = session_card(&one(task)->view);
+    session_encode(&task->task.reply, &card);
+}
+
+/* The bodies of fork and rewind are short. */
+static int check_short(const struct strbuf *body, struct api_error *err)
+{
+    if (body->length <= TASK_SHORT_BODY_BYTES)
+        return 0;
+    return api_error_set(err, API_INVALID_VALUE, NULL,
+                         "the body has %zu bytes, at most %d are expected here", body->length,
+                         TASK_SHORT_BODY_BYTES);
+}
+
+/* GET /v1/sessions/ID. */
+
+static enum session_step perform_get(struct session_task *task)
+{
+    look_at(task, task->id);
+    return SESSION_STEP_ENDED;
+}
+
+static const struct session_task_kind GET = {.size = sizeof(struct one_task),
+                                             .status = 200,
+                                             .content_type = JSON,
+                                             .names_session = true,
+                                             .perform = perform_get,
+                                             .encode = encode_view};
 
 void session_routes_get(struct http_request *request)
 {
-    handle(request, STATE_TASK_GET);
+    session_task_handle(request, &GET);
 }
+
+/* DELETE /v1/sessions/ID. */
+
+static void on_deleted(void *context, const struct error *err)
+{
+    struct session_task *task = context;
+    if (err)
+        api_error_set(&task->task.error, API_INTERNAL, NULL, "the session \"%s\" stays: %s",
+                      task->id, err->message);
+    session_task_finish(task);
+}
+
+static enum session_step perform_delete(struct session_task *task)
+{
+    return sessions_remove(task->task.service->sessions, task->owner, task->id, on_deleted, task,
+                           &task->task.error)
+               ? SESSION_STEP_ENDED
+               : SESSION_STEP_LATER;
+}
+
+static const struct session_task_kind DELETE = {.size = sizeof(struct session_task),
+                                                .status = 204,
+                                                .names_session = true,
+                                                .perform = perform_delete};
 
 void session_routes_delete(struct http_request *request)
 {
-    handle(request, STATE_TASK_DELETE);
+    session_task_handle(request, &DELETE);
 }
+
+/* POST /v1/sessions/ID/fork. */
+
+static int read_fork(struct session_task *task, struct http_request *request, struct api_error *err)
+{
+    const struct strbuf *body = &request->body;
+    char *target = one(task)->target;
+    return check_short(body, err)
+               ? -1
+               : fork_parse(body->data, body->length, target, SESSION_ID_SIZE, err);
+}
+
+static void on_forked(void *context, const struct error *err)
+{
+    (void)err; /* of removals */
+    look_at(context, one(context)->target);
+    session_task_finish(context);
+}
+
+static enum session_step perform_fork(struct session_task *task)
+{
+    return sessions_fork(task->task.service->sessions, task->owner, task->id, one(task)->target,
+                         on_forked, task, &task->task.error)
+               ? SESSION_STEP_ENDED
+               : SESSION_STEP_LATER;
+}
+
+static const struct session_task_kind FORK = {.size = sizeof(struct one_task),
+                                              .status = 201,
+                                              .content_type = JSON,
+                                              .names_session = true,
+                                              .keyed = true,
+                                              .read = read_fork,
+                                              .perform = perform_fork,
+                                              .encode = encode_view};
 
 void session_routes_fork(struct http_request *request)
 {
-    handle(request, STATE_TASK_FORK);
+    session_task_handle(request, &FORK);
 }
+
+/* POST /v1/sessions/ID/rewind. */
+
+static int read_rewind(struct session_task *task, struct http_request *request,
+                       struct api_error *err)
+{
+    const struct strbuf *body = &request->body;
+    return check_short(body, err)
+               ? -1
+               : rewind_parse(body->data, body->length, &one(task)->position, err);
+}
+
+static void on_rewound(void *context, const struct error *err)
+{
+    struct session_task *task = context;
+    (void)err; /* of removals */
+    look_at(task, task->id);
+    session_task_finish(task);
+}
+
+static enum session_step perform_rewind(struct session_task *task)
+{
+    return sessions_rewind(task->task.service->sessions, task->owner, task->id, one(task)->position,
+                           on_rewound, task, &task->task.error)
+               ? SESSION_STEP_ENDED
+               : SESSION_STEP_LATER;
+}
+
+static const struct session_task_kind REWIND = {.size = sizeof(struct one_task),
+                                                .status = 200,
+                                                .content_type = JSON,
+                                                .names_session = true,
+                                                .keyed = true,
+                                                .read = read_rewind,
+                                                .perform = perform_rewind,
+                                                .encode = encode_view};
 
 void session_routes_rewind(struct http_request *request)
 {
-    handle(request, STATE_TASK_REWIND);
-}
-
-void session_routes_export(struct http_request *request)
-{
-    handle(request, STATE_TASK_EXPORT);
-}
-
-void session_routes_import(struct http_request *request)
-{
-    handle(request, STATE_TASK_IMPORT);
-}
-
-void session_routes_report(struct http_request *request)
-{
-    handle(request, STATE_TASK_REPORT);
-}
-
-void session_routes_end(struct http_request *request)
-{
-    idempotency_drop(request);
-    http_log(request);
+    session_task_handle(request, &REWIND);
 }

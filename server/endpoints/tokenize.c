@@ -2,66 +2,35 @@
 #include "server/endpoints/tokenize.h"
 
 #include "api/tokenizer.h"
+#include "server/task.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 
 struct text_task {
-    struct ticket ticket; /* its lock guards reply and error until done */
-    struct work work;
-    struct service *service;
+    struct task task;
     int64_t admitted_tokens;
-    struct strbuf body;
-    struct strbuf reply;
-    int64_t reserved; /* for the body, then for the reply */
-    struct api_error error;
 };
 
-static void task_destroy(struct ticket *ticket)
-{
-    struct text_task *task = (struct text_task *)ticket;
-    strbuf_clear(&task->body);
-    admission_body(&task->service->admission, -task->reserved);
-    strbuf_clear(&task->reply);
-    ticket_clear(&task->ticket);
-    free(task);
-}
-
-static struct text_task *task_of(struct work *work)
-{
-    return (struct text_task *)((char *)work - offsetof(struct text_task, work));
-}
-
 /* The reply takes the body's place in the budget of all requests. */
-static void account_for_reply(struct text_task *task)
+static void account_for_reply(struct task *task)
 {
-    struct admission *admission = &task->service->admission;
-    int64_t bytes = (int64_t)task->reply.length;
     strbuf_clear(&task->body);
-    if (!admission_body(admission, bytes - task->reserved)) {
-        strbuf_clear(&task->reply);
-        api_error_set(&task->error, API_OUT_OF_MEMORY, NULL,
-                      "the requests that are being answered hold as much as --max-body-memory "
-                      "allows");
+    if (task_reserve(task, (int64_t)task->reply.length - task->reserved))
         return;
-    }
-    task->reserved = bytes;
+    strbuf_clear(&task->reply);
+    api_error_set(&task->error, API_OUT_OF_MEMORY, NULL,
+                  "the requests that are being answered hold as much as --max-body-memory allows");
 }
 
-static void finish(struct text_task *task)
+static void finish(struct task *task)
 {
     account_for_reply(task);
-    admission_leave(&task->service->admission, task->admitted_tokens);
-    ticket_lock(&task->ticket);
-    task->ticket.done = true;
-    ticket_wake(&task->ticket);
-    ticket_unlock(&task->ticket);
-    ticket_release(&task->ticket);
+    admission_leave(&task->service->admission, ((struct text_task *)task)->admitted_tokens);
+    task_done(task);
 }
 
-static void run_tokenize(struct work *work)
+static void run_tokenize(struct task *task)
 {
-    struct text_task *task = task_of(work);
     const struct completion_limits *limits = &task->service->limits;
     const struct tokenizer *tokenizer = task->service->tokenizer;
     struct tokenize_request wanted = {0};
@@ -81,9 +50,8 @@ static void run_tokenize(struct work *work)
     finish(task);
 }
 
-static void run_detokenize(struct work *work)
+static void run_detokenize(struct task *task)
 {
-    struct text_task *task = task_of(work);
     struct detokenize_request wanted = {0};
     struct error err = ERROR_INIT;
     char *text = NULL;
@@ -103,40 +71,31 @@ static void run_detokenize(struct work *work)
 }
 
 /* A token has about four bytes of text, or as an id a few more. */
-static int start(struct http_request *request, void (*run)(struct work *work),
+static int start(struct http_request *request, void (*run)(struct task *task),
                  struct api_error *err)
 {
     struct service *service = request->service;
     if (service_check_tokenizer(service, err) || service_check_ready(service, err))
         return -1;
-    struct text_task *task = calloc(1, sizeof *task);
-    if (!task)
+    struct text_task *text = task_create(sizeof *text, service, NULL);
+    if (!text)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
-    ticket_init(&task->ticket, task_destroy);
-    task->work.run = run;
-    task->service = service;
-    task->admitted_tokens = (int64_t)(request->body.length / 4);
-    if (admission_enter(&service->admission, task->admitted_tokens, err)) {
+    struct task *task = &text->task;
+    text->admitted_tokens = (int64_t)(request->body.length / 4);
+    if (admission_enter(&service->admission, text->admitted_tokens, err)) {
         ticket_release(&task->ticket);
         return -1;
     }
     http_take_body(request, &task->body, &task->reserved);
     http_attach(request, &task->ticket);
     ticket_hold(&task->ticket);
-    worker_submit(service->workers, &task->work);
+    task_to_workers(task, run);
     return 0;
 }
 
-/* Replies if the task is done, else waits for it. */
-static void answer(struct http_request *request)
+static void answer(struct http_request *request, struct task *task)
 {
-    struct text_task *task = (struct text_task *)request->ticket;
-    ticket_lock(&task->ticket);
-    bool done = task->ticket.done;
-    if (!done)
-        http_wait(request);
-    ticket_unlock(&task->ticket);
-    if (!done)
+    if (!http_work_done(request))
         return;
     if (task->error.code != API_OK)
         http_reply_error(request, &task->error);
@@ -144,13 +103,13 @@ static void answer(struct http_request *request)
         http_reply_json(request, &task->reply);
 }
 
-static void handle(struct http_request *request, void (*run)(struct work *work))
+static void handle(struct http_request *request, void (*run)(struct task *task))
 {
     struct api_error err = {0};
     if (!request->ticket && start(request, run, &err))
         http_reply_error(request, &err);
     else
-        answer(request);
+        answer(request, (struct task *)request->ticket);
 }
 
 void tokenize_handle(struct http_request *request)

@@ -223,6 +223,16 @@ bool http_wait(struct http_request *request)
     return true;
 }
 
+bool http_work_done(struct http_request *request)
+{
+    ticket_lock(request->ticket);
+    bool done = request->ticket->done;
+    if (!done)
+        http_wait(request);
+    ticket_unlock(request->ticket);
+    return done;
+}
+
 void http_detach(struct http_request *request)
 {
     struct ticket *ticket = request->ticket;

@@ -36,10 +36,8 @@ struct http_request {
     bool replayed; /* the reply was kept of an earlier request */
     int status;    /* of the reply; 0: none was sent */
 
-    /* The handler's, for work on other threads. */
-    struct ticket *ticket;       /* holds a reference */
-    struct replay_entry *replay; /* until the work that bears an Idempotency-Key takes it over */
-    bool parsing; /* the ticket is not yet the job's, but that of its body (parsing.h) */
+    struct ticket
+        *ticket; /* of the work that the handler has begun on other threads; a reference */
     /* In `end`: the connection was lost before the reply was out, or cut since the request did not
      * come in time. */
     bool aborted, timed_out;
@@ -101,6 +99,8 @@ void http_detach(struct http_request *request);
 /* Suspends the connection until the ticket wakes it. With the ticket's lock held. False when the
  * peer has left: then the request is to be given up. */
 bool http_wait(struct http_request *request);
+/* Whether the ticket's work is done; else it waits for that, or the request is given up. */
+bool http_work_done(struct http_request *request);
 /* For logs and metrics, in `end`: the reply's; where it did not get out 413 or 408 when the request
  * was too large or did not come in time, 499 when the client has left. */
 int http_status(const struct http_request *request);

@@ -65,8 +65,8 @@ void batch_note_bytes(struct batch *batch, struct job *job)
         if (batch->running[i]->job == job && batch->running[i]->state)
             batch->states[count++] = batch->running[i]->state;
     int64_t bytes = (int64_t)state_bytes(batch->states, count);
-    if (bytes > job->peak_state_bytes)
-        job->peak_state_bytes = bytes;
+    if (bytes > job->run.peak_state_bytes)
+        job->run.peak_state_bytes = bytes;
 }
 
 void batch_close(struct batch *batch, size_t at)
@@ -75,12 +75,12 @@ void batch_close(struct batch *batch, size_t at)
     struct job *job = sequence->job;
     if (sequence->choice->finish != FINISH_NONE && sequence->choice->generated)
         metrics_generation(&batch->service->metrics, sequence->choice->generated,
-                           sequence->last_token - sequence->first_token, job->peak_state_bytes);
+                           sequence->last_token - sequence->first_token, job->run.peak_state_bytes);
     prefix_end(batch->tree, sequence);
     batch->num_running--;
     memmove(batch->running + at, batch->running + at + 1,
             (batch->num_running - at) * sizeof *batch->running);
-    job->num_running--;
+    job->run.num_running--;
     lose_waiters(batch, sequence, INT64_MAX);
     sequence_close(sequence);
 }
@@ -109,18 +109,18 @@ int batch_reserve(struct batch *batch, size_t count, struct error *err)
  * One that takes nothing at all is given up. */
 static bool reader_behind(struct job *job, double now)
 {
-    if (!job->request.stream || job->ticket.runs_on)
+    if (!job->asked.request.stream || job->task.ticket.runs_on)
         return false;
-    ticket_lock(&job->ticket);
-    bool full = outbox_full(&job->outbox);
-    ticket_unlock(&job->ticket);
-    bool read = atomic_exchange(&job->read, false);
+    ticket_lock(&job->task.ticket);
+    bool full = outbox_full(&job->shared.outbox);
+    ticket_unlock(&job->task.ticket);
+    bool read = atomic_exchange(&job->shared.read, false);
     if (!full)
-        job->behind_since = 0;
-    else if (job->behind_since == 0 || read)
-        job->behind_since = now;
-    else if (now - job->behind_since > job->service->stall_timeout_s)
-        ticket_cancel(&job->ticket, CANCEL_SLOW);
+        job->run.behind_since = 0;
+    else if (job->run.behind_since == 0 || read)
+        job->run.behind_since = now;
+    else if (now - job->run.behind_since > job->task.service->stall_timeout_s)
+        ticket_cancel(&job->task.ticket, CANCEL_SLOW);
     return full;
 }
 
@@ -164,7 +164,7 @@ static void make_plan(struct batch *batch, struct step *step)
         if (!sequence->decoding)
             row->prefill = (int64_t)sequence->prompt->count - sequence->taken;
         row->wants_all = wants_all(sequence);
-        row->wants_none = job->request.max_tokens == 0 && !session_job(job);
+        row->wants_none = job->asked.request.max_tokens == 0 && !session_job(job);
         /* A prompt goes on: others may wait for it. */
         row->idle = sequence->prefix.leader || (sequence->decoding && reader_behind(job, now));
         row->pages = most_pages(batch, sequence, row->prefill);
@@ -212,10 +212,10 @@ static bool goes_on(const struct batch *batch, const struct sequence *sequence, 
 {
     struct job *job = sequence->job;
     const struct job_choice *choice = sequence->choice;
-    return sequence->decoding && choice->finish == FINISH_NONE && !job->failed && !job->stops &&
-           choice->generated + 1 < job->request.max_tokens &&
+    return sequence->decoding && choice->finish == FINISH_NONE && !job->failed &&
+           !job->prepared.stops && choice->generated + 1 < job->asked.request.max_tokens &&
            !sampler_looks_back(sequence->sampler) && !prefix_due(batch->tree, sequence) &&
-           ticket_cancelled(&job->ticket) == CANCEL_NONE && !reader_behind(job, now);
+           ticket_cancelled(&job->task.ticket) == CANCEL_NONE && !reader_behind(job, now);
 }
 
 /* Whether the step under way may be followed by one of the same texts before it is looked at. */
@@ -235,8 +235,8 @@ static bool may_follow(struct batch *batch, const struct step *step)
 static void take_prompt_logprobs(struct sequence *sequence, const struct span *span)
 {
     struct job_prompt *prompt = sequence->prompt;
-    int32_t vocab_size = sequence->job->service->limits.vocab_size;
-    int count = sequence->job->request.logprobs;
+    int32_t vocab_size = sequence->job->task.service->limits.vocab_size;
+    int count = sequence->job->asked.request.logprobs;
     size_t position = (size_t)(sequence->taken + span->num_tokens - span->num_logits);
     for (int i = 0; i < span->num_logits; i++, position++) {
         if (position + 1 == prompt->count)
@@ -259,10 +259,10 @@ static void count_cached(struct sequence *sequence)
 {
     struct job *job = sequence->job;
     const struct prefix *prefix = &sequence->prefix;
-    job->cached_tokens += prefix->cached;
-    if (job->miss == MISS_NONE)
-        job->miss = prefix->miss;
-    metrics_lookup(&job->service->metrics, prefix->cached, prefix->miss);
+    job->shared.cached_tokens += prefix->cached;
+    if (job->shared.miss == MISS_NONE)
+        job->shared.miss = prefix->miss;
+    metrics_lookup(&job->task.service->metrics, prefix->cached, prefix->miss);
 }
 
 /* The text has taken its whole prompt: draws its first token from these logits (NULL: none is
@@ -270,10 +270,10 @@ static void count_cached(struct sequence *sequence)
 static int begin_text(struct sequence *sequence, const float *logits, double now, struct error *err)
 {
     struct job *job = sequence->job;
-    bool first = sequence->index % job->request.best_of == 0;
+    bool first = sequence->index % job->asked.request.best_of == 0;
     if (first)
         count_cached(sequence);
-    if (job->request.max_tokens == 0)
+    if (job->asked.request.max_tokens == 0)
         logits = NULL;
     if (sequence_begin(sequence, err))
         return -1;
@@ -281,10 +281,11 @@ static int begin_text(struct sequence *sequence, const float *logits, double now
         sampler_draw(sequence_draw(sequence, false), logits);
     if (logits && sequence_take(sequence, now, err))
         return -1;
-    job->prefilled = now;
-    job->prefill_generated = job->generated;
+    job->run.prefilled = now;
+    job->run.prefill_generated = job->run.generated;
     if (logits && first)
-        histogram_observe(&job->service->metrics.time_to_first_token, now - job->received);
+        histogram_observe(&job->task.service->metrics.time_to_first_token,
+                          now - job->asked.received);
     return 0;
 }
 

@@ -7,9 +7,9 @@
 
 void job_list_append(struct job_list *list, struct job *job)
 {
-    job->next = NULL;
+    job->run.next = NULL;
     if (list->tail)
-        list->tail->next = job;
+        list->tail->run.next = job;
     else
         list->head = job;
     list->tail = job;
@@ -18,13 +18,13 @@ void job_list_append(struct job_list *list, struct job *job)
 bool job_list_remove(struct job_list *list, struct job *job)
 {
     struct job *before = NULL;
-    for (struct job *at = list->head; at; before = at, at = at->next) {
+    for (struct job *at = list->head; at; before = at, at = at->run.next) {
         if (at != job)
             continue;
         if (before)
-            before->next = at->next;
+            before->run.next = at->run.next;
         else
-            list->head = at->next;
+            list->head = at->run.next;
         if (list->tail == at)
             list->tail = before;
         return true;
@@ -36,7 +36,7 @@ void job_list_prepend(struct job_list *list, struct job_list *first)
 {
     if (!first->head)
         return;
-    first->tail->next = list->head;
+    first->tail->run.next = list->head;
     if (!list->tail)
         list->tail = first->tail;
     list->head = first->head;

@@ -6,7 +6,7 @@
 
 #include "server/schedule/job.h"
 
-struct job_list { /* by job->next */
+struct job_list { /* by job->run.next */
     struct job *head, *tail;
 };
 

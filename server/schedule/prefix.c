@@ -74,8 +74,8 @@ static int32_t *whole_text(const struct sequence *sequence, int64_t generated)
 /* Whether what the job's texts have computed can be trusted. */
 static bool sound(const struct job *job)
 {
-    return job->error.code == API_OK || job->error.code == API_CANCELLED ||
-           job->error.code == API_DRAINING;
+    return job->task.error.code == API_OK || job->task.error.code == API_CANCELLED ||
+           job->task.error.code == API_DRAINING;
 }
 
 void prefix_cancel(struct state_tree *tree, struct sequence *sequence)
@@ -99,7 +99,7 @@ void prefix_end(struct state_tree *tree, struct sequence *sequence)
             state_tree_give(tree, prefix->space, tokens, sequence->state, NULL);
             sequence->state = NULL;
         }
-        if (sequence->decoding && job->session)
+        if (sequence->decoding && job->bound.session)
             session_job_take(job, tokens, (int64_t)sequence->prompt->count + generated);
         else
             free(tokens);
@@ -126,7 +126,7 @@ static int64_t follows_to(const struct sequence *sequence, const struct sequence
         equal++;
     /* The last token is computed here, unless the other draws from its logits too. */
     bool whole =
-        mine->count == theirs->count && equal == least && other->job->request.max_tokens > 0;
+        mine->count == theirs->count && equal == least && other->job->asked.request.max_tokens > 0;
     if (equal == mine->count && !whole)
         equal--;
     int64_t gain = (int64_t)equal - sequence->taken;
@@ -159,7 +159,7 @@ int prefix_adopt(struct sequence *sequence, struct error *err)
 {
     struct prefix *prefix = &sequence->prefix;
     struct sequence *leader = prefix->leader;
-    int64_t tokens = (int64_t)sequence->prompt->count + sequence->job->request.max_tokens;
+    int64_t tokens = (int64_t)sequence->prompt->count + sequence->job->asked.request.max_tokens;
     prefix->leader = NULL;
     leader->prefix.waiters--;
     /* Its reservation makes room for the clone's. */
@@ -183,7 +183,8 @@ void prefix_recover(struct state_tree *tree, struct sequence *sequence)
     state_tree_match(tree, sequence->prefix.space, sequence->prompt->ids, count, MATCH_NONE,
                      &match);
     if (match.position <= sequence->taken ||
-        state_tree_start(tree, &match, count + sequence->job->request.max_tokens, &state, &err))
+        state_tree_start(tree, &match, count + sequence->job->asked.request.max_tokens, &state,
+                         &err))
         return;
     state_free(sequence->state);
     sequence->state = state;

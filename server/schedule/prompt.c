@@ -136,8 +136,8 @@ static int find_offsets(struct job_prompt *prompt, const struct service *service
 static int prepare_echo(struct job *job, struct job_prompt *prompt,
                         const struct completion_prompt *source, bool verbatim, struct error *err)
 {
-    const struct service *service = job->service;
-    const struct completion_request *request = &job->request;
+    const struct service *service = job->task.service;
+    const struct completion_request *request = &job->asked.request;
     size_t own = job_prompt_own(prompt);
     if (verbatim) {
         prompt->text = source->text;
@@ -164,11 +164,12 @@ static int prepare_echo(struct job *job, struct job_prompt *prompt,
     return find_offsets(prompt, service, verbatim, request->skip_special_tokens, err);
 }
 
-int prompt_prepare(struct job *job, size_t index, struct api_error *err)
+/* From the request's prompt of that index, which it borrows from. */
+static int prepare(struct job *job, size_t index, struct api_error *err)
 {
-    struct job_prompt *prompt = &job->prompts[index];
-    const struct service *service = job->service;
-    const struct completion_request *request = &job->request;
+    struct job_prompt *prompt = &job->prepared.prompts[index];
+    const struct service *service = job->task.service;
+    const struct completion_request *request = &job->asked.request;
     const struct completion_prompt *source = &request->prompts[index];
     struct error error = ERROR_INIT;
     bool verbatim = source->text != NULL;
@@ -188,11 +189,58 @@ int prompt_prepare(struct job *job, size_t index, struct api_error *err)
     return 0;
 }
 
-void prompt_clear(struct job_prompt *prompt)
+static bool contains(const int32_t *ids, size_t count, int32_t id)
 {
-    token_list_clear(&prompt->tokens);
-    free(prompt->text_owned);
-    free(prompt->logprobs);
-    free(prompt->tops);
-    *prompt = (struct job_prompt){0};
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+/* Stop strings, and the tokens that end a text. */
+static int prepare_stops(struct job *job, struct api_error *err)
+{
+    struct error error = ERROR_INIT;
+    struct job_prepared *prepared = &job->prepared;
+    const struct completion_request *request = &job->asked.request;
+    const struct service *service = job->task.service;
+    size_t num_eos = request->ignore_eos ? 0 : service->num_eos;
+    prepared->ends = malloc((num_eos + request->num_stop_token_ids + 1) * sizeof *prepared->ends);
+    struct stop_string *strings = malloc((request->num_stops + 1) * sizeof *strings);
+    if (!prepared->ends || !strings) {
+        free(strings);
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    }
+    for (size_t i = 0; i < num_eos; i++)
+        prepared->ends[prepared->num_ends++] = service->eos_ids[i];
+    for (size_t i = 0; i < request->num_stop_token_ids; i++)
+        if (!contains(service->eos_ids, num_eos, request->stop_token_ids[i]))
+            prepared->ends[prepared->num_ends++] = request->stop_token_ids[i];
+    size_t length = 0;
+    for (size_t i = 0; i < request->num_stops; i++) {
+        strings[i] = (struct stop_string){request->stops[i].text, request->stops[i].length};
+        length += strings[i].length;
+    }
+    int result = 0;
+    if (request->min_tokens > 0 && prepared->num_ends >= (size_t)service->limits.vocab_size)
+        result = api_error_set(err, API_INVALID_VALUE, "stop_token_ids",
+                               "stop_token_ids: no token is left that may come before min_tokens");
+    else if (request->num_stops &&
+             (job_reserve(job, stop_set_bytes(length), &error) ||
+              stop_set_create(&prepared->stops, strings, request->num_stops, &error)))
+        result = api_error_from_engine(err, &error, "stop");
+    free(strings);
+    return result;
+}
+
+int prompt_prepare(struct job *job, struct api_error *err)
+{
+    for (size_t i = 0; i < job->asked.request.num_prompts; i++) {
+        if (ticket_cancelled(&job->task.ticket))
+            return 0;
+        if (prepare(job, i, err))
+            return -1;
+        job->prepared.prompt_tokens += (int64_t)job->prepared.prompts[i].count;
+    }
+    return prepare_stops(job, err);
 }

@@ -107,7 +107,7 @@ static bool take_inbox(struct scheduler *scheduler)
     if (taken.poked)
         job_list_prepend(&scheduler->waiting, &scheduler->aside);
     for (struct job *job = taken.jobs.head, *next; job; job = next) {
-        next = job->next;
+        next = job->run.next;
         job_list_append(&scheduler->waiting, job);
     }
     scheduler->closing = taken.closing;
@@ -163,17 +163,17 @@ void scheduler_publish(struct scheduler *scheduler)
 /* Whether it stands in the line: it does until its last prompt has started. */
 static bool job_waits(const struct job *job)
 {
-    return job->next_prompt < job->request.num_prompts;
+    return job->run.next_prompt < job->asked.request.num_prompts;
 }
 
 /* Ends the job once none of its texts run and none is to start. The states are free and the
  * numbers say so before the client can know. */
 static void end_if_done(struct scheduler *scheduler, struct job *job)
 {
-    if (job->num_running || (job_waits(job) && !job->failed))
+    if (job->run.num_running || (job_waits(job) && !job->failed))
         return;
     scheduler_publish(scheduler);
-    job_finish(job);
+    job->ended(job);
 }
 
 /* Ends a job that has failed or was cancelled, wherever it stands. */
@@ -192,8 +192,8 @@ static void abandon(struct scheduler *scheduler, struct job *job)
 static void drop_from(struct scheduler *scheduler, const struct job_list *list)
 {
     for (struct job *job = list->head, *next; job; job = next) {
-        next = job->next;
-        if (ticket_cancelled(&job->ticket)) {
+        next = job->run.next;
+        if (ticket_cancelled(&job->task.ticket)) {
             job_fail_cancelled(job);
             abandon(scheduler, job);
         }
@@ -206,7 +206,7 @@ static void drop_cancelled(struct scheduler *scheduler)
     drop_from(scheduler, &scheduler->aside);
     for (size_t i = 0; i < scheduler->batch.num_running;) {
         struct job *job = scheduler->batch.running[i]->job;
-        if (!ticket_cancelled(&job->ticket)) {
+        if (!ticket_cancelled(&job->task.ticket)) {
             i++;
             continue;
         }
@@ -219,7 +219,8 @@ static void drop_cancelled(struct scheduler *scheduler)
 /* Nothing can be computed where no token is asked for: the echo alone is the reply. */
 static bool needs_no_engine(const struct job *job)
 {
-    return job->request.max_tokens == 0 && job->request.logprobs < 0 && !session_job(job);
+    return job->asked.request.max_tokens == 0 && job->asked.request.logprobs < 0 &&
+           !session_job(job);
 }
 
 /* A text of the job's next prompt at the end of those that run, on a match. 1: not now, a file is
@@ -228,9 +229,10 @@ static int start_text(struct scheduler *scheduler, struct job *job, int number,
                       const struct state_match *match, struct error *err)
 {
     struct state_tree *tree = scheduler->tree;
-    const struct completion_request *request = &job->request;
-    size_t index = job->next_prompt * (size_t)request->best_of + (size_t)number;
-    int64_t tokens = (int64_t)job->prompts[job->next_prompt].count + request->max_tokens;
+    const struct completion_request *request = &job->asked.request;
+    size_t index = job->run.next_prompt * (size_t)request->best_of + (size_t)number;
+    int64_t tokens =
+        (int64_t)job->prepared.prompts[job->run.next_prompt].count + request->max_tokens;
     struct state *state = NULL;
     struct sequence *sequence;
     struct space *space = session_job_space(tree, job);
@@ -270,7 +272,7 @@ static int match_prompt(struct scheduler *scheduler, const struct job *job,
     struct space *space = session_job_space(scheduler->tree, job);
     if (!space)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a text");
-    prefix_match(scheduler->tree, space, job, &job->prompts[job->next_prompt], match);
+    prefix_match(scheduler->tree, space, job, &job->prepared.prompts[job->run.next_prompt], match);
     if (match->logits)
         memcpy(scheduler->logits, match->logits,
                (size_t)scheduler->service->limits.vocab_size * sizeof *match->logits);
@@ -283,11 +285,11 @@ static int match_prompt(struct scheduler *scheduler, const struct job *job,
  * branch from it. */
 static int start_prompt(struct scheduler *scheduler, struct job *job, struct error *err)
 {
-    int texts = (int)job->request.best_of;
+    int texts = (int)job->asked.request.best_of;
     size_t before = scheduler->batch.num_running;
-    const struct job_prompt *prompt = &job->prompts[job->next_prompt];
+    const struct job_prompt *prompt = &job->prepared.prompts[job->run.next_prompt];
     size_t bytes = engine_state_bytes(scheduler->service->engine,
-                                      (int64_t)prompt->count + job->request.max_tokens);
+                                      (int64_t)prompt->count + job->asked.request.max_tokens);
     if (batch_reserve(&scheduler->batch, before + (size_t)texts, err))
         return -1;
     if (!needs_no_engine(job) && !state_tree_has_room(scheduler->tree, (size_t)texts * bytes))
@@ -310,7 +312,7 @@ static int start_prompt(struct scheduler *scheduler, struct job *job, struct err
         else if (first->taken < (int64_t)prompt->count)
             prefix_wait(scheduler->tree, first, scheduler->batch.running, before);
     }
-    job->num_running += (size_t)texts;
+    job->run.num_running += (size_t)texts;
     return 0;
 }
 
@@ -321,7 +323,7 @@ static bool start_waiting(struct scheduler *scheduler)
 {
     struct job *job;
     while ((job = scheduler->waiting.head)) {
-        size_t texts = (size_t)job->request.best_of, before = scheduler->batch.num_running;
+        size_t texts = (size_t)job->asked.request.best_of, before = scheduler->batch.num_running;
         if (before && before + texts > (size_t)scheduler->max_texts)
             return true;
         struct error err = ERROR_INIT;
@@ -342,7 +344,7 @@ static bool start_waiting(struct scheduler *scheduler)
         job_running(job);
         struct sequence *first = scheduler->batch.running[before];
         atomic_fetch_add(&scheduler->service->metrics.prompt_tokens, first->prompt->count);
-        if (++job->next_prompt < job->request.num_prompts)
+        if (++job->run.next_prompt < job->asked.request.num_prompts)
             job_list_append(&scheduler->waiting, job);
         else
             job_leave_queue(job);
@@ -379,7 +381,7 @@ static void finish_echoes(struct scheduler *scheduler)
         struct error err = ERROR_INIT;
         if (!needs_no_engine(sequence->job) || sequence->decoding)
             continue;
-        sequence->job->miss = MISS_DISABLED;
+        sequence->job->shared.miss = MISS_DISABLED;
         if (sequence_begin(sequence, &err))
             job_fail_engine(sequence->job, &err);
     }

@@ -18,7 +18,8 @@ int scheduler_create(struct scheduler **out, struct service *service, int max_te
 void scheduler_stop(struct scheduler *scheduler);
 void scheduler_free(struct scheduler *scheduler); /* stops it first */
 
-/* Takes a job that job_prepare has made ready, with the worker's reference. */
+/* Takes a job whose prompts are prepared, with the worker's reference; job->ended is called when it
+ * has run. */
 void scheduler_submit(struct scheduler *scheduler, struct job *job);
 
 /* Runs the work on the engine thread, between steps and in order; from any thread, that one too. */

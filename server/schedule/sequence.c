@@ -16,19 +16,19 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     struct sequence *sequence = calloc(1, sizeof *sequence);
     if (!sequence)
         return no_memory(err);
-    const struct completion_request *request = &job->request;
+    const struct completion_request *request = &job->asked.request;
     size_t prompt = index / (size_t)request->best_of;
     sequence->job = job;
-    sequence->prompt = &job->prompts[prompt];
-    sequence->choice = &job->choices[index];
+    sequence->prompt = &job->prepared.prompts[prompt];
+    sequence->choice = &job->run.choices[index];
     sequence->index = (int)index;
     sequence->characters = sequence->prompt->characters;
     struct sampling sampling = request->sampling;
     sampling.choice = (int32_t)(index % (size_t)request->best_of);
-    if (sampler_create(&sequence->sampler, &sampling, job->service->limits.vocab_size,
+    if (sampler_create(&sequence->sampler, &sampling, job->task.service->limits.vocab_size,
                        sequence->prompt->ids + sequence->prompt->context,
                        job_prompt_own(sequence->prompt), err) ||
-        detokenizer_create(&sequence->detokenizer, job->service->tokenizer,
+        detokenizer_create(&sequence->detokenizer, job->task.service->tokenizer,
                            request->skip_special_tokens, err) ||
         detokenizer_prime(sequence->detokenizer, sequence->prompt->ids, sequence->prompt->count,
                           err)) {
@@ -72,25 +72,25 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
 {
     struct job *job = sequence->job;
     struct job_choice *choice = sequence->choice;
-    if (!job->request.stream)
+    if (!job->asked.request.stream)
         return 0;
     struct outbox_record record = {.choice = sequence->index,
                                    .prompt = !choice->prompt_told,
                                    .finish = choice->finish,
                                    .stop_index = choice->stop_index,
                                    .stop_token = choice->stop_token,
-                                   .generated = job->generated};
+                                   .generated = job->run.generated};
     struct piece *piece = &choice->piece;
     size_t held = piece->text.length - text_length, tokens = piece->num_tokens;
     piece->num_tokens = tokens_before(sequence, held);
     piece->text.length = text_length;
     choice->prompt_told = true;
-    ticket_lock(&job->ticket);
-    size_t before = job->outbox.capacity;
-    int result = outbox_put(&job->outbox, &record, piece);
-    size_t grown = job->outbox.capacity - before;
-    ticket_wake(&job->ticket);
-    ticket_unlock(&job->ticket);
+    ticket_lock(&job->task.ticket);
+    size_t before = job->shared.outbox.capacity;
+    int result = outbox_put(&job->shared.outbox, &record, piece);
+    size_t grown = job->shared.outbox.capacity - before;
+    ticket_wake(&job->task.ticket);
+    ticket_unlock(&job->task.ticket);
     if (result)
         return no_memory(err);
     if (grown && job_reserve(job, grown, err))
@@ -105,9 +105,9 @@ static int emit(struct sequence *sequence, size_t text_length, struct error *err
 int sequence_begin(struct sequence *sequence, struct error *err)
 {
     sequence->decoding = true;
-    if (sequence->job->request.max_tokens == 0)
+    if (sequence->job->asked.request.max_tokens == 0)
         sequence->choice->finish = FINISH_LENGTH;
-    if (sequence->job->request.echo || sequence->choice->finish != FINISH_NONE)
+    if (sequence->job->asked.request.echo || sequence->choice->finish != FINISH_NONE)
         return emit(sequence, 0, err);
     return 0;
 }
@@ -141,7 +141,7 @@ static int record_token(struct sequence *sequence, size_t lead, struct error *er
         choice->sum_logprob += token->logprob;
     }
     choice->generated++;
-    sequence->job->generated++;
+    sequence->job->run.generated++;
     return 0;
 }
 
@@ -156,8 +156,8 @@ static bool contains(const int32_t *ids, size_t count, int32_t id)
 /* Whether the token ends the text by itself; then it adds nothing to it. */
 static bool ends_text(struct sequence *sequence, int32_t id)
 {
-    const struct completion_request *request = &sequence->job->request;
-    const struct service *service = sequence->job->service;
+    const struct completion_request *request = &sequence->job->asked.request;
+    const struct service *service = sequence->job->task.service;
     struct job_choice *choice = sequence->choice;
     if (!request->ignore_eos && contains(service->eos_ids, service->num_eos, id)) {
         choice->finish = FINISH_STOP;
@@ -174,7 +174,8 @@ static void cut_at_stop(struct sequence *sequence, size_t before, const struct s
     struct job_choice *choice = sequence->choice;
     struct piece *piece = &choice->piece;
     size_t end = before + match->end;
-    size_t keep = sequence->job->request.include_stop_str_in_output ? end : end - match->length;
+    size_t keep =
+        sequence->job->asked.request.include_stop_str_in_output ? end : end - match->length;
     int64_t cut = (int64_t)utf8_characters(piece->text.data + keep, piece->text.length - keep);
     sequence->characters -= cut;
     piece->text.length = keep;
@@ -198,8 +199,8 @@ static int add_text(struct sequence *sequence, const char *text, size_t length, 
     sequence->characters += (int64_t)utf8_characters(text, length);
     /* Text that comes before min_tokens is no part of a stop string. */
     struct stop_match match;
-    if (job->stops && choice->generated >= job->request.min_tokens &&
-        stop_scan_push(job->stops, &sequence->scan, text, length, &match))
+    if (job->prepared.stops && choice->generated >= job->asked.request.min_tokens &&
+        stop_scan_push(job->prepared.stops, &sequence->scan, text, length, &match))
         cut_at_stop(sequence, before, &match);
     return 0;
 }
@@ -246,8 +247,8 @@ static int emit_certain(struct sequence *sequence, struct error *err)
     size_t length = choice->piece.text.length;
     if (choice->finish != FINISH_NONE)
         return emit(sequence, length, err);
-    size_t held = job->stops && !job->request.include_stop_str_in_output
-                      ? stop_scan_held(job->stops, &sequence->scan)
+    size_t held = job->prepared.stops && !job->asked.request.include_stop_str_in_output
+                      ? stop_scan_held(job->prepared.stops, &sequence->scan)
                       : 0;
     if (length > held || (held == 0 && detokenizer_pending(sequence->detokenizer) == 0))
         return emit(sequence, length - held, err);
@@ -267,16 +268,16 @@ static int keep_id(struct sequence *sequence, int32_t id, struct error *err)
 struct draw *sequence_draw(struct sequence *sequence, bool ahead)
 {
     const struct job *job = sequence->job;
-    const struct completion_request *request = &job->request;
+    const struct completion_request *request = &job->asked.request;
     bool may_end = sequence->choice->generated + ahead >= request->min_tokens;
     struct draw *draw = draw_of(sequence, ahead);
     *draw = (struct draw){.sampler = sequence->sampler,
-                          .banned = job->ends,
-                          .num_banned = may_end ? 0 : job->num_ends,
+                          .banned = job->prepared.ends,
+                          .num_banned = may_end ? 0 : job->prepared.num_ends,
                           .wants_logprob = request->logprobs >= 0 || request->best_of > request->n,
                           .num_top = sequence->choice->piece.num_top,
-                          .ends = job->ends,
-                          .num_ends = job->num_ends};
+                          .ends = job->prepared.ends,
+                          .num_ends = job->prepared.num_ends};
     return draw;
 }
 
@@ -290,11 +291,13 @@ int sequence_take(struct sequence *sequence, double now, struct error *err)
     int32_t id = draw->id;
     sequence->next_token = id;
     if (choice->generated > 0)
-        histogram_observe(&job->service->metrics.inter_token_latency, now - sequence->last_token);
+        histogram_observe(&job->task.service->metrics.inter_token_latency,
+                          now - sequence->last_token);
     else
         sequence->first_token = now;
     sequence->last_token = now;
-    atomic_fetch_add_explicit(&job->service->metrics.generated_tokens, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&job->task.service->metrics.generated_tokens, 1,
+                              memory_order_relaxed);
     if (ends_text(sequence, id))
         return end_by_token(sequence, err);
     const char *text;
@@ -304,7 +307,7 @@ int sequence_take(struct sequence *sequence, double now, struct error *err)
         record_token(sequence, detokenizer_lead(sequence->detokenizer), err) ||
         add_text(sequence, text, length, err))
         return -1;
-    if (choice->finish == FINISH_NONE && choice->generated >= job->request.max_tokens) {
+    if (choice->finish == FINISH_NONE && choice->generated >= job->asked.request.max_tokens) {
         if (flush(sequence, err))
             return -1;
         if (choice->finish == FINISH_NONE)

@@ -8,11 +8,11 @@
 /* What the session holds goes before the request's own prompt. */
 static int take_context(struct job *job, const struct session *session, struct api_error *err)
 {
-    struct job_prompt *prompt = &job->prompts[0];
+    struct job_prompt *prompt = &job->prepared.prompts[0];
     int64_t count = 0;
     const int32_t *tokens = session ? session_tokens(session, &count) : NULL;
     if (session)
-        snprintf(job->salt, sizeof job->salt, "%s", session_salt(session));
+        snprintf(job->bound.salt, sizeof job->bound.salt, "%s", session_salt(session));
     if (count == 0)
         return 0;
     size_t bytes = (size_t)count * sizeof *tokens;
@@ -25,63 +25,38 @@ static int take_context(struct job *job, const struct session *session, struct a
     return 0;
 }
 
-static int bind(struct job *job, struct api_error *err)
+int session_job_bind(struct job *job, struct api_error *err)
 {
-    struct sessions *sessions = job->service->sessions;
-    const struct completion_request *request = &job->request;
+    struct sessions *sessions = job->task.service->sessions;
+    const struct completion_request *request = &job->asked.request;
     const struct session *session;
     if (!request->store) {
-        if (sessions_peek(sessions, job->owner, request->session_id, request->expected_position,
-                          &session, err))
+        if (sessions_peek(sessions, job->asked.owner, request->session_id,
+                          request->expected_position, &session, err))
             return -1;
         if (session)
-            session_view(sessions, session, &job->view);
+            session_view(sessions, session, &job->bound.view);
         return take_context(job, session, err);
     }
-    if (sessions_bind(sessions, job->owner, request->session_id, request->expected_position,
-                      &job->session, err))
+    if (sessions_bind(sessions, job->asked.owner, request->session_id, request->expected_position,
+                      &job->bound.session, err))
         return -1;
-    return take_context(job, job->session, err);
+    return take_context(job, job->bound.session, err);
 }
 
-static void run_bind(struct work *work)
+int session_job_admit(struct job *job, struct api_error *err)
 {
-    struct job *job = job_of_work(work);
-    struct api_error err = {0};
-    if (ticket_cancelled(&job->ticket))
-        job_fail_cancelled(job);
-    else if (bind(job, &err))
-        job_fail(job, &err);
-    if (job->failed)
-        job_finish(job);
-    else
-        job_to_workers(job, job_run_prepare);
-}
-
-void session_job_bind(struct job *job)
-{
-    job_to_engine(job, run_bind);
-}
-
-void session_job_run_admit(struct work *work)
-{
-    struct job *job = job_of_work(work);
-    struct api_error err = {0};
-    int64_t tokens = (int64_t)job->prompts[0].count + job->request.max_tokens;
-    if (sessions_admit(job->service->sessions, job->session, tokens, &err)) {
-        job_fail(job, &err);
-        job_finish(job);
-    } else {
-        job_accept(job);
-    }
+    int64_t tokens = (int64_t)job->prepared.prompts[0].count + job->asked.request.max_tokens;
+    return sessions_admit(job->task.service->sessions, job->bound.session, tokens, err);
 }
 
 struct space *session_job_space(struct state_tree *tree, const struct job *job)
 {
-    const struct completion_request *request = &job->request;
-    return job->salt[0] ? state_tree_space(tree, job->owner, job->salt, strlen(job->salt))
-                        : state_tree_space(tree, job->owner, request->cache_salt,
-                                           request->cache_salt_length);
+    const struct completion_request *request = &job->asked.request;
+    return job->bound.salt[0]
+               ? state_tree_space(tree, job->asked.owner, job->bound.salt, strlen(job->bound.salt))
+               : state_tree_space(tree, job->asked.owner, request->cache_salt,
+                                  request->cache_salt_length);
 }
 
 void session_job_take(struct job *job, int32_t *tokens, int64_t count)
@@ -93,33 +68,33 @@ void session_job_take(struct job *job, int32_t *tokens, int64_t count)
         job_fail(job, &err);
         return;
     }
-    job->taken = (struct token_list){tokens, (size_t)count, (size_t)count};
+    job->bound.taken = (struct token_list){tokens, (size_t)count, (size_t)count};
 }
 
 static void on_settled(void *context, const struct error *err)
 {
     struct job *job = context;
     (void)err; /* of removals */
-    struct sessions *sessions = job->service->sessions;
+    struct sessions *sessions = job->task.service->sessions;
     /* By name: one that was made for a request that failed is no more. */
     const struct session *session =
-        sessions_find(sessions, job->owner, job->request.session_id, NULL);
+        sessions_find(sessions, job->asked.owner, job->asked.request.session_id, NULL);
     if (session)
-        session_view(sessions, session, &job->view);
-    job->session = NULL;
-    job->settled(job);
+        session_view(sessions, session, &job->bound.view);
+    job->bound.session = NULL;
+    job->bound.settled(job);
 }
 
 void session_job_settle(struct job *job, void (*done)(struct job *job))
 {
     /* However a client or a drain ends it, what has been generated stays. */
-    bool keeps = job->error.code == API_OK || job->error.code == API_CANCELLED ||
-                 job->error.code == API_DRAINING;
+    bool keeps = job->task.error.code == API_OK || job->task.error.code == API_CANCELLED ||
+                 job->task.error.code == API_DRAINING;
     struct token_list taken = {0};
-    job->settled = done;
+    job->bound.settled = done;
     if (keeps) {
-        taken = job->taken;
-        job->taken = (struct token_list){0};
+        taken = job->bound.taken;
+        job->bound.taken = (struct token_list){0};
     }
-    sessions_settle(job->session, taken.ids, (int64_t)taken.count, on_settled, job);
+    sessions_settle(job->bound.session, taken.ids, (int64_t)taken.count, on_settled, job);
 }

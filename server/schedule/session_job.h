@@ -9,11 +9,14 @@
 /* Whether the job names a session. */
 static inline bool session_job(const struct job *job)
 {
-    return job->request.session_id != NULL;
+    return job->asked.request.session_id != NULL;
 }
 
-/* HTTP thread: sends the job by the engine thread, which binds it, to the workers. */
-void session_job_bind(struct job *job);
+/* Engine thread: finds or makes the job's session, which is busy from then on, and puts what it
+ * holds before the job's prompt. */
+int session_job_bind(struct job *job, struct api_error *err);
+/* Engine thread: whether the quota of the session's owner allows the prompt and max_tokens. */
+int session_job_admit(struct job *job, struct api_error *err);
 
 /* Where the job's texts share their states: its session's space, or that of its cache_salt; with a
  * reference. NULL: no memory. */
@@ -24,9 +27,6 @@ struct space *session_job_space(struct state_tree *tree, const struct job *job);
  * EOS or stop token that ended it. tokens [count] (malloc'd) are taken over; NULL: there was no
  * memory for them, with which the job fails. Not called: as before the request. */
 void session_job_take(struct job *job, int32_t *tokens, int64_t count);
-
-/* Engine thread: a bound job that has been prepared goes on, if its owner's quota allows it. */
-void session_job_run_admit(struct work *work);
 
 /* Engine thread: lets go of the job's session and calls done(job) once that is on disk. After an
  * error of the engine the session is as before. */

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A completion request: the job (server/schedule/job.h) and its reply. An endpoint that generates
+ * text is a struct completion_format; the way through the threads is pipeline.h's. */
+#ifndef SERVER_ENDPOINTS_COMPLETION_H
+#define SERVER_ENDPOINTS_COMPLETION_H
+
+#include "api/sse.h"
+#include "server/schedule/job.h"
+
+struct completion_stream;
+struct replay_entry;
+
+/* How an endpoint reads its requests and writes its replies: functions of api/ (completion.h,
+ * completion_reply.h, sse.h say what each does). */
+struct completion_format {
+    const char *id_prefix; /* of the ids of its replies: "cmpl-" */
+    int (*parse)(struct completion_request *request, const char *body, size_t length,
+                 const struct completion_limits *limits, struct api_error *err);
+    void (*encode)(struct strbuf *buf, const struct reply_head *head,
+                   const struct reply_choice *choices, size_t num_choices,
+                   const struct reply_usage *usage, const struct reply_timings *timings,
+                   const struct session_card *session);
+    void (*choice_frame)(struct strbuf *buf, const struct reply_head *head,
+                         const struct reply_choice *choice, enum sse_usage usage_kind,
+                         const struct reply_usage *usage);
+    void (*usage_frame)(struct strbuf *buf, const struct reply_head *head,
+                        const struct reply_usage *usage, const struct reply_timings *timings,
+                        const struct session_card *session);
+};
+
+struct completion {
+    struct job job;
+    const struct completion_format *format;
+    /* The HTTP thread's while the client is there; else that of whoever works on the job. */
+    struct completion_stream *stream; /* NULL: none is asked for */
+    struct replay_entry *replay;      /* where the reply is to be kept; NULL: nowhere */
+    bool left; /* under the ticket's lock: the client has; the stream's record goes on without it */
+};
+
+static inline struct completion *completion_of(struct job *job)
+{
+    return (struct completion *)job;
+}
+
+#endif

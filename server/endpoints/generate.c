@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/endpoints/generate.h"
+
+#include "engine/base/clock.h"
+#include "server/endpoints/completion_stream.h"
+#include "server/endpoints/idempotency.h"
+#include "server/endpoints/job_reply.h"
+#include "server/endpoints/pipeline.h"
+#include "server/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* NULL: there is none yet. */
+static struct completion *of_request(const struct http_request *request)
+{
+    return (struct completion *)request->ticket;
+}
+
+/* Makes frames of what the job has put out. False when there is nothing and the connection was
+ * suspended, or is to be given up. */
+static bool refill(struct http_request *request, struct completion *completion)
+{
+    ticket_lock(request->ticket);
+    bool some = completion_stream_take(completion);
+    if (!some)
+        http_wait(request);
+    ticket_unlock(request->ticket);
+    if (some)
+        completion_stream_make(completion);
+    return some;
+}
+
+/* libmicrohttpd 0.9.75 forgets a connection whose reader ends with an error while older ones idle,
+ * until those time out: it finds a socket that takes nothing more instead. */
+static ssize_t give_up(const struct http_request *request)
+{
+    http_shutdown(request);
+    return MHD_CONTENT_READER_END_OF_STREAM;
+}
+
+static ssize_t read_stream(void *context, uint64_t position, char *buffer, size_t size)
+{
+    (void)position;
+    struct http_request *request = context;
+    struct completion *completion = of_request(request);
+    struct completion_stream *stream = completion->stream;
+    if (ticket_gone(request->ticket))
+        return give_up(request);
+    if (stream->sent == stream->frames.length) {
+        if (stream->ended)
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (!refill(request, completion))
+            return request->hang_up ? give_up(request) : 0;
+        if (stream->frames.failed)
+            return give_up(request);
+    }
+    size_t left = stream->frames.length - stream->sent;
+    size_t count = left < size ? left : size;
+    memcpy(buffer, stream->frames.data + stream->sent, count);
+    stream->sent += count;
+    atomic_store(&completion->job.shared.read, true);
+    return (ssize_t)count;
+}
+
+/* Requests. */
+
+/* From the body to the pipeline. */
+static int start(struct http_request *request, const struct completion_format *format,
+                 struct replay_entry **replay, struct api_error *err)
+{
+    struct service *service = request->service;
+    if (service_check_ready(service, err) || idempotency_begin(request, replay, err))
+        return -1;
+    if (request->replied || request->hang_up)
+        return 0;
+    struct completion *completion = pipeline_create(
+        service, format, request->request_id, request->request_id_given, request->owner, *replay);
+    if (!completion)
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    struct task *task = &completion->job.task;
+    http_take_body(request, &task->body, &task->reserved);
+    pipeline_start(completion);
+    http_attach(request, &task->ticket);
+    return 0;
+}
+
+/* What the body says of the request's id, once it has been read. */
+static void take_request_id(struct http_request *request, const struct job *job)
+{
+    snprintf(request->request_id, sizeof request->request_id, "%s", job->asked.request_id);
+}
+
+static void reply_whole(struct http_request *request, struct completion *completion)
+{
+    struct api_error err = {0};
+    struct strbuf *reply = &completion->job.task.reply;
+    if (reply->length || job_reply_encode(reply, completion) == 0) {
+        http_reply_json(request, reply);
+        return;
+    }
+    api_error_set(&err, API_OUT_OF_MEMORY, NULL, "out of memory for the reply");
+    http_reply_error(request, &err);
+}
+
+static void answer(struct http_request *request, struct completion *completion)
+{
+    struct job *job = &completion->job;
+    ticket_lock(request->ticket);
+    bool done = request->ticket->done;
+    bool stream = job->shared.accepted && job->asked.request.stream;
+    if (!done && !stream)
+        http_wait(request);
+    ticket_unlock(request->ticket);
+    if (!done && !stream)
+        return;
+    take_request_id(request, job);
+    /* A job that failed before it was accepted has a status of its own, stream or not. */
+    if (stream)
+        http_reply_stream(request, read_stream);
+    else if (job->task.error.code != API_OK)
+        http_reply_error(request, &job->task.error);
+    else
+        reply_whole(request, completion);
+}
+
+void generate_handle(struct http_request *request, const struct completion_format *format)
+{
+    struct api_error err = {0};
+    struct replay_entry *replay = NULL;
+    if (!request->ticket && start(request, format, &replay, &err)) {
+        idempotency_refuse(request, replay, &err);
+        return;
+    }
+    struct completion *completion = of_request(request);
+    if (completion) /* NULL: it has been replied already */
+        answer(request, completion);
+}
+
+static enum outcome outcome_of(const struct http_request *request, const struct job *job, bool done)
+{
+    if (!done || request->aborted)
+        return OUTCOME_CANCELLED;
+    if (job->task.error.code == API_CANCELLED || job->task.error.code == API_DRAINING)
+        return OUTCOME_CANCELLED;
+    if (job->task.error.code != API_OK)
+        return OUTCOME_ERROR;
+    return job->run.choices[0].finish == FINISH_LENGTH ? OUTCOME_LENGTH : OUTCOME_STOP;
+}
+
+static void log_job(const struct http_request *request, const struct job *job, bool done,
+                    enum outcome outcome)
+{
+    struct log_line line;
+    log_begin(&line, LOG_LEVEL_INFO, "completion");
+    log_text(&line, "id", request->request_id);
+    log_text(&line, "completion", job->asked.id);
+    log_text_cut(&line, "user", job->asked.request.user);
+    log_text(&line, "session", job->asked.request.session_id);
+    log_int(&line, "priority", job->asked.request.priority);
+    log_int(&line, "status", http_status(request));
+    log_text(&line, "outcome", metrics_outcome(outcome));
+    log_int(&line, "prompts", (int64_t)job->asked.request.num_prompts);
+    log_int(&line, "stream", job->asked.request.stream);
+    if (done) {
+        struct reply_timings timings = job_reply_timings(job);
+        log_int(&line, "prompt_tokens", job->prepared.prompt_tokens);
+        log_int(&line, "completion_tokens", job->run.generated);
+        if (job->task.error.code == API_OK) {
+            log_ms(&line, "queue_ms", timings.queue_ms);
+            log_ms(&line, "prefill_ms", timings.prefill_ms);
+            log_ms(&line, "decode_ms", timings.decode_ms);
+        } else {
+            log_text(&line, "error", api_error_row(job->task.error.code)->code);
+        }
+    }
+    log_ms(&line, "ms", (clock_seconds() - request->started) * 1e3);
+    log_end(&line);
+}
+
+void generate_end(struct http_request *request)
+{
+    struct metrics *metrics = &request->service->metrics;
+    struct completion *completion = of_request(request);
+    int status = http_status(request);
+    bool entered = false, done = false;
+    if (completion) {
+        ticket_lock(request->ticket);
+        entered = completion->job.shared.entered;
+        done = request->ticket->done;
+        ticket_unlock(request->ticket);
+    }
+    if (entered) {
+        struct job *job = &completion->job;
+        enum outcome outcome = outcome_of(request, job, done);
+        take_request_id(request, job);
+        metrics_request(metrics, status, outcome);
+        log_job(request, job, done, outcome);
+    } else {
+        metrics_request(metrics, status,
+                        status == 499       ? OUTCOME_CANCELLED
+                        : request->replayed ? OUTCOME_REPLAYED
+                                            : OUTCOME_ERROR);
+        http_log(request);
+    }
+    if (completion)
+        pipeline_leave(completion);
+}

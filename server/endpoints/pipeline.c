@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/endpoints/pipeline.h"
+
+#include "engine/base/clock.h"
+#include "server/endpoints/completion_stream.h"
+#include "server/endpoints/job_reply.h"
+#include "server/endpoints/replay.h"
+#include "server/schedule/prompt.h"
+#include "server/schedule/scheduler.h"
+#include "server/schedule/session_job.h"
+
+#include <stdio.h>
+
+/* Longer ones are written by a worker: on an event loop they would take over a millisecond. */
+enum { LONG_REPLY_BYTES = 32 * 1024 };
+
+static struct completion *of_task(struct task *task)
+{
+    return (struct completion *)task;
+}
+
+static void to_workers(struct completion *completion, void (*run)(struct task *task))
+{
+    task_to_workers(&completion->job.task, run);
+}
+
+static void to_engine(struct completion *completion, void (*run)(struct task *task))
+{
+    struct task *task = &completion->job.task;
+    scheduler_post(task->service->scheduler, task_work(task, run));
+}
+
+/* The end, last stage first. */
+
+/* A worker, once the job is done: what a client has not waited for is recorded all the same. */
+static void run_rest(struct task *task)
+{
+    completion_stream_complete(of_task(task));
+    ticket_release(&task->ticket);
+}
+
+/* The connection is told, and nothing of the job changes any more. */
+static void done(struct completion *completion)
+{
+    struct ticket *ticket = &completion->job.task.ticket;
+    ticket_lock(ticket);
+    ticket->done = true;
+    bool left = completion->left && completion->replay && completion->stream;
+    ticket_wake(ticket);
+    ticket_unlock(ticket);
+    if (left)
+        to_workers(completion, run_rest);
+    else
+        ticket_release(ticket);
+}
+
+/* Who repeats the request gets this reply. */
+static void keep_reply(struct completion *completion)
+{
+    const struct task *task = &completion->job.task;
+    struct replay *replay = task->service->replay;
+    if (!completion->replay)
+        return;
+    if (task->error.code == API_OK)
+        replay_keep(replay, completion->replay, 200, false, task->reply.data, task->reply.length);
+    else
+        replay_keep_error(replay, completion->replay, &task->error);
+    completion->replay = NULL;
+}
+
+static void encode(struct completion *completion)
+{
+    struct job *job = &completion->job;
+    struct error err = ERROR_INIT;
+    if (ticket_cancelled(&job->task.ticket)) {
+        job_fail_cancelled(job);
+    } else if (job_reply_encode(&job->task.reply, completion)) {
+        error_set(&err, ERROR_NO_MEMORY, "out of memory for the reply");
+        job_fail_engine(job, &err);
+    }
+}
+
+/* Reply, on a worker. */
+static void run_encode(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    if (task->error.code == API_OK)
+        encode(completion);
+    keep_reply(completion);
+    done(completion);
+}
+
+/* Whether its reply is a stream, whatever has become of it. */
+static bool streams(const struct job *job)
+{
+    return job->asked.request.stream && job->shared.accepted;
+}
+
+/* Its session is settled: it is over. */
+static void settled(struct job *job)
+{
+    struct completion *completion = completion_of(job);
+    struct metrics *metrics = &job->task.service->metrics;
+    bool well = job->task.error.code == API_OK;
+    atomic_fetch_sub(job->queue.running ? &metrics->running : &metrics->waiting, 1);
+    job->run.ended = clock_seconds();
+    if (well)
+        histogram_observe(&metrics->request_duration, job->run.ended - job->asked.received);
+    bool elsewhere = completion->replay || (well && job_reply_bytes(job) > LONG_REPLY_BYTES);
+    if (!streams(job) && elsewhere)
+        to_workers(completion, run_encode);
+    else
+        done(completion);
+}
+
+/* After its last stage, the first that failed or all of them; everything it held in the engine is
+ * free by now. On the engine thread, if there is a session. */
+static void finish(struct job *job)
+{
+    struct error err = ERROR_INIT;
+    bool well = job->task.error.code == API_OK;
+    job_leave_queue(job);
+    /* A reply that there is no room for leaves the session as it was. */
+    if (!streams(job) && well && job_reserve(job, job_reply_bytes(job), &err))
+        job_fail_engine(job, &err);
+    if (job->bound.session)
+        session_job_settle(job, settled);
+    else
+        settled(job);
+}
+
+static void run_finish(struct task *task)
+{
+    finish(&of_task(task)->job);
+}
+
+/* Before it has a place in the queue there is nothing to give back. */
+static void refuse(struct completion *completion, const struct api_error *err)
+{
+    job_fail(&completion->job, err);
+    keep_reply(completion);
+    done(completion);
+}
+
+/* The way, first stage last. */
+
+/* Run: a stream may begin now. */
+static void accept(struct job *job)
+{
+    struct ticket *ticket = &job->task.ticket;
+    ticket_lock(ticket);
+    job->shared.accepted = true;
+    if (job->asked.request.stream)
+        ticket_wake(ticket);
+    ticket_unlock(ticket);
+    scheduler_submit(job->task.service->scheduler, job);
+}
+
+static void run_admit(struct task *task)
+{
+    struct job *job = &of_task(task)->job;
+    struct api_error err = {0};
+    if (session_job_admit(job, &err)) {
+        job_fail(job, &err);
+        finish(job);
+    } else {
+        accept(job);
+    }
+}
+
+static void run_prepare(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    struct job *job = &completion->job;
+    struct api_error err = {0};
+    if (prompt_prepare(job, &err))
+        job_fail(job, &err);
+    else if (ticket_cancelled(&task->ticket))
+        job_fail_cancelled(job);
+    if (job->bound.session)
+        to_engine(completion, job->failed ? run_finish : run_admit);
+    else if (job->failed)
+        finish(job);
+    else
+        accept(job);
+}
+
+static void run_bind(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    struct job *job = &completion->job;
+    struct api_error err = {0};
+    if (ticket_cancelled(&task->ticket))
+        job_fail_cancelled(job);
+    else if (session_job_bind(job, &err))
+        job_fail(job, &err);
+    if (job->failed)
+        finish(job);
+    else
+        to_workers(completion, run_prepare);
+}
+
+/* Enter. Takes what `parsed` holds. */
+static int enter(struct completion *completion, struct completion_request *parsed,
+                 struct api_error *err)
+{
+    struct job *job = &completion->job;
+    if (job_take_request(job, parsed, completion->format->id_prefix, err))
+        return -1;
+    if (job->asked.request.stream && completion_stream_create(completion))
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    if (job_enter_queue(job, err))
+        return -1;
+    ticket_lock(&job->task.ticket);
+    job->shared.entered = true;
+    ticket_unlock(&job->task.ticket);
+    return 0;
+}
+
+static int parse(struct completion *completion, struct completion_request *parsed,
+                 struct api_error *err)
+{
+    struct task *task = &completion->job.task;
+    const struct strbuf *body = &task->body;
+    int result = ticket_cancelled(&task->ticket)
+                     ? api_error_set(err, API_CANCELLED, NULL, "the request was cancelled")
+                     : completion->format->parse(parsed, body->data, body->length,
+                                                 &task->service->limits, err);
+    task_drop_body(task);
+    return result;
+}
+
+/* A drain may have begun while a worker parsed. */
+static int check_ready(struct completion *completion, struct api_error *err)
+{
+    struct api_error not_ready = {0};
+    if (service_check_ready(completion->job.task.service, &not_ready) == 0)
+        return 0;
+    *err = not_ready;
+    return -1;
+}
+
+static void run_parse(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    struct completion_request parsed;
+    struct api_error err = {0};
+    bool held = parse(completion, &parsed, &err) == 0;
+    if (check_ready(completion, &err) || !held) {
+        if (held)
+            completion_request_clear(&parsed);
+        refuse(completion, &err);
+    } else if (enter(completion, &parsed, &err)) {
+        refuse(completion, &err);
+    } else if (session_job(&completion->job)) {
+        to_engine(completion, run_bind);
+    } else {
+        to_workers(completion, run_prepare);
+    }
+}
+
+void pipeline_start(struct completion *completion)
+{
+    struct task *task = &completion->job.task;
+    ticket_hold(&task->ticket);
+    if (task->body.length > TASK_SHORT_BODY_BYTES)
+        to_workers(completion, run_parse);
+    else
+        run_parse(task);
+}
+
+static void destroy(struct task *task)
+{
+    struct completion *completion = of_task(task);
+    completion_stream_free(completion);
+    job_clear(&completion->job);
+}
+
+struct completion *pipeline_create(struct service *service, const struct completion_format *format,
+                                   const char *request_id, bool request_id_given, int owner,
+                                   struct replay_entry *replay)
+{
+    struct completion *completion = task_create(sizeof *completion, service, destroy);
+    if (!completion)
+        return NULL;
+    completion->format = format;
+    completion->replay = replay;
+    completion->job.task.ticket.runs_on = replay != NULL;
+    job_init(&completion->job, request_id, request_id_given, owner, finish);
+    return completion;
+}
+
+void pipeline_leave(struct completion *completion)
+{
+    struct ticket *ticket = &completion->job.task.ticket;
+    if (!ticket->runs_on)
+        return;
+    ticket_lock(ticket);
+    bool over = ticket->done;
+    completion->left = !over;
+    ticket_unlock(ticket);
+    if (!over || !completion->stream || !completion->replay)
+        return;
+    ticket_hold(ticket);
+    to_workers(completion, run_rest);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way of a completion through the threads. Only this module knows which stage comes next:
+ *
+ *   parse    HTTP thread; of a long body a worker   the body becomes a completion_request
+ *   enter    the same                               a place in the queue, a name in the registry
+ *   bind     engine thread, with a session          what it holds goes before the prompt
+ *   prepare  worker                                 tokenizes, cuts, measures
+ *   admit    engine thread, with a session          weighs it against the owner's quota
+ *   run      engine thread                          the scheduler's (schedule/scheduler.h)
+ *   settle   engine thread, with a session          its tokens are on disk
+ *   reply    worker, if it is long or to be kept    JSON; else the HTTP thread makes it
+ *
+ * A stage that fails sets the job's error and goes to the end, which gives back what the job has
+ * taken by then. */
+#ifndef SERVER_ENDPOINTS_PIPELINE_H
+#define SERVER_ENDPOINTS_PIPELINE_H
+
+#include "server/endpoints/completion.h"
+
+/* request_id: borrowed for the call; owner: index of the API key; replay is taken over. NULL: out
+ * of memory, replay is the caller's. The caller holds the first reference. */
+struct completion *pipeline_create(struct service *service, const struct completion_format *format,
+                                   const char *request_id, bool request_id_given, int owner,
+                                   struct replay_entry *replay);
+
+/* HTTP thread, with the body in the task: the completion is on its way, or done already. */
+void pipeline_start(struct completion *completion);
+
+/* HTTP thread: the request has ended. What is to be kept for a later one goes on without it. */
+void pipeline_leave(struct completion *completion);
+
+#endif

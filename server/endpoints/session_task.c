@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/endpoints/session_task.h"
+
+#include "server/endpoints/idempotency.h"
+#include "server/schedule/scheduler.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct session_task *of_task(struct task *task)
+{
+    return (struct session_task *)task;
+}
+
+int session_task_reserve(struct session_task *task, size_t bytes)
+{
+    if (bytes < INT64_MAX / 4 && task_reserve(&task->task, (int64_t)bytes))
+        return 0;
+    return api_error_set(&task->task.error, API_OUT_OF_MEMORY, NULL,
+                         "the state takes %zu bytes, more than --max-body-memory has left", bytes);
+}
+
+int session_task_out_of_memory(struct session_task *task)
+{
+    return api_error_set(&task->task.error, API_OUT_OF_MEMORY, NULL,
+                         "out of memory for this request");
+}
+
+/* Worker: the reply. */
+static void run_encode(struct task *base)
+{
+    struct session_task *task = of_task(base);
+    struct replay *replay = base->service->replay;
+    if (base->error.code == API_OK && task->kind->encode)
+        task->kind->encode(task);
+    if (base->reply.failed)
+        session_task_out_of_memory(task); /* the first error stays */
+    if (task->replay && base->error.code == API_OK)
+        replay_keep(replay, task->replay, task->kind->status, false, base->reply.data,
+                    base->reply.length);
+    else if (task->replay)
+        replay_keep_error(replay, task->replay, &base->error);
+    task_done(base);
+}
+
+void session_task_finish(struct session_task *task)
+{
+    /* /metrics shows what it freed before it is told */
+    scheduler_publish(task->task.service->scheduler);
+    task_to_workers(&task->task, run_encode);
+}
+
+static void run_perform(struct task *base)
+{
+    struct session_task *task = of_task(base);
+    /* Nothing has been done yet for a client that is gone. */
+    if (ticket_cancelled(&base->ticket)) {
+        api_error_set(&base->error, API_CANCELLED, NULL, "the request was cancelled");
+        session_task_finish(task);
+        return;
+    }
+    switch (task->kind->perform(task)) {
+    case SESSION_STEP_ENDED:
+        session_task_finish(task);
+        break;
+    case SESSION_STEP_AGAIN:
+        scheduler_park(base->service->scheduler, &base->work);
+        break;
+    case SESSION_STEP_LATER:
+        break;
+    }
+}
+
+static void to_engine(struct task *base)
+{
+    scheduler_post(base->service->scheduler, task_work(base, run_perform));
+}
+
+static void run_prepare(struct task *base)
+{
+    struct session_task *task = of_task(base);
+    task->kind->prepare(task);
+    strbuf_clear(&base->body);
+    if (base->error.code == API_OK)
+        to_engine(base);
+    else
+        run_encode(base);
+}
+
+static void destroy(struct task *base)
+{
+    struct session_task *task = of_task(base);
+    if (task->kind->destroy)
+        task->kind->destroy(task);
+}
+
+/* The HTTP thread. */
+
+static int read_request(struct session_task *task, struct http_request *request,
+                        struct api_error *err)
+{
+    const char *id = request->parameter;
+    if (task->kind->names_session && session_id_check(id, strlen(id), "id", err))
+        return -1;
+    if (task->kind->names_session)
+        snprintf(task->id, sizeof task->id, "%s", id);
+    return task->kind->read ? task->kind->read(task, request, err) : 0;
+}
+
+static int start(struct http_request *request, const struct session_task_kind *kind,
+                 struct replay_entry **replay, struct api_error *err)
+{
+    struct service *service = request->service;
+    if (service_check_ready(service, err) ||
+        (kind->keyed && idempotency_begin(request, replay, err)))
+        return -1;
+    if (request->replied || request->hang_up)
+        return 0;
+    struct session_task *task = task_create(kind->size, service, destroy);
+    if (!task)
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    struct task *base = &task->task;
+    task->kind = kind;
+    task->owner = service_owner(service, request->owner);
+    if (read_request(task, request, err)) {
+        ticket_release(&base->ticket);
+        return -1;
+    }
+    task->replay = *replay;
+    base->ticket.runs_on = *replay != NULL;
+    http_attach(request, &base->ticket);
+    ticket_hold(&base->ticket);
+    if (kind->prepare)
+        task_to_workers(base, run_prepare);
+    else
+        to_engine(base);
+    return 0;
+}
+
+static void answer(struct http_request *request, struct session_task *task)
+{
+    struct task *base = &task->task;
+    if (!http_work_done(request))
+        return;
+    if (base->error.code != API_OK)
+        http_reply_error(request, &base->error);
+    else
+        http_reply(request, task->kind->status, task->kind->content_type, &base->reply);
+}
+
+void session_task_handle(struct http_request *request, const struct session_task_kind *kind)
+{
+    struct api_error err = {0};
+    struct replay_entry *replay = NULL;
+    if (!request->ticket && start(request, kind, &replay, &err))
+        idempotency_refuse(request, replay, &err);
+    else if (request->ticket) /* else it has been replied already */
+        answer(request, (struct session_task *)request->ticket);
+}
