@@ -3,6 +3,7 @@
 
 #include "api/request.h"
 #include "api/sessions.h"
+#include "engine/base/fields.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -88,9 +89,9 @@ static int parse_prompt_list(const json_t *list, struct completion_request *requ
     for (size_t i = 0; i < size; i++) {
         const json_t *item = json_array_get(list, i);
         if (json_typeof(item) != kind)
-            return api_error_set(
-                err, API_INVALID_TYPE, "prompt", "prompt: item %zu is %s among others that are %s",
-                i, request_type_name(item), request_type_name(json_array_get(list, 0)));
+            return api_error_set(err, API_INVALID_TYPE, "prompt",
+                                 "prompt: item %zu is %s among others that are %s", i,
+                                 fields_kind(item), fields_kind(json_array_get(list, 0)));
     }
     request->prompts = calloc(size, sizeof *request->prompts);
     if (!request->prompts)
@@ -221,8 +222,7 @@ static int parse_stop(const json_t *fields, struct completion_request *request,
         const json_t *item = is_list ? json_array_get(value, i) : value;
         if (!json_is_string(item))
             return api_error_set(err, API_INVALID_TYPE, "stop",
-                                 "stop: item %zu: expected a string, got %s", i,
-                                 request_type_name(item));
+                                 "stop: item %zu: expected a string, got %s", i, fields_kind(item));
         if (json_string_length(item) == 0)
             return api_error_set(err, API_INVALID_VALUE, "stop", "stop: item %zu: an empty string",
                                  i);

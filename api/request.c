@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/request.h"
 
+#include "engine/base/fields.h"
 #include "engine/text/unicode.h"
 
 #include <errno.h>
@@ -126,7 +127,7 @@ json_t *request_load(const char *body, size_t length, struct api_error *err)
     }
     if (!json_is_object(root)) {
         api_error_set(err, API_INVALID_TYPE, NULL, "the body: expected a JSON object, got %s",
-                      request_type_name(root));
+                      fields_kind(root));
         json_decref(root);
         return NULL;
     }
@@ -139,33 +140,11 @@ json_t *request_field(const json_t *fields, const char *name)
     return json_is_null(value) ? NULL : value;
 }
 
-const char *request_type_name(const json_t *value)
-{
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return "an object";
-    case JSON_ARRAY:
-        return "a list";
-    case JSON_STRING:
-        return "a string";
-    case JSON_INTEGER:
-        return "an integer";
-    case JSON_REAL:
-        return "a number";
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return "a boolean";
-    case JSON_NULL:
-        return "null";
-    }
-    return "something else";
-}
-
 int request_wrong_type(struct api_error *err, const char *name, const char *expected,
                        const json_t *got)
 {
     return api_error_set(err, API_INVALID_TYPE, name, "%s: expected %s, got %s", name, expected,
-                         request_type_name(got));
+                         fields_kind(got));
 }
 
 bool request_as_int(const json_t *value, int64_t *number)
@@ -275,7 +254,7 @@ int request_token_ids(const json_t *list, const char *name, int32_t vocab_size, 
         int64_t id = -1;
         if (!json_is_number(item)) {
             api_error_set(err, API_INVALID_TYPE, name, "%s: item %zu: expected a token id, got %s",
-                          name, i, request_type_name(item));
+                          name, i, fields_kind(item));
         } else if (!request_as_int(item, &id)) {
             api_error_set(err, API_INVALID_VALUE, name, "%s: item %zu: %g is not a token id", name,
                           i, json_number_value(item));

@@ -19,8 +19,6 @@ json_t *request_load(const char *body, size_t length, struct api_error *err);
 /* The field's value (borrowed), or NULL when it is absent or null. */
 json_t *request_field(const json_t *fields, const char *name);
 
-const char *request_type_name(const json_t *value); /* "a string", "an integer", ... */
-
 /* An integer, which may be written as 16.0. Returns false when it is none or exceeds int64. */
 bool request_as_int(const json_t *value, int64_t *number);
 
