@@ -3,7 +3,7 @@
 
 #include "engine/state_file.h"
 #include "server/endpoints/session_task.h"
-#include "server/store/state_store.h"
+#include "server/store/store.h"
 
 #include <stdlib.h>
 #include <string.h>

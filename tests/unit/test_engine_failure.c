@@ -2,7 +2,7 @@
 /* A step of the engine that fails, seen from outside: the server runs in this process, and the
  * linker puts __wrap_engine_submit in the place of engine_submit (CMakeLists.txt). */
 #include "engine/engine.h"
-#include "engine/model/model.h"
+#include "engine/model/model_load.h"
 #include "server/http/http.h"
 #include "server/log.h"
 #include "server/server.h"
