@@ -188,8 +188,7 @@ Test(completion_errors, what_is_wrong_is_told_with_its_place_and_what_there_is)
     const struct {
         const char *body, *told;
     } cases[] = {
-        {"{\"prompt\":\"x\",\"stop\":[\"a\",1]}",
-         "stop: item 1: expected a string, got a number"},
+        {"{\"prompt\":\"x\",\"stop\":[\"a\",1]}", "stop: item 1: expected a string, got a number"},
         {"{\"prompt\":\"x\",\"stop\":[\"a\",\"b\",\"\"]}", "stop: item 2: an empty string"},
         {"{\"prompt\":\"x\",\"model\":\"other\"}",
          "the model \"other\" does not exist; here is \"tiny\""},
