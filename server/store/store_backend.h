@@ -8,7 +8,8 @@
  *
  * Functions that can fail return 0, or -1 with one sentence in *err. The store calls `open` and
  * `scan` from the thread that opens it, and all operations from its own thread, one at a time;
- * `scan` may run beside them. Each backend counts what it does in the accounts. */
+ * `scan` may run beside them. A backend counts what it does in the accounts (store_accounts.h), and
+ * need not know what is in a file (store_codec.h). */
 #ifndef SERVER_STORE_STORE_BACKEND_H
 #define SERVER_STORE_STORE_BACKEND_H
 

@@ -2,8 +2,8 @@
 #include "server/store/store_directory.h"
 
 #include "engine/model/fingerprint.h"
-#include "engine/state_file.h"
 #include "server/log.h"
+#include "server/store/store_codec.h"
 #include "server/store/store_folder.h"
 #include "server/store/store_others.h"
 #include "server/store/store_root.h"
@@ -226,34 +226,6 @@ static void *read_start(int fd, size_t size, struct state_file *file, struct err
     return NULL;
 }
 
-static int check_kind(const struct state_file *file, enum store_kind kind, struct error *err)
-{
-    if (kind == STORE_SESSION && file->state.present)
-        return error_set(err, ERROR_INVALID, "expected a session without a state, got one");
-    if (kind == STORE_CHECKPOINT && !file->state.present)
-        return error_set(err, ERROR_INVALID, "expected a state, got none");
-    return 0;
-}
-
-static int tell_found(const struct store_options *options, const struct state_file *file,
-                      struct store_found *found, struct error *err)
-{
-    int32_t *tokens = malloc(file->tokens.size + 1);
-    if (tokens == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "no memory for its tokens");
-    state_file_tokens(file, tokens);
-    found->meta = (const char *)file->meta.bytes;
-    found->meta_length = file->meta.size;
-    found->tokens = tokens;
-    found->count = file->num_tokens;
-    found->position = file->position;
-    found->logits = file->logits.present;
-    if (options->found != NULL)
-        options->found(options->found_context, found);
-    free(tokens);
-    return 0;
-}
-
 static bool good_name(const char *name, const char *suffix, char out[STORE_NAME_SIZE])
 {
     size_t length = strlen(name) - strlen(suffix);
@@ -283,9 +255,8 @@ static int scan_file(struct store_place *place, const struct store_options *opti
                                 .name = stem,
                                 .bytes = (int64_t)status.st_size,
                                 .modified_ns = store_folder_modified_ns(&status)};
-    int result = state_file_check(&file, place->engine, err) != 0 ||
-                         check_kind(&file, kind, err) != 0 ||
-                         tell_found(options, &file, &found, err) != 0
+    int result = store_codec_check(&file, place->engine, kind, err) != 0 ||
+                         store_codec_tell(options, &file, &found, err) != 0
                      ? -1
                      : 0;
     free(bytes);
@@ -429,13 +400,7 @@ static int directory_write(struct store_place *place, const struct store_op *op,
 {
     char name[FILE_NAME_SIZE];
     int folder = place->kinds[op->kind];
-    const struct state_file_source source = {.position = op->image != NULL ? op->position : 0,
-                                             .num_tokens = op->count,
-                                             .tokens = op->tokens,
-                                             .image = op->image,
-                                             .logits = op->logits,
-                                             .meta = op->meta,
-                                             .meta_bytes = op->meta_length};
+    const struct state_file_source source = store_codec_source(op);
     int64_t bytes = (int64_t)state_file_bytes(place->engine, &source);
     const struct store_report *report = &place->accounts->report;
     file_name(op, name);
@@ -465,30 +430,6 @@ static int directory_write(struct store_place *place, const struct store_op *op,
     return code == 0 ? 0 : -1;
 }
 
-/* Everything that a file must be for the operation's buffers. */
-static int take_file(const struct store_place *place, const struct store_op *op, const void *bytes,
-                     size_t size, struct error *err)
-{
-    struct state_file file;
-    if (state_file_parse(&file, bytes, size, err) != 0 ||
-        state_file_check(&file, place->engine, err) != 0 || check_kind(&file, op->kind, err) != 0)
-        return -1;
-    if (file.position != op->position || file.num_tokens != op->count)
-        return error_set(err, ERROR_INVALID,
-                         "expected position %lld of %lld tokens, got %lld of %lld",
-                         (long long)op->position, (long long)op->count, (long long)file.position,
-                         (long long)file.num_tokens);
-    if (op->tokens != NULL && memcmp(op->tokens, file.tokens.bytes, file.tokens.size) != 0)
-        return error_set(err, ERROR_INVALID, "its tokens are others");
-    if (op->logits_out != NULL && !file.logits.present)
-        return error_set(err, ERROR_INVALID, "expected logits, got none");
-    if (op->image_out != NULL && file.state.present)
-        state_file_image(&file, place->engine, op->image_out);
-    if (op->logits_out != NULL)
-        state_file_logits(&file, op->logits_out);
-    return 0;
-}
-
 static int directory_read(struct store_place *place, const struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
@@ -502,7 +443,7 @@ static int directory_read(struct store_place *place, const struct store_op *op, 
         if (bytes == NULL)
             error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size);
         else if (read_fully(fd, bytes, 0, size, err) == 0)
-            result = take_file(place, op, bytes, size, err);
+            result = store_codec_take(op, place->engine, bytes, size, err);
         free(bytes);
         close(fd);
     }

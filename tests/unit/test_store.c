@@ -2,6 +2,8 @@
 /* The directory of states: what is written is found again, what is not whole never is. */
 #include "engine/base/bytes.h"
 #include "server/store/store.h"
+#include "server/store/store_backends.h"
+#include "server/store/store_directory.h"
 #include "tests/unit/checkpoint.h"
 #include "tests/unit/state_texts.h"
 
@@ -597,6 +599,13 @@ Test(store, owners_are_told_apart_by_a_keyed_hash)
     cr_expect(try_open(&bench, BUDGET, &err) == -1 && strstr(err.message, "secret: expected 16"));
     bench_close(&bench);
     bench_close(&other);
+}
+
+Test(store, a_location_without_a_scheme_that_we_know_is_a_directory)
+{
+    const char *const locations[] = {"", "/var/lib/regla", "states", "nowhere://states", "://"};
+    for (size_t i = 0; i < sizeof locations / sizeof *locations; i++)
+        cr_expect(store_backends_find(locations[i]) == &store_directory, "%s", locations[i]);
 }
 
 /* A limit that the first file found lowers: the next folder cannot be opened. */

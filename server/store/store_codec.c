@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/store_codec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct state_file_source store_codec_source(const struct store_op *op)
+{
+    return (struct state_file_source){.position = op->image != NULL ? op->position : 0,
+                                      .num_tokens = op->count,
+                                      .tokens = op->tokens,
+                                      .image = op->image,
+                                      .logits = op->logits,
+                                      .meta = op->meta,
+                                      .meta_bytes = op->meta_length};
+}
+
+int store_codec_check(const struct state_file *file, const struct engine *engine,
+                      enum store_kind kind, struct error *err)
+{
+    if (state_file_check(file, engine, err) != 0)
+        return -1;
+    if (kind == STORE_SESSION && file->state.present)
+        return error_set(err, ERROR_INVALID, "expected a session without a state, got one");
+    if (kind == STORE_CHECKPOINT && !file->state.present)
+        return error_set(err, ERROR_INVALID, "expected a state, got none");
+    return 0;
+}
+
+int store_codec_take(const struct store_op *op, const struct engine *engine, const void *bytes,
+                     size_t size, struct error *err)
+{
+    struct state_file file;
+    if (state_file_parse(&file, bytes, size, err) != 0 ||
+        store_codec_check(&file, engine, op->kind, err) != 0)
+        return -1;
+    if (file.position != op->position || file.num_tokens != op->count)
+        return error_set(err, ERROR_INVALID,
+                         "expected position %lld of %lld tokens, got %lld of %lld",
+                         (long long)op->position, (long long)op->count, (long long)file.position,
+                         (long long)file.num_tokens);
+    if (op->tokens != NULL && memcmp(op->tokens, file.tokens.bytes, file.tokens.size) != 0)
+        return error_set(err, ERROR_INVALID, "its tokens are others");
+    if (op->logits_out != NULL && !file.logits.present)
+        return error_set(err, ERROR_INVALID, "expected logits, got none");
+    if (op->image_out != NULL && file.state.present)
+        state_file_image(&file, engine, op->image_out);
+    if (op->logits_out != NULL)
+        state_file_logits(&file, op->logits_out);
+    return 0;
+}
+
+int store_codec_tell(const struct store_options *options, const struct state_file *file,
+                     struct store_found *found, struct error *err)
+{
+    int32_t *tokens = malloc(file->tokens.size + 1);
+    if (tokens == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for its tokens");
+    state_file_tokens(file, tokens);
+    found->meta = (const char *)file->meta.bytes;
+    found->meta_length = file->meta.size;
+    found->tokens = tokens;
+    found->count = file->num_tokens;
+    found->position = file->position;
+    found->logits = file->logits.present;
+    if (options->found != NULL)
+        options->found(options->found_context, found);
+    free(tokens);
+    return 0;
+}
