@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions: names for points of the tree of states (api.md, "Sessions"). A session is its tokens;
- * its state is the deepest checkpoint on their way, and what lies behind that is computed again
- * when it is continued, forked or exported. With a store each change of a session is on disk before
- * it is answered: a file with its tokens. All functions are for the engine thread. */
+/* Sessions give texts names, so that a client can go on with one, fork it or rewind it (api.md,
+ * "Sessions"). A session is its tokens. Its state is the deepest checkpoint on their way in the
+ * tree; what lies behind that is computed again when the session is continued. With a store each
+ * change is on disk, in a file with the tokens, before it is answered.
+ *
+ * The floors below, from the top: session_files.h, session.h, session_meta.h. All functions are for
+ * the engine thread. */
 #ifndef SERVER_STATES_SESSIONS_H
 #define SERVER_STATES_SESSIONS_H
 
@@ -15,7 +18,7 @@
 struct sessions;
 struct session;
 
-/* What a reply says about one. */
+/* What a reply says about a session. */
 struct session_view {
     char id[SESSION_ID_SIZE];
     int64_t position; /* tokens it holds */
@@ -30,72 +33,73 @@ struct session_card session_card(const struct session_view *view);
 
 int sessions_create(struct sessions **out, const struct sessions_options *options,
                     struct error *err);
-/* Waits for what is being written or removed. */
+/* Waits for files that are being written or removed. */
 void sessions_free(struct sessions *sessions);
+/* For store_options.found: enters a session's file of an earlier run. */
 void sessions_found(struct sessions *sessions, const struct store_found *file);
-/* Before the end, and before checkpoints take what room there is: writes what could not be written,
- * and waits for it. */
+/* Before the end, and before checkpoints take the room that is left: writes the sessions whose last
+ * write failed, and waits for them. */
 void sessions_save_all(struct sessions *sessions);
-/* Time to live, and what could not be written. Returns the seconds until it wants to be called
- * again; < 0: it need not be. */
+/* Removes sessions that have lived their time, and tries failed writes again. Returns the seconds
+ * until the next call is due; < 0: none is. */
 double sessions_poll(struct sessions *sessions);
-/* Whether a file is being written or removed: `done`s are to come. */
+/* Whether a file is being written or removed, so that a `done` is still to come. */
 bool sessions_pending(const struct sessions *sessions);
 
-/* A change has ended. err: why a session that was to be removed stays; else NULL. */
+/* Called when a change has ended. err: why a session that was to be removed stays; else NULL. */
 typedef void session_done(void *context, const struct error *err);
 
 /* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
                               struct api_error *err);
-/* The salt of its space: "", which is that of all prompts without a salt, but of one that was
- * imported, and of its forks: their state may have other bits than would be computed here. */
+/* The salt of its space: "" as for all prompts without a salt. Only an imported session and its
+ * forks have a space of their own, since their state may have other bits than this server computes.
+ */
 const char *session_salt(const struct session *session);
 const int32_t *session_tokens(const struct session *session, int64_t *count);
-/* The deepest checkpoint on the way of its tokens, with those that stand at their end. */
+/* Finds the deepest checkpoint on the way of its tokens; one at their end will do. */
 void session_match(struct sessions *sessions, const struct session *session,
                    struct state_match *match);
 void session_view(struct sessions *sessions, const struct session *session,
                   struct session_view *view);
-/* Calls each for every session of the owner, by id. */
+/* Calls `each` for every session of the owner, in the order of their ids. */
 void sessions_each(struct sessions *sessions, const char *owner,
                    void (*each)(void *context, const struct session *session), void *context);
 
-/* Sessions of all owners by the tier of their states: counts[4], by enum tier. */
+/* Counts the sessions of all owners by the tier of their states. counts: [4], by enum tier. */
 void sessions_count(struct sessions *sessions, int64_t counts[4]);
 
-/* For a request: finds or makes the session and marks it busy until sessions_settle. expected < 0:
- * any position. API_SESSION_BUSY, API_POSITION_MISMATCH (the message gives the position),
- * API_OUT_OF_MEMORY. */
+/* Finds or makes the session for a request, and marks it busy until sessions_settle. expected < 0:
+ * any position. Fails with API_SESSION_BUSY, API_POSITION_MISMATCH (the message gives the position)
+ * or API_OUT_OF_MEMORY. */
 int sessions_bind(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
                   struct session **out, struct api_error *err);
-/* The same for a request that only reads: *out is NULL where there is no such session, which then
- * counts as an empty one; it is valid for the moment. */
+/* The same for a request that only reads. *out is valid until the next call; NULL: there is no such
+ * session, and the request treats it as an empty one. */
 int sessions_peek(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
                   const struct session **out, struct api_error *err);
-/* A bound request may leave the session with so many tokens: API_SESSION_QUOTA unless the owner's
- * sessions have room for that. */
+/* A bound request may leave the session with so many tokens. Fails with API_SESSION_QUOTA if the
+ * owner's sessions would then take more than their quota. */
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
                    struct api_error *err);
-/* The request has ended: the session now holds tokens [count] (malloc'd, taken over; NULL: as
- * before it; one that was made for the request then goes away). `done` is called, perhaps at once,
- * when that is on disk (or cannot be: then it goes on in memory, logged and counted); only then is
- * it free again. */
+/* The request has ended, and the session now holds tokens [count] (malloc'd, taken over). NULL: it
+ * stays as it was; one that was made for the request goes away. `done` is called, perhaps at once,
+ * when the change is on disk. If the disk refuses it, the session goes on in memory: that is logged
+ * and counted. Only after `done` is the session free again. */
 void sessions_settle(struct session *session, int32_t *tokens, int64_t count, session_done *done,
                      void *context);
 
-/* Changes outside of a completion. Each returns -1 with *err, or 0 and calls `done`, perhaps before
- * it returns, once the change is on disk (or cannot be, as above; but a session whose file
- * cannot be removed stays). API_SESSION_NOT_FOUND, API_SESSION_BUSY, API_SESSION_EXISTS,
- * API_SESSION_QUOTA. */
+/* Changes outside of a completion. Each returns -1 with *err (API_SESSION_NOT_FOUND,
+ * API_SESSION_BUSY, API_SESSION_EXISTS or API_SESSION_QUOTA), or returns 0 and calls `done` as
+ * sessions_settle does, perhaps before it returns. A session whose file cannot be removed stays. */
 int sessions_remove(struct sessions *sessions, const char *owner, const char *id,
                     session_done *done, void *context, struct api_error *err);
 int sessions_fork(struct sessions *sessions, const char *owner, const char *id, const char *target,
                   session_done *done, void *context, struct api_error *err);
 int sessions_rewind(struct sessions *sessions, const char *owner, const char *id, int64_t position,
                     session_done *done, void *context, struct api_error *err);
-/* A new session of these tokens, in a space of its own. image (malloc'd, taken over, also on an
- * error; NULL: none): their state at `position`. */
+/* Makes a session of these tokens, in a space of its own. image: their state at `position`
+ * (malloc'd, taken over, also on an error), or NULL. */
 int sessions_import(struct sessions *sessions, const char *owner, const char *id,
                     const int32_t *tokens, int64_t count, void *image, int64_t position,
                     session_done *done, void *context, struct api_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A radix tree over token ids: texts that begin alike share the nodes of their beginning. A node
- * stands for a text, the tokens on the way to it; its edge is what it adds to its parent's. It
- * knows nothing of what its user hangs to nodes. */
+/* A radix tree over token ids: finds the longest known beginning of a text. Texts that begin alike
+ * share the nodes of their beginning. A node stands for the tokens on the way to it; its edge holds
+ * those that it adds to its parent's. The tree does not know what its user hangs to nodes. */
 #ifndef SERVER_STATES_TOKEN_TREE_H
 #define SERVER_STATES_TOKEN_TREE_H
 
@@ -14,33 +14,35 @@ struct token_node {
     int32_t *tokens; /* [count]: the edge */
     int64_t count;
     int64_t position; /* length of the text */
-    void *value;      /* the user's; a node that has one stays */
-    int64_t holds;    /* the user's: how many want this node or one below it to stay */
+    void *value;      /* the user's; a node with a value stays */
+    int64_t holds;    /* the user's: how many want this node, or one below it, to stay */
 };
 
-/* Several trees may count into one. */
+/* Several trees may share one. */
 struct token_totals {
-    int64_t nodes, tokens; /* without roots; on all edges */
+    int64_t nodes;  /* without roots */
+    int64_t tokens; /* on all edges */
 };
 
-/* Zero-initialise, set totals. */
+/* Zero-initialise, then set totals. */
 struct token_tree {
     struct token_node root;
     struct token_totals *totals; /* borrowed */
 };
 
-/* Frees every node; values are the user's to free before. */
+/* Frees every node. The user has freed the values before. */
 void token_tree_clear(struct token_tree *tree);
 
-/* The node of the longest text in the tree that tokens [0, count) begin with. *shared: how many of
- * the tokens the tree knows, up to `count`: an edge may go on where no node is. */
+/* The deepest node on the way of tokens [0, count). *shared: how many of the tokens the tree knows.
+ * That can be more than the node's position, since an edge may go on where no node is. */
 struct token_node *token_tree_find(struct token_tree *tree, const int32_t *tokens, int64_t count,
                                    int64_t *shared);
 
-/* The node of exactly tokens [0, count), which is made if need be. NULL: no memory. */
+/* Finds or makes the node of exactly tokens [0, count). NULL: no memory. */
 struct token_node *token_tree_insert(struct token_tree *tree, const int32_t *tokens, int64_t count);
 
-/* A node has lost its value or its holds: removes it, and what above it was there for it alone. */
+/* A node has lost its value or its holds: removes it if it has become useless, and with it what
+ * stood above it for its sake alone. */
 void token_tree_trim(struct token_tree *tree, struct token_node *node);
 
 #endif
