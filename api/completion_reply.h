@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reply to POST /v1/completions, and the parts that its stream shares (sse.h). Encoders append
- * to a strbuf and keep nothing. */
+/* Writes the reply to POST /v1/completions, and the parts that its stream shares (sse.h). Encoders
+ * append to a strbuf and keep nothing. */
 #ifndef API_COMPLETION_REPLY_H
 #define API_COMPLETION_REPLY_H
 
@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What all parts of one reply have in common. */
+/* The fields that all parts of one reply share. */
 struct reply_head {
     const char *id;                 /* "cmpl-..." */
     int64_t created;                /* seconds since 1970 */
@@ -29,7 +29,7 @@ struct reply_token {
     int64_t text_offset; /* characters of the choice's own text before this token */
     bool has_logprob;    /* false: null (the first token of an echoed prompt) */
     float logprob;
-    const struct token_logprob *top; /* [num_top] in falling order; may lack the token itself */
+    const struct token_logprob *top; /* [num_top], best first; the token itself may be missing */
     int num_top;
 };
 
@@ -40,7 +40,7 @@ struct reply_logprobs {
     bool as_token_ids; /* every token string is "token_id:N" */
 };
 
-/* One choice, whole or, in a stream, what is new of it. */
+/* One choice: all of it or, in a stream, what is new of it. */
 struct reply_choice {
     int index;
     const char *text; /* [text_length], UTF-8; NULL: empty */
@@ -50,9 +50,10 @@ struct reply_choice {
     size_t stop_string_length;
     int32_t stop_token;                    /* the stop token that ended it, or -1 */
     const struct reply_logprobs *logprobs; /* NULL: null */
-    const int32_t *token_ids;              /* [num_token_ids], or NULL: not asked for */
+    const int32_t *token_ids;              /* [num_token_ids]; NULL: not requested */
     size_t num_token_ids;
-    const int32_t *prompt_token_ids; /* [num_prompt_token_ids], or NULL; in a stream only first */
+    const int32_t
+        *prompt_token_ids; /* [num_prompt_token_ids], or NULL; in a stream only in the first part */
     size_t num_prompt_token_ids;
 };
 
@@ -66,13 +67,13 @@ struct reply_timings {
     double prefill_tokens_per_second, decode_tokens_per_second; /* NaN: null */
 };
 
-/* The whole reply of a request without `stream`; session NULL: it names none. */
+/* The whole reply of a request without `stream`. session NULL: the request has none. */
 void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
                              const struct reply_choice *choices, size_t num_choices,
                              const struct reply_usage *usage, const struct reply_timings *timings,
                              const struct session_card *session);
 
-/* Parts, for sse.c: objects without what surrounds them. */
+/* Parts of a reply, for sse.c: members or objects without what surrounds them. */
 void reply_head_encode(struct strbuf *buf,
                        const struct reply_head *head); /* "id":...,"model":... */
 void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice);
@@ -81,8 +82,8 @@ void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage);
 void reply_account_encode(struct strbuf *buf, const struct reply_usage *usage,
                           const struct reply_timings *timings, const struct session_card *session);
 
-/* A token's string as logprobs print it: its text; "bytes:\xe2\x80" (each byte, in hexadecimal)
- * when it is not whole characters; "token_id:N" when it has none. */
+/* A token's string as logprobs print it: its text; "bytes:\xe2\x80" (each byte in hexadecimal)
+ * when it is not whole characters; "token_id:N" when it has no text. */
 void reply_token_string(struct strbuf *buf, const struct tokenizer *tokenizer, int32_t id);
 
 #endif

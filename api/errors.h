@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors as clients see them: the one table from our code to the HTTP status, the OpenAI error
- * object and the headers that go with it (api.md, "Errors"). */
+/* Errors as clients see them. One table maps each code to the HTTP status, the OpenAI error object
+ * and its headers (api.md, "Errors"). */
 #ifndef API_ERRORS_H
 #define API_ERRORS_H
 
@@ -15,38 +15,38 @@ enum api_code {
     API_INVALID_TYPE,       /* a field of the wrong JSON type */
     API_INVALID_VALUE,      /* a field out of its range */
     API_MISSING_PARAMETER,  /* a required field is absent */
-    API_UNSUPPORTED,        /* a field we know but cannot honour */
+    API_UNSUPPORTED,        /* a known field that we cannot honour */
     API_CONTEXT_LENGTH,     /* prompt + max_tokens can never fit */
     API_INVALID_KEY,        /* missing or wrong API key */
     API_UNKNOWN_PATH,       /* no such endpoint */
     API_MODEL_NOT_FOUND,    /* `model` is not what is served */
     API_REQUEST_NOT_FOUND,  /* cancel: no such request in flight */
     API_SESSION_NOT_FOUND,  /* nobody's, or another API key's */
-    API_METHOD_NOT_ALLOWED, /* `allow` says which are */
+    API_METHOD_NOT_ALLOWED, /* `allow` says which methods are */
     API_SESSION_BUSY,       /* another request works on it */
     API_SESSION_EXISTS,     /* the target of a fork or an import */
     API_POSITION_MISMATCH,  /* expected_position is not what the session holds */
     API_BODY_TOO_LARGE,     /* the connection is closed */
     API_MEDIA_TYPE,         /* not application/json */
     API_QUEUE_FULL,         /* admission refused; retry later */
-    API_SESSION_QUOTA,      /* the API key's sessions hold as much as they may */
+    API_SESSION_QUOTA,      /* the API key's sessions already hold as much as they may */
     API_STATE_FILE,         /* truncated, corrupt, foreign or of a newer version */
-    API_KEY_IN_FLIGHT,      /* the first request with this Idempotency-Key is still at work */
-    API_KEY_MISMATCH,       /* it had another body */
+    API_KEY_IN_FLIGHT,      /* the first request with this Idempotency-Key still runs */
+    API_KEY_MISMATCH,       /* the first request with this key had another body */
     API_NOT_IMPLEMENTED,    /* a known endpoint that we lack */
     API_INTERNAL,           /* our own mistake */
-    API_LOADING,            /* weights are not there yet */
+    API_LOADING,            /* the weights are not loaded yet */
     API_DRAINING,           /* SIGTERM was received */
     API_ENGINE_FAILED,      /* the engine thread has given up */
     API_OUT_OF_MEMORY,      /* an allocation for this request failed */
-    API_CANCELLED,          /* ended by POST /v1/requests/{id}/cancel, or its client too slow */
+    API_CANCELLED,          /* ended by POST /v1/requests/{id}/cancel, or its client was too slow */
     API_NUM_CODES
 };
 
 struct api_error {
     enum api_code code;
     char message[512]; /* UTF-8, one sentence */
-    char param[64];    /* the field at fault; "": null */
+    char param[64];    /* the field that is wrong; "": null */
     char allow[32];    /* API_METHOD_NOT_ALLOWED: value of the Allow header */
 };
 
@@ -63,22 +63,22 @@ struct api_error_row {
 
 const struct api_error_row *api_error_row(enum api_code code);
 
-/* Sets *err (may be NULL) unless it is set already; param may be NULL. What is formatted may quote
- * hostile bytes: it is made printable UTF-8. Returns -1. */
+/* Sets *err (may be NULL) unless it is set already; param may be NULL. The text may quote hostile
+ * bytes, so it is made printable UTF-8. Returns -1. */
 int api_error_set(struct api_error *err, enum api_code code, const char *param, const char *format,
                   ...) __attribute__((format(printf, 4, 5)));
 void api_error_clear(struct api_error *err);
 
-/* The errors whose words are the same wherever they arise. session_tokens: before the prompt's; 0:
- * there are none. `limit` is what allows at most limit_tokens in all ("--max-model-len", "the
- * model's learned positions", "memory"). */
+/* Errors that have the same words wherever they arise. session_tokens: tokens before the prompt's;
+ * 0: there is no session. `limit` names what sets limit_tokens ("--max-model-len", "the model's
+ * learned positions", "memory"). */
 int api_error_context_length(struct api_error *err, int64_t session_tokens, int64_t prompt_tokens,
                              int64_t max_tokens, int64_t limit_tokens, const char *limit);
 int api_error_method(struct api_error *err, const char *method, const char *allow);
 int api_error_unknown_path(struct api_error *err, const char *path);
 int api_error_model(struct api_error *err, const char *name, const char *served);
 
-/* What an engine error becomes; param may be NULL. */
+/* Translates an engine error; param may be NULL. */
 int api_error_from_engine(struct api_error *err, const struct error *engine, const char *param);
 
 /* Appends {"error": {"message", "type", "param", "code"}}. */

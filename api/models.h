@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The small JSON bodies: GET /v1/models, /v1/models/{id}, /load, /version, /health, /ready, and the
- * reply to a cancel. */
+/* Writes small JSON bodies: of GET /v1/models, /v1/models/{id}, /load, /version, /health, /ready,
+ * and the reply to a cancel. */
 #ifndef API_MODELS_H
 #define API_MODELS_H
 
 #include "api/strbuf.h"
 
 struct model_card {
-    const char *id;                 /* the served name */
-    const char *root;               /* the model's directory as given, or its name */
-    int64_t created;                /* seconds since 1970: when it was loaded */
-    int64_t max_model_len;          /* 0: unlimited (null) */
-    const char *family;             /* "regla", "gpt_neox", "gla" */
+    const char *id;        /* the served name */
+    const char *root;      /* the model's directory as given on the command line, or its name */
+    int64_t created;       /* seconds since 1970: when it was loaded */
+    int64_t max_model_len; /* 0: unlimited (null) */
+    const char *family;    /* "regla", "gpt_neox", "gla" */
     const char *const *layer_types; /* [num_layers]: the mixer of each layer, by name */
     int num_layers;
     int64_t parameters;

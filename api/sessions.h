@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions and states as JSON: /v1/sessions, /v1/state, and the `session` of a completion's reply.
- */
+/* Reads and writes sessions and states as JSON: for /v1/sessions, /v1/state, and the `session` of a
+ * completion's reply. */
 #ifndef API_SESSIONS_H
 #define API_SESSIONS_H
 
@@ -8,7 +8,7 @@
 
 /* 1 to 128 of A-Z a-z 0-9 . _ - */
 bool session_id_valid(const char *id, size_t length);
-/* The same as an error about the field `param`. */
+/* The same check; a bad id is an error about the field `param`. */
 int session_id_check(const char *id, size_t length, const char *param, struct api_error *err);
 
 struct session_card {
@@ -25,14 +25,14 @@ void session_encode(struct strbuf *buf, const struct session_card *card);
 void session_list_begin(struct strbuf *buf);
 void session_list_add(struct strbuf *buf, const struct session_card *card, bool first);
 void session_list_end(struct strbuf *buf);
-/* {id, position, bytes, tier}: as a reply has it. */
+/* {id, position, bytes, tier}: the `session` of a reply. */
 void session_brief_encode(struct strbuf *buf, const struct session_card *card);
 
-/* The bodies of fork ({"id"}; id [id_size] is filled) and rewind ({"position"}). */
+/* Parse the bodies of fork ({"id"}, into id [id_size]) and rewind ({"position"}). */
 int fork_parse(const char *body, size_t length, char *id, size_t id_size, struct api_error *err);
 int rewind_parse(const char *body, size_t length, int64_t *position, struct api_error *err);
 
-/* GET /v1/state. Bytes and counts; tiers in the order none, disk, host, device. */
+/* The reply to GET /v1/state: bytes and counts. Tiers are in the order none, disk, host, device. */
 struct state_card {
     int64_t spaces, nodes, checkpoints, tokens, interval_tokens;
     struct {

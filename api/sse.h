@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stream of POST /v1/completions: server-sent events, to the letter: `data: {json}\n\n`, one
- * choice per frame, no comments, `data: [DONE]\n\n` last. */
+/* Writes the stream of POST /v1/completions as server-sent events: frames of exactly
+ * `data: {json}\n\n`, one choice each, no comments, and `data: [DONE]\n\n` last. */
 #ifndef API_SSE_H
 #define API_SSE_H
 
 #include "api/completion_reply.h"
 #include "api/errors.h"
 
-/* How a frame says its usage. */
+/* What a frame has as `usage`. */
 enum sse_usage {
     SSE_USAGE_ABSENT, /* no include_usage: no such field */
-    SSE_USAGE_NULL,   /* include_usage: null until the last frame */
-    SSE_USAGE_GIVEN   /* continuous_usage_stats: so far */
+    SSE_USAGE_NULL,   /* include_usage: null, until the last frame */
+    SSE_USAGE_GIVEN   /* continuous_usage_stats: the usage so far */
 };
 
 /* One frame with what is new of one choice; usage is read only for SSE_USAGE_GIVEN. */
@@ -19,7 +19,8 @@ void sse_choice_frame(struct strbuf *buf, const struct reply_head *head,
                       const struct reply_choice *choice, enum sse_usage usage_kind,
                       const struct reply_usage *usage);
 
-/* include_usage: the frame with `choices: []`, usage, timings and the session, if there is one. */
+/* The last frame with include_usage: `choices: []`, usage, timings, and the session if there is
+ * one. */
 void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
                      const struct reply_usage *usage, const struct reply_timings *timings,
                      const struct session_card *session);

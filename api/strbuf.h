@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growable byte buffer and the JSON that is written into it.
+/* A growable byte buffer, and functions that write JSON into it.
  *
- * A failed allocation is remembered in `failed` and makes every later append a no-op: writers need
- * not check each call, only the flag at the end. What strbuf_json_* writes is always valid UTF-8
- * and valid JSON, whatever bytes go in. */
+ * A failed allocation sets `failed` and makes every later append a no-op. So writers check only the
+ * flag at the end, not each call. strbuf_json_* always write valid UTF-8 and valid JSON, whatever
+ * bytes they get. */
 #ifndef API_STRBUF_H
 #define API_STRBUF_H
 
@@ -26,8 +26,8 @@ void strbuf_puts(struct strbuf *buf, const char *text);
 void strbuf_printf(struct strbuf *buf, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* A JSON string with its quotes. Control characters and U+007F are escaped; each byte that is not
- * UTF-8 becomes U+FFFD. */
+/* Appends a JSON string with its quotes. Control characters and U+007F are escaped. Each byte that
+ * is not UTF-8 becomes U+FFFD. */
 void strbuf_json_string(struct strbuf *buf, const char *text, size_t length);
 void strbuf_json_cstring(struct strbuf *buf, const char *text); /* NULL: null */
 void strbuf_json_int(struct strbuf *buf, int64_t value);
@@ -35,10 +35,10 @@ void strbuf_json_ints(struct strbuf *buf, const int32_t *values, size_t count); 
 void strbuf_json_bool(struct strbuf *buf, bool value);
 
 /* The shortest digits that read back as the same float, always with a '.' or an exponent. -inf
- * prints as -9999.0 (api.md), NaN and +inf, which JSON cannot say, as null. */
+ * prints as -9999.0 (api.md). NaN and +inf, which JSON cannot express, print as null. */
 void strbuf_json_f32(struct strbuf *buf, float value);
 
-/* A duration or a rate, with at most 3 decimals; not finite: null. */
+/* A duration or a rate, with at most 3 decimals. Infinities and NaN print as null. */
 void strbuf_json_decimal(struct strbuf *buf, double value);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* POST /tokenize, POST /detokenize, GET /tokenizer_info, in vLLM's shapes: what
- * lm-evaluation-harness needs to score a model that is on no hub. */
+/* Reads and writes the bodies of POST /tokenize, POST /detokenize and GET /tokenizer_info, in
+ * vLLM's formats. lm-evaluation-harness needs these endpoints to score a model that is not on the
+ * hub. */
 #ifndef API_TOKENIZER_H
 #define API_TOKENIZER_H
 
@@ -9,19 +10,19 @@
 #include "engine/text/tokenizer.h"
 
 struct tokenize_request {
-    char *prompt;            /* [length], NUL-terminated besides; may hold NULs */
+    char *prompt;            /* [length], and a NUL after it; may contain NULs */
     size_t length;           /* bytes */
     bool add_special_tokens; /* default true */
     bool return_token_strs;  /* default false */
 };
 
-/* As completion_parse; `messages` (a chat) is 400 unsupported_parameter. */
+/* Like completion_parse. `messages` (a chat) is 400 unsupported_parameter. */
 int tokenize_parse(struct tokenize_request *request, const char *body, size_t length,
                    const struct completion_limits *limits, struct api_error *err);
 void tokenize_request_clear(struct tokenize_request *request);
 
-/* {"count", "max_model_len", "tokens", "token_strs"}; tokenizer NULL: token_strs is null.
- * max_model_len 0: null. */
+/* {"count", "max_model_len", "tokens", "token_strs"}. With tokenizer NULL token_strs is null; with
+ * max_model_len 0 that is null. */
 void tokenize_reply_encode(struct strbuf *buf, const int32_t *ids, size_t count,
                            int64_t max_model_len, const struct tokenizer *tokenizer);
 
@@ -36,7 +37,7 @@ void detokenize_request_clear(struct detokenize_request *request);
 
 void detokenize_reply_encode(struct strbuf *buf, const char *text, size_t length); /* {"prompt"} */
 
-/* What a client needs to know of a tokenizer. Ids are -1 where there is none. */
+/* What a client needs to know about a tokenizer. An id of -1: there is no such token. */
 struct tokenizer_info {
     const struct tokenizer *tokenizer;
     int32_t bos_token_id, eos_token_id;
