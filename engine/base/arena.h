@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that is allocated piece by piece and freed all at once. */
+/* An arena: allocates memory piece by piece and frees it all at once. */
 #ifndef ENGINE_BASE_ARENA_H
 #define ENGINE_BASE_ARENA_H
 
@@ -9,12 +9,13 @@
 
 struct arena_block;
 
-struct arena { /* zero-initialise; not for use by two threads at once */
+struct arena { /* zero-initialise; one thread at a time may use it */
     struct arena_block *blocks;
 };
 
-/* `count` items of `size` bytes, zeroed and aligned to 64 bytes (a cache line, and the widest SIMD
- * load). NULL with *err when count * size overflows or memory is short; never NULL for count 0. */
+/* Allocates `count` items of `size` bytes, zeroed and aligned to 64 bytes (a cache line, and the
+ * widest SIMD load). Returns NULL with *err when count * size overflows or memory is short; never
+ * NULL for count 0. */
 void *arena_alloc(struct arena *arena, size_t count, size_t size, struct error *err);
 
 /* A copy of the string. */

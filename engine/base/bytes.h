@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checked size arithmetic, little-endian reads and the bits of an f32.
+/* Checked size arithmetic, little-endian reads, and the bits of an f32.
  *
- * Files are little-endian and so is every machine we build for; reads go through memcpy, since data
- * in a file may be unaligned. */
+ * Files are little-endian, and so is every machine we build for. Reads use memcpy, since data in a
+ * file may be unaligned. */
 #ifndef ENGINE_BASE_BYTES_H
 #define ENGINE_BASE_BYTES_H
 
@@ -14,7 +14,7 @@
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "big-endian machines are not supported");
 
-/* *out = a * b or a + b; false when that overflows (then *out is not to be used). */
+/* *out = a * b or a + b. Returns false when that overflows; then do not use *out. */
 static inline bool size_mul(size_t a, size_t b, size_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);

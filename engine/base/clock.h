@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The clocks. */
+/* Reads the clocks. */
 #ifndef ENGINE_BASE_CLOCK_H
 #define ENGINE_BASE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>
 
-/* CLOCK_REALTIME: since 1970, and may jump. */
+/* Nanoseconds of a clock. CLOCK_REALTIME counts from 1970 and may jump. */
 static inline int64_t clock_nanos(clockid_t clock)
 {
     struct timespec now;
@@ -14,7 +14,7 @@ static inline int64_t clock_nanos(clockid_t clock)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* The monotonic clock: since some moment, never backwards. */
+/* Seconds of the monotonic clock: from some moment on, never backwards. */
 static inline double clock_seconds(void)
 {
     struct timespec now;

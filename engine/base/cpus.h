@@ -7,16 +7,17 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* As many as the affinity mask has and the control groups' quotas pay for, at least 1. */
+/* The number of CPUs that the affinity mask and the control groups' quotas allow, at least 1. */
 int cpus_allowed(void);
 
-/* The CPU that the calling thread is on, or -1. */
+/* The CPU that the calling thread runs on, or -1. */
 int cpus_current(void);
-/* Those that a thread (gettid) may use; false: unknown. */
+/* The CPUs that a thread (gettid) may use. False: unknown. */
 bool cpus_of(pid_t thread, cpu_set_t *out);
-/* From now on a thread may use all of them but one. False: there is no other, or the system did not
- * do it. */
+/* From now on the thread may use `cpus` except `cpu`. False: no other CPU is left, or the system
+ * refused. */
 bool cpus_keep_off(pid_t thread, const cpu_set_t *cpus, int cpu);
-void cpus_use(const cpu_set_t *cpus); /* the calling thread; as well as the system lets it */
+/* Lets the calling thread use these CPUs, if the system allows it. */
+void cpus_use(const cpu_set_t *cpus);
 
 #endif

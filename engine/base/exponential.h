@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* e^y in double for weights of tokens: the same bits on every device. */
+/* Computes e^y in double, for the weights of tokens, with the same bits on every device. */
 #ifndef ENGINE_BASE_EXPONENTIAL_H
 #define ENGINE_BASE_EXPONENTIAL_H
 
@@ -12,7 +12,8 @@
 #define EXPONENTIAL static inline __attribute__((always_inline))
 #endif
 
-/* e^y for y <= 0: 1e-15; 0 below -87.3, where floats end; of what is no number too. */
+/* e^y for y <= 0, with a relative error of 1e-15. The result is 0 below -87.3, where floats end,
+ * and 0 for NaN. */
 EXPONENTIAL double exp_below_zero(double y)
 {
     const double magic = 6755399441055744.0; /* 1.5 * 2^52: adding it rounds to an integer */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files read whole: small ones into memory, large ones by a mapping. */
+/* Reads whole files: small ones into memory, large ones through a mapping. */
 #ifndef ENGINE_BASE_FILE_H
 #define ENGINE_BASE_FILE_H
 
@@ -10,12 +10,12 @@
 
 bool file_exists(const char *path);
 
-/* Reads the regular file at `path`, at most max_bytes long, into *bytes (malloc'd, a NUL after the
- * last byte; the caller frees). */
+/* Reads the regular file at `path`, of at most max_bytes, into *bytes (malloc'd, with a NUL after
+ * the last byte; the caller frees it). */
 int file_read(const char *path, size_t max_bytes, char **bytes, size_t *size, struct error *err);
 
-/* A read-only mapping of a regular file. It must not shrink while mapped: whoever replaces a model
- * in use writes a new file and renames it. An empty file maps to no bytes. */
+/* A read-only mapping of a regular file. The file must not shrink while it is mapped: to replace a
+ * model in use, write a new file and rename it. An empty file maps to no bytes. */
 struct file_map {
     const unsigned char *bytes; /* [size] */
     size_t size;
@@ -24,8 +24,8 @@ struct file_map {
 int file_map_open(struct file_map *map, const char *path, struct error *err);
 void file_map_close(struct file_map *map);
 
-/* Gives whole pages of [bytes, bytes + size) back to the system: a file's are read again when they
- * are looked at; what is no file's is zeros from now on. */
+/* Gives the whole pages of [bytes, bytes + size) back to the system. Pages of a file are read again
+ * on the next access; other pages become zeros. */
 void file_release(const void *bytes, size_t size);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of two bytes: f16 (IEEE 754 binary16) and bf16 (the upper half of an f32).
+/* Converts numbers of two bytes, f16 (IEEE 754 binary16) and bf16 (the upper half of an f32), to
+ * f32 and back.
  *
- * Exact for every value: subnormals, infinities and NaNs (which come out quiet). Towards two bytes
- * the nearest, of two as near the even one; too large is infinite. No branches on data, so a loop
- * over them is a vector loop, and the same results where denormals are flushed, but for what is a
- * denormal in f32: none of f16 is. */
+ * To f32 every value converts exactly: subnormals, infinities and NaNs (which become quiet). To two
+ * bytes it is rounded to nearest, ties to even; too large becomes infinite. Nothing branches on
+ * data, so compilers turn loops over these into vector loops. Flushing denormals changes results
+ * only for values that are denormals in f32, which no f16 value is. */
 #ifndef ENGINE_BASE_HALF_H
 #define ENGINE_BASE_HALF_H
 
@@ -39,7 +40,7 @@ static inline uint16_t f32_to_f16(float value)
     uint32_t bits = bits_of_float(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
     uint32_t quiet = 0x7e00 | (rest >> 13 & 0x3ff);
     uint32_t normal = (rest - (112u << 23) + 0xfff + (rest >> 13 & 1)) >> 13;
-    /* the last place of 0.5f is 2^-24, that of f16's subnormals */
+    /* the last place of 0.5f is 2^-24, as of f16's subnormals */
     uint32_t subnormal = bits_of_float(float_of_bits(rest) + 0.5f) - bits_of_float(0.5f);
     normal = rest < 0x38800000 ? subnormal : normal;
     normal = rest >= 0x47800000 ? 0x7c00 : normal;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Philox4x32-10, a counter-based generator: 128 random bits as a pure function of a counter and a
- * key, so that a draw needs no state and does not depend on what was drawn elsewhere.
+/* Philox4x32-10, a counter-based random generator: 128 random bits are a pure function of a counter
+ * and a key. So a draw needs no state and does not depend on other draws.
  * Source: Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011, section 3.3. */
 #ifndef ENGINE_BASE_PHILOX_H
 #define ENGINE_BASE_PHILOX_H
@@ -11,8 +11,8 @@ struct philox {
     uint32_t word[4];
 };
 
-/* `lanes` counters at once, word j of counter i in wordj[i]; a loop that a compiler makes vectors
- * of when lanes is a constant. */
+/* Works on `lanes` counters at once; word j of counter i is wordj[i]. Compilers vectorise the loop
+ * when lanes is a constant. */
 static inline void philox4x32_10_lanes(uint32_t *restrict word0, uint32_t *restrict word1,
                                        uint32_t *restrict word2, uint32_t *restrict word3,
                                        int lanes, uint32_t key0, uint32_t key1)
