@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Added tokens: contents that are recognised in the text before anything else happens to it. */
+/* Finds added tokens in a text, before anything else happens to the text. */
 #ifndef ENGINE_TEXT_ADDED_TOKENS_H
 #define ENGINE_TEXT_ADDED_TOKENS_H
 
@@ -9,11 +9,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes; longer ones would make searching slow. */
+/* Bytes of a content. Longer ones would make searching slow. */
 #define ADDED_TOKEN_MAX_LENGTH 512
 
 struct added_token {
-    char *content; /* owned: what the text must hold, [length] bytes */
+    char *content; /* owned: what the text must contain, [length] bytes */
     size_t length;
     int32_t id;
     bool single_word;
@@ -21,43 +21,43 @@ struct added_token {
     bool rstrip;
 };
 
-/* A set that is searched together. Zero-initialise; push, then sort once. */
+/* A set of tokens that are searched for together. Zero-initialise; push tokens, then sort once. */
 struct added_tokens {
     struct added_token *items; /* [count], by content once sorted */
     size_t count;
     size_t capacity;
-    size_t first[257]; /* items that begin with byte b: [first[b], first[b + 1]) */
+    size_t first[257]; /* items [first[b], first[b + 1]) begin with byte b */
 };
 
-/* Takes token.content, even when it fails. */
+/* Takes ownership of token.content, also on failure. */
 int added_tokens_push(struct added_tokens *tokens, struct added_token token, struct error *err);
 
-/* Makes the set ready to search; two tokens of one content are refused. */
+/* Makes the set ready for searching. Refuses two tokens with the same content. */
 int added_tokens_sort(struct added_tokens *tokens, struct error *err);
 void added_tokens_clear(struct added_tokens *tokens);
 
-/* A part of a text: an added token, or (id < 0) what stands between. */
+/* A part of a text: an added token, or (id < 0) the text between two. */
 struct section {
     size_t start;
     size_t end;
     int32_t id;
 };
 
-/* Walks through a text: set text and length (valid UTF-8), leave the rest zero. */
+/* Walks through a text. Set tokens, text and length (valid UTF-8); leave the rest zero. */
 struct section_reader {
     const struct added_tokens *tokens;
     const char *text;
     size_t length;
-    size_t searched;     /* matches are looked for from here */
-    size_t done;         /* the sections so far end here */
-    size_t spaces_start; /* the last run of spaces seen: it is not walked again */
+    size_t searched;     /* where to search for the next match */
+    size_t done;         /* where the sections so far end */
+    size_t spaces_start; /* the last run of spaces seen, to walk it only once */
     size_t spaces_end;
-    struct section waiting; /* a token to hand out after the text before it */
+    struct section waiting; /* a token to return after the text before it */
     bool has_waiting;
 };
 
-/* The next section, in order; false at the end. As in the library, an rstrip token may reach into
- * the token after it, and then both are whole. */
+/* Gives the next section, in order; false at the end. As in the library, an rstrip token may reach
+ * into the token after it; then both sections are complete. */
 bool section_next(struct section_reader *reader, struct section *section);
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte-pair encoding of one piece of text: characters to ids, then merges, lowest rank first.
+/* Byte-pair encoding of one piece of text: maps characters to ids, then applies merges, lowest rank
+ * first.
  *
- * The same order as Hugging Face's: of the pairs of lowest rank the leftmost. Short pieces are
- * scanned for it. Long ones keep a list of places per rank and a heap of ranks, so that each merge
- * costs O(log ranks) at most, and next to nothing where a few merges apply in many places. */
+ * The order is Hugging Face's: of the pairs with the lowest rank, the leftmost is merged first.
+ * Short pieces are scanned for it. Long pieces keep a list of places per rank and a heap of ranks:
+ * a merge costs O(log ranks) at most, and almost nothing where a few merges apply in many places.
+ */
 #ifndef ENGINE_TEXT_BPE_H
 #define ENGINE_TEXT_BPE_H
 
@@ -28,54 +30,55 @@ struct bpe {
     size_t slot_mask;
     size_t merge_count;
     int32_t *merged_of_rank; /* [merge_count] */
-    bool byte_level;         /* pieces are raw bytes, contents spell them in GPT-2's alphabet */
+    bool byte_level;         /* pieces are raw bytes; contents spell them in GPT-2's alphabet */
     bool byte_fallback;
     bool fuse_unknown;
     bool ignore_merges;
-    int32_t unknown_id;    /* -1: characters that are not in the vocabulary vanish */
-    int32_t byte_ids[256]; /* byte_level: of each byte's character; -1: none */
-    int32_t fallback[256]; /* byte_fallback: of "<0xAB>"; -1: none */
+    int32_t unknown_id;    /* -1: characters outside the vocabulary vanish */
+    int32_t byte_ids[256]; /* byte_level: the id of each byte's character; -1: none */
+    int32_t fallback[256]; /* byte_fallback: the id of "<0xAB>"; -1: none */
 };
 
-/* Makes room for `count` merges. */
+/* Allocates room for `count` merges. */
 int bpe_init(struct bpe *bpe, const struct vocabulary *vocabulary, size_t count, struct error *err);
 
-/* Adds the merge of the next rank; its three ids are in the vocabulary. */
+/* Adds the merge with the next rank. Its three ids must be in the vocabulary. */
 int bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t merged, struct error *err);
 
-/* Looks the bytes up, once the vocabulary is complete and the flags are set. */
+/* Looks up byte_ids and fallback. Call it when the vocabulary is complete and the flags are set. */
 void bpe_finish(struct bpe *bpe);
 void bpe_clear(struct bpe *bpe);
 
 struct bpe_symbol {
-    int32_t id; /* -1: merged into the one before */
+    int32_t id; /* -1: merged into the symbol before */
     int32_t previous;
     int32_t next;
 };
 
-/* The places in a piece where one merge may apply: a list in the pool, by position. */
+/* The places in a piece where one merge may apply: a list in the pool, in order of position. */
 struct bpe_bucket {
     uint32_t head; /* index into the pool; 0: empty */
     uint32_t tail;
-    uint32_t unsorted; /* boolean */
+    uint32_t unsorted; /* whether the list is out of order */
 };
 
 struct bpe_entry {
     int32_t position;
-    uint32_t next; /* in the bucket, or in the list of free entries; 0: none */
+    uint32_t next; /* the next entry of the bucket, or of the free list; 0: none */
 };
 
-/* Scratch of one call, used again for each piece; zero-initialise, bpe_scratch_clear frees. */
+/* Scratch memory of bpe_encode, reused for each piece. Zero-initialise; bpe_scratch_clear frees it.
+ */
 struct bpe_scratch {
     struct bpe_symbol *symbols; /* [count] */
     size_t count;
     size_t capacity;
     struct bpe_bucket *buckets; /* [merge_count], by rank; all empty between pieces */
-    struct bpe_entry *pool;     /* [pool_count]; the first is not used */
+    struct bpe_entry *pool;     /* [pool_count]; entry 0 is not used */
     size_t pool_count;
     size_t pool_capacity;
-    uint32_t free_entry; /* head of the list of free entries */
-    uint32_t *ranks;     /* [rank_count], a heap: the buckets that are not empty, lowest first */
+    uint32_t free_entry; /* head of the free list */
+    uint32_t *ranks; /* [rank_count], a heap of the buckets that are not empty, lowest rank first */
     size_t rank_count;
     size_t rank_capacity;
     struct text_buffer spelled; /* a piece in GPT-2's alphabet */

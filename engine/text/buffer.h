@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Growable byte arrays and span lists: the scratch that text goes through on its way to ids. */
+/* Growable byte arrays and lists of spans: the scratch memory of text on its way to ids. */
 #ifndef ENGINE_TEXT_BUFFER_H
 #define ENGINE_TEXT_BUFFER_H
 
@@ -7,14 +7,14 @@
 
 #include <stddef.h>
 
-/* Zero-initialise; text_buffer_clear frees. */
+/* Zero-initialise; text_buffer_clear frees it. */
 struct text_buffer {
     char *data; /* [length] bytes, not terminated */
     size_t length;
     size_t capacity;
 };
 
-/* Makes room for `more` bytes beyond length. */
+/* Allocates room for `more` bytes after length. */
 int text_buffer_reserve(struct text_buffer *buffer, size_t more, struct error *err);
 int text_buffer_append(struct text_buffer *buffer, const char *data, size_t length,
                        struct error *err);
@@ -26,7 +26,7 @@ struct text_span {
     size_t end;
 };
 
-/* Zero-initialise; span_list_clear frees. */
+/* Zero-initialise; span_list_clear frees it. */
 struct span_list {
     struct text_span *items; /* [count] */
     size_t count;

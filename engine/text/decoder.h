@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The decoders of tokenizer.json: from tokens back to text, one id at a time.
+/* The decoders of tokenizer.json: turn tokens back into text, one id at a time.
  *
- * Each token's text is worked out at load; what depends on the neighbours happens in a decode_run,
- * which both tokenizer_decode and the streaming detokenizer feed. */
+ * decoder_prepare computes each token's text at load. A decode_run does what depends on
+ * neighbouring tokens; both tokenizer_decode and the streaming detokenizer use one. */
 #ifndef ENGINE_TEXT_DECODER_H
 #define ENGINE_TEXT_DECODER_H
 
@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 enum decoder_kind {
-    DECODER_NONE,       /* tokens with a space between */
+    DECODER_NONE,       /* tokens, joined by spaces */
     DECODER_BYTE_LEVEL, /* tokens spell bytes in GPT-2's alphabet */
     DECODER_METASPACE,
     DECODER_STEPS, /* Replace, ByteFallback, Fuse, Strip */
@@ -29,49 +29,51 @@ struct decoder_replacement {
 };
 
 struct decoder_token {
-    const char *spelling; /* what the decoder reads: the content, or a normalized added token's */
+    const char
+        *spelling; /* what the decoder reads: the content, or that of a normalized added token */
     uint32_t spelling_length;
-    uint32_t offset; /* of the text in `texts` */
+    uint32_t offset; /* where the text begins in `texts` */
     uint32_t length;
     int16_t byte; /* ByteFallback: the byte the token stands for, else -1 */
     bool skipped; /* by skip_special_tokens */
 };
 
-/* Zero-initialise; decoder_clear frees. */
+/* Zero-initialise; decoder_clear frees it. */
 struct decoder {
     enum decoder_kind kind;
     struct decoder_replacement *replacements; /* [replacement_count], in order */
     size_t replacement_count;
     size_t replacement_capacity;
     bool byte_fallback;
-    char strip[5];                   /* Strip: one character, ... */
-    size_t strip_count;              /* ... taken off the start this many times */
-    char metaspace[5];               /* what stands for a space */
+    char strip[5];                   /* Strip: one character */
+    size_t strip_count;              /* how often it is removed from the start */
+    char metaspace[5];               /* the character that stands for a space */
     bool metaspace_prepends;         /* the first token loses its metaspaces */
     const struct vocabulary *tokens; /* borrowed */
     struct decoder_token *by_id;     /* [tokens->size] */
     struct text_buffer texts;
 };
 
-/* Takes both, even when it fails. */
+/* Takes ownership of pattern and content, also on failure. */
 int decoder_add_replacement(struct decoder *decoder, struct pattern *pattern, char *content,
                             size_t length, struct error *err);
 
-/* Works out the text of every token, once kind and options are set. normalized: the added tokens
- * that are looked for in normalized text; as in the library they decode as they are looked for.
- * (Where that differs from their content, the library also forgets that they are special. We do
- * not.) Borrows both. */
+/* Computes the text of every token. Set kind and options first. Borrows `tokens` and `normalized`.
+ *
+ * normalized: the added tokens that are searched for in normalized text. As in the library, they
+ * decode to the form that is searched for. (Where that differs from their content, the library also
+ * forgets that they are special. We do not.) */
 int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens,
                     const struct added_tokens *normalized, struct error *err);
 void decoder_clear(struct decoder *decoder);
 
-/* One text being decoded; zero-initialise but `decoder`, decode_run_clear frees. */
+/* One text that is being decoded. Set `decoder`, zero the rest; decode_run_clear frees it. */
 struct decode_run {
     const struct decoder *decoder; /* borrowed */
     bool skip_special_tokens;
-    bool started;               /* a token has gone by */
-    bool stripped;              /* Strip is over */
-    size_t strip_done;          /* characters that Strip took */
+    bool started;               /* a token has been pushed */
+    bool stripped;              /* Strip is done */
+    size_t strip_done;          /* characters that Strip has removed */
     struct text_buffer pending; /* bytes that are not final yet */
     struct text_buffer out;     /* final text: the caller takes it and sets out.length to 0 */
     size_t whole, characters; /* of pending, with ByteFallback: bytes that are whole characters from
@@ -80,10 +82,10 @@ struct decode_run {
                                            characters of pending */
 };
 
-/* Begins with ids [count] that have been told already: what is pushed goes on from there. */
+/* Begins after ids [count], whose text has been given out already. */
 int decode_run_prime(struct decode_run *run, const int32_t *ids, size_t count, struct error *err);
 
-/* One id; unknown ones are nothing. */
+/* Decodes one id. Unknown ids give nothing. */
 int decode_run_push(struct decode_run *run, int32_t id, struct error *err);
 /* Characters before the last token's own text, since `out` was empty. */
 size_t decode_run_lead(const struct decode_run *run);

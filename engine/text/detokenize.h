@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streaming decode: ids in, whole characters out.
+/* Decodes a stream of ids into whole characters.
  *
- * The concatenation of everything that detokenizer_push and detokenizer_finish return equals
- * tokenizer_decode of the same ids. A character whose bytes are not all there yet is held back. */
+ * All texts from detokenizer_push and detokenizer_finish together equal tokenizer_decode of the
+ * same ids. A character is held back until all its bytes are known. */
 #ifndef ENGINE_TEXT_DETOKENIZE_H
 #define ENGINE_TEXT_DETOKENIZE_H
 
@@ -15,25 +15,25 @@ int detokenizer_create(struct detokenizer **out, const struct tokenizer *tokeniz
                        bool skip_special_tokens, struct error *err);
 void detokenizer_free(struct detokenizer *detokenizer);
 
-/* Before anything else: goes on behind ids [count], whose text has been told. What a token's text
- * is depends on what came before it (a leading space, a character begun). */
+/* Begins after ids [count], whose text has been given out already. Call it before any push: a
+ * token's text depends on what came before it (a leading space, an unfinished character). */
 int detokenizer_prime(struct detokenizer *detokenizer, const int32_t *ids, size_t count,
                       struct error *err);
 
-/* Takes one id; *text ([*length] bytes, borrowed until the next call) is what became final with
- * it, possibly nothing. Allocates nothing in the steady state. */
+/* Decodes one id. *text ([*length] bytes, borrowed until the next call) is the text that became
+ * final with it, possibly none. Allocates nothing in the steady state. */
 int detokenizer_push(struct detokenizer *detokenizer, int32_t id, const char **text, size_t *length,
                      struct error *err);
 
-/* Characters between all that was final before the last push and where the text of the token that
- * it took begins: those that were held back. */
+/* The number of characters that were held back before the last push: those between the text that
+ * was final then and the beginning of the last token's text. */
 size_t detokenizer_lead(const struct detokenizer *detokenizer);
 
-/* What is still held back (an unfinished character becomes U+FFFD, as tokenizer_decode does). */
+/* Gives what is still held back. An unfinished character becomes U+FFFD, as in tokenizer_decode. */
 int detokenizer_finish(struct detokenizer *detokenizer, const char **text, size_t *length,
                        struct error *err);
 
-/* Bytes held back now: 0 means that the text so far ends on a character. */
+/* The number of bytes held back now. 0: the text so far ends with a whole character. */
 size_t detokenizer_pending(const struct detokenizer *detokenizer);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The normalizers of tokenizer.json: what happens to a text before it is split.
+/* The normalizers of tokenizer.json: change a text before it is split.
  *
- * NFC and its kin follow the library's own tables (unicode.h): code points it does not know stay as
- * they are. Time is linear in the text but for sorting runs of combining marks. */
+ * NFC, NFD, NFKC and NFKD follow the library's own tables (unicode.h): code points that it does not
+ * know stay unchanged. Time is linear in the text, except for sorting runs of combining marks. */
 #ifndef ENGINE_TEXT_NORMALIZE_H
 #define ENGINE_TEXT_NORMALIZE_H
 
@@ -39,12 +39,12 @@ struct normalizer {
     size_t capacity;
 };
 
-/* Adds a step and takes what it owns, even when it fails. */
+/* Adds a step and takes ownership of its members, also on failure. */
 int normalizer_push(struct normalizer *normalizer, struct normalizer_step step, struct error *err);
 void normalizer_clear(struct normalizer *normalizer);
 
-/* The normal form of text ([length] bytes of valid UTF-8): *result ([*result_length], valid until
- * the buffers change) is text itself or in one of buffers[2], which keep their memory. */
+/* Normalizes text ([length] bytes of valid UTF-8). *result ([*result_length], valid until the
+ * buffers change) is text itself or lies in one of buffers[2], which keep their memory. */
 int normalizer_apply(const struct normalizer *normalizer, const char *text, size_t length,
                      struct text_buffer buffers[2], const char **result, size_t *result_length,
                      struct error *err);

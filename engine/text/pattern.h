@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patterns of tokenizer.json: a plain string, or a regular expression as Oniguruma reads it.
+/* Searches for the patterns of tokenizer.json: a plain string, or a regular expression of
+ * Oniguruma.
  *
- * Regular expressions run on PCRE2. Where the two read the same letters differently (\s, \h, \w,
- * \p{..} of newly assigned characters, ^ and $) the expression is rewritten to mean what Oniguruma
- * means; what has no equal (class intersections, nested classes, \X, ...) is refused at load. */
+ * Regular expressions run on PCRE2. Where the two libraries differ (\s, \h, \w, \p{..} of newly
+ * assigned characters, ^ and $), the expression is rewritten to mean what Oniguruma means. What has
+ * no equivalent (class intersections, nested classes, \X, ...) is refused at load. */
 #ifndef ENGINE_TEXT_PATTERN_H
 #define ENGINE_TEXT_PATTERN_H
 
@@ -15,13 +16,13 @@
 
 struct pattern;
 
-/* text: [length] bytes of valid UTF-8, copied. The caller frees with pattern_free. */
+/* text: [length] bytes of valid UTF-8, copied. The caller frees *out with pattern_free. */
 int pattern_create(struct pattern **out, const char *text, size_t length, bool is_regex,
                    struct error *err);
 void pattern_free(struct pattern *pattern);
 
-/* Appends the matches in text ([length] bytes of valid UTF-8), in order, to *matches, empty ones
- * included. Safe from many threads. ERROR_INVALID when matching takes unreasonably long. */
+/* Appends all matches in text ([length] bytes of valid UTF-8) to *matches, in order, empty ones
+ * too. Many threads may call it at once. ERROR_INVALID when matching takes unreasonably long. */
 int pattern_find_all(const struct pattern *pattern, const char *text, size_t length,
                      struct span_list *matches, struct error *err);
 

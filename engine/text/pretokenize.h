@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pre-tokenizers of tokenizer.json: cut a normalized text into the pieces that BPE works on. */
+/* The pre-tokenizers of tokenizer.json: cut a normalized text into pieces for BPE. */
 #ifndef ENGINE_TEXT_PRETOKENIZE_H
 #define ENGINE_TEXT_PRETOKENIZE_H
 
@@ -15,11 +15,11 @@ enum pretokenizer_kind {
     PRETOKENIZER_METASPACE,
     PRETOKENIZER_SPLIT,
     PRETOKENIZER_DIGITS,
-    PRETOKENIZER_WHITESPACE,       /* words and runs of other characters; spaces go */
-    PRETOKENIZER_WHITESPACE_SPLIT, /* what stands between spaces */
+    PRETOKENIZER_WHITESPACE,       /* words and runs of other characters; spaces are removed */
+    PRETOKENIZER_WHITESPACE_SPLIT, /* the text between spaces */
 };
 
-/* What becomes of the matches of a splitting pattern. */
+/* What happens to the matches of a splitting pattern. */
 enum split_behavior {
     SPLIT_REMOVED,
     SPLIT_ISOLATED,
@@ -33,7 +33,7 @@ enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 struct pretokenizer_step {
     enum pretokenizer_kind kind;
     enum split_behavior behavior; /* SPLIT, DIGITS */
-    bool invert;                  /* SPLIT: the matches are what stays between */
+    bool invert;                  /* SPLIT: the text between matches counts as the matches */
     struct pattern *pattern;      /* SPLIT: owned */
     enum prepend_scheme prepend;  /* METASPACE */
     bool split;                   /* METASPACE: cut at the replacement too */
@@ -47,14 +47,14 @@ struct pretokenizer {
     size_t capacity;
 };
 
-/* Adds a step and takes its pattern, even when it fails. */
+/* Adds a step and takes ownership of its pattern, also on failure. */
 int pretokenizer_push(struct pretokenizer *pretokenizer, struct pretokenizer_step step,
                       struct error *err);
 void pretokenizer_clear(struct pretokenizer *pretokenizer);
 
-/* The scratch of one call, and its result; zero-initialise, pieces_clear frees. */
+/* The scratch memory of one call, and its result. Zero-initialise; pieces_clear frees it. */
 struct pieces {
-    const char *text;       /* what the spans are in: the caller's text or `rewritten` */
+    const char *text;       /* the text of the spans: the caller's, or in `rewritten` */
     struct span_list spans; /* the pieces, in order */
     struct span_list next;
     struct span_list matches;
@@ -62,8 +62,8 @@ struct pieces {
 };
 void pieces_clear(struct pieces *pieces);
 
-/* Cuts text ([length] bytes of valid UTF-8) into pieces. at_start: it begins the whole text, which
- * Metaspace's prepend_scheme "first" asks. */
+/* Cuts text ([length] bytes of valid UTF-8) into pieces. at_start: the text begins the whole text,
+ * which Metaspace's prepend_scheme "first" needs to know. */
 int pretokenize(const struct pretokenizer *pretokenizer, const char *text, size_t length,
                 bool at_start, struct pieces *pieces, struct error *err);
 

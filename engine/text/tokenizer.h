@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text <-> token ids, as Hugging Face's `tokenizers` does it, from a tokenizer.json.
+/* Turns text into token ids and back, with a tokenizer.json, as Hugging Face's `tokenizers` does.
  *
- * BPE models: byte-level as GPT-2, GPT-NeoX, Llama 3 and Qwen use it, and metaspace with byte
- * fallback as Llama 2 and Mistral do. What a file asks for and we lack is an error at load that
- * names it. "truncation" and "padding" are not applied, as transformers does by default.
+ * It has BPE models: byte-level ones (GPT-2, GPT-NeoX, Llama 3, Qwen) and metaspace with byte
+ * fallback (Llama 2, Mistral). Loading fails on anything else in the file and names it.
+ * "truncation" and "padding" are not applied, as in transformers by default.
  *
- * A tokenizer is immutable once loaded: every function below may be called from many threads at
- * once. Text is UTF-8; encode refuses bytes that are not. */
+ * A loaded tokenizer never changes: many threads may call the functions below at once. Text is
+ * UTF-8; encode refuses other bytes. */
 #ifndef ENGINE_TEXT_TOKENIZER_H
 #define ENGINE_TEXT_TOKENIZER_H
 
@@ -21,19 +21,19 @@ struct tokenizer;
 /* Reads `path` (a tokenizer.json). The caller frees *out with tokenizer_free. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
 
-/* The same from memory: json: [length] bytes, borrowed for the call. */
+/* The same from memory. json: [length] bytes, borrowed for the call. */
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err);
 
 void tokenizer_free(struct tokenizer *tokenizer);
 
-/* Appends the ids of text ([length] bytes) to *ids. Added tokens in the text are recognised as HF
- * does; add_special_tokens applies the post-processor's template. ERROR_INVALID when the text is
- * not UTF-8 (the message gives the byte offset). */
+/* Appends the ids of text ([length] bytes) to *ids. Recognises added tokens in the text as Hugging
+ * Face does. add_special_tokens applies the post-processor's template. ERROR_INVALID when the text
+ * is not UTF-8 (the message gives the byte offset). */
 int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t length,
                      bool add_special_tokens, struct token_list *ids, struct error *err);
 
-/* Decodes ids ([count]) into *text (malloc'd, NUL-terminated, *length bytes; the caller frees).
- * Byte sequences that are not UTF-8 become U+FFFD, as HF does. Ids the tokenizer does not know
+/* Decodes ids ([count]) into *text (malloc'd, NUL-terminated, *length bytes; the caller frees it).
+ * Byte sequences that are not UTF-8 become U+FFFD, as in Hugging Face's library. Unknown ids
  * (>= tokenizer_size, or holes) decode to nothing. */
 int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size_t count,
                      bool skip_special_tokens, char **text, size_t *length, struct error *err);
@@ -46,8 +46,8 @@ bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t id);
 /* The content of a token as tokenizer.json spells it (NULL when unknown): for /tokenizer_info. */
 const char *tokenizer_token_content(const struct tokenizer *tokenizer, int32_t id);
 
-/* The raw bytes token `id` stands for in the middle of a text (borrowed; *length may be 0): what
- * logprobs print, or "bytes:\x.." when they are not whole characters. */
+/* The raw bytes that token `id` stands for in the middle of a text (borrowed; *length may be 0).
+ * logprobs print them, as "bytes:\x.." when they are not whole characters. */
 const char *tokenizer_token_bytes(const struct tokenizer *tokenizer, int32_t id, size_t *length);
 
 #endif

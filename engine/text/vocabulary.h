@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of tokens: id -> content, and content -> id through a hash table. */
+/* The table of tokens: finds the content of an id, and through a hash table the id of a content. */
 #ifndef ENGINE_TEXT_VOCABULARY_H
 #define ENGINE_TEXT_VOCABULARY_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Ids must be below this: tables are as long as the largest id. */
+/* Ids must be below this, since tables are as long as the largest id. */
 #define VOCABULARY_MAX_IDS (1 << 22)
 
 enum token_flag {
@@ -19,12 +19,12 @@ enum token_flag {
 };
 
 struct vocabulary_token {
-    uint32_t offset; /* of the content in `contents`, which is NUL-terminated there */
+    uint32_t offset; /* where the content begins in `contents`; a NUL follows it */
     uint32_t length; /* bytes */
     unsigned flags;
 };
 
-/* Zero-initialise; vocabulary_clear frees. */
+/* Zero-initialise; vocabulary_clear frees it. */
 struct vocabulary {
     struct vocabulary_token *tokens; /* [size] */
     int32_t size;                    /* one more than the largest id */
@@ -36,21 +36,21 @@ struct vocabulary {
     size_t longest; /* bytes of the longest content in the model's vocabulary */
 };
 
-/* Sizes the tables for about `count` tokens; call once, first. */
+/* Sizes the tables for about `count` tokens. Call it once, first. */
 int vocabulary_init(struct vocabulary *vocabulary, size_t count, struct error *err);
 
-/* Adds a token; the id and the content must both be new. */
+/* Adds a token. Both id and content must be new. */
 int vocabulary_add(struct vocabulary *vocabulary, int32_t id, const char *content, size_t length,
                    unsigned flags, struct error *err);
 
 /* The id of a content ([length] bytes), or -1. */
 int32_t vocabulary_find(const struct vocabulary *vocabulary, const char *content, size_t length);
 
-/* The same, but only of the model's vocabulary. */
+/* The same, but only in the model's vocabulary. */
 int32_t vocabulary_find_model(const struct vocabulary *vocabulary, const char *content,
                               size_t length);
 
-/* The content of a token that is known. */
+/* The content of a known token. */
 static inline const char *vocabulary_content(const struct vocabulary *vocabulary, int32_t id)
 {
     return vocabulary->contents.data + vocabulary->tokens[id].offset;
