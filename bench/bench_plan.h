@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `regla bench` measures: its comma-separated lists, and every combination of them in order.
- * Pure. */
+/* Plans what `regla bench` measures: parses its comma-separated lists and makes every combination
+ * of them, in order. Pure functions. */
 #ifndef BENCH_BENCH_PLAN_H
 #define BENCH_BENCH_PLAN_H
 
@@ -8,13 +8,14 @@
 #include "engine/cost.h"
 #include "engine/ops/formats.h"
 
-/* As typed; none is NULL. */
+/* The lists as typed. None is NULL. */
 struct bench_lists {
-    const char *pp, *tg; /* tokens of a text; 0: no such test */
+    const char *pp, *tg; /* numbers of tokens per text; 0: no such test */
     const char *depth, *batch, *weights, *kv, *activations, *threads;
 };
 
-/* Reads, or generates, `tokens` tokens of each of `batch` texts that have `depth` already. */
+/* A test: reads or generates `tokens` tokens of each of `batch` texts, which have `depth` tokens
+ * already. */
 struct bench_case {
     enum weight_format weights;
     enum kv_format kv;
@@ -29,7 +30,7 @@ struct bench_plan {
     int count;                /* >= 1 */
 };
 
-/* ERROR_INVALID names the list, the item, expected and got. The caller clears the plan. */
+/* ERROR_INVALID: names the list, the item, expected and got. The caller clears the plan. */
 int bench_plan_make(struct bench_plan *plan, const struct bench_lists *lists, struct error *err);
 void bench_plan_clear(struct bench_plan *plan);
 

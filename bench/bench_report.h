@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The results of `regla bench` as a table, CSV or JSON. */
+/* Prints the results of `regla bench` as a table, CSV or JSON. */
 #ifndef BENCH_BENCH_REPORT_H
 #define BENCH_BENCH_REPORT_H
 

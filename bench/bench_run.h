@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the plan of `regla bench`: all its engines are open at once, and all its tests take turns,
- * those that generate by slices of some tokens, so that a machine that changes its pace does so
- * for all. Tokens are pseudo-random and fixed, nothing is sampled, and the depth is filled before
- * the clock starts. */
+/* Runs the plan of `regla bench`. All its engines are open at once and all its tests take turns,
+ * generating tests by slices of some tokens. So when a machine changes its pace, it does so for all
+ * tests. Tokens are pseudo-random and fixed, and nothing is sampled. The depth is filled before the
+ * clock starts. */
 #ifndef BENCH_BENCH_RUN_H
 #define BENCH_BENCH_RUN_H
 
@@ -12,41 +12,41 @@
 #include "engine/ops/profile.h"
 
 struct bench_options {
-    const char *directory, *preset; /* of the model; one of them is NULL */
-    const char *device;             /* as of struct engine_options */
+    const char *directory, *preset; /* of the model; one of the two is NULL */
+    const char *device;             /* as in struct engine_options */
     int repeat;                     /* how many times each test is timed: >= 1 */
-    int slice_tokens; /* of each text; 0: as many as take the fastest test some 50 ms */
-    bool progress;    /* a line on standard error */
-    bool operations;  /* one more run of each test, for its profile */
+    int slice_tokens;               /* per text; 0: what the fastest test does in some 50 ms */
+    bool progress;                  /* prints a line on standard error */
+    bool operations;                /* runs each test once more, for its profile */
 };
 
-/* Per second, at most: bytes read from memory, and f32 operations. */
+/* The machine's peaks per second: bytes read from memory, and f32 operations. */
 struct bench_peaks {
     double bytes, operations;
 };
 
 struct bench_result {
-    struct bench_case test; /* with formats and threads as they turned out */
+    struct bench_case test; /* with the formats and threads that were used */
     const char *model;
     struct cost cost;
-    double tokens_per_second; /* of all texts together; median of the repeats */
+    double tokens_per_second; /* of all texts together; the median of the repeats */
     double spread;            /* (highest - lowest) / median */
-    double share_of_limit;    /* see bench_run; median of the repeats */
-    /* Its pace as a share of that of the same test at depth 0, slice by slice; count: 0 where it
-     * is that test, or there is none. */
+    double share_of_limit;    /* see bench_run; the median of the repeats */
+    /* Its speed as a share of the same test's at depth 0, slice by slice. count is 0 for the test
+     * at depth 0, and when there is none. */
     struct statistics_interval of_depth_0;
-    struct bench_pace paces[BENCH_MOST_PACES]; /* [num_paces]; of generating only */
+    struct bench_pace paces[BENCH_MOST_PACES]; /* [num_paces]; for generating only */
     int num_paces;
-    /* with `operations`: shares of the time by kind; the rest is none of them */
+    /* with `operations`: shares of the time by kind; the rest of the time has no kind */
     double operations[NUM_PROFILE_KINDS];
 };
 
 struct bench;
 
-/* What the machine does at most is measured on the test's number of threads right before and right
- * after each slice, and the higher of both counts: share_of_limit is the time that the bytes
- * (generating) or operations (prompts) of a run's slices need at those paces, over the time they
- * took. */
+/* Runs all tests. Right before and right after each slice it measures the machine's peak bandwidth
+ * and FLOP/s on the test's number of threads; the higher of both counts. share_of_limit is the time
+ * that the bytes (generating) or operations (prompts) of a run's slices need at that peak, over the
+ * time they took. */
 int bench_run(struct bench **out, const struct bench_plan *plan,
               const struct bench_options *options, struct error *err);
 void bench_free(struct bench *bench); /* NULL is allowed */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Texts that go on by their likeliest tokens, as fast as the engine can: `regla bench` and `regla
- * study`. What is drawn stays where it is drawn, and where steps overlap (engine_submit) two are
- * under way. */
+/* Generates the likeliest tokens of texts as fast as the engine can, for `regla bench` and `regla
+ * study`. Drawn tokens stay on the device. Where steps overlap (engine_submit), two are under
+ * way. */
 #ifndef BENCH_GREEDY_H
 #define BENCH_GREEDY_H
 
@@ -9,13 +9,13 @@
 
 struct greedy;
 
-/* For at most `count` texts. The caller frees *out with greedy_close. */
+/* Prepares for at most `count` texts. The caller frees *out with greedy_close. */
 int greedy_open(struct greedy **out, struct engine *engine, int count, struct error *err);
 void greedy_close(struct greedy *greedy); /* NULL is allowed */
 
-/* Steps of all texts: the first takes spans [count] (state, tokens, num_tokens; the rest is not
- * read), each later one of every text the token that the one before it drew. steps >= 1; one token
- * more is drawn than fed. *first_s: seconds until the first was drawn; may be NULL. */
+/* Runs steps >= 1 steps of all texts. The first step takes spans [count] (it reads state, tokens
+ * and num_tokens only); each later one takes of every text the token that the step before drew. The
+ * last drawn token is not fed. *first_s: seconds until the first token was drawn; may be NULL. */
 int greedy_run(struct greedy *greedy, const struct span *spans, int count, int64_t steps,
                double *first_s, struct error *err);
 

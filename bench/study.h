@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The latency and memory study (`regla study`): which points it has, what one measures, the CSV
- * they are kept in, and what follows from them.
+/* The study of latency and memory (`regla study`): its points, how one is measured, the CSV that
+ * keeps them, and the report.
  *
- * ReGLA, section 5.2 and figure 5: models of 6 layers, a prompt of 5 tokens, generation lengths of
- * 2^6 to 2^13; the total time of prompt and decoding, and the memory in use at its end, which is
- * its peak. */
+ * It follows ReGLA, section 5.2 and figure 5: models of 6 layers, a prompt of 5 tokens, generation
+ * lengths of 2^6 to 2^13. A point is the total time of prompt and decoding, and the memory in use
+ * at its end, which is the peak. */
 #ifndef BENCH_STUDY_H
 #define BENCH_STUDY_H
 
@@ -16,9 +16,9 @@ enum { STUDY_PROMPT_TOKENS = 5, STUDY_MOST_LENGTHS = 16 };
 
 struct study_point {
     const char *system;       /* a preset's name without "-6l"; borrowed */
-    int length, batch;        /* tokens generated, of each text; texts */
+    int length, batch;        /* tokens generated per text; number of texts */
     int repeat;               /* 1.. */
-    bool measured;            /* what follows is there */
+    bool measured;            /* the fields below are set */
     double total_s;           /* from the prompt to the last token of all texts */
     double ttft_s;            /* to the first token of all texts */
     double tokens_per_second; /* batch * length / total_s */
@@ -29,7 +29,7 @@ struct study_point {
 };
 
 struct study_plan {
-    struct study_point *points; /* [count], in the order in which they are measured: systems next to
+    struct study_point *points; /* [count], in the order in which they are measured: systems beside
                                    each other, so that a drift of the machine hits all alike */
     size_t count;
 };
@@ -38,8 +38,8 @@ struct study_axes {
     const char *const *systems; /* [num_systems]; borrowed, outlives the plan */
     const int *lengths, *batches;
     int num_systems, num_lengths, num_batches;
-    int repeats;      /* up to lengths of 1,024; */
-    int long_repeats; /* and above */
+    int repeats;      /* for lengths up to 1,024 */
+    int long_repeats; /* for longer ones */
 };
 
 int study_plan_create(struct study_plan *plan, const struct study_axes *axes, struct error *err);
@@ -49,17 +49,18 @@ void study_plan_clear(struct study_plan *plan);
 int study_measure(struct study_point *point, const struct engine_options *options,
                   struct error *err);
 
-/* The CSV: a header, then a line a point. */
+/* The CSV: a header, then one line per point. */
 void study_csv_header(FILE *file);
 void study_csv_line(FILE *file, const struct study_point *point);
-/* A line without its newline; `system` is cut out of it. False: it is none. */
+/* Parses a line without its newline. out->system points into the line, which is cut up. False: the
+ * line is no point. */
 bool study_csv_parse(char *line, struct study_point *out);
-/* Enters what an earlier run has measured, from `path` if it is there; a line that was cut off by a
- * crash is taken away from the file. *known: points found. Lines of points that the plan does not
- * have stay in the file. An error: the file is something else. */
+/* Enters into the plan what an earlier run measured, from `path`. A missing file is not an error;
+ * another kind of file is. A last line that a crash cut off is removed from the file. Lines of
+ * points outside the plan stay in the file. *known: number of points found. */
 int study_csv_resume(struct study_plan *plan, const char *path, size_t *known, struct error *err);
 
-/* The median, least and greatest of the repeats of a point; count 0: none was measured. */
+/* The median, least and greatest of the repeats of a point. count 0: none was measured. */
 struct study_value {
     int count;
     double median, least, greatest;
@@ -76,11 +77,12 @@ enum study_quantity {
 struct study_value study_value(const struct study_plan *plan, const char *system, int length,
                                int batch, enum study_quantity quantity);
 
-/* A table of every point, then two verdicts per batch: growth of memory and of time per token from
- * the least to the greatest length, and where ReGLA becomes faster than softmax. */
+/* Prints a table of every point, then two results per batch: the growth of memory and of time per
+ * token from the least to the greatest length, and the length from which ReGLA is faster than
+ * softmax. */
 void study_report(FILE *out, const struct study_plan *plan, const struct study_axes *axes);
 
-/* DIR/time-bB.svg, .png and likewise memory, state and speed, for each batch B. */
+/* Writes DIR/time-bB.svg and .png for each batch B, and likewise memory, state and speed. */
 int study_plots(const char *directory, const struct study_plan *plan, const struct study_axes *axes,
                 struct error *err);
 

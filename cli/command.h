@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of `regla`. Each takes argv with its own name first, parses it with options.h,
- * prints errors to stderr and returns the exit status: 0, 1 (it failed), 2 (wrong usage). */
+/* The commands of `regla`. Each gets argv with its own name first, parses it with options.h, prints
+ * errors to stderr and returns the exit status: 0, 1 (it failed) or 2 (wrong usage). */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
@@ -15,8 +15,8 @@ int command_check(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_study(int argc, char **argv);
 
-/* options_parse, with its help and its errors printed. Returns 0 to go on; otherwise *status is
- * the exit status to return (after options_clear). */
+/* Calls options_parse, and prints its help and its errors. Returns 0 to continue. Otherwise the
+ * command returns *status (after options_clear). */
 int command_options(const struct options *options, void *values, int argc, char **argv,
                     struct option_arguments *arguments, int *status);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the commands that compute have in common: opening a model, feeding it a text, reading
- * standard input, and the flags for all that. */
+/* What the computing commands share: they open a model, feed it a text, read standard input, and
+ * have flags for all that. */
 #ifndef CLI_COMMAND_MODEL_H
 #define CLI_COMMAND_MODEL_H
 
@@ -18,7 +18,7 @@ struct command_model_options {
     const char *weights, *kv, *activations;
 };
 
-/* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
+/* An entry of an options table, for commands that need no tokenizer; `type` as below. */
 #define COMMAND_PRESET_OPTION(type)                                                           \
     {                                                                                         \
         "preset", OPTION_TEXT, offsetof(type, model.preset), "NAME", NULL, 0, 0, NULL,        \
@@ -87,51 +87,52 @@ struct command_model_options {
             NULL, "memory for the states of texts; 0: a share of what is free"                   \
     }
 
-/* Exactly one of a directory (NULL: none) and a known --preset is given: 0; else prints what is
- * wrong and returns 2, the exit status. */
+/* Returns 0 if exactly one of a directory (NULL: none) and a known --preset is given. Otherwise
+ * prints what is wrong and returns 2, the exit status. */
 int command_model_given(const char *command, const char *directory,
                         const struct command_model_options *options, const char *usage);
 
-/* What the flags say; the rest is 0. */
+/* The engine's options from the flags; the other options are 0. */
 struct engine_options command_engine_options(const struct command_model_options *options);
 
-/* The model of a directory or, when that is NULL, of the preset; of nothing where there is no such
- * --device. */
+/* Loads the model of a directory or, when that is NULL, of the preset. Fails before it reads
+ * anything when --device does not exist. */
 int command_model_load(struct model **out, const char *directory,
                        const struct command_model_options *options, struct error *err);
 
 struct command_model {
     struct engine *engine;
-    struct tokenizer *tokenizer; /* of a preset: one without tokens */
+    struct tokenizer *tokenizer; /* a preset's has no tokens */
 };
 
-/* Opens the engine, and the tokenizer beside the model. step_tokens: most tokens of a step, all of
- * which may ask for logits if all_logits; 0: the engine's default. */
+/* Opens the engine, and the tokenizer beside the model. step_tokens: the most tokens of a step; 0:
+ * the engine's default. all_logits: all of them may ask for logits. */
 int command_model_open(struct command_model *model, const char *directory,
                        const struct command_model_options *options, int step_tokens,
                        bool all_logits, struct error *err);
 void command_model_close(struct command_model *model);
 
-/* Only the tokenizer: `path` is a model's directory, or a tokenizer.json; NULL: one without tokens,
- * whose ids all decode to nothing. */
+/* Opens only the tokenizer. `path`: a model's directory, or a tokenizer.json. NULL: a tokenizer
+ * without tokens, in which all ids decode to nothing. */
 int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
-/* A model may have more ids than its tokenizer, but not fewer. */
+/* Fails when the model has fewer ids than its tokenizer; more are allowed. */
 int command_tokenizer_check(const struct tokenizer *tokenizer, const char *directory,
                             int32_t vocab_size, struct error *err);
 
-/* Appends the ids of a text (NUL after it), which separate spaces, commas, brackets or newlines. */
+/* Appends the ids in a text (with a NUL after it), separated by spaces, commas, brackets or
+ * newlines. */
 int command_parse_ids(const char *text, size_t length, struct token_list *ids, struct error *err);
 
-/* Feeds count >= 1 tokens and draws the one after them; -1 also where none can be drawn. */
+/* Feeds count >= 1 tokens and draws the next one. Returns -1 also when none can be drawn. */
 int command_feed(struct engine *engine, struct state *state, const int32_t *tokens, size_t count,
                  struct draw *draw, struct error *err);
 
-/* All of standard input into *text (malloc'd, NUL after *length bytes). */
+/* Reads all of standard input into *text (malloc'd, with a NUL after *length bytes). */
 int command_read_stdin(char **text, size_t *length, struct error *err);
 
 /* Prints "regla COMMAND: message" to stderr; returns 1, the exit status. */
 int command_failed(const char *command, const struct error *err);
-/* The same of arguments that cannot be meant so, whatever the files hold: 2. */
+/* The same for arguments that are wrong whatever the files contain; returns 2. */
 int command_misused(const char *command, const struct error *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The documents of a file: plain text is one, JSONL is one per line, in the field "text". */
+/* Reads the documents of a file. Plain text is one document; JSONL has one per line, in the field
+ * "text". */
 #ifndef CLI_DOCUMENTS_H
 #define CLI_DOCUMENTS_H
 
@@ -17,15 +18,15 @@ struct documents { /* zero-initialise */
     size_t line_capacity, line_number;
 };
 
-/* path: "-" is standard input. format: "text", "jsonl", or "auto": JSONL when the name ends in
- * .jsonl, or when standard input begins with {. Compressed files are refused: decompress them
- * into a pipe. */
+/* path: a file, or "-" for standard input. format: "text", "jsonl" or "auto", which means JSONL
+ * when the name ends in .jsonl or standard input begins with {. Compressed files are refused:
+ * decompress them into a pipe. */
 int documents_open(struct documents *documents, const char *path, const char *format,
                    struct error *err);
 void documents_close(struct documents *documents);
 
-/* Returns 1 with the next document in *text (malloc'd, [*length], NUL after it), 0 when there is
- * none, -1 with *err. Blank lines of JSONL are skipped. */
+/* Returns 1 with the next document in *text (malloc'd, [*length], with a NUL after it), 0 at the
+ * end, -1 with *err. Skips blank lines of JSONL. */
 int documents_next(struct documents *documents, char **text, size_t *length, struct error *err);
 
 #endif

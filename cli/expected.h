@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expected.json: what a checkpoint must answer (tests/golden/README.md). */
+/* Reads expected.json: the answers that a checkpoint must give (tests/golden/README.md). */
 #ifndef CLI_EXPECTED_H
 #define CLI_EXPECTED_H
 
@@ -18,8 +18,8 @@ struct expected {
     int32_t *greedy;           /* [num_greedy] */
     float *greedy_margin;      /* [num_greedy]: best minus second log-probability */
     size_t num_prompt, num_greedy;
-    double tolerance;     /* absolute, on log-probabilities, in the formats of a plain run */
-    double tolerance_f32; /* where KV is f32; the file may leave it out when it is the same */
+    double tolerance; /* absolute, on log-probabilities, in the formats of a run without flags */
+    double tolerance_f32; /* when KV is f32; the file may omit it when it is the same */
 };
 
 /* Reads directory/expected.json; every id is in [0, vocab_size). The caller clears *out. */

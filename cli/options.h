@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Command-line flags from one table: parsing, environment variables, defaults and --help.
+/* Command-line flags from one table: parses them and the environment, sets defaults, prints --help.
  *
- * Each flag `--max-queue` is also the environment variable REGLA_MAX_QUEUE; the flag wins. Values
- * land in a plain struct of the command, at each option's offset. */
+ * Each flag is also an environment variable (--max-queue: REGLA_MAX_QUEUE); the flag wins. Values
+ * are written into a plain struct of the command, at each option's offset. */
 #ifndef CLI_OPTIONS_H
 #define CLI_OPTIONS_H
 
@@ -14,9 +14,10 @@
 #include <stdio.h>
 
 enum option_type {
-    OPTION_TEXT,    /* const char *: borrowed from argv or the environment; NULL: not given */
-    OPTION_LIST,    /* struct option_list: each time the flag is given adds one */
-    OPTION_FLAG,    /* bool: --name, --name=false, --no-name */
+    OPTION_TEXT, /* const char *: borrowed from argv or the environment; NULL: not given */
+    OPTION_LIST, /* struct option_list: the flag may be given several times, and adds one each time
+                  */
+    OPTION_FLAG, /* bool: --name, --name=false, --no-name */
     OPTION_INTEGER, /* int64_t in [min, max] */
     OPTION_NUMBER,  /* double in [min, max] */
     OPTION_BYTES,   /* int64_t in [min, max]: 1048576, 512K, 64M, 1.5G */
@@ -25,7 +26,7 @@ enum option_type {
 };
 
 struct option_list {
-    const char **items; /* [count], each borrowed as OPTION_TEXT is */
+    const char **items; /* [count], each borrowed like an OPTION_TEXT */
     size_t count;
 };
 
@@ -34,7 +35,7 @@ struct option {
     enum option_type type;
     size_t offset;       /* offsetof(struct of the command, field) */
     const char *unit;    /* of the value, for --help: "tokens", "PATH" */
-    const char *value;   /* the default, as one would type it; NULL: none */
+    const char *value;   /* the default, as typed; NULL: none */
     double min, max;     /* INTEGER, NUMBER, BYTES, SECONDS */
     const char *choices; /* CHOICE: "text|json"; "cuda[:N]": cuda, cuda:0, cuda:1, ... */
     const char *help;
@@ -47,25 +48,25 @@ struct options {
     size_t count;
 };
 
-/* What is not a flag. */
+/* The arguments that are no flags. */
 struct option_arguments {
     const char **items; /* [capacity], the caller's */
     int capacity;
     int count;
 };
 
-/* Fills *values (defaults, then the environment, then argv[1 .. argc)) and arguments (may be NULL:
- * none are allowed). Returns 0; 1 when --help was asked for (nothing is printed); -1 with *err:
- * ERROR_INVALID naming flag, expected and got. The caller calls options_clear in every case. */
+/* Fills *values from defaults, then the environment, then argv[1 .. argc), and `arguments` (NULL:
+ * none are allowed). Returns 0; 1 for --help (it prints nothing); -1 with *err, an ERROR_INVALID
+ * that names flag, expected and got. The caller calls options_clear in every case. */
 int options_parse(const struct options *options, void *values, int argc, char **argv,
                   struct option_arguments *arguments, struct error *err);
 void options_clear(const struct options *options, void *values);
 
-/* Usage, then one entry per flag with unit, default and environment variable. */
+/* Prints the usage, then one entry per flag with unit, default and environment variable. */
 void options_help(const struct options *options, FILE *out);
 
-/* Of count strings (stride bytes apart, each a const char * first in its struct) the one most
- * like `name`, or NULL when none is near: for "did you mean". */
+/* Finds the string most like `name`, for "did you mean"; NULL when none is near. names: count
+ * structs, stride bytes apart, whose first member is a const char *. */
 const char *options_nearest(const char *name, const void *names, size_t count, size_t stride);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One operation of engine/ops/ops.h on random input: run on the CPU and on the device and compared,
- * or run on the device many times and timed. rows.c, product.c and mixers.c make them. */
+/* A job is one operation of engine/ops/ops.h on random input. job_check runs it on the CPU and on
+ * the device and compares; job_time runs it on the device many times and times it. rows.c,
+ * product.c and mixers.c make the jobs. */
 #ifndef LOADTEST_KERNELS_JOB_H
 #define LOADTEST_KERNELS_JOB_H
 
@@ -11,10 +12,10 @@ enum { JOB_ARRAYS = 10 };
 struct job_array {
     size_t count; /* of floats; 0: not used */
     float low, high;
-    bool out; /* NaN before the operation, compared after it */
+    bool out; /* an output: NaN before the operation, compared after it */
 };
 
-struct job_case; /* what a kind of operation varies */
+struct job_case; /* the parameters that a kind of operation varies */
 
 /* A job on a device. */
 struct job_run {
@@ -32,16 +33,16 @@ struct job {
     int texts, rows;               /* of each text */
     int64_t position;              /* of each text's first row */
     size_t slot_bytes, page_bytes; /* of a text, of one of its pages; 0: none */
-    int copies; /* of weights or states, which calls use in turn, so that none is in a cache */
-    double tolerance;                   /* of |out - CPU| / |CPU| */
-    double bytes, operations;           /* of a call; operations 0: not worth a rate */
+    int copies;       /* of weights or states; calls use them in turn, so that none is in a cache */
+    double tolerance; /* of |out - CPU| / |CPU| */
+    double bytes, operations;           /* of a call; operations 0: no rate is printed */
     enum activation_format activations; /* of the device: f32 or 16bit */
     void (*open)(struct job_run *);
     void (*queue)(const struct job_run *, int call);
     void (*close)(struct job_run *);
 };
 
-/* What the device did at most, measured before. */
+/* The device's peaks, measured before. */
 struct job_limits {
     double copy_bytes, operations; /* per second; operations: f32 */
 };
@@ -51,12 +52,12 @@ void job_check(const struct job *job, const struct bench_device *cpu,
 /* Prints a line of the table. */
 void job_time(const struct job *job, const struct bench_device *cuda,
               const struct job_limits *limits);
-/* Median seconds of a call of some tens in one step. queued_before: before the device begins with
- * the first, so that none waits for the host. */
+/* The median seconds of a call, of some tens in one step. queued_before: all are queued before the
+ * device begins with the first, so that none waits for the host. */
 double job_seconds(const struct job *job, const struct bench_device *cuda, bool queued_before);
 
-/* All jobs of a kind with texts of `rows` rows, or, rows 0, those worth a time; `use` is called
- * with each. */
+/* Calls `use` with all jobs of a kind with texts of `rows` rows; rows 0: with the jobs that are
+ * worth timing. */
 typedef void job_use(const struct job *job, void *context);
 void rows_jobs(int rows, job_use *use, void *context);
 void product_jobs(int rows, job_use *use, void *context);

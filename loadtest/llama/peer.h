@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama.cpp, or ik_llama.cpp (PEER_IK), as turns.c needs it: texts at a depth, taken further slice
- * by slice through the calls that its own llama-bench and llama-batched-bench make, with their
+/* Runs llama.cpp, or ik_llama.cpp (PEER_IK), for turns.c: fills texts to a depth and advances them
+ * slice by slice, through the calls that llama-bench and llama-batched-bench make, with their
  * defaults. */
 #ifndef LOADTEST_LLAMA_PEER_H
 #define LOADTEST_LLAMA_PEER_H
@@ -11,16 +11,16 @@
 #include <llama.h>
 #include <stdbool.h>
 
-/* How to load; but for the last, llama_load_mode of llama.h. */
+/* How to load the file: llama_load_mode of llama.h, except the last. */
 enum { PEER_AS_IT_LIKES = -1, PEER_READ, PEER_MAP, PEER_REPACK };
 
 struct peer_options {
     const char *path;    /* a GGUF file */
-    int flash_attention; /* llama_flash_attn_type: -1 as it likes, 0 off, 1 on */
-    int load;            /* PEER_REPACK: ik_llama.cpp alone */
+    int flash_attention; /* llama_flash_attn_type: -1 llama.cpp's choice, 0 off, 1 on */
+    int load;            /* PEER_REPACK: only ik_llama.cpp */
     enum kv_format kv;
     int threads;
-    int texts, length; /* texts at once, and the most tokens of each */
+    int texts, length; /* number of texts at once, and the most tokens of each */
 };
 
 struct peer {
@@ -32,18 +32,18 @@ struct peer {
     unsigned random;
 };
 
-/* The caller closes the peer, also when this fails. */
+/* The caller closes the peer, also after a failure. */
 int peer_open(struct peer *peer, const struct peer_options *options, struct error *err);
 void peer_close(struct peer *peer);
 
-/* Drops what each text has beyond `depth` tokens. */
+/* Cuts each text to `depth` tokens. */
 int peer_cut(struct peer *peer, int depth, struct error *err);
-/* One text after the other reads so many random tokens; no time is taken. */
+/* Lets one text after the other read `tokens` random tokens, untimed. */
 int peer_fill(struct peer *peer, int tokens, struct error *err);
-/* Takes each text so many random tokens further: a prompt in one batch, with the last one's
- * logits, or one token of each text at a time, with logits after each. */
+/* Advances each text by `tokens` random tokens: a prompt in one batch, with the last token's
+ * logits; generating one token of each text at a time, with logits after each. */
 int peer_run(struct peer *peer, bool generates, int tokens, double *seconds, struct error *err);
-/* Reads one text, and keeps the logits after each of its tokens: llama_get_logits_ith. */
+/* Reads one text and keeps the logits after each of its tokens, for llama_get_logits_ith. */
 int peer_read(struct peer *peer, const int *ids, int count, struct error *err);
 
 #endif
