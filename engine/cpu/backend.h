@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU behind engine/ops/ops.h: own packed kernels in three instruction sets, chosen at run
- * time. */
+/* The CPU backend of engine/ops/ops.h: packed kernels of our own in three instruction sets, chosen
+ * at run time. */
 #ifndef ENGINE_CPU_BACKEND_H
 #define ENGINE_CPU_BACKEND_H
 
 #include "engine/ops/ops.h"
 
 struct cpu_options {
-    int threads; /* 0: as many as the affinity mask and control group allow */
+    int threads; /* 0: as many as the affinity mask and the control groups allow */
     const char
         *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
     enum activation_format activations;
-    enum weight_format weights; /* that rounded activations are multiplied with */
+    enum weight_format weights; /* the format that rounded activations are multiplied with */
     bool share_always;          /* for tests: threads share even the smallest operation */
 };
 
 extern const struct ops cpu_ops;
 
-/* ERROR_UNSUPPORTED where this machine does not round to such activations. The caller closes
- * *out with cpu_ops.close. */
+/* ERROR_UNSUPPORTED when this machine cannot round to these activations. The caller closes *out
+ * with cpu_ops.close. */
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the CPU backend share: the device itself, and how an operation is divided among
- * its threads. The operations of engine/ops/ops.h, each in the file named beside it. */
+/* What the files of the CPU backend share: the device, the division of an operation among its
+ * threads, and the operations of engine/ops/ops.h, each in the file named beside it. */
 #ifndef ENGINE_CPU_DEVICE_H
 #define ENGINE_CPU_DEVICE_H
 
@@ -10,16 +10,16 @@
 
 #include <stddef.h>
 
-/* Of an element that other threads wrote, in those that an operation's size is counted in: its line
+/* The cost of an element that another thread wrote, in elements of an operation's size: its line
  * comes from another core. */
 static const int64_t CROSSING_COST = 16;
 
 struct backend {
     const struct kernels *kernels;
-    enum activation_format activations; /* of weights that they fit */
+    enum activation_format activations; /* for weights that they fit */
     struct threads *threads;
     struct weight_chunk *chunk; /* memory of the matrix packed last */
-    int64_t share_elements;     /* fewest of an operation worth a second thread */
+    int64_t share_elements;     /* an operation with fewer elements uses one thread */
     const struct batch *batch;
     struct query_group *groups; /* [max_rows]: of the batch */
     int num_groups;
@@ -27,37 +27,37 @@ struct backend {
     size_t arranged_floats;
     float *scratch; /* [threads][scratch_floats] */
     size_t scratch_floats;
-    unsigned saved_float; /* of the thread that called begin */
-    const float *sent;    /* what receive gives */
-    double began, busy;   /* when the step did; seconds of those that were sent */
+    unsigned saved_float; /* the float state of the thread that called begin */
+    const float *sent;    /* what receive will return */
+    double began, busy;   /* when the step began; seconds of all sent steps */
     double *profile;      /* [PROFILE_SECONDS], or NULL */
 };
 
-/* The best instruction set of this machine, or the one named; NULL with an error. */
+/* The best instruction set of this machine, or the named one. NULL with an error. */
 const struct kernels *instruction_set_choose(const char *name, struct error *err);
-/* Whether products of an instruction set that runs here, with weights in bf16 or q8, can round
- * their inputs. */
+/* Whether an instruction set that runs here can round the inputs of products with bf16 or q8
+ * weights. */
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights);
 
-/* One text (or group of queries) and head each: task / heads, task % heads. */
+/* Each task is one text (or group of queries), task / heads, and one head, task % heads. */
 struct head_job {
     struct backend *backend;
     const void *arguments;
     int heads;
 };
 
-/* Runs tasks [0, tasks), beside each other if the operation's elements are worth it. */
+/* Runs tasks [0, tasks), on several threads if the operation has enough elements. */
 void tasks_run(struct backend *backend, threads_task *task, void *job, int tasks, int64_t elements);
 
-/* Runs items * heads tasks, whose context is a struct head_job; elements: of all of them, for the
- * decision whether sharing pays. */
+/* Runs items * heads tasks, whose context is a struct head_job. elements: of all tasks together, to
+ * decide whether sharing pays. */
 void heads_run(struct backend *backend, threads_task *task, const void *arguments, int items,
                int heads, int64_t elements);
 
-/* A kernel over rows [first, end), whatever its arguments are. */
+/* A kernel over rows [first, end), with arguments of any type. */
 typedef void rows_kernel(struct backend *backend, const void *arguments, int first, int end);
 
-/* width: elements of a row, for the same decision. */
+/* width: elements of a row, to decide whether sharing pays. */
 void rows_run(struct backend *backend, rows_kernel *kernel, const void *arguments, int num_rows,
               int64_t width);
 
@@ -75,7 +75,7 @@ void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */
 void cpu_attention(struct backend *, const struct ops_attention *);
-/* profile.c: the same, timed if somebody asked */
+/* profile.c: the same operations, timed if profiling is on */
 void profiled_embed(struct backend *, const struct ops_embed *);
 void profiled_norm(struct backend *, const struct ops_norm *);
 void profiled_matmul(struct backend *, const struct ops_matmul *);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each instruction set implements: pieces of operations that one thread runs alone.
+/* The table of kernels that each instruction set implements. A kernel is a piece of an operation,
+ * which one thread runs alone.
  *
- * simd_avx512.c, simd_avx2.c and simd_generic.c compile the same text (kernels_*.h) with other
- * compiler flags and another vec (vector.h). Between instruction sets bits may differ; within one
- * they depend on the arguments only, never on how an operation was cut into pieces. */
+ * simd_avx512.c, simd_avx2.c and simd_generic.c compile the same text (kernels_*.h) with their own
+ * compiler flags and vec (vector.h). Bits may differ between instruction sets. Within one they
+ * depend on the arguments only, never on how an operation was cut into pieces. */
 #ifndef ENGINE_CPU_KERNELS_H
 #define ENGINE_CPU_KERNELS_H
 
@@ -11,29 +12,27 @@
 
 enum {
     PANEL = 32,       /* outputs of a weight panel */
-    PANEL_PAIR = 2,   /* panels that take turns in memory, but of f32 */
+    PANEL_PAIR = 2,   /* panels whose rows alternate in memory; not in f32 */
     QUERY_GROUP = 32, /* queries that meet a tile of keys together; a divisor of OPS_TILE */
-    BLOCK_ROWS = 96,  /* of x that meet a panel together; a multiple of every tile's */
-    FIXED_ROWS = 12,  /* of x in fixed point, a multiple of its tiles' */
+    BLOCK_ROWS = 96,  /* rows of x that meet a panel together; a multiple of every tile's rows */
+    FIXED_ROWS = 12,  /* the same for x in fixed point; a multiple of its tiles' rows */
     TOKEN_GROUP = 16, /* tokens that meet a block of S together */
     Q8_BLOCK = 32,    /* inputs of a weight that share a scale */
 };
 
-/* A packed matrix: [heads][panels] of PANEL outputs each, zero past the last. A panel lies by rows
- * of one input k (q8: of 32), so that 1 row and 512 rows of x walk the same memory. The rows of two
- * panels take turns but in f32: one stream, of whole pairs of lines, for a row of x that is read
- * half as often:
- *   f32   [in][32]
- *   f16   [in][2][32]
- *   bf16  [in][2][16] pairs, output j in the lower half of dword j and j + 16 in the upper one, for
- *         a shift and a mask
- *   q8    [ceil(in / 32)][2] struct q8_block */
+/* A packed matrix: [heads][panels] of PANEL outputs each, zero past the last. A row of a panel
+ * holds one input k (q8: 32 inputs), so that 1 row and 512 rows of x read the same memory in order.
+ * Except in f32, the rows of two panels alternate: they are one stream of whole pairs of cache
+ * lines, and x is read half as often: f32   [in][32] f16   [in][2][32] bf16  [in][2][16] pairs:
+ * output j in the lower half of dword j, j + 16 in the upper half, so that a shift and a mask
+ * separate them q8    [ceil(in / 32)][2] struct q8_block */
 struct weight {
-    enum weight_format format;          /* never auto */
-    enum activation_format activations; /* to which products round x; f32 but in bf16 and q8 */
-    int64_t in, out;                    /* of a head */
+    enum weight_format format; /* never auto */
+    enum activation_format
+        activations; /* to which products round x; always f32 unless the format is bf16 or q8 */
+    int64_t in, out; /* of a head */
     int heads;
-    int64_t panels; /* of a head; even but in f32 */
+    int64_t panels; /* of a head; even, except in f32 */
     size_t panel_bytes;
     unsigned char *data;        /* 64-byte aligned */
     struct weight_chunk *chunk; /* that data lies in, or NULL */
@@ -41,20 +40,20 @@ struct weight {
     size_t bytes;               /* of data */
 };
 
-/* Q8_BLOCK inputs of a panel: w = (quants - 128) * scale, inputs past the last are zero. By fours
- * of k, as vpdpbusd multiplies them. */
+/* Q8_BLOCK inputs of a panel: w = (quants - 128) * scale. Inputs past the last are zero. They lie
+ * by fours of k, as vpdpbusd multiplies them. */
 struct q8_block {
     uint8_t quants[Q8_BLOCK / 4][PANEL][4];
     uint16_t scales[PANEL]; /* f16 */
 };
 
-/* Where q8 multiplies x as it is, quants count 2^24 times, since they stand in the highest byte of
- * a dword, x Q8_INPUT times, and scales make up for both: exactly, but that x under 2^-90 counts as
- * nothing, and no block's sum of finite x overflows. */
+/* Where q8 multiplies x in f32, quants count 2^24 times, since they lie in the highest byte of a
+ * dword, and x counts Q8_INPUT times. Scales compensate both exactly. Only x under 2^-90 counts as
+ * 0, and no block's sum of finite x overflows. */
 #define Q8_INPUT 0x1p-36f
 #define Q8_SCALE 0x1p12f
 
-/* Panels that lie in turns. */
+/* The number of panels whose rows alternate. */
 static inline __attribute__((always_inline)) int panels_together(enum weight_format format)
 {
     return format == WEIGHTS_F32 ? 1 : PANEL_PAIR;
@@ -68,8 +67,8 @@ static inline __attribute__((always_inline)) size_t row_bytes(enum weight_format
                                    : PANEL * sizeof(uint16_t);
 }
 
-/* The first row of a panel, counted over all heads; the next ones are panels_together further
- * each. */
+/* The first row of a panel, which is counted over all heads. The step to the next row is
+ * panels_together rows. */
 static inline unsigned char *panel_at(const struct weight *weight, int64_t panel)
 {
     int64_t place = panel % panels_together(weight->format);
@@ -82,14 +81,14 @@ static inline struct q8_block *q8_panel(const struct weight *weight, int64_t pan
     return (struct q8_block *)(void *)panel_at(weight, panel);
 }
 
-/* Digits of x in fixed point, where q8 multiplies bytes (kernels_vnni.h). */
+/* The number of digits of x in fixed point, where q8 multiplies bytes (kernels_vnni.h). */
 enum { MOST_DIGITS = 3 };
 static inline __attribute__((always_inline)) int digits_of(enum activation_format activations)
 {
     return activations == ACTIVATIONS_8BIT ? 1 : activations == ACTIVATIONS_16BIT ? 2 : MOST_DIGITS;
 }
 
-/* Dwords of a row of Q8_BLOCK inputs there: its scale, two sums, and its digits. */
+/* The dwords of a row of Q8_BLOCK inputs there: scale, two sums, digits. */
 static inline __attribute__((always_inline)) int fixed_words(const int digits)
 {
     return 3 + Q8_BLOCK / 4 * digits;
@@ -101,7 +100,7 @@ struct product {
     int head;
     int64_t first, count;
     int num_rows;   /* BLOCK_ROWS at most */
-    const float *x; /* the head's part as arranged */
+    const float *x; /* the head's part, as `arrange` writes it */
     int64_t x_stride;
     float *y; /* the head's part */
     int64_t y_stride;
@@ -115,7 +114,7 @@ struct query_group {
     int64_t position; /* of first_row */
 };
 
-/* Floats that a kernel's recurrence needs, for a head of these sizes. */
+/* The number of floats that a kernel's recurrence needs as scratch, for a head of these sizes. */
 static inline size_t recurrence_scratch(int value_dim, int head_dim, int features)
 {
     size_t rows = ((size_t)value_dim + 1 + OPS_ROW_BLOCK - 1) / OPS_ROW_BLOCK * OPS_ROW_BLOCK;
@@ -126,28 +125,28 @@ static inline size_t recurrence_scratch(int value_dim, int head_dim, int feature
 struct kernels {
     const char *name;
     void (*product)(const struct product *);
-    /* inputs [first, end), multiples of Q8_BLOCK or the last, of rows of x [rows, in], BLOCK_ROWS
-     * at most, to out [rows, arranged_row], as product takes them: by tiles of rows, by inputs; q8:
-     * by blocks of Q8_BLOCK inputs first, and Q8_INPUT times x or in fixed point; x that is rounded
-     * to bf16: by pairs of inputs */
+    /* Writes inputs [first, end) of x [rows, in] to out [rows, arranged_row] in the order in which
+     * `product` reads them: by tiles of rows, then by inputs. q8: by blocks of Q8_BLOCK inputs
+     * first, as Q8_INPUT times x or in fixed point. x rounded to bf16: by pairs of inputs. rows is
+     * at most BLOCK_ROWS; first and end are multiples of Q8_BLOCK, or end is the last. */
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,
                     int64_t first, int64_t end, float *out);
     bool fixes; /* q8 takes x in fixed point */
-    /* rows [first, end) of the step */
+    /* for rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);
     void (*map)(const struct ops_map *, int first, int end);
     void (*angles)(const struct ops_angles *, const struct batch *, int first, int end);
     void (*positions)(const struct ops_positions *, const struct batch *, int first, int end);
-    /* blocks [first, end) of 16 rows of one head's S, through a whole span.
+    /* Takes blocks [first, end) of 16 rows of one head's S through a whole span.
      * scratch: recurrence_scratch floats */
     void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head,
                        int first, int end, float *scratch);
-    /* full windows: append a span's keys of one kv head; then a group's queries of heads [first,
-     * end). scratch: [QUERY_GROUP, value stride] */
+    /* Full windows: append a span's keys of one kv head; then answer a group's queries of heads
+     * [first, end). scratch: [QUERY_GROUP, value stride] */
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
     void (*attention)(const struct ops_attention *, const struct batch_span *,
                       const struct query_group *, int first, int end, float *scratch);
-    /* block and sliding windows: a whole span of one kv head */
+    /* Block and sliding windows: a whole span of one kv head. */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
     /* data: [count], a multiple of 8 vectors; then rounds of so many operations */
@@ -156,7 +155,7 @@ struct kernels {
     int measure_round_operations;
 };
 
-/* Floats of a row of x as arranged. */
+/* The floats of a row of x, as `arrange` writes it. */
 static inline int64_t arranged_row(const struct kernels *kernels, const struct weight *weight)
 {
     if (weight->format != WEIGHTS_Q8 || !kernels->fixes)
@@ -164,9 +163,9 @@ static inline int64_t arranged_row(const struct kernels *kernels, const struct w
     return (weight->in + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits_of(weight->activations));
 }
 
-/* NULL where the instruction set was not compiled. avx512vnni: avx512 but for products of q8 and of
- * rounded activations. zen4 and zen5: avx512vnni in name and bits, with what those cores ask
- * memory for. */
+/* NULL where the instruction set was not compiled. avx512vnni differs from avx512 in products of q8
+ * and of rounded activations. zen4 and zen5 have the name and bits of avx512vnni and prefetch as
+ * those cores need it. */
 extern const struct kernels *const kernels_zen4;
 extern const struct kernels *const kernels_zen5;
 extern const struct kernels *const kernels_avx512vnni;

@@ -1,30 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax attention over tiles of 64 keys, with a running maximum per query.
  *
- * A tile lies as K [m2][64] and V [64][value stride], both k-major panels: scores and the weighted
+ * A tile is K [m2][64] and V [64][value stride], both k-major panels, so scores and the weighted
  * sum of values are matrix products. Numbers of two bytes become f32 in registers for one row
- * (decoding), and once for all rows in scratch for several. A query meets the tiles of its window
- * in order; its values are summed over the keys it may see, in order, and over no others, not even
- * with weight 0. So its sums depend neither on the queries beside it nor on what lies in lanes that
- * it may not see, be it NaN.
+ * (decoding), and in scratch, once for all rows, for several.
  *
- * One query of one head reads (m2 + dv) b bytes a key, b = 2 or 4, does 2 (m2 + dv) operations with
- * them, and takes one exponential; heads of one kv head read those bytes together, and so do up to
- * QUERY_GROUP queries of a head. A head of a text is one thread's: a sum is never divided.
+ * A query meets the tiles of its window in order. Its values are summed over the keys that it may
+ * see, in order, and over no others, not even with weight 0. So its sums depend neither on the
+ * queries beside it nor on lanes that it may not see, even if these are NaN.
  *
- * Zen 4, 2 threads, f16, by themselves after 8,000 tokens: 0.93 of the speed of reading at 35 GB/s,
- * 0.76 at 60; K and V in the second cache 46 GB/s a thread, which is the two cycles that a vector
- * takes to become f32. Six heads beside each other against two, in turns: 1.02 to 1.05 and 1.10
- * times as fast (three 1.00 and 1.03, one 0.95 and 0.88; two heads at a time through all six of a
- * page 1.00 and 1.01), steps of a hybrid 1.02 to 1.04 at the slower pace.
- *
- * Zen 4, gpt_neox-160m after 8,000 tokens on 2 threads (`loadtest/peers.py --tests tg64@8000`, bf16
- * and q8 also in steps of two settings in turns), whole steps of the limit with two heads: f32 91
- * to 93 %, bf16 91 %, q8 89 to 92 % where the memory reads 34 GB/s; bf16 76 % and q8 73 to 75 %
- * at 60. On a Zen 5, kernels by themselves after 8,000 tokens: 0.77 of the speed of reading on one
- * thread, 0.84 to 0.91 on two, f32 0.97 (f16 122 GB/s a thread where K and V lie in the second
- * cache). Emerald Rapids, f16, whole steps of the limit: 91 % (f32), 90 % (bf16) and 88 % (q8); 40
- * to 55 GB/s a thread in the second cache. ahead.h says what they ask for in advance. */
+ * One query of one head reads (m2 + dv) b bytes a key, b = 2 or 4. It does 2 (m2 + dv) operations
+ * with them and one exponential. Heads of one kv head share these reads, and so do up to
+ * QUERY_GROUP queries of a head. One thread computes a head of a text, so no sum is divided. How
+ * fast that is: loadtest/FIGURES.md, "Kernels". */
 #ifndef ENGINE_CPU_KERNELS_ATTENTION_H
 #define ENGINE_CPU_KERNELS_ATTENTION_H
 
@@ -54,13 +42,13 @@ static void fill_biases(const struct ops_attention *a, int head, int64_t last, i
 #undef BIAS_CASE
 }
 
-/* What the rows that meet tiles together have of softmax so far. */
+/* The state of softmax so far, of the rows that meet tiles together. */
 struct running {
     float maximum[QUERY_GROUP], sum[QUERY_GROUP];
 };
 
-/* The least finite number, not -infinity: a tile may hold nothing but scores of -infinity, from
- * which a maximum of -infinity could not be subtracted. */
+/* The least finite number, not -infinity: all scores of a tile may be -infinity, from which a
+ * maximum of -infinity could not be subtracted. */
 static void running_start(struct running *running)
 {
     for (int i = 0; i < QUERY_GROUP; i++) {
@@ -69,8 +57,8 @@ static void running_start(struct running *running)
     }
 }
 
-/* scores [width], q.k on entry; keys [low, high) are allowed, the others become -infinity, whatever
- * they were. */
+/* scores [width] are q.k on entry. Keys [low, high) are allowed; the scores of the others become
+ * -infinity, whatever they were. */
 static void finish_scores(const struct ops_attention *a, float *scores, int width,
                           const float *weights, const float *biases, int low, int high)
 {
@@ -93,7 +81,7 @@ static inline four_lanes greater_of(four_lanes a, four_lanes b)
     return (four_lanes)(((four_masks)a & above) | ((four_masks)b & ~above));
 }
 
-/* The greatest of scores [width], a multiple of 16, and of least. */
+/* The greatest of `least` and scores [width]; width is a multiple of 16. */
 static float greatest(const float *scores, int width, float least)
 {
     vec most = vec_load(scores);
@@ -108,7 +96,7 @@ static float greatest(const float *scores, int width, float least)
     return result > least ? result : least;
 }
 
-/* formula_sum of weights [width], a multiple of 16, in registers. */
+/* formula_sum of weights [width], in registers; width is a multiple of 16. */
 static float weight_sum(const float *weights, int width)
 {
     vec sums[16 / LANES];
@@ -124,7 +112,8 @@ static float weight_sum(const float *weights, int width)
     return sum[0] + sum[1];
 }
 
-/* Scores [n][width] become the weights of the values; what was summed before takes a factor. */
+/* Turns scores [n][width] into the weights of the values. Earlier sums are multiplied by a factor.
+ */
 INLINE void weigh(const struct ops_attention *a, int n, int width, float (*scores)[OPS_TILE],
                   struct running *running, float *sums, int64_t stride)
 {
@@ -161,8 +150,8 @@ static void finish_query(const struct ops_attention *a, float sum, const float *
         h[j] = sums[j] / divisor;
 }
 
-/* Rows of the step that meet tiles together: n queries of one head, or one query of n heads, of one
- * kv head or of a kv head each. */
+/* Rows of the step that meet tiles together: n queries of one head, or one query of n heads. The
+ * heads share a kv head or have one each. */
 struct query_rows {
     const float *q;   /* of row 0 */
     int64_t q_stride; /* from row to row */
@@ -172,7 +161,8 @@ struct query_rows {
     int kv_head, kv_heads; /* the first one, and how many: 1 or n */
 };
 
-/* sums [n, stride] += the values that each row may see, weighted; row i sees seen + i * step. */
+/* sums [n, stride] += the weighted values that each row may see; row i sees seen + i * step keys.
+ */
 static void add_values(const struct ops_attention *a, const struct query_rows *rows, int64_t seen,
                        const float *scores, struct panel v, float *sums)
 {
@@ -186,22 +176,22 @@ static void add_values(const struct ops_attention *a, const struct query_rows *r
     }
 }
 
-/* Columns of a tile that hold its first `seen` keys, as many as one pass over its rows takes. */
+/* The number of columns for the first `seen` keys of a tile, rounded up to what one pass takes. */
 static int columns_for(int64_t seen)
 {
     return seen <= OPS_TILE / 4 ? OPS_TILE / 4 : seen <= OPS_TILE / 2 ? OPS_TILE / 2 : OPS_TILE;
 }
 
-/* `ahead` bytes, a tile of `size` at most, and to the next one, which lies `next` from it; 0: there
- * is none. */
+/* The reach of `ahead` bytes, at most a tile of `size`, into the next tile, which lies `next` bytes
+ * away; 0: there is none. */
 static struct reach reach(int64_t ahead, int64_t size, int64_t next)
 {
     ahead = ahead < size ? ahead : size;
     return (struct reach){ahead, next == 0 ? 0 : ahead + next - size};
 }
 
-/* K and V of a tile, of the rows' first kv head and the keys from `base` to `last`, and where they
- * find what is read after them. */
+/* K and V of the tile with keys `base` to `last`, for the rows' first kv head, and the addresses of
+ * what is read after them. */
 static void tile_panels(const struct ops_attention *a, const struct batch_span *span,
                         const struct query_rows *rows, int64_t base, int64_t last, struct panel *k,
                         struct panel *v)
@@ -265,8 +255,8 @@ static void attend(const struct ops_attention *a, const struct batch_span *span,
     }
 }
 
-/* Heads from `head` on, before `end`, whose rows meet tiles together: one, of several queries; of a
- * single query as many as share a kv head and fit together, or a few with a kv head each. */
+/* How many heads in [head, end) meet tiles together. Of several queries: one head. Of a single
+ * query: as many as share a kv head and fit, or a few with a kv head each. */
 static int heads_together(int per_kv_head, int queries, int head, int end)
 {
     if (queries > 1)

@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with bf16 weights and x rounded to bf16, on CPUs that multiply pairs of bf16 (AVX-512
- * BF16): ACTIVATIONS_16BIT.
+/* Products with bf16 weights and x rounded to bf16 (ACTIVATIONS_16BIT), on CPUs that multiply pairs
+ * of bf16 (AVX-512 BF16).
  *
- * Per output, over the inputs by twos, whatever the number of rows: acc = vdpbf16ps(acc, x, w),
- * both products of the pair, rounded to even; what is under f32's normal numbers counts as zero.
- * Half of the multiplications of kernels_product.h, and otherwise as there: weights lie in memory
- * as they do for activations of f32, two inputs' rows become pairs in registers. gpt_neox-160m on 2
- * threads of a Zen 4, 236 GFLOP/s in f32: prompts of 512 at 129 to 139 % of that, where f32 has 80
- * to 85; 16 texts 1,107 to 1,170 tokens/s, f32 692 to 728; one text alike, 94 to 95 % of its limit.
- * An Emerald Rapids is slower so: prompts 41 % of its f32 peak, where f32 has 76; one text alike.
+ * Per output, over pairs of inputs, whatever the number of rows: acc = vdpbf16ps(acc, x, w). It
+ * adds both products of the pair, rounded to even; denormals of f32 count as zero. This needs half
+ * of the multiplications of kernels_product.h and is otherwise like it: weights lie in memory as
+ * they do for f32 activations, and two inputs' rows become pairs in registers.
  *
- * The error is that of x in bf16, 2^-9 of each, and of n 2^-23 of the sum of the products' sizes.
- */
+ * The error is that of x in bf16, 2^-9 of each number, and for n inputs n 2^-23 of the sum of the
+ * products' absolute values. How fast it is: loadtest/FIGURES.md, "Kernels". */
 #ifndef ENGINE_CPU_KERNELS_BF16_H
 #define ENGINE_CPU_KERNELS_BF16_H
 
@@ -24,7 +21,7 @@
 
 enum { PAIRS_BLOCK = 128 }; /* inputs of a tile on their way */
 
-/* numbers [n, m], of a tile of x, to out [ceil(n / 2), m], dwords of two inputs each. */
+/* Packs numbers [n, m] of a tile of x into out [ceil(n / 2), m], dwords of two inputs each. */
 BF16 static void round_pairs(int m, int64_t n, const float *numbers, float *out)
 {
     int64_t k = 0;
@@ -64,8 +61,8 @@ static void kernel_arrange_bf16(const struct weight *weight, const float *x, int
     }
 }
 
-/* Two inputs' weights of 16 outputs each: columns j and j + 16 of a panel, as it lies in memory;
- * the second of them is zero past the last. */
+/* The weights of two inputs for columns j and j + 16 of a panel, 16 outputs each, as they lie in
+ * memory. The second input is zero past the last. */
 struct two_inputs {
     __m512i low, high;
 };
@@ -85,7 +82,7 @@ BF16_INLINE __m512 multiply_two(__m512 sum, __m512i w, __m512i x)
     return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
 }
 
-/* sum [m][pairs] += two inputs of x [m] * w; both: there is a second one. */
+/* sum [m][pairs] += two inputs of x [m] * w. both: there is a second input. */
 BF16_INLINE void tile_two(const int m, const int pairs, const float *x, const unsigned char *row,
                           int pair, bool both, vec sum[][2])
 {
@@ -101,7 +98,7 @@ BF16_INLINE void tile_two(const int m, const int pairs, const float *x, const un
     }
 }
 
-/* As panel_tile (kernels_panel.h). */
+/* Like panel_tile (kernels_panel.h). */
 BF16_INLINE void pair_tile(const int m, const int pairs, const float *x, int64_t n,
                            const unsigned char *w, struct ahead ahead, int pair, float *sums,
                            bool add)
@@ -118,7 +115,7 @@ BF16_INLINE void pair_tile(const int m, const int pairs, const float *x, int64_t
     end_tile(m, pairs, pair, sum, NULL, sums, add);
 }
 
-/* As panel_rows. */
+/* Like panel_rows. */
 BF16 static void pair_rows(int m, const float *x, int64_t n, const unsigned char *w,
                            struct ahead ahead, float *sums, bool add)
 {
@@ -130,7 +127,7 @@ BF16 static void pair_rows(int m, const float *x, int64_t n, const unsigned char
                  pair_tile(M, pairs_at_once(WEIGHTS_BF16, M), x, n, w, ahead, p, sums, add))
 }
 
-/* As product_row. */
+/* Like product_row. */
 BF16 static void pair_row(const struct product *p)
 {
     const int64_t n = p->weight->in;

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms, formulas and positions: everything that treats rows one by one. Loops over
- * the formulas of engine/ops/formulas.h, which the compiler turns into vectors; the formulas give
- * the same bits in every lane and in the scalar remainder.
+/* Norms, formulas and positions: everything that treats rows one by one. These are loops over the
+ * formulas of engine/ops/formulas.h. The compiler vectorises them; the formulas give the same bits
+ * in every lane and in the scalar remainder.
  *
- * Per element: a norm reads 4 bytes up to three times (from the first cache), writes 4 and costs
- * some 6 operations; a map reads 4 or 8, writes 4 and costs up to some 50 (gelu_new, silu,
- * refined); rope 3; an angle some 40 in double precision, once for all layers of equal angles. Rows
- * stay in cache between operations, so that none of them nears a limit: `regla bench --preset
- * regla-160m
- * --weights f32 --pp 512 --threads 1 --operations` gave the norms about 1 % of the prompt's time
- * and the angles 0.0 %. */
+ * Cost per element: a norm reads 4 bytes up to three times (from the first cache), writes 4, and
+ * takes some 6 operations. A map reads 4 or 8 bytes, writes 4, and takes up to some 50 operations
+ * (gelu_new, silu, refined). rope takes 3. An angle takes some 40 in double precision, once for all
+ * layers with equal angles. Rows stay in cache between operations, so none comes near a limit. */
 #ifndef ENGINE_CPU_KERNELS_ELEMENTWISE_H
 #define ENGINE_CPU_KERNELS_ELEMENTWISE_H
 
@@ -18,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-/* out = formula(u, w) of n elements; in place is allowed. */
+/* out = formula(u, w) for n elements; in place is allowed. */
 static void map_row(enum formula formula, float *out, const float *u, const float *w,
                     float constant, int64_t n)
 {
@@ -67,7 +64,7 @@ static float sum_squares(const float *x, float shift, int n)
     return lanes[0];
 }
 
-/* y = formula(gate) * x of n elements, a block at a time, since gate may be y. */
+/* y = formula(gate) * x for n elements, a block at a time, since gate may be y. */
 static void gate_part(enum formula formula, const float *gate, const float *x, float *y, int n)
 {
     float block[256];
@@ -123,7 +120,7 @@ static void kernel_angles(const struct ops_angles *a, const struct batch *batch,
     }
 }
 
-/* out = x in the basis of LRPE, one head. */
+/* out = one head of x in the basis of LRPE. */
 static void apply_basis(const struct ops_positions *a, const float *x, float *out)
 {
     int m = a->dim;
@@ -170,7 +167,7 @@ static void permute(const struct ops_positions *a, int64_t position, const float
     }
 }
 
-/* Pairs of x, in place: constants at each call, so that the loops are vectors. */
+/* Turns pairs of x, in place. Each call has constant arguments, so that the loops vectorise. */
 static inline __attribute__((always_inline)) void
 rotate(const int64_t step, const int64_t other, const int half, const float *restrict cosines,
        const float *restrict sines, float *restrict x)
@@ -182,7 +179,7 @@ rotate(const int64_t step, const int64_t other, const int half, const float *res
     }
 }
 
-/* The position of row r, which is at `position` of its text, applied to one head's x. */
+/* Applies the position of row r, which is at `position` of its text, to one head's x. */
 static void position_head(const struct ops_positions *a, int r, int64_t position, int head,
                           const float *x, float *out)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles of 64 keys: K and V as they lie in memory (ops.h), what is appended to them, and their
- * products with queries and with the weights of values.
+/* Tiles of 64 keys: appends to K and V (ops.h has their layout), and multiplies them with queries
+ * and with the weights of values.
  *
- * Both are k-major panels, so scores and the weighted sum of values are matrix products, one
- * running sum per output over the rows of a panel in order. Numbers of two bytes become f32 in
- * registers for one row of x (decoding), and once for all rows in scratch for several.
- * kernels_attention.h says what that costs and how fast it is. */
+ * Both are k-major panels, so scores and the weighted sum of values are matrix products: one
+ * running sum per output, over the rows of a panel in order. Numbers of two bytes become f32 in
+ * registers for one row of x (decoding), and in scratch, once for all rows, for several.
+ * kernels_attention.h says what that costs. */
 #ifndef ENGINE_CPU_KERNELS_KV_H
 #define ENGINE_CPU_KERNELS_KV_H
 
@@ -21,8 +21,8 @@ struct reach {
     int64_t ahead, turned;
 };
 
-/* A matrix of a tile: row r begins at data + r * stride (in numbers). Zeros beyond these say that
- * nothing is read after it, and that all rows of x share it. */
+/* A matrix of a tile: row r begins at data + r * stride (in numbers). If the other members are
+ * zero, nothing is read after it, and all rows of x share it. */
 struct panel {
     const char *data;
     int64_t stride;
@@ -50,7 +50,7 @@ static struct head_tile tile_of(const struct ops_attention *a, char *page, int k
 
 /* ---- appending ---- */
 
-/* from [n] f32 to [n] numbers of the format. */
+/* Converts [n] f32 to [n] numbers of the format. */
 INLINE void narrow(const enum kv_format kv, const float *from, char *to, int64_t n)
 {
     uint16_t *out = (uint16_t *)(void *)to;
@@ -64,7 +64,8 @@ INLINE void narrow(const enum kv_format kv, const float *from, char *to, int64_t
             out[j] = f32_to_bf16(from[j]);
 }
 
-/* Puts n <= QUERY_GROUP keys and values, of rows [row, row + n), into lanes [lane, lane + n). */
+/* Puts n <= QUERY_GROUP keys and values, those of rows [row, row + n), into lanes [lane, lane + n).
+ */
 INLINE void put_keys_as(const enum kv_format kv, const struct ops_attention *a, struct head_tile to,
                         int lane, int row, int n, int kv_head)
 {
@@ -124,7 +125,9 @@ INLINE vec load_numbers(const enum kv_format kv, const char *at)
     return kv == KV_F16 ? vec_load_f16(halves) : vec_load_bf16(halves);
 }
 
-enum { ROW_VECTORS = LANES < 16 ? 8 : 4 }; /* of a tile's row, that one row multiplies at a time */
+enum {
+    ROW_VECTORS = LANES < 16 ? 8 : 4
+}; /* vectors of a tile's row that one row of x multiplies at a time */
 
 /* sum [nv] += x * the nv vectors at `at`. */
 INLINE void add_columns(const enum kv_format kv, const int nv, float x, const char *at, vec *sum)
@@ -135,15 +138,15 @@ INLINE void add_columns(const enum kv_format kv, const int nv, float x, const ch
                          sum[i]);
 }
 
-/* Of the n rows of w, of `bytes` each, those that reach what lies in the tile. */
+/* How many of the n rows of w, of `bytes` each, prefetch within the tile. */
 INLINE int64_t rows_within(struct panel w, struct reach reach, int64_t bytes, int64_t n)
 {
     int64_t rows = (w.left - reach.ahead) / bytes;
     return rows < 0 ? 0 : rows < n ? rows : n;
 }
 
-/* out [m, nv * LANES] (+)= x [m, n] * w [n, nv * LANES], a w for each row of x; asks for what comes
- * next. */
+/* out [m, nv * LANES] (+)= x [m, n] * w [n, nv * LANES], with a w for each row of x. Prefetches
+ * what comes next. */
 INLINE void row_columns(const enum kv_format kv, const int m, const int nv, const float *x,
                         int64_t x_stride, int64_t n, struct panel w, float *out, int64_t out_stride,
                         bool add)
@@ -177,8 +180,8 @@ INLINE void row_columns(const enum kv_format kv, const int m, const int nv, cons
             vec_store(out + r * out_stride + i * LANES, sum[r][i]);
 }
 
-/* The same for any number of columns that is a multiple of 16. One running sum per output over n,
- * in order, here and for rows that share w. */
+/* The same for any multiple of 16 columns. Each output is one running sum over n, in order, here
+ * and for rows that share w. */
 INLINE void row_panels(const enum kv_format kv, const int m, const float *x, int64_t x_stride,
                        int64_t n, struct panel w, int64_t columns, float *out, int64_t out_stride,
                        bool add)
@@ -222,7 +225,7 @@ static void row_product(enum kv_format kv, const float *x, int64_t n, struct pan
     apart_product(kv, 1, x, 0, n, w, columns, out, 0, add);
 }
 
-/* wide [n, columns] = w, OPS_TILE of each at most; asks for as much of the next tile. */
+/* wide [n, columns] = w, at most OPS_TILE of each. Prefetches as much of the next tile. */
 INLINE void widen_as(const enum kv_format kv, struct panel w, int64_t n, int64_t columns,
                      float (*wide)[OPS_TILE])
 {
@@ -236,8 +239,8 @@ INLINE void widen_as(const enum kv_format kv, struct panel w, int64_t n, int64_t
     }
 }
 
-/* out [rows, columns] (+)= x [rows, n] * w [n, columns] for rows that share w, which becomes f32
- * once for all of them. */
+/* out [rows, columns] (+)= x [rows, n] * w [n, columns] for rows that share w. w becomes f32 once
+ * for all of them. */
 static void rows_product(enum kv_format kv, int rows, const float *x, int64_t x_stride, int64_t n,
                          struct panel w, int64_t columns, float *out, int64_t out_stride, bool add)
 {

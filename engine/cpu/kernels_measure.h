@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the machine does at most, for `regla bench` to compare with: kernel_measure_read asks for
- * every byte once and does next to nothing with it; kernel_measure_multiply keeps enough
- * independent multiply-adds in registers to fill the units. Their results only keep the compiler
- * from leaving them out.
+/* Measures the machine's peaks, with which `regla bench` compares. kernel_measure_read reads every
+ * byte once and does almost nothing with it. kernel_measure_multiply keeps enough independent
+ * multiply-adds in registers to fill the units. They return results only so that the compiler
+ * cannot remove them.
  *
- * Per call: kernel_measure_read 4 count bytes and count operations; kernel_measure_multiply no
- * bytes and rounds * MEASURE_ROUND_OPERATIONS operations. They are the limits that the shares of
- * the other kernels are of. */
+ * A call of kernel_measure_read moves 4 * count bytes and does count operations. A call of
+ * kernel_measure_multiply moves none and does rounds * MEASURE_ROUND_OPERATIONS operations. */
 #ifndef ENGINE_CPU_KERNELS_MEASURE_H
 #define ENGINE_CPU_KERNELS_MEASURE_H
 
@@ -27,8 +26,8 @@ static float lanes_sum(vec v)
     return sum;
 }
 
-/* data: [count], a multiple of 8 * LANES. It asks for lines as products do where that comes in
- * two steps (Intel's: 1.01 times as fast). */
+/* data: [count], a multiple of 8 * LANES. Where products prefetch in two steps, it does so too
+ * (Intel: 1.01 times as fast). */
 static float kernel_measure_read(const float *data, size_t count)
 {
     vec sums[8];

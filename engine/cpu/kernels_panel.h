@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces of products: one row of x, or a tile of rows, against a panel or the panels that lie in
- * turns. kernels_product.h says what they are for and how fast they are. */
+/* Pieces of products: multiply one row of x, or a tile of rows, with a panel or with two panels
+ * whose rows alternate. kernels_product.h uses them. */
 #ifndef ENGINE_CPU_KERNELS_PANEL_H
 #define ENGINE_CPU_KERNELS_PANEL_H
 
@@ -8,20 +8,20 @@
 #include "engine/cpu/kernels.h"
 
 enum {
-    PAIRS = 16 / LANES,              /* of vectors of a panel's row: columns j and j + 16 */
-    ROW_BYTES = 4 * PANEL,           /* of panels that lie in turns, in all formats but q8 */
-    PANEL_SUMS = BLOCK_ROWS * PANEL, /* of one panel, for the rows that meet it together */
+    PAIRS = 16 / LANES,    /* pairs of vectors in a panel's row: columns j and j + 16 */
+    ROW_BYTES = 4 * PANEL, /* bytes of a row of the panels that alternate, in all formats but q8 */
+    PANEL_SUMS = BLOCK_ROWS * PANEL, /* sums of one panel, for the rows that meet it together */
     MANY_REGISTERS = LANES == 16,    /* 32 of them, not 16 */
     ONE_ROW_INPUTS = MANY_REGISTERS ? 4 : 1, /* rows of a panel that one row of x loads together */
 };
 
-/* The sums of a panel and one row of x, in registers: columns as load_pair has them. */
+/* The sums of a panel and one row of x, in registers, in the order of load_pair's columns. */
 struct row {
     vec sums[2 * PAIRS];
 };
 
-/* Vectors of a row of weights come in pairs: columns j.. and j + 16.. of a panel, PAIRS of them,
- * and then those of the panel that lies beside it. */
+/* Vectors of a row of weights come in pairs, columns j.. and j + 16.. of a panel: PAIRS pairs, and
+ * then those of the panel beside it. */
 static inline __attribute__((always_inline)) int pairs_together(const enum weight_format format)
 {
     return panels_together(format) * PAIRS;
@@ -50,11 +50,11 @@ static inline float *pair_sums(float *sums, int i, int pair)
     return sums + pair / PAIRS * PANEL_SUMS + i * PANEL + pair % PAIRS * LANES;
 }
 
-/* What tiles of rows ask for while they multiply: `step` bytes further at each input. */
+/* What tiles of rows prefetch while they multiply: `step` bytes further at each input. */
 struct ahead {
     const unsigned char *at;
     int step;
-    bool once; /* what lies there will be read once, TILE_AHEAD later */
+    bool once; /* these bytes will be read once, TILE_AHEAD later */
 };
 
 static inline __attribute__((always_inline)) void ask_tile(const unsigned char *line,
@@ -66,8 +66,8 @@ static inline __attribute__((always_inline)) void ask_tile(const unsigned char *
         __builtin_prefetch(line, 0, TILE_CACHES);
 }
 
-/* For some inputs from input k on; step is 2 LINE at most, once a constant at each call: a branch
- * took a tenth of the speed of eight rows. */
+/* Prefetches for some inputs from input k on. step is at most 2 LINE, and `once` is a constant at
+ * each call: a branch cost a tenth of the speed of eight rows. */
 static inline __attribute__((always_inline)) void ask(struct ahead ahead, int64_t k,
                                                       const int inputs)
 {
@@ -83,8 +83,7 @@ static inline __attribute__((always_inline)) void ask(struct ahead ahead, int64_
         }
 }
 
-/* sum [m][pairs] += x [m] * one row of w, of which wide [pairs][32], if not NULL, becomes what it
- * is in f32. */
+/* sum [m][pairs] += x [m] * one row of w. wide [pairs][32], if not NULL, becomes the row in f32. */
 static inline __attribute__((always_inline)) void
 tile_input(const enum weight_format format, const int m, const int pairs, const float *x,
            const unsigned char *row, int pair, float *wide, vec sum[][2])
@@ -106,7 +105,7 @@ tile_input(const enum weight_format format, const int m, const int pairs, const 
     }
 }
 
-/* The beginning of a tile: sum [m][pairs] = sums [panels][BLOCK_ROWS][32], or 0. */
+/* Begins a tile: sum [m][pairs] = sums [panels][BLOCK_ROWS][32], or 0. */
 static inline __attribute__((always_inline)) void start_tile(const int m, const int pairs, int pair,
                                                              float *sums, bool add, vec sum[][2])
 {
@@ -118,8 +117,7 @@ static inline __attribute__((always_inline)) void start_tile(const int m, const 
     }
 }
 
-/* The end of a tile: sums [panels][BLOCK_ROWS][32] = sum [m][pairs], or (+)= it times scales [32].
- */
+/* Ends a tile: sums [panels][BLOCK_ROWS][32] = sum [m][pairs], or (+)= sum times scales [32]. */
 static inline __attribute__((always_inline)) void end_tile(const int m, const int pairs, int pair,
                                                            vec sum[][2], const float *scales,
                                                            float *sums, bool add)
@@ -139,9 +137,9 @@ static inline __attribute__((always_inline)) void end_tile(const int m, const in
     }
 }
 
-/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), of
- * which the columns of `pairs` pairs from `pair` on; wide [n][pairs][32], if not NULL: what these
- * are in f32; format, m and pairs are constants at each call. */
+/* Sums [panels][BLOCK_ROWS][32] (+)= x [n, m] * w [n, panels][32] (* scales [32], if not NULL), for
+ * the columns of `pairs` pairs from `pair` on. wide [n][pairs][32], if not NULL, becomes these
+ * columns in f32. format, m and pairs are constants at each call. */
 static inline __attribute__((always_inline)) void
 panel_tile(const enum weight_format format, const int m, const int pairs, const float *x, int64_t n,
            const unsigned char *w, const float *scales, struct ahead ahead, int pair, float *wide,
@@ -163,8 +161,8 @@ panel_tile(const enum weight_format format, const int m, const int pairs, const 
     end_tile(m, pairs, pair, sum, scales, sums, add);
 }
 
-/* Asks for what one row of x reads ROW_AHEAD further, or for one line of it. f32 with AVX2 leaves
- * it to the hardware. */
+/* Prefetches what one row of x reads ROW_AHEAD later, or one line of it. f32 with AVX2 leaves that
+ * to the hardware. */
 static inline __attribute__((always_inline)) void ask_rows(const enum weight_format format,
                                                            const unsigned char *rows)
 {
@@ -175,7 +173,7 @@ static inline __attribute__((always_inline)) void ask_rows(const enum weight_for
             ask_once(rows + ROW_AHEAD + line, ROW_AHEAD);
 }
 
-/* Adds x [n] * w [n, panels][32] to the sums of one row [panels], which waits for memory:
+/* Adds x [n] * w [n, panels][32] to the sums of one row [panels]. Such a row waits for memory, so
  * ONE_ROW_INPUTS rows of the panels are loaded together. */
 static inline __attribute__((always_inline)) void add_row(const enum weight_format format,
                                                           const float *x, int64_t n,
@@ -232,14 +230,14 @@ static inline __attribute__((always_inline)) struct row zero_row(void)
     return row;
 }
 
-/* Pairs of a row of weights whose sums with m rows of x fit in registers. */
+/* The number of pairs whose sums with m rows of x fit in registers. */
 static inline __attribute__((always_inline)) int pairs_at_once(const enum weight_format format,
                                                                int m)
 {
     return m <= TILE_ROWS / 2 && pairs_together(format) > 1 ? 2 : 1;
 }
 
-/* Whether each weight is read once, for all of the rows. */
+/* Whether each weight is read once for all rows. */
 static bool one_pass(enum weight_format format, int rows)
 {
     return rows <= TILE_ROWS && pairs_at_once(format, rows) == pairs_together(format);

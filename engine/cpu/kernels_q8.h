@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pieces of products with q8 weights where bytes are not multiplied by fours: quants become f32.
+/* Products with q8 weights on CPUs that do not multiply bytes by fours: quants become f32.
  *
- * Per block of 32 inputs and output, over the blocks in order, whatever the number of rows:
+ * Per output, over blocks of 32 inputs in order, whatever the number of rows:
  *   acc = fma(sum of x * quant, scale, acc)
- * with the sum over the inputs in order, each a fused multiply-add (kernels.h says how x, quants
- * and scales are scaled). */
+ * The sum goes over the block's inputs in order, each a fused multiply-add. kernels.h says how x,
+ * quants and scales are scaled. */
 #ifndef ENGINE_CPU_KERNELS_Q8_H
 #define ENGINE_CPU_KERNELS_Q8_H
 
 #include "engine/cpu/kernels_panel.h"
 
 enum {
-    Q8_ROWS = TILE_ROWS * 2 / 3, /* that multiply quants as they become f32 */
+    Q8_ROWS = TILE_ROWS * 2 / 3, /* most rows that multiply quants as they become f32 */
 };
 
 /* A block as f32. */
@@ -19,7 +19,7 @@ struct q8_numbers {
     float quants[Q8_BLOCK][PANEL], scales[PANEL];
 };
 
-/* LANES quants times 2^24: those of input i of the four at fours. */
+/* LANES quants times 2^24: those of input i of each four. */
 static inline __attribute__((always_inline)) vec load_quants(const uint8_t (*fours)[4], const int i)
 {
     vec_ints bytes;
@@ -53,7 +53,7 @@ static void panel_rows_q8(int m, const float *x, int64_t n, const unsigned char 
                sums, add);
 }
 
-/* sum [m][pairs] += x [n, m] * quants of inputs, n of them at most four. */
+/* sum [m][pairs] += x [n, m] * quants of n inputs, at most four. */
 static inline __attribute__((always_inline)) void tile_four(const int m, const int pairs,
                                                             const float *x, int n,
                                                             const uint8_t (*fours)[4], int pair,
@@ -89,8 +89,8 @@ q8_tile(const int m, const int pairs, const float *x, int64_t n, const struct q8
     end_tile(m, pairs, pair, sum, scales, sums, add);
 }
 
-/* sums [1][BLOCK_ROWS][32] (+)= x [n, m] * w, one block, for any m from 2 to Q8_ROWS: few rows,
- * for which writing it down as f32 would take longer than what they do with it. */
+/* sums [1][BLOCK_ROWS][32] (+)= x [n, m] * w, one block, for any m from 2 to Q8_ROWS. For so few
+ * rows writing the block to scratch as f32 would take longer than multiplying. */
 static void q8_rows(int m, const float *x, int64_t n, const struct q8_block *w, float *sums,
                     bool add)
 {
@@ -102,7 +102,7 @@ static void q8_rows(int m, const float *x, int64_t n, const struct q8_block *w, 
                  q8_tile(M, pairs_at_once(WEIGHTS_F32, M), x, n, w, p, scales, sums, add))
 }
 
-/* Inputs k.. of one block of each panel, n of them at most four, to sums of quants. */
+/* Adds n inputs k.. of one block of each panel, at most four, to sums of quants. */
 static inline __attribute__((always_inline)) void
 add_four(const float *x, int n, int four, const struct q8_block *w, struct row *sums)
 {
@@ -117,8 +117,9 @@ add_four(const float *x, int n, int four, const struct q8_block *w, struct row *
     }
 }
 
-/* Adds x [n] * w [ceil(n / 32)][2] to the sums of one row [2], which waits for memory: it asks for
- * what is Q8_AHEAD further (on a Zen 3, 2 threads: 0.88 of the speed of reading, without 0.46). */
+/* Adds x [n] * w [ceil(n / 32)][2] to the sums of one row [2]. Such a row waits for memory, so it
+ * prefetches Q8_AHEAD bytes ahead (Zen 3, 2 threads: 0.88 of the speed of reading, without 0.46).
+ */
 static inline __attribute__((always_inline)) void
 add_q8_row(const float *x, int64_t n, const struct q8_block *w, struct row *rows)
 {

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The row recurrence with all that leads to it: positions, feature map, gates and S, a head at a
- * time and TOKEN_GROUP tokens at a time, so that what is between them stays in the first cache. A
+/* The row recurrence with everything before it: positions, feature map and gates. It works on one
+ * head and TOKEN_GROUP tokens at a time, so that intermediate results stay in the first cache. A
  * vector holds LANES rows of S for one feature, so s.phi is one running sum per row over the
  * features, with no sum across lanes.
  *
- * Per head and token: 3 operations of a multiply-add's cost for each of dv * m2 elements of S (4
- * with feature decays, 2 without row decays), d + m + dv formulas, 4 * (2d + 3dv) bytes of
- * projections (refined gate), and 2 * 4 * dv * m2 bytes of S once per TOKEN_GROUP tokens: a single
- * row is bound by these. `regla bench --preset regla-160m --weights f32 --pp 512 --threads 1
- * --operations` gave it 3.6 % of the prompt's time for 1.8 % of its multiply-adds: half of the
- * products' share of the arithmetic limit. */
+ * Cost per head and token: 3 multiply-adds for each of dv * m2 elements of S (4 with feature
+ * decays, 2 without row decays), d + m + dv formulas, and 4 * (2d + 3dv) bytes of projections
+ * (refined gate). Once per TOKEN_GROUP tokens it moves 2 * 4 * dv * m2 bytes of S, which bounds a
+ * single row. How fast that is: loadtest/FIGURES.md, "Kernels". */
 #ifndef ENGINE_CPU_KERNELS_RECURRENCE_H
 #define ENGINE_CPU_KERNELS_RECURRENCE_H
 
@@ -18,7 +16,7 @@
 
 #include <string.h>
 
-/* What TOKEN_GROUP tokens bring to `width` rows of one head's S, from row `first` on. */
+/* What TOKEN_GROUP tokens do to `width` rows of one head's S, from row `first` on. */
 struct recurrence_group {
     int tokens, first, width;
     float *q, *k;                /* [TOKEN_GROUP, m2] */
@@ -28,8 +26,8 @@ struct recurrence_group {
     float delta[TOKEN_GROUP];    /* g */
 };
 
-/* `count` features from `at` on, which are registers: constants at each call. `gate`: their place
- * in f; row: of the group. */
+/* Updates `count` features from `at` on, in registers; count is a constant at each call. gate:
+ * their place in f. row: of the group. */
 static inline __attribute__((always_inline)) void
 recur(const bool decays, const bool features, const int count, const struct ops_recurrence *a,
       const struct recurrence_group *group, float *state, int64_t row, int64_t at, int64_t gate)
@@ -79,9 +77,9 @@ static inline __attribute__((always_inline)) void recur_all(const bool decays, c
     }
 }
 
-/* The delta rule needs s.phi of all features before it changes one. So one pass over S changes it
- * by `value` of token t - 1, the read-out of which it returns, and weighs it with the key of token
- * t, into *dot. */
+/* The delta rule needs s.phi over all features before it changes one. So one pass over S does two
+ * things: it applies `value` of token t - 1, whose read-out it returns, and it multiplies the
+ * result with the key of token t, into *dot. */
 static inline __attribute__((always_inline)) vec
 delta_pass(const bool changes, const bool weighs, const bool features,
            const struct ops_recurrence *a, const struct recurrence_group *group, float *state,
@@ -156,8 +154,8 @@ static void run_group(const struct ops_recurrence *a, struct recurrence_group *g
         recur_all(false, false, a, group, state);
 }
 
-/* phi of one head of row r, which is at `position` of its text. maximum: the keys' running one,
- * NULL for a query. Returns the factor that a new maximum puts on S. */
+/* Computes phi of one head of row r, which is at `position` of its text. maximum: the keys' running
+ * maximum; NULL for a query. Returns the factor by which a new maximum multiplies S. */
 static float head_features(const struct ops_recurrence *a, const struct recurrence_group *group,
                            int r, int64_t position, int head, float *maximum, float *phi)
 {
@@ -195,7 +193,7 @@ static float head_features(const struct ops_recurrence *a, const struct recurren
     return rescale;
 }
 
-/* n columns of a factor from `column` on; absent: 1. */
+/* n columns of a factor from `column` on; 1 where it is absent. */
 static void factor_row(const struct ops_factor *factor, int r, int64_t column, int n, float *out)
 {
     if (factor->u.data != NULL)
@@ -207,14 +205,14 @@ static void factor_row(const struct ops_factor *factor, int r, int64_t column, i
             out[i] = 1.0f;
 }
 
-/* The group's rows that belong to S; after them may come c, and rows that stay 0. */
+/* The number of the group's rows that belong to S. c and rows that stay 0 may follow. */
 static int rows_inside(const struct ops_recurrence *a, const struct recurrence_group *group)
 {
     int left = a->value_dim - group->first;
     return left < group->width ? left : group->width;
 }
 
-/* a and b v of the group's rows for token t, row r of the step. */
+/* Computes a and b v of the group's rows for token t, row r of the step. */
 static void fill_rows(const struct ops_recurrence *a, const struct recurrence_group *group, int t,
                       int r, int head, int kv_head, float rescale)
 {
@@ -249,7 +247,8 @@ static inline __attribute__((always_inline)) void prefetch(const struct rows *ro
             __builtin_prefetch(rows->data + r * rows->stride + column + i);
 }
 
-/* What a head reads of a row is a few lines far from the next row's, which no hardware foresees. */
+/* A head reads a few lines of each row, far from those of the next row, so hardware cannot prefetch
+ * them. */
 static inline __attribute__((always_inline)) void prefetch_row(const struct ops_recurrence *a,
                                                                const struct recurrence_group *group,
                                                                int r, int head, int kv_head)

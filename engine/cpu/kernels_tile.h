@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products with matrices of f32: register tiles of rows against k-major columns.
+/* Products with f32 matrices: register tiles of rows against k-major columns.
  *
- * One running sum per output, over the input in order: acc = fma(x[k], w[k][j], acc). The tile's
- * shape changes only which sums run beside each other. */
+ * Each output is one running sum over the input, in order: acc = fma(x[k], w[k][j], acc). The
+ * tile's shape changes only which sums run beside each other. */
 #ifndef ENGINE_CPU_KERNELS_TILE_H
 #define ENGINE_CPU_KERNELS_TILE_H
 
@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* out [m, nv * LANES] (+)= x [m, n] * w [n, nv * LANES]; m and nv are constants at each call. */
+/* out [m, nv * LANES] (+)= x [m, n] * w [n, nv * LANES]. m and nv are constants at each call. */
 static inline __attribute__((always_inline)) void tile(const int m, const int nv, const float *x,
                                                        int64_t x_stride, int64_t n, const float *w,
                                                        int64_t w_stride, float *out,
@@ -43,8 +43,8 @@ static inline __attribute__((always_inline)) void tile(const int m, const int nv
             vec_store(out + i * out_stride + v * LANES, sum[i][v]);
 }
 
-/* The same for m rows, 1 <= m <= TILE_ROWS, and any multiple of 16 columns: few rows take more
- * columns at a time, for as many sums to be under way. */
+/* The same for 1 to TILE_ROWS rows and any multiple of 16 columns. Few rows take more columns at a
+ * time, so that as many sums are under way. */
 static void tile_rows(int m, const float *x, int64_t x_stride, int64_t n, const float *w,
                       int64_t w_stride, int64_t columns, float *out, int64_t out_stride, bool add)
 {

@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products with q8 weights on CPUs that multiply bytes by fours (AVX-512 VNNI), in exact integers.
  *
- * A row of x becomes fixed point of three digits base 256 per block of 32 inputs, so a block's sum
- * of quant * digit is exact; per output, over the blocks in order:
+ * Each block of 32 inputs of x becomes fixed point with three digits of base 256, so a block's sum
+ * of quant * digit is exact. Per output, over the blocks in order:
  *
  *   acc = fma(fma(p2, 65536, p1 * 256 + p0), weight scale * x scale, acc)
  *
- * 48 multiplications of 64 bytes for 1,024 weights and a row, where f32 takes 64 of 16 numbers, 32
- * where activations are of 16 bits (two digits) and 16 where of 8 bits (one); 34/32 bytes a weight
- * once per BLOCK_ROWS rows, and 108, 76 or 44 bytes for 32 numbers of x once per pair.
+ * 1,024 weights and a row take 48 multiplications of 64 bytes, where f32 takes 64 of 16 numbers.
+ * Activations of 16 bits (two digits) take 32, of 8 bits (one digit) 16. Weights are read once per
+ * BLOCK_ROWS rows, 34/32 bytes each; 32 numbers of x once per pair of panels, 108, 76 or 44 bytes.
  *
- * The error is that of x in fixed point, half of its scale (and, of three digits, two roundings of
- * x) times the sum of a block's |w|, and of 5 roundings a block.
- *
- * kernels_product.h says what share of the limit three digits reach. gpt_neox-160m on 2 threads of
- * a Zen 4, 236 GFLOP/s in f32: prompts of 512 at 91 to 96 % of that with three, 120 to 133 with
- * two, 168 to 203 with one; 16 texts 770 to 876, 1,057 to 1,216 and 1,375 to 1,841 tokens/s; one
- * text alike. Rows of a tile beside each other, against a row's blocks in a row, two builds in
- * turns, the best and the median of ten: one digit 1.05 and 1.05, two 1.01 and 1.01, three 1.00
- * and 1.05. */
+ * The error is that of x in fixed point, half of its scale (and with three digits two roundings of
+ * x) times the sum of a block's |w|, and of 5 roundings a block. How fast it is:
+ * loadtest/FIGURES.md, "Kernels". */
 #ifndef ENGINE_CPU_KERNELS_VNNI_H
 #define ENGINE_CPU_KERNELS_VNNI_H
 
@@ -35,7 +29,7 @@ INLINE int vnni_rows_of(const int digits)
     return FIXED_ROWS / digits;
 }
 
-/* The lowest digit, -128..127, of each number, which becomes the rest. */
+/* Takes the lowest digit, -128..127, of each number; the number becomes the rest. */
 static inline __m512i take_digit(__m512i *number)
 {
     __m512i digit = _mm512_srai_epi32(_mm512_slli_epi32(*number, 24), 24);
@@ -43,18 +37,20 @@ static inline __m512i take_digit(__m512i *number)
     return digit;
 }
 
-/* Tiles of x in fixed point: per block of 32 inputs fixed_words dwords of each of its m rows, row
- * i's at i, m apart. x = (d[0] + 256 d[1] + 65536 d[2]) * scale, digits in -128..127, at most
- * +-8355711, +-32639 in two digits, +-127 in one: so its error is half of the scale, 2^-24, 2^-16
- * or 2^-8 of the block's largest number (and 0.8 % of that). The scale, 0 where all are under
- * 2^-100, NaN where one is not finite; then -128 times the sums of d[0] + 256 d[1] and of d[2],
- * which take the 128 out of the quants; then the digits, all d[0] first, four inputs to a dword. */
+/* A tile of x in fixed point has, per block of 32 inputs, fixed_words dwords of each of its m rows;
+ * row i's are at i, m apart. x = (d[0] + 256 d[1] + 65536 d[2]) * scale with digits in -128..127.
+ * So x / scale is at most +-8355711, in two digits +-32639, in one +-127, and the error is half of
+ * the scale: 2^-24, 2^-16 or 2^-8 of the block's largest number (and 0.8 % of that).
+ *
+ * The dwords are: the scale (0 where all numbers are under 2^-100, NaN where one is not finite);
+ * -128 times the sums of d[0] + 256 d[1] and of d[2], which take the 128 out of the quants; the
+ * digits, all d[0] first, four inputs to a dword. */
 INLINE int fixed_four(const int m, const int d, const int four)
 {
     return (3 + 8 * d + four) * m;
 }
 
-/* x: numbers 0..15 and 16..31 of a block, to the dwords of one of m rows, m apart. */
+/* Writes x, numbers 0..15 and 16..31 of a block, to the dwords of one of m rows, m apart. */
 INLINE void fix_block(const int digits, const int m, const __m512 x[2], int32_t *out)
 {
     const int32_t most = digits == 1 ? 127 : digits == 2 ? 32639 : 8355711;
@@ -122,7 +118,7 @@ INLINE void fix_rows(const int digits, const float *x, int64_t x_stride, int row
     }
 }
 
-/* A call with the digits of a weight's activations as a constant. */
+/* Calls with the number of digits of a weight's activations as a constant. */
 #define FOR_DIGITS(function, weight, ...)       \
     switch (digits_of((weight)->activations)) { \
     case 1:                                     \
@@ -156,7 +152,7 @@ static inline vec input_scale(const int32_t *x)
     return _mm512_castsi512_ps(_mm512_set1_epi32(*x));
 }
 
-/* The sums by digit before the first quant, which is 128 too large. */
+/* The sums by digit before the first quant. They compensate that quants are 128 too large. */
 INLINE void start_sums(const int digits, const int m, __m512i p[MOST_DIGITS][2], const int32_t *x)
 {
     p[0][0] = p[0][1] = _mm512_set1_epi32(x[m]);
@@ -166,8 +162,8 @@ INLINE void start_sums(const int digits, const int m, __m512i p[MOST_DIGITS][2],
         p[2][0] = p[2][1] = _mm512_set1_epi32(x[2 * m]);
 }
 
-/* What a block adds to 16 outputs of a row: p the exact sums by digit, the lower two of which are
- * right together. */
+/* What a block adds to 16 outputs of a row. p: the exact sums by digit; only the sum of the lower
+ * two is right. */
 INLINE __m512 block_value(const int digits, const __m512i p[MOST_DIGITS][2], int half)
 {
     __m512i low = p[0][half];
@@ -179,24 +175,24 @@ INLINE __m512 block_value(const int digits, const __m512i p[MOST_DIGITS][2], int
                            _mm512_cvtepi32_ps(low));
 }
 
-/* sum += w * the four digits, for every output: one instruction, which compilers make two of. */
+/* sum += w * the four digits, for every output, in one instruction. Compilers would make two of it.
+ */
 VNNI static inline __m512i multiply_four(__m512i sum, __m512i w, const int32_t *digits)
 {
     __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*digits));
     return sum;
 }
 
-/* Asks for line `line` of the block Q8_AHEAD further than w: the first shows a core that runs ahead
- * by itself the next page. */
+/* Prefetches line `line` of the block Q8_AHEAD after w. The first line shows the next page to a
+ * core that prefetches by itself. */
 INLINE void ask_block(const struct q8_block *w, int line)
 {
     if (ROW_EVERY_LINE || line == 0)
         ask_once((const char *)w + line * LINE + Q8_AHEAD, Q8_AHEAD);
 }
 
-/* Adds a block to the sums of one row, which waits for memory (on a Zen 5, against the speed of
- * reading, on 1 thread and on 2: 1.06 and 1.01; from half as far 1.02 and 1.01, and so into the
- * second cache 0.96 and 1.00, half of the lines 0.80 and 0.91, one of them 0.59 and 0.83). */
+/* Adds a block to the sums of one row. Such a row waits for memory, so it prefetches (what that
+ * gives: loadtest/FIGURES.md, "Kernels"). */
 VNNI_INLINE void vnni_row(const int digits, const int32_t *x, const struct q8_block *w,
                           struct row *row)
 {
@@ -278,9 +274,9 @@ VNNI_INLINE void vnni_block(const int digits, const int m, const int32_t *x,
         }
 }
 
-/* sums [panels, BLOCK_ROWS, 32], of which m rows: x [m, n blocks] * w [n, PANEL_PAIR], one or both
- * of the pair; digits and m are constants at each call. Asks for what lies `ahead` bytes further,
- * if not 0. */
+/* m rows of sums [panels, BLOCK_ROWS, 32]: x [m, n blocks] * w [n, PANEL_PAIR], one panel or both
+ * of the pair. digits and m are constants at each call. Prefetches `ahead` bytes ahead, if not 0.
+ */
 VNNI_INLINE void vnni_tile(const int digits, const int m, const int32_t *x, int64_t n,
                            const struct q8_block *pair, int panels, int64_t ahead, float *sums)
 {
@@ -300,7 +296,7 @@ VNNI_INLINE void vnni_rows(const int digits, int m, const int32_t *x, int64_t n,
              if (M <= vnni_rows_of(digits)) vnni_tile(digits, M, x, n, pair, panels, ahead, sums))
 }
 
-/* The first tile of rows brings both panels as one stream, the others find each in the first
+/* The first tile of rows loads both panels as one stream; the others find each panel in the first
  * cache. */
 VNNI_INLINE void product_rows_vnni(const int digits, const struct product *p)
 {

@@ -1,22 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention in block and sliding windows: keys and values lie in a ring of W in the slot, in f32.
+/* Attention in block and sliding windows. Keys and values are in a ring of W in the slot, in f32.
  *
- * A query by itself reads the ring as it lies. Several meet each tile of 64 positions together: its
- * keys are laid into scratch, those before the group out of the ring and the group's own out of the
- * step's rows, and only then do these take their places in the ring. Either way a query's sums run
- * over the same keys in the same order. A key costs what it does in kernels_attention.h, and to lay
- * it into scratch 8 (m2 + dv) bytes for QUERY_GROUP queries.
- *
- * A ring is small: in `regla bench --preset transnormer_t1-160m --weights bf16 --pp 512 --tg 64
- * --operations` (6 of 12 layers, blocks of 64) the windows took 0.9 to 1.4 % of the prompt's time
- * and 1.8 to 2.5 % of the generation's on 2 threads (four runs), at 76 % and 73 to 95 % of the
- * whole's limits. They are bound by neither: a token's keys are 1.2 MB on average. */
+ * A single query reads the ring in place. Several queries meet each tile of 64 positions together:
+ * the tile's keys are copied into scratch, earlier ones from the ring and the group's own from the
+ * step's rows. Only then do the group's own keys enter the ring. Either way a query's sums run over
+ * the same keys in the same order. A key costs what it does in kernels_attention.h; copying it
+ * costs 8 (m2 + dv) bytes for QUERY_GROUP queries. Rings are small: loadtest/FIGURES.md, "Kernels".
+ */
 #ifndef ENGINE_CPU_KERNELS_WINDOW_H
 #define ENGINE_CPU_KERNELS_WINDOW_H
 
 #include "engine/cpu/kernels_attention.h"
 
-/* What queries of one text and kv head share. */
+/* What the queries of one text and kv head share. */
 struct ring {
     const struct ops_attention *a;
     char *tiles; /* one after the other */
@@ -24,7 +20,7 @@ struct ring {
     int kv_head;
 };
 
-/* Keys that lie beside each other in the ring. */
+/* Keys that are adjacent in the ring. */
 struct ring_run {
     const float *k, *v; /* of the first: [key_dim] with OPS_TILE between, [value stride] */
     int64_t n;
@@ -35,7 +31,7 @@ static struct head_tile ring_tile(const struct ring *ring, int slot)
     return tile_at(ring->a, ring->tiles + (size_t)(slot / OPS_TILE) * ring->tile_bytes);
 }
 
-/* The longest run of keys [from, to) that begins with `from`. */
+/* The longest run of adjacent keys in [from, to) that begins with `from`. */
 static struct ring_run ring_run(const struct ring *ring, int64_t from, int64_t to)
 {
     int window = ring->a->window_size, slot = (int)(from % window), lane = slot % OPS_TILE;
@@ -50,7 +46,7 @@ static struct ring_run ring_run(const struct ring *ring, int64_t from, int64_t t
     return run;
 }
 
-/* Keys of rows [row, row + n) at positions from `position` on take their places. */
+/* Writes the keys of rows [row, row + n), at positions from `position` on, into the ring. */
 static void ring_put(const struct ring *ring, int64_t position, int row, int n)
 {
     int window = ring->a->window_size;
@@ -95,8 +91,8 @@ static void ring_values(const struct ring *ring, const float *scores, int64_t fr
 
 /* ---- several queries ---- */
 
-/* Keys [from, to) of the absolute tile that holds them; those from `rows->position` on are not in
- * the ring yet but in the step's rows, `first_row` on. */
+/* Keys [from, to) of the absolute tile that holds them. Those from `rows->position` on are not in
+ * the ring yet; they are in the step's rows, from `first_row` on. */
 struct window_keys {
     const struct ring *ring;
     int64_t from, to, position;
@@ -159,7 +155,8 @@ static void add_lanes(int n, const float *scores, int from, int to, const float 
                     sums, stride, true);
 }
 
-/* sums [n, value stride] += each row's values in order; those that all rows see, together. */
+/* sums [n, value stride] += each row's values, in order. Values that all rows see are added
+ * together. */
 static void add_window_values(const struct window_keys *keys, int n, const struct lanes *lanes,
                               const float *scores, float *sums)
 {
@@ -212,8 +209,8 @@ static int lane_of(int64_t position, int64_t base)
     return lane < 0 ? 0 : lane > OPS_TILE ? OPS_TILE : (int)lane;
 }
 
-/* Queries of rows [row, row + n) of one head, the first at `position`. A single one finds its own
- * key in the ring, several do not yet. */
+/* Answers the queries of rows [row, row + n) of one head, the first at `position`. A single query
+ * finds its own key in the ring; the keys of several are not there yet. */
 static void window_queries(const struct ring *ring, int64_t position, int row, int n, int head,
                            float *sums)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The body of a simd_*.c: all kernels for the instruction set it is compiled with. */
+/* The body of every simd_*.c: all kernels, for the instruction set that the file is compiled for.
+ */
 #ifndef ENGINE_CPU_SIMD_H
 #define ENGINE_CPU_SIMD_H
 

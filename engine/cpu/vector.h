@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vector of the instruction set that this file is compiled for. Loads and stores of two-byte
- * numbers convert as engine/base/half.h does, bit for bit. */
+/* vec, the vector type of the instruction set that this file is compiled for, and its operations.
+ * Loads and stores of two-byte numbers convert as engine/base/half.h does, bit for bit. */
 #ifndef ENGINE_CPU_VECTOR_H
 #define ENGINE_CPU_VECTOR_H
 
@@ -87,7 +87,7 @@ static inline vec vec_set(float x)
     return (vec){x, x, x, x};
 }
 
-/* Of a and b, lane by lane, b where it is no less or either is NaN. */
+/* The greater of a and b, lane by lane; b where both are equal or either is NaN. */
 static inline vec vec_max(vec a, vec b)
 {
     for (int i = 0; i < LANES; i++)
@@ -106,7 +106,7 @@ static inline vec vec_load_bf16(const uint16_t *p)
 }
 #endif
 
-/* LANES bf16 in the lower halves of the dwords at p, and as many in the upper ones. */
+/* The LANES bf16 in the lower halves of the dwords at p, and those in the upper halves. */
 static inline void vec_load_bf16_pairs(const void *p, vec *low, vec *high)
 {
     typedef uint32_t lanes __attribute__((vector_size(sizeof(vec))));
@@ -118,7 +118,7 @@ static inline void vec_load_bf16_pairs(const void *p, vec *low, vec *high)
 
 typedef int32_t vec_ints __attribute__((vector_size(sizeof(vec))));
 
-/* Byte i of each dword as its highest, above zeros. */
+/* Moves byte i of each dword to its highest byte; the other bytes become zero. */
 static inline vec_ints vec_raise_byte(vec_ints dwords, const int i)
 {
 #if defined(__AVX2__) && !defined(__AVX512F__) /* one instruction, and few ports that shift */
@@ -133,7 +133,7 @@ static inline vec_ints vec_raise_byte(vec_ints dwords, const int i)
     return i == 0 ? raised : raised & -(1 << 24);
 }
 
-/* A call with M = m, from `least` to `most`, TILE_ROWS or less, as a constant. */
+/* Makes a call with M = m as a constant, for m from `least` to `most`, at most TILE_ROWS. */
 #define ROWS_CASE(rows, least, most, call)                             \
     case rows:                                                         \
         if (rows >= least && rows <= most) {                           \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing of matrices into panels (struct weight), and tables of rows. */
+/* Packs matrices into panels (struct weight), and makes tables of rows. */
 #ifndef ENGINE_CPU_WEIGHTS_H
 #define ENGINE_CPU_WEIGHTS_H
 
@@ -12,14 +12,15 @@ struct table {
 
 struct weight_chunk; /* memory that matrices share */
 
-/* Panels are packed by the pool's threads. *last: memory of the matrix before, NULL at first.
- * activations: where they fit the format. ERROR_INVALID where a number is too large for it. */
+/* The pool's threads pack the panels. *last: the memory of the matrix before; NULL at first.
+ * activations: used where they fit the format. ERROR_INVALID when a number is too large for the
+ * format. */
 int weights_create(struct weight **out, struct weight_chunk **last, struct threads *threads,
                    const struct matrix *parts, int num_parts, int heads, enum weight_format format,
                    enum activation_format activations, struct error *err);
 void weights_free(struct weight *weight, struct weight_chunk **last); /* NULL is allowed */
 
-/* Bytes of a packed matrix of heads * out rows; format is not auto. */
+/* The bytes of a packed matrix of heads * out rows. format is not auto. */
 size_t weights_packed_bytes(enum weight_format format, int64_t in, int64_t out, int heads);
 
 #endif
