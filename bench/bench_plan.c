@@ -32,11 +32,12 @@ static int read_integer(const char *text, int min, int max, int *out, struct err
 static int read_weights(const char *text, int min, int max, int *out, struct error *err)
 {
     enum weight_format format;
+    char names[128];
     (void)min;
     (void)max;
     if (!weight_format_find(text, &format))
-        return error_set(err, ERROR_INVALID, "expected auto, f32, bf16, f16 or q8, got \"%s\"",
-                         text);
+        return error_set(err, ERROR_INVALID, "expected %s, got \"%s\"",
+                         weight_format_names(names, sizeof names), text);
     *out = (int)format;
     return 0;
 }

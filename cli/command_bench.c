@@ -30,11 +30,12 @@ static const struct option items[] = {
     {"batch", OPTION_TEXT, AT(lists.batch), "N,N,...", "1", 0, 0, NULL,
      "texts at once; tokens/s are of all together"},
     {"weights", OPTION_TEXT, AT(lists.weights), "FORMAT,...", "auto", 0, 0, NULL,
-     "formats of the weights in memory: auto (as in the file), f32, bf16, f16, q8"},
+     "formats of the weights in memory: auto (as in the file)" WEIGHT_FORMAT_LIST},
     {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, NULL,
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
     {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "f32", 0, 0, NULL,
-     "what products round their inputs to: f32, 16bit (bf16 or q8 weights), 8bit (q8 weights);\n"
+     "what products round their inputs to: f32, 16bit (" WEIGHTS_OF_16BIT
+     " weights), 8bit (" WEIGHTS_OF_8BIT " weights);\n"
      "      each goes with all formats of the weights"},
     COMMAND_DEVICE_OPTION(AT(device)),
     {"threads", OPTION_TEXT, AT(lists.threads), "N,N,...", "0", 0, 0, NULL,

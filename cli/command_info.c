@@ -101,7 +101,7 @@ static void print_weights(const struct engine *engine)
            megabytes((int64_t)info->weights_bytes, a), weight_format_name(info->weights),
            info->device, info->instruction_set);
     printf("  by --weights    ");
-    for (enum weight_format format = WEIGHTS_F32; format <= WEIGHTS_Q8; format++)
+    for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++)
         printf("%s %s %s", format == WEIGHTS_F32 ? "" : ",", weight_format_name(format),
                megabytes((int64_t)engine_info(engine)->weights_bytes_as[format], a));
     printf("\nactivations        multiplied as %s (--activations)\n"
@@ -172,7 +172,7 @@ static json_t *layers_json(const struct model *model)
 static json_t *weights_json(const struct engine *engine)
 {
     json_t *formats = json_object();
-    for (enum weight_format format = WEIGHTS_F32; format <= WEIGHTS_Q8; format++) {
+    for (int format = WEIGHTS_F32; format < WEIGHT_FORMAT_COUNT; format++) {
         json_int_t bytes = (json_int_t)engine_info(engine)->weights_bytes_as[format];
         json_object_set_new(formats, weight_format_name(format),
                             json_pack("{sI sI}", "bytes",

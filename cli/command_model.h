@@ -61,7 +61,7 @@ struct command_model_options {
          "auto",                                                                                 \
          0,                                                                                      \
          0,                                                                                      \
-         "auto|f32|bf16|f16|q8",                                                                 \
+         WEIGHT_FORMAT_CHOICES,                                                                  \
          "format of the weights in memory; auto: as in the file"},                               \
         {"kv",                                                                                   \
          OPTION_CHOICE,                                                                          \
@@ -81,7 +81,7 @@ struct command_model_options {
          0,                                                                                      \
          "f32|16bit|8bit",                                                                       \
          "what products round their inputs to: f32, or for faster prompts and batches\n"         \
-         "      16bit (bf16 or q8 weights) or 8bit (q8 weights)"},                               \
+         "      16bit (" WEIGHTS_OF_16BIT " weights) or 8bit (" WEIGHTS_OF_8BIT " weights)"},    \
     {                                                                                            \
         "state-memory", OPTION_BYTES, offsetof(type, model.state_memory), "bytes", "0", 0, 1e15, \
             NULL, "memory for the states of texts; 0: a share of what is free"                   \

@@ -6,6 +6,7 @@
 #include "engine/model/fingerprint.h"
 #include "engine/model/model_load.h"
 #include "engine/model/preset.h"
+#include "engine/ops/packing.h"
 #include "engine/ops/profile.h"
 #include "engine/ops/sampler.h"
 #include "engine/state.h"
@@ -93,9 +94,7 @@ static int choose_formats(const struct engine_options *options, const struct mod
 {
     info->weights = options->weights;
     if (info->weights == WEIGHTS_AUTO)
-        info->weights = model->dtype == DTYPE_F32   ? WEIGHTS_F32
-                        : model->dtype == DTYPE_F16 ? WEIGHTS_F16
-                                                    : WEIGHTS_BF16;
+        info->weights = packing_dtype_format(model->dtype);
     info->kv = options->kv;
     if (info->kv == KV_AUTO)
         info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
@@ -104,7 +103,7 @@ static int choose_formats(const struct engine_options *options, const struct mod
         return 0;
     return error_set(err, ERROR_INVALID, "activations: %s goes with weights in %s, these are in %s",
                      activation_format_name(info->activations),
-                     info->activations == ACTIVATIONS_16BIT ? "bf16 or q8" : "q8",
+                     info->activations == ACTIVATIONS_16BIT ? WEIGHTS_OF_16BIT : WEIGHTS_OF_8BIT,
                      weight_format_name(info->weights));
 }
 

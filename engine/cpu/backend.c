@@ -266,7 +266,7 @@ static int check_activations(const struct backend *backend, enum weight_format w
         "activations: %s with weights in %s needs AVX-512 %s, expected f32 where there "
         "is %s without it",
         activation_format_name(backend->activations), weight_format_name(weights),
-        weights == WEIGHTS_Q8 ? "VNNI" : "BF16", backend->kernels->name);
+        weight_format_block(weights) > 1 ? "VNNI" : "BF16", backend->kernels->name);
 }
 
 int cpu_open(struct backend **out, const struct cpu_options *options, struct error *err)

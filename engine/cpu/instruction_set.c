@@ -49,7 +49,8 @@ static bool runs(const struct kernels *kernels)
 bool instruction_set_rounds(const struct kernels *kernels, enum weight_format weights)
 {
 #if defined(__x86_64__)
-    return kernels->fixes && (weights == WEIGHTS_Q8 || __builtin_cpu_supports("avx512bf16"));
+    return fixes_inputs(kernels, weights) ||
+           (kernels->fixes != 0 && __builtin_cpu_supports("avx512bf16"));
 #else
     (void)kernels;
     (void)weights;

@@ -17,20 +17,24 @@ enum {
     BLOCK_ROWS = 96,  /* rows of x that meet a panel together; a multiple of every tile's rows */
     FIXED_ROWS = 12,  /* the same for x in fixed point; a multiple of its tiles' rows */
     TOKEN_GROUP = 16, /* tokens that meet a block of S together */
-    Q8_BLOCK = 32,    /* inputs of a weight that share a scale */
+    Q8_BLOCK = WEIGHTS_Q8_BLOCK,
 };
 
 /* A packed matrix: [heads][panels] of PANEL outputs each, zero past the last. A row of a panel
- * holds one input k (q8: 32 inputs), so that 1 row and 512 rows of x read the same memory in order.
- * Except in f32, the rows of two panels alternate: they are one stream of whole pairs of cache
- * lines, and x is read half as often: f32   [in][32] f16   [in][2][32] bf16  [in][2][16] pairs:
- * output j in the lower half of dword j, j + 16 in the upper half, so that a shift and a mask
- * separate them q8    [ceil(in / 32)][2] struct q8_block */
+ * holds one input k, or one block of inputs in formats with scales, so that 1 row and 512 rows of x
+ * read the same memory in order. Except in f32, the rows of two panels alternate: they are one
+ * stream of whole pairs of cache lines, and x is read half as often.
+ *
+ *     f32   [in][32]
+ *     f16   [in][2][32]
+ *     bf16  [in][2][16] pairs: output j in the lower half of a dword, j + 16 in the upper half, so
+ *           that a shift and a mask separate them
+ *     q8    [ceil(in / 32)][2] struct q8_block
+ */
 struct weight {
-    enum weight_format format; /* never auto */
-    enum activation_format
-        activations; /* to which products round x; always f32 unless the format is bf16 or q8 */
-    int64_t in, out; /* of a head */
+    enum weight_format format;          /* never auto */
+    enum activation_format activations; /* to which products round x; f32 where none fits */
+    int64_t in, out;                    /* of a head */
     int heads;
     int64_t panels; /* of a head; even, except in f32 */
     size_t panel_bytes;
@@ -46,6 +50,7 @@ struct q8_block {
     uint8_t quants[Q8_BLOCK / 4][PANEL][4];
     uint16_t scales[PANEL]; /* f16 */
 };
+_Static_assert(sizeof(struct q8_block) == PANEL * WEIGHTS_Q8_BYTES, "a block of a panel's rows");
 
 /* Where q8 multiplies x in f32, quants count 2^24 times, since they lie in the highest byte of a
  * dword, and x counts Q8_INPUT times. Scales compensate both exactly. Only x under 2^-90 counts as
@@ -59,12 +64,17 @@ static inline __attribute__((always_inline)) int panels_together(enum weight_for
     return format == WEIGHTS_F32 ? 1 : PANEL_PAIR;
 }
 
-/* Bytes of a row of a panel; q8: of a block. */
+/* Bytes of a row of a panel. */
 static inline __attribute__((always_inline)) size_t row_bytes(enum weight_format format)
 {
-    return format == WEIGHTS_Q8    ? sizeof(struct q8_block)
-           : format == WEIGHTS_F32 ? PANEL * sizeof(float)
-                                   : PANEL * sizeof(uint16_t);
+    return PANEL * (size_t)weight_format_bytes(format);
+}
+
+/* Rows of a panel of so many inputs. */
+static inline int64_t panel_rows_of(enum weight_format format, int64_t in)
+{
+    const int64_t block = weight_format_block(format);
+    return (in + block - 1) / block;
 }
 
 /* The first row of a panel, which is counted over all heads. The step to the next row is
@@ -126,12 +136,12 @@ struct kernels {
     const char *name;
     void (*product)(const struct product *);
     /* Writes inputs [first, end) of x [rows, in] to out [rows, arranged_row] in the order in which
-     * `product` reads them: by tiles of rows, then by inputs. q8: by blocks of Q8_BLOCK inputs
-     * first, as Q8_INPUT times x or in fixed point. x rounded to bf16: by pairs of inputs. rows is
-     * at most BLOCK_ROWS; first and end are multiples of Q8_BLOCK, or end is the last. */
+     * `product` reads them: by tiles of rows, then by inputs. Formats with scales: by blocks of
+     * inputs first, times a factor (q8: Q8_INPUT) or in fixed point. x rounded to bf16: by pairs of
+     * inputs. rows is at most BLOCK_ROWS; first and end are multiples of 32, or end is the last. */
     void (*arrange)(const struct weight *, const float *x, int64_t x_stride, int rows,
                     int64_t first, int64_t end, float *out);
-    bool fixes; /* q8 takes x in fixed point */
+    unsigned fixes; /* formats whose products take x in fixed point: 1 << WEIGHTS_Q8, or none */
     /* for rows [first, end) of the step */
     void (*norm)(const struct ops_norm *, int first, int end);
     void (*map)(const struct ops_map *, int first, int end);
@@ -155,12 +165,18 @@ struct kernels {
     int measure_round_operations;
 };
 
+/* Whether products of a format take x in fixed point. */
+static inline bool fixes_inputs(const struct kernels *kernels, enum weight_format format)
+{
+    return kernels->fixes >> format & 1;
+}
+
 /* The floats of a row of x, as `arrange` writes it. */
 static inline int64_t arranged_row(const struct kernels *kernels, const struct weight *weight)
 {
-    if (weight->format != WEIGHTS_Q8 || !kernels->fixes)
+    if (!fixes_inputs(kernels, weight->format))
         return weight->in;
-    return (weight->in + Q8_BLOCK - 1) / Q8_BLOCK * fixed_words(digits_of(weight->activations));
+    return panel_rows_of(weight->format, weight->in) * fixed_words(digits_of(weight->activations));
 }
 
 /* NULL where the instruction set was not compiled. avx512vnni differs from avx512 in products of q8

@@ -159,7 +159,7 @@ BF16 static void pair_row(const struct product *p)
 
 static void product_pairs(const struct product *p)
 {
-    static const struct product_way way = {pair_rows, pair_row, 2};
+    static const struct product_way way = {pair_row, 2, .rows = pair_rows};
     product_by(&way, p);
 }
 

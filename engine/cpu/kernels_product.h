@@ -139,17 +139,21 @@ static void arrange_tile(const float *x, int64_t x_stride, int m, int64_t n, flo
             out[k * m + i] = x[i * x_stride + k] * factor;
 }
 
+/* What products of a format multiply x with beforehand. */
+static const float input_factors[WEIGHT_FORMAT_COUNT] = {
+    [WEIGHTS_F32] = 1.0f, [WEIGHTS_BF16] = 1.0f, [WEIGHTS_F16] = 1.0f, [WEIGHTS_Q8] = Q8_INPUT};
+
 static void kernel_arrange(const struct weight *weight, const float *x, int64_t x_stride, int rows,
                            int64_t first, int64_t end, float *out)
 {
-    const bool q8 = weight->format == WEIGHTS_Q8;
-    const int64_t block = q8 ? Q8_BLOCK : end - first;
-    const float factor = q8 ? Q8_INPUT : 1.0f;
+    const bool blocks = weight_format_block(weight->format) > 1;
+    const int64_t block = blocks ? weight_format_block(weight->format) : end - first;
+    const float factor = input_factors[weight->format];
     for (int64_t k = first, count; k < end; k += count) {
         count = end - k < block ? end - k : block;
         for (int r = 0, m; r < rows; r += m) {
             m = tile_height(rows - r);
-            float *tile = q8 ? out + rows * k + r * count : out + r * weight->in + m * k;
+            float *tile = blocks ? out + rows * k + r * count : out + r * weight->in + m * k;
             arrange_tile(x + r * x_stride + k, x_stride, m, count, factor, tile);
         }
     }
@@ -195,6 +199,18 @@ wide_sums(const enum weight_format format, int rows, const float *x, int64_t x_s
     }
 }
 
+static void wide_sums_bf16(int rows, const float *x, int64_t x_stride, int64_t skipped, int64_t n,
+                           const unsigned char *w, struct ahead ahead, float *sums, bool add)
+{
+    wide_sums(WEIGHTS_BF16, rows, x, x_stride, skipped, n, w, ahead, sums, add);
+}
+
+static void wide_sums_f16(int rows, const float *x, int64_t x_stride, int64_t skipped, int64_t n,
+                          const unsigned char *w, struct ahead ahead, float *sums, bool add)
+{
+    wide_sums(WEIGHTS_F16, rows, x, x_stride, skipped, n, w, ahead, sums, add);
+}
+
 static void q8_sums(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
                     int64_t panel, float *sums)
 {
@@ -216,11 +232,18 @@ static void q8_sums(const struct weight *weight, int rows, const float *x, int64
         }
 }
 
-/* How rows meet panels: some, NULL for q8, or one; inputs of x that lie in one float. */
+/* How rows of x meet panels of a format. */
 struct product_way {
+    void (*row)(const struct product *); /* one row */
+    int inputs;                          /* of x that lie in one float */
+    /* Some rows, of a format whose weights stand alone. wide: many, where weights become f32 once;
+     * or NULL. */
     panel_rows_function *rows;
-    void (*row)(const struct product *);
-    int inputs;
+    void (*wide)(int rows, const float *x, int64_t x_stride, int64_t skipped, int64_t n,
+                 const unsigned char *w, struct ahead ahead, float *sums, bool add);
+    /* Some rows, of a format in blocks. */
+    void (*blocks)(const struct weight *weight, int rows, const float *x, int64_t k, int64_t end,
+                   int64_t panel, float *sums);
 };
 
 /* sums [panels][BLOCK_ROWS][32], of which `rows` rows, (+)= inputs [k, end) of x, as arranged,
@@ -229,19 +252,16 @@ static void panel_sums(const struct product_way *way, const struct weight *weigh
                        const float *x, int64_t k, int64_t end, int64_t panel, float *sums)
 {
     const enum weight_format format = weight->format;
-    if (format == WEIGHTS_Q8) {
-        q8_sums(weight, rows, x, k, end, panel, sums);
+    if (way->blocks != NULL) {
+        way->blocks(weight, rows, x, k, end, panel, sums);
         return;
     }
     const unsigned char *w = panel_at(weight, panel) + k * ROW_BYTES;
     const bool once = one_pass(format, rows);
     int64_t distance = once ? TILE_AHEAD : (end - k) * ROW_BYTES;
-    if (WIDENS && way->inputs == 1 && format != WEIGHTS_F32 && rows > TILE_ROWS) {
+    if (WIDENS && way->wide != NULL && rows > TILE_ROWS) {
         const struct ahead ahead = {w + distance, ROW_BYTES, false};
-        if (format == WEIGHTS_BF16)
-            wide_sums(WEIGHTS_BF16, rows, x, weight->in, k, end - k, w, ahead, sums, k > 0);
-        else
-            wide_sums(WEIGHTS_F16, rows, x, weight->in, k, end - k, w, ahead, sums, k > 0);
+        way->wide(rows, x, weight->in, k, end - k, w, ahead, sums, k > 0);
         return;
     }
     block_sums(way->rows, rows, x, weight->in, k / way->inputs, end - k, w,
@@ -326,49 +346,30 @@ static inline __attribute__((always_inline)) void finish_sums(const struct produ
     store_row(row, y);
 }
 
-/* One row: its panels are one stream from memory. A call, sums that go through memory or an
- * activation between two of them hold it up. */
-static inline __attribute__((always_inline)) void product_row(const enum weight_format format,
-                                                              const struct product *p)
-{
-    const int together = panels_together(format);
-    for (int64_t panel = p->first; panel < p->first + p->count; panel += together) {
-        struct row rows[PANEL_PAIR];
-#pragma GCC unroll 2
-        for (int i = 0; i < together; i++) {
-            rows[i] = zero_row();
-            prepare_finish(p, panel + i);
-        }
-        const unsigned char *w = panel_at(p->weight, panel_number(p, panel));
-        if (format == WEIGHTS_Q8)
-            add_q8_row(p->x, p->weight->in, (const struct q8_block *)(const void *)w, rows);
-        else
-            add_row(format, p->x, p->weight->in, w, rows);
-#pragma GCC unroll 2
-        for (int i = 0; i < together; i++)
-            finish_sums(p, panel + i, &rows[i]);
+/* product_row_NAME, of one row: its panels are one stream from memory. A call, sums that go through
+ * memory or an activation between two of them hold it up. ADD(format, x, n, w, rows) adds x [n] * w
+ * to the sums of the row [panels]. */
+#define PRODUCT_ROW(name, format, ADD)                                                   \
+    static void product_row_##name(const struct product *p)                              \
+    {                                                                                    \
+        const int together = panels_together(format);                                    \
+        for (int64_t panel = p->first; panel < p->first + p->count; panel += together) { \
+            struct row rows[PANEL_PAIR];                                                 \
+            _Pragma("GCC unroll 2") for (int i = 0; i < together; i++)                   \
+            {                                                                            \
+                rows[i] = zero_row();                                                    \
+                prepare_finish(p, panel + i);                                            \
+            }                                                                            \
+            const unsigned char *w = panel_at(p->weight, panel_number(p, panel));        \
+            ADD(format, p->x, p->weight->in, w, rows);                                   \
+            _Pragma("GCC unroll 2") for (int i = 0; i < together; i++)                   \
+                finish_sums(p, panel + i, &rows[i]);                                     \
+        }                                                                                \
     }
-}
-
-static void product_row_f32(const struct product *p)
-{
-    product_row(WEIGHTS_F32, p);
-}
-
-static void product_row_bf16(const struct product *p)
-{
-    product_row(WEIGHTS_BF16, p);
-}
-
-static void product_row_f16(const struct product *p)
-{
-    product_row(WEIGHTS_F16, p);
-}
-
-static void product_row_q8(const struct product *p)
-{
-    product_row(WEIGHTS_Q8, p);
-}
+PRODUCT_ROW(f32, WEIGHTS_F32, add_row)
+PRODUCT_ROW(bf16, WEIGHTS_BF16, add_row)
+PRODUCT_ROW(f16, WEIGHTS_F16, add_row)
+PRODUCT_ROW(q8, WEIGHTS_Q8, add_q8_row)
 
 /* Asks for what the ends of the rows' panels will write, while their weights come. */
 static inline void prepare_rows(const struct product *p, int64_t panel, int64_t panels)
@@ -413,10 +414,10 @@ static void product_by(const struct product_way *way, const struct product *p)
 static void kernel_product(const struct product *p)
 {
     static const struct product_way ways[WEIGHT_FORMAT_COUNT] = {
-        [WEIGHTS_F32] = {panel_rows_f32, product_row_f32, 1},
-        [WEIGHTS_BF16] = {panel_rows_bf16, product_row_bf16, 1},
-        [WEIGHTS_F16] = {panel_rows_f16, product_row_f16, 1},
-        [WEIGHTS_Q8] = {NULL, product_row_q8, 1}};
+        [WEIGHTS_F32] = {product_row_f32, 1, .rows = panel_rows_f32},
+        [WEIGHTS_BF16] = {product_row_bf16, 1, .rows = panel_rows_bf16, .wide = wide_sums_bf16},
+        [WEIGHTS_F16] = {product_row_f16, 1, .rows = panel_rows_f16, .wide = wide_sums_f16},
+        [WEIGHTS_Q8] = {product_row_q8, 1, .blocks = q8_sums}};
     product_by(&ways[p->weight->format], p);
 }
 

@@ -20,6 +20,9 @@
 
 #include <immintrin.h>
 
+/* Formats that are multiplied so, a bit each. */
+#define VNNI_FORMATS (1u << WEIGHTS_Q8)
+
 #define VNNI __attribute__((target("avx512vnni")))
 #define VNNI_INLINE VNNI INLINE
 
@@ -135,7 +138,7 @@ INLINE void fix_rows(const int digits, const float *x, int64_t x_stride, int row
 static void kernel_arrange_vnni(const struct weight *weight, const float *x, int64_t x_stride,
                                 int rows, int64_t first, int64_t end, float *out)
 {
-    if (weight->format != WEIGHTS_Q8)
+    if (!(VNNI_FORMATS >> weight->format & 1))
         kernel_arrange_bf16(weight, x, x_stride, rows, first, end, out);
     else
         FOR_DIGITS(fix_rows, weight, x, x_stride, rows, weight->in, first, end,
@@ -318,7 +321,7 @@ VNNI_INLINE void product_rows_vnni(const int digits, const struct product *p)
 
 VNNI static void kernel_product_vnni(const struct product *p)
 {
-    if (p->weight->format != WEIGHTS_Q8) {
+    if (!(VNNI_FORMATS >> p->weight->format & 1)) {
         if (p->weight->activations == ACTIVATIONS_16BIT)
             product_pairs(p);
         else

@@ -9,7 +9,7 @@
 enum { MANY_ROWS = 16, MANY_ROWS_PANELS = 4, TASK_BYTES = 200 * 1024, TASKS_OF_THREAD = 2 };
 
 /* Fewest that a thread arranges. */
-enum { ARRANGED_INPUTS = 2 * Q8_BLOCK };
+enum { ARRANGED_INPUTS = 64 };
 
 static int64_t panels_of_task(const struct backend *backend, const struct weight *weight,
                               int num_rows)
@@ -101,7 +101,7 @@ static void arrange(struct backend *backend, struct product_job *job)
 {
     const struct ops_matmul *a = job->arguments;
     const struct weight *weight = a->weight;
-    const bool fixed = weight->format == WEIGHTS_Q8 && job->kernels->fixes;
+    const bool fixed = fixes_inputs(job->kernels, weight->format);
     job->arranged = backend->arranged;
     job->arranged_stride = arranged_row(job->kernels, weight);
     job->arranged_rows = fixed ? FIXED_ROWS : BLOCK_ROWS;
@@ -141,7 +141,8 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
                               .blocks = (a->num_rows + BLOCK_ROWS - 1) / BLOCK_ROWS,
                               .activate_after = a->num_rows == 1 && !a->accumulate &&
                                                 a->activation != FORMULA_IDENTITY};
-    if (a->num_rows > 1 || weight->format == WEIGHTS_Q8 || weight->activations != ACTIVATIONS_F32)
+    if (a->num_rows > 1 || weight_format_block(weight->format) > 1 ||
+        weight->activations != ACTIVATIONS_F32)
         arrange(backend, &job);
     int tasks = (int)(job.groups * job.blocks * weight->heads);
     if (a->next != NULL && a->num_rows < MANY_ROWS)

@@ -3,7 +3,7 @@
 #ifdef __AVX2__
 #include "engine/cpu/simd.h"
 
-static const struct kernels table = KERNELS_TABLE("avx2", kernel_product, kernel_arrange, false);
+static const struct kernels table = KERNELS_TABLE("avx2", kernel_product, kernel_arrange, 0);
 const struct kernels *const kernels_avx2 = &table;
 #else
 #include "engine/cpu/kernels.h"

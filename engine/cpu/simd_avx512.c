@@ -6,13 +6,13 @@
 #include "engine/cpu/simd.h"
 
 static const struct kernels vnni =
-    KERNELS_TABLE("avx512vnni", kernel_product_vnni, kernel_arrange_vnni, true);
+    KERNELS_TABLE("avx512vnni", kernel_product_vnni, kernel_arrange_vnni, VNNI_FORMATS);
 #if FOR_ZEN4
 const struct kernels *const kernels_zen4 = &vnni;
 #elif FOR_ZEN5
 const struct kernels *const kernels_zen5 = &vnni;
 #else
-static const struct kernels table = KERNELS_TABLE("avx512", kernel_product, kernel_arrange, false);
+static const struct kernels table = KERNELS_TABLE("avx512", kernel_product, kernel_arrange, 0);
 const struct kernels *const kernels_avx512 = &table;
 const struct kernels *const kernels_avx512vnni = &vnni;
 #endif

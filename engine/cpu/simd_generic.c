@@ -2,5 +2,5 @@
 /* The portable kernels: vectors of four, no fused multiply-add unless every machine has it. */
 #include "engine/cpu/simd.h"
 
-static const struct kernels table = KERNELS_TABLE("generic", kernel_product, kernel_arrange, false);
+static const struct kernels table = KERNELS_TABLE("generic", kernel_product, kernel_arrange, 0);
 const struct kernels *const kernels_generic = &table;

@@ -11,7 +11,7 @@
 
 static size_t panel_bytes(enum weight_format format, int64_t in)
 {
-    return (size_t)(format == WEIGHTS_Q8 ? (in + 31) / 32 : in) * row_bytes(format);
+    return (size_t)panel_rows_of(format, in) * row_bytes(format);
 }
 
 static int64_t panels_of(enum weight_format format, int64_t out)
@@ -35,16 +35,23 @@ struct packing {
 /* numbers: 32 outputs, n inputs of each from input k on, the others zero. */
 typedef float numbers[PANEL][PACKING_BLOCK];
 
-static void pack_floats(float *row, int64_t n, numbers from)
+/* They become rows of a panel, the first at `to`. False: a number is too large for the format. */
+typedef bool pack_function(enum weight_format format, void *to, int64_t n, numbers from);
+
+static bool pack_floats(enum weight_format format, void *to, int64_t n, numbers from)
 {
+    float *row = to;
+    (void)format;
     for (int64_t i = 0; i < n; i++, row += PANEL)
         for (int j = 0; j < PANEL; j++)
             row[j] = from[j][i];
+    return true;
 }
 
-static bool pack_halves(enum weight_format format, uint16_t *row, int64_t n, numbers from)
+static bool pack_halves(enum weight_format format, void *to, int64_t n, numbers from)
 {
     bool bf16 = format == WEIGHTS_BF16, fits = true;
+    uint16_t *row = to;
     for (int64_t i = 0; i < n; i++, row += PANEL_PAIR * PANEL)
         for (int j = 0; j < PANEL; j++) {
             uint16_t *bits = &row[bf16 ? j % 16 * 2 + j / 16 : j];
@@ -53,17 +60,24 @@ static bool pack_halves(enum weight_format format, uint16_t *row, int64_t n, num
     return fits;
 }
 
-static bool pack_q8(struct q8_block *block, numbers from)
+static bool pack_q8(enum weight_format format, void *to, int64_t n, numbers from)
 {
+    struct q8_block *block = to;
     bool fits = true;
+    (void)n;
     for (int j = 0; j < PANEL; j++) {
         int8_t quants[PACKING_BLOCK];
-        fits = packing_quantize(from[j], quants, &block->scales[j]) && fits;
+        fits = packing_quantize(format, from[j], quants, &block->scales[j]) && fits;
         for (int i = 0; i < 32; i++)
             block->quants[i / 4][j][i % 4] = (uint8_t)(128 + quants[i]);
     }
     return fits;
 }
+
+static pack_function *const packers[WEIGHT_FORMAT_COUNT] = {[WEIGHTS_F32] = pack_floats,
+                                                            [WEIGHTS_BF16] = pack_halves,
+                                                            [WEIGHTS_F16] = pack_halves,
+                                                            [WEIGHTS_Q8] = pack_q8};
 
 static void pack_panel(void *context, int task, int thread)
 {
@@ -76,20 +90,14 @@ static void pack_panel(void *context, int task, int thread)
     int64_t rows = weight->out - first < PANEL ? weight->out - first : PANEL;
     numbers from = {{0}};
     bool fits = true;
-    for (int64_t k = 0; k < weight->in; k += 32) {
-        int64_t n = weight->in - k < 32 ? weight->in - k : 32;
-        if (n < 32)
+    for (int64_t k = 0; k < weight->in; k += PACKING_BLOCK) {
+        int64_t n = weight->in - k < PACKING_BLOCK ? weight->in - k : PACKING_BLOCK;
+        if (n < PACKING_BLOCK)
             memset(from, 0, sizeof from);
         if (rows > 0) /* not in the panel that makes an odd one a pair */
             packing_rows(packing->parts, head * weight->out + first, rows, k, n, from);
-        bool q8 = weight->format == WEIGHTS_Q8;
-        void *row = panel + (size_t)(q8 ? k / 32 : k) * step;
-        if (q8)
-            fits = pack_q8(row, from) && fits;
-        else if (weight->format == WEIGHTS_F32)
-            pack_floats(row, n, from);
-        else
-            fits = pack_halves(weight->format, row, n, from) && fits;
+        void *row = panel + (size_t)(k / weight_format_block(weight->format)) * step;
+        fits = packers[weight->format](weight->format, row, n, from) && fits;
     }
     if (!fits)
         atomic_store_explicit(&packing->too_large, true, memory_order_relaxed);

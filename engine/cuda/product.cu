@@ -2,7 +2,7 @@
 /* Matrix products: which kernel one takes, by its shape and the number of its rows. */
 #include "engine/cuda/product.cuh"
 
-template <enum weight_format format, int numbers = 2>
+template <enum weight_format format, int numbers>
 static void multiply(struct backend *backend, const struct product_call *call, int heads)
 {
     if (call->num_rows <= MOST_STREAMED_ROWS)
@@ -46,16 +46,11 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.activation = a->activation;
     if (a->norm != NULL)
         call.norm = *a->norm;
+    const int numbers = weight->rounded ? 1 : 2;
     if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);
-    else if (weight->format == WEIGHTS_F16)
-        multiply<WEIGHTS_F16>(backend, &call, weight->heads);
-    else if (weight->format == WEIGHTS_BF16 && weight->rounded)
-        multiply<WEIGHTS_BF16, 1>(backend, &call, weight->heads);
-    else if (weight->format == WEIGHTS_BF16)
-        multiply<WEIGHTS_BF16>(backend, &call, weight->heads);
-    else if (weight->rounded)
-        multiply<WEIGHTS_Q8, 1>(backend, &call, weight->heads);
-    else
-        multiply<WEIGHTS_Q8>(backend, &call, weight->heads);
+#define MULTIPLY(kind, of)                            \
+    else if (weight->format == kind && numbers == of) \
+        multiply<kind, of>(backend, &call, weight->heads);
+    PRODUCT_KINDS(MULTIPLY)
 }

@@ -27,11 +27,22 @@ struct product_call {
  * may gate. For more, a kernel of their own should take less time. */
 enum { MOST_NORMED_ROWS = 8, MOST_NORMED_PARTS = 16, MOST_GATED = 4096 };
 
+/* Whether sums of a block take its scales at their end. */
+template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_block(format) > 1;
+
+/* The products on tensor cores that there are: format of the weights, and the numbers that an input
+ * is the sum of (split_pair), one where x is rounded. */
+#define PRODUCT_KINDS(X) \
+    X(WEIGHTS_BF16, 1)   \
+    X(WEIGHTS_BF16, 2)   \
+    X(WEIGHTS_F16, 2)    \
+    X(WEIGHTS_Q8, 1)     \
+    X(WEIGHTS_Q8, 2)
+
 /* Rows for which a product takes the kernel for few. */
 enum { MOST_STREAMED_ROWS = 64 };
 
-/* The launchers of one kernel each: of bf16, f16 or q8 for few rows and for many, and of f32.
- * numbers: that an input is the sum of (split_pair). */
+/* The launchers of one kernel each: of a product kind for few rows and for many, and of f32. */
 template <enum weight_format format, int numbers>
 void product_stream(struct backend *backend, const struct product_call *call, int heads);
 template <enum weight_format format, int numbers>
@@ -306,7 +317,7 @@ template <enum weight_format format, int numbers>
 __device__ inline void multiply_block(float sums[4], const fragments<format> &weights,
                                       const block_inputs<numbers> &x)
 {
-    if constexpr (format == WEIGHTS_Q8) {
+    if constexpr (HAS_SCALES<format>) {
         float block[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
         for (int i = 0; i < numbers; i++)

@@ -27,9 +27,9 @@ enum { MOST_WARPS = 16 };
 
 /* Blocks of a segment at a time: as many as registers hold and, with 16 segments, 96 KiB of x. */
 template <enum weight_format format, int NT>
-constexpr int DEPTH = NT == 1                             ? 4
-                      : (NT == 4 && format == WEIGHTS_Q8) ? 2
-                                                          : 3;
+constexpr int DEPTH = NT == 1                           ? 4
+                      : (NT == 4 && HAS_SCALES<format>) ? 2
+                                                        : 3;
 
 /* Shared memory, at one time x split, [segments][DEPTH][NT][numbers][32 lanes] of 16 bytes, at
  * another the warps' sums, [warps][8 NT rows][16 MT outputs and a gap that spreads the banks]. */
@@ -206,8 +206,7 @@ void product_stream(struct backend *backend, const struct product_call *call, in
         run<format, numbers, 1, 2>(backend, call, heads);
 }
 
-template void product_stream<WEIGHTS_BF16, 1>(struct backend *, const struct product_call *, int);
-template void product_stream<WEIGHTS_BF16, 2>(struct backend *, const struct product_call *, int);
-template void product_stream<WEIGHTS_F16, 2>(struct backend *, const struct product_call *, int);
-template void product_stream<WEIGHTS_Q8, 1>(struct backend *, const struct product_call *, int);
-template void product_stream<WEIGHTS_Q8, 2>(struct backend *, const struct product_call *, int);
+#define INSTANCE(format, numbers)                                                                \
+    template void product_stream<format, numbers>(struct backend *, const struct product_call *, \
+                                                  int);
+PRODUCT_KINDS(INSTANCE)

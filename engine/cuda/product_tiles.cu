@@ -313,8 +313,7 @@ void product_tiles(struct backend *backend, const struct product_call *call, int
         run<format, numbers, 2, 2, 2, 4, 4>(backend, call, heads);
 }
 
-template void product_tiles<WEIGHTS_BF16, 1>(struct backend *, const struct product_call *, int);
-template void product_tiles<WEIGHTS_BF16, 2>(struct backend *, const struct product_call *, int);
-template void product_tiles<WEIGHTS_F16, 2>(struct backend *, const struct product_call *, int);
-template void product_tiles<WEIGHTS_Q8, 1>(struct backend *, const struct product_call *, int);
-template void product_tiles<WEIGHTS_Q8, 2>(struct backend *, const struct product_call *, int);
+#define INSTANCE(format, numbers)                                                               \
+    template void product_tiles<format, numbers>(struct backend *, const struct product_call *, \
+                                                 int);
+PRODUCT_KINDS(INSTANCE)

@@ -87,13 +87,13 @@ static bool pack_halves(enum weight_format format, numbers from, unsigned char *
     return fits;
 }
 
-static bool pack_q8(numbers from, unsigned char *block)
+static bool pack_q8(enum weight_format format, numbers from, unsigned char *block)
 {
     int8_t quants[FRAGMENT_OUTPUTS][BLOCK_INPUTS];
     uint16_t *scales = (uint16_t *)(void *)(block + Q8_SCALES);
     bool fits = true;
     for (int j = 0; j < FRAGMENT_OUTPUTS; j++)
-        fits = packing_quantize(from[j], quants[j], &scales[j % 8 * 2 + j / 8]) && fits;
+        fits = packing_quantize(format, from[j], quants[j], &scales[j % 8 * 2 + j / 8]) && fits;
     for (int i = 0; i < 512; i++) {
         int output, input;
         place_of(i / 16, i / 8 % 2, i / 2 % 4, i % 2, &output, &input);
@@ -102,11 +102,30 @@ static bool pack_q8(numbers from, unsigned char *block)
     return fits;
 }
 
-static void pack_f32(numbers from, unsigned char *block)
+static bool pack_f32(enum weight_format, numbers from, unsigned char *block)
 {
     float *out = (float *)(void *)block;
     for (int i = 0; i < F32_OUTPUTS * BLOCK_INPUTS; i++)
         out[i] = from[i / 4 % 32][i / 128 * 4 + i % 4];
+    return true;
+}
+
+/* A block as its format lies. False: a number is too large for it. */
+typedef bool pack_function(enum weight_format format, numbers from, unsigned char *block);
+static const struct {
+    enum weight_format format;
+    pack_function *pack;
+} packers[] = {{WEIGHTS_F32, pack_f32},
+               {WEIGHTS_BF16, pack_halves},
+               {WEIGHTS_F16, pack_halves},
+               {WEIGHTS_Q8, pack_q8}};
+
+static pack_function *packer_of(enum weight_format format)
+{
+    int i = 0;
+    while (packers[i].format != format)
+        i++;
+    return packers[i].pack;
 }
 
 /* ---- a piece: blocks [first, first + count) of a matrix ---- */
@@ -114,6 +133,7 @@ static void pack_f32(numbers from, unsigned char *block)
 struct packing {
     const struct weight *weight;
     const struct matrix *parts;
+    pack_function *pack;
     int64_t first, count;
     unsigned char *out;
     std::atomic<bool> too_large{false}; /* a number for the format */
@@ -131,12 +151,7 @@ static bool pack_block(struct packing *packing, int64_t index, unsigned char *ou
     if (rows < outputs || n < BLOCK_INPUTS)
         memset(from, 0, sizeof from);
     packing_rows(packing->parts, head * weight->out + row, rows, k, n, from);
-    if (weight->format == WEIGHTS_Q8)
-        return pack_q8(from, out);
-    if (weight->format != WEIGHTS_F32)
-        return pack_halves(weight->format, from, out);
-    pack_f32(from, out);
-    return true;
+    return packing->pack(weight->format, from, out);
 }
 
 static void pack_task(void *context, int task, int)
@@ -161,6 +176,7 @@ static bool fill(struct backend *backend, const struct weight *weight, const str
     struct packing packing;
     packing.weight = weight;
     packing.parts = parts;
+    packing.pack = packer_of(weight->format);
     for (int64_t first = 0; first < total; first += piece) {
         int i = (int)(first / piece % 2);
         packing.first = first;

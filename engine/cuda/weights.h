@@ -6,9 +6,11 @@
  *   bf16, f16   [2 steps][32 lanes][4][2]: the fragments `a` of two mma (common.cuh): element e of
  *               register r in step s is output g + 8 (r % 2), input 8t + 4s + 2 (r / 2) + e
  *   q8          [32 lanes][2 steps][4][2] the same as bytes, 128 + quant; then [8][2] scales in
- * f16, those of outputs g and g + 8 f32         [8 fours of inputs][32 lanes][4], lanes being
- * outputs The inputs of a step are permuted, which a sum does not mind, so that lane t of a
- * fragment `b` needs inputs [8t, 8t + 8) of a block of x: 32 bytes beside each other.
+ *               f16, those of outputs g and g + 8
+ *   f32         [8 fours of inputs][32 lanes][4], lanes being outputs
+ *
+ * The inputs of a step are permuted, which a sum does not mind, so that lane t of a fragment `b`
+ * needs inputs [8t, 8t + 8) of a block of x: 32 bytes beside each other.
  *
  * A matrix is cut along its inputs into `segments` of neighbouring blocks. A sum over the inputs is
  * that over each segment, block by block from zero, and these added in order, from zero again:
@@ -42,8 +44,11 @@ constexpr int panel_outputs(enum weight_format format)
 /* A multiple of 32: the sectors of a load are full. */
 constexpr size_t block_bytes(enum weight_format format)
 {
-    return format == WEIGHTS_F32 ? 4096 : format == WEIGHTS_Q8 ? Q8_SCALES + 32 : 1024;
+    return (size_t)(panel_outputs(format) * (BLOCK_INPUTS / weight_format_block(format)) *
+                    weight_format_bytes(format));
 }
+
+static_assert(block_bytes(WEIGHTS_Q8) == Q8_SCALES + FRAGMENT_OUTPUTS * 2, "quants and scales");
 
 /* Sums of a long row run beside each other in as many warps, a power of two; of two blocks or more
  * each. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/formats.h"
 
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
-#define NAME(value, name) [value] = (name),
-static const char *const weight_names[] = {WEIGHT_FORMATS(NAME)};
+#define NAME(value, name, ...) [value] = (name),
+static const char *const weight_names[] = {[WEIGHTS_AUTO] = "auto", WEIGHT_FORMATS(NAME)};
 static const char *const kv_names[] = {KV_FORMATS(NAME)};
 static const char *const activation_names[] = {ACTIVATION_FORMATS(NAME)};
 
@@ -32,10 +32,24 @@ const char *activation_format_name(enum activation_format format)
     return activation_names[format];
 }
 
+const char *weight_format_names(char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < WEIGHT_FORMAT_COUNT && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 i == 0                         ? ""
+                                 : i + 1 == WEIGHT_FORMAT_COUNT ? " or "
+                                                                : ", ",
+                                 weight_names[i]);
+    return text;
+}
+
 bool activation_format_fits(enum activation_format activations, enum weight_format weights)
 {
-    return activations == ACTIVATIONS_F32 || weights == WEIGHTS_Q8 ||
-           (activations == ACTIVATIONS_16BIT && weights == WEIGHTS_BF16);
+#define ROUNDS(value, name, block, bytes, rounds) [value] = 1 << ACTIVATIONS_F32 | (rounds),
+    static const unsigned rounds[WEIGHT_FORMAT_COUNT] = {WEIGHT_FORMATS(ROUNDS)};
+    return rounds[weights] >> activations & 1;
 }
 
 bool weight_format_find(const char *name, enum weight_format *out)

@@ -1,41 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The number formats that are chosen when a model is loaded, and their names in flags and replies.
- * Between operations activations are f32 whatever is chosen, as are states, norms and softmax. */
+ * Between operations activations are f32 whatever is chosen, as are states, norms and softmax.
+ *
+ * A format of weights is a row of WEIGHT_FORMATS: what it is called, how large it is, and to what
+ * its products may round. Whatever asks for that asks this table. Each device has a table of its
+ * own of what it does with a format: cpu/weights.c packs and cpu/kernels_product.h multiplies,
+ * cuda/weights.cu packs and cuda/product.cuh multiplies. */
 #ifndef ENGINE_OPS_FORMATS_H
 #define ENGINE_OPS_FORMATS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
-/* Of the matrices that are multiplied with. q8: int8 with one f16 scale per 32 weights of a row. */
-#define WEIGHT_FORMATS(X)   \
-    X(WEIGHTS_AUTO, "auto") \
-    X(WEIGHTS_F32, "f32")   \
-    X(WEIGHTS_BF16, "bf16") \
-    X(WEIGHTS_F16, "f16")   \
-    X(WEIGHTS_Q8, "q8")
+/* What products may round their inputs to. f32: to no less than its 24 bits, on a GPU with weights
+ * of two bytes or one to 17 (f16: 23). 16bit: with bf16 weights to bf16, with weights in blocks to
+ * 16 bits of the largest of 32 inputs, on a GPU to bf16. 8bit: with weights in blocks to 8 bits of
+ * it; not on a GPU. */
+#define ACTIVATION_FORMATS(X)     \
+    X(ACTIVATIONS_F32, "f32")     \
+    X(ACTIVATIONS_16BIT, "16bit") \
+    X(ACTIVATIONS_8BIT, "8bit")
+
+/* Of the matrices that are multiplied with: value, name, weights of a row that share a scale (1: no
+ * scale), bytes of so many weights, and bits of the activations beside f32 that its products may
+ * round to.
+ *   q8: int8, with one f16 scale per 32 weights of a row */
+#define WEIGHT_FORMATS(X)                                 \
+    X(WEIGHTS_F32, "f32", 1, 4, 0)                        \
+    X(WEIGHTS_BF16, "bf16", 1, 2, 1 << ACTIVATIONS_16BIT) \
+    X(WEIGHTS_F16, "f16", 1, 2, 0)                        \
+    X(WEIGHTS_Q8, "q8", 32, 34, 1 << ACTIVATIONS_16BIT | 1 << ACTIVATIONS_8BIT)
+
+/* The last column in words, for help and messages. */
+#define WEIGHTS_OF_16BIT "bf16 or q8"
+#define WEIGHTS_OF_8BIT "q8"
+
 /* Of the KV pages of layers with a full window (rings are f32, as all of a slot). */
 #define KV_FORMATS(X)  \
     X(KV_AUTO, "auto") \
     X(KV_F32, "f32")   \
     X(KV_F16, "f16")   \
     X(KV_BF16, "bf16")
-/* What products may round their inputs to. f32: to no less than its 24 bits, on a GPU with weights
- * of two bytes or one to 17 (f16: 23). 16bit: with bf16 weights to bf16, with q8 weights to 16 bits
- * of the largest of 32 inputs, on a GPU to bf16. 8bit: with q8 weights to 8 bits of it; not on a
- * GPU. */
-#define ACTIVATION_FORMATS(X)     \
-    X(ACTIVATIONS_F32, "f32")     \
-    X(ACTIVATIONS_16BIT, "16bit") \
-    X(ACTIVATIONS_8BIT, "8bit")
-#define FORMATS_VALUE(value, name) value,
 
+#define FORMATS_VALUE(value, ...) value,
+#define FORMATS_SIZES(value, name, block, bytes, rounds) \
+    value##_BLOCK = (block), value##_BYTES = (bytes),
+
+enum activation_format { ACTIVATION_FORMATS(FORMATS_VALUE) };
 /* auto: as most of the file's bytes are. */
-enum weight_format { WEIGHT_FORMATS(FORMATS_VALUE) };
+enum weight_format { WEIGHTS_AUTO, WEIGHT_FORMATS(FORMATS_VALUE) };
 /* auto: f32 when the weights are f32, else f16. */
 enum kv_format { KV_FORMATS(FORMATS_VALUE) };
-enum activation_format { ACTIVATION_FORMATS(FORMATS_VALUE) };
 
-enum { WEIGHT_FORMAT_COUNT = WEIGHTS_Q8 + 1 };
+enum { WEIGHT_FORMATS(FORMATS_SIZES) }; /* WEIGHTS_Q8_BLOCK and so on */
+
+#define FORMATS_ONE(...) +1
+enum { WEIGHT_FORMAT_COUNT = 1 WEIGHT_FORMATS(FORMATS_ONE) }; /* with auto */
+
+/* The choices of a flag: "auto|f32|bf16|f16|q8", and the same behind a list's beginning. */
+#define FORMATS_CHOICE(value, name, ...) "|" name
+#define FORMATS_LISTED(value, name, ...) ", " name
+#define WEIGHT_FORMAT_CHOICES "auto" WEIGHT_FORMATS(FORMATS_CHOICE)
+#define WEIGHT_FORMAT_LIST WEIGHT_FORMATS(FORMATS_LISTED)
+
+#ifdef __cplusplus
+#define FORMATS_CONSTANT constexpr
+#else
+#define FORMATS_CONSTANT static inline __attribute__((always_inline))
+#endif
+#define FORMATS_BLOCK(value, name, block, bytes, rounds) format == value ? (block):
+#define FORMATS_BYTES(value, name, block, bytes, rounds) format == value ? (bytes):
+
+/* Weights of a row that share a scale, 1 where each stands alone; not of auto. A constant where the
+ * format is one. */
+FORMATS_CONSTANT int weight_format_block(enum weight_format format)
+{
+    return WEIGHT_FORMATS(FORMATS_BLOCK) 1;
+}
+
+/* Bytes of so many. */
+FORMATS_CONSTANT int weight_format_bytes(enum weight_format format)
+{
+    return WEIGHT_FORMATS(FORMATS_BYTES) 0;
+}
 
 const char *weight_format_name(enum weight_format format);
 const char *kv_format_name(enum kv_format format);
@@ -44,6 +91,8 @@ const char *activation_format_name(enum activation_format format);
 bool weight_format_find(const char *name, enum weight_format *out);
 bool kv_format_find(const char *name, enum kv_format *out);
 bool activation_format_find(const char *name, enum activation_format *out);
+/* "auto, f32, bf16, f16 or q8", into text [size]; returns text. */
+const char *weight_format_names(char *text, size_t size);
 /* Whether products with weights of a format, not auto, can round their inputs so. */
 bool activation_format_fits(enum activation_format activations, enum weight_format weights);
 

@@ -22,14 +22,19 @@ int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t 
     return 0;
 }
 
-enum weight_format packing_format(const struct matrix *parts, int num_parts)
+enum weight_format packing_dtype_format(enum dtype dtype)
 {
     static const enum weight_format formats[] = {
         [DTYPE_F32] = WEIGHTS_F32, [DTYPE_F16] = WEIGHTS_F16, [DTYPE_BF16] = WEIGHTS_BF16};
+    return formats[dtype];
+}
+
+enum weight_format packing_format(const struct matrix *parts, int num_parts)
+{
     for (int i = 1; i < num_parts; i++)
         if (parts[i].dtype != parts[0].dtype)
             return WEIGHTS_F32;
-    return formats[parts[0].dtype];
+    return packing_dtype_format(parts[0].dtype);
 }
 
 void packing_biases(const struct matrix *parts, int num_parts, float *out)
@@ -101,8 +106,8 @@ static uint16_t scale_of(const float *from)
     return largest > 127.5f * f16_to_f32(scale) ? (uint16_t)(scale + 1) : scale;
 }
 
-bool packing_quantize(const float from[PACKING_BLOCK], int8_t quants[PACKING_BLOCK],
-                      uint16_t *scale_bits)
+static bool quantize_q8(const float from[PACKING_BLOCK], int8_t quants[PACKING_BLOCK],
+                        uint16_t *scale_bits)
 {
     *scale_bits = scale_of(from);
     float scale = f16_to_f32(*scale_bits);
@@ -113,4 +118,12 @@ bool packing_quantize(const float from[PACKING_BLOCK], int8_t quants[PACKING_BLO
         quants[i] = (int8_t)(int)quant;
     }
     return isfinite(scale);
+}
+
+bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK],
+                      int8_t quants[PACKING_BLOCK], uint16_t *scale)
+{
+    static bool (*const quantizers[WEIGHT_FORMAT_COUNT])(const float *, int8_t *,
+                                                         uint16_t *) = {[WEIGHTS_Q8] = quantize_q8};
+    return quantizers[format](from, quants, scale);
 }

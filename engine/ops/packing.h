@@ -6,12 +6,14 @@
 
 #include "engine/ops/ops.h"
 
-enum { PACKING_BLOCK = 32 }; /* weights of a row that share a scale in q8 */
+enum { PACKING_BLOCK = 32 }; /* inputs that are packed together: whole blocks of every format */
 
 /* Of matrices packed as one: equal widths, whole heads. *rows: of all; *biased: one has a bias. */
 int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t *rows, bool *biased,
                   struct error *err);
-/* The narrowest format that holds all the parts as they are. */
+/* The format that holds numbers of a file as they are. */
+enum weight_format packing_dtype_format(enum dtype dtype);
+/* The narrowest that holds all the parts so. */
 enum weight_format packing_format(const struct matrix *parts, int num_parts);
 /* out: [rows of all], zero where a part has none */
 void packing_biases(const struct matrix *parts, int num_parts, float *out);
@@ -26,9 +28,9 @@ void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t
 
 /* The nearest of two bytes. False: finite, and too large for the format. */
 bool packing_half(enum weight_format format, float value, uint16_t *bits);
-/* A block of a row as quants in -127..127 times one f16 scale; a weight errs by at most half a
- * scale, 1/254 of the largest. False: too large for the scale. */
-bool packing_quantize(const float from[PACKING_BLOCK], int8_t quants[PACKING_BLOCK],
-                      uint16_t *scale);
+/* A block of a row as integers times one f16 scale, in a format that has scales. q8: in -127..127;
+ * a weight errs by at most half a scale, 1/254 of the largest. False: too large for the scale. */
+bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK],
+                      int8_t quants[PACKING_BLOCK], uint16_t *scale);
 
 #endif

@@ -50,8 +50,7 @@ static void use_case(const struct job_case *c, int texts, int rows, int copies, 
                      void *context)
 {
     size_t n = (size_t)texts * (size_t)rows;
-    static const double bytes[] = {
-        [WEIGHTS_F32] = 4, [WEIGHTS_BF16] = 2, [WEIGHTS_F16] = 2, [WEIGHTS_Q8] = 34.0 / 32};
+    double bytes = (double)weight_format_bytes(c->format) / weight_format_block(c->format);
     struct job job = {.parameters = c,
                       .texts = texts,
                       .rows = rows,
@@ -64,7 +63,7 @@ static void use_case(const struct job_case *c, int texts, int rows, int copies, 
     /* x comes within 2^-17 or 2^-9, sums in another order */
     job.activations = c->rounded ? ACTIVATIONS_16BIT : ACTIVATIONS_F32;
     job.tolerance = c->rounded ? 2e-3 : 1e-5;
-    job.bytes = bytes[c->format] * c->in * c->out + 4.0 * (double)n * (c->in + c->out);
+    job.bytes = bytes * c->in * c->out + 4.0 * (double)n * (c->in + c->out);
     job.operations = 2.0 * (double)n * c->in * c->out;
     snprintf(job.name, sizeof job.name, "product %s, %d x %d, %zu rows%s",
              weight_format_name(c->format), c->in, c->out, n, c->rounded ? ", rounded" : "");
