@@ -118,7 +118,8 @@ add_four(const float *x, int n, int four, const struct q8_block *w, struct row *
 }
 
 /* Adds x [n] * blocks [ceil(n / 32)][2] to the sums of one row [2]. Such a row waits for memory, so
- * it prefetches Q8_AHEAD bytes ahead (Zen 3, 2 threads: 0.88 of the speed of reading, without 0.46).
+ * it prefetches Q8_AHEAD bytes ahead (Zen 3, 2 threads: 0.88 of the speed of reading, without
+ * 0.46).
  */
 static inline __attribute__((always_inline)) void add_q8_row(const enum weight_format format,
                                                              const float *x, int64_t n,

@@ -18,6 +18,7 @@
 
 /* What TOKEN_GROUP tokens do to `width` rows of one head's S, from row `first` on. */
 struct recurrence_group {
+    int head, q_head, k_head, v_head; /* of S, and what it reads: of q, of k and f, of v */
     int tokens, first, width;
     float *q, *k;                /* [TOKEN_GROUP, m2] */
     float *f;                    /* [TOKEN_GROUP, m] */
@@ -154,12 +155,14 @@ static void run_group(const struct ops_recurrence *a, struct recurrence_group *g
         recur_all(false, false, a, group, state);
 }
 
-/* Computes phi of one head of row r, which is at `position` of its text. maximum: the keys' running
- * maximum; NULL for a query. Returns the factor by which a new maximum multiplies S. */
+/* Computes phi of the head's q or k in row r, which is at `position` of its text. maximum: the
+ * keys' running maximum; NULL for a query. Returns the factor by which a new maximum multiplies S.
+ */
 static float head_features(const struct ops_recurrence *a, const struct recurrence_group *group,
-                           int r, int64_t position, int head, float *maximum, float *phi)
+                           int r, int64_t position, float *maximum, float *phi)
 {
     const struct ops_features *features = &a->phi;
+    const int head = maximum != NULL ? group->k_head : group->q_head;
     const struct rows *side = maximum != NULL ? &a->k : &a->q;
     const struct rows *product = maximum != NULL ? &features->y_k : &features->y_q;
     const int m = features->features;
@@ -214,11 +217,13 @@ static int rows_inside(const struct ops_recurrence *a, const struct recurrence_g
 
 /* Computes a and b v of the group's rows for token t, row r of the step. */
 static void fill_rows(const struct ops_recurrence *a, const struct recurrence_group *group, int t,
-                      int r, int head, int kv_head, float rescale)
+                      int r, float rescale)
 {
+    const int head = group->head;
     float *decay = group->decay + (int64_t)t * group->width;
     float *value = group->value + (int64_t)t * group->width;
-    const float *v = a->v.data + r * a->v.stride + (int64_t)kv_head * a->value_dim + group->first;
+    const float *v =
+        a->v.data + r * a->v.stride + (int64_t)group->v_head * a->value_dim + group->first;
     int inside = rows_inside(a, group);
     float scale, all = 1.0f;
     factor_row(&a->input_scale, r, head, 1, &scale);
@@ -249,15 +254,14 @@ static inline __attribute__((always_inline)) void prefetch(const struct rows *ro
 
 /* A head reads a few lines of each row, far from those of the next row, so hardware cannot prefetch
  * them. */
-static inline __attribute__((always_inline)) void prefetch_row(const struct ops_recurrence *a,
-                                                               const struct recurrence_group *group,
-                                                               int r, int head, int kv_head)
+static inline __attribute__((always_inline)) void
+prefetch_row(const struct ops_recurrence *a, const struct recurrence_group *group, int r)
 {
     int d = a->phi.head_dim, rows = rows_inside(a, group);
-    int64_t at = (int64_t)head * a->value_dim + group->first;
-    prefetch(&a->q, r, (int64_t)head * d, d);
-    prefetch(&a->k, r, (int64_t)kv_head * d, d);
-    prefetch(&a->v, r, (int64_t)kv_head * a->value_dim + group->first, rows);
+    int64_t at = (int64_t)group->head * a->value_dim + group->first;
+    prefetch(&a->q, r, (int64_t)group->q_head * d, d);
+    prefetch(&a->k, r, (int64_t)group->k_head * d, d);
+    prefetch(&a->v, r, (int64_t)group->v_head * a->value_dim + group->first, rows);
     if (!a->row_decay_per_head) {
         prefetch(&a->row_decay.u, r, at, rows);
         prefetch(&a->row_decay.w, r, at, rows);
@@ -266,33 +270,32 @@ static inline __attribute__((always_inline)) void prefetch_row(const struct ops_
 
 /* row: of the step, the group's first. */
 static void fill_group(const struct ops_recurrence *a, struct recurrence_group *group, int row,
-                       int64_t position, int head, float *maximum)
+                       int64_t position, float *maximum)
 {
-    int kv_head = head / (a->num_heads / a->num_kv_heads);
     int64_t m = a->phi.features;
     for (int t = 0; t < group->tokens; t++) {
         int r = row + t;
         if (group->tokens == TOKEN_GROUP) /* there may be as many after these */
-            prefetch_row(a, group, r + TOKEN_GROUP, head, kv_head);
-        head_features(a, group, r, position + t, head, NULL, group->q + (int64_t)t * a->features);
-        float rescale = head_features(a, group, r, position + t, kv_head, maximum,
-                                      group->k + (int64_t)t * a->features);
-        fill_rows(a, group, t, r, head, kv_head, rescale);
+            prefetch_row(a, group, r + TOKEN_GROUP);
+        head_features(a, group, r, position + t, NULL, group->q + (int64_t)t * a->features);
+        float rescale =
+            head_features(a, group, r, position + t, maximum, group->k + (int64_t)t * a->features);
+        fill_rows(a, group, t, r, rescale);
         if (a->feature_decay.u.data != NULL)
-            factor_row(&a->feature_decay, r, kv_head * m, (int)m, group->f + t * m);
+            factor_row(&a->feature_decay, r, group->k_head * m, (int)m, group->f + t * m);
         if (a->delta.u.data != NULL)
-            factor_row(&a->delta, r, head, 1, &group->delta[t]);
+            factor_row(&a->delta, r, group->head, 1, &group->delta[t]);
     }
 }
 
 static void write_group(const struct ops_recurrence *a, const struct recurrence_group *group,
-                        int row, int head)
+                        int row)
 {
     int inside = rows_inside(a, group);
     for (int t = 0; t < group->tokens; t++) {
         const float *sums = group->sums + (int64_t)t * group->width;
-        float *h =
-            a->h.data + (row + t) * a->h.stride + (int64_t)head * a->value_dim + group->first;
+        float *h = a->h.data + (row + t) * a->h.stride + (int64_t)group->head * a->value_dim +
+                   group->first;
         float normalizer = a->sum_norm ? sums[inside] : 1.0f; /* c.phi_q */
         float divisor = normalizer > 1e-6f ? normalizer : 1e-6f;
         for (int i = 0; i < inside; i++)
@@ -300,11 +303,17 @@ static void write_group(const struct ops_recurrence *a, const struct recurrence_
     }
 }
 
-static struct recurrence_group group_in(const struct ops_recurrence *a, int first, int end,
-                                        float *scratch)
+static struct recurrence_group group_in(const struct ops_recurrence *a, int head, int first,
+                                        int end, float *scratch)
 {
-    struct recurrence_group group = {.first = first * OPS_ROW_BLOCK,
-                                     .width = (end - first) * OPS_ROW_BLOCK};
+    struct recurrence_group group = {
+        .head = head,
+        .q_head = ops_shared_head(a, a->num_qk_heads, head),
+        .k_head = ops_shared_head(a, ops_recurrence_key_heads(a), head),
+        .v_head = ops_shared_head(a, a->num_kv_heads, head),
+        .first = first * OPS_ROW_BLOCK,
+        .width = (end - first) * OPS_ROW_BLOCK,
+    };
     int64_t m = (a->features + 15) / 16 * 16;
     float **arrays[] = {&group.q, &group.k, &group.f, &group.decay, &group.value, &group.sums};
     for (int i = 0; i < 6; i++) {
@@ -321,21 +330,21 @@ static void kernel_recurrence(const struct ops_recurrence *a, const struct batch
 {
     size_t head_bytes = ops_recurrent_bytes(a->value_dim, a->sum_norm, a->features);
     float *state = (float *)(void *)(span->slot + a->state_offset + (size_t)head * head_bytes);
-    struct recurrence_group group = group_in(a, first, end, scratch);
-    int sharing = a->num_heads / a->num_kv_heads;
+    struct recurrence_group group = group_in(a, head, first, end, scratch);
     bool exponential = formula_is_exponential(a->phi.map);
     float maximum = 0.0f;
     if (exponential)
-        maximum = a->phi.maxima.data[span->first_row * a->phi.maxima.stride + head / sharing];
+        maximum = a->phi.maxima.data[span->first_row * a->phi.maxima.stride + group.k_head];
     for (int done = 0; done < span->num_rows; done += TOKEN_GROUP) {
         int row = span->first_row + done;
         group.tokens = span->num_rows - done < TOKEN_GROUP ? span->num_rows - done : TOKEN_GROUP;
-        fill_group(a, &group, row, span->position + done, head, &maximum);
+        fill_group(a, &group, row, span->position + done, &maximum);
         run_group(a, &group, state + (int64_t)group.first * a->features);
-        write_group(a, &group, row, head);
+        write_group(a, &group, row);
     }
-    if (exponential && first == 0 && head % sharing == 0)
-        ((float *)(void *)(span->slot + a->phi.maxima_offset))[head / sharing] = maximum;
+    bool owner = head % (a->num_heads / ops_recurrence_key_heads(a)) == 0; /* of those of its k */
+    if (exponential && first == 0 && owner)
+        ((float *)(void *)(span->slot + a->phi.maxima_offset))[group.k_head] = maximum;
 }
 
 #endif

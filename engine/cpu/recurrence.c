@@ -41,7 +41,7 @@ static void recurrence_task(void *context, int task, int thread)
  * will overwrite: they read a copy. */
 static void copy_maxima(const struct batch *batch, const struct ops_recurrence *a)
 {
-    size_t bytes = (size_t)a->num_kv_heads * sizeof(float);
+    size_t bytes = (size_t)ops_recurrence_key_heads(a) * sizeof(float);
     for (int i = 0; i < batch->num_spans; i++)
         memcpy(a->phi.maxima.data + batch->spans[i].first_row * a->phi.maxima.stride,
                batch->spans[i].slot + a->phi.maxima_offset, bytes);

@@ -258,8 +258,8 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
     float maximum = 0.0f;
     if (call.exponential)
         maximum = call.maxima == NULL
-                      ? kept[piece.kv_head]
-                      : call.maxima[blockIdx.x * call.a.num_kv_heads + piece.kv_head];
+                      ? kept[piece.k_head]
+                      : call.maxima[blockIdx.x * ops_recurrence_key_heads(&call.a) + piece.k_head];
     struct slices<GROUPS> slices;
     if (owner.works)
 #pragma unroll
@@ -283,14 +283,14 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
 #pragma unroll
         for (int n = 0; n < GROUPS; n++)
             store_slice(slices.of[n], owner, call.a.features, n);
-    int sharing = call.a.num_heads / call.a.num_kv_heads;
+    int sharing = call.a.num_heads / ops_recurrence_key_heads(&call.a);
     if (call.exponential && piece.first == 0 && piece.head % sharing == 0 && threadIdx.x == 0)
-        kept[piece.kv_head] = maximum;
+        kept[piece.k_head] = maximum;
 }
 
 /* ---- the launch ---- */
 
-/* What several pieces read and one of them writes, as it was before: M of every kv head, and c's
+/* What several pieces read and one of them writes, as it was before: M of every head of k, and c's
  * block for each piece that does not own it. */
 __global__ static void copy_kernel(const struct recurrence_call call,
                                    const struct device_batch batch, float *maxima)
@@ -299,10 +299,10 @@ __global__ static void copy_kernel(const struct recurrence_call call,
     const struct device_span span = batch.spans[blockIdx.x];
     if (span.slot == NULL)
         return;
-    int head = (int)blockIdx.y;
+    int head = (int)blockIdx.y, key_heads = ops_recurrence_key_heads(&call.a);
     const float *kept = reinterpret_cast<const float *>(span.slot + call.a.phi.maxima_offset);
-    if (call.exponential && head < call.a.num_kv_heads && threadIdx.x == 0)
-        maxima[blockIdx.x * call.a.num_kv_heads + head] = kept[head];
+    if (call.exponential && head < key_heads && threadIdx.x == 0)
+        maxima[blockIdx.x * key_heads + head] = kept[head];
     if (call.normalizers == NULL)
         return;
     size_t block_floats = (size_t)call.a.features * OPS_ROW_BLOCK;
@@ -407,8 +407,9 @@ static struct shared_state shared_state_of(const struct recurrence_call *call)
 {
     const struct ops_recurrence *a = &call->a;
     size_t copies = (size_t)call->pieces - 1, block = (size_t)a->features * OPS_ROW_BLOCK;
-    bool maxima = call->exponential && (copies > 0 || a->num_kv_heads < a->num_heads);
-    return {maxima ? (size_t)a->num_kv_heads : 0,
+    int key_heads = ops_recurrence_key_heads(a);
+    bool maxima = call->exponential && (copies > 0 || key_heads < a->num_heads);
+    return {maxima ? (size_t)key_heads : 0,
             a->sum_norm ? (size_t)a->num_heads * copies * block : 0};
 }
 

@@ -41,7 +41,7 @@ struct recurrence_call {
     int per_piece, pieces; /* blocks that a block of threads has of its own; of these, in a head */
     int height;            /* rows of a piece, c's block with them */
     bool exponential;
-    const float *maxima; /* [num_spans, Hkv]: M before the step; NULL: the slots' are read by one */
+    const float *maxima; /* [num_spans, Hk]: M before the step; NULL: the slots' are read by one */
     float *normalizers;  /* [num_spans, H, pieces - 1, m2 * 16]: c's block for the pieces that do
                             not own it */
 };
@@ -49,7 +49,7 @@ struct recurrence_call {
 /* What a block of threads works on. */
 struct piece {
     struct device_span span;
-    int head, kv_head;
+    int head, q_head, k_head, v_head; /* of S, and what it reads: of q, of k and f, of v */
     int first, owned, held; /* blocks of 16 rows; with sum_norm the last one held is c's */
 };
 
@@ -95,7 +95,9 @@ __device__ static struct piece piece_of(const struct recurrence_call &call,
     struct piece piece;
     piece.span = batch.spans[blockIdx.x];
     piece.head = (int)blockIdx.y;
-    piece.kv_head = piece.head / (call.a.num_heads / call.a.num_kv_heads);
+    piece.q_head = ops_shared_head(&call.a, call.a.num_qk_heads, piece.head);
+    piece.k_head = ops_shared_head(&call.a, ops_recurrence_key_heads(&call.a), piece.head);
+    piece.v_head = ops_shared_head(&call.a, call.a.num_kv_heads, piece.head);
     piece.first = (int)blockIdx.z * call.per_piece;
     piece.owned = min(call.per_piece, call.blocks - piece.first);
     bool has_last = piece.first + piece.owned == call.blocks;
@@ -226,7 +228,7 @@ __device__ static struct side side_of(const struct recurrence_call &call, const 
 {
     const struct ops_features &phi = call.a.phi;
     const struct rows &z = key ? call.a.k : call.a.q, &y = key ? phi.y_k : phi.y_q;
-    struct side side = {NULL, NULL, row, key ? piece.kv_head : piece.head, {}};
+    struct side side = {NULL, NULL, row, key ? piece.k_head : piece.q_head, {}};
     side.z = z.data + row * z.stride + (int64_t)side.head * phi.head_dim;
     if (y.data != NULL)
         side.y = y.data + row * y.stride + (int64_t)side.head * phi.feature_rows;
@@ -337,7 +339,7 @@ __device__ static void fill_rows(const struct recurrence_call &call, const struc
         decays = load_factor(a.row_decay, row, (int64_t)piece.head * a.value_dim + of_head);
     float v = a.sum_norm && of_head == a.value_dim ? 1.0f : 0.0f, rescale = 1.0f;
     if (there)
-        v = a.v.data[row * a.v.stride + (int64_t)piece.kv_head * a.value_dim + of_head];
+        v = a.v.data[row * a.v.stride + (int64_t)piece.v_head * a.value_dim + of_head];
     const float *running = shared + call.at.running + t;
     if (call.exponential)
         rescale = formula_exp(running[0] - running[1]);
@@ -366,7 +368,7 @@ __device__ static void fill_decays(const struct recurrence_call &call, const str
     for (int j = lane_index(); j < call.padded; j += 32)
         shared[call.at.f + t * call.padded + place_of(j)] =
             j < call.a.features
-                ? factor_at(call.a.feature_decay, row, (int64_t)piece.kv_head * m + j % m)
+                ? factor_at(call.a.feature_decay, row, (int64_t)piece.k_head * m + j % m)
                 : 1.0f;
 }
 

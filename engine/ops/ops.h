@@ -145,9 +145,9 @@ struct ops_features {
     float query_scale;                             /* of phi(q), before the position after */
     int head_dim, feature_rows, features, dpfp_nu; /* d, rows of W, m, nu */
     const struct ops_positions *before, *after; /* NULL: none; x, out and numbers of heads unused */
-    struct rows y_q, y_k; /* [N, H*feature_rows], [N, Hkv*feature_rows] = W z, for maps with a W */
-    struct rows maxima;   /* scratch [N, Hkv]; exponential maps */
-    size_t maxima_offset; /* of M [Hkv] in the slot; exponential maps */
+    struct rows y_q, y_k; /* [N, Hq*feature_rows], [N, Hk*feature_rows] = W z, for maps with a W */
+    struct rows maxima;   /* scratch [N, Hk]; exponential maps */
+    size_t maxima_offset; /* of M [Hk] in the slot; exponential maps */
 };
 
 /* formula(u, w) of every column; u.data NULL: absent. */
@@ -163,16 +163,22 @@ struct ops_factor {
  * and with sum_norm c as row dv with v = 1, and h_i / max(c.phi_q, 1e-6). What is absent is 1
  * (a, f, b) or 0 (g). Where a key raises the running maximum, a gets the factor exp(M_old - M_new).
  * S of a head in the slot: [rows / 16][m2][16], rows = dv (+ 1), padded to 16.
- * Order of s.phi: one running sum over the features. */
+ * Order of s.phi: one running sum over the features.
+ *
+ * H heads have S, h and the gates a, b, g. Neighbouring heads may share what S is made of and read
+ * with: q has Hq = num_qk_heads heads, v has Hv = num_kv_heads, and k, its features' gate f and M
+ * have Hk, the smaller of both. Each divides H, and head h reads head h / (H / Hq) of q, and so on.
+ * Grouped values: Hq < H = Hv (Gated DeltaNet; Mamba-2, whose q and k are C and B of a group).
+ * Grouped keys and values: Hv < H = Hq (GLA). The bits are those of heads written out H times. */
 struct ops_recurrence {
-    int num_heads, num_kv_heads, value_dim;
+    int num_heads, num_qk_heads, num_kv_heads, value_dim; /* H, Hq, Hv, dv */
     int features; /* m2: of phi after its position; f_j serves j and j + m */
     bool sum_norm;
     bool row_decay_per_head; /* row_decay is [N, H], else [N, H*dv] */
     struct ops_features phi;
-    struct rows q, k, v; /* [N, H*d], [N, Hkv*d], [N, Hkv*dv] */
+    struct rows q, k, v; /* [N, Hq*d], [N, Hk*d], [N, Hv*dv] */
     struct ops_factor row_decay, feature_decay, input_scale,
-        delta;           /* a; f [N, Hkv*m]; b, g [N, H] */
+        delta;           /* a; f [N, Hk*m]; b, g [N, H] */
     struct rows h;       /* out: [N, H*dv] */
     size_t state_offset; /* of S [H] in the slot */
 };
@@ -317,6 +323,18 @@ FORMULA bool batch_wants_all_rows(const struct batch *batch)
         if (batch->logit_rows[i] != i)
             return false;
     return true;
+}
+
+/* Heads of k, f and M (Hk). */
+FORMULA int ops_recurrence_key_heads(const struct ops_recurrence *a)
+{
+    return a->num_qk_heads < a->num_kv_heads ? a->num_qk_heads : a->num_kv_heads;
+}
+
+/* Which of `shared` heads of q, k or v a head of S reads. */
+FORMULA int ops_shared_head(const struct ops_recurrence *a, int shared, int head)
+{
+    return head / (a->num_heads / shared);
 }
 
 /* Bytes of a head's S in a slot. */

@@ -7,6 +7,7 @@ struct job_case {
     const char *name;
     int heads, kv_heads, dim, value_dim;
     /* the recurrence's */
+    int qk_heads; /* 0: as many as heads */
     enum feature_map map;
     struct ops_factor row_decay, feature_decay, input_scale, delta; /* formulas only */
     bool per_head, has_row_decay, has_feature_decay, has_delta;
@@ -17,6 +18,17 @@ struct job_case {
 };
 
 enum { H, Q, K, V, GATE, GATE_2, MAXIMA };
+
+/* Heads of q, and of the recurrence's k, f and M. */
+static int query_heads(const struct job_case *c)
+{
+    return c->qk_heads > 0 ? c->qk_heads : c->heads;
+}
+
+static int key_heads(const struct job_case *c)
+{
+    return query_heads(c) < c->kv_heads ? query_heads(c) : c->kv_heads;
+}
 
 static size_t state_bytes(const struct job_case *c)
 {
@@ -43,6 +55,7 @@ static void queue_recurrence(const struct job_run *run, int call)
         run->device->backend,
         &(struct ops_recurrence){
             .num_heads = c->heads,
+            .num_qk_heads = query_heads(c),
             .num_kv_heads = c->kv_heads,
             .value_dim = c->value_dim,
             .features = c->dim,
@@ -51,14 +64,14 @@ static void queue_recurrence(const struct job_run *run, int call)
                     .query_scale = 0.5f,
                     .head_dim = c->dim,
                     .features = c->dim,
-                    .maxima = job_rows(run, MAXIMA, c->kv_heads),
+                    .maxima = job_rows(run, MAXIMA, key_heads(c)),
                     .maxima_offset = base},
-            .q = job_rows(run, Q, c->heads * c->dim),
-            .k = job_rows(run, K, c->kv_heads * c->dim),
+            .q = job_rows(run, Q, query_heads(c) * c->dim),
+            .k = job_rows(run, K, key_heads(c) * c->dim),
             .v = job_rows(run, V, c->kv_heads * c->value_dim),
             .row_decay = factor(run, &c->row_decay, c->has_row_decay, gate),
             .feature_decay =
-                factor(run, &c->feature_decay, c->has_feature_decay, c->kv_heads * c->dim),
+                factor(run, &c->feature_decay, c->has_feature_decay, key_heads(c) * c->dim),
             .input_scale = factor(run, &c->input_scale, c->has_delta, c->heads),
             .delta = factor(run, &c->delta, c->has_delta, c->heads),
             .h = job_rows(run, H, c->heads * c->value_dim),
@@ -108,9 +121,11 @@ static void use_recurrence(const struct job_case *c, int texts, int rows, int co
     job.queue = queue_recurrence;
     job.slot_bytes = state_bytes(c);
     job.tolerance = 2e-5; /* f32 sums in another order */
-    job.bytes = 8 * state * texts + 4 * n * (c->heads + c->kv_heads) * (c->dim + c->value_dim);
+    job.bytes = 8 * state * texts + 4 * n *
+                                        ((query_heads(c) + key_heads(c)) * c->dim +
+                                         (c->heads + c->kv_heads) * c->value_dim);
     if (c->has_row_decay)
-        job.bytes += 8 * n * c->heads * c->value_dim;
+        job.bytes += 8 * n * c->heads * (c->per_head ? 1 : c->value_dim);
     job.operations = 6 * state * n;
     set_arrays(&job, c);
     snprintf(job.name, sizeof job.name, "recurrence %s, H %d, d %d, dv %d, %d x %d rows", c->name,
@@ -152,16 +167,23 @@ static void use_attention(const struct job_case *c, int texts, int rows, int pos
     .has_delta = true, .input_scale = {FORMULA_SIGMOID, 0, {NULL, 0}, {NULL, 0}}, \
     .delta = {FORMULA_SIGMOID, 0, {NULL, 0}, {NULL, 0}}
 
+/* Gated DeltaNet: values in groups of heads that share q and k, a decay of each head. */
+#define GATED_DELTA(queries)                                               \
+    DELTA, .qk_heads = (queries), .has_row_decay = true, .per_head = true, \
+           .row_decay = {FORMULA_SIGMOID, 0, {NULL, 0}, {NULL, 0}}
+
 void recurrence_jobs(int rows, job_use *use, void *context)
 {
     static const struct job_case checked[] = {{"regla", 2, 2, 64, 64, REGLA},
                                               {"regla", 3, 1, 33, 17, REGLA},
                                               {"gla", 2, 1, 128, 40, GLA},
                                               {"delta", 1, 1, 30, 33, DELTA},
+                                              {"gated delta", 4, 4, 30, 33, GATED_DELTA(2)},
                                               {"none", 2, 2, 9, 12, .map = FEATURE_RELU}};
     static const struct job_case timed[] = {{"regla", 12, 12, 64, 64, REGLA},
                                             {"gla", 4, 4, 128, 256, GLA},
-                                            {"delta", 12, 12, 128, 64, DELTA}};
+                                            {"delta", 12, 12, 128, 64, DELTA},
+                                            {"gated delta", 16, 16, 128, 128, GATED_DELTA(8)}};
     static const int shapes[][3] = {/* texts, rows, copies */
                                     {1, 1, 64},
                                     {64, 1, 16},

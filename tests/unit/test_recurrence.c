@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The row recurrence against its definition in float64: every gate as numbers, feature maps with a
- * running maximum, positions before and after the map, heads that share keys. */
+ * running maximum, positions before and after the map, heads that share queries, keys or values. */
 #include "tests/unit/ops_bench.h"
 
 enum { TOKENS = 37, WIDEST = 64 };
@@ -9,6 +9,7 @@ enum place { NOWHERE, BEFORE, AFTER }; /* rope before the map, or LRPE type 1 af
 
 struct recurrence_case {
     int heads, kv_heads, value_dim, m;
+    int qk_heads; /* 0: all heads have their own */
     enum feature_map map;
     enum place place;
     bool sum_norm, row_decay, per_head, feature_decay, input_scale, delta;
@@ -58,11 +59,59 @@ static const struct recurrence_case cases[] = {
      .feature_decay = true,
      .input_scale = true,
      .delta = true},
+    /* values in groups of heads that share q and k: Gated DeltaNet's, and Mamba-2's */
+    {.heads = 4,
+     .qk_heads = 2,
+     .kv_heads = 4,
+     .value_dim = 18,
+     .m = 12,
+     .place = BEFORE,
+     .row_decay = true,
+     .per_head = true,
+     .input_scale = true,
+     .delta = true},
+    {.heads = 6,
+     .qk_heads = 1,
+     .kv_heads = 6,
+     .value_dim = 33,
+     .m = 16,
+     .row_decay = true,
+     .per_head = true,
+     .input_scale = true},
+    {.heads = 6,
+     .qk_heads = 3,
+     .kv_heads = 6,
+     .value_dim = 20,
+     .m = 9,
+     .map = FEATURE_EXP,
+     .place = AFTER,
+     .sum_norm = true,
+     .feature_decay = true},
+    /* q, k and v of three, one and two heads */
+    {.heads = 6,
+     .qk_heads = 3,
+     .kv_heads = 2,
+     .value_dim = 16,
+     .m = 8,
+     .map = FEATURE_EXP,
+     .row_decay = true,
+     .feature_decay = true},
 };
 
 struct arrays {
     float *q, *k, *v, *a, *f, *b, *g, *cosines, *sines, *maxima, *h;
 };
+
+/* Heads of q, and of k, f and M. */
+static int query_heads(const struct recurrence_case *c)
+{
+    return c->qk_heads > 0 ? c->qk_heads : c->heads;
+}
+
+static int key_heads(const struct recurrence_case *c)
+{
+    return query_heads(c) < c->kv_heads ? query_heads(c) : c->kv_heads;
+}
 
 static int features_of(const struct recurrence_case *c)
 {
@@ -95,6 +144,7 @@ static struct ops_recurrence arguments(const struct recurrence_case *c, const st
     };
     return (struct ops_recurrence){
         .num_heads = c->heads,
+        .num_qk_heads = query_heads(c),
         .num_kv_heads = c->kv_heads,
         .value_dim = c->value_dim,
         .features = features_of(c),
@@ -106,14 +156,14 @@ static struct ops_recurrence arguments(const struct recurrence_case *c, const st
                 .features = c->m,
                 .before = c->place == BEFORE ? position : NULL,
                 .after = c->place == AFTER ? position : NULL,
-                .maxima = from_row(x->maxima, first, c->kv_heads)},
-        .q = from_row(x->q, first, c->heads * c->m),
-        .k = from_row(x->k, first, c->kv_heads * c->m),
+                .maxima = from_row(x->maxima, first, key_heads(c))},
+        .q = from_row(x->q, first, query_heads(c) * c->m),
+        .k = from_row(x->k, first, key_heads(c) * c->m),
         .v = from_row(x->v, first, c->kv_heads * c->value_dim),
         .h = from_row(x->h, first, c->heads * c->value_dim),
         .row_decay =
             as_it_is(c->row_decay, x->a, first, c->per_head ? c->heads : c->heads * c->value_dim),
-        .feature_decay = as_it_is(c->feature_decay, x->f, first, c->kv_heads * c->m),
+        .feature_decay = as_it_is(c->feature_decay, x->f, first, key_heads(c) * c->m),
         .input_scale = as_it_is(c->input_scale, x->b, first, c->heads),
         .delta = as_it_is(c->delta, x->g, first, c->heads),
         .state_offset = 64, /* after the maxima */
@@ -155,20 +205,22 @@ static void reference_row(const struct recurrence_case *c, const struct arrays *
                           double *out)
 {
     double s[WIDEST] = {0}, q[WIDEST], k[WIDEST], maximum = -INFINITY;
-    int kv_head = head / (c->heads / c->kv_heads);
     for (int t = 0; t < TOKENS; t++) {
-        int at = t * c->heads + head, kv_at = t * c->kv_heads + kv_head;
+        int at = t * c->heads + head;
+        int q_at = t * query_heads(c) + head * query_heads(c) / c->heads;
+        int k_at = t * key_heads(c) + head * key_heads(c) / c->heads;
+        int v_at = t * c->kv_heads + head * c->kv_heads / c->heads;
         double a = 1.0, dot = 0.0;
-        double v = i == c->value_dim ? 1.0 : x->v[kv_at * c->value_dim + i];
-        reference_phi(c, x, t, x->q + at * c->m, NULL, q);
-        double rescale = reference_phi(c, x, t, x->k + kv_at * c->m, &maximum, k);
+        double v = i == c->value_dim ? 1.0 : x->v[v_at * c->value_dim + i];
+        reference_phi(c, x, t, x->q + q_at * c->m, NULL, q);
+        double rescale = reference_phi(c, x, t, x->k + k_at * c->m, &maximum, k);
         if (c->row_decay && c->per_head)
             a = x->a[at];
         else if (c->row_decay && i < c->value_dim)
             a = x->a[at * c->value_dim + i];
         out[t] = 0.0;
         for (int j = 0; j < features_of(c); j++) {
-            s[j] *= a * rescale * (c->feature_decay ? x->f[kv_at * c->m + j % c->m] : 1.0);
+            s[j] *= a * rescale * (c->feature_decay ? x->f[k_at * c->m + j % c->m] : 1.0);
             dot += s[j] * k[j];
         }
         v *= c->input_scale ? x->b[at] : 1.0;
@@ -209,7 +261,7 @@ static void run(struct backend *backend, const struct recurrence_case *c, const 
         64 + ops_recurrent_bytes(c->value_dim, c->sum_norm, features_of(c)) * (size_t)c->heads;
     char *slot = aligned_alloc(64, (bytes + 63) / 64 * 64);
     memset(slot, 0, bytes);
-    for (int i = 0; i < c->kv_heads; i++)
+    for (int i = 0; i < key_heads(c); i++)
         ((float *)(void *)slot)[i] = -INFINITY;
     for (int first = 0; first < TOKENS; first += chunk) {
         struct ops_positions position;
@@ -238,6 +290,38 @@ static void check_bits(const struct recurrence_case *c, const struct arrays *x, 
     cpu_ops.close(backend);
 }
 
+/* Each of `shared` heads of `width` as often as heads read it: [TOKENS, heads, width]. */
+static float *repeat(const float *from, int shared, int heads, int width)
+{
+    float *out = malloc((size_t)(TOKENS * heads * width) * sizeof(float));
+    for (int t = 0; t < TOKENS; t++)
+        for (int h = 0; h < heads; h++)
+            memcpy(out + (t * heads + h) * width, from + (t * shared + h * shared / heads) * width,
+                   (size_t)width * sizeof(float));
+    return out;
+}
+
+/* Heads that share are those written out, bit for bit. */
+static void check_repeated(struct backend *backend, const struct recurrence_case *c,
+                           const struct arrays *x, const char *set, int number, const float *whole)
+{
+    struct recurrence_case alone = *c;
+    struct arrays out = *x;
+    alone.qk_heads = alone.kv_heads = c->heads;
+    out.q = repeat(x->q, query_heads(c), c->heads, c->m);
+    out.k = repeat(x->k, key_heads(c), c->heads, c->m);
+    out.v = repeat(x->v, c->kv_heads, c->heads, c->value_dim);
+    out.f = repeat(x->f, key_heads(c), c->heads, c->m);
+    size_t bytes = (size_t)(TOKENS * c->heads * c->value_dim) * sizeof(float);
+    memset(x->h, 0xff, bytes);
+    run(backend, &alone, &out, TOKENS);
+    cr_assert(memcmp(whole, x->h, bytes) == 0, "%s, case %d: heads written out", set, number);
+    free(out.q);
+    free(out.k);
+    free(out.v);
+    free(out.f);
+}
+
 static void check_case(const struct recurrence_case *c, int number)
 {
     const size_t wide = (size_t)TOKENS * (size_t)c->heads * WIDEST;
@@ -261,9 +345,10 @@ static void check_case(const struct recurrence_case *c, int number)
         if (backend == NULL)
             continue;
         run(backend, c, &x, TOKENS);
-        cpu_ops.close(backend);
         check_values(c, &x, bench_sets[s], number);
         memcpy(whole, x.h, bytes);
+        check_repeated(backend, c, &x, bench_sets[s], number, whole);
+        cpu_ops.close(backend);
         check_bits(c, &x, bench_sets[s], number, whole, 1);
         check_bits(c, &x, bench_sets[s], number, whole, 5);
     }
