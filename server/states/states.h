@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server keeps of texts: the tree of their states, sessions, and the store of both. Made
- * before the engine thread starts, closed after it has ended. */
+/* Opens and closes what the server keeps of texts: the tree of states, the sessions, and the store
+ * of both. The engine thread runs only in between. */
 #ifndef SERVER_STATES_STATES_H
 #define SERVER_STATES_STATES_H
 
@@ -13,15 +13,15 @@ struct states_options {
     int64_t disk_bytes;
     double session_ttl_s;
     int64_t session_quota_bytes;
-    /* From the store's thread: store_poll has something to do. */
+    /* Called from the store's thread when store_poll has something to do. */
     void (*wake)(void *context);
     void *wake_context;
 };
 
-/* Sets service->store, tree and sessions. On an error the caller closes them, too. */
+/* Sets service->store, tree and sessions. The caller closes them, on an error too. */
 int states_open(struct service *service, const struct states_options *options, struct error *err);
 
-/* Writes what is only in memory to the store, for `seconds` at most, and frees all. */
+/* Writes to the store what is only in memory, for `seconds` at most, and frees everything. */
 void states_close(struct service *service, double seconds);
 
 #endif
