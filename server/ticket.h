@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where an HTTP thread and the thread that works for it meet: a lock, a reason to give up, and a
- * way to wake the connection that waits. The first member of everything that is worked on elsewhere
- * (struct job, struct text_task).
+ * way to wake the connection that waits. It is the first member of struct task.
  *
  * The HTTP request and the worker hold a reference each; the last one destroys it. */
 #ifndef SERVER_TICKET_H

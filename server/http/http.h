@@ -36,8 +36,7 @@ struct http_request {
     bool replayed; /* the reply was kept of an earlier request */
     int status;    /* of the reply; 0: none was sent */
 
-    struct ticket
-        *ticket; /* of the work that the handler has begun on other threads; a reference */
+    struct ticket *ticket; /* a reference: of the work that handle has begun on other threads */
     /* In `end`: the connection was lost before the reply was out, or cut since the request did not
      * come in time. */
     bool aborted, timed_out;

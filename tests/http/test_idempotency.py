@@ -57,6 +57,21 @@ def test_without_a_session(server):
     assert post(server, body, "no-session").content == first.content
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_body_that_a_worker_parses(server, stream):
+    padding = {"user": "u" * 100_000}
+    for name, more, status in (("good", {}, 200), ("bad", {"temperature": "hot"}, 400)):
+        key = f"long-{stream}-{name}"
+        body = {**APPEND, **padding, **more, "stream": stream, "request_id": key}
+        first, again = (post(server, body, key) for _ in range(2))
+        assert first.status_code == again.status_code == status, first.text
+        assert first.content == again.content
+        assert "idempotent-replayed" not in first.headers
+        assert again.headers["idempotent-replayed"] == "true"
+        # what has been parsed says so
+        assert (first.headers["x-request-id"] == key) == (status == 200)
+
+
 def test_another_body(server):
     body = {**APPEND, "session_id": "bodies"}
     assert post(server, body, "bodies").status_code == 200
