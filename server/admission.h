@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate before the queue: how many requests, estimated tokens and bytes of bodies may wait.
- * Checked before anything is tokenized; what does not fit is refused with 429. */
+/* The gate before the queue: limits how many requests, estimated tokens and bytes of bodies may
+ * wait. It is asked before anything is tokenized; what does not fit gets a 429. */
 #ifndef SERVER_ADMISSION_H
 #define SERVER_ADMISSION_H
 
@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 struct admission_limits {
-    int64_t max_requests;   /* waiting because what runs leaves no room */
-    int64_t max_running;    /* at once: so many more may be on their way there */
-    int64_t max_tokens;     /* estimated, of what waits */
+    int64_t max_requests;   /* that wait because what runs leaves no room */
+    int64_t max_running;    /* that run at once; so many more may be on their way there */
+    int64_t max_tokens;     /* by estimate, of what waits */
     int64_t max_body_bytes; /* of all bodies, and of the prompts and replies that jobs hold */
 };
 
@@ -22,7 +22,7 @@ struct admission {
     pthread_mutex_t lock;
     struct admission_limits limits;
     int64_t requests, tokens, body_bytes; /* taken now */
-    int64_t upload_bytes;                 /* those of bodies that are being received */
+    int64_t upload_bytes;                 /* of these, bodies that are being received */
     int64_t running;
     bool saturated; /* the oldest request waits for room */
 };
@@ -33,24 +33,24 @@ void admission_destroy(struct admission *admission);
 /* Takes a place in the queue, or sets API_QUEUE_FULL. */
 int admission_enter(struct admission *admission, int64_t tokens, struct api_error *err);
 
-/* Gives the place back: the request runs, or has ended. */
+/* Gives the place back when the request runs, or has ended. */
 void admission_leave(struct admission *admission, int64_t tokens);
 
-/* What the engine thread knows: requests that run, and whether the oldest of the others has to wait
- * for room. Until it has, those that are on their way do not count as waiting. */
+/* The engine thread tells how many requests run, and whether the oldest of the others waits for
+ * room (saturated). If none does, requests on their way to the engine do not count as waiting. */
 void admission_update(struct admission *admission, int64_t running, bool saturated);
 
-/* Takes memory for a body that is being received and has `held` bytes; false: none is left. While
- * there are several, a quarter is left to requests that are whole: who only begins many cannot end
- * texts that run. */
+/* Takes memory for a body that is being received and has `held` bytes by now. False: none is left.
+ * While several are being received, a quarter is left to requests that are whole. So a client that
+ * only begins many requests cannot end texts that run. */
 bool admission_upload(struct admission *admission, int64_t held, int64_t bytes);
-/* The body is whole, or given up: its bytes are as any others from now on. */
+/* The body is whole, or given up: its bytes no longer count as being received. */
 void admission_received(struct admission *admission, int64_t bytes);
 
-/* Takes (or with a negative number gives back) memory for a request; false: none is left. */
+/* Takes memory for a request; a negative number gives it back. False: none is left. */
 bool admission_body(struct admission *admission, int64_t bytes);
 
-/* Requests and estimated tokens that wait, and bytes of bodies and jobs that are held. */
+/* Reads how many requests and estimated tokens wait, and bytes held by bodies and jobs. */
 void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,
                     int64_t *body_bytes);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Log lines on stderr: text for people or one JSON object a line, never torn, hostile bytes
- * escaped. Prompts and generated text are never logged. */
+/* Writes log lines to stderr: text for people, or one JSON object a line. Lines of several threads
+ * never mix, and hostile bytes are escaped. Prompts and generated text are never logged. */
 #ifndef SERVER_LOG_H
 #define SERVER_LOG_H
 
@@ -18,8 +18,8 @@ void log_configure(enum log_level level, bool json);
 
 bool log_enabled(enum log_level level);
 
-/* A line of fields: log_begin, any number of fields, log_end, which writes and frees it. Fields of
- * a line that is not enabled cost nothing. */
+/* A line of fields: call log_begin, add any number of fields, then log_end writes and frees it. A
+ * line that is not enabled costs nothing. */
 struct log_line {
     struct strbuf text;
     bool enabled;
@@ -27,13 +27,13 @@ struct log_line {
 
 void log_begin(struct log_line *line, enum log_level level, const char *event);
 void log_text(struct log_line *line, const char *name, const char *value); /* NULL: left out */
-/* At most its first 128 bytes: for what clients may send at any length. */
+/* Writes at most the first 128 bytes, for what clients may send at any length. */
 void log_text_cut(struct log_line *line, const char *name, const char *value);
 void log_int(struct log_line *line, const char *name, int64_t value);
 void log_ms(struct log_line *line, const char *name, double value); /* not finite: left out */
 void log_end(struct log_line *line);
 
-/* An event with only a message. */
+/* Logs an event that is only a message. */
 void log_message(enum log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server counts, and its Prometheus text. Every number is an atomic: any thread adds to
- * it, GET /metrics reads it. */
+/* Counts what the server does, and writes it as Prometheus text. Every number is an atomic: any
+ * thread adds to it, and GET /metrics reads it. */
 #ifndef SERVER_METRICS_H
 #define SERVER_METRICS_H
 
@@ -15,18 +15,18 @@
 
 enum { HISTOGRAM_MAX_BOUNDS = 20, NUM_LENGTH_CLASSES = 9, NUM_STATUSES = 17 };
 
-/* Why a request's text ended, as the label finish_reason says it. */
+/* Values of the label finish_reason: why a request's text ended. */
 enum outcome {
     OUTCOME_STOP,
     OUTCOME_LENGTH,
     OUTCOME_CANCELLED,
     OUTCOME_ERROR,
-    OUTCOME_REPLAYED, /* an Idempotency-Key's kept reply */
+    OUTCOME_REPLAYED, /* the reply was kept under an Idempotency-Key */
     NUM_OUTCOMES
 };
 
-/* What the engine thread's time went to, as the label cause says it: steps on the device, what the
- * device waited for the host with a step to come, and no step. */
+/* Values of the label cause: what the engine thread's time went to. Steps on the device; the device
+ * waiting for the host, with a step to come; no step to run. */
 enum cause { CAUSE_DEVICE, CAUSE_HOST, CAUSE_IDLE, NUM_CAUSES };
 
 struct histogram {
@@ -64,9 +64,9 @@ struct metrics {
     struct histogram tokens_per_second[NUM_LENGTH_CLASSES];
     _Atomic int64_t peak_state_bytes[NUM_LENGTH_CLASSES];
 
-    _Atomic uint64_t lookups[NUM_MISS_REASONS]; /* prompts, by why no more of them was there */
+    _Atomic uint64_t lookups[NUM_MISS_REASONS]; /* prompts, by why no more was reused */
 
-    pthread_mutex_t lock; /* of `memory`, so that its sums are right in every sample */
+    pthread_mutex_t lock; /* of `memory`: its numbers must add up in every scrape */
     struct metrics_memory memory;
 
     _Atomic int64_t connections;
@@ -75,20 +75,21 @@ struct metrics {
 void metrics_init(struct metrics *metrics);
 void histogram_observe(struct histogram *histogram, double value);
 
-/* A request has ended with this HTTP status. */
+/* Counts a request that has ended with this HTTP status. */
 void metrics_request(struct metrics *metrics, int status, enum outcome outcome);
 const char *metrics_outcome(enum outcome outcome); /* its name */
 
-/* generated: tokens of one text; seconds from its first to its last token; state_bytes: the most
- * that its request held. */
+/* Counts a text. generated: its tokens; seconds: from the first to the last of them; state_bytes:
+ * the most state that its request held. */
 void metrics_generation(struct metrics *metrics, int64_t generated, double seconds,
                         int64_t state_bytes);
 
-/* A prompt was looked up in the tree: so many of its tokens were there; why no more. */
+/* Counts a prompt that was looked up in the tree. cached: how many of its tokens were there; miss:
+ * why no more were. */
 void metrics_lookup(struct metrics *metrics, int64_t cached, enum miss_reason miss);
 void metrics_set_memory(struct metrics *metrics, const struct metrics_memory *memory);
 
-/* What is known elsewhere. */
+/* What the text says beside these, read when it is written. */
 struct metrics_view {
     const char *model, *device;
     int64_t weights_bytes, workspace_bytes, pinned_bytes, state_budget_bytes;

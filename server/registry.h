@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The completion requests that are being answered, so that one can be cancelled by its id and all
- * by a drain. */
+/* Lists the completion requests that are being answered. So one can be cancelled by its id, and a
+ * drain can cancel all. */
 #ifndef SERVER_REGISTRY_H
 #define SERVER_REGISTRY_H
 
@@ -28,8 +28,8 @@ void registry_destroy(struct registry *registry);
 void registry_add(struct registry *registry, struct registry_entry *entry);
 void registry_remove(struct registry *registry, struct registry_entry *entry);
 
-/* Cancels the owner's requests with this id or request id. Returns how many bear it; *cancelled:
- * how many were not done yet. */
+/* Cancels the owner's requests with this id or request id. Returns how many there are; *cancelled:
+ * how many of these were not done yet. */
 size_t registry_cancel(struct registry *registry, const char *id, int owner, size_t *cancelled);
 void registry_cancel_all(struct registry *registry, enum cancel_reason reason);
 size_t registry_count(struct registry *registry);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the threads of the server share. Set before the first of them starts, but for `engine` and
- * `memory_limit_tokens`, which are there once the phase has been SERVICE_READY. */
+/* What the threads of the server share. It is set before the first of them starts. Only
+ * `scheduler`, and `engine` with what follows it, are there once the phase has been SERVICE_READY.
+ */
 #ifndef SERVER_SERVICE_H
 #define SERVER_SERVICE_H
 
@@ -27,7 +28,7 @@ struct service {
     _Atomic int phase; /* enum service_phase */
 
     const char *model;           /* the served name */
-    struct tokenizer *tokenizer; /* limits.token_ids_only: one without tokens */
+    struct tokenizer *tokenizer; /* with limits.token_ids_only it has no tokens */
     struct completion_limits limits;
     int32_t bos_token_id;   /* -1: none */
     const int32_t *eos_ids; /* [num_eos] */
@@ -35,7 +36,7 @@ struct service {
     char fingerprint[128];                   /* system_fingerprint */
     bool vllm_names;                         /* --metrics-compat vllm */
     int64_t max_body_bytes, max_state_bytes; /* of a request's body; of an imported state */
-    double stall_timeout_s; /* a reader that takes nothing for so long is given up */
+    double stall_timeout_s; /* a reader that takes nothing for so long is cancelled */
 
     struct metrics metrics;
     struct admission admission;
@@ -45,9 +46,9 @@ struct service {
 
     struct engine *engine;
     struct model_card card;
-    int64_t memory_limit_tokens; /* the longest text that the state budget holds; 0: any */
+    int64_t memory_limit_tokens; /* the longest text that the state budget holds; 0: no limit */
 
-    /* The engine thread's while it runs: made before it starts, freed after it has ended. */
+    /* The engine thread's while it runs; made before it starts, freed after it has ended. */
     struct store *store; /* NULL: no --state-dir */
     struct state_tree *tree;
     struct sessions *sessions;
@@ -56,7 +57,7 @@ struct service {
     struct replay *replay;              /* any thread's: it has a lock of its own */
 };
 
-/* The name of an API key (its index) to the tree and in files. */
+/* The name that the tree, sessions and files use for an API key; key: its index. */
 static inline const char *service_owner(const struct service *service, int key)
 {
     return service->owners[key];
@@ -67,13 +68,13 @@ static inline enum service_phase service_phase(struct service *service)
     return (enum service_phase)atomic_load(&service->phase);
 }
 
-/* The engine may be asked about itself once it has been open; NULL: not yet. */
+/* What the engine says about itself. NULL: it is not open yet. */
 const struct engine_info *service_engine_info(struct service *service);
 
-/* Whether there is a tokenizer; else API_NOT_IMPLEMENTED. */
+/* Checks that there is a tokenizer: else API_NOT_IMPLEMENTED. */
 int service_check_tokenizer(const struct service *service, struct api_error *err);
 
-/* Whether a request may start work now; else API_LOADING, API_DRAINING or API_ENGINE_FAILED. */
+/* Checks that a request may start work now: else API_LOADING, API_DRAINING or API_ENGINE_FAILED. */
 int service_check_ready(struct service *service, struct api_error *err);
 
 #endif

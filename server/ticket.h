@@ -2,7 +2,7 @@
 /* Where an HTTP thread and the thread that works for it meet: a lock, a reason to give up, and a
  * way to wake the connection that waits. It is the first member of struct task.
  *
- * The HTTP request and the worker hold a reference each; the last one destroys it. */
+ * The HTTP request and the thread that works hold a reference each. The last one destroys it. */
 #ifndef SERVER_TICKET_H
 #define SERVER_TICKET_H
 
@@ -22,7 +22,7 @@ struct ticket {
     _Atomic int references;
     _Atomic int cancelled; /* enum cancel_reason; the first reason stays */
     _Atomic bool gone;     /* the client has left: nothing more can be sent */
-    bool runs_on;          /* the work goes on without its client; set before it is shared */
+    bool runs_on;          /* the work goes on when its client leaves; set before it is shared */
     pthread_mutex_t lock;  /* of everything below and of what the holders share */
     bool done;             /* nothing more comes */
     bool waiting;          /* the connection is suspended until wake */
@@ -32,20 +32,20 @@ struct ticket {
 };
 
 void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket));
-void ticket_clear(struct ticket *ticket); /* what ticket_init made, for `destroy` to call */
+void ticket_clear(struct ticket *ticket); /* undoes ticket_init; `destroy` calls it */
 void ticket_hold(struct ticket *ticket);
 void ticket_release(struct ticket *ticket);
 
 void ticket_lock(struct ticket *ticket);
 void ticket_unlock(struct ticket *ticket);
 
-/* Both with the lock held. The owner of the connection calls ticket_wait after suspending it; who
- * has something for it calls ticket_wake. */
+/* Both are called with the lock held. The HTTP thread calls ticket_wait after it has suspended the
+ * connection; a thread that has something for the client calls ticket_wake. */
 void ticket_wait(struct ticket *ticket);
 void ticket_wake(struct ticket *ticket);
 
-/* Gives a reason to give up, and wakes the connection. Whether it was the first and not too late.
- */
+/* Gives the work a reason to stop; a client that has left is woken, too. Returns whether it is the
+ * first reason, and the work was not done. */
 bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason);
 enum cancel_reason ticket_cancelled(const struct ticket *ticket);
 bool ticket_gone(const struct ticket *ticket); /* whether the client has left */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stream of a completion: frames made of what its job has put out and, with an Idempotency-Key,
- * the record of all of them, for whoever repeats the request.
+/* The stream of a completion: makes frames of what its job has put out. With an Idempotency-Key it
+ * also records them, for a client that repeats the request.
  *
- * The HTTP thread's while the client is there; when that leaves before the end, a worker completes
- * the record once the job is done. */
+ * It belongs to the HTTP thread while the client is there. If the client leaves before the end, a
+ * worker completes the record once the job is done. */
 #ifndef SERVER_ENDPOINTS_COMPLETION_STREAM_H
 #define SERVER_ENDPOINTS_COMPLETION_STREAM_H
 
@@ -14,28 +14,28 @@ struct completion_stream {
     size_t sent;          /* bytes of frames */
     bool ended;           /* the last frame has been made */
 
-    struct outbox taken; /* from the job */
-    size_t made;         /* bytes of it that are frames by now */
-    bool last;           /* nothing more comes */
+    struct outbox taken; /* what was taken from the job's outbox */
+    size_t made;         /* bytes of that which are frames by now */
+    bool last;           /* nothing more will come */
     int32_t *ids;        /* [ids_capacity]: scratch */
     size_t ids_capacity;
     int64_t generated;
     struct strbuf record; /* with completion->replay: all frames so far */
-    int64_t reserved;     /* bytes of it, of the budget for bodies and replies */
+    int64_t reserved;     /* bytes for it, of the budget for bodies and replies */
     bool lost;            /* it was too long to be recorded */
 };
 
-/* completion->stream; -1: out of memory. */
+/* Makes completion->stream; -1: out of memory. */
 int completion_stream_create(struct completion *completion);
 void completion_stream_free(struct completion *completion);
 
-/* With the ticket's lock held: takes what the job has put out, unless something is left of what was
- * taken before. False: nothing yet. */
+/* With the ticket's lock held: takes what the job has put out, unless some of what was taken before
+ * is left. False: there is nothing yet. */
 bool completion_stream_take(struct completion *completion);
-/* Without it: makes frames of some of that, and records them. */
+/* Without the lock: makes frames of some of that, and records them. */
 void completion_stream_make(struct completion *completion);
 
-/* Once the job is done, and the client has left before the last frame: the record is completed. */
+/* After the job is done and the client has left before the last frame: completes the record. */
 void completion_stream_complete(struct completion *completion);
 
 #endif

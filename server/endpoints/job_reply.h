@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a job has come to, as its endpoint's format (completion.h) wants it: the parts that whole
- * replies and streams share, and the whole reply. */
+/* Makes replies of what a job has come to: the parts that whole replies and streams share, and the
+ * whole reply. */
 #ifndef SERVER_ENDPOINTS_JOB_REPLY_H
 #define SERVER_ENDPOINTS_JOB_REPLY_H
 
 #include "server/endpoints/completion.h"
 
-/* All of them borrow from the job. */
+/* These borrow from the job. */
 struct reply_head job_reply_head(const struct job *job);
 struct reply_usage job_reply_usage(struct job *job, int64_t generated);
 struct reply_timings job_reply_timings(const struct job *job);
 
-/* What a whole reply and the last frame of a stream say of the session, in *card; NULL: nothing. */
+/* What a whole reply and the last frame of a stream say of the session, in *card. NULL: the job has
+ * no session. */
 const struct session_card *job_reply_session(const struct job *job, struct session_card *card);
 
-/* How a choice ended, into *reply. */
+/* Writes into *reply how a choice ended. */
 void job_reply_ending(struct reply_choice *reply, const struct job *job, enum finish_reason finish,
                       int32_t stop_index, int32_t stop_token);
 
 /* Appends the reply of a job without stream that ended well. -1: out of memory; *body is empty. */
 int job_reply_encode(struct strbuf *body, struct completion *completion);
 
-/* About how long that is. */
+/* About how many bytes job_reply_encode will make. */
 size_t job_reply_bytes(const struct job *job);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with a request's head, whatever it asks for (RFC 9112), and libmicrohttpd lets
- * pass: what another server on the way could read otherwise. */
+/* Refuses heads of requests that libmicrohttpd lets pass, but that another server on the way could
+ * read differently (RFC 9112). */
 #ifndef SERVER_HTTP_FRAMING_H
 #define SERVER_HTTP_FRAMING_H
 
@@ -8,7 +8,7 @@
 
 #include <microhttpd.h>
 
-/* version: "HTTP/1.1". An error: nothing of the request is to be believed, nor what follows it. */
+/* version: "HTTP/1.1". After an error, trust nothing of the request and nothing that follows it. */
 int framing_check(struct MHD_Connection *connection, const char *version, struct api_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A listening TCP socket for a host and a port as people write them. */
+/* Opens a listening TCP socket for a host and a port as people write them. */
 #ifndef SERVER_HTTP_LISTEN_H
 #define SERVER_HTTP_LISTEN_H
 
@@ -13,7 +13,7 @@
 int listen_open(const char *host, int port, char *address, size_t size, struct error *err);
 void listen_close(int fd);
 
-/* Whether an address that listen_open wrote is of this machine alone. */
+/* Whether only this machine reaches an address that listen_open wrote. */
 bool listen_is_loopback(const char *address);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which path and method lead where. The table itself is the endpoints' (server/endpoints/). */
+/* Finds the endpoint of a path and a method. The table of them is in server/endpoints/. */
 #ifndef SERVER_HTTP_ROUTES_H
 #define SERVER_HTTP_ROUTES_H
 
@@ -10,17 +10,17 @@
 
 struct http_request;
 
-/* One endpoint. handle is called once the whole request is there, and again each time the
- * connection was resumed; it ends with http_reply*, http_wait or http_hang_up. */
+/* One endpoint. `handle` is called once the whole request is there, and again each time its
+ * connection is resumed. It ends with http_reply*, http_wait or http_hang_up. */
 struct route {
     const char *method;
     const char *path; /* "*" stands for one part, "**" at the end for all that follows */
     bool open;        /* needs no API key */
     bool json;        /* wants a JSON body */
-    bool octets;      /* wants a body of its own kind: --max-state-bytes is its limit */
+    bool octets;      /* wants a body of any bytes; --max-state-bytes is its limit */
     bool quiet;       /* logged at level debug */
     void (*handle)(struct http_request *request);
-    /* The reply is out, or the connection gone; also where handle was never called. NULL: the
+    /* Called when the reply is out or the connection gone, even if `handle` never was. NULL: the
      * request is logged. */
     void (*end)(struct http_request *request);
 };
@@ -33,8 +33,8 @@ struct route_table {
     const char *instead; /* the path to use in their place */
 };
 
-/* The route of a request; parameter [size] receives what the path's asterisk stands for. HEAD goes
- * where GET does. NULL with *err: API_UNKNOWN_PATH, API_METHOD_NOT_ALLOWED, API_NOT_IMPLEMENTED. */
+/* Finds the route of a request. parameter [size] receives what the asterisk of its path stands for.
+ * HEAD goes where GET does. NULL: API_UNKNOWN_PATH, API_METHOD_NOT_ALLOWED, API_NOT_IMPLEMENTED. */
 const struct route *route_find(const struct route_table *table, const char *method,
                                const char *path, char *parameter, size_t size,
                                struct api_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What other threads hand to the engine thread: jobs that are ready to run, work to be done between
- * steps, a reason to look around. */
+/* Carries to the engine thread what other threads have for it: jobs that are ready to run, work to
+ * do between steps, a reason to look around (a poke). */
 #ifndef SERVER_SCHEDULE_INBOX_H
 #define SERVER_SCHEDULE_INBOX_H
 
@@ -11,9 +11,9 @@ struct job_list { /* by job->run.next */
 };
 
 void job_list_append(struct job_list *list, struct job *job);
-/* Whether it was there. */
+/* Returns whether the job was in the list. */
 bool job_list_remove(struct job_list *list, struct job *job);
-/* Puts all of `first` before those of `list`. */
+/* Moves all jobs of `first` to the front of `list`. */
 void job_list_prepend(struct job_list *list, struct job_list *first);
 
 struct inbox {
@@ -38,9 +38,9 @@ struct inbox_taken {
     bool poked, closing;
 };
 
-/* Whether something is there to be taken. */
+/* Whether there is something to take. */
 bool inbox_pending(struct inbox *inbox);
-/* Takes everything; before, with nothing there, waits for at most `wait_s` (< 0: without end). */
+/* Waits until something comes, but at most wait_s (< 0: without limit), then takes everything. */
 void inbox_take(struct inbox *inbox, double wait_s, struct inbox_taken *taken);
 
 #endif

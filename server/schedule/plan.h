@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes into one step of the engine. A pure function, so that its fairness can be tested.
+/* Decides what goes into one step of the engine. It is a pure function, so that tests can check its
+ * fairness.
  *
- * Texts that decode go first, one token each; what is left of the budget goes to prompts, in
- * chunks. While prompts wait, decoding leaves a part of the budget to them (of pages, what the
- * oldest needs, but in turns with a text that has no room beside it), and the first text that did
- * not fit goes first in the next step. Of the prompts, the oldest may have half of what is left,
- * the rest goes to those with the least to do: a long prompt neither starves nor holds up short
- * ones. */
+ * Texts that decode go first, one token each. The rest of the budget goes to prompts, in chunks.
+ *
+ * While prompts wait, decoding leaves them a part of the budget. Of KV pages that is what the
+ * oldest prompt needs; a text that has no room beside it takes turns with it. The first text that
+ * did not fit goes first in the next step.
+ *
+ * Of the prompts, the oldest may take half of what is left. The rest goes to those with the least
+ * to do. So a long prompt neither starves nor holds up short ones. */
 #ifndef SERVER_SCHEDULE_PLAN_H
 #define SERVER_SCHEDULE_PLAN_H
 
@@ -16,11 +19,11 @@
 
 struct plan_row {
     bool idle;       /* takes no part in the step */
-    int64_t prefill; /* tokens of the prompt not yet taken; 0: the text decodes */
-    int64_t until;   /* prefill: a step ends at the latest after so many of them; 0: anywhere */
+    int64_t prefill; /* tokens of the prompt still to take; 0: the text decodes */
+    int64_t until;   /* prefill: a step takes at most so many of them; 0: any number */
     bool wants_all;  /* prefill: logits of every position (echo with logprobs) */
     bool wants_none; /* prefill: no logits at all, not even the last position's */
-    int64_t pages;   /* of KV, at the end of the step at most; <= the limit */
+    int64_t pages;   /* most KV pages at the end of the step; <= the limit */
     int tokens;      /* out: tokens to take in this step */
     int logits;      /* out: positions that ask for logits, the last ones */
 };
@@ -37,7 +40,7 @@ struct plan_turn {
     bool left_out; /* its pages did not fit although it went first */
 };
 
-/* rows: [count], oldest first. *turn: of this step; moved on for the next. */
+/* rows: [count], oldest first. *turn is this step's, and becomes the next one's. */
 void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits,
                struct plan_turn *turn);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One text that the engine advances: its state, how its next token is drawn, and how its tokens
- * become text that never shows a stop string or half a character. The engine thread's. */
+/* One text that the engine advances: its state, and how its next token is drawn. Turns its tokens
+ * into text that never shows a stop string or half a character. All functions are for the engine
+ * thread. */
 #ifndef SERVER_SCHEDULE_SEQUENCE_H
 #define SERVER_SCHEDULE_SEQUENCE_H
 
@@ -9,18 +10,18 @@
 #include "engine/text/detokenize.h"
 #include "server/schedule/job.h"
 
-/* How a text shares what it begins with: server/schedule/prefix.h. */
+/* What the text shares with others (prefix.h). */
 struct prefix {
     struct space *space;
     bool keeps;              /* leaves checkpoints */
-    int64_t cached;          /* tokens of the prompt that others have computed */
-    enum miss_reason miss;   /* why no more of them */
-    int64_t branch_at;       /* a checkpoint is due there: two prompts part; 0: nowhere */
-    struct sequence *leader; /* NULL, or who computes the prompt up to wait_at for this text */
+    int64_t cached;          /* tokens of the prompt that were not computed here */
+    enum miss_reason miss;   /* why there were no more of them */
+    int64_t branch_at;       /* two prompts part there, so a checkpoint is due; 0: nowhere */
+    struct sequence *leader; /* computes the prompt up to wait_at for this text, too; or NULL */
     int64_t wait_at;
     int waiters;           /* texts whose leader this is */
-    bool lost;             /* its leader has gone */
-    size_t row;            /* of the step's plan */
+    bool lost;             /* its leader has ended */
+    size_t row;            /* in the step's plan */
     struct token_list ids; /* generated, without an EOS or stop token that ended the text */
 };
 
@@ -31,7 +32,7 @@ struct sequence {
     int index; /* of the choice, within the request */
     struct state *state;
     struct sampler *sampler;
-    struct draw draws[2]; /* of every other token */
+    struct draw draws[2]; /* for tokens of even and of odd index */
     struct detokenizer *detokenizer;
     struct stop_scan scan;
     int64_t taken;      /* tokens of the prompt that the state holds */
@@ -43,17 +44,17 @@ struct sequence {
     double first_token;
 };
 
-/* A text for choice `index`; its state is the caller's to set. */
+/* Opens the text of choice `index`. The caller sets its state. */
 int sequence_open(struct sequence **out, struct job *job, size_t index, struct error *err);
 void sequence_close(struct sequence *sequence);
 
-/* The prompt is done: tells a stream so (its echo), and makes ready to generate. */
+/* The prompt is done: sends a stream its echo. From now on the text generates. */
 int sequence_begin(struct sequence *sequence, struct error *err);
 
-/* What is to be drawn next, for the engine or sampler_draw; `ahead`: after that. */
+/* How to draw the next token, for the engine or sampler_draw; with `ahead`, the one after it. */
 struct draw *sequence_draw(struct sequence *sequence, bool ahead);
-/* Takes what was drawn: afterwards choice->finish says whether the text has ended. -1 with *err
- * when the text cannot go on. */
+/* Takes the token that was drawn. Afterwards choice->finish says whether the text has ended. -1:
+ * the text cannot go on. */
 int sequence_take(struct sequence *sequence, double now, struct error *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A completion that creates or continues a session: bound to it before its prompt is tokenized,
- * settled at its end, whatever end that is, before its reply is complete. */
+/* A completion that creates or continues a session. It is bound to the session before its prompt is
+ * tokenized, and settled at its end, whatever end that is, before its reply is complete. */
 #ifndef SERVER_SCHEDULE_SESSION_JOB_H
 #define SERVER_SCHEDULE_SESSION_JOB_H
 
@@ -22,14 +22,14 @@ int session_job_admit(struct job *job, struct api_error *err);
  * reference. NULL: no memory. */
 struct space *session_job_space(struct state_tree *tree, const struct job *job);
 
-/* Engine thread, for each text of a session's job whose prompt has been taken, when it is closed,
- * finished or not: what the session is to hold, the job's prompt and what was generated, without an
- * EOS or stop token that ended it. tokens [count] (malloc'd) are taken over; NULL: there was no
- * memory for them, with which the job fails. Not called: as before the request. */
+/* Engine thread, when a text of the job is closed that has taken its whole prompt, finished or not.
+ * tokens [count] (malloc'd, taken over) are what the session is to hold: the prompt and what was
+ * generated, less an EOS or stop token that ended it. NULL: there was no memory for them, and the
+ * job fails. If this is never called the session stays as it was. */
 void session_job_take(struct job *job, int32_t *tokens, int64_t count);
 
-/* Engine thread: lets go of the job's session and calls done(job) once that is on disk. After an
- * error of the engine the session is as before. */
+/* Engine thread: frees the job's session for other requests, and calls done(job) once it is on
+ * disk. After an error of the engine the session is as it was before the job. */
 void session_job_settle(struct job *job, void (*done)(struct job *job));
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stop strings in a stream of text: finds the first that ends, whatever pieces the text comes in,
- * and says how much of the text may still become one (and must be held back).
+/* Finds stop strings in a stream of text, whatever pieces the text comes in: the first one that
+ * ends. Says how much of the text may still become one, and must be held back.
  *
- * An Aho-Corasick automaton over bytes, built once per request and shared by its choices: the cost
- * per byte does not depend on the number of stop strings. */
+ * It is an Aho-Corasick automaton over bytes, built once per request and shared by its choices. The
+ * cost per byte does not depend on the number of stop strings. */
 #ifndef SERVER_SCHEDULE_STOP_H
 #define SERVER_SCHEDULE_STOP_H
 
@@ -24,10 +24,10 @@ int stop_set_create(struct stop_set **out, const struct stop_string *strings, si
                     struct error *err);
 void stop_set_free(struct stop_set *set); /* NULL is allowed */
 
-/* The most that a set of strings with so many bytes together takes, and that making it does. */
+/* Most bytes that a set needs, also while it is made; length: of all its strings together. */
 size_t stop_set_bytes(size_t length);
 
-/* One text's place in the automaton. Zero-initialise; zero again forgets what came before. */
+/* One text's place in the automaton. Zero-initialise it; zero it again to forget earlier text. */
 struct stop_scan {
     int32_t node;
 };
@@ -38,8 +38,8 @@ struct stop_match {
     size_t index;  /* which string */
 };
 
-/* Takes text [length]. Returns 1 with *match when a stop string ends in it: the one that ends
- * first, of several that end there the longest. Else 0. */
+/* Takes text [length]. Returns 1 with *match when a stop string ends in it, else 0. The one that
+ * ends first counts; of several that end at the same byte, the longest. */
 int stop_scan_push(const struct stop_set *set, struct stop_scan *scan, const char *text,
                    size_t length, struct stop_match *match);
 
