@@ -12,7 +12,7 @@ void admission_destroy(struct admission *admission)
     pthread_mutex_destroy(&admission->lock);
 }
 
-/* Places of the queue, with those that lead straight through it. */
+/* Most places that may be taken: those of the queue, and those of requests that start at once. */
 static int64_t places(const struct admission *admission)
 {
     const struct admission_limits *limits = &admission->limits;

@@ -204,8 +204,8 @@ static int describe_model(struct service *service, struct error *err)
     return 0;
 }
 
-/* One token, so that the first request does not pay for memory that is touched for the first time.
- * A budget too small even for that serves nobody. */
+/* Runs one token, so that the first request does not pay for memory that is touched for the first
+ * time. A budget too small even for that serves nobody. */
 static int warm_up(struct engine *engine, struct error *err)
 {
     const int32_t token = 0;
@@ -339,7 +339,7 @@ static void log_steps(struct metrics *metrics)
                     seconds[CAUSE_IDLE]);
 }
 
-/* In an order that leaves no connection suspended: whoever could wake one ends after it has. */
+/* The order leaves no connection suspended: a thread that could wake one ends after it has. */
 void server_free(struct server *server)
 {
     if (!server)

@@ -62,7 +62,7 @@ bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason)
     bool first = !spared && atomic_compare_exchange_strong(&ticket->cancelled, &none, (int)reason);
     if (reason == CANCEL_GONE)
         atomic_store(&ticket->gone, true);
-    /* A client that left has nothing to wait for; who else cancels lets the worker say the end. */
+    /* A client that has left waits for nothing. After any other reason the worker tells the end. */
     if (reason == CANCEL_GONE)
         ticket_wake(ticket);
     ticket_unlock(ticket);

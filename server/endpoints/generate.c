@@ -17,8 +17,8 @@ static struct completion *of_request(const struct http_request *request)
     return (struct completion *)request->ticket;
 }
 
-/* Makes frames of what the job has put out. False when there is nothing and the connection was
- * suspended, or is to be given up. */
+/* Makes frames of what the job has put out. False: there is nothing; the connection is suspended,
+ * or given up. */
 static bool refill(struct http_request *request, struct completion *completion)
 {
     ticket_lock(request->ticket);
@@ -31,8 +31,8 @@ static bool refill(struct http_request *request, struct completion *completion)
     return some;
 }
 
-/* libmicrohttpd 0.9.75 forgets a connection whose reader ends with an error while older ones idle,
- * until those time out: it finds a socket that takes nothing more instead. */
+/* While older connections idle, libmicrohttpd 0.9.75 forgets one whose reader ends with an error,
+ * until those time out. So the reader ends well, on a socket that is shut down. */
 static ssize_t give_up(const struct http_request *request)
 {
     http_shutdown(request);
@@ -85,7 +85,7 @@ static int start(struct http_request *request, const struct completion_format *f
     return 0;
 }
 
-/* What the body says of the request's id, once it has been read. */
+/* Takes the request's id from the body, once that has been read. */
 static void take_request_id(struct http_request *request, const struct job *job)
 {
     snprintf(request->request_id, sizeof request->request_id, "%s", job->asked.request_id);

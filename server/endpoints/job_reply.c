@@ -67,7 +67,7 @@ static int reply_index(const struct job *job, size_t prompt, int rank)
     return (int)prompt * job->asked.request.n + rank;
 }
 
-/* What a choice's reply points to and has to be freed after the encoding. */
+/* What a choice's reply points to; freed after the encoding. */
 struct whole_choice {
     char *text;
     struct reply_token *tokens;
@@ -138,8 +138,8 @@ static double mean_logprob(const struct job_choice *choice)
     return choice->generated ? choice->sum_logprob / (double)choice->generated : -INFINITY;
 }
 
-/* The candidate of the prompt that is rank-th by mean logprob (ties: the earlier); without best_of
- * they stay in order. */
+/* The candidate of the prompt with this rank by mean logprob; of equal ones the earlier is first.
+ * Without best_of they stay in order. */
 static struct job_choice *ranked(struct job *job, size_t prompt, int rank)
 {
     int best_of = job->asked.request.best_of;

@@ -32,14 +32,14 @@ static void to_engine(struct completion *completion, void (*run)(struct task *ta
 
 /* The end, last stage first. */
 
-/* A worker, once the job is done: what a client has not waited for is recorded all the same. */
+/* On a worker, once the job is done: records the rest of a stream whose client has left. */
 static void run_rest(struct task *task)
 {
     completion_stream_complete(of_task(task));
     ticket_release(&task->ticket);
 }
 
-/* The connection is told, and nothing of the job changes any more. */
+/* Tells the connection. From now on nothing of the job changes. */
 static void done(struct completion *completion)
 {
     struct ticket *ticket = &completion->job.task.ticket;
@@ -113,14 +113,14 @@ static void settled(struct job *job)
         done(completion);
 }
 
-/* After its last stage, the first that failed or all of them; everything it held in the engine is
- * free by now. On the engine thread, if there is a session. */
+/* Ends a job that has a place in the queue, after its last stage or the first that failed. What it
+ * held in the engine is free by now. On the engine thread, if it has a session. */
 static void finish(struct job *job)
 {
     struct error err = ERROR_INIT;
     bool well = job->task.error.code == API_OK;
     job_leave_queue(job);
-    /* A reply that there is no room for leaves the session as it was. */
+    /* If there is no room for the reply, the session stays as it was. */
     if (!streams(job) && well && job_reserve(job, job_reply_bytes(job), &err))
         job_fail_engine(job, &err);
     if (job->bound.session)
@@ -134,7 +134,7 @@ static void run_finish(struct task *task)
     finish(&of_task(task)->job);
 }
 
-/* Before it has a place in the queue there is nothing to give back. */
+/* Ends a job that has no place in the queue yet: it has nothing to give back. */
 static void refuse(struct completion *completion, const struct api_error *err)
 {
     job_fail(&completion->job, err);

@@ -144,7 +144,7 @@ static int check_key(const char *key, struct api_error *err)
                          REPLAY_KEY_MAX);
 }
 
-/* With the lock held. Takes `entry`, or gives what there is of the same name. */
+/* With the lock held: enters `entry`, or finds the entry of the same name. */
 static int enter(struct replay *replay, struct replay_entry *entry, struct replay_reply **kept,
                  struct api_error *err)
 {

@@ -45,7 +45,7 @@ static void run_encode(struct task *base)
 
 void session_task_finish(struct session_task *task)
 {
-    /* /metrics shows what it freed before it is told */
+    /* /metrics shows what was freed before the client is told */
     scheduler_publish(task->task.service->scheduler);
     task_to_workers(&task->task, run_encode);
 }
@@ -53,7 +53,7 @@ void session_task_finish(struct session_task *task)
 static void run_perform(struct task *base)
 {
     struct session_task *task = of_task(base);
-    /* Nothing has been done yet for a client that is gone. */
+    /* The client has left, and nothing has been done yet. */
     if (ticket_cancelled(&base->ticket)) {
         api_error_set(&base->error, API_CANCELLED, NULL, "the request was cancelled");
         session_task_finish(task);

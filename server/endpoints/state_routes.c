@@ -27,7 +27,7 @@ static void destroy_file(struct session_task *base)
 
 /* GET /v1/sessions/ID/state. */
 
-/* The session's tokens, and the deepest state on their way. */
+/* Copies the session's tokens, and begins to copy the deepest state on their way. */
 static enum session_step perform_export(struct session_task *base)
 {
     struct session_file *task = (struct session_file *)base;
@@ -82,7 +82,8 @@ static int append(void *context, const void *bytes, size_t size, struct error *e
     return out->failed ? error_set(err, ERROR_NO_MEMORY, "out of memory for the file") : 0;
 }
 
-/* Without its state the file is as good, and who reads it computes it again. */
+/* Waits for the copy. If it failed the file has no state, and whoever reads the file computes
+ * it. */
 static void await_image(struct session_file *task)
 {
     if (state_save_wait(&task->saving, NULL) == 0)

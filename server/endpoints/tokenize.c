@@ -11,7 +11,7 @@ struct text_task {
     int64_t admitted_tokens;
 };
 
-/* The reply takes the body's place in the budget of all requests. */
+/* The reply takes the body's place in the budget for bodies and replies. */
 static void account_for_reply(struct task *task)
 {
     strbuf_clear(&task->body);

@@ -34,8 +34,8 @@ static int check_host(const struct framing *framing, const char *version, struct
                          framing->hosts);
 }
 
-/* A body whose end another server could see elsewhere (sections 5.1 and 6.3), or whose end we
- * cannot see. */
+/* Refuses a body whose end another server could see elsewhere (sections 5.1 and 6.3), or whose end
+ * we cannot see. */
 static int check_end(const struct framing *framing, struct api_error *err)
 {
     if (framing->spaced > 0)

@@ -96,7 +96,7 @@ void http_reply_json(struct http_request *request, struct strbuf *body)
     http_reply(request, 200, "application/json", body);
 }
 
-/* What the table of errors says beyond the status. */
+/* Headers that the table of errors asks for. */
 static void set_error_headers(struct MHD_Response *response, const struct api_error_row *row)
 {
     if (row->retry_after_s) {
@@ -213,7 +213,7 @@ void http_attach(struct http_request *request, struct ticket *ticket)
 
 bool http_wait(struct http_request *request)
 {
-    /* A peer that had left before this got its wake-up call when nobody waited. */
+    /* If the client left before this, nobody waited for its wake-up call. */
     if (ticket_gone(request->ticket)) {
         http_hang_up(request);
         return false;
@@ -285,8 +285,8 @@ static bool is_json(const char *content_type)
             content_type[length] == ' ');
 }
 
-/* What the headers alone tell; the body is then read and thrown away, so that the connection lives
- * on. */
+/* Refuses what the headers alone tell. The body is then read and thrown away, so that the
+ * connection lives on. */
 static void check_headers(struct http_request *request, const char *path)
 {
     struct api_error *err = &request->error;
@@ -332,7 +332,7 @@ static bool declared_too_large(struct http_request *request)
     return length && strtoull(length, NULL, 10) > (unsigned long long)body_limit(request);
 }
 
-/* What a request's target names: of a whole URL the path (RFC 9112, section 3.2.2). */
+/* The path of a request's target, which may be a whole URL (RFC 9112, section 3.2.2). */
 static const char *path_of(const char *target)
 {
     size_t scheme = strncasecmp(target, "http://", 7) == 0    ? 7
@@ -342,7 +342,7 @@ static const char *path_of(const char *target)
     return path ? path : "/";
 }
 
-/* Replies before the body has come, after which the connection is closed. */
+/* Replies before the body has come. The connection is closed then. */
 static enum MHD_Result refuse(struct http_request *request, const struct api_error *err)
 {
     request->error = *err;
@@ -436,7 +436,7 @@ static enum MHD_Result run(struct http_request *request)
         http_reply_error(request, &request->error);
     else
         request->route->handle(request);
-    release_body(request); /* parsed by now, whatever the request still waits for */
+    release_body(request); /* it has been parsed or taken by now */
     return request->hang_up ? MHD_NO : MHD_YES;
 }
 
@@ -539,8 +539,8 @@ static void on_log(void *context, const char *format, va_list args)
     log_message(LOG_LEVEL_DEBUG, "libmicrohttpd: %s", text);
 }
 
-/* What has a NUL in it stays as it was sent, and so names nothing: it would end what is before it.
- */
+/* A path with a NUL stays escaped, as it was sent, and so names nothing. Unescaped, the NUL would
+ * end it. */
 static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
 {
     (void)context;
@@ -606,8 +606,8 @@ void http_stop(struct http_server *server)
 {
     if (!server)
         return;
-    /* No MHD_quiesce_daemon before: it takes the listening socket out of the epoll sets at the same
-     * time as their threads do, and aborts the process when it comes second. */
+    /* Without MHD_quiesce_daemon before: it takes the listening socket out of the epoll sets while
+     * their threads do the same, and aborts the process when it comes second. */
     if (server->daemon)
         MHD_stop_daemon(server->daemon);
     else if (server->listen_fd >= 0)

@@ -8,9 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Who comes while we have no processor waits in line; the kernel takes less where
- * net.core.somaxconn is less. A line that is full costs a client a second, then three, then seven.
- */
+/* Connections wait here while we have no processor; net.core.somaxconn may lower it. If the line is
+ * full, a client tries again after one second, then three, then seven. */
 enum { BACKLOG = 4096 };
 
 static int open_one(const struct addrinfo *info)

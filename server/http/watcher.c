@@ -51,8 +51,8 @@ static uint64_t tag(const struct watcher *watcher, int slot)
     return (uint64_t)watcher->peers[slot].generation << 32 | (uint32_t)slot;
 }
 
-/* Bytes that the connection has received in its life. An event would not do: libmicrohttpd may have
- * read the bytes before the watcher looks. */
+/* Bytes that the connection has ever received. An event would not tell: libmicrohttpd may have read
+ * the bytes before the watcher looks. */
 static uint64_t bytes_received(int fd)
 {
     struct tcp_info info = {0};
@@ -60,7 +60,7 @@ static uint64_t bytes_received(int fd)
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) ? 0 : info.tcpi_bytes_received;
 }
 
-/* Under the lock, as all that follows but watcher_main and the public functions. */
+/* Called with the lock held, as everything below except watcher_main and the public functions. */
 static int take_slot(struct watcher *watcher, int fd, enum peer_phase phase)
 {
     int slot = watcher->first_free;
@@ -100,7 +100,8 @@ static void end_linger(struct watcher *watcher, int slot)
 static void discard(struct watcher *watcher, int slot)
 {
     char bytes[16384];
-    /* Bounded, so that one fast sender does not hold the lock: the rest comes with the tick. */
+    /* Bounded, so that one fast sender does not keep the lock. The rest is read at the next
+     * tick. */
     for (int i = 0; i < 64; i++) {
         ssize_t got = recv(watcher->peers[slot].fd, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -141,9 +142,9 @@ static void cut(struct peer *peer)
     peer->phase = PEER_CUT;
 }
 
-/* libmicrohttpd takes 128 events at a time; after exactly so many it waits for more before it
- * serves any, as long as connections may be idle. Setting SO_RCVLOWAT has Linux tell once more of
- * bytes that nobody has read, and that is an event. */
+/* libmicrohttpd takes 128 events at a time. After exactly 128 it waits for more before it serves
+ * any, as long as connections may idle. When SO_RCVLOWAT is set, Linux reports unread bytes once
+ * more, and that is an event. */
 static void remind_of_bytes(int fd)
 {
     int unread = 0, least = 1;
@@ -172,7 +173,8 @@ static void check_peer(struct watcher *watcher, int slot, double now)
         cut(peer);
     } else if (peer->gone && (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) &&
                now - peer->since > HALF_CLOSED_SECONDS) {
-        /* Half of a request and nothing to follow; a whole one would have been taken by now. */
+        /* Half a request has come, and nothing follows. A whole one would have been taken by
+         * now. */
         cut(peer);
     }
 }

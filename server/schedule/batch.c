@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps that fail one after another until the engine counts as broken. */
+/* After so many failed steps in a row the engine counts as broken. */
 enum { MAX_FAILED_STEPS = 3 };
-/* Steps that overlap until the scheduler looks around. */
+/* After so many overlapping steps the scheduler looks around. */
 enum { MAX_STEPS = 16 };
 
 int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,
@@ -45,7 +45,7 @@ void batch_clear(struct batch *batch)
     }
 }
 
-/* Texts that wait for this one to come to one of its first `end` tokens wait in vain. */
+/* Texts that wait for this one within its first `end` tokens lose their leader. */
 static void lose_waiters(struct batch *batch, struct sequence *leader, int64_t end)
 {
     for (size_t i = 0; leader->prefix.waiters && i < batch->num_running; i++) {
@@ -105,8 +105,8 @@ int batch_reserve(struct batch *batch, size_t count, struct error *err)
     return 0;
 }
 
-/* Whether the job's reader is behind: what its texts generate then pauses, and the batch goes on.
- * One that takes nothing at all is given up. */
+/* Whether the job's reader is behind. Its texts then pause, and the batch goes on. A reader that
+ * takes nothing for too long is cancelled. */
 static bool reader_behind(struct job *job, double now)
 {
     if (!job->asked.request.stream || job->task.ticket.runs_on)
@@ -130,7 +130,7 @@ static bool wants_all(const struct sequence *sequence)
     return sequence->prompt->logprobs && sequence->taken >= (int64_t)sequence->prompt->context;
 }
 
-/* A text that waits for another: that one stops where it is waited for. */
+/* Makes the leader of a text stop where the text waits for it. */
 static void stop_for(struct batch *batch, const struct sequence *sequence)
 {
     const struct sequence *leader = sequence->prefix.leader;
@@ -142,7 +142,7 @@ static void stop_for(struct batch *batch, const struct sequence *sequence)
         row->until = until;
 }
 
-/* KV pages that the text may have in a step, and those that follow it at once. */
+/* Most KV pages that the text may hold in a step and those that overlap it. */
 static int64_t most_pages(const struct batch *batch, const struct sequence *sequence,
                           int64_t prefill)
 {
@@ -206,8 +206,8 @@ static void make_next(const struct step *step, struct step *next)
     }
 }
 
-/* Whether the text goes on whatever the step under way draws for it (but the end of the text, which
- * the engine knows), so that its next token needs nothing of the host first. */
+/* Whether the text goes on whatever the step under way draws for it, so that its next token needs
+ * nothing of the host first. Tokens that end the text do not count: the engine knows them. */
 static bool goes_on(const struct batch *batch, const struct sequence *sequence, double now)
 {
     struct job *job = sequence->job;
@@ -218,7 +218,7 @@ static bool goes_on(const struct batch *batch, const struct sequence *sequence, 
            ticket_cancelled(&job->task.ticket) == CANCEL_NONE && !reader_behind(job, now);
 }
 
-/* Whether the step under way may be followed by one of the same texts before it is looked at. */
+/* Whether a step of the same texts may begin before the one under way has been looked at. */
 static bool may_follow(struct batch *batch, const struct step *step)
 {
     if (!engine_info(batch->service->engine)->overlaps || step->num_spans != batch->num_running ||
@@ -231,7 +231,8 @@ static bool may_follow(struct batch *batch, const struct step *step)
     return true;
 }
 
-/* Log-probabilities of the prompt's own tokens: the logits of a position are about the next. */
+/* Takes log-probabilities of the prompt's own tokens. The logits of a position tell of the next
+ * token. */
 static void take_prompt_logprobs(struct sequence *sequence, const struct span *span)
 {
     struct job_prompt *prompt = sequence->prompt;
@@ -254,7 +255,7 @@ static void take_prompt_logprobs(struct sequence *sequence, const struct span *s
     }
 }
 
-/* The first text of a prompt has it all: what of it had been computed before. */
+/* Counts how much of a prompt had been computed before; called for its first text. */
 static void count_cached(struct sequence *sequence)
 {
     struct job *job = sequence->job;
@@ -265,8 +266,8 @@ static void count_cached(struct sequence *sequence)
     metrics_lookup(&job->task.service->metrics, prefix->cached, prefix->miss);
 }
 
-/* The text has taken its whole prompt: draws its first token from these logits (NULL: none is
- * asked for). */
+/* The text has taken its whole prompt: draws its first token from these logits. NULL: no token is
+ * asked for. */
 static int begin_text(struct sequence *sequence, const float *logits, double now, struct error *err)
 {
     struct job *job = sequence->job;
@@ -289,8 +290,8 @@ static int begin_text(struct sequence *sequence, const float *logits, double now
     return 0;
 }
 
-/* Texts that wait for this one to come where it is now branch off; with its prompt's last logits
- * those of the same prompt begin. */
+/* Texts that wait for this one where it is now branch off. With the last logits of its prompt,
+ * texts of the same prompt begin. */
 static void wake_waiters(struct batch *batch, struct sequence *leader, const float *logits,
                          double now)
 {
@@ -322,7 +323,8 @@ static int advance_prompt(struct batch *batch, struct sequence *sequence, const 
     return 0;
 }
 
-/* The state may be a step ahead, which is under way: what that feeds is the token taken here. */
+/* The state may be one step ahead, if a step is under way. That step feeds the token that is taken
+ * here. */
 static int take_result(struct batch *batch, struct sequence *sequence, const struct span *span,
                        double now, struct error *err)
 {
@@ -365,7 +367,7 @@ void batch_recover(struct batch *batch)
     batch->lost = false;
 }
 
-/* No state has moved, but which span was at fault is not known: all of them end. */
+/* No state has moved. Nobody knows which span was at fault, so all of them end. */
 static void fail_step(struct batch *batch, const struct step *step, const struct error *err)
 {
     log_message(LOG_LEVEL_ERROR, "the engine failed a step of %zu texts: %s", step->num_spans,
@@ -388,7 +390,7 @@ static void take_results(struct batch *batch, const struct step *step)
     for (size_t i = 0; i < step->num_spans; i++) {
         struct sequence *sequence = step->stepped[i];
         struct error err = ERROR_INIT;
-        /* It may have ended by a step that this one had not waited for. */
+        /* An earlier step that this one did not wait for may have ended it. */
         if (sequence->choice->finish != FINISH_NONE)
             continue;
         tokens += step->spans[i].num_tokens;
@@ -426,7 +428,8 @@ static int end_step(struct batch *batch, const struct step *step, int64_t *began
     return result;
 }
 
-/* Steps one after the other, each begun before the last one is looked at while that may be. */
+/* Runs steps one after the other. As long as it may, it begins each before it looks at the last
+ * one. */
 static void run_steps(struct batch *batch, struct step *step)
 {
     int64_t began = clock_nanos(CLOCK_MONOTONIC);

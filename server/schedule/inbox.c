@@ -47,7 +47,7 @@ void inbox_init(struct inbox *inbox)
 {
     *inbox = (struct inbox){0};
     pthread_mutex_init(&inbox->lock, NULL);
-    /* inbox_take's waits are not prolonged by a wall clock that goes back. */
+    /* So a wall clock that goes back does not prolong the waits of inbox_take. */
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);

@@ -52,8 +52,8 @@ static int out_of_memory(struct api_error *err)
     return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
 }
 
-/* What the request will cost in tokens, before anything is tokenized: a token of text has about
- * four bytes, each choice and each stop string has its own cost in memory. */
+/* Estimates what the request will cost in tokens, before anything is tokenized. A token of text has
+ * about four bytes; each choice and each stop string costs memory of its own. */
 static int64_t estimate_tokens(const struct completion_request *request)
 {
     int64_t tokens = 0;
@@ -171,7 +171,7 @@ void job_fail(struct job *job, const struct api_error *err)
 void job_fail_engine(struct job *job, const struct error *err)
 {
     struct api_error api = {0};
-    /* The request was valid: whatever the engine refuses now is our own mistake. */
+    /* The request was valid. So whatever the engine refuses now is our own mistake. */
     if (err->code == ERROR_NO_MEMORY)
         api_error_from_engine(&api, err, NULL);
     else

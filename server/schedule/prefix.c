@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fewer tokens than that are computed rather than waited for, and no checkpoint is kept for them.
- */
+/* Fewer tokens than that are not worth waiting for, nor a checkpoint. */
 enum { WORTH_SHARING = 16 };
 
 static bool reuses(const struct state_tree *tree, const struct job *job)
@@ -15,8 +14,8 @@ static bool reuses(const struct state_tree *tree, const struct job *job)
     return state_tree_reuses(tree) || session_job(job);
 }
 
-/* How much of a prompt may come from elsewhere: with its log-probabilities only what a session
- * held before it, whose last token is computed for their sake. */
+/* How much of a prompt may come from the tree. With log-probabilities of the prompt, only what a
+ * session held before it; the last token of that is computed for their sake. */
 static int64_t reusable(const struct job_prompt *prompt)
 {
     if (!prompt->logprobs || prompt->context == prompt->count)
@@ -71,7 +70,7 @@ static int32_t *whole_text(const struct sequence *sequence, int64_t generated)
     return tokens;
 }
 
-/* Whether what the job's texts have computed can be trusted. */
+/* Whether the states that the job's texts have computed can be trusted. */
 static bool sound(const struct job *job)
 {
     return job->task.error.code == API_OK || job->task.error.code == API_CANCELLED ||
@@ -114,7 +113,7 @@ void prefix_follow(struct sequence *sequence, struct sequence *leader, int64_t a
     leader->prefix.waiters++;
 }
 
-/* How far the text would follow the other; 0: it had better not. */
+/* How far the text would follow the other; 0: not at all. */
 static int64_t follows_to(const struct sequence *sequence, const struct sequence *other)
 {
     const struct job_prompt *mine = sequence->prompt, *theirs = other->prompt;
@@ -130,7 +129,7 @@ static int64_t follows_to(const struct sequence *sequence, const struct sequence
     if (equal == mine->count && !whole)
         equal--;
     int64_t gain = (int64_t)equal - sequence->taken;
-    /* One that waits itself will go on from there, and from nowhere before. */
+    /* A text that waits itself will go on from wait_at, and from nowhere before. */
     int64_t from = other->prefix.leader ? other->prefix.wait_at - 1 : other->taken;
     if ((int64_t)equal <= from || gain < (whole ? 1 : WORTH_SHARING))
         return 0;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Appends to what a session held, if anything: then no special tokens are added. */
+/* Tokenizes a text behind what a session held. If it held anything, no special tokens are added. */
 static int from_text(struct job_prompt *prompt, const struct service *service,
                      const struct completion_request *request,
                      const struct completion_prompt *source, struct api_error *err)
@@ -52,7 +52,7 @@ static int from_ids(struct job_prompt *prompt, const struct completion_prompt *s
     return 0;
 }
 
-/* Keeps the last `keep` of the request's own tokens. Whether there were more. */
+/* Keeps the last `keep` of the request's own tokens. Returns whether there were more. */
 static bool truncate_own(struct job_prompt *prompt, int64_t keep)
 {
     size_t own = job_prompt_own(prompt);
@@ -68,7 +68,7 @@ static bool truncate_own(struct job_prompt *prompt, int64_t keep)
     return true;
 }
 
-/* What the state budget can never hold is refused here; the texts of one prompt run together. */
+/* Refuses what the state budget can never hold. The texts of one prompt run together. */
 static int check_memory(const struct job_prompt *prompt, const struct service *service,
                         const struct completion_request *request, struct api_error *err)
 {
@@ -88,8 +88,8 @@ static int check_memory(const struct job_prompt *prompt, const struct service *s
     return 0;
 }
 
-/* Advances over one token of a text that is echoed verbatim: a special token that the tokenizer
- * added has no place in it, one that was typed has. */
+/* Advances over one special token of a text that is echoed verbatim. If the tokenizer added it, it
+ * has no place in the text; if it was typed, it has. */
 static void skip_special(const struct job_prompt *prompt, const struct service *service, int32_t id,
                          size_t *bytes, int64_t *characters)
 {
@@ -164,7 +164,7 @@ static int prepare_echo(struct job *job, struct job_prompt *prompt,
     return find_offsets(prompt, service, verbatim, request->skip_special_tokens, err);
 }
 
-/* From the request's prompt of that index, which it borrows from. */
+/* Prepares the prompt of that index. It borrows from the request. */
 static int prepare(struct job *job, size_t index, struct api_error *err)
 {
     struct job_prompt *prompt = &job->prepared.prompts[index];
@@ -197,7 +197,7 @@ static bool contains(const int32_t *ids, size_t count, int32_t id)
     return false;
 }
 
-/* Stop strings, and the tokens that end a text. */
+/* Prepares stop strings, and the tokens that end a text. */
 static int prepare_stops(struct job *job, struct api_error *err)
 {
     struct error error = ERROR_INIT;

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How often the thread looks around, unless something happens, while texts wait for their readers,
- * or files are being written at the end. */
+/* How often the thread looks around when nothing happens, while texts wait for their readers or
+ * files are being written at the end. */
 enum { TICK_MS = 50 };
 
 struct scheduler {
@@ -27,7 +27,7 @@ struct scheduler {
     struct job_list aside;   /* of these, what waits for a file */
     struct work *parked;     /* waits for a file, too; by work->next */
     struct batch batch;
-    float *logits;         /* [vocab_size]: of a prompt that is there as a whole */
+    float *logits;         /* [vocab_size]: of a prompt that the tree has as a whole */
     double sessions_due_s; /* until sessions_poll wants to be called again; < 0: it does not */
     bool closing;
     bool sessions_changed;    /* since they were counted */
@@ -87,7 +87,7 @@ static void run_parked(struct scheduler *scheduler)
     run_all(first);
 }
 
-/* Takes what has come; sleeps while there is nothing to do. False: time to end. */
+/* Takes what has come, and sleeps while there is nothing to do. False: the thread ends. */
 static bool take_inbox(struct scheduler *scheduler)
 {
     struct inbox_taken taken;
@@ -115,8 +115,8 @@ static bool take_inbox(struct scheduler *scheduler)
            scheduler->batch.num_running || scheduler->parked || sessions_pending(service->sessions);
 }
 
-/* Sessions by the tier of their states: with many of them that takes a while, so it is then done
- * again only when two hundred times as much has passed. */
+/* Counts sessions by the tier of their states. Many sessions take a while; the next count then
+ * waits two hundred times as long. */
 static void count_sessions(struct scheduler *scheduler)
 {
     enum { SHARE = 200 };
@@ -160,14 +160,14 @@ void scheduler_publish(struct scheduler *scheduler)
     publish(scheduler);
 }
 
-/* Whether it stands in the line: it does until its last prompt has started. */
+/* Whether the job stands in the line. It does until its last prompt has started. */
 static bool job_waits(const struct job *job)
 {
     return job->run.next_prompt < job->asked.request.num_prompts;
 }
 
-/* Ends the job once none of its texts run and none is to start. The states are free and the
- * numbers say so before the client can know. */
+/* Ends the job once none of its texts runs and none is to start. Before the client can know, the
+ * states are free and the metrics say so. */
 static void end_if_done(struct scheduler *scheduler, struct job *job)
 {
     if (job->run.num_running || (job_waits(job) && !job->failed))
@@ -216,15 +216,15 @@ static void drop_cancelled(struct scheduler *scheduler)
     }
 }
 
-/* Nothing can be computed where no token is asked for: the echo alone is the reply. */
+/* Whether the echo alone is the reply. No token is asked for then, so nothing is computed. */
 static bool needs_no_engine(const struct job *job)
 {
     return job->asked.request.max_tokens == 0 && job->asked.request.logprobs < 0 &&
            !session_job(job);
 }
 
-/* A text of the job's next prompt at the end of those that run, on a match. 1: not now, a file is
- * being read. */
+/* Starts a text of the job's next prompt on a match, behind those that run. 1: not now, since a
+ * file is being read. */
 static int start_text(struct scheduler *scheduler, struct job *job, int number,
                       const struct state_match *match, struct error *err)
 {
@@ -264,8 +264,8 @@ static void unstart(struct scheduler *scheduler, size_t before)
     }
 }
 
-/* What the tree has of the job's next prompt; its logits are copied, other texts may push them out
- * of memory. */
+/* Looks the job's next prompt up in the tree. Copies its logits, since other texts may push them
+ * out of memory. */
 static int match_prompt(struct scheduler *scheduler, const struct job *job,
                         struct state_match *match, struct error *err)
 {
@@ -280,8 +280,8 @@ static int match_prompt(struct scheduler *scheduler, const struct job *job,
     return 0;
 }
 
-/* Starts all texts of the job's next prompt, or none of them (ERROR_NO_MEMORY: not now; 1: when a
- * file has been read). The first takes the prompt; the others hold their memory until they can
+/* Starts all texts of the job's next prompt, or none of them. ERROR_NO_MEMORY: not now; 1: when a
+ * file has been read. The first text takes the prompt. The others hold their memory until they can
  * branch from it. */
 static int start_prompt(struct scheduler *scheduler, struct job *job, struct error *err)
 {
@@ -316,9 +316,9 @@ static int start_prompt(struct scheduler *scheduler, struct job *job, struct err
     return 0;
 }
 
-/* Starts what fits, in turn: a request of many prompts goes to the end of the line after each of
- * them. Nothing overtakes who is first, so what is large is not put off for good; only what waits
- * for a file stands aside. Returns whether something has to wait. */
+/* Starts what fits, in turn. A request of many prompts goes to the end of the line after each of
+ * them. Nothing overtakes the first, so that a large one gets its turn; only what waits for a file
+ * stands aside. Returns whether something has to wait. */
 static bool start_waiting(struct scheduler *scheduler)
 {
     struct job *job;
@@ -328,7 +328,7 @@ static bool start_waiting(struct scheduler *scheduler)
             return true;
         struct error err = ERROR_INIT;
         int result = start_prompt(scheduler, job, &err);
-        /* What fits an empty budget was checked at admission. */
+        /* While nothing else runs it must fit: prompt_prepare has checked that. */
         if (result < 0 && err.code == ERROR_NO_MEMORY && before)
             return true;
         job_list_remove(&scheduler->waiting, job);

@@ -50,8 +50,8 @@ void sequence_close(struct sequence *sequence)
     free(sequence);
 }
 
-/* Of the piece's tokens, those that begin before the last `held` bytes of its text: the others are
- * held back with these. */
+/* How many of the piece's tokens begin before the last `held` bytes of its text. The others are
+ * held back with these bytes. */
 static size_t tokens_before(const struct sequence *sequence, size_t held)
 {
     const struct piece *piece = &sequence->choice->piece;
@@ -118,8 +118,8 @@ static struct draw *draw_of(struct sequence *sequence, bool ahead)
     return &sequence->draws[(sequence->choice->generated + ahead) % 2];
 }
 
-/* Enters the token that was drawn into the piece, with its log-probabilities; its text begins so
- * many characters behind what is certain. */
+/* Adds the token that was drawn to the piece, with its log-probabilities. Its text begins `lead`
+ * characters behind what is certain. */
 static int record_token(struct sequence *sequence, size_t lead, struct error *err)
 {
     const struct draw *draw = draw_of(sequence, false);
@@ -153,7 +153,7 @@ static bool contains(const int32_t *ids, size_t count, int32_t id)
     return false;
 }
 
-/* Whether the token ends the text by itself; then it adds nothing to it. */
+/* Whether the token ends the text by itself. It then adds no text. */
 static bool ends_text(struct sequence *sequence, int32_t id)
 {
     const struct completion_request *request = &sequence->job->asked.request;
@@ -168,7 +168,7 @@ static bool ends_text(struct sequence *sequence, int32_t id)
     return choice->finish != FINISH_NONE;
 }
 
-/* The text ends with a stop string: cuts it, and the offsets of the tokens beyond. */
+/* The text ends with a stop string: cuts it off, and corrects the offsets of tokens beyond. */
 static void cut_at_stop(struct sequence *sequence, size_t before, const struct stop_match *match)
 {
     struct job_choice *choice = sequence->choice;
@@ -205,7 +205,7 @@ static int add_text(struct sequence *sequence, const char *text, size_t length, 
     return 0;
 }
 
-/* No token follows: what was held back belongs to the text, and may end it as any other. */
+/* No token follows. What was held back belongs to the text, and may hold a stop string. */
 static int flush(struct sequence *sequence, struct error *err)
 {
     const char *text;
@@ -215,7 +215,8 @@ static int flush(struct sequence *sequence, struct error *err)
     return add_text(sequence, text, length, err);
 }
 
-/* EOS or a stop token: what was held back goes first, the end comes on a frame without text. */
+/* Ends the text by EOS or a stop token. What was held back goes first; the end comes in a frame
+ * without text. */
 static int end_by_token(struct sequence *sequence, struct error *err)
 {
     struct job_choice *choice = sequence->choice;
@@ -255,7 +256,7 @@ static int emit_certain(struct sequence *sequence, struct error *err)
     return 0;
 }
 
-/* What follows the prompt is a part of the text that others may begin with. */
+/* Keeps the token, since others may begin with this text. */
 static int keep_id(struct sequence *sequence, int32_t id, struct error *err)
 {
     if (!sequence->prefix.keeps)

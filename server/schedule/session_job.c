@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the session holds goes before the request's own prompt. */
+/* Puts what the session holds before the request's own prompt. */
 static int take_context(struct job *job, const struct session *session, struct api_error *err)
 {
     struct job_prompt *prompt = &job->prepared.prompts[0];
@@ -76,7 +76,7 @@ static void on_settled(void *context, const struct error *err)
     struct job *job = context;
     (void)err; /* of removals */
     struct sessions *sessions = job->task.service->sessions;
-    /* By name: one that was made for a request that failed is no more. */
+    /* By name: a session that was made for a request that failed is gone. */
     const struct session *session =
         sessions_find(sessions, job->asked.owner, job->asked.request.session_id, NULL);
     if (session)
@@ -87,7 +87,7 @@ static void on_settled(void *context, const struct error *err)
 
 void session_job_settle(struct job *job, void (*done)(struct job *job))
 {
-    /* However a client or a drain ends it, what has been generated stays. */
+    /* What has been generated stays, also when a client or a drain ends the job. */
     bool keeps = job->task.error.code == API_OK || job->task.error.code == API_CANCELLED ||
                  job->task.error.code == API_DRAINING;
     struct token_list taken = {0};
