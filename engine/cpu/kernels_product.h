@@ -309,8 +309,10 @@ static inline int64_t panel_number(const struct product *p, int64_t panel)
     return p->head * p->weight->panels + panel;
 }
 
-/* Asks for what the end of one row's panel will want, while its weights come. */
-static inline void prepare_finish(const struct product *p, int64_t panel)
+/* Asks for what the end of one row's panel will want, while its weights come. Inlined always: gcc
+ * deletes calls of a function that does nothing but prefetch. */
+static inline __attribute__((always_inline)) void prepare_finish(const struct product *p,
+                                                                 int64_t panel)
 {
     const int64_t line = LINE / sizeof(float);
     const struct weight *weight = p->weight;
