@@ -5,8 +5,8 @@
 #define ENGINE_CPU_DEVICE_H
 
 #include "engine/base/threads.h"
-#include "engine/cpu/backend.h"
 #include "engine/cpu/kernels.h"
+#include "engine/ops/ops.h"
 
 #include <stddef.h>
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which instruction sets a machine has: those that other tests then take, and pass over where they
  * are missing. */
+#include "engine/cpu/backend.h"
 #include "engine/cpu/device.h"
 
 #include <criterion/criterion.h>
