@@ -1,37 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device: opening it, its memory, what failed, and the table of its operations. */
+/* Opens the device, and lists its operations. */
 #include "engine/cuda/common.cuh"
 #include "engine/cuda/step.h"
 #include "engine/cuda/transfer.h"
 
+extern "C" {
+#include "engine/cuda/backend.h"
+}
+
 enum { FILL_THREADS = 256 };
-
-/* ---- what failed ---- */
-
-bool device_check(struct backend *backend, cudaError_t error, const char *what)
-{
-    if (error != cudaSuccess) {
-        cudaGetLastError(); /* or the next call answers with it */
-        if (backend->failure == cudaSuccess) {
-            backend->failure = error;
-            backend->failed = what;
-        }
-    }
-    return error == cudaSuccess;
-}
-
-int device_status(struct backend *backend, struct error *err)
-{
-    if (backend->failure == cudaSuccess)
-        return 0;
-    return error_set(err, ERROR_INTERNAL, "cuda:%d (%s) failed: %s: %s", backend->device,
-                     backend->name, backend->failed, cudaGetErrorString(backend->failure));
-}
-
-void device_use(struct backend *backend)
-{
-    device_check(backend, cudaSetDevice(backend->device), "cudaSetDevice");
-}
 
 static int cuda_status(struct backend *backend, struct error *err)
 {
@@ -40,52 +17,6 @@ static int cuda_status(struct backend *backend, struct error *err)
 }
 
 /* ---- memory ---- */
-
-int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
-                    struct error *err)
-{
-    device_use(backend);
-    cudaError_t error = cudaMalloc(out, bytes == 0 ? 1 : bytes);
-    if (error == cudaSuccess) {
-        backend->taken += bytes;
-        return 0;
-    }
-    cudaGetLastError();
-    *out = NULL;
-    size_t free_bytes = 0, total = 0;
-    cudaMemGetInfo(&free_bytes, &total);
-    if (error == cudaErrorMemoryAllocation)
-        return error_set(err, ERROR_NO_MEMORY,
-                         "cuda:%d: no memory for %zu bytes of %s, %zu of %zu are free: lower "
-                         "--device-memory or --max-step-tokens, or choose smaller --weights",
-                         backend->device, bytes, what, free_bytes, total);
-    return error_set(err, ERROR_INTERNAL, "cuda:%d: %zu bytes of %s: %s", backend->device, bytes,
-                     what, cudaGetErrorString(error));
-}
-
-void device_free(struct backend *backend, void *memory)
-{
-    if (memory == NULL)
-        return;
-    device_use(backend);
-    device_check(backend, cudaFree(memory), "cudaFree");
-}
-
-bool device_pin(struct backend *backend, size_t bytes, void **out)
-{
-    *out = NULL;
-    if (!device_check(backend, cudaHostAlloc(out, bytes == 0 ? 1 : bytes, cudaHostAllocDefault),
-                      "cudaHostAlloc"))
-        return false;
-    backend->pinned += bytes;
-    return true;
-}
-
-void device_unpin(void *memory)
-{
-    if (memory != NULL)
-        cudaFreeHost(memory);
-}
 
 /* What no operation of any step needs more of. */
 static int reserve_scratch(struct backend *backend, struct error *err)
@@ -98,13 +29,6 @@ static int reserve_scratch(struct backend *backend, struct error *err)
         return -1;
     backend->scratch_bytes = bytes;
     return 0;
-}
-
-void *device_scratch(struct backend *backend, size_t bytes)
-{
-    device_check(backend, bytes <= backend->scratch_bytes ? cudaSuccess : cudaErrorInvalidValue,
-                 "more partial results than were reserved");
-    return backend->scratch;
 }
 
 static int cuda_reserve(struct backend *backend, size_t bytes, void **out, struct error *err)
@@ -151,7 +75,7 @@ static int cuda_upload(struct backend *backend, const void *host, size_t bytes, 
 {
     if (device_allocate(backend, bytes, "weights", out, err) != 0)
         return -1;
-    device_write(backend, *out, host, bytes);
+    cuda_copy_in(backend, *out, host, bytes);
     return device_status(backend, err);
 }
 
@@ -320,7 +244,7 @@ static struct ops make_ops()
     ops.release = cuda_release;
     ops.fill = cuda_fill;
     ops.copy = cuda_copy;
-    ops.copy_in = device_write;
+    ops.copy_in = cuda_copy_in;
     ops.copy_out = cuda_copy_out;
     ops.save = cuda_save;
     ops.save_wait = cuda_save_wait;

@@ -23,7 +23,6 @@
 
 extern "C" {
 #include "engine/base/error.h"
-#include "engine/cuda/backend.h"
 #include "engine/ops/ops.h"
 }
 
@@ -96,8 +95,6 @@ void device_free(struct backend *backend, void *memory);
 /* Pinned memory of the host, for copies; false: it failed, which is remembered. */
 bool device_pin(struct backend *backend, size_t bytes, void **out);
 void device_unpin(void *memory); /* may be NULL */
-/* transfer.cu: from the host into device memory; the host's may be used again at once. */
-void device_write(struct backend *backend, void *to, const void *from, size_t bytes);
 
 /* Memory for the partial results of the operation being launched, aligned to 256; what is in it is
  * any earlier operation's. More than backend->scratch_bytes, which prepare reserves by what

@@ -10,6 +10,8 @@
  * itself. Sums of weights are the host's (engine/ops/logits.c): 64 running sums by index, then a
  * tree.
  */
+#include "engine/cuda/sampling.cuh"
+
 #include "engine/cuda/sampling_cut.cuh"
 
 extern "C" {

@@ -8,7 +8,7 @@
 #define ENGINE_CUDA_SAMPLING_BLOCK_CUH
 
 #include "engine/cuda/common.cuh"
-#include "engine/cuda/sampling.cuh"
+#include "engine/cuda/sampling_arrays.cuh"
 
 namespace
 {

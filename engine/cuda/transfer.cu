@@ -186,7 +186,7 @@ void transfer_close(struct backend *backend)
 
 /* ---- in ---- */
 
-void device_write(struct backend *backend, void *to, const void *from, size_t bytes)
+void cuda_copy_in(struct backend *backend, void *to, const void *from, size_t bytes)
 {
     struct transfer *transfer = backend->transfer;
     device_use(backend);

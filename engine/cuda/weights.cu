@@ -3,6 +3,8 @@
  * one before is on its way to the device. */
 #include "engine/cuda/weights.h"
 
+#include "engine/cuda/transfer.h"
+
 #include <atomic>
 #include <new>
 
@@ -251,7 +253,7 @@ static int upload_bias(struct backend *backend, struct weight *weight, const str
     if (bias == NULL)
         return error_set(err, ERROR_NO_MEMORY, "weights: no memory for biases");
     packing_biases(parts, num_parts, bias);
-    device_write(backend, weight->bias, bias, bytes);
+    cuda_copy_in(backend, weight->bias, bias, bytes);
     free(bias);
     return 0;
 }
@@ -349,7 +351,7 @@ int cuda_table_create(struct backend *backend, struct table **out, const struct 
         free(table);
         return -1;
     }
-    device_write(backend, data, matrix->data, bytes);
+    cuda_copy_in(backend, data, matrix->data, bytes);
     *table = (struct table){data, matrix->dtype, matrix->rows, matrix->cols};
     *out = table;
     return device_status(backend, err) == 0 ? 0 : (cuda_table_free(backend, table), -1);

@@ -3,6 +3,10 @@
  * what all before it wrote, and overwrites nothing that they still read; and the emulated device
  * ends the program where a kernel does not wait. */
 #include "engine/cuda/common.cuh"
+
+extern "C" {
+#include "engine/cuda/backend.h"
+}
 #include "engine/cuda/step.h"
 
 #ifdef REGLA_CUDA_EMULATION

@@ -3,6 +3,10 @@
  * what orders its accesses, which must end the program with a message that names both. */
 #include "engine/cuda/common.cuh"
 
+extern "C" {
+#include "engine/cuda/backend.h"
+}
+
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
