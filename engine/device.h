@@ -5,7 +5,8 @@
 #ifndef ENGINE_DEVICE_H
 #define ENGINE_DEVICE_H
 
-#include "engine/engine.h"
+#include "engine/base/error.h"
+#include "engine/engine_types.h"
 #include "engine/ops/ops.h"
 
 /* 0: device_open would find it. For whoever is about to read a model of gigabytes. */

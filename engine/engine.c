@@ -9,8 +9,8 @@
 #include "engine/ops/packing.h"
 #include "engine/ops/profile.h"
 #include "engine/ops/sampler.h"
-#include "engine/state.h"
 #include "engine/state_image.h"
+#include "engine/state_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -268,11 +268,6 @@ size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens)
     return state_memory_needed(engine->memory, max_tokens);
 }
 
-struct state_memory *engine_state_memory(const struct engine *engine)
-{
-    return engine->memory;
-}
-
 const struct state_layout *engine_state_layout(const struct engine *engine)
 {
     return forward_layout(engine->forward);
@@ -281,6 +276,17 @@ const struct state_layout *engine_state_layout(const struct engine *engine)
 size_t state_image_bytes(const struct engine *engine, int64_t position)
 {
     return state_image_size(forward_layout(engine->forward), position);
+}
+
+int state_create(struct state **out, struct engine *engine, int64_t max_tokens, struct error *err)
+{
+    return state_new(out, engine->memory, max_tokens, err);
+}
+
+int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,
+                  int64_t max_tokens, struct error *err)
+{
+    return state_load(out, engine->memory, image, position, max_tokens, err);
 }
 
 /* Whether the state or sampler is already in the step; remembers it. */

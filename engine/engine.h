@@ -11,68 +11,19 @@
 #define ENGINE_ENGINE_H
 
 #include "engine/base/error.h"
+#include "engine/engine_types.h"
 #include "engine/ops/formats.h"
+#include "engine/state.h"
+#include "engine/state_save.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct engine;
-struct state; /* everything one text needs to go on */
+struct state_layout;
 struct model;
 struct draw; /* sampler.h */
-
-struct engine_options {
-    const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
-    enum weight_format weights;
-    enum kv_format kv;
-    enum activation_format activations; /* ERROR_INVALID where it does not fit the weights,
-                                           ERROR_UNSUPPORTED where not the device */
-    int threads; /* of the CPU; 0: as many as the affinity mask and the cgroup allow */
-    size_t state_memory_bytes;  /* budget for all states and KV pages; 0: a share of free memory,
-                                   or what device_memory_bytes leaves */
-    size_t device_memory_bytes; /* for weights, workspace and states together; 0: no such limit */
-    int max_step_tokens;        /* most tokens of all spans of a step together; 0: 512 */
-    int max_step_logits;        /* most positions of a step with logits or draws; 0: 128 */
-    const char
-        *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
-    bool poison;          /* for tests: fill all memory with NaN before its first use */
-    bool share_always;    /* for tests: threads share even the smallest operation */
-    /* Progress of loading, 0..1, from the calling thread; may be NULL. */
-    void (*progress)(void *context, double fraction);
-    void *progress_context;
-};
-
-/* Everything that does not change after engine_open. */
-struct engine_info {
-    int32_t vocab_size;
-    enum weight_format weights; /* never auto */
-    enum kv_format kv;          /* never auto */
-    enum activation_format activations;
-    int threads;
-    int max_step_tokens, max_step_logits;
-    int64_t max_step_pages;                       /* of KV, of all texts of a step together */
-    int64_t max_positions;                        /* limit of learned positions; 0: none */
-    size_t weights_bytes;                         /* as packed for the device */
-    size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* as they would be in that format */
-    size_t workspace_bytes;          /* on a GPU with all else that is taken at the start */
-    size_t pinned_bytes;             /* of the host, for copies */
-    size_t recurrent_bytes_per_text; /* S, c, running maxima, rings: constant */
-    size_t kv_bytes_per_token;       /* of layers with a full window */
-    int kv_page_tokens;              /* KV is reserved in pages of this many tokens */
-    size_t state_memory_bytes;       /* the budget */
-    bool overlaps;                   /* engine_submit takes a step while another is under way */
-    const char *device;              /* "cpu", "cuda" */
-    const char *instruction_set;     /* "avx512vnni", "avx512", "avx2", "generic"; a GPU's name */
-};
-
-struct engine_memory {                                  /* of the state budget, in bytes */
-    size_t recurrent_bytes, kv_bytes;                   /* in use */
-    size_t recurrent_reserved_bytes, kv_reserved_bytes; /* reserved by the states alive */
-    size_t recurrent_peak_bytes, kv_peak_bytes;         /* highest in use since the start */
-    size_t recurrent_cached_bytes, kv_cached_bytes;     /* in use by states set aside alone */
-    int states, cached;                                 /* all; of these, set aside */
-};
 
 /* Opens the model directory and packs its weights. The caller closes *out with engine_close. */
 int engine_open(struct engine **out, const char *model_directory,
@@ -90,6 +41,8 @@ const struct model *engine_model(const struct engine *engine);
 /* [16]: the same for whoever loads the same tensors and configuration (model/fingerprint.h). */
 const unsigned char *engine_fingerprint(const struct engine *engine);
 void engine_memory(const struct engine *engine, struct engine_memory *memory);
+/* What a text keeps, and where (state_layout.h). */
+const struct state_layout *engine_state_layout(const struct engine *engine);
 
 /* What info.kv_bytes_per_token would be in another format. */
 size_t engine_kv_bytes_per_token(const struct engine *engine, enum kv_format format);
@@ -100,24 +53,8 @@ size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens);
 /* A new text at position 0, with memory reserved for max_tokens positions. ERROR_NO_MEMORY when
  * that is not free now (wait), ERROR_INVALID when it can never be. */
 int state_create(struct state **out, struct engine *engine, int64_t max_tokens, struct error *err);
-/* A copy that goes on by itself: the recurrent part is copied, full KV pages are shared. */
-int state_clone(struct state **out, const struct state *state, int64_t max_tokens,
-                struct error *err);
-void state_free(struct state *state);              /* NULL is allowed */
-int64_t state_position(const struct state *state); /* tokens taken so far */
-/* KV pages that it would have at a position, of those it has reserved. */
-int64_t state_pages(const struct state *state, int64_t position);
-size_t state_bytes(struct state *const *states, size_t count); /* in use; shared pages once */
-/* Changes what the state reserves to max_tokens positions, its own at least. Less never fails; more
- * may, as state_create. */
-int state_reserve(struct state *state, int64_t max_tokens, struct error *err);
-/* Sets a state aside until a text takes it up again; engine_memory counts such states apart. */
-void state_set_cached(struct state *state, bool cached);
-
-/* A state in host memory: its slot, then its KV pages; what its text has not written is zero. */
+/* Bytes of an image (state_save.h) at `position`. */
 size_t state_image_bytes(const struct engine *engine, int64_t position);
-/* image: [state_image_bytes(position)]. Waits (state_save.h does not). -1: the device failed. */
-int state_save(const struct state *state, void *image, struct error *err);
 /* A new state at `position` out of an image saved there by an engine of this layout and KV format
  * (state_file.h converts others). Errors as state_create. */
 int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,

@@ -9,7 +9,7 @@
 
 #include "engine/model/model.h"
 #include "engine/ops/ops.h"
-#include "engine/state.h"
+#include "engine/state_layout.h"
 
 struct forward;
 

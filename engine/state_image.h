@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A state's bytes in host memory (engine.h: state_save, state_restore): what of them a text has not
+/* A state's bytes in host memory (state_save.h): what of them a text has not
  * written, and what they are in another KV format. Pure functions over a layout. */
 #ifndef ENGINE_STATE_IMAGE_H
 #define ENGINE_STATE_IMAGE_H
 
-#include "engine/state.h"
+#include "engine/state_layout.h"
 
 /* SIZE_MAX when that is more than memory can have. */
 size_t state_image_size(const struct state_layout *layout, int64_t position);

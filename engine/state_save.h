@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A state's image (engine.h: state_save) on its way to host memory, while the engine goes on. */
+/* Copies a state into an image in host memory, while the engine goes on or waiting for it.
+ *
+ * The image: the slot, then the KV pages; what its text has not written is zero. */
 #ifndef ENGINE_STATE_SAVE_H
 #define ENGINE_STATE_SAVE_H
 
-#include "engine/engine.h"
+#include "engine/base/error.h"
+
+#include <stdint.h>
+
+struct state;
+struct state_memory;
 
 /* {0}: nothing is on its way. Copies of it are as good. */
 struct state_save {
@@ -17,5 +24,7 @@ struct state_save state_save_begin(const struct state *state, void *image);
 /* Until the image is there. -1: the device failed, and there is none. Any thread may call, any
  * number of times, before the engine is closed. */
 int state_save_wait(const struct state_save *save, struct error *err);
+/* Both at once. */
+int state_save(const struct state *state, void *image, struct error *err);
 
 #endif

@@ -8,7 +8,7 @@
 #define ENGINE_MIXERS_MIXER_H
 
 #include "engine/ops/ops.h"
-#include "engine/state.h"
+#include "engine/state_layout.h"
 
 enum { MIXER_MAX_PARTS = 8 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/sessions.h"
 
+#include "engine/engine.h"
 #include "server/log.h"
 #include "server/states/session_files.h"
 #include "server/store/store.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws of an engine's steps on a device: the host's for the same logits, and the same where a step
  * begins before the one before it has been looked at. */
+#include "engine/engine.h"
 #include "engine/ops/sampler.h"
-#include "engine/state.h"
+#include "engine/state_memory.h"
 #include "tests/cuda/bench.h"
 
 enum { TEXTS = 5, ROOM = 100, ROUNDS = 12, MEMORY = 16 << 20, OTHERS = 4 };

@@ -3,7 +3,7 @@
  * once, many of them waited for by several threads in any order, states that are written and freed
  * behind their saves, and a device that fails. Status 77: there is no device. */
 #include "engine/cuda/backend.h"
-#include "engine/state_save.h"
+#include "engine/engine.h"
 #include "tests/cuda/bench.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
 /* engine_step: hostile arguments, what an error leaves behind, the caller's floating-point mode. */
 #include "engine/engine.h"
 #include "engine/model/model.h"
-#include "engine/state.h"
+#include "engine/state_memory.h"
 #include "tests/unit/golden_cases.h"
 #include "tests/unit/sanitized.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The budget of states and pages: reservations, clones, accounting, recycled memory. */
-#include "engine/state.h"
+#include "engine/engine.h"
+#include "engine/state_memory.h"
 #include "tests/unit/golden_cases.h"
 
 #include <criterion/criterion.h>

@@ -2,7 +2,7 @@
 /* The tree of states over a store: what is written, found again and removed, within its budgets. */
 #include "tests/unit/state_trees.h"
 
-#include "engine/state_save.h"
+#include "engine/engine.h"
 
 #include <pthread.h>
 #include <semaphore.h>

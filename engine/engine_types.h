@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes into an engine and what it tells about itself (engine.h): plain structs, which the
+ * files below the engine fill or read, too. */
+#ifndef ENGINE_ENGINE_TYPES_H
+#define ENGINE_ENGINE_TYPES_H
+
+#include "engine/ops/formats.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct engine_options {
+    const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
+    enum weight_format weights;
+    enum kv_format kv;
+    enum activation_format activations; /* ERROR_INVALID where it does not fit the weights,
+                                           ERROR_UNSUPPORTED where not the device */
+    int threads; /* of the CPU; 0: as many as the affinity mask and the cgroup allow */
+    size_t state_memory_bytes;  /* budget for all states and KV pages; 0: a share of free memory,
+                                   or what device_memory_bytes leaves */
+    size_t device_memory_bytes; /* for weights, workspace and states together; 0: no such limit */
+    int max_step_tokens;        /* most tokens of all spans of a step together; 0: 512 */
+    int max_step_logits;        /* most positions of a step with logits or draws; 0: 128 */
+    const char
+        *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
+    bool poison;          /* for tests: fill all memory with NaN before its first use */
+    bool share_always;    /* for tests: threads share even the smallest operation */
+    /* Progress of loading, 0..1, from the calling thread; may be NULL. */
+    void (*progress)(void *context, double fraction);
+    void *progress_context;
+};
+
+/* Everything that does not change after engine_open. */
+struct engine_info {
+    int32_t vocab_size;
+    enum weight_format weights; /* never auto */
+    enum kv_format kv;          /* never auto */
+    enum activation_format activations;
+    int threads;
+    int max_step_tokens, max_step_logits;
+    int64_t max_step_pages;                       /* of KV, of all texts of a step together */
+    int64_t max_positions;                        /* limit of learned positions; 0: none */
+    size_t weights_bytes;                         /* as packed for the device */
+    size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* as they would be in that format */
+    size_t workspace_bytes;          /* on a GPU with all else that is taken at the start */
+    size_t pinned_bytes;             /* of the host, for copies */
+    size_t recurrent_bytes_per_text; /* S, c, running maxima, rings: constant */
+    size_t kv_bytes_per_token;       /* of layers with a full window */
+    int kv_page_tokens;              /* KV is reserved in pages of this many tokens */
+    size_t state_memory_bytes;       /* the budget */
+    bool overlaps;                   /* engine_submit takes a step while another is under way */
+    const char *device;              /* "cpu", "cuda" */
+    const char *instruction_set;     /* "avx512vnni", "avx512", "avx2", "generic"; a GPU's name */
+};
+
+struct engine_memory {                                  /* of the state budget, in bytes */
+    size_t recurrent_bytes, kv_bytes;                   /* in use */
+    size_t recurrent_reserved_bytes, kv_reserved_bytes; /* reserved by the states alive */
+    size_t recurrent_peak_bytes, kv_peak_bytes;         /* highest in use since the start */
+    size_t recurrent_cached_bytes, kv_cached_bytes;     /* in use by states set aside alone */
+    int states, cached;                                 /* all; of these, set aside */
+};
+
+#endif

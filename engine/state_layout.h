@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a text keeps between steps, and where each part lies: in its slot, which has one size for
+ * all texts of a model, or in its KV pages, of which it takes more as it grows. */
+#ifndef ENGINE_STATE_LAYOUT_H
+#define ENGINE_STATE_LAYOUT_H
+
+#include "engine/base/error.h"
+#include "engine/ops/ops.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Numbers and names are those of the state file (server/README.md). */
+#define STATE_PARTS(X)                            \
+    X(STATE_PART_RECURRENT, 1, "recurrent state") \
+    X(STATE_PART_MAXIMA, 2, "running maxima")     \
+    X(STATE_PART_RING, 3, "ring of keys")         \
+    X(STATE_PART_KV, 4, "KV page")
+#define STATE_PART_VALUE(value, number, name) value = number,
+
+enum state_part_kind { STATE_PARTS(STATE_PART_VALUE) };
+
+/* What a layer keeps of a text: heads one after the other, each `head_bytes` long. A new slot's
+ * recurrent parts are 0 and its maxima -infinity; rings begin unwritten. */
+struct state_part {
+    enum state_part_kind kind;
+    int layer, heads;
+    int rows;                  /* dv of S, then c where there is one; dv of keys' values */
+    int features;              /* m2 of S, of keys */
+    int window;                /* W of a ring */
+    size_t offset, head_bytes; /* in the slot; of kind KV in a page */
+};
+
+struct state_layout {
+    size_t slot_bytes;        /* of a text; f32 */
+    size_t page_bytes;        /* of 64 tokens, all layers; 0: no layer has a full window */
+    enum kv_format kv;        /* of the pages */
+    struct state_part *parts; /* in the order of their offsets, those of the pages among them */
+    int num_parts;
+    int64_t max_positions; /* learned positions; 0: no limit */
+};
+
+/* Lays a part behind those there are, 64-byte aligned; sets part.offset in its copy. */
+int state_layout_add(struct state_layout *layout, struct state_part part, size_t *offset,
+                     struct error *err);
+void state_layout_clear(struct state_layout *layout);
+
+/* Pages that hold positions [0, tokens). */
+static inline int64_t state_layout_pages(const struct state_layout *layout, int64_t tokens)
+{
+    if (layout->page_bytes == 0 || tokens <= 0)
+        return 0;
+    return tokens / OPS_TILE + (tokens % OPS_TILE != 0);
+}
+
+#endif
