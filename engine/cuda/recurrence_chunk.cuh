@@ -130,12 +130,10 @@ __device__ static inline float feature(const struct recurrence_call &call, const
 {
     const struct ops_features &phi = call.a.phi;
     switch (phi.map) {
-    case FEATURE_IDENTITY:
-    case FEATURE_RELU:
-    case FEATURE_ELU:
-    case FEATURE_ELU_PLUS_1:
-    case FEATURE_EXP:
-        break; /* of z_j alone, which is much code: once, below */
+#define OF_ONE(map, formula) case map:
+        FORMULA_MAPS_OF_ONE(OF_ONE)
+#undef OF_ONE
+        break; /* turning z_j is much code: once, below */
     case FEATURE_FAVOR:
         return FORMULA_FMA(side.y[j], terms.scale, -terms.shift);
     case FEATURE_COS_SIN: {
@@ -154,13 +152,15 @@ __device__ static inline float feature(const struct recurrence_call &call, const
     }
     }
     float z = turned(call, side, j);
-    if (phi.map == FEATURE_RELU)
-        return formula_relu(z);
-    if (phi.map == FEATURE_ELU)
-        return formula_elu(z);
-    if (phi.map == FEATURE_ELU_PLUS_1)
-        return formula_elu_plus_1(z);
-    return z;
+    switch (phi.map) {
+#define OF_ONE(map, formula) \
+    case map:                \
+        return formula(z);
+        FORMULA_MAPS_OF_ONE(OF_ONE)
+#undef OF_ONE
+    default:
+        return z;
+    }
 }
 
 /* Of a whole warp, like all that follows. largest: whether an exponential map's `most` is wanted.

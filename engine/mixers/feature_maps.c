@@ -5,18 +5,12 @@
 
 #include <math.h>
 
-/* Height of a head's matrix W, 0 for the maps without one. */
+/* Height of a head's matrix W, 0 for the maps without one: the model's tensors say which it is. */
 static int map_rows(const struct mixer *config)
 {
-    switch (config->feature_map) {
-    case FEATURE_FAVOR:
-    case FEATURE_COS_SIN:
+    if (config->feature_weight != NULL)
         return config->feature_rows;
-    case FEATURE_HEDGEHOG:
-        return config->head_dim;
-    default:
-        return 0;
-    }
+    return config->feature_q != NULL ? config->head_dim : 0;
 }
 
 /* Whether the position acts on q and k themselves. */
@@ -60,20 +54,14 @@ int mixer_features_create(struct mixer_layer *layer, struct mixer_context *conte
     if (formula_is_exponential(config->feature_map) &&
         state_layout_add(&context->layout, maxima, &layer->maxima_offset, err) != 0)
         return -1;
-    switch (config->feature_map) {
-    case FEATURE_FAVOR:
-    case FEATURE_COS_SIN:
-        if (pack_heads(layer, context, config->feature_weight, &layer->feature_q, err) != 0)
-            return -1;
-        layer->feature_k = layer->feature_q;
+    if (map_rows(config) == 0)
         return 0;
-    case FEATURE_HEDGEHOG:
-        if (pack_heads(layer, context, config->feature_q, &layer->feature_q, err) != 0)
-            return -1;
-        return pack_heads(layer, context, config->feature_k, &layer->feature_k, err);
-    default:
-        return 0;
-    }
+    const bool one = config->feature_weight != NULL; /* of q and k */
+    if (pack_heads(layer, context, one ? config->feature_weight : config->feature_q,
+                   &layer->feature_q, err) != 0)
+        return -1;
+    layer->feature_k = layer->feature_q;
+    return one ? 0 : pack_heads(layer, context, config->feature_k, &layer->feature_k, err);
 }
 
 /* The factor of phi(q), by `query_scale`. */

@@ -189,6 +189,11 @@ FORMULA float formula_gelu_new(float x)
     return x * formula_sigmoid(inner);
 }
 
+FORMULA float formula_identity(float x)
+{
+    return x;
+}
+
 FORMULA float formula_relu(float x)
 {
     return x <= 0.0f ? 0.0f : x;
@@ -275,6 +280,14 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
 
 /* ---- feature maps ---- */
 
+/* The maps of one number, phi_j = formula(z_j); exp's is the exponent. */
+#define FORMULA_MAPS_OF_ONE(X)                                                       \
+    X(FEATURE_IDENTITY, formula_identity)                                            \
+    X(FEATURE_RELU, formula_relu)                                                    \
+    X(FEATURE_ELU, formula_elu)               /* TransNormer section 5.1 (T1) */     \
+    X(FEATURE_ELU_PLUS_1, formula_elu_plus_1) /* Katharopoulos et al. 2020, eq. 7 */ \
+    X(FEATURE_EXP, formula_identity)          /* ReGLA eq. 11-12 */
+
 /* exp and favor are e^(e_j - a maximum): formula_features gives their exponents e_j. */
 FORMULA bool formula_is_exponential(enum feature_map map)
 {
@@ -344,23 +357,13 @@ FORMULA void formula_features(enum feature_map map, const float *z, const float 
                               int m, int nu, float *phi)
 {
     switch (map) {
-    case FEATURE_IDENTITY:
-    case FEATURE_EXP: /* ReGLA eq. 11-12 */
-        for (int j = 0; j < m; j++)
-            phi[j] = z[j];
+#define FORMULA_EACH(value, formula) \
+    case value:                      \
+        for (int j = 0; j < m; j++)  \
+            phi[j] = formula(z[j]);  \
         break;
-    case FEATURE_RELU:
-        for (int j = 0; j < m; j++)
-            phi[j] = formula_relu(z[j]);
-        break;
-    case FEATURE_ELU: /* TransNormer section 5.1 (T1) */
-        for (int j = 0; j < m; j++)
-            phi[j] = formula_elu(z[j]);
-        break;
-    case FEATURE_ELU_PLUS_1: /* Katharopoulos et al. 2020, eq. 7 */
-        for (int j = 0; j < m; j++)
-            phi[j] = formula_elu_plus_1(z[j]);
-        break;
+        FORMULA_MAPS_OF_ONE(FORMULA_EACH)
+#undef FORMULA_EACH
     case FEATURE_FAVOR: { /* Choromanski et al. 2021, lemma 1, on z / d^(1/4) */
         float squares = 0.0f;
         for (int j = 0; j < d; j++)
