@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention of longer spans: a block meets up to 64 queries of one tile of positions and one head,
- * with the bits of attention_query.cuh (attention.cu says in which order). */
+/* Attention of longer spans: a block answers up to 64 queries of one tile of positions and one
+ * head, with the bits of attention_query.cuh. attention.cu says in which order sums run. */
 #ifndef ENGINE_CUDA_ATTENTION_GROUP_CUH
 #define ENGINE_CUDA_ATTENTION_GROUP_CUH
 
@@ -9,14 +9,14 @@
 namespace
 {
 
-/* Queries of one text at positions of one tile; row i of the block is at first + i. */
+/* Queries of one text at positions of one tile. Row i of the block is at position first + i. */
 struct query_group {
     device_span span;
     int row, n;
     int64_t first;
 };
 
-/* Finds the group of that number among those of all spans, in order. */
+/* Finds a group by its number among the groups of all spans, in order. */
 __device__ bool find_group(const device_batch &batch, int number, query_group *group)
 {
     int lane = (int)threadIdx.x % 32;
@@ -52,8 +52,8 @@ __device__ bool find_group(const device_batch &batch, int number, query_group *g
     return false;
 }
 
-/* A tile comes in parts of PART lines of 64 numbers: features of K, then keys of V, for every 64
- * columns two. */
+/* A tile is loaded in parts of PART lines of 64 numbers: features of K, then keys of V, two parts
+ * for every 64 columns. */
 template <kv_format KV>
 __device__ void load_page_part(const ops_attention &a, const keys &all, int tile, int part,
                                char *to)
@@ -76,7 +76,7 @@ __device__ void load_page_part(const ops_attention &a, const keys &all, int tile
             copy_async_16(to + at, from + (int64_t)(at / line) * stride + at % line);
 }
 
-/* The same of keys in a ring and in the step's rows; keys outside [low, end) are zero. */
+/* The same for keys in a ring and in the step's rows. Keys outside [low, end) are zero. */
 __device__ void load_ring_part(const ops_attention &a, const keys &all, int tile, int part,
                                int64_t low, int64_t end, float *to)
 {
@@ -99,11 +99,11 @@ __device__ void load_ring_part(const ops_attention &a, const keys &all, int tile
     }
 }
 
-/* The parts of all tiles of a block, in order, some of them on their way. */
+/* The parts of all tiles of a block, in order; some are being loaded. */
 template <kv_format KV, bool RING> struct part_stream {
     char *stages; /* [STAGES] */
     int tile, end_tile;
-    int part, parts_each; /* the next to ask for */
+    int part, parts_each; /* the next to load */
     int ask, take;        /* stages */
     int64_t low, end;     /* of keys, for a ring */
 
@@ -123,7 +123,7 @@ template <kv_format KV, bool RING> struct part_stream {
         ask = ask + 1 == STAGES ? 0 : ask + 1;
     }
 
-    /* The next part, when all threads are here and it is. */
+    /* Waits for all threads and for the next part, and returns the part. */
     __device__ const char *next(const ops_attention &a, const keys &all)
     {
         copy_async_wait<STAGES - 2>();
@@ -181,12 +181,12 @@ struct lanes {
     int low, high;
 };
 
-/* Softmax of one query of a block, in shared memory; the 16 threads that share the query agree, and
- * the first of them writes. */
+/* The softmax of one query of a block, in shared memory. The 16 threads of the query have the same
+ * values, and the first of them writes. */
 struct query_state {
     float most, sum;             /* of the split */
     float query_most, query_sum; /* of the splits before it */
-    fold with_tile;              /* of the last tile into the split */
+    fold with_tile;              /* folds the last tile into the split */
     lanes seen;                  /* of that tile */
     int split_seen, query_seen;
 };
@@ -198,7 +198,8 @@ __device__ void start_split(const ops_attention &a, query_state *state)
     state->split_seen = 0;
 }
 
-/* multiply, where row i has nothing but lines [low, high) of the tile; these begin with `from`. */
+/* Like multiply, when row i has only lines [low, high) of the tile, the first of which is `from`.
+ */
 template <kv_format KV>
 __device__ void multiply_seen(const float *x, int pitch, const char *lines, int from,
                               const query_state *states, float (*sums)[4])
@@ -224,7 +225,7 @@ __device__ void multiply_seen(const float *x, int pitch, const char *lines, int 
     }
 }
 
-/* weight and bias of distances: entry i is that of query row - key lane = i - 63. */
+/* weight and bias by distance: entry i is for query row - key lane = i - 63. */
 struct bias_table {
     float weights[2 * OPS_TILE], biases[2 * OPS_TILE];
 };
@@ -239,8 +240,8 @@ __device__ void fill_biases(const ops_attention &a, int head, int64_t distance, 
                           &table->weights[i], &table->biases[i]);
 }
 
-/* scores [4] of row `row`, q.k on entry, of lanes [lane, lane + 4): become weights, folded into the
- * split where the query sees any. */
+/* Turns scores [4], q.k of row `row` and lanes [lane, lane + 4), into weights, and folds them into
+ * the split if the query sees any of these keys. */
 __device__ void weigh_row(const ops_attention &a, float *scores, const bias_table *table, int row,
                           int lane, lanes seen, query_state *state)
 {
@@ -277,7 +278,7 @@ __device__ void weigh_row(const ops_attention &a, float *scores, const bias_tabl
     }
 }
 
-/* Folds a split of one query into what lies in h so far; `last`: and divides it. */
+/* Folds a split of one query into h. last: also divides h. */
 template <int COLUMN_PARTS>
 __device__ void fold_split(const ops_attention &a, float *h, int column, bool last,
                            query_state *state, float (*values)[4][4], int i)
@@ -325,7 +326,7 @@ template <kv_format KV> size_t group_bytes(int key_dim)
            sizeof(query_state) * QUERIES;
 }
 
-/* The parts of the keys that a group sees, none of them asked for yet. */
+/* The parts of the keys that a group sees, before any is loaded. */
 template <kv_format KV, bool RING>
 __device__ part_stream<KV, RING> stream_of(const ops_attention &a, const query_group &group,
                                            char *stages, int parts_each)

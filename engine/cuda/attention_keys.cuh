@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The keys of a text as attention.cu and its parts meet them: where they lie (pages, rings, rows of
- * the step), their formats, how weights and folded parts of a query are computed, and how a step's
- * keys get to their places. */
+/* The keys of a text, for attention.cu and its parts: where they lie (pages, rings, rows of the
+ * step), their formats, how a query's weights are computed and its parts folded, and how a step's
+ * keys are appended. */
 #ifndef ENGINE_CUDA_ATTENTION_KEYS_CUH
 #define ENGINE_CUDA_ATTENTION_KEYS_CUH
 
@@ -39,8 +39,8 @@ __device__ int64_t first_seen(const ops_attention &a, int64_t position)
     return low > 0 ? low : 0;
 }
 
-/* Tiles of a split, for a query at this position. A window lies in no more than two splits more
- * than it fills. */
+/* The number of tiles in a split, for a query at this position. A window touches at most two splits
+ * more than it fills. */
 __host__ __device__ int split_tiles(const ops_attention &a, int64_t position)
 {
     int64_t tiles = position / OPS_TILE + 1;
@@ -84,7 +84,7 @@ __device__ keys keys_of(const ops_attention &a, const device_span &span, int kv_
     return all;
 }
 
-/* A key that lies in a ring, or still in the rows of the step. */
+/* A key in a ring, or still in the rows of the step. */
 struct ring_key {
     const float *k; /* feature f at k[f * stride] */
     int64_t stride;
@@ -138,7 +138,7 @@ template <kv_format KV> __device__ typename number<KV>::type narrow(float x)
         return bf16_of_f32(x);
 }
 
-/* Two, or four, numbers beside each other. */
+/* Two, or four, adjacent numbers. */
 template <kv_format KV> __device__ float2 load_2(const char *at)
 {
     if constexpr (KV == KV_F32)
@@ -170,14 +170,14 @@ __device__ float finish_score(const ops_attention &a, const formula_bias *bias, 
     return score * weight + add;
 }
 
-/* What a key weighs, where `most` is the greatest score of its tile; a key that is not seen has the
- * score -infinity. */
+/* The weight of a key, when `most` is the greatest score of its tile. A key that is not seen has
+ * the score -infinity. */
 __device__ float weigh(const ops_attention &a, float score, float most)
 {
     return a.activation == SOFTMAX_ACT_RELU ? formula_relu(score) : formula_exp(score - most);
 }
 
-/* The least finite number, as a score of -infinity may be the greatest there is. */
+/* The least finite number, since the greatest score may be -infinity. */
 __device__ float no_maximum(const ops_attention &a)
 {
     return a.activation == SOFTMAX_ACT_RELU ? 0.0f : -FLT_MAX;
@@ -188,7 +188,7 @@ __device__ float greater(float a, float b)
     return b > a ? b : a;
 }
 
-/* How a part with maximum m is folded into what has maximum `most`, which it raises. */
+/* The factors to fold a part with maximum m into a sum with maximum `most`, which it may raise. */
 struct fold {
     float old_factor, new_factor;
     __device__ float operator()(float sum, float part) const
@@ -207,8 +207,8 @@ __device__ fold fold_maxima(float *most, float part)
 
 /* ---- appending ---- */
 
-/* Puts element e of a key (its features, then its values and their padding) into lane `lane`.
- * SAME: as other blocks may. */
+/* Puts element e of a key (its features, then its values and their padding) into lane `lane`. SAME:
+ * other blocks may write the same number too. */
 template <kv_format KV, bool SAME>
 __device__ void put_element(const ops_attention &a, char *tile, int lane, const float *k,
                             const float *v, int e)
@@ -238,8 +238,8 @@ __device__ char *place_key(const ops_attention &a, const keys &all, int64_t s, i
     return all.ring + (size_t)(slot / OPS_TILE) * all.tile_bytes;
 }
 
-/* Keys and values of 32 rows of spans of several tokens to their places; grid: [rows / 32, kv
- * heads]. Lanes are rows for K, whose neighbours lie side by side, and columns for V. */
+/* Appends keys and values of 32 rows of spans with several tokens. Grid: [rows / 32, kv heads].
+ * Lanes are rows for K, whose neighbouring rows are adjacent in memory, and columns for V. */
 template <kv_format KV>
 __global__ void __launch_bounds__(THREADS)
     append_kernel(const ops_attention a, const device_batch batch)

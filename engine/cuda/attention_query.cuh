@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention of spans of a few tokens: a block meets one query and some heads of a kv head, a warp a
- * tile of keys (attention.cu says in which order). */
+/* Attention of spans of a few tokens: a block answers one query for some heads of a kv head, a warp
+ * takes a tile of keys. attention.cu says in which order sums run. */
 #ifndef ENGINE_CUDA_ATTENTION_QUERY_CUH
 #define ENGINE_CUDA_ATTENTION_QUERY_CUH
 
@@ -9,9 +9,10 @@
 namespace
 {
 
-/* The queries that are met one by one, numbered: rows of the step, or row i of span n as n * few +
- * i where spans of FEW_TOKENS and more are met otherwise. Splits of several stripes meet in parts
- * [number][H][splits][part_floats]: a maximum, a sum and values each. */
+/* The queries that are answered one by one have numbers. The number is the row of the step or, when
+ * spans of FEW_TOKENS and more are answered in groups, n * few + i for row i of span n. Splits of
+ * several stripes are folded in parts [number][H][splits][part_floats]: a maximum, a sum and values
+ * each. */
 struct striping {
     bool by_row;
     int few, numbers;
@@ -30,7 +31,8 @@ __device__ bool find_query(const device_batch &batch, const striping &striping, 
 
 __host__ __device__ inline int part_floats(int value_dim)
 {
-    return (int)ops_value_stride(value_dim) + 16; /* whole lines: nobody else writes there */
+    return (int)ops_value_stride(value_dim) +
+           16; /* whole cache lines, in which no other block writes */
 }
 
 /* The splits that a query sees. */
@@ -51,7 +53,7 @@ __device__ split_range splits_of(const ops_attention &a, int64_t position)
     return range;
 }
 
-/* Arrays of a block that meets one query, in shared memory. */
+/* The arrays in shared memory of a block that answers one query. */
 template <int HEADS> struct query_memory {
     fold *folds;                /* [WARPS][HEADS] */
     float *q;                   /* [m2][HEADS] */
@@ -87,7 +89,7 @@ template <int HEADS> __device__ query_memory<HEADS> lay_out(float *memory, int s
 }
 
 /* sums [HEADS][2] += weights [j][HEADS] times the two numbers load(j), for DEEP j from `from` on,
- * in order; all of them are < end if WHOLE. */
+ * in order. WHOLE: all of them are < end. */
 template <int HEADS, int DEEP, bool WHOLE, typename Load>
 __device__ void add_round(const float *weights, const Load &load, int from, int end,
                           float (*sums)[2])
@@ -122,8 +124,8 @@ __device__ void add_lines(const float *weights, const Load &load, int low, int h
         add_round<HEADS, REST_DEEP, false>(weights, load, j, high, sums);
 }
 
-/* Lines of `stride` numbers each, of a page. All warps of a multiprocessor together have 64 KiB in
- * flight, or 48 with eight heads. */
+/* The lines of a page, `stride` numbers each. All warps of a multiprocessor together have 64 KiB in
+ * flight, or 48 KiB with eight heads. */
 template <kv_format KV, int HEADS>
 __device__ void add_page(const float *weights, const char *lines, int stride, int low, int high,
                          float (*sums)[2])
@@ -134,8 +136,8 @@ __device__ void add_page(const float *weights, const char *lines, int stride, in
     add_lines<HEADS, DEEP>(weights, load, low, high, sums);
 }
 
-/* What a query sees of a tile: keys [low, high), key j at position base + j. In a ring it lies in
- * slot `slot` + j, less W where that is past the end. */
+/* What a query sees of a tile: keys [low, high), key j at position base + j. In a ring, key j is at
+ * `slot` + j, less W where that is past the end. */
 struct seen_keys {
     int64_t base;
     int low, high, slot;
@@ -190,7 +192,7 @@ __device__ void ring_values(const ops_attention &a, const keys &all, const seen_
     add_lines<HEADS, RING_DEEP>(weights, load, seen.low, seen.high, sums);
 }
 
-/* A warp meets one tile with the query at `position` of all heads: maxima, sums and values. */
+/* A warp computes one tile for the query at `position` of all heads: maxima, sums and values. */
 template <kv_format KV, bool RING, int HEADS>
 __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t position, int64_t tile,
                           int head, int heads, const query_memory<HEADS> &m)
@@ -252,9 +254,9 @@ __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t posit
     }
 }
 
-/* Folds n parts in order into what has `running` (maxima, then sums) and `into`: part i of head h
+/* Folds n parts in order into `running` (maxima, then sums) and `into` (values). Part i of head h
  * has maxima[i * HEADS + h], its sum likewise, and its values at values + (i * HEADS + h) * stride.
- * Of the whole block. */
+ * The whole block calls it. */
 template <int HEADS>
 __device__ void fold_parts(const query_memory<HEADS> &m, float *running, float *into, int n,
                            int stride, const float *maxima, const float *sums, const float *values)
@@ -292,7 +294,7 @@ __device__ void fold_start(const ops_attention &a, float *running, float *into, 
         running[threadIdx.x] = threadIdx.x < HEADS ? no_maximum(a) : 0.0f;
 }
 
-/* What the blocks of one query know of it. */
+/* What the blocks of one query know about it. */
 struct query {
     int row, number; /* of the step, and of the parts */
     int kv_head, head, heads;
@@ -300,8 +302,8 @@ struct query {
     int64_t position;
 };
 
-/* The text's only new key, where no append_kernel puts it; nobody reads a ring's place there. Into
- * a page each group of heads puts it, as its block is going to read it. */
+/* Appends the text's only new key, when no append_kernel does. No block reads its place in a ring
+ * meanwhile. Each group of heads writes it into the page, since its block will read it there. */
 template <kv_format KV, bool RING>
 __device__ void put_only_key(const ops_attention &a, const keys &all, const query &query,
                              bool last_split, bool first_stripe)
@@ -329,7 +331,9 @@ __device__ void store_part(const ops_attention &a, const striping &striping, con
     __syncthreads();
 }
 
-/* `heads` <= HEADS heads from `head` on meet splits stripe, stripe + stripes, ... of the query. */
+/* Answers the query for `heads` <= HEADS heads from `head` on, over splits stripe, stripe +
+ * stripes,
+ * ... */
 template <kv_format KV, bool RING, int HEADS>
 __device__ void meet_splits(const ops_attention &a, const keys &all, const striping &striping,
                             const query &query, const query_memory<HEADS> &m)
@@ -365,10 +369,11 @@ __device__ void meet_splits(const ops_attention &a, const keys &all, const strip
     }
 }
 
-/* Blocks that a multiprocessor has registers for, and is to have: eight heads have many sums. */
+/* The number of blocks that a multiprocessor should hold, by registers: eight heads have many sums.
+ */
 template <bool RING, int HEADS> constexpr int blocks_each = RING || HEADS <= 4 ? 4 : 3;
 
-/* One query's heads of a group. Grid: [numbers, kv heads * groups of heads, stripes]. */
+/* Answers one query for a group of heads. Grid: [numbers, kv heads * groups of heads, stripes]. */
 template <kv_format KV, bool RING, int HEADS>
 __global__ void __launch_bounds__(WARPS * 32, blocks_each<RING, HEADS>)
     query_kernel(const ops_attention a, const device_batch batch, const striping striping)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA device of the engine: opens it and gives its operations (engine/ops/ops.h). */
+/* The CUDA backend of the engine: opens a device and provides its operations (engine/ops/ops.h). */
 #ifndef ENGINE_CUDA_BACKEND_H
 #define ENGINE_CUDA_BACKEND_H
 
@@ -7,14 +7,14 @@
 #include "engine/ops/ops.h"
 
 struct cuda_options {
-    int device;                         /* by CUDA's numbers */
-    enum activation_format activations; /* of weights that they fit: f32 or 16bit */
+    int device;                         /* CUDA's number of the device */
+    enum activation_format activations; /* for weights that they fit: f32 or 16bit */
 };
 
 const struct ops *cuda_ops(void);
 
-int cuda_devices(void);                       /* that can be used; 0 where there is no driver */
-int cuda_find(int device, struct error *err); /* 0: there is one of this number */
+int cuda_devices(void);                       /* how many can be used; 0 without a driver */
+int cuda_find(int device, struct error *err); /* 0: the device exists */
 int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every kernel of the CUDA backend may use: loads, conversions, reductions in a fixed order,
- * tensor core products, asynchronous copies, and the launch.
+/* The tools of all CUDA kernels: loads, conversions, reductions in a fixed order, tensor core
+ * products, asynchronous copies, and the launch.
  *
- * The same .cu files are compiled by g++ with -DREGLA_CUDA_EMULATION against tests/cuda/emulation/,
- * where inline PTX is replaced by plain C++ of the same meaning. So PTX is written here only, and
- * kernels are launched by launch(), not <<<>>>. */
+ * g++ compiles the same .cu files with -DREGLA_CUDA_EMULATION against tests/cuda/emulation/, where
+ * plain C++ with the same meaning replaces inline PTX. So write PTX only here, and launch kernels
+ * with launch(), not <<<>>>. */
 #ifndef ENGINE_CUDA_COMMON_CUH
 #define ENGINE_CUDA_COMMON_CUH
 
@@ -53,7 +53,7 @@ __device__ inline uint32_t pack_halves(uint16_t low, uint16_t high)
     return low | (uint32_t)high << 16;
 }
 
-/* Two numbers rounded to bf16, or to f16: infinite where they are too large. */
+/* Two numbers rounded to bf16, or to f16; infinite where they are too large. */
 __device__ inline uint32_t pack_bf16(float low, float high)
 {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -70,9 +70,9 @@ __device__ inline uint32_t pack_f16(float low, float high)
     return bits;
 }
 
-/* ---- reductions: the same tree whatever runs beside ---- */
+/* ---- reductions: always the same tree ---- */
 
-/* Of `width` neighbouring lanes (a power of two); every one of them gets it. */
+/* Reduces `width` neighbouring lanes (a power of two); each of them gets the result. */
 __device__ inline float warp_sum(float value, int width = 32)
 {
     for (int other = width / 2; other > 0; other /= 2)
@@ -112,7 +112,7 @@ __device__ inline void copy_async_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* Of this thread's copies; others' need a barrier after it. */
+/* Waits for this thread's copies. To read those of other threads, a barrier must follow. */
 template <int groups_in_flight> __device__ inline void copy_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups_in_flight) : "memory");
@@ -121,8 +121,8 @@ template <int groups_in_flight> __device__ inline void copy_async_wait()
 
 /* ---- the same number, from several threads at a time ---- */
 
-/* What others may be writing, too, as long as it is the same; who reads it without having written
- * it has to come after all of them. */
+/* Writes a number that other threads may write too, if it is the same number. A thread that reads
+ * it without writing it must come after all of them. */
 #ifdef REGLA_CUDA_EMULATION
 template <typename T> inline void store_same(T *at, T value)
 {
@@ -191,15 +191,15 @@ __device__ inline void mma_f16_16x8x16(float d[4], const uint32_t a[4], const ui
 
 /* ---- the launch ---- */
 
-/* Lets the kernel behind begin, and waits until the one before has ended: what it wrote can be read
- * from here on, and what it read be written. All threads of every kernel call it, before they touch
- * memory that any kernel or copy of a step changes. Weights and other parameters may be read before
- * it: they come as the kernel before ends.
+/* Lets the next kernel begin, and waits until the previous one has ended. From here on a kernel may
+ * read what the previous one wrote, and write what it read. All threads of every kernel call it
+ * before they touch memory that a kernel or copy of a step changes. Weights and other parameters
+ * may be read before it, while the previous kernel ends.
  *
- * A kernel that waits for no more than its neighbour has waited for all: a neighbour cannot end
- * before its own threads have waited, and so on. That is also why memory may be used again (the
- * rows of a step, device_scratch) by a kernel that knows nothing of who used it before. Copies have
- * no part in this: they begin when all before them has ended, and what is behind them waits. */
+ * Waiting for the previous kernel means waiting for all before it, since that kernel cannot end
+ * before its own threads have waited, and so on. For the same reason a kernel may reuse memory (the
+ * rows of a step, device_scratch) without knowing who used it before. Copies do not overlap: they
+ * begin when everything before them has ended, and what follows waits for them. */
 #ifdef REGLA_CUDA_EMULATION
 using emulation::grid_wait;
 #else
@@ -212,13 +212,13 @@ __device__ inline void grid_wait()
 }
 #endif
 
-/* Shared memory of a kernel is for its own arrays, too: so much of it is left to them, of the 48
- * KiB that it has without asking and of the most that a block may have. */
+/* A kernel's own arrays need shared memory too. This much is left for them, of the 48 KiB that a
+ * kernel has without a request, and of the most that a block may have. */
 enum { OWN_ARRAYS = 1024, SHARED_UNASKED = 48 * 1024 - OWN_ARRAYS };
 
-/* Lets a kernel have so much shared memory, and never less than before: a graph may hold launches
- * of it that need more than this one. More than 48 KiB is what has been asked for: less may be what
- * the kernel has without asking, of which its own arrays take a part. */
+/* Lets a kernel have this much shared memory, and never less than before: a graph may contain
+ * launches of it that need more. A limit over 48 KiB has been requested before; a lower one may be
+ * what the kernel has without a request, of which its own arrays take a part. */
 template <typename... P>
 void allow_shared(struct backend *backend, void (*kernel)(P...), size_t bytes)
 {
@@ -237,9 +237,9 @@ void allow_shared(struct backend *backend, void (*kernel)(P...), size_t bytes)
         "cudaFuncSetAttribute");
 }
 
-/* Queues a kernel, which calls grid_wait, behind what is in the backend's stream; what fails is
- * remembered (device.h, device_check). A template is named with its arguments: launch(backend,
- * kernel<64, true>, ...). A grid with a zero does nothing. */
+/* Queues a kernel, which must call grid_wait, in the backend's stream. A failure is remembered
+ * (device.h, device_check). Name a template with its arguments: launch(backend, kernel<64, true>,
+ * ...). A grid with a zero does nothing. */
 template <typename... P, typename... A>
 void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block,
             size_t shared_bytes, A... arguments)

@@ -2,8 +2,8 @@
 /* What the files of the CUDA backend share: the device itself, a step's batch as kernels see it,
  * and the launchers of the operations of engine/ops/ops.h, each in the file named beside it.
  *
- * C++17 inside, C outside. Errors: everything asynchronous is checked by device_check, which keeps
- * the first failure; from then on nothing is launched and status() says what happened. */
+ * The files are C++17 with C interfaces. device_check checks everything asynchronous and keeps the
+ * first failure. After it nothing is launched, and status() says what happened. */
 #ifndef ENGINE_CUDA_DEVICE_H
 #define ENGINE_CUDA_DEVICE_H
 
@@ -26,7 +26,7 @@ extern "C" {
 #include "engine/ops/ops.h"
 }
 
-/* One text's part of a step. slot NULL: padding, for which nothing is done. */
+/* One text's part of a step. slot NULL: padding, for which nothing is computed. */
 struct device_span {
     int32_t first_row, num_rows;
     int64_t position;   /* of its first row */
@@ -34,11 +34,11 @@ struct device_span {
     char *const *pages; /* full windows: page i holds positions [64 i, 64 i + 64) of all layers */
 };
 
-enum { FEW_TOKENS = 8 }; /* attention meets spans of fewer query by query */
+enum { FEW_TOKENS = 8 }; /* attention takes spans with fewer tokens query by query */
 
-/* Passed to kernels by value: its arrays lie where they lie in every step, so that a graph of a
- * step can be launched again. A launcher may choose its grid by the numbers here alone, and by the
- * operation's: they are all that a graph is chosen by. */
+/* The batch of a step; kernels get it by value. Its arrays lie at the same addresses in every step,
+ * so that a step's graph can be launched again. A launcher may choose its grid by the numbers here
+ * and by the operation alone, since a graph is chosen by them alone. */
 struct device_batch {
     const int32_t *tokens;           /* [num_rows] */
     const int64_t *positions;        /* [num_rows] */
@@ -48,8 +48,8 @@ struct device_batch {
     int num_rows, num_spans, num_logits;
     int max_span_rows; /* of any span */
     int max_few_rows;  /* of any of fewer than FEW_TOKENS; 0: there is none */
-    int64_t max_end;   /* no text ends past it: a power of two, at least 64; or no window reaches
-                          as far */
+    int64_t max_end;   /* the longest context, rounded up to a power of two, at least 64; less where
+                          no window reaches as far */
 };
 
 struct backend {
@@ -60,45 +60,47 @@ struct backend {
     char name[320];                     /* of the device, with its compute capability */
     enum activation_format activations; /* of weights that they fit */
     int multiprocessors;
-    size_t shared_bytes;       /* that a block may have at most, its kernel's own arrays with it */
+    size_t shared_bytes;       /* the most that a block may have, with its kernel's own arrays */
     bool overlaps;             /* a kernel may begin before the one before has ended */
     struct device_batch batch; /* of the step between begin and send, padded */
-    int batch_rows;            /* of the step as it was asked for */
-    bool replaying;            /* its launches are in a graph already */
-    int sending, waiting;      /* steps are numbered 0, 1, 0...: the next, the oldest under way */
-    double busy;               /* seconds of the steps that were received */
-    struct ops_limits limits;  /* of prepare */
-    void *scratch;             /* device_scratch */
-    size_t scratch_bytes;      /* of prepare */
-    size_t taken, pinned; /* bytes allocated so far: of the device, and of the host's, pinned */
+    int batch_rows;            /* rows of the step without padding */
+    bool replaying;            /* the step's launches are in a graph already */
+    int sending,
+        waiting; /* steps have the numbers 0, 1, 0...: of the next one, of the oldest under way */
+    double busy; /* seconds of the received steps */
+    struct ops_limits limits;     /* of prepare */
+    void *scratch;                /* device_scratch */
+    size_t scratch_bytes;         /* of prepare */
+    size_t taken, pinned;         /* total bytes allocated: on the device; pinned, on the host */
     struct weight_packer *packer; /* weights.cu; NULL: none yet */
     struct transfer *transfer;    /* transfer.cu: pinned memory for copies */
     struct step_images *images;   /* step.cu: the batch on its way to the device */
     struct graphs *graphs;        /* graphs.cu; NULL: none yet */
     struct drawing *drawing;      /* draws.cu: those of steps under way */
-    struct profiler *profiler;    /* operations.cu; NULL: nobody asked */
+    struct profiler *profiler;    /* operations.cu; NULL: profiling is off */
 };
 
-/* Remembers the first failure; whether this is none. */
+/* Remembers the first failure. Returns whether this call succeeded. */
 bool device_check(struct backend *backend, cudaError_t error, const char *what);
-/* The calling thread's device from now on: whoever is called from outside a step begins so, since
- * any thread may call. */
+/* Makes this the calling thread's device. Functions that are called from outside a step begin with
+ * it, since any thread may call them. */
 void device_use(struct backend *backend);
-/* 0, or -1 with what is remembered. */
+/* 0, or -1 with the first failure. */
 int device_status(struct backend *backend, struct error *err);
 
-/* Device memory outside a step; aligned to 256. An error says how much was wanted for `what` and
- * what to lower. device_free: NULL is allowed. */
+/* Allocates device memory outside a step, aligned to 256. An error says how much `what` needed and
+ * which flag to lower. device_free: NULL is allowed. */
 int device_allocate(struct backend *backend, size_t bytes, const char *what, void **out,
                     struct error *err);
 void device_free(struct backend *backend, void *memory);
-/* Pinned memory of the host, for copies; false: it failed, which is remembered. */
+/* Allocates pinned memory of the host, for copies. False: it failed, and the failure is remembered.
+ */
 bool device_pin(struct backend *backend, size_t bytes, void **out);
 void device_unpin(void *memory); /* may be NULL */
 
-/* Memory for the partial results of the operation being launched, aligned to 256; what is in it is
- * any earlier operation's. More than backend->scratch_bytes, which prepare reserves by what
- * product_scratch and its like say, is a failure. */
+/* Memory for the partial results of the operation that is being launched, aligned to 256. It
+ * contains whatever earlier operations wrote. prepare reserves backend->scratch_bytes, the most
+ * that product_scratch and the like return; more is a failure. */
 void *device_scratch(struct backend *backend, size_t bytes);
 
 extern "C" {
@@ -116,16 +118,16 @@ void cuda_weight_free(struct backend *, struct weight *);
 size_t cuda_weight_bytes(const struct weight *, enum weight_format);
 int cuda_table_create(struct backend *, struct table **out, const struct matrix *, struct error *);
 void cuda_table_free(struct backend *, struct table *);
-void weights_close(struct backend *); /* after all of them are freed */
-/* product.cu. Whether a product does its norm itself, else cuda_norm has to come first: */
+void weights_close(struct backend *); /* after all weights are freed */
+/* product.cu. Whether a product does its norm itself; otherwise cuda_norm must come first: */
 bool product_norms(const struct ops_matmul *);
 size_t product_scratch(const struct backend *);
 void cuda_matmul(struct backend *, const struct ops_matmul *);
-/* recurrence.cu; check: that there are kernels for these sizes */
+/* recurrence.cu. check: whether there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);
 size_t recurrence_scratch(const struct backend *);
 void cuda_recurrence(struct backend *, const struct ops_recurrence *);
-/* attention.cu; check: that a block has memory for these sizes */
+/* attention.cu. check: whether a block has memory for these sizes */
 int attention_check(const struct backend *, const struct ops_limits *limits, struct error *err);
 size_t attention_scratch(const struct backend *);
 void cuda_attention(struct backend *, const struct ops_attention *);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms of a part of a row by a warp: for the operation itself (elementwise.cu), and for products
- * that norm and gate their x as they read it (product.cuh). Both give the same bits, as the sums
- * are trees whose shape the part's size alone decides: a lane's fours in order, then the lanes. */
+/* Norms a part of a row with one warp: for the norm operation (elementwise.cu), and for products
+ * that norm and gate their x as they read it (product.cuh). Both give the same bits, since the
+ * part's size alone decides the tree of a sum: a lane's fours in order, then the lanes. */
 #ifndef ENGINE_CUDA_NORM_CUH
 #define ENGINE_CUDA_NORM_CUH
 
 #include "engine/cuda/common.cuh"
 
-/* What the numbers of a part have in common. */
+/* What all numbers of a part share. */
 struct norm_terms {
     float mean, factor;
 };
 
-/* Numbers [j, j + 4) of `count`, zero past the last. aligned: the first lies at a multiple of 16
- * bytes; j is one of 4. */
+/* Numbers [j, j + 4) of `count`; zero past the last. j is a multiple of 4. aligned: number 0 lies
+ * at a multiple of 16 bytes. */
 __device__ inline float4 load_four(const float *from, int j, int count, bool aligned)
 {
     if (aligned && j + 4 <= count)
@@ -26,8 +26,8 @@ __device__ inline float4 load_four(const float *from, int j, int count, bool ali
     return x;
 }
 
-/* whole: x is at a multiple of 16 bytes, and so is its end: then nothing stands between the loads,
- * and several are under way. */
+/* whole: x and its end lie at multiples of 16 bytes. Then nothing separates the loads, and several
+ * are under way at once. */
 template <bool whole>
 __device__ inline float4 load_part(const struct ops_norm &a, const float *x, int j, bool aligned)
 {
@@ -83,8 +83,8 @@ __device__ inline struct norm_terms norm_terms_by(const struct ops_norm &a, cons
                                                 : 1.0f / sqrtf(square + a.eps)};
 }
 
-/* Of a part x [a.size]; every lane of the warp gets it. loads: fours of a lane that are under way
- * at a time, which takes registers. */
+/* The terms of a part x [a.size]; every lane of the warp gets them. loads: how many fours a lane
+ * has under way at once, which takes registers. */
 template <int loads>
 __device__ inline struct norm_terms norm_terms_of(const struct ops_norm &a, const float *x)
 {
@@ -93,7 +93,7 @@ __device__ inline struct norm_terms norm_terms_of(const struct ops_norm &a, cons
                                       : norm_terms_by<false, loads>(a, x, aligned);
 }
 
-/* A number of the part; weight and bias are those of its place, if there are any. */
+/* Norms a number of the part. weight and bias are those of its place, if there are any. */
 __device__ inline float norm_number(const struct ops_norm &a, struct norm_terms terms, float x,
                                     float weight, float bias)
 {
@@ -105,13 +105,13 @@ __device__ inline float norm_number(const struct ops_norm &a, struct norm_terms 
     return value;
 }
 
-/* Four numbers beside each other and what becomes of them, all loaded before any is needed. */
+/* Four adjacent numbers with their weights and biases, all loaded before any is needed. */
 struct norm_four {
     float4 x, weight, bias, gate;
 };
 
-/* Those of [j, j + 4) of a part, all of them there; j is one of 4, and parameters begin at a
- * multiple of 16 bytes. */
+/* The four of [j, j + 4) of a part, which must all exist. j is a multiple of 4, and parameters
+ * begin at a multiple of 16 bytes. */
 __device__ inline void load_parameters(struct norm_four &four, const struct ops_norm &a, int j)
 {
     if (a.weight != NULL)
@@ -130,7 +130,7 @@ __device__ inline float4 norm_of_four(const struct ops_norm &a, struct norm_term
                        norm_number(a, terms, four.x.w, four.weight.w, four.bias.w));
 }
 
-/* Numbers that their gates let through. */
+/* Numbers after their gates. */
 template <enum formula formula> __device__ inline float4 gate_four(float4 gate, float4 x)
 {
     return make_float4(formula_apply(formula, gate.x, 0.0f, 0.0f) * x.x,

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The positions of engine/ops/ops.h on one head, an element at a time, so that threads share it as
- * they like: for the operation itself and for the feature maps of the recurrence. */
+/* Applies the positions of engine/ops/ops.h to one head, an element at a time, so that threads can
+ * share the work in any way. Both the operation and the feature maps of the recurrence use it. */
 #ifndef ENGINE_CUDA_POSITIONS_CUH
 #define ENGINE_CUDA_POSITIONS_CUH
 
 #include "engine/cuda/common.cuh"
 
-/* What a head's position at one token is. */
+/* A head's position at one token. */
 struct head_position {
     const float *cosines, *sines; /* of its angles */
     int64_t position;
     float twice; /* position_reflection */
 };
 
-/* Twice the dot of x with the Householder vector, in the CPU's order: 16 running sums, then a
- * tree. Of a whole warp. */
+/* Twice the dot product of x with the Householder vector, in the CPU's order: 16 running sums, then
+ * a tree. The whole warp calls it. */
 __device__ inline float position_reflection(const struct ops_positions &a, const float *x, int lane)
 {
     float sum = 0.0f;
@@ -25,7 +25,7 @@ __device__ inline float position_reflection(const struct ops_positions &a, const
     return 2.0f * warp_sum(sum, 16);
 }
 
-/* Element j of x in the basis. */
+/* Element j of x in the basis of LRPE. */
 __device__ inline float position_basis(const struct ops_positions &a, float twice, int j,
                                        const float *x)
 {
@@ -36,7 +36,7 @@ __device__ inline float position_basis(const struct ops_positions &a, float twic
     return x[j];
 }
 
-/* Element j of the position applied to x: any of [dim], or of [2 dim] for unitary. */
+/* Element j of x after its position; j is in [0, dim), or in [0, 2 dim) for unitary. */
 __device__ inline float position_element(const struct ops_positions &a,
                                          const struct head_position &position, int j,
                                          const float *x)

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels of matrix products share: their arguments, fragments of weights and of x, and
- * the end of a sum. Which kernel a product takes (product.cu) never shows in its bits. */
+/* What the kernels of matrix products share: arguments, fragments of weights and of x, and the end
+ * of a sum. The choice of the kernel (product.cu) never changes the bits of a product. */
 #ifndef ENGINE_CUDA_PRODUCT_CUH
 #define ENGINE_CUDA_PRODUCT_CUH
 
 #include "engine/cuda/norm.cuh"
 #include "engine/cuda/weights.h"
 
-/* Of one product; head blockIdx.z of the weight meets part blockIdx.z of x and of y. */
+/* The arguments of one product. Head blockIdx.z of the weight meets part blockIdx.z of x and of y.
+ */
 struct product_call {
     const unsigned char *data;
     const float *bias; /* or NULL */
@@ -20,18 +21,18 @@ struct product_call {
     bool aligned; /* every part of a row of x begins at a multiple of 16 bytes */
     bool accumulate;
     enum formula activation;
-    struct ops_norm norm; /* of x, on its way into the product; its kind may be none */
+    struct ops_norm norm; /* of x, as the product reads it; its kind may be none */
 };
 
-/* Rows that a CTA may norm for itself, and their parts: two for each of its warps; numbers that it
- * may gate. For more, a kernel of their own should take less time. */
+/* The most rows that a CTA norms by itself, their parts (two for each of its warps), and the
+ * numbers that it gates. For more, a separate kernel should take less time. */
 enum { MOST_NORMED_ROWS = 8, MOST_NORMED_PARTS = 16, MOST_GATED = 4096 };
 
 /* Whether sums of a block take its scales at their end. */
 template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_block(format) > 1;
 
-/* The products on tensor cores that there are: format of the weights, and the numbers that an input
- * is the sum of (split_pair), one where x is rounded. */
+/* All products on tensor cores: the format of the weights, and how many numbers an input is split
+ * into (split_pair), one where x is rounded. */
 #define PRODUCT_KINDS(X) \
     X(WEIGHTS_BF16, 1)   \
     X(WEIGHTS_BF16, 2)   \
@@ -39,10 +40,10 @@ template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_b
     X(WEIGHTS_Q8, 1)     \
     X(WEIGHTS_Q8, 2)
 
-/* Rows for which a product takes the kernel for few. */
+/* The most rows for which a product takes the kernel for few rows. */
 enum { MOST_STREAMED_ROWS = 64 };
 
-/* The launchers of one kernel each: of a product kind for few rows and for many, and of f32. */
+/* Launchers, one per kernel: for a product kind with few rows and with many, and for f32. */
 template <enum weight_format format, int numbers>
 void product_stream(struct backend *backend, const struct product_call *call, int heads);
 template <enum weight_format format, int numbers>
@@ -62,9 +63,8 @@ __device__ inline const unsigned char *panel_data(const product_call &call, size
     return call.data + index * call.blocks * (int64_t)bytes_of_block;
 }
 
-/* Where a CTA is: its rows, from which on, and its group of panels. Those of one group are beside
- * each other, so that its weights come from memory for one of them, and for the others from the
- * second cache. */
+/* The place of a CTA: its first row and its group of panels. CTAs of one group are neighbours, so
+ * that one of them reads the weights from memory and the others from the second cache. */
 struct cta_place {
     int row, group;
 };
@@ -75,14 +75,14 @@ __device__ inline struct cta_place place_of_cta(const product_call &call, int ro
     return {(int)blockIdx.x % tiles * rows, (int)blockIdx.x / tiles};
 }
 
-/* The grid of CTAs of so many panels and rows. */
+/* The grid for CTAs with this many panels and rows each. */
 inline dim3 product_grid(const struct product_call *call, int heads, int panels, int rows)
 {
     int64_t groups = (call->panels + panels - 1) / panels;
     return dim3((unsigned)(groups * ((call->num_rows + rows - 1) / rows)), 1, (unsigned)heads);
 }
 
-/* The part of x that this head meets, from a row on. */
+/* The part of x that this head multiplies, from a row on. */
 __device__ inline const float *input_row(const product_call &call, int row)
 {
     return call.x + row * call.x_stride + (int64_t)blockIdx.z * call.in;
@@ -90,8 +90,8 @@ __device__ inline const float *input_row(const product_call &call, int row)
 
 enum { NORM_LOADS = 2 }; /* beside those of weights */
 
-/* Of the parts of the CTA's `rows` rows from `first` on, where x is normed: terms [rows, groups].
- * Of the whole block, which may read them afterwards. */
+/* Computes terms [rows, groups] of the CTA's `rows` rows from `first` on, where x is normed. The
+ * whole block calls it, and may read them afterwards. */
 __device__ inline void prepare_norm(const product_call &call, int first, int rows,
                                     struct norm_terms *terms)
 {
@@ -108,15 +108,15 @@ __device__ inline void prepare_norm(const product_call &call, int first, int row
     __syncthreads();
 }
 
-/* The part of a row that input k is in. */
+/* The part of a row to which input k belongs. */
 __device__ inline int part_of(const product_call &call, int k)
 {
     return call.norm.groups == 1 ? 0 : k / call.norm.size;
 }
 
-/* Inputs [k, k + 4) of row first + row, zero past the last, and what norms and gates them.
- * may_norm: of a kernel for as few rows; a four is of one part then (product_norms). may_gate:
- * likewise, of one that has the registers. */
+/* Inputs [k, k + 4) of row first + row, zero past the last, normed and gated. may_norm: the kernel
+ * has few rows, and a four lies in one part (product_norms). may_gate: it also has the registers.
+ */
 template <bool may_norm, bool may_gate>
 __device__ inline struct norm_four load_inputs(const product_call &call, int first, int row, int k)
 {
@@ -147,7 +147,7 @@ __device__ inline float4 finish_inputs(const product_call &call, int row, int k,
     return x;
 }
 
-/* What is added to a sum: bias, and what y was. */
+/* What is added to a sum: bias, and the earlier y. */
 struct sum_end {
     float bias, before;
 };
@@ -167,7 +167,7 @@ __device__ inline struct sum_end load_end(const product_call &call, int row, int
     return end;
 }
 
-/* Bias, activation and residual of a sum. */
+/* Applies bias, activation and residual to a sum. */
 __device__ inline void finish_sum(const product_call &call, int row, int output, struct sum_end end,
                                   float sum)
 {
@@ -186,12 +186,13 @@ __device__ inline float limit_f16(float x)
     return x < -65504.0f ? -65504.0f : x;
 }
 
-/* Tensor cores multiply numbers of two bytes, so x comes as the sum of two: of f16 for f16 weights,
- * else of bf16, in which q8's integers are exact. The first is x rounded, the second what that left
- * out, rounded: an f16 pair is within 2^-23 of x (or 2^-25 of 1), and infinite, lest logits are
- * wrong unnoticed, from 131,024 on; a bf16 pair is within 2^-17. One bf16 number, within 2^-9, does
- * where activations are rounded (--activations 16bit): log-probabilities of the shipped model were
- * off by up to 0.05 with it. */
+/* Splits x for the tensor cores, which multiply numbers of two bytes. x becomes the sum of two: of
+ * f16 for f16 weights, else of bf16, in which q8's integers are exact. The first is x rounded, the
+ * second the rounded remainder. An f16 pair is within 2^-23 of x (or 2^-25 of 1); from 131,024 on
+ * it is infinite, so that wrong logits are noticed. A bf16 pair is within 2^-17.
+ *
+ * With rounded activations (--activations 16bit) one bf16 number is enough, within 2^-9;
+ * log-probabilities of the shipped model were off by up to 0.05 with it. */
 template <enum weight_format format, int numbers>
 __device__ inline void split_pair(float first, float second, uint32_t (&out)[numbers])
 {
@@ -209,12 +210,12 @@ __device__ inline void split_pair(float first, float second, uint32_t (&out)[num
     }
 }
 
-/* b of both steps of a block, once for each number. */
+/* The fragments b of both steps of a block, one for each number. */
 template <int numbers> struct block_inputs {
     uint4 number[numbers];
 };
 
-/* Of four inputs beside each other: b of one step. */
+/* From four adjacent inputs: b of one step. */
 template <enum weight_format format, int numbers>
 __device__ inline void split_four(float4 x, uint2 (&out)[numbers])
 {
@@ -226,7 +227,7 @@ __device__ inline void split_four(float4 x, uint2 (&out)[numbers])
         out[i] = make_uint2(first[i], second[i]);
 }
 
-/* Of eight. */
+/* From eight. */
 template <enum weight_format format, int numbers>
 __device__ inline block_inputs<numbers> split_inputs(float4 first, float4 second)
 {
@@ -240,7 +241,7 @@ __device__ inline block_inputs<numbers> split_inputs(float4 first, float4 second
     return out;
 }
 
-/* A lane's part of a block as it lies in memory. */
+/* A lane's part of a block, as in memory. */
 template <enum weight_format format> struct block_part {
     uint4 step[2];
 };
@@ -263,8 +264,8 @@ __device__ inline void load_block(block_part<format> &part, const unsigned char 
     }
 }
 
-/* Two of q8's bytes, from bit `shift` on, as bf16: 2^23 + byte is exact in f32, and so is what is
- * left without 2^23 + 128, in the upper half already. */
+/* Two of q8's bytes, from bit `shift` on, as bf16. 2^23 + byte is exact in f32. So is the
+ * difference to 2^23 + 128, and its upper half is the bf16. */
 __device__ inline uint32_t unpack_quants(uint32_t bytes, int shift)
 {
     float low = __uint_as_float(0x4b000000u | (bytes >> shift & 255)) - 8388736.0f;
@@ -272,7 +273,7 @@ __device__ inline uint32_t unpack_quants(uint32_t bytes, int shift)
     return __float_as_uint(low) >> 16 | (__float_as_uint(high) & 0xffff0000u);
 }
 
-/* A block's fragments `a`, and what its sums are multiplied with: outputs g and g + 8. */
+/* A block's fragments `a`, and the scales of its sums for outputs g and g + 8. */
 template <enum weight_format format> struct fragments {
     uint32_t a[2][4];
     float scale[2];
@@ -332,13 +333,13 @@ __device__ inline void multiply_block(float sums[4], const fragments<format> &we
     }
 }
 
-/* 16 bytes of weights that are read once: they do not displace x in the first cache. */
+/* Loads 16 bytes of weights that are read once, without displacing x in the first cache. */
 __device__ inline uint4 load_once(const void *from)
 {
     return __ldcs((const uint4 *)from);
 }
 
-/* A warp's sums of MT panels and NT times 8 rows into shared memory, a row every `stride`. */
+/* Writes a warp's sums of MT panels and NT times 8 rows to shared memory, a row every `stride`. */
 template <int MT, int NT>
 __device__ inline void put_sums(const float (&sums)[MT][NT][4], float *to, int stride)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a chunk of tokens brings to a part of one head's S, put into shared memory by the warps of a
- * block: phi of queries and keys, with positions, feature map and running maximum, and the gates;
- * and what it takes away, h. */
+/* The inputs and outputs of a chunk of tokens for a part of one head's S. The warps of a block
+ * compute the inputs into shared memory: phi of queries and keys (with positions, feature map and
+ * running maximum) and the gates. The output is h. */
 #ifndef ENGINE_CUDA_RECURRENCE_CHUNK_CUH
 #define ENGINE_CUDA_RECURRENCE_CHUNK_CUH
 
@@ -13,8 +13,8 @@ enum {
     WARP_FEATURES = 32,
     WIDE_WARPS = 8,                           /* most warps beside each other over the features */
     LARGEST = 2 * WIDE_WARPS * WARP_FEATURES, /* most features in registers */
-    MOST_FEATURES = 4096,        /* a token's arrays are then some 84 KB; every device has 99 */
-    CHUNK_FLOATS = 48 * 1024 / 4 /* of all arrays, where one token's are not more */
+    MOST_FEATURES = 4096,        /* a token's arrays then take some 84 KB; every device has 99 */
+    CHUNK_FLOATS = 48 * 1024 / 4 /* of all arrays, unless one token's take more */
 };
 
 /* Where the arrays of a chunk of tokens begin in shared memory, in floats. */
@@ -46,7 +46,7 @@ struct recurrence_call {
                             not own it */
 };
 
-/* What a block of threads works on. */
+/* The work of a block of threads. */
 struct piece {
     struct device_span span;
     int head, q_head, k_head, v_head; /* of S, and what it reads: of q, of k and f, of v */
@@ -60,7 +60,7 @@ struct side {
     struct head_position before; /* the map */
 };
 
-/* What the features of one token have in common. */
+/* What all features of one token share. */
 struct map_terms {
     float scale, shift, divisor;
     float most; /* of the exponents */
@@ -76,13 +76,13 @@ __device__ static inline int warp_index()
     return threadIdx.x / 32;
 }
 
-/* Where feature j lies in a row of phi in shared memory: a thread's 4 of 32 beside each other. */
+/* The place of feature j in a row of phi in shared memory: a thread's 4 of 32 are adjacent. */
 __device__ static inline int place_of(int j)
 {
     return (j & ~31) | (j & 7) << 2 | (j >> 3 & 3);
 }
 
-/* The block of S that is number i in a piece. */
+/* The block of S with number i in a piece. */
 __device__ static inline int block_of(const struct recurrence_call &call, const struct piece &piece,
                                       int i)
 {
@@ -163,8 +163,8 @@ __device__ static inline float feature(const struct recurrence_call &call, const
     }
 }
 
-/* Of a whole warp, like all that follows. largest: whether an exponential map's `most` is wanted.
- */
+/* The whole warp calls this and all functions below. largest: also compute an exponential map's
+ * `most`. */
 __device__ static struct map_terms terms_of(const struct recurrence_call &call,
                                             const struct side &side, bool largest)
 {
@@ -237,7 +237,8 @@ __device__ static struct side side_of(const struct recurrence_call &call, const 
     return side;
 }
 
-/* phi of one side to out [padded] of shared memory; mapped: [m] of shared memory, this warp's. */
+/* Writes phi of one side to out [padded] in shared memory. mapped: [m] in shared memory, this
+ * warp's. */
 __device__ static void write_phi(const struct recurrence_call &call, const struct piece &piece,
                                  const struct side &side, const struct map_terms &terms,
                                  float scale, float *mapped, float *out)
@@ -269,7 +270,7 @@ __device__ static void write_phi(const struct recurrence_call &call, const struc
 
 /* ---- a chunk of tokens ---- */
 
-/* What a factor is computed of. */
+/* The operands of a factor. */
 struct factor_inputs {
     float u, w;
 };
@@ -298,7 +299,7 @@ __device__ static inline float factor_at(const struct ops_factor &factor, int ro
     return factor_of(factor, load_factor(factor, row, column));
 }
 
-/* M before and after each of n tokens, from `maximum` on, and what it is in the end. */
+/* Computes M before and after each of n tokens, beginning with `maximum`, and returns the last. */
 __device__ static float fill_maxima(const struct recurrence_call &call, const struct piece &piece,
                                     float *shared, int done, int n, float maximum)
 {
@@ -319,8 +320,8 @@ __device__ static float fill_maxima(const struct recurrence_call &call, const st
     return running[n];
 }
 
-/* a and b v of 32 rows of the piece, those of number `part`, and g, of token t, row `row` of the
- * step. What they are computed of is loaded together. */
+/* Computes a and b v of 32 rows of the piece, those of number `part`, and g, for token t, row `row`
+ * of the step. Their operands are loaded together. */
 __device__ static void fill_rows(const struct recurrence_call &call, const struct piece &piece,
                                  float *shared, int part, int t, int row)
 {
@@ -372,8 +373,9 @@ __device__ static void fill_decays(const struct recurrence_call &call, const str
                 : 1.0f;
 }
 
-/* What n tokens bring, from number `done` of the span on: a task for a warp each, of which phi's
- * are the first, as so many warps have room for it (chunk_layout, mapped). */
+/* Computes the inputs of n tokens, from number `done` of the span on. Each warp takes one task at a
+ * time. phi's tasks come first, since only so many warps have room for them (chunk_layout, mapped).
+ */
 __device__ static void fill_chunk(const struct recurrence_call &call, const struct piece &piece,
                                   float *shared, bool features, int done, int n)
 {
@@ -389,7 +391,7 @@ __device__ static void fill_chunk(const struct recurrence_call &call, const stru
     }
 }
 
-/* h of n tokens: the warps' sums together, and the division by c's. */
+/* Computes h of n tokens: adds the warps' sums, and divides by c's. */
 __device__ static void write_chunk(const struct recurrence_call &call, const struct piece &piece,
                                    const float *shared, int done, int n)
 {

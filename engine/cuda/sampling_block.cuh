@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What drawing a token takes of a whole block (sampling.cu): reductions, passes over a row, and the
- * sum of weights, which is the host's (engine/ops/logits.c): 64 running sums by index, then a tree.
+/* The steps of drawing a token that take a whole block (sampling.cu): reductions, passes over a
+ * row, and the sum of weights. That sum is the host's (engine/ops/logits.c): 64 running sums by
+ * index, then a tree.
  *
- * Many loads have to be under way at once, as one block cannot hide them otherwise: loops read a
- * batch before they use or write any of it. */
+ * One block can hide the latency of loads only if many are under way. So loops read a batch before
+ * they use or write any of it. */
 #ifndef ENGINE_CUDA_SAMPLING_BLOCK_CUH
 #define ENGINE_CUDA_SAMPLING_BLOCK_CUH
 
@@ -47,7 +48,7 @@ struct block_memory {
     int place;
 };
 
-/* ---- of a whole warp or block; every thread gets the result ---- */
+/* ---- a whole warp or block calls these; every thread gets the result ---- */
 
 __device__ best better(best a, best b)
 {
@@ -72,8 +73,8 @@ __device__ best block_best(block_memory *m, best mine)
     return warp_best(m->bests[threadIdx.x % 32]);
 }
 
-/* totals[j]: the sum of mine[j]. A lane hands on half of its sums while it has some, so that few
- * are added twice: lanes that differ in bits 3 and 4 have different ones then. */
+/* totals[j]: the sum of all lanes' mine[j]. While a lane has several sums it gives half of them
+ * away, so that few are added twice. Lanes that differ in bits 3 and 4 then have different sums. */
 __device__ void block_totals(block_memory *m, const double mine[TOTALS], double totals[TOTALS])
 {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -100,8 +101,8 @@ __device__ void block_totals(block_memory *m, const double mine[TOTALS], double 
         totals[j] = m->totals[j];
 }
 
-/* The sum of the warps' counts before this one's; *all: of all. Two counts of up to 2^15 may be
- * packed into one. */
+/* The sum of the counts of the warps before this one. *all: the sum of all. Two counts of up to
+ * 2^15 may be packed into one. */
 __device__ uint32_t count_before(block_memory *m, uint32_t count, uint32_t *all)
 {
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -120,7 +121,7 @@ __device__ uint32_t count_before(block_memory *m, uint32_t count, uint32_t *all)
 
 /* ---- passes over a row ---- */
 
-/* take(i, values[i]) of each of this thread's i below count, in rising order. */
+/* Calls take(i, values[i]) for each of this thread's i below count, in rising order. */
 template <typename Take> __device__ void for_each(const float *values, int32_t count, Take take)
 {
     for (int32_t first = (int32_t)threadIdx.x; first < count; first += BATCH * THREADS) {
@@ -135,7 +136,7 @@ template <typename Take> __device__ void for_each(const float *values, int32_t c
     }
 }
 
-/* The best of logits [count] that comes after `last` in falling order, the smallest id first. */
+/* The best of logits [count] after `last`, in falling order and with the smallest id first. */
 __device__ best best_after(block_memory *m, const float *logits, int32_t count, best last)
 {
     best mine = {-INFINITY, INT32_MAX};
@@ -185,7 +186,7 @@ __device__ int32_t first_nan(block_memory *m, const float *logits, int32_t count
     return block_best(m, mine).id;
 }
 
-/* Of 64 sums, two a lane, as the host's tree; in lane 0. */
+/* The sum of 64 sums, two per lane, by the host's tree; in lane 0. */
 __device__ double fold(double low, double high)
 {
     low += high;
@@ -194,7 +195,7 @@ __device__ double fold(double low, double high)
     return low;
 }
 
-/* What a filler makes weights of, from `first` on. */
+/* The values of which a filler makes weights, from `first` on. */
 __device__ void read_ahead(const float *values, int32_t first, int32_t count, float ahead[EACH])
 {
     int32_t i = first + (int32_t)threadIdx.x - LANES;
@@ -203,8 +204,8 @@ __device__ void read_ahead(const float *values, int32_t first, int32_t count, fl
         ahead[e] = (int)threadIdx.x >= LANES && i < count ? values[i] : 0.0f;
 }
 
-/* The sum of weight(i, values[i]), in the host's order. The first threads add a chunk while the
- * others make the next one and read what comes after. weight may change values[i]. */
+/* The sum of weight(i, values[i]), in the host's order. The first threads add one chunk while the
+ * others make the next one and read the one after. weight may change values[i]. */
 template <typename Weight>
 __device__ double ordered_sum(block_memory *m, const float *values, int32_t count, Weight weight)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where top_k and top_p cut a text's candidates: what is left is the fewest of the best that weigh
- * enough. The key of the last one is looked for with three keys a pass, until each thread has few
- * candidates left and keeps those by itself. */
+/* Cuts a text's candidates by top_k and top_p: keeps the fewest of the best whose weights reach a
+ * sum. It searches for the key of the last one, with three keys per pass, until each thread has few
+ * candidates left and keeps these by itself. */
 #ifndef ENGINE_CUDA_SAMPLING_CUT_CUH
 #define ENGINE_CUDA_SAMPLING_CUT_CUH
 
@@ -12,14 +12,14 @@
 namespace
 {
 
-/* An integer in the order of the floats; -0 is 0. */
+/* The key of a float: integers in the same order. -0 equals 0. */
 __device__ uint32_t order_key(float logit)
 {
     uint32_t bits = __float_as_uint(logit + 0.0f);
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/* Candidates side by side, in rising order of their ids. */
+/* Candidates in arrays, in rising order of their ids. */
 struct candidates {
     const float *logits;
     float *weights;
@@ -29,8 +29,9 @@ struct candidates {
     int32_t *room_ids;
 };
 
-/* Keeps those whose key is larger, and of those with that key the first `ties`; their weights if
- * there are some. Two counts at a time: of larger keys, and of ties in the lower 16 bits. */
+/* Keeps the candidates with a larger key, and the first `ties` of those with this key; also their
+ * weights, if there are any. One number has two counts: larger keys, and ties in the lower 16 bits.
+ */
 __device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties, bool weighted)
 {
     int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32, kept = 0;
@@ -41,7 +42,7 @@ __device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties,
         int32_t ids[CUT_BATCH];
         uint32_t rank = 0, all;
 #pragma unroll
-        for (int k = 0; k < CUT_BATCH; k++) /* NaN, which none is: not there */
+        for (int k = 0; k < CUT_BATCH; k++) /* NaN stands for none, since no logit is NaN */
             logits[k] = first + 32 * k < c->count ? c->logits[first + 32 * k] : NAN;
 #pragma unroll
         for (int k = 0; k < CUT_BATCH; k++) {
@@ -82,16 +83,17 @@ __device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties,
     c->count = kept;
 }
 
-/* What each thread looks at where a cut is looked for: every THREADS-th, from its own number on. */
+/* What a thread looks at while the block searches for a cut: every THREADS-th, from its own number
+ * on. */
 struct view {
     const float *logits, *weights; /* NULL: each weighs 1 */
     int32_t count;
 };
 
-/* sums[j]: what those weigh whose key is at least tests[j], which rise, and behind them: how many
- * have a key from low to high, which the tests are in or above. A thread that looks at
- * candidates puts aside its first FEW from tests[0] on; returns how many there are. The sums have
- * the same order in either view, so that they never rise with the key. */
+/* sums[j]: the weight of the candidates with a key of at least tests[j], which rise. After these
+ * sums: how many have a key from low to high; the tests are in this range or above. A thread that
+ * looks at candidates keeps its first FEW from tests[0] on, and the function returns how many there
+ * are. The sums have the same order in both views, so that they never rise with the key. */
 __device__ int32_t weigh_from(block_memory *m, const view &v, uint32_t low, uint32_t high,
                               const uint32_t tests[TESTS], double sums[TOTALS])
 {
@@ -129,7 +131,7 @@ __device__ int32_t weigh_from(block_memory *m, const view &v, uint32_t low, uint
     return found;
 }
 
-/* The key of the one candidate that has one from low to high. */
+/* The key of the only candidate whose key is from low to high. */
 __device__ uint32_t key_between(block_memory *m, const view &v, uint32_t low, uint32_t high)
 {
     best mine = {-INFINITY, INT32_MAX};
@@ -140,9 +142,10 @@ __device__ uint32_t key_between(block_memory *m, const view &v, uint32_t low, ui
     return order_key(block_best(m, mine).logit);
 }
 
-/* Keeps the fewest of the best, whose largest is max, that weigh `wanted`; at least one. The key of
- * the last one is the largest from which on candidates weigh so much: what is tested for it decides
- * about time alone. First come keys a few times `scale` below the largest. */
+/* Keeps the fewest of the best candidates whose weights reach `wanted`; at least one. max is their
+ * largest logit. The key of the last one is the largest key from which on candidates weigh enough;
+ * which keys are tested changes only the time. The first tests are a few times `scale` below the
+ * largest. */
 __device__ void cut(block_memory *m, candidates *c, float max, float scale, double wanted,
                     bool weighted)
 {
@@ -150,7 +153,7 @@ __device__ void cut(block_memory *m, candidates *c, float max, float scale, doub
     uint32_t low = 0, high = order_key(max), tests[TESTS];
     for (int j = 0; j < TESTS; j++)
         tests[j] = order_key(max - fminf(scale * (float)(12 >> j), FLT_MAX));
-    double above = 0; /* what those weigh that are above `high` */
+    double above = 0; /* the weight of those above `high` */
     while (low < high) {
         double sums[TOTALS];
         int32_t found = weigh_from(m, v, low, high, tests, sums);

@@ -7,7 +7,7 @@
 
 int transfer_open(struct backend *backend, struct error *err);
 void transfer_close(struct backend *backend); /* also of what is half open */
-/* Remembers what failed on the way to the host as the device's failure. */
+/* Makes a failed copy to the host the device's failure. */
 void transfer_check(struct backend *backend);
 
 extern "C" {
