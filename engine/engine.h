@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine: a loaded model on one device, the states of its texts, and the step that advances
- * many of them at once.
+ * many texts at once.
  *
- * One thread at a time may use an engine and its states (the engine thread); engine_info,
- * engine_model, engine_fingerprint, engine_state_bytes and state_image_bytes may be called from
- * any. Nothing here prints, exits or knows HTTP. Reproducibility (api.md): the logits of a text are
- * the same bits whatever shares the step, however its tokens are cut into spans, and on any number
- * of threads. */
+ * One thread at a time may use an engine and its states (the engine thread). Any thread may call
+ * engine_info, engine_model, engine_fingerprint, engine_state_bytes and state_image_bytes. Nothing
+ * here prints, exits or knows HTTP.
+ *
+ * Reproducibility (api.md): the logits of a text are the same bits whatever shares the step,
+ * however its tokens are cut into spans, and on any number of threads. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -28,35 +29,35 @@ struct draw; /* sampler.h */
 /* Opens the model directory and packs its weights. The caller closes *out with engine_close. */
 int engine_open(struct engine **out, const char *model_directory,
                 const struct engine_options *options, struct error *err);
-/* The same with a model that is open, which becomes the engine's, also when this fails. */
+/* The same with an open model. The engine takes ownership of it, also on failure. */
 int engine_open_model(struct engine **out, struct model *model,
                       const struct engine_options *options, struct error *err);
 /* The same with a preset (engine/model/preset.h) and random weights. */
 int engine_open_preset(struct engine **out, const char *preset,
                        const struct engine_options *options, struct error *err);
-void engine_close(struct engine *engine); /* all its states must have been freed */
+void engine_close(struct engine *engine); /* free all its states first */
 
 const struct engine_info *engine_info(const struct engine *engine);
 const struct model *engine_model(const struct engine *engine);
-/* [16]: the same for whoever loads the same tensors and configuration (model/fingerprint.h). */
+/* [16]: the same for the same tensors and configuration (model/fingerprint.h). */
 const unsigned char *engine_fingerprint(const struct engine *engine);
 void engine_memory(const struct engine *engine, struct engine_memory *memory);
 /* What a text keeps, and where (state_layout.h). */
 const struct state_layout *engine_state_layout(const struct engine *engine);
 
-/* What info.kv_bytes_per_token would be in another format. */
+/* info.kv_bytes_per_token in another format. */
 size_t engine_kv_bytes_per_token(const struct engine *engine, enum kv_format format);
 
-/* What a text of at most max_tokens positions reserves. */
+/* The bytes that a text of at most max_tokens positions reserves. */
 size_t engine_state_bytes(const struct engine *engine, int64_t max_tokens);
 
-/* A new text at position 0, with memory reserved for max_tokens positions. ERROR_NO_MEMORY when
- * that is not free now (wait), ERROR_INVALID when it can never be. */
+/* Makes a new text at position 0 and reserves memory for max_tokens positions. ERROR_NO_MEMORY: the
+ * memory is not free now (wait). ERROR_INVALID: it can never be. */
 int state_create(struct state **out, struct engine *engine, int64_t max_tokens, struct error *err);
-/* Bytes of an image (state_save.h) at `position`. */
+/* The bytes of an image (state_save.h) at `position`. */
 size_t state_image_bytes(const struct engine *engine, int64_t position);
-/* A new state at `position` out of an image saved there by an engine of this layout and KV format
- * (state_file.h converts others). Errors as state_create. */
+/* Makes a new state at `position` from an image that was saved there by an engine with this layout
+ * and KV format (state_file.h converts others). Errors are those of state_create. */
 int state_restore(struct state **out, struct engine *engine, const void *image, int64_t position,
                   int64_t max_tokens, struct error *err);
 
@@ -67,38 +68,40 @@ struct span {
     int num_tokens;        /* >= 1 */
     int num_logits;        /* the last num_logits positions want logits; 0..num_tokens */
     const float *logits;   /* out: [num_logits, vocab_size], valid until the next step */
-    struct draw *draw;     /* NULL, or draws the token after these; num_logits is 0 then, and no
-                            * two draws of a step may share a sampler */
+    struct draw *draw;     /* NULL, or: draw the token after these. num_logits must be 0 then,
+                            * and no two draws of a step may share a sampler */
 };
 
 /* Advances every span's text by its tokens. On an error (bad arguments, past the reservation, a
- * device that failed) no state has moved and nothing was drawn; a draw that cannot be is its text's
- * alone (draw_check). Allocates nothing. */
+ * device that failed) no state has moved and nothing was drawn. A draw that is impossible concerns
+ * only its own text (draw_check). Allocates nothing. */
 int engine_step(struct engine *engine, struct span *spans, int num_spans, struct error *err);
 
-/* engine_step in two parts, from one to the other of which the spans are borrowed and their texts
- * have moved. Where steps overlap, a second one may be submitted before the first is collected: it
- * has draws only, no logits, and a span of one token without `tokens` takes what its text's draw in
- * the first step gives. Its sampler must not look back (sampler.h); where that token ends the text
- * (draw_ends), the second draw says `dropped`, and the text is where the first step left it. An
- * error of engine_collect ends both. */
+/* engine_step in two parts. From submit to collect the spans are borrowed, and their texts have
+ * moved.
+ *
+ * Where steps overlap, a second step may be submitted before the first is collected. The second has
+ * draws only, no logits. In it a span of one token without `tokens` takes the token that its text's
+ * draw in the first step gives; its sampler must not look back (sampler.h). If that token ends the
+ * text (draw_ends), the second draw becomes `dropped`, and the text stays where the first step left
+ * it. An error of engine_collect ends both steps. */
 int engine_submit(struct engine *engine, struct span *spans, int num_spans, struct error *err);
 int engine_collect(struct engine *engine, struct error *err);
 
-/* Seconds that the device has worked on the steps collected so far. What a caller waits for beyond
- * them is the host's part. */
+/* The seconds that the device has worked on the steps collected so far. The rest of a caller's
+ * waiting time is the host's part. */
 double engine_busy_seconds(const struct engine *engine);
 
-/* Whether the device has failed: every step does from then on. */
+/* Whether the device has failed. From then on every step fails. */
 bool engine_failed(struct engine *engine);
 
-/* For when there is nothing else to do: has the system give a piece of the memory that the next
- * texts' states will take, which otherwise their steps wait for. Takes milliseconds at most. True:
- * there is more to be had. */
+/* Call it when idle: makes the system provide some of the memory that the next texts' states will
+ * use, so that their steps need not wait for it. Takes milliseconds at most. True: there is more to
+ * do. */
 bool engine_populate(struct engine *engine);
 
-/* Measures what the device does at most in a second: bytes read from memory and f32 operations (a
- * multiply-add is two). Takes some 0.1 s, and memory that it keeps: much more than the caches. */
+/* Measures the device's peaks per second: bytes read from memory and f32 operations (a multiply-add
+ * is two). Takes some 0.1 s, and keeps memory that is much larger than the caches. */
 int engine_measure(struct engine *engine, double *read_bytes, double *operations,
                    struct error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes over a row of logits that compilers turn into vectors. Every sum has one order and nothing
- * is contracted, so the bits are the same on every instruction set. */
+/* Passes over a row of logits, which compilers vectorise. Every sum has one order and nothing is
+ * contracted, so the bits are the same on every instruction set. */
 #ifndef ENGINE_OPS_LOGITS_H
 #define ENGINE_OPS_LOGITS_H
 
@@ -8,21 +8,21 @@
 
 /* The largest of logits [count]; NaN if any of them is. */
 float logits_max(const float *logits, int32_t count);
-/* Where the largest is, the first of equal ones; 0 where any of them is NaN. */
+/* The place of the largest, the first of equal ones. 0 if any of them is NaN. */
 int32_t logits_best(const float *logits, int32_t count);
 
-/* exp((logit - max) / temperature) of logits [count], whose largest is max and which may be
- * infinite: 1 for the largest, 0 below 2^-126. Rounded into weights [count], unless that is NULL.
- * Returns their sum. */
+/* Computes exp((logit - max) / temperature) for logits [count], whose largest is max and which may
+ * be infinite: 1 for the largest, 0 below 2^-126. Writes them, rounded, into weights [count],
+ * unless that is NULL. Returns their sum. */
 double logits_weights(const float *logits, int32_t count, float max, float temperature,
                       float *weights);
 
-/* The sum of weights [count]; the bits that logits_weights returned for them. */
+/* The sum of weights [count], with the bits that logits_weights returned. */
 double logits_sum(const float *weights, int32_t count);
 
-/* Those of logits [count] that are at least `at`: what they weigh, how many they are, the least of
- * them, and the largest of the others (infinite where there is none). weights [count], or NULL:
- * each weighs 1. */
+/* Splits logits [count] at `at`. above, num_above, least_above: the weight, the number and the
+ * least of those that are at least `at`. most_below: the largest of the others. The last two are
+ * infinite where there is none. weights [count]; NULL: each weighs 1. */
 struct logits_split {
     double above;
     int32_t num_above;
@@ -31,7 +31,7 @@ struct logits_split {
 struct logits_split logits_split(const float *logits, const float *weights, int32_t count,
                                  float at);
 
-/* Of each 16 logits the largest, into out [(count + 15) / 16], which may not overlap them. */
+/* Writes the largest of each 16 logits into out [(count + 15) / 16], which may not overlap them. */
 void logits_block_max(const float *logits, int32_t count, float *out);
 
 #endif

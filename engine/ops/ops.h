@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a device does for the forward pass: arrays only, no models, no texts.
+/* The table of functions that a device implements for the forward pass: arrays only, no models, no
+ * texts.
  *
  * engine/forward.c and engine/mixers/ are written once against this table; engine/cpu/ and
  * engine/cuda/ fill it in. An operation works on `rows`: row-major matrices of f32 in device
  * memory, one row per token of the step, the rows of all spans one after the other. Operations are
- * queued in order; only `receive` waits. None of them fails: everything that can is checked or
- * allocated before the step; a device that breaks says so in `status`, and `receive` gives NULL.
+ * queued in order; only `receive` waits. Operations cannot fail: everything that can fail is
+ * checked or allocated before the step. When the device itself fails, `status` says so and
+ * `receive` gives NULL.
  *
- * The reproducibility contract: what an operation writes for a row depends on that row (and its
- * text's state) alone, bit for bit, whatever other rows are in the step, however tokens are cut
- * into steps, on any number of threads. So every sum has one order.
+ * The reproducibility contract: what an operation writes for a row depends on that row and its
+ * text's state alone, bit for bit. Other rows in the step, the cuts of tokens into steps, and the
+ * number of threads change nothing. So every sum has one order.
  *
  * Letters as in engine/model/model.h; N rows of a step, T rows of one span. */
 #ifndef ENGINE_OPS_OPS_H
@@ -26,7 +28,7 @@
 #include <stdint.h>
 
 enum {
-    OPS_ROW_BLOCK = 16, /* rows of S that lie beside each other */
+    OPS_ROW_BLOCK = 16, /* rows of S that are adjacent in memory */
     OPS_TILE = 64       /* keys of a KV page, and of a tile of a ring */
 };
 
@@ -35,7 +37,8 @@ struct weight;  /* a matrix as packed for the device */
 struct table;   /* a matrix whose rows are looked up */
 struct draw;    /* engine/ops/sampler.h */
 
-/* A matrix in device memory: row r begins at data + r * stride (in floats). data NULL: absent. */
+/* A matrix in device memory. Row r begins at data + r * stride (in floats). data NULL: no matrix.
+ */
 struct rows {
     float *data;
     int64_t stride;
@@ -56,9 +59,9 @@ struct batch {
     const int64_t *positions;       /* [num_rows] */
     const struct batch_span *spans; /* [num_spans] */
     const int32_t *logit_rows;      /* [num_logits]: the rows that want logits */
-    struct draw *const *draws;      /* [num_draws]: of the last of these */
-    /* [num_rows]: -1, or which draw of the step before, still under way, gives the row its token:
-     * draw_ends, and the row's text is left as it is. NULL: all are -1. */
+    struct draw *const *draws;      /* [num_draws]: for the last of logit_rows */
+    /* [num_rows]: -1, or which draw of the step before, which still runs, gives the row its token.
+     * If that token ends the text (draw_ends), the row's text stays unchanged. NULL: all are -1. */
     const int32_t *token_draws;
 };
 
@@ -87,15 +90,15 @@ struct ops_norm {
     struct rows gate;     /* [num_rows, groups * size] */
 };
 
-/* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Per output element: one running sum over the input,
- * in order (by blocks of 32 where x became integers for a q8 weight). A weight made of heads
+/* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Each output is one running sum over the input, in
+ * order (by blocks of 32 where x became integers for a q8 weight). A weight made of heads
  * multiplies part h of x with matrix h.
  *
- * norm, if not NULL, comes first, and its y is x. Nobody else may need what it writes: a device
- * that norms or gates x on its way into the product writes nothing.
+ * norm, if not NULL, is done first, and its y is this x. Nothing else may use that y: a device that
+ * norms or gates x while it reads it does not write it.
  *
- * next, if not NULL, is the weight of the product that is likely to come next: a device may have it
- * on its way while something else keeps this one's end. */
+ * next, if not NULL, is the weight of the product that probably follows. A device may prefetch it.
+ */
 struct ops_matmul {
     const struct weight *weight;
     int num_rows;
@@ -121,15 +124,15 @@ struct ops_angles {
     struct rows cosines, sines; /* out: [N, count] */
 };
 
-/* out = the positions applied to each head of x (model-format.md, "Positions"): rope and LRPE.
- * x and out may not overlap. */
+/* Applies positions to each head of x (model-format.md, "Positions": rope and LRPE). x and out may
+ * not overlap. */
 struct ops_positions {
     enum position_kind kind;
     enum lrpe_basis basis;
     enum rope_pairing pairing;
     int num_heads, num_kv_heads; /* in x: of q, and behind them of k; both count their angles */
     int dim, rotary_dims;        /* dim: of a head of x; out has twice as many for unitary */
-    int angles_per_head;         /* 0: the heads share cosines and sines */
+    int angles_per_head;         /* 0: all heads share cosines and sines */
     const float *householder;    /* [dim] */
     /* the permutation as cycles: element j is number place[j] of the cycle that lies at
      * cycle[start[j]] and has length[j] elements */
@@ -138,8 +141,8 @@ struct ops_positions {
     struct rows x, out;
 };
 
-/* phi of one head's q or k: position before, map, position after. exp and favor take a maximum
- * out: a query's own, or the keys' running one, which lies in the text's slot. */
+/* phi of one head's q or k: position before, map, position after. exp and favor subtract a maximum:
+ * a query's own, or the keys' running maximum, which is in the text's slot. */
 struct ops_features {
     enum feature_map map;
     float query_scale;                             /* of phi(q), before the position after */
@@ -150,7 +153,7 @@ struct ops_features {
     size_t maxima_offset; /* of M [Hk] in the slot; exponential maps */
 };
 
-/* formula(u, w) of every column; u.data NULL: absent. */
+/* formula(u, w) of every column. u.data NULL: no factor. */
 struct ops_factor {
     enum formula formula;
     float constant;
@@ -183,15 +186,15 @@ struct ops_recurrence {
     size_t state_offset; /* of S [H] in the slot */
 };
 
-/* Causal attention over the keys of a text, these included: appends k and v, then
+/* Causal attention over the keys of a text, including the new ones: appends k and v, then
  *   score = q.k * scale * weight(t - s) + bias(t - s);  h = sum of act(score) v
- * Tile by tile of 64 positions, in order, with a running maximum. A full window's keys lie in the
- * pages, at `offset`, in the format `kv`, to which they are rounded before any query reads them;
- * those of a block or sliding window in a ring of W keys in the slot, in f32 always.
+ * It goes tile by tile of 64 positions, in order, with a running maximum. A full window's keys are
+ * in the pages, at `offset`, in the format `kv`; they are rounded before any query reads them. Keys
+ * of a block or sliding window are in a ring of W keys in the slot, always in f32.
  *
- * The tile of a kv head, of ops_tile_bytes, one head after the other at `offset`: first K [m2][64],
- * key s of the tile in column s, then V [64][dv padded to 16], its padding zero; little-endian
- * numbers of ops_kv_bytes each. What no token has been put into yet is zero in a page. */
+ * At `offset` lie the tiles of the kv heads, one after the other, of ops_tile_bytes each: first K
+ * [m2][64], key s of the tile in column s, then V [64][dv padded to 16] with zero padding, in
+ * little-endian numbers of ops_kv_bytes. In a page, places without a token are zero. */
 struct ops_attention {
     int num_heads, num_kv_heads, key_dim, value_dim; /* key_dim: m2 */
     float scale;
@@ -200,86 +203,87 @@ struct ops_attention {
     int window_size;
     enum kv_format kv; /* of the pages: KV_F32, KV_F16 or KV_BF16 */
     enum position_kind bias;
-    const struct formula_bias *biases; /* [H], on the device; NULL: none */
+    const struct formula_bias *biases; /* [H], on the device; NULL: no bias */
     struct rows q, k, v;               /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
     struct rows h;                     /* out: [N, H*dv] */
     size_t offset;
 };
 
-/* A text's memory on its way to the host: a head, then pages of one size. */
+/* Copies a text's memory to the host: a head, then pages of one size. */
 struct ops_save {
-    void *to; /* [head_bytes + num_pages * page_bytes]; stays until it is there */
+    void *to; /* [head_bytes + num_pages * page_bytes]; must exist until the copy has arrived */
     const char *head;
     size_t head_bytes;
     char *const *pages; /* borrowed for the call, not what they point to */
     int64_t num_pages;
     size_t page_bytes;
-    /* Called once when it is there, by any thread, before anybody is told; not when the device
-     * failed. NULL is allowed. */
+    /* Called once by any thread when the copy has arrived, before anyone is told. Not called when
+     * the device failed. NULL is allowed. */
     void (*there)(const struct ops_save *);
     const void *context; /* for `there` */
     int64_t position;    /* likewise */
 };
 
-/* The most of a step, known before the first. */
+/* The limits of a step, known before the first one. */
 struct ops_limits {
     int max_rows, max_logits, max_value_dim, vocab_size;
     int max_head_dim, max_features; /* of linear mixers: d, m2 */
     size_t max_shared_state; /* of linear mixers: bytes of a layer's M and, with sum_norm, S */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers: m2, dv; 0: there are none */
-    int64_t max_keys;  /* that a token of theirs looks at; INT64_MAX: at all before it */
+    int64_t max_keys;  /* keys that a token of theirs sees; INT64_MAX: all before it */
     int64_t max_input; /* longest row of a matrix product, each head padded to a multiple of 32 */
 };
 
 struct ops {
     const char *device; /* "cpu", "cuda" */
     void (*close)(struct backend *);
-    /* 0, or what failed on the device. What has failed once fails until it is closed. */
+    /* 0, or -1 with what failed on the device. A failed device stays failed until it is closed. */
     int (*status)(struct backend *, struct error *);
     const char *(*instruction_set)(const struct backend *);
     int (*threads)(const struct backend *);
     int (*prepare)(struct backend *, const struct ops_limits *, struct error *);
 
-    /* Bytes for the states of texts where nobody said how many; after the weights are there. */
+    /* The default budget for states of texts, in bytes; call it after the weights are loaded. */
     size_t (*state_memory)(struct backend *);
-    /* Bytes allocated so far, all told: of the device, and of the host's for copies, pinned. Before
-     * anything is released that is what is in use. NULL: none but what it was asked for. */
+    /* Total bytes allocated so far: on the device, and pinned on the host for copies. Before
+     * anything is released that is what is in use. NULL: the backend allocates nothing of its own.
+     */
     void (*taken)(const struct backend *, size_t *device, size_t *pinned);
 
-    /* Memory, zero at first. The host's costs nothing before it is written. */
+    /* Allocates memory, which is zero. On the CPU it costs nothing before it is written. */
     int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);
     void (*release)(struct backend *, void *memory, size_t bytes);
-    /* Makes the system give memory that is reserved now, not as it is written; what is in it stays.
-     * False: it does not. NULL: it is there from the beginning. */
+    /* Makes the system provide reserved memory now, not when it is written; its content stays.
+     * False: the system does not. NULL: the memory is there from the beginning. */
     bool (*populate)(struct backend *, void *memory, size_t bytes);
     void (*fill)(struct backend *, void *memory, float value, size_t count);
     void (*copy)(struct backend *, void *to, const void *from, size_t bytes);
-    /* Between host and device, between steps; the host's side may be used again at once. */
+    /* Copy between host and device, between steps. The host's side may be used again at once. */
     void (*copy_in)(struct backend *, void *to, const void *from, size_t bytes);
     void (*copy_out)(struct backend *, void *to, const void *from, size_t bytes);
-    /* copy_out that waits for nothing: what is saved is as it is behind what is queued, and may be
-     * written at once. It is there after save_wait for the number that save gives, or for a later
-     * one, which any thread may call; -1: the device failed before. */
+    /* Like copy_out, without waiting. It saves the memory as it is after everything queued, and the
+     * memory may be changed at once. The copy has arrived after save_wait for the number that save
+     * returned, or for a later one. Any thread may call save_wait. -1: the device failed before. */
     uint64_t (*save)(struct backend *, const struct ops_save *);
     int (*save_wait)(struct backend *, uint64_t number, struct error *);
     int (*upload)(struct backend *, const void *host, size_t bytes, void **out, struct error *);
-    void (*unload)(struct backend *, void *); /* what upload gave; NULL is allowed */
+    void (*unload)(struct backend *, void *); /* what upload returned; NULL is allowed */
 
-    /* Packs matrices of one width as one, their outputs one after the other; with heads > 1 a
-     * single [heads * rows, cols] matrix whose part h meets part h of the input. auto: the
-     * narrowest format that holds the parts as they are. ERROR_INVALID where a number is too large
-     * for the format. */
+    /* Packs matrices of one width as one, their outputs one after the other. With heads > 1 it
+     * packs a single [heads * rows, cols] matrix, whose part h meets part h of the input. auto: the
+     * narrowest format that holds the parts as they are. ERROR_INVALID: a number is too large for
+     * the format. */
     int (*weight_create)(struct backend *, struct weight **out, const struct matrix *parts,
                          int num_parts, int heads, enum weight_format, struct error *);
     void (*weight_free)(struct backend *, struct weight *);
-    /* Packed as it is (auto), or as it would be in another format. */
+    /* The bytes as packed (auto), or in another format. */
     size_t (*weight_bytes)(const struct weight *, enum weight_format);
     /* Borrows the matrix's data, which must outlive the table. */
     int (*table_create)(struct backend *, struct table **out, const struct matrix *,
                         struct error *);
     void (*table_free)(struct backend *, struct table *);
 
-    /* The step: begin, operations, send, receive. The batch stays valid until it is sent. */
+    /* A step: begin, operations, send, receive. The batch must stay valid until send. */
     void (*begin)(struct backend *, const struct batch *);
     void (*embed)(struct backend *, const struct ops_embed *);
     void (*norm)(struct backend *, const struct ops_norm *);
@@ -291,30 +295,31 @@ struct ops {
     void (*attention)(struct backend *, const struct ops_attention *);
     /* out [num_logits, cols]: the rows of x that want logits */
     void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
-    /* After the operations: draws from logits [num_draws, vocab_size], as sampler_draw. Results
-     * are there after receive, unless the device failed. */
+    /* After the operations: draws from logits [num_draws, vocab_size], like sampler_draw. The
+     * results are valid after receive, unless the device failed. */
     void (*draw)(struct backend *, const float *logits, int32_t vocab_size,
                  struct draw *const *draws, int num_draws);
-    /* The end: `count` floats at device_data are to come back. receive waits for the oldest step
-     * that was sent and returns its floats in host memory, valid until the next begin. */
+    /* The end of a step: `count` floats at device_data shall come back. receive waits for the
+     * oldest sent step and returns its floats in host memory, valid until the next begin. */
     void (*send)(struct backend *, const float *device_data, size_t count);
     const float *(*receive)(struct backend *);
-    bool overlaps;     /* one step more may be sent before, of which nothing comes back but draws */
-    int64_t max_pages; /* of the texts of a step together; 0: as many as there are */
-    /* Seconds that the device has worked on the steps received so far, those of a step from when it
-     * might begin with the operations. */
+    bool overlaps;     /* a second step may be sent before; only draws come back from it */
+    int64_t max_pages; /* of all texts of a step together; 0: no limit */
+    /* The seconds that the device has worked on the received steps, counted for each step from when
+     * it could begin with the operations. */
     double (*busy_seconds)(const struct backend *);
 
-    /* What the device does at most in a second, the best of some tries of milliseconds: bytes read
-     * in a stream from memory that has been written, and f32 operations (a multiply-add is two).
-     * Not in a step. */
+    /* Measures the device's peaks per second, the best of some tries of milliseconds: bytes read in
+     * a stream from memory that has been written, and f32 operations (a multiply-add is two). Call
+     * it between steps. */
     void (*measure)(struct backend *, const void *memory, size_t bytes, double *read_bytes,
                     double *operations);
-    /* Adds the seconds of operations to seconds [PROFILE_SECONDS], borrowed; NULL: no longer. */
+    /* From now on adds the seconds of operations to seconds [PROFILE_SECONDS], borrowed. NULL:
+     * stops. */
     void (*profile)(struct backend *, double *seconds);
 };
 
-/* Every row wants logits, in order. */
+/* Whether every row wants logits, in order. */
 FORMULA bool batch_wants_all_rows(const struct batch *batch)
 {
     if (batch->num_logits != batch->num_rows)
@@ -351,7 +356,7 @@ FORMULA size_t ops_kv_bytes(enum kv_format kv)
     return kv == KV_F32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-/* Numbers between two keys' values in a tile. */
+/* The numbers from one key's values to the next key's in a tile. */
 FORMULA size_t ops_value_stride(int value_dim)
 {
     return ((size_t)value_dim + 15) / 16 * 16;

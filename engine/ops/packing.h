@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrices as a device packs them: stacked, read as f32, rounded to a weight format. The layout of
- * what comes out is the device's own; the numbers are the same on all of them. */
+/* Prepares matrices for packing: stacks them, reads them as f32, rounds them to a weight format.
+ * Each device has its own layout of the result; the numbers are the same on all. */
 #ifndef ENGINE_OPS_PACKING_H
 #define ENGINE_OPS_PACKING_H
 
@@ -8,25 +8,26 @@
 
 enum { PACKING_BLOCK = 32 }; /* inputs that are packed together: whole blocks of every format */
 
-/* Of matrices packed as one: equal widths, whole heads. *rows: of all; *biased: one has a bias. */
+/* Checks matrices that are packed as one: equal widths, whole heads. *rows: rows of all together.
+ * *biased: whether one has a bias. */
 int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t *rows, bool *biased,
                   struct error *err);
 /* The format that holds numbers of a file as they are. */
 enum weight_format packing_dtype_format(enum dtype dtype);
-/* The narrowest that holds all the parts so. */
+/* The narrowest format that holds all the parts as they are. */
 enum weight_format packing_format(const struct matrix *parts, int num_parts);
-/* out: [rows of all], zero where a part has none */
+/* out: [rows of all parts], zero where a part has no bias */
 void packing_biases(const struct matrix *parts, int num_parts, float *out);
 int packing_too_large(const struct matrix *parts, int64_t rows, enum weight_format format,
                       struct error *err);
 
-/* n numbers of a matrix from element `first` on. */
+/* Reads n numbers of a matrix, from element `first` on. */
 void packing_numbers(const struct matrix *matrix, int64_t first, int64_t n, float *out);
 /* n <= 32 inputs from k on of the `rows` stacked outputs from `row` on; out: [rows][32] */
 void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t k, int64_t n,
                   float (*out)[PACKING_BLOCK]);
 
-/* The nearest of two bytes. False: finite, and too large for the format. */
+/* The nearest number of two bytes. False: the value is finite, and too large for the format. */
 bool packing_half(enum weight_format format, float value, uint16_t *bits);
 /* A block of a row as integers times one f16 scale, in a format that has scales. q8: in -127..127;
  * a weight errs by at most half a scale, 1/254 of the largest. False: too large for the scale. */

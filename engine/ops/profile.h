@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of steps goes, by kind of operation (ops.h). */
+/* Measures where the time of steps goes, by kind of operation (ops.h). */
 #ifndef ENGINE_OPS_PROFILE_H
 #define ENGINE_OPS_PROFILE_H
 
@@ -18,16 +18,16 @@
 
 enum profile_kind {
     PROFILE_KINDS(PROFILE_VALUE) NUM_PROFILE_KINDS,
-    /* no operation: for so long a device waited before a step's first, so that they do not wait for
-     * their launches */
+    /* no operation: the time that a device waited before a step's first operation, so that later
+     * ones need not wait for their launches */
     PROFILE_DELAY = NUM_PROFILE_KINDS,
     PROFILE_SECONDS
 };
 
 struct engine;
 
-/* From now on every step adds to seconds [PROFILE_SECONDS], which is borrowed until the next
- * call; NULL: none does. A step that is not profiled pays a comparison per operation. */
+/* From now on every step adds to seconds [PROFILE_SECONDS], which is borrowed until the next call.
+ * NULL turns profiling off; a step then pays one comparison per operation. */
 void engine_profile(struct engine *engine, double *seconds);
 
 #endif
