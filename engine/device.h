@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which device an engine runs on: "cpu", "cuda", "cuda:1", or "auto", the first GPU where this
- * program was built with CUDA and there is one, else the CPU. An emulated GPU (tests/cuda/) must be
- * asked for. */
+/* Finds and opens the device of an engine: "cpu", "cuda", "cuda:1" or "auto". auto is the first
+ * GPU, if this program was built with CUDA and there is one, else the CPU. An emulated GPU
+ * (tests/cuda/) must be named. */
 #ifndef ENGINE_DEVICE_H
 #define ENGINE_DEVICE_H
 
@@ -9,11 +9,11 @@
 #include "engine/engine_types.h"
 #include "engine/ops/ops.h"
 
-/* 0: device_open would find it. For whoever is about to read a model of gigabytes. */
+/* 0: device_open would find the device. Call it before you read a model of gigabytes. */
 int device_find(const char *name, struct error *err);
 
-/* The caller closes *backend with (*ops)->close. ERROR_INVALID for a name that none has,
- * ERROR_UNSUPPORTED for a device that is not there. */
+/* The caller closes *backend with (*ops)->close. ERROR_INVALID: no device has such a name.
+ * ERROR_UNSUPPORTED: the device does not exist here. */
 int device_open(const struct ops **ops, struct backend **backend,
                 const struct engine_options *options, struct error *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The forward pass, written once against engine/ops/ops.h for a batch of spans.
+/* The forward pass of a batch of spans, written once against engine/ops/ops.h.
  *
- * forward_open packs a model's weights and plans a text's state and the workspace; forward_submit
- * queues the operations of one step: embeddings, the blocks, and the vocabulary projection of the
- * rows that want logits. */
+ * forward_open packs a model's weights and plans the state of a text and the workspace.
+ * forward_submit queues the operations of one step: embeddings, the blocks, and the vocabulary
+ * projection of the rows that want logits. */
 #ifndef ENGINE_FORWARD_H
 #define ENGINE_FORWARD_H
 
@@ -28,16 +28,16 @@ int forward_open(struct forward **out, const struct model *model, const struct o
 void forward_close(struct forward *forward); /* NULL is allowed */
 
 const struct state_layout *forward_layout(const struct forward *forward);
-/* As packed (auto), or as they would be in another format. */
+/* The bytes as packed (auto), or in another format. */
 size_t forward_weights_bytes(const struct forward *forward, enum weight_format format);
 size_t forward_workspace_bytes(const struct forward *forward);
 
-/* Begins a step whose arguments have been checked and whose states have their pages; the batch may
- * change again at once. */
+/* Begins a step. Its arguments must have been checked, and its states must have their pages. The
+ * batch may be changed at once. */
 void forward_submit(struct forward *forward, const struct batch *batch);
-/* Ends the oldest step that was begun. Returns the logits that are not drawn from, [num_logits -
- * num_draws, V] in host memory, valid until the next step; on a device that has failed NULL, and
- * nothing is drawn. */
+/* Ends the oldest step that was begun. Returns the logits that no draw uses, [num_logits -
+ * num_draws, V] in host memory, valid until the next step. On a failed device it returns NULL and
+ * draws nothing. */
 const float *forward_collect(struct forward *forward);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One layer's token mixer, linear or softmax, as a list of operations on a backend.
+/* The token mixer of one layer, linear or softmax, as a list of operations on a backend.
  *
- * mixer_create packs the weights and lays out the layer's part of a text's state; mixer_run queues
+ * mixer_create packs the weights and lays out the layer's part of a text's state. mixer_run queues
  * the operations of a step. A mixer is: project -> feature map -> gate -> position -> recurrence or
- * attention -> norm -> output projection, and each of these words is a file here. */
+ * attention -> norm -> output projection. Each of these words is a file here. */
 #ifndef ENGINE_MIXERS_MIXER_H
 #define ENGINE_MIXERS_MIXER_H
 
@@ -18,23 +18,23 @@ struct mixer_theta {
     int count;
 };
 
-/* Widest row of each buffer over all layers, in floats. */
+/* The widest row of each buffer over all layers, in floats. */
 struct mixer_widths {
     int64_t project, turned, mapped, maxima, low_rank, values, angles;
 };
 
 /* Buffers of a step, shared by the layers: [max_rows, width] each. */
 struct mixer_workspace {
-    struct rows project;            /* all projections of x beside each other */
+    struct rows project;            /* all projections of x, side by side */
     struct rows turned;             /* q and k with their position */
     struct rows mapped_q, mapped_k; /* W z of a feature map */
     struct rows maxima, low_rank;
     struct rows h; /* [N, H*dv] */
     struct rows cosines, sines;
-    const double *angles_of; /* whose angles lie in cosines and sines; NULL: none */
+    const double *angles_of; /* the theta of the angles in cosines and sines; NULL: none yet */
 };
 
-/* What mixer_create adds to while the layers are created one after the other. */
+/* What mixer_create extends, while the layers are created one after the other. */
 struct mixer_context {
     const struct ops *ops;
     struct backend *backend;
@@ -49,14 +49,14 @@ struct mixer_context {
     int max_head_dim, max_features;         /* of linear mixers */
     size_t max_shared_state;                /* likewise: see ops_limits */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers */
-    int64_t max_keys;                       /* likewise: that a token looks at; see ops_limits */
+    int64_t max_keys;                       /* likewise: keys that a token sees; see ops_limits */
     enum weight_format weights;
-    size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and as they would be */
+    size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and in each format */
 };
 
 /* Where a mixer's position applies, and what it needs. */
 struct mixer_position {
-    struct ops_positions ops; /* all but the arrays of the step */
+    struct ops_positions ops; /* without the arrays of the step */
     const double *theta;      /* device; NULL: no angles */
     int num_angles;
 };
@@ -65,34 +65,34 @@ struct mixer_layer {
     const struct mixer *config;
     struct weight *project, *output, *low_rank;
     int64_t q_at, k_at, v_at, gate_at, gate2_at, out_gate_at; /* columns of the projection */
-    struct weight *feature_q, *feature_k;                     /* the same one for favor, cos_sin */
+    struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
     float *norm_weight, *norm_bias; /* device */
-    struct formula_bias *biases;    /* device: [H]; their tables lie in bias_table */
+    struct formula_bias *biases;    /* device: [H]; their tables are in bias_table */
     float *bias_table;              /* t5: [H, FORMULA_T5_DISTANCES] */
     size_t state_offset, maxima_offset;
     enum kv_format kv; /* of the keys at state_offset */
 };
 
-/* A weight from parts beside each other, or of heads (those of feature maps, which stay as they
- * are); counts its bytes. */
+/* Packs a weight from stacked parts, or from heads (the matrices of feature maps, whose format
+ * stays as it is), and counts its bytes. */
 int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
                int num_parts, int heads, struct error *err);
 
-/* Borrows config. On an error the caller still calls mixer_clear. */
+/* Borrows config. The caller calls mixer_clear also after an error. */
 int mixer_create(struct mixer_layer *layer, const struct mixer *config,
                  struct mixer_context *context, struct error *err);
 void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
 
-/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]; next: of the product
- * that comes then. */
+/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]. next: the weight of
+ * the product that follows. */
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
                struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual,
                const struct weight *next);
 
 /* ---- the words, each in its own file ---- */
 
-/* linear.c, softmax.c: from the projections to h (before the norm). */
+/* linear.c, softmax.c: compute h (before the norm) from the projections. */
 int mixer_linear_create(struct mixer_layer *layer, struct mixer_context *context,
                         struct error *err);
 void mixer_linear_run(const struct mixer_layer *layer, const struct ops *ops,
@@ -102,37 +102,37 @@ int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *contex
 void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                        struct backend *backend, struct mixer_workspace *workspace);
 
-/* feature_maps.c: what the recurrence needs to know of phi; runs a map's matrix. position: room for
- * what recurrence->phi then points to. */
+/* feature_maps.c: tells the recurrence about phi, and multiplies with a map's matrix. position:
+ * room for what recurrence->phi will point to. */
 int mixer_features_create(struct mixer_layer *layer, struct mixer_context *context,
                           struct error *err);
 void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
                         struct backend *backend, struct mixer_workspace *workspace, int num_rows,
                         struct ops_positions *position, struct ops_recurrence *recurrence);
 
-/* gates.c: which projections a gate has, and a, f, b, g from them. */
+/* gates.c: says which projections a gate has, and makes a, f, b, g of them. */
 int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2]);
 int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err);
 void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
                     struct mixer_workspace *workspace, int num_rows,
                     struct ops_recurrence *recurrence);
 
-/* positions.c: dim is the size of a head the position acts on. */
+/* positions.c. dim: the size of a head on which the position acts. */
 int mixer_position_create(struct mixer_layer *layer, struct mixer_context *context, int dim,
                           struct error *err);
 void mixer_position_clear(struct mixer_layer *layer, const struct ops *ops,
                           struct backend *backend);
 bool mixer_position_rotates(const struct mixer_layer *layer);
-/* The position's operation without x and out; runs the angles of this step where nobody has. */
+/* The position's operation without x and out. Computes this step's angles if no layer has yet. */
 struct ops_positions mixer_position_prepare(const struct mixer_layer *layer, const struct ops *ops,
                                             struct backend *backend,
                                             struct mixer_workspace *workspace);
-/* q and k with their position; k lies behind q, and does then. */
+/* Applies the position to q and k. k follows q in memory, before and after. */
 void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
                         struct backend *backend, struct mixer_workspace *workspace, struct rows *q,
                         struct rows *k);
 
-/* Columns from `column` on. */
+/* The columns from `column` on. */
 static inline struct rows mixer_columns(struct rows rows, int64_t column)
 {
     struct rows part = {rows.data + column, rows.stride};

@@ -2,20 +2,21 @@
 /* The number formats that are chosen when a model is loaded, and their names in flags and replies.
  * Between operations activations are f32 whatever is chosen, as are states, norms and softmax.
  *
- * A format of weights is a row of WEIGHT_FORMATS: what it is called, how large it is, and to what
- * its products may round. Whatever asks for that asks this table. Each device has a table of its
- * own of what it does with a format: cpu/weights.c packs and cpu/kernels_product.h multiplies,
- * cuda/weights.cu packs and cuda/product.cuh multiplies. */
+ * A format of weights is a row of WEIGHT_FORMATS: its name, its size, and to what its products may
+ * round. All code asks this table. Each device has its own table of what it does with a format:
+ * cpu/weights.c packs and cpu/kernels_product.h multiplies, cuda/weights.cu packs and
+ * cuda/product.cuh multiplies. */
 #ifndef ENGINE_OPS_FORMATS_H
 #define ENGINE_OPS_FORMATS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What products may round their inputs to. f32: to no less than its 24 bits, on a GPU with weights
- * of two bytes or one to 17 (f16: 23). 16bit: with bf16 weights to bf16, with weights in blocks to
- * 16 bits of the largest of 32 inputs, on a GPU to bf16. 8bit: with weights in blocks to 8 bits of
- * it; not on a GPU. */
+/* To what products may round their inputs.
+ *   f32: to 24 bits; on a GPU, with weights of two bytes or one, to 17 bits (f16: 23)
+ *   16bit: with bf16 weights, and always on a GPU, to bf16; with weights in blocks to 16-bit
+ * integers, scaled by the largest of 32 inputs 8bit: with weights in blocks to 8-bit integers,
+ * likewise; not on a GPU */
 #define ACTIVATION_FORMATS(X)     \
     X(ACTIVATIONS_F32, "f32")     \
     X(ACTIVATIONS_16BIT, "16bit") \

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scalar formulas of the papers, written once: C and nvcc compile this same text.
+/* The scalar formulas of the papers, written once for C and nvcc.
  *
- * Every function is a fixed sequence of IEEE operations without branches on data, so that a
- * compiler's vector form of a loop over it gives the same bits as the scalar form: results never
- * depend on an element's place in an array. Transcendentals are ours for the same reason (libm's
- * vector forms differ from its scalar ones). A NaN stays one, for a model that is broken to be
- * seen: comparisons are written so that it takes the branch that keeps it. Errors below are against
- * float64, in units of the last place (ulp) or absolute, measured by tests/unit/test_formulas.c. */
+ * Every function is a fixed sequence of IEEE operations without branches on data. So the vector
+ * form of a loop over it gives the same bits as the scalar form, and results never depend on an
+ * element's place in an array. Transcendental functions are ours for the same reason: libm's vector
+ * forms differ from its scalar ones. A NaN stays a NaN, so that a broken model shows: comparisons
+ * are written so that NaN takes the branch that keeps it.
+ *
+ * Errors below are against float64, in units of the last place (ulp) or absolute. They are measured
+ * by tests/unit/test_formulas.c. */
 #ifndef ENGINE_OPS_FORMULAS_H
 #define ENGINE_OPS_FORMULAS_H
 
@@ -22,7 +24,8 @@
 #define FORMULA static inline
 #endif
 
-/* One rounding where the instruction set has it, two where not; never left to the compiler. */
+/* a * b + c with one rounding if the instruction set has it, else with two; never left to the
+ * compiler. */
 #if defined(__CUDACC__) || defined(REGLA_CUDA_EMULATION) || defined(__FMA__) || \
     defined(__ARM_FEATURE_FMA)
 #define FORMULA_FMA(a, b, c) fmaf((a), (b), (c))
@@ -54,7 +57,7 @@ FORMULA float formula_exp_minus_1(float r)
     return FORMULA_FMA(p * r, r, r);
 }
 
-/* e^x: 2 ulp; 0 below -104, about 3.4e38 (not infinite) above 88.7; a NaN stays one. */
+/* e^x: 2 ulp. 0 below -104, about 3.4e38 (not infinite) above 88.7. A NaN stays a NaN. */
 FORMULA float formula_exp(float x)
 {
     const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
@@ -213,7 +216,7 @@ FORMULA float formula_elu(float x)
     return x > 0.0f ? x : below;
 }
 
-/* elu(x) + 1, which is e^x below 0: not (e^x - 1) + 1, which cancels. */
+/* elu(x) + 1, which is e^x below 0; (e^x - 1) + 1 would cancel. */
 FORMULA float formula_elu_plus_1(float x)
 {
     float below = formula_exp(x >= 0.0f ? 0.0f : x);
@@ -238,7 +241,7 @@ FORMULA float formula_gla_gate(float u, float normalizer)
     return formula_exp(formula_log_sigmoid(u) / normalizer);
 }
 
-/* What ops->map computes from u, and w where a formula has two inputs. */
+/* What ops->map computes from u, and from w where a formula has two inputs. */
 #define FORMULA_OF_ONE(X)                                                                     \
     X(FORMULA_IDENTITY)                                                                       \
     X(FORMULA_GELU)                                                                           \
@@ -288,7 +291,7 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
     X(FEATURE_ELU_PLUS_1, formula_elu_plus_1) /* Katharopoulos et al. 2020, eq. 7 */ \
     X(FEATURE_EXP, formula_identity)          /* ReGLA eq. 11-12 */
 
-/* exp and favor are e^(e_j - a maximum): formula_features gives their exponents e_j. */
+/* exp and favor are e^(e_j - a maximum). formula_features gives their exponents e_j. */
 FORMULA bool formula_is_exponential(enum feature_map map)
 {
     return map == FEATURE_EXP || map == FEATURE_FAVOR;
