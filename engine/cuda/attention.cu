@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Softmax attention: ops_attention (engine/ops/ops.h), with the meaning that engine/cpu/ gives it.
+/* Softmax attention: ops_attention (engine/ops/ops.h), with the same meaning as in engine/cpu/.
  *
  * The order of a query's sums follows from its position alone:
- *   tile    64 keys: score_j = q.k_j, one running sum over the features; p_j = exp(score_j - m), m
- *           the greatest of the tile; l = sum of p by halves of neighbours; o = sum of p_j v_j, one
- *           running sum over the keys that the query sees
+ *   tile    64 keys: score_j = q.k_j, one running sum over the features; p_j = exp(score_j - m),
+ *           where m is the greatest score of the tile; l = sum of p by halves of neighbours;
+ *           o = sum of p_j v_j, one running sum over the keys that the query sees
  *   split   4 tiles, or twice, four times, ... as many for far positions: tiles folded in order
- *   query   splits folded in order, from the first that it sees; then o / l
+ *   query   splits folded in order, from the first that the query sees; then o / l
  * where folding (m', l', o') into (m, l, o) gives M = max(m, m') and
  * (M, l exp(m - M) + l' exp(m' - M), o exp(m - M) + o' exp(m' - M)).
  *
- * Spans of a few tokens: one block per query, group of heads of one kv head, and stripe of splits;
- * a warp meets a tile, whose numbers go from memory to registers once for all heads of the group.
- * Where there are several stripes, a second kernel folds the splits. Longer spans: one block per
- * 64 queries at absolute positions [64 i, 64 i + 64) and head, K and V through shared memory for
- * all of them. Both give the same bits.
+ * Spans of a few tokens have one block per query, group of heads of one kv head, and stripe of
+ * splits. A warp takes a tile, whose numbers it reads from memory to registers once for all heads
+ * of the group. With several stripes a second kernel folds the splits. Longer spans have one block
+ * per head and 64 queries at absolute positions [64 i, 64 i + 64); all of them get K and V through
+ * shared memory. Both ways give the same bits.
  *
- * A query of one head does 2 (m2 + dv) operations a key and takes one exponential; the keys' bytes
- * are read once per query and group of heads (few tokens), or once per head and 64 queries, from
- * which 64 of them are met for 2 (m2 + dv) * 64 operations a key.
+ * Per key, a query of one head does 2 (m2 + dv) operations and one exponential. The keys' bytes are
+ * read once per query and group of heads (few tokens), or once per head and 64 queries.
  *
- * Of a multiprocessor with 64 Ki registers (ptxas 13.0, sm_90): blocks of one query take 116 to 128
- * registers, 4 blocks = 16 warps (pages, 8 heads: 157 to 168, 3 blocks); blocks of 64 queries 128
- * to 168 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 254 beyond (1 block = 8 warps).
- * Shared memory of the latter: 12 KiB of parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of
+ * A multiprocessor has 64 Ki registers (ptxas 13.0, sm_90). Blocks of one query take 116 to 128
+ * registers per thread: 4 blocks = 16 warps (pages, 8 heads: 157 to 168, 3 blocks). Blocks of 64
+ * queries take 128 to 168 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 254 beyond (1 block
+ * = 8 warps). Their shared memory: 12 KiB of parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of
  * queries. */
 #include "engine/cuda/attention_group.cuh"
 #include "engine/cuda/attention_query.cuh"
@@ -58,7 +57,7 @@ void launch_queries(struct backend *backend, const ops_attention &a, striping &s
                WARPS * 32, 0, a, backend->batch, striping);
 }
 
-/* The most splits of any position before `end`, of which a window sees so many keys. */
+/* The most splits of any position before `end`, when a window sees this many keys. */
 int most_splits(int64_t end, int64_t keys, bool window)
 {
     int64_t tiles = (end + OPS_TILE - 1) / OPS_TILE, in_window = keys / OPS_TILE + 2;
@@ -89,7 +88,7 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
 {
     const device_batch &batch = backend->batch;
     bool few = batch.max_span_rows < FEW_TOKENS;
-    bool groups = !few && a.value_dim <= MOST_COLUMNS && /* which no bit depends on */
+    bool groups = !few && a.value_dim <= MOST_COLUMNS && /* no bit depends on this choice */
                   group_bytes<KV>(a.key_dim) <= backend->shared_bytes - OWN_ARRAYS;
     dim3 rows((unsigned)(batch.num_rows + 31) / 32, (unsigned)a.num_kv_heads);
     if (!RING && batch.max_span_rows > 1)
@@ -125,8 +124,8 @@ int attention_check(const struct backend *backend, const struct ops_limits *limi
                      backend->shared_bytes - OWN_ARRAYS, bytes);
 }
 
-/* Of as many blocks as leave room for a second stripe, with the heads of each: those of a ring's 8
- * heads have the most. */
+/* The scratch for as many blocks as leave room for a second stripe, with the heads of each. Blocks
+ * with a ring's 8 heads need the most. */
 size_t attention_scratch(const struct backend *backend)
 {
     const ops_limits &limits = backend->limits;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The draws of a step: what the samplers ask for goes to the device in one copy, an id and its
- * log-probabilities per text come back in one, waited for with the step's logits. They stay on the
- * device, too, until the draws of the next step, which may begin with their tokens.
+/* The draws of a step. The samplers' requests go to the device in one copy. One copy brings back an
+ * id and its log-probabilities per text, together with the step's logits. The results also stay on
+ * the device until the next step's draws, since that step may begin with these tokens.
  *
- * Where the texts' lists together have more than there is room for, some draw after the others. */
+ * If the lists of all texts exceed the room for them, some texts draw after the others. */
 #include "engine/cuda/sampling.cuh"
 #include "engine/cuda/step.h"
 
@@ -28,18 +28,18 @@ struct drawing {
     sampling_drawn *device_results;
 };
 
-/* Where the lists of all texts lie behind what is asked for each of them. */
+/* Where the lists of all texts begin, after the requests of all texts. */
 struct layout {
     size_t biases, seen, ids, bytes;
 };
 
-/* The most of a text's lists, none of which is longer than the vocabulary (sampler.h). */
+/* The most bytes of a text's lists, none of which is longer than the vocabulary (sampler.h). */
 static size_t most_of_lists(int32_t vocab_size)
 {
     return (size_t)vocab_size * (sizeof(logit_bias) + sizeof(seen_token) + 2 * sizeof(int32_t));
 }
 
-/* Of the first of *count draws, so many that their lists have room: *count, then. */
+/* Takes as many of the first *count draws as have room for their lists; that becomes *count. */
 static layout lay_out(struct draw *const *draws, int *count, size_t room)
 {
     size_t biases = 0, seen = 0, ids = 0;
@@ -193,7 +193,7 @@ void drawing_take(struct backend *backend, int number)
     step->count = 0;
 }
 
-/* Queues the copy of what is asked for to the device. */
+/* Queues the copy of the requests to the device. */
 static void ask(struct backend *backend, struct draw *const *draws, int count, const layout &at)
 {
     struct drawing *drawing = backend->drawing;
@@ -205,7 +205,7 @@ static void ask(struct backend *backend, struct draw *const *draws, int count, c
                  "cudaMemcpy");
 }
 
-/* Queues the draws of what was asked for. */
+/* Queues the draws of these requests. */
 static void answer(struct backend *backend, const float *logits, int32_t vocab_size, int count,
                    const layout &at, sampling_drawn *results)
 {

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Everything that treats rows one by one: embeddings, norms, formulas, angles and positions. The
- * scalar formulas are those of engine/ops/formulas.h; sums are trees whose shape the size alone
- * decides.
+ * scalar formulas are those of engine/ops/formulas.h. The size alone decides the tree of a sum.
  *
- * All of it reads and writes each number once and computes little: what counts is that a step has
- * few rows, so that a kernel is some microseconds of latency; graphs (graphs.cu) hide the launches.
- */
+ * These kernels read and write each number once and compute little. A step has few rows, so a
+ * kernel is some microseconds of latency; graphs (graphs.cu) hide the launches. */
 #include "engine/cuda/norm.cuh"
 #include "engine/cuda/positions.cuh"
 
@@ -141,7 +139,8 @@ template <bool gated, enum formula formula> __global__ static void norm_kernel(s
         norm_by_numbers<gated, formula>(a, terms, x, gate, y);
 }
 
-/* Nothing depends on the parts where there is no norm: small ones keep all multiprocessors busy. */
+/* Without a norm the size of the parts changes nothing; small ones keep all multiprocessors busy.
+ */
 static struct ops_norm in_small_parts(struct ops_norm a)
 {
     enum { PART = 128 };

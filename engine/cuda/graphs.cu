@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps that come again: a decode step's launches are recorded once and launched as one graph from
- * then on, since a step of some hundred small kernels is bound by their launches.
+/* Records the launches of repeated decode steps once, and then launches each such step as one
+ * graph: a step of some hundred small kernels is bound by their launches.
  *
- * A graph holds a step's launches with their arguments, all of which depend on the model, the
- * number of rows and the power of two that no text ends past (as far as windows reach), alone. So
- * steps are padded to some numbers of rows, and the first step of a kind runs as it is (it may be
- * the only one), the second is recorded, and the later ones are one launch. */
+ * A graph contains a step's launches with their arguments. These depend only on the model, the
+ * number of rows, and the longest context, rounded up to a power of two (as far as windows reach).
+ * So steps are padded to certain numbers of rows. The first step of a kind runs as it is, since it
+ * may be the only one; the second is recorded; later ones are one launch. */
 #include "engine/cuda/step.h"
 
 enum { MOST_GRAPHS = 128 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the device does at most in a second: a stream of reads, and multiply-adds that depend on
- * nothing but each thread's own sums. */
+/* Measures the device's peaks per second: with a stream of reads, and with multiply-adds that
+ * depend only on each thread's own sums. */
 #include "engine/cuda/common.cuh"
 
-/* READS of the memory are timed as one, lest their beginnings and ends count. */
+/* READS of the memory are timed as one, so that their beginnings and ends do not count. */
 enum { THREADS = 256, SUMS = 8, ROUNDS = 4096, READS = 4, AT_ONCE = 4, TRIES = 5 };
 
 __global__ static void read_kernel(const float4 *memory, size_t count, float *used)
@@ -55,7 +55,7 @@ void cuda_measure(struct backend *backend, const void *memory, size_t bytes, dou
                      "cudaEventCreate");
     for (int i = 0; i < 2 * TRIES && backend->failure == cudaSuccess; i++) {
         float milliseconds = INFINITY;
-        /* what is timed is queued while this runs, lest the way to the device counts */
+        /* the timed kernels are queued while this runs, so that their launches do not count */
         launch(backend, multiply_kernel, dim3(blocks), dim3(THREADS), 0, 0.5f, rounds, used);
         device_check(backend, cudaEventRecord(events[0], backend->stream), "cudaEventRecord");
         for (int read = 0; i % 2 == 0 && read < READS; read++)

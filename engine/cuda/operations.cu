@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every operation of a step on its way to its launcher: with the rows the step is padded to, under
- * a name in Nsight's time line (NVTX, where its header is there), and between two events where
- * somebody wants to know the time. */
+/* Passes each operation of a step to its launcher: with the rows to which the step is padded, with
+ * a name in Nsight's time line (NVTX, if its header exists), and between two events if the step is
+ * profiled. */
 #include "engine/cuda/step.h"
 
 #include "engine/cuda/common.cuh"
@@ -35,7 +35,7 @@ struct profiler {
     int count, room; /* of this step; with events */
 };
 
-/* A place for the times of one more operation; NULL when it is not timed. */
+/* A place for the times of one more operation; NULL when the step is not profiled. */
 static struct timed *next_timed(struct backend *backend, enum profile_kind kind)
 {
     struct profiler *profiler = backend->profiler;
@@ -106,8 +106,8 @@ static void end(struct backend *backend, const struct timed *timed)
     nvtxRangePop();
 }
 
-/* Whether an operation has nothing to launch: its launches are in the step's graph, or the device
- * has failed. */
+/* Whether an operation launches nothing: its launches are in the step's graph, or the device has
+ * failed. */
 static bool is_idle(const struct backend *backend)
 {
     return backend->replaying || backend->failure != cudaSuccess;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products: which kernel one takes, by its shape and the number of its rows. */
+/* Matrix products: chooses the kernel by a product's shape and number of rows. */
 #include "engine/cuda/product.cuh"
 
 template <enum weight_format format, int numbers>

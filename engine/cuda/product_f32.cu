@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of f32 weights without tensor cores (no tf32): a lane is an output, a warp has one
- * segment of a panel of 32 outputs and up to R rows, whose x lies in shared memory, one number for
- * all lanes at a time.
+/* Products with f32 weights, without tensor cores (no tf32). A lane is an output. A warp has one
+ * segment of a panel of 32 outputs and up to R rows. Their x is in shared memory, and all lanes
+ * read the same number at a time.
  *
- * Bytes of a call with N rows: the weights once for each R rows (again from the second cache), x
- * 4 N in bytes for every CTA, y; operations: 2 N in out, one fmaf for two.
+ * A call with N rows reads the weights once for each R rows (after the first time from the second
+ * cache), 4 N in bytes of x for every CTA, and moves y. It does 2 N in out operations, two per
+ * fmaf.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled, with 8 segments: R = 1 and 8, 92 and 110
- * registers, 8 KiB of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in
- * flight; R = 32, 128 registers, 32 KiB, 2 CTAs. No speed has been measured: there was no device.
- */
+ * nvcc 13.0 for sm_90, nothing spilled, with 8 segments: R = 1 and 8 take 92 and 110 registers and
+ * 8 KiB of shared memory, 2 CTAs of 8 warps in a multiprocessor, 64 KiB of weights in flight. R =
+ * 32 takes 128 registers and 32 KiB, 2 CTAs. No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
 enum { MOST_WARPS = 16, FOURS = BLOCK_INPUTS / 4 };
@@ -23,7 +23,7 @@ template <int R> static size_t shared_bytes(int warps, int segments)
     return inputs > sums ? inputs : sums;
 }
 
-/* What is there of rows past the last is any numbers: they show in no other row's sums. */
+/* Rows past the last contain any numbers; they change no other row's sums. */
 template <int R>
 __device__ inline void stage_inputs(const product_call &call, int first, int at,
                                     const struct norm_terms *terms, float4 *shared)

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of few rows, at the speed at which the weights come: a warp has one segment of one or
- * two panels (MT) and asks for up to 4 blocks of each before it needs the first. x is split once
- * in every CTA, into shared memory and in the order of fragments, with few rows after a norm. The
- * segments' sums meet there too.
+/* Products with few rows, bound by reading the weights. A warp has one segment of one or two panels
+ * (MT) and requests up to 4 blocks of each before it needs the first. Every CTA splits x once, into
+ * shared memory and in the order of fragments; with few rows it norms x first. The segments' sums
+ * are added there too.
  *
- * Bytes of a call with N rows: the weights once, and again from the second cache for each 8 NT rows
- * more; 4 N in bytes of x for every CTA, from the caches; y. Operations: 4 N in out, as x is split,
- * half where it is rounded, on tensor cores that work as for 8 NT rows. A bf16 weight of 768 x 3072
- * is 4.7 MB in 192 CTAs of 8 warps.
+ * A call with N rows reads the weights once, and again from the second cache for each 8 NT rows
+ * more; for every CTA 4 N in bytes of x from the caches; and moves y. It does 4 N in out
+ * operations, as x is split (half if x is rounded), on tensor cores that work as for 8 NT rows. A
+ * bf16 weight of 768 x 3072 is 4.7 MB in 192 CTAs of 8 warps.
  *
- * As nvcc 13.0 computes it for sm_90; with 8 warps in a CTA (16 from 48 blocks on, then twice the
- * shared memory), CTAs of a multiprocessor, and bytes of bf16 weights asked for:
- *   MT, NT      1, 1     2, 1     1, 2     2, 2     2, 4
- *   bf16, f16   80       127      72       109      128 registers
- *   q8          79       110      75       115      128
- *   x rounded   80       127      74       108      124 (q8: 79, 110, 63, 106, 124)
+ * nvcc 13.0 for sm_90: registers, CTAs of a multiprocessor, and bytes of bf16 weights in flight,
+ * with 8 warps in a CTA (16 from 48 blocks on, then twice the shared memory): MT, NT      1, 1 2, 1
+ * 1, 2     2, 2     2, 4 bf16, f16   80       127      72       109      128 registers q8 79 110 75
+ * 115      128 x rounded   80       127      74       108      124 (q8: 79, 110, 63, 106, 124)
  *   gated       80       128 (q8: 80 and 116)
  *   spilled     24 bytes of 1, 1 and, gated, 40 or 56; q8 16 bytes of 2, 4
  *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64; x rounded: half)
@@ -46,9 +44,9 @@ static size_t shared_bytes(int warps, int segments)
     return inputs > sums ? inputs : sums;
 }
 
-/* Blocks [at, at + DEPTH) of every segment, of rows from `first` on: fragments `b`. Eight threads
- * have a block of a row. What is there of rows past the last is any numbers: they show in no other
- * row's sums. */
+/* Writes the fragments `b` of blocks [at, at + DEPTH) of every segment, of rows from `first` on.
+ * Eight threads share a block of a row. Rows past the last contain any numbers; they change no
+ * other row's sums. */
 template <enum weight_format format, int numbers, int NT, bool gated>
 __device__ inline void stage_inputs(const product_call &call, int first, int at,
                                     const struct norm_terms *terms, uint4 *shared)
@@ -96,9 +94,9 @@ __device__ inline void add_segments(const product_call &call, int first, int pan
     }
 }
 
-/* gated: whether x may be, which takes registers. With few rows the next product's CTAs are to find
- * room beside this one's, so that their weights are on their way: as many registers as let three of
- * 8 warps in. */
+/* gated: whether x may be gated, which takes registers. With few rows the next product's CTAs
+ * should find room beside this one's, so that their weights are already being loaded. So registers
+ * are limited to what lets three CTAs of 8 warps in. */
 template <enum weight_format format, int numbers, int MT, int NT, bool gated>
 __global__ void __maxnreg__(MT == 1 && NT == 1 ? 80 : 128) stream_kernel(product_call call)
 {
@@ -185,7 +183,7 @@ static int64_t ctas(const struct product_call *call, int heads, int mt, int nt)
     return (int64_t)grid.x * grid.z;
 }
 
-/* As much as a CTA can hold, where that leaves all multiprocessors some. */
+/* As much as a CTA can hold, if that leaves work for all multiprocessors. */
 template <enum weight_format format, int numbers>
 void product_stream(struct backend *backend, const struct product_call *call, int heads)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of many rows: a CTA has a tile of y and walks the inputs from first to last, while the
- * next blocks of weights and of x are on their way into shared memory. x lies there in f32 and is
- * split where a fragment is loaded. A warp keeps the sums of the segment it is in, and those of
- * the segments before. Where there are too few tiles for all multiprocessors, CTAs share the
- * segments of each and leave their sums in memory, which another kernel adds in the same order.
+/* Products with many rows. A CTA has a tile of y and walks the inputs from first to last, while the
+ * next blocks of weights and of x are loaded into shared memory. x is there in f32 and is split
+ * when a fragment is loaded. A warp keeps the sums of its current segment, and those of the
+ * segments before. If there are too few tiles for all multiprocessors, several CTAs share the
+ * segments of a tile and leave their sums in memory; another kernel adds them in the same order.
  *
- * Bytes of a call with N rows: the weights once for each row of tiles, 4 N in bytes of x once for
- * each column of them, mostly from the second cache; the sums of segments apart, 4 N out bytes a
- * segment, written and read there. Operations: 4 N in out, as x is split, half where it is rounded.
- * 256 rows of 3072 x 768 are 48 tiles of 64 x 64, each in 8 CTAs on 132 multiprocessors.
+ * A call with N rows reads the weights once for each row of tiles, and 4 N in bytes of x once for
+ * each column of tiles, mostly from the second cache. Shared segments write and read 4 N out bytes
+ * of sums each. It does 4 N in out operations, as x is split (half if x is rounded). 256 rows of
+ * 3072 x 768 are 48 tiles of 64 x 64, each in 8 CTAs on 132 multiprocessors.
  *
- * As nvcc 13.0 computes it for sm_90, nothing spilled but 12 bytes of q8's:
+ * nvcc 13.0 for sm_90, nothing spilled except 12 bytes of q8's:
  *   tile        128 x 128, 3 stages           64 x 64, 4 stages        the same, apart
  *   registers   224 bf16, 238 f16, 255 q8     128, 128, 137            75, 74, 98
  *   x rounded   171 bf16, 233 q8              128, 133                 74, 88
@@ -36,7 +36,7 @@ template <enum weight_format format, int WM, int WN, int MT, int NT, int depth> 
     };
 };
 
-/* One block of the tile's weights and x on their way into a stage. */
+/* Starts to load one block of the tile's weights and x into a stage. */
 template <enum weight_format format, typename shape>
 __device__ inline void load_stage(const product_call &call, struct cta_place place, int block,
                                   unsigned char *stage)
@@ -109,7 +109,7 @@ __device__ inline void end_segment(float (&totals)[MT][NT][4], float (&sums)[MT]
             }
 }
 
-/* The tile's sums lie side by side, so that the end of each is one loop whose writes do, too. */
+/* The tile's sums are adjacent, so that their end is one loop with adjacent writes. */
 template <typename shape>
 __device__ inline void finish_tile(const product_call &call, struct cta_place place,
                                    const float *all)
@@ -202,8 +202,8 @@ __global__ static void add_segments_kernel(product_call call, segment_sums sums)
             finish_sum(call, row + i % 2, output + i / 2 * 8, ends[i], total[i]);
 }
 
-/* A place of the tile that is past the last row or panel has any numbers in it: a product of them
- * shows in no other place. apart: gridDim.y CTAs have a part of the tile's segments each. */
+/* Places of the tile past the last row or panel contain any numbers; they change no other place.
+ * apart: each of gridDim.y CTAs has a part of the tile's segments. */
 template <enum weight_format format, int numbers, int WM, int WN, int MT, int NT, int depth,
           bool apart>
 __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call, segment_sums left)
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call, se
     finish_tile<shape>(call, place, all);
 }
 
-/* sharing: how many CTAs share the segments of a tile; 1: none does. */
+/* sharing: how many CTAs share the segments of a tile; 1: they are not shared. */
 template <enum weight_format format, int numbers, int WM, int WN, int MT, int NT, int depth,
           bool apart = false>
 static void run(struct backend *backend, const struct product_call *call, int heads,
@@ -296,8 +296,9 @@ static int64_t tiles(const struct product_call *call, int heads, int panels, int
     return (int64_t)grid.x * grid.z;
 }
 
-/* Tiles of 128 x 128 where there are enough of them for all multiprocessors, else of 64 x 64; where
- * these are not enough either, as many CTAs for each as make two for a multiprocessor. */
+/* Uses tiles of 128 x 128 if there are enough of them for all multiprocessors, else tiles of 64
+ * x 64. If these are too few as well, several CTAs share a tile, so that each multiprocessor has
+ * two. */
 template <enum weight_format format, int numbers>
 void product_tiles(struct backend *backend, const struct product_call *call, int heads)
 {

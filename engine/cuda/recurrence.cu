@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The row recurrence (engine/ops/ops.h) with all that leads to it: positions, feature map, gates
- * and S.
+/* The row recurrence (engine/ops/ops.h) with everything before it: positions, feature map and
+ * gates.
  *
- * A block of threads has some of the 16-row blocks of one head's S of one text, in registers from
- * the span's first token to its last. A chunk of tokens at a time, its warps first put phi and the
- * gates into shared memory (a warp per token and side), then walk through the tokens. A thread has
- * 4 rows and 4 features of every 32 (of its warp's), so a load of S is 16 bytes and a warp's is 512
- * bytes in a row. Where a head has more features than warps hold (LARGEST), S stays in memory.
+ * A block of threads has some of the 16-row blocks of S, of one head of one text, in registers from
+ * the span's first token to its last. It takes a chunk of tokens at a time. Its warps first compute
+ * phi and the gates into shared memory (a warp per token and side), then walk through the tokens. A
+ * thread has 4 rows and 4 features of every 32 (of its warp's), so it loads 16 bytes of S at a time
+ * and a warp 512 adjacent bytes. If a head has more features than warps hold (LARGEST), S stays in
+ * memory.
  *
- * s.phi: a sum per thread over its features in order, a tree over the 8 lanes of a row, then the
- * warps in order: fixed by the number of features alone. Chunks, pieces of a head and other texts
- * change no bit.
+ * s.phi is a sum per thread over its features in order, then a tree over the 8 lanes of a row, then
+ * the warps in order. The number of features alone decides this order. Chunks, pieces of a head and
+ * other texts change no bit.
  *
- * Per head and token 3 multiply-adds' cost for each of dv * m2 elements of S (4 with feature
- * decays) and, per piece of a head, d + m formulas for q and k; per call 2 * 4 * dv * m2 bytes of S
- * and 4 * (2 d + 3 dv) per token of projections (refined gate). ReGLA with d = dv = 64, one token:
- * 33.8 KB and 24,600 operations, so bound by memory.
- * nvcc 13.0 for sm_90: 86 to 122 registers and no spills, so two blocks of 8 warps
- * share a multiprocessor (25 % of its threads). No speed has been measured: there was no device. */
+ * Cost per head and token: 3 multiply-adds for each of dv * m2 elements of S (4 with feature
+ * decays) and, per piece of a head, d + m formulas for q and k. A call moves 2 * 4 * dv * m2 bytes
+ * of S, and per token 4 * (2 d + 3 dv) bytes of projections (refined gate). ReGLA with d = dv = 64,
+ * one token: 33.8 KB and 24,600 operations, so memory bounds it.
+ *
+ * nvcc 13.0 for sm_90: 86 to 122 registers and no spills, so two blocks of 8 warps share a
+ * multiprocessor (25 % of its threads). No speed has been measured: there was no device. */
 #include "engine/cuda/recurrence_chunk.cuh"
 
 /* ---- S ---- */
@@ -137,7 +139,7 @@ __device__ static inline void add_to_slice(struct slice &slice, const float *k,
             slice.s[c][r] = fmaf(value[r], of_feature[c], slice.s[c][r]);
 }
 
-/* Sums of 4 rows over the 8 lanes that share them, to out [16]. At each step a lane gives away the
+/* Adds 4 rows over the 8 lanes that share them, into out [16]. At each step a lane gives away the
  * half of its rows that its partner keeps. */
 __device__ static inline void write_sums(const float sums[4], float *out)
 {
@@ -198,8 +200,8 @@ __device__ static inline void recur(const struct recurrence_call &call, const st
                shared + call.at.sums + (t * call.wide + owner.warp) * call.height + owner.row);
 }
 
-/* The same by the delta rule, which needs s.phi_k of all features before it changes one. All
- * threads of the block come here together. */
+/* The same with the delta rule, which needs s.phi_k over all features before it changes one. All
+ * threads of the block call it together. */
 template <int GROUPS>
 __device__ static inline void recur_delta(const struct recurrence_call &call,
                                           const struct owner &owner, struct slices<GROUPS> &slices,
@@ -290,8 +292,8 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
 
 /* ---- the launch ---- */
 
-/* What several pieces read and one of them writes, as it was before: M of every head of k, and c's
- * block for each piece that does not own it. */
+/* Copies what several pieces read and one of them writes, as it was before: M of every head of k,
+ * and c's block for each piece that does not own it. */
 __global__ static void copy_kernel(const struct recurrence_call call,
                                    const struct device_batch batch, float *maxima)
 {
@@ -330,8 +332,8 @@ static int ceiling(int64_t count, int64_t size)
     return (int)((count + size - 1) / size);
 }
 
-/* Blocks of a head that a piece owns: as many pieces as fill the device twice, but one where a
- * second would cost more than it brings. No bit depends on it. */
+/* The number of a head's blocks that a piece owns. As many pieces are made as fill the device
+ * twice, but only one if a second would cost more than it gains. No bit depends on this choice. */
 static int owned_blocks(const struct backend *backend, const struct recurrence_call *call)
 {
     const struct device_batch *batch = &backend->batch;
@@ -375,7 +377,7 @@ static struct chunk_layout layout_of(const struct recurrence_call *call, bool fe
     return at;
 }
 
-/* The sizes that the features decide, and so the order of every sum. */
+/* The sizes that depend on the features; they decide the order of every sum. */
 static struct recurrence_call call_of(const struct backend *backend, const struct ops_recurrence *a)
 {
     struct recurrence_call call = {};
@@ -421,7 +423,7 @@ size_t recurrence_scratch(const struct backend *backend)
     return spans * backend->limits.max_shared_state;
 }
 
-/* Launches for as many spans at once as there is memory to copy what they share. */
+/* Launches as many spans at once as there is memory for copies of what they share. */
 template <typename... P>
 static void launch_spans(struct backend *backend, struct recurrence_call *call,
                          void (*kernel)(P...), int warps)
@@ -461,7 +463,7 @@ static void launch_recurrence(struct backend *backend, struct recurrence_call *c
     launch_spans(backend, call, recurrence_kernel<GROUPS, DECAYS, FEATURES, DELTA>, warps);
 }
 
-/* Where S is large, few models are worth a kernel of their own: what is absent is 1. */
+/* Where S is large, few models are worth a kernel of their own; absent factors are 1. */
 template <int GROUPS>
 static void launch_large(struct backend *backend, struct recurrence_call *call)
 {

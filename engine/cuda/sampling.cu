@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Drawing tokens where the logits are, so that a few bytes per text come back instead of a row of
- * the vocabulary: what engine/ops/sampler.h describes, in its order. Weights, their sums and the
- * place of the draw are the host's bits; only where top_p cuts may the last place of a sum of
- * doubles decide otherwise. The token depends on the row and its sampler alone.
+/* Draws tokens on the device, as engine/ops/sampler.h describes, in its order. So a few bytes per
+ * text come back instead of a row of the vocabulary. Weights, their sums and the place of the draw
+ * have the host's bits; only where top_p cuts, the last place of a sum of doubles may decide
+ * otherwise. A token depends on its row and its sampler alone.
  *
- * One block a text, for which its row of logits is read some times: where nothing is changed by
- * greedy once, by a draw without cuts twice and its weights once. top_k and top_p look for where
- * they cut with three keys a pass, until each thread has few candidates left and keeps those by
- * itself. Sums of weights are the host's (engine/ops/logits.c): 64 running sums by index, then a
- * tree.
- */
+ * One block per text reads its row of logits several times. Where nothing changes the logits,
+ * greedy reads it once, and a draw without cuts reads it twice and its weights once. top_k and
+ * top_p search for their cut with three keys per pass, until each thread has few candidates left
+ * and keeps these by itself. Sums of weights are the host's (engine/ops/logits.c): 64 running sums
+ * by index, then a tree. */
 #include "engine/cuda/sampling.cuh"
 
 #include "engine/cuda/sampling_cut.cuh"
@@ -91,7 +90,7 @@ __device__ double sum_of_block(const candidates &c, int32_t first)
     return fold(low, high);
 }
 
-/* In each lane of a warp: `sum`, and the values of the lanes up to it added one by one. */
+/* Gives each lane of a warp `sum` plus the values of the lanes up to it, added one by one. */
 __device__ double running_sum(double sum, double value)
 {
     int lane = (int)threadIdx.x % 32;
@@ -103,7 +102,8 @@ __device__ double running_sum(double sum, double value)
     return sum;
 }
 
-/* Within a BLOCK of weights from `first` on, before which they sum to `sum`; -1: not there. */
+/* The place in a BLOCK of weights from `first` on; the weights before it sum to `sum`. -1: not
+ * there. */
 __device__ int32_t find_in_block(const candidates &c, int32_t first, double sum, double target)
 {
     int32_t i = first + (int32_t)threadIdx.x % 32;
@@ -118,8 +118,8 @@ __device__ int32_t find_in_block(const candidates &c, int32_t first, double sum,
     return -1;
 }
 
-/* The place where the sum of the weights, in order, passes the target, as the host's place_at; by
- * one warp. */
+/* The place where the sum of the weights, in order, passes the target, like the host's place_at.
+ * One warp calls it. */
 __device__ int32_t find_place(const candidates &c, double target, const double *sums)
 {
     int32_t lane = (int32_t)threadIdx.x % 32, blocks = (c.count + BLOCK - 1) / BLOCK;

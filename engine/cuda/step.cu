@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The beginning and the end of a step: the batch goes to the device in one copy, its logits come
- * back in one, and what was drawn from others with them.
+/* Begins and ends a step. The batch goes to the device in one copy. One copy brings back its
+ * logits, together with the tokens that were drawn.
  *
- * Two steps may be under way: two host images alternate, so that one can be filled while the other
- * is on its way. The image on the device is one: the copy waits in the stream for the step before.
- */
+ * Two steps may be under way. Two host images alternate, so that one can be filled while the other
+ * is copied. The device has only one image: the copy waits in the stream for the step before. */
 #include "engine/cuda/step.h"
 
 #include "engine/cuda/common.cuh"
@@ -20,8 +19,8 @@ struct step_images {
     const float *sent[2]; /* what each step's receive gives */
 };
 
-/* Where a step's arrays lie in its image, by their bytes, so that a small step is a small copy. A
- * graph's lie where they did: it is of as many rows. */
+/* The places of a step's arrays in its image. They are packed, so that a small step is a small
+ * copy. A graph's arrays keep their places, since it has the same number of rows. */
 struct layout {
     size_t tokens, positions, spans, row_span, logit_rows, token_draws;
     size_t pages; /* what lies behind the others */
@@ -114,7 +113,7 @@ static size_t span_pages(const struct batch_span *span)
     return (size_t)(span->num_pages < needed ? span->num_pages : needed);
 }
 
-/* Spans of one row each whose rows all want logits: a step that comes again and again. */
+/* Whether all spans have one row and all rows want logits: a step of a kind that repeats. */
 static bool only_decodes(const struct batch *batch)
 {
     return batch->num_rows == batch->num_spans && batch_wants_all_rows(batch);
@@ -187,8 +186,8 @@ static size_t fill_image(const struct image *image, const struct batch *batch)
     return fill_spans(image, batch);
 }
 
-/* How far the ends of texts matter: a window has no more splits from there on (attention.cu,
- * most_splits), and where all mixers are linear nothing asks. */
+/* How far the ends of texts matter. Beyond it a window has no more splits (attention.cu,
+ * most_splits); if all mixers are linear, nothing depends on it. */
 static int64_t reach_of(const struct ops_limits *limits)
 {
     bool windows = limits->max_keys > 0 && limits->max_keys < INT64_MAX;

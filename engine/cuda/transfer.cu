@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Between host and device, through pinned memory.
+/* Copies between host and device, through pinned memory.
  *
- * In: two pieces take turns; while one is on its way the host fills the other. The host's memory
- * may be used again at once, and nobody waits but for a piece.
+ * In: two pieces take turns; while one is being copied, the host fills the other. The host's memory
+ * may be used again at once, and only a busy piece makes anyone wait.
  *
- * Out: what is saved goes through pieces in a ring, each of them a piece of device memory and one
- * of pinned memory. In the backend's stream it is copied aside, so that what comes next may write
- * where it lay; in a stream of its own it goes to pinned memory; and a thread of its own, which is
- * the only one that waits for the device, copies it where it is wanted. So who saves waits only
- * where all pieces are on their way, and who needs what was saved waits for the thread. */
+ * Out: saved memory goes through pieces in a ring. Each piece is device memory and pinned memory.
+ * In the backend's stream the memory is copied aside, so that later operations may overwrite it. In
+ * a second stream it goes to pinned memory. A thread of its own, the only one that waits for the
+ * device, copies it to its place. So a save waits only when all pieces are in use, and whoever
+ * needs the result waits for the thread. */
 #include "engine/cuda/transfer.h"
 
 #include "engine/cuda/common.cuh"
@@ -206,7 +206,7 @@ void cuda_copy_in(struct backend *backend, void *to, const void *from, size_t by
 
 /* ---- out ---- */
 
-/* The next piece is the caller's once that which had its place has arrived. */
+/* Waits until the next piece is free: the one that used it before has arrived. */
 static size_t take_piece(struct transfer *transfer)
 {
     pthread_mutex_lock(&transfer->mutex);
@@ -217,7 +217,8 @@ static size_t take_piece(struct transfer *transfer)
     return i;
 }
 
-/* Sends the next piece on its way, to `to`; returns its number. last: of this save; or NULL. */
+/* Starts to copy the next piece to `to`; returns its number. last: the save that ends with it, or
+ * NULL. */
 static uint64_t send_piece(struct backend *backend, char *to, const struct ops_save *last)
 {
     struct transfer *transfer = backend->transfer;
@@ -246,7 +247,7 @@ static uint64_t send_piece(struct backend *backend, char *to, const struct ops_s
     return number;
 }
 
-/* Adds device memory to what goes to *to, which moves on with every piece that is full. */
+/* Adds device memory to the copy to *to, which advances with every full piece. */
 static void put(struct backend *backend, char **to, const char *from, size_t bytes)
 {
     struct transfer *transfer = backend->transfer;

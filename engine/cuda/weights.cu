@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packing on the host's threads into pinned memory, piece by piece: one piece is packed while the
- * one before is on its way to the device. */
+/* Packs matrices on the host's threads into pinned memory, piece by piece: one piece is packed
+ * while the one before is copied to the device. */
 #include "engine/cuda/weights.h"
 
 #include "engine/cuda/transfer.h"
@@ -16,7 +16,7 @@ extern "C" {
 static const size_t piece_bytes = (size_t)4 << 20, chunk_bytes = (size_t)16 << 20;
 enum { TASK_BLOCKS = 64, MOST_HEADS = 65535 /* of a grid's third dimension */ };
 
-/* Memory of matrices beside each other; what is large has one of its own. */
+/* Memory that several matrices share; large ones have their own. */
 struct weight_chunk {
     void *data;
     size_t size, used;
@@ -112,7 +112,7 @@ static bool pack_f32(enum weight_format, numbers from, unsigned char *block)
     return true;
 }
 
-/* A block as its format lies. False: a number is too large for it. */
+/* Writes a block in its format. False: a number is too large for the format. */
 typedef bool pack_function(enum weight_format format, numbers from, unsigned char *block);
 static const struct {
     enum weight_format format;
@@ -168,8 +168,8 @@ static void pack_task(void *context, int task, int)
         packing->too_large.store(true, std::memory_order_relaxed);
 }
 
-/* Packs and copies all of a matrix; false: a number is too large for the format. What the device
- * does wrong is remembered by it. */
+/* Packs and copies a whole matrix. False: a number is too large for the format. Failures of the
+ * device are remembered. */
 static bool fill(struct backend *backend, const struct weight *weight, const struct matrix *parts)
 {
     struct weight_packer *packer = backend->packer;
