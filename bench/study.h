@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The study of latency and memory (`regla study`): its points, how one is measured, the CSV that
- * keeps them, and the report.
+/* The latency and memory study (`regla study`): which points it has, what one measures, the files
+ * they are kept in, and what follows from them. `regla-plot` draws it.
  *
  * It follows ReGLA, section 5.2 and figure 5: models of 6 layers, a prompt of 5 tokens, generation
  * lengths of 2^6 to 2^13. A point is the total time of prompt and decoding, and the memory in use
@@ -12,7 +12,12 @@
 
 #include <stdio.h>
 
-enum { STUDY_PROMPT_TOKENS = 5, STUDY_MOST_LENGTHS = 16 };
+enum {
+    STUDY_PROMPT_TOKENS = 5,
+    STUDY_MOST_LENGTHS = 16,
+    STUDY_MOST_SYSTEMS = 32,
+    STUDY_MOST_BATCHES = 16
+};
 
 struct study_point {
     const char *system;       /* a preset's name without "-6l"; borrowed */
@@ -42,6 +47,28 @@ struct study_axes {
     int long_repeats; /* for longer ones */
 };
 
+/* Axes with what holds their strings and numbers; zero-initialise. */
+struct study_choice {
+    struct study_axes axes;
+    char *names;
+    const char *systems[STUDY_MOST_SYSTEMS];
+    int lengths[STUDY_MOST_LENGTHS], batches[STUDY_MOST_BATCHES];
+};
+
+/* Axes as one types them: lists parted by commas; none is NULL. */
+struct study_lists {
+    const char *systems; /* "all", or presets' names without "-6l" */
+    const char *lengths, *batches;
+    int repeats, long_repeats;
+};
+
+/* ERROR_INVALID names the flag, expected and got. The caller clears *choice in every case. */
+int study_choice_parse(struct study_choice *choice, const struct study_lists *lists,
+                       struct error *err);
+void study_choice_clear(struct study_choice *choice);
+/* Whether NAME-6l is a preset. */
+bool study_has_system(const char *name);
+
 int study_plan_create(struct study_plan *plan, const struct study_axes *axes, struct error *err);
 void study_plan_clear(struct study_plan *plan);
 
@@ -60,7 +87,41 @@ bool study_csv_parse(char *line, struct study_point *out);
  * points outside the plan stay in the file. *known: number of points found. */
 int study_csv_resume(struct study_plan *plan, const char *path, size_t *known, struct error *err);
 
-/* The median, least and greatest of the repeats of a point. count 0: none was measured. */
+/* What may not change in the course of a study; borrowed, as typed. */
+struct study_settings {
+    const char *device, *weights, *kv, *activations;
+    int threads;
+};
+
+/* study.json: program, machine, settings, and the points measured so far. */
+int study_json_write(const char *path, const struct study_plan *plan,
+                     const struct study_settings *settings, struct error *err);
+/* An error: the file is there, and is of a study with other settings or on another machine. */
+int study_json_check(const char *path, const struct study_settings *settings, struct error *err);
+/* Its points, and the axes that they span, in their order. The caller clears both in every case. */
+int study_json_read(const char *path, struct study_plan *plan, struct study_choice *choice,
+                    struct error *err);
+
+struct study_options {
+    const char *out; /* the directory, made if need be */
+    bool quiet;      /* no progress on standard error */
+    struct study_settings settings;
+    /* [up to 32], then NULL: arguments of this program, behind which system:length:batch:repeat
+     * makes it measure that point and print its line of CSV. */
+    const char *const *child;
+};
+
+/* The whole study. Each point is measured by a process of its own, one at a time; its line goes to
+ * OUT/study.csv at once, so that a study that was stopped goes on where it was. Then plots, and the
+ * report on standard output. */
+int study_run(const struct study_options *options, const struct study_axes *axes,
+              struct error *err);
+
+/* Runs regla-plot, which lies beside this program, on a study's directory. Returns 1; 0 where there
+ * is none, which it says on standard error; -1: it failed, and has said why. */
+int study_draw(const char *directory, struct error *err);
+
+/* The median, least and greatest of the repeats of a point; count 0: none was measured. */
 struct study_value {
     int count;
     double median, least, greatest;
@@ -82,7 +143,7 @@ struct study_value study_value(const struct study_plan *plan, const char *system
  * softmax. */
 void study_report(FILE *out, const struct study_plan *plan, const struct study_axes *axes);
 
-/* Writes DIR/time-bB.svg and .png for each batch B, and likewise memory, state and speed. */
+/* Draws DIR/time-bB.svg, .png and likewise memory, state and speed, for each batch B. */
 int study_plots(const char *directory, const struct study_plan *plan, const struct study_axes *axes,
                 struct error *err);
 

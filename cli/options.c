@@ -7,14 +7,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_MAX_LENGTH = 64, ENV_PREFIX_LENGTH = 6 };
+enum { NAME_MAX_LENGTH = 64 };
 
-/* "max-queue" -> "REGLA_MAX_QUEUE"; name [NAME_MAX_LENGTH] at most. */
-static void env_name(const char *name, char env[ENV_PREFIX_LENGTH + NAME_MAX_LENGTH + 1])
+void option_environment(const struct option *option, char name[OPTION_NAME_SIZE])
 {
-    size_t n = (size_t)snprintf(env, ENV_PREFIX_LENGTH + NAME_MAX_LENGTH + 1, "REGLA_%s", name);
-    for (size_t i = ENV_PREFIX_LENGTH; i < n; i++)
-        env[i] = env[i] == '-' ? '_' : (char)toupper((unsigned char)env[i]);
+    snprintf(name, OPTION_NAME_SIZE, "REGLA_%.*s", NAME_MAX_LENGTH, option->name);
+    for (char *c = name; *c != 0; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+bool option_is_on(const struct option *option)
+{
+    return option->type == OPTION_FLAG && strcmp(option->value, "true") == 0;
+}
+
+void option_flag(const struct option *option, char flag[OPTION_NAME_SIZE])
+{
+    snprintf(flag, OPTION_NAME_SIZE, "--%s%.*s", option_is_on(option) ? "no-" : "", NAME_MAX_LENGTH,
+             option->name);
+}
+
+const char *option_value(const struct option *option)
+{
+    if (option->type == OPTION_FLAG)
+        return "";
+    if (option->type == OPTION_CHOICE)
+        return option->choices;
+    return option->unit ? option->unit : "";
+}
+
+bool option_default(const struct option *option, char text[OPTION_NAME_SIZE])
+{
+    /* "PORT" stands for the value itself, "tokens" says what it counts. */
+    bool counts =
+        option->type != OPTION_CHOICE && option->unit && islower((unsigned char)*option->unit);
+    if (option->value)
+        snprintf(text, OPTION_NAME_SIZE, "%s%s%s", option->value, counts ? " " : "",
+                 counts ? option->unit : "");
+    return option->value != NULL;
 }
 
 static int min3(int a, int b, int c)
@@ -285,8 +315,8 @@ static int apply_environment(const struct options *options, void *values, struct
 {
     for (size_t i = 0; i < options->count; i++) {
         const struct option *option = &options->items[i];
-        char name[ENV_PREFIX_LENGTH + NAME_MAX_LENGTH + 1];
-        env_name(option->name, name);
+        char name[OPTION_NAME_SIZE];
+        option_environment(option, name);
         const char *text = getenv(name);
         /* Kubernetes gives every pod beside a service named "regla" REGLA_PORT=tcp://...; that is
          * not meant for us. */
@@ -381,27 +411,20 @@ void options_clear(const struct options *options, void *values)
 
 static void help_of(const struct option *option, FILE *out)
 {
-    char env[ENV_PREFIX_LENGTH + NAME_MAX_LENGTH + 1];
-    env_name(option->name, env);
-    const char *unit = option->type == OPTION_CHOICE ? option->choices
-                       : option->unit                ? option->unit
-                                                     : "";
-    if (option->type == OPTION_FLAG && strcmp(option->value, "true") == 0) {
+    char flag[OPTION_NAME_SIZE], environment[OPTION_NAME_SIZE], text[OPTION_NAME_SIZE];
+    option_flag(option, flag);
+    option_environment(option, environment);
+    if (option_is_on(option)) {
         /* Of what is on by itself the way to turn it off is of use. */
-        fprintf(out, "  --no-%s\n      do not %s\n      env %s=false\n", option->name, option->help,
-                env);
+        fprintf(out, "  %s\n      do not %s\n      env %s=false\n", flag, option->help,
+                environment);
         return;
     }
-    fprintf(out, "  --%s%s%s\n      %s\n      ", option->name,
-            option->type == OPTION_FLAG ? "" : " ", option->type == OPTION_FLAG ? "" : unit,
-            option->help);
-    /* "PORT" stands for the value itself, "tokens" says what it counts. */
-    bool counts =
-        option->type != OPTION_CHOICE && option->unit && islower((unsigned char)*option->unit);
-    if (option->value)
-        fprintf(out, "default %s%s%s; ", option->value, counts ? " " : "",
-                counts ? option->unit : "");
-    fprintf(out, "env %s\n", env);
+    fprintf(out, "  %s%s%s\n      %s\n      ", flag, option->type == OPTION_FLAG ? "" : " ",
+            option_value(option), option->help);
+    if (option_default(option, text))
+        fprintf(out, "default %s; ", text);
+    fprintf(out, "env %s\n", environment);
 }
 
 static bool any_of(const struct options *options, enum option_type type)

@@ -33,19 +33,29 @@ struct option_list {
 struct option {
     const char *name; /* without the dashes */
     enum option_type type;
-    size_t offset;       /* offsetof(struct of the command, field) */
-    const char *unit;    /* of the value, for --help: "tokens", "PATH" */
-    const char *value;   /* the default, as typed; NULL: none */
-    double min, max;     /* INTEGER, NUMBER, BYTES, SECONDS */
-    const char *choices; /* CHOICE: "text|json"; "cuda[:N]": cuda, cuda:0, cuda:1, ... */
+    size_t offset;     /* offsetof(struct of the command, field) */
+    const char *unit;  /* of the value, for --help: "tokens", "PATH" */
+    const char *value; /* the default, as one would type it; NULL: none */
+    double min, max;   /* INTEGER, NUMBER, BYTES, SECONDS */
+    /* CHOICE: "text|json"; "cuda[:N]": cuda, cuda:0, cuda:1, ... TEXT: what completion offers, the
+     * same way, or one of the names below; several by commas if the unit ends in ",...". */
+    const char *choices;
     const char *help;
 };
+
+/* Of `choices`: names of presets; those that end in -6l, without that, several by commas. */
+#define OPTION_PRESETS "<presets>"
+#define OPTION_SYSTEMS "<systems>"
+
+/* What is not a flag, for completion. */
+enum option_operands { OPERANDS_NONE, OPERANDS_DIRECTORIES, OPERANDS_FILES };
 
 struct options {
     const char *usage;          /* "regla serve --model DIR [options]" */
     const char *summary;        /* what the command does; may be NULL */
     const struct option *items; /* [count] */
     size_t count;
+    enum option_operands operands;
 };
 
 /* The arguments that are no flags. */
@@ -65,8 +75,20 @@ void options_clear(const struct options *options, void *values);
 /* Prints the usage, then one entry per flag with unit, default and environment variable. */
 void options_help(const struct options *options, FILE *out);
 
-/* Finds the string most like `name`, for "did you mean"; NULL when none is near. names: count
- * structs, stride bytes apart, whose first member is a const char *. */
+/* How an option is typed ("--port", "--no-prefix-cache" of one that is on by itself), and its
+ * environment variable ("REGLA_PORT"). */
+enum { OPTION_NAME_SIZE = 80 };
+void option_flag(const struct option *option, char flag[OPTION_NAME_SIZE]);
+void option_environment(const struct option *option, char name[OPTION_NAME_SIZE]);
+/* What stands for its value: "PORT", "text|json", "" of a flag. */
+const char *option_value(const struct option *option);
+/* Whether it is a flag that is on by itself, which one turns off. */
+bool option_is_on(const struct option *option);
+/* "8000", "512 tokens"; false: it has none. */
+bool option_default(const struct option *option, char text[OPTION_NAME_SIZE]);
+
+/* Of count strings (stride bytes apart, each a const char * first in its struct) the one most
+ * like `name`, or NULL when none is near: for "did you mean". */
 const char *options_nearest(const char *name, const void *names, size_t count, size_t stride);
 
 #endif

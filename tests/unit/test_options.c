@@ -27,8 +27,8 @@ static const struct option ITEMS[] = {
     {"format", OPTION_CHOICE, FIELD(format), "format", "text", 0, 0, "text|json[:N]", "a format"},
     {"safe", OPTION_FLAG, FIELD(safe), NULL, "true", 0, 0, NULL, "go safely"},
 };
-static const struct options OPTIONS = {"regla test [options]", NULL, ITEMS,
-                                       sizeof ITEMS / sizeof *ITEMS};
+static const struct options OPTIONS = {
+    .usage = "regla test [options]", .items = ITEMS, .count = sizeof ITEMS / sizeof *ITEMS};
 
 /* Parses argv (NULL-terminated, its first entry the command's name). */
 static int parse(struct values *values, char **argv, struct error *err)

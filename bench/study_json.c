@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/study.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#ifndef REGLA_COMMIT
+#define REGLA_COMMIT "unknown"
+#endif
+
+static void processor_name(char *name, size_t size)
+{
+    snprintf(name, size, "unknown");
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    char line[512];
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || colon == NULL)
+            continue;
+        snprintf(name, size, "%.*s", (int)strcspn(colon + 2, "\n"), colon + 2);
+        break;
+    }
+    if (file != NULL)
+        fclose(file);
+}
+
+/* What may not change in the course of a study; compared with study.json when it goes on. */
+static json_t *settings_json(const struct study_settings *settings)
+{
+    char processor[256];
+    struct utsname system;
+    processor_name(processor, sizeof processor);
+    uname(&system);
+    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:s, s:s, s:s}", "processor", processor,
+                     "system", system.sysname, "release", system.release, "cores",
+                     (int)sysconf(_SC_NPROCESSORS_ONLN), "device", settings->device, "threads",
+                     settings->threads, "weights", settings->weights, "kv", settings->kv,
+                     "activations", settings->activations);
+}
+
+static json_t *points_json(const struct study_plan *plan)
+{
+    json_t *points = json_array();
+    for (size_t i = 0; points != NULL && i < plan->count; i++) {
+        const struct study_point *p = &plan->points[i];
+        if (!p->measured)
+            continue;
+        json_t *point = json_pack(
+            "{s:s, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I}", "system",
+            p->system, "length", p->length, "batch", p->batch, "repeat", p->repeat, "total_s",
+            p->total_s, "ttft_s", p->ttft_s, "tokens_per_second", p->tokens_per_second,
+            "weights_bytes", (json_int_t)p->weights_bytes, "recurrent_bytes",
+            (json_int_t)p->recurrent_bytes, "kv_bytes", (json_int_t)p->kv_bytes, "workspace_bytes",
+            (json_int_t)p->workspace_bytes, "process_peak_bytes", (json_int_t)p->process_peak_bytes,
+            "device_peak_bytes", (json_int_t)p->device_peak_bytes);
+        json_array_append_new(points, point);
+    }
+    return points;
+}
+
+int study_json_write(const char *path, const struct study_plan *plan,
+                     const struct study_settings *settings, struct error *err)
+{
+    json_t *json =
+        json_pack("{s:s, s:s, s:o?, s:o?}", "regla", REGLA_VERSION, "commit", REGLA_COMMIT,
+                  "settings", settings_json(settings), "points", points_json(plan));
+    int failed = json == NULL || json_dump_file(json, path, JSON_INDENT(1)) != 0;
+    json_decref(json);
+    if (failed)
+        return error_set(err, ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
+    return 0;
+}
+
+int study_json_check(const char *path, const struct study_settings *settings, struct error *err)
+{
+    if (access(path, F_OK) != 0)
+        return 0;
+    json_error_t where;
+    json_t *json = json_load_file(path, 0, &where);
+    if (json == NULL)
+        return error_set(err, ERROR_INVALID, "%s: %s", path, where.text);
+    json_t *now = settings_json(settings), *then = json_object_get(json, "settings");
+    int result = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach(now, key, value)
+    {
+        json_t *before = json_object_get(then, key);
+        if (result != 0 || json_equal(value, before))
+            continue;
+        char *got = json_dumps(value, JSON_ENCODE_ANY), *had = json_dumps(before, JSON_ENCODE_ANY);
+        result = error_set(err, ERROR_INVALID,
+                           "%s is of a study with %s %s, this one has %s: choose another --out",
+                           path, key, had ? had : "(none)", got ? got : "?");
+        free(got);
+        free(had);
+    }
+    json_decref(now);
+    json_decref(json);
+    return result;
+}
+
+/* Adds a number to the end of a list unless it is there; false: the list is full. */
+static bool add_number(int number, int *list, int *count, int most)
+{
+    for (int i = 0; i < *count; i++)
+        if (list[i] == number)
+            return true;
+    if (*count == most)
+        return false;
+    list[(*count)++] = number;
+    return true;
+}
+
+/* The system's name in the choice, added at the end of its names (`used` bytes) if need be; NULL:
+ * there are too many. */
+static const char *add_name(struct study_choice *choice, const char *name, size_t *used)
+{
+    for (int i = 0; i < choice->axes.num_systems; i++)
+        if (strcmp(choice->systems[i], name) == 0)
+            return choice->systems[i];
+    if (choice->axes.num_systems == STUDY_MOST_SYSTEMS)
+        return NULL;
+    char *copy = strcpy(choice->names + *used, name);
+    *used += strlen(name) + 1;
+    return choice->systems[choice->axes.num_systems++] = copy;
+}
+
+static bool read_point(const json_t *json, struct study_point *p)
+{
+    json_int_t bytes[6];
+    *p = (struct study_point){.measured = true};
+    if (json_unpack((json_t *)json,
+                    "{s:s, s:i, s:i, s:i, s:F, s:F, s:F, s:I, s:I, s:I, s:I, s:I, s:I}", "system",
+                    &p->system, "length", &p->length, "batch", &p->batch, "repeat", &p->repeat,
+                    "total_s", &p->total_s, "ttft_s", &p->ttft_s, "tokens_per_second",
+                    &p->tokens_per_second, "weights_bytes", &bytes[0], "recurrent_bytes", &bytes[1],
+                    "kv_bytes", &bytes[2], "workspace_bytes", &bytes[3], "process_peak_bytes",
+                    &bytes[4], "device_peak_bytes", &bytes[5]) != 0)
+        return false;
+    p->weights_bytes = bytes[0];
+    p->recurrent_bytes = bytes[1];
+    p->kv_bytes = bytes[2];
+    p->workspace_bytes = bytes[3];
+    p->process_peak_bytes = bytes[4];
+    p->device_peak_bytes = bytes[5];
+    return p->length > 0 && p->batch > 0 && p->total_s > 0;
+}
+
+static int read_points(const char *path, const json_t *points, struct study_plan *plan,
+                       struct study_choice *choice, struct error *err)
+{
+    struct study_axes *axes = &choice->axes;
+    size_t index, used = 0, size = 1;
+    const json_t *json;
+    json_array_foreach(points, index, json)
+    {
+        const char *name = json_string_value(json_object_get(json, "system"));
+        size += name != NULL ? strlen(name) + 1 : 0;
+    }
+    plan->points = calloc(json_array_size(points) + 1, sizeof *plan->points);
+    choice->names = malloc(size);
+    if (plan->points == NULL || choice->names == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory");
+    json_array_foreach(points, index, json)
+    {
+        struct study_point *point = &plan->points[plan->count++];
+        if (!read_point(json, point))
+            return error_set(err, ERROR_INVALID, "%s: points[%zu]: expected a point of a study",
+                             path, index);
+        point->system = add_name(choice, point->system, &used);
+        if (point->system == NULL ||
+            !add_number(point->length, choice->lengths, &axes->num_lengths, STUDY_MOST_LENGTHS) ||
+            !add_number(point->batch, choice->batches, &axes->num_batches, STUDY_MOST_BATCHES))
+            return error_set(err, ERROR_INVALID,
+                             "%s: expected at most %d systems, %d lengths and %d batches", path,
+                             STUDY_MOST_SYSTEMS, STUDY_MOST_LENGTHS, STUDY_MOST_BATCHES);
+    }
+    return 0;
+}
+
+int study_json_read(const char *path, struct study_plan *plan, struct study_choice *choice,
+                    struct error *err)
+{
+    json_error_t where;
+    *plan = (struct study_plan){0};
+    *choice = (struct study_choice){0};
+    choice->axes.systems = choice->systems;
+    choice->axes.lengths = choice->lengths;
+    choice->axes.batches = choice->batches;
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
+    json_t *json = json_loadf(file, 0, &where);
+    fclose(file);
+    if (json == NULL)
+        return error_set(err, ERROR_INVALID, "%s: %s", path, where.text);
+    const json_t *points = json_object_get(json, "points");
+    int result =
+        json_array_size(points) > 0
+            ? read_points(path, points, plan, choice, err)
+            : error_set(err, ERROR_INVALID, "%s: expected points of a study, got none", path);
+    json_decref(json);
+    return result;
+}
