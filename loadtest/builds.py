@@ -19,7 +19,7 @@ from peers import parse_test
 
 BUILDS = ROOT / "build" / "builds"
 SOURCES = ROOT / "loadtest" / "builds"
-PACKAGES = "jansson libpcre2-8 libutf8proc libxxhash".split()
+PACKAGES = "jansson libpcre2-8 libutf8proc libxxhash".split()  # xxhash: before 0.2.0
 COMPILER = ["cc", "-O2", "-Wall", "-Wextra", "-std=gnu11"]
 
 

@@ -78,7 +78,7 @@ build_turns() {
     c++ -o bin/turns "${objects[@]}" "$regla"/libregla_{bench,engine}.a \
         llama/src/libllama.a -Wl,--start-group llama/ggml/src/libggml*.a -Wl,--end-group \
         -fopenmp -lpthread -ldl -lm \
-        $(pkg-config --libs jansson libpcre2-8 libutf8proc libxxhash)
+        $(pkg-config --libs jansson libpcre2-8 libutf8proc)
 }
 
 mkdir -p "$folder/bin"
