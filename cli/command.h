@@ -6,6 +6,17 @@
 
 #include "cli/options.h"
 
+struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+    const struct options *options; /* what it parses: for --help, the manual and completion */
+};
+
+/* In the order of `regla --help`. */
+extern const struct command commands[];
+extern const int num_commands;
+
 int command_serve(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_perplexity(int argc, char **argv);
@@ -15,8 +26,17 @@ int command_check(int argc, char **argv);
 int command_bench(int argc, char **argv);
 int command_study(int argc, char **argv);
 
-/* Calls options_parse, and prints its help and its errors. Returns 0 to continue. Otherwise the
- * command returns *status (after options_clear). */
+extern const struct options command_serve_options;
+extern const struct options command_generate_options;
+extern const struct options command_perplexity_options;
+extern const struct options command_tokenize_options;
+extern const struct options command_info_options;
+extern const struct options command_check_options;
+extern const struct options command_bench_options;
+extern const struct options command_study_options;
+
+/* options_parse, with its help and its errors printed. Returns 0 to go on; otherwise *status is
+ * the exit status to return (after options_clear). */
 int command_options(const struct options *options, void *values, int argc, char **argv,
                     struct option_arguments *arguments, int *status);
 

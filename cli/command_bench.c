@@ -19,7 +19,7 @@ struct command_bench_options {
 
 static const struct option items[] = {
     {"model", OPTION_TEXT, AT(model), "DIR", NULL, 0, 0, NULL, "the model's directory"},
-    {"preset", OPTION_TEXT, AT(preset), "NAME", NULL, 0, 0, NULL,
+    {"preset", OPTION_TEXT, AT(preset), "NAME", NULL, 0, 0, OPTION_PRESETS,
      "instead of a model: a preset with random weights, such as regla-160m"},
     {"pp", OPTION_TEXT, AT(lists.pp), "N,N,...", "512", 0, 0, NULL,
      "read a prompt of so many tokens, up to the last one's logits; 0: do not"},
@@ -29,11 +29,11 @@ static const struct option items[] = {
      "tokens that each text has read before (not timed)"},
     {"batch", OPTION_TEXT, AT(lists.batch), "N,N,...", "1", 0, 0, NULL,
      "texts at once; tokens/s are of all together"},
-    {"weights", OPTION_TEXT, AT(lists.weights), "FORMAT,...", "auto", 0, 0, NULL,
+    {"weights", OPTION_TEXT, AT(lists.weights), "FORMAT,...", "auto", 0, 0, WEIGHT_FORMAT_CHOICES,
      "formats of the weights in memory: auto (as in the file)" WEIGHT_FORMAT_LIST},
-    {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, NULL,
+    {"kv", OPTION_TEXT, AT(lists.kv), "FORMAT,...", "auto", 0, 0, "auto|f32|f16|bf16",
      "formats of the KV cache: auto (f32 when the weights are f32, else f16), f32, f16, bf16"},
-    {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "f32", 0, 0, NULL,
+    {"activations", OPTION_TEXT, AT(lists.activations), "FORMAT,...", "f32", 0, 0, "f32|16bit|8bit",
      "what products round their inputs to: f32, 16bit (" WEIGHTS_OF_16BIT
      " weights), 8bit (" WEIGHTS_OF_8BIT " weights);\n"
      "      each goes with all formats of the weights"},
@@ -50,7 +50,7 @@ static const struct option items[] = {
     {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL, "print one JSON object"},
 };
 
-static const struct options table = {
+const struct options command_bench_options = {
     .usage = "regla bench (--model DIR | --preset NAME) [options]",
     .summary =
         "Measures tokens per second: \"pp512\" reads a prompt of 512 tokens, \"tg64@8000\" "
@@ -100,7 +100,8 @@ static int check(const struct command_bench_options *options, struct error *err)
 {
     if ((options->model != NULL) == (options->preset != NULL))
         return error_set(err, ERROR_INVALID, "expected --model or --preset, got %s; usage: %s",
-                         options->model != NULL ? "both" : "none of them", table.usage);
+                         options->model != NULL ? "both" : "none of them",
+                         command_bench_options.usage);
     if (options->csv && options->json)
         return error_set(err, ERROR_INVALID, "expected --csv or --json, got both");
     return 0;
@@ -112,16 +113,16 @@ int command_bench(int argc, char **argv)
     struct bench_plan plan = {0};
     struct error err = ERROR_INIT;
     int status = 0;
-    if (command_options(&table, &options, argc, argv, NULL, &status) == 0) {
+    if (command_options(&command_bench_options, &options, argc, argv, NULL, &status) == 0) {
         const struct command_model_options model = {.preset = options.preset};
         if (check(&options, &err) != 0 || bench_plan_make(&plan, &options.lists, &err) != 0)
             status = command_misused(argv[0], &err);
         else if (options.preset != NULL)
-            status = command_model_given(argv[0], NULL, &model, table.usage);
+            status = command_model_given(argv[0], NULL, &model, command_bench_options.usage);
         if (status == 0 && run(&options, &plan, &err) != 0)
             status = command_failed(argv[0], &err);
     }
     bench_plan_clear(&plan);
-    options_clear(&table, &options);
+    options_clear(&command_bench_options, &options);
     return status;
 }

@@ -42,12 +42,13 @@ static const struct option items[] = {
     COMMAND_MODEL_OPTIONS(struct check_options),
 };
 
-static const struct options table = {
+const struct options command_check_options = {
     .usage = "regla check DIR... [options]",
     .summary = "Compares each checkpoint with the log-probabilities and the greedy continuation in "
                "its\nexpected.json, to the tolerance given there.",
     .items = items,
     .count = sizeof items / sizeof *items,
+    .operands = OPERANDS_DIRECTORIES,
 };
 
 /* How a case is run. Whatever it is, the logits must be the same bits. */
@@ -376,10 +377,10 @@ int command_check(int argc, char **argv)
     struct check_options options = {0};
     struct option_arguments arguments = {.items = directories, .capacity = MAX_DIRECTORIES};
     int status = 0;
-    if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
+    if (command_options(&command_check_options, &options, argc, argv, &arguments, &status) == 0) {
         if (arguments.count == 0) {
             fprintf(stderr, "regla check: expected checkpoints' directories; usage: %s\n",
-                    table.usage);
+                    command_check_options.usage);
             status = 2;
         }
         struct error err = ERROR_INIT;
@@ -388,6 +389,6 @@ int command_check(int argc, char **argv)
         if (status == 0)
             status = check_all(directories, arguments.count, &options);
     }
-    options_clear(&table, &options);
+    options_clear(&command_check_options, &options);
     return status;
 }

@@ -60,12 +60,13 @@ static const struct option items[] = {
     COMMAND_MODEL_OPTIONS(struct generate_options),
 };
 
-static const struct options table = {
+const struct options command_generate_options = {
     .usage = "regla generate MODEL|--preset NAME [--prompt TEXT] [options]",
     .summary = "Continues a text with the model in the directory MODEL. A preset has no tokenizer: "
                "its prompt\nand its text are token ids.",
     .items = items,
     .count = sizeof items / sizeof *items,
+    .operands = OPERANDS_DIRECTORIES,
 };
 
 /* One continuation under way. */
@@ -314,7 +315,8 @@ static void clear(struct generation *g)
 /* 0, or the exit status when the arguments do not fit together. */
 static int given(const char *directory, const struct generate_options *options)
 {
-    int status = command_model_given("generate", directory, &options->model, table.usage);
+    int status =
+        command_model_given("generate", directory, &options->model, command_generate_options.usage);
     if (status != 0 || !options->model.preset || options->stop.count == 0)
         return status;
     fprintf(stderr,
@@ -330,7 +332,8 @@ int command_generate(int argc, char **argv)
     struct option_arguments arguments = {.items = &directory, .capacity = 1};
     struct error err = ERROR_INIT;
     int status = 0;
-    if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
+    if (command_options(&command_generate_options, &options, argc, argv, &arguments, &status) ==
+        0) {
         status = given(directory, &options);
         if (status == 0 &&
             (command_model_open(&g.model, directory, &options.model, 0, false, &err) != 0 ||
@@ -338,6 +341,6 @@ int command_generate(int argc, char **argv)
             status = command_failed(argv[0], &err);
     }
     clear(&g);
-    options_clear(&table, &options);
+    options_clear(&command_generate_options, &options);
     return status;
 }

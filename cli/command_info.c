@@ -24,12 +24,13 @@ static const struct option items[] = {
     COMMAND_MODEL_OPTIONS(struct info_options),
 };
 
-static const struct options table = {
+const struct options command_info_options = {
     .usage = "regla info (MODEL | --preset NAME) [--json], or regla info --presets",
     .summary = "Describes the model in the directory MODEL: layers, parameters, and what each "
                "format of weights\nand KV costs.",
     .items = items,
     .count = sizeof items / sizeof *items,
+    .operands = OPERANDS_DIRECTORIES,
 };
 
 static const char *const features[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
@@ -246,18 +247,19 @@ int command_info(int argc, char **argv)
     struct option_arguments arguments = {.items = &directory, .capacity = 1};
     struct error err = ERROR_INIT;
     int status = 0;
-    if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
+    if (command_options(&command_info_options, &options, argc, argv, &arguments, &status) == 0) {
         if (options.presets && (directory || options.model.preset || options.json)) {
             fprintf(stderr, "regla info: --presets: expected nothing beside it; usage: %s\n",
-                    table.usage);
+                    command_info_options.usage);
             status = 2;
         } else if (options.presets)
             list_presets();
-        else if ((status = command_model_given(argv[0], directory, &options.model, table.usage)))
+        else if ((status = command_model_given(argv[0], directory, &options.model,
+                                               command_info_options.usage)))
             ;
         else if (run(directory, &options, &err) != 0)
             status = command_failed(argv[0], &err);
     }
-    options_clear(&table, &options);
+    options_clear(&command_info_options, &options);
     return status;
 }

@@ -18,12 +18,12 @@ struct command_model_options {
     const char *weights, *kv, *activations;
 };
 
-/* An entry of an options table, for commands that need no tokenizer; `type` as below. */
-#define COMMAND_PRESET_OPTION(type)                                                           \
-    {                                                                                         \
-        "preset", OPTION_TEXT, offsetof(type, model.preset), "NAME", NULL, 0, 0, NULL,        \
-            "in place of a model: a configuration of the papers with random weights;\n      " \
-            "`regla info --presets` lists them"                                               \
+/* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
+#define COMMAND_PRESET_OPTION(type)                                                              \
+    {                                                                                            \
+        "preset", OPTION_TEXT, offsetof(type, model.preset), "NAME", NULL, 0, 0, OPTION_PRESETS, \
+            "in place of a model: a configuration of the papers with random weights;\n      "    \
+            "`regla info --presets` lists them"                                                  \
     }
 
 /* The entry for a device, whose name lies at `offset`. */

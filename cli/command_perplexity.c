@@ -50,7 +50,7 @@ static const struct option items[] = {
     COMMAND_MODEL_OPTIONS(struct perplexity_options),
 };
 
-static const struct options table = {
+const struct options command_perplexity_options = {
     .usage = "regla perplexity MODEL FILE [options]",
     .summary = "Scores the documents of FILE (plain text, JSONL with \"text\", or - for standard "
                "input).\nEach begins with the model's BOS, if it has one, which is not scored "
@@ -58,6 +58,7 @@ static const struct options table = {
                "bits_per_byte.",
     .items = items,
     .count = sizeof items / sizeof *items,
+    .operands = OPERANDS_FILES,
 };
 
 struct bucket {
@@ -414,11 +415,12 @@ int command_perplexity(int argc, char **argv)
     struct option_arguments arguments = {.items = given, .capacity = 2};
     struct error err = ERROR_INIT;
     int status = 0;
-    if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
+    if (command_options(&command_perplexity_options, &options, argc, argv, &arguments, &status) ==
+        0) {
         if (arguments.count < 2) {
             fprintf(stderr,
                     "regla perplexity: expected a model's directory and a file; usage: %s\n",
-                    table.usage);
+                    command_perplexity_options.usage);
             status = 2;
         } else if (open_all(&s, given[0], given[1], &err) != 0 || score(&s, &err) != 0 ||
                    (options.json && print_json(&s, &err) != 0)) {
@@ -428,6 +430,6 @@ int command_perplexity(int argc, char **argv)
         }
     }
     clear(&s);
-    options_clear(&table, &options);
+    options_clear(&command_perplexity_options, &options);
     return status;
 }

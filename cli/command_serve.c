@@ -110,7 +110,7 @@ static const struct option ITEMS[] = {
      "vllm: the metrics also under the names that vLLM's gateways and dashboards read"},
 };
 
-static const struct options OPTIONS = {
+const struct options command_serve_options = {
     .usage = "regla serve --model DIR | --preset NAME [options]",
     .summary = "Serves a model over HTTP: the OpenAI completions API with vLLM's extensions.",
     .items = ITEMS,
@@ -268,13 +268,14 @@ int command_serve(int argc, char **argv)
     struct serve_options options = {0};
     struct error err = ERROR_INIT;
     int status = 0;
-    if (command_options(&OPTIONS, &options, argc, argv, NULL, &status)) {
-        options_clear(&OPTIONS, &options);
+    if (command_options(&command_serve_options, &options, argc, argv, NULL, &status)) {
+        options_clear(&command_serve_options, &options);
         return status;
     }
-    status = command_model_given(argv[0], options.directory, &options.model, OPTIONS.usage);
+    status = command_model_given(argv[0], options.directory, &options.model,
+                                 command_serve_options.usage);
     if (status) {
-        options_clear(&OPTIONS, &options);
+        options_clear(&command_serve_options, &options);
         return status;
     }
     bool json = strcmp(options.log_format, "json") == 0;
@@ -284,6 +285,6 @@ int command_serve(int argc, char **argv)
         log_message(LOG_LEVEL_ERROR, "%s", err.message);
     else if (status)
         command_failed("serve", &err);
-    options_clear(&OPTIONS, &options);
+    options_clear(&command_serve_options, &options);
     return status;
 }

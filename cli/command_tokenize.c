@@ -30,11 +30,12 @@ static const struct option items[] = {
      "with --decode: leave special tokens out of the text"},
 };
 
-static const struct options table = {
+const struct options command_tokenize_options = {
     .usage = "regla tokenize MODEL [--text TEXT] [options]",
     .summary = "Splits a text into the tokens of MODEL, a directory or a tokenizer.json.",
     .items = items,
     .count = sizeof items / sizeof *items,
+    .operands = OPERANDS_FILES,
 };
 
 /* A token's text on a line of its own: controls, quotes and bytes that are not ASCII escaped. */
@@ -138,16 +139,17 @@ int command_tokenize(int argc, char **argv)
     struct option_arguments arguments = {.items = &path, .capacity = 1};
     struct error err = ERROR_INIT;
     int status = 0;
-    if (command_options(&table, &options, argc, argv, &arguments, &status) == 0) {
+    if (command_options(&command_tokenize_options, &options, argc, argv, &arguments, &status) ==
+        0) {
         if (!path) {
             fprintf(stderr,
                     "regla tokenize: expected a model's directory or a tokenizer.json; usage: %s\n",
-                    table.usage);
+                    command_tokenize_options.usage);
             status = 2;
         } else if (run(path, &options, &err) != 0) {
             status = command_failed(argv[0], &err);
         }
     }
-    options_clear(&table, &options);
+    options_clear(&command_tokenize_options, &options);
     return status;
 }

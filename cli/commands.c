@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/command.h"
+
+#define COMMAND(name, summary)                                     \
+    {                                                              \
+#name, command_##name, summary, &command_##name##_options, \
+    }
+
+const struct command commands[] = {
+    COMMAND(serve, "serve a model over HTTP (the OpenAI completions API)"),
+    COMMAND(generate, "continue a prompt on the terminal"),
+    COMMAND(perplexity, "score a file of text"),
+    COMMAND(tokenize, "texts to token ids and back"),
+    COMMAND(info, "say what a model is and what it costs"),
+    COMMAND(check, "compare a checkpoint with its expected.json"),
+    COMMAND(bench, "measure how fast a model is, and against what the machine can do"),
+    COMMAND(study, "time and memory against the length of texts, with plots"),
+};
+const int num_commands = sizeof commands / sizeof *commands;
