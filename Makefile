@@ -9,13 +9,14 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda serve test test-cuda test-races test-stress test-train test-clients load-deps load-peers fuzz model format lint clean
+.PHONY: help deps test-deps build cuda deb serve test test-cuda test-races test-stress test-train test-clients load-deps load-peers fuzz model format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
 	@echo "make test          install what is missing, run every test (STAGES='lint unit' for some)"
 	@echo "make build         build/release/regla"
 	@echo "make cuda          build/cuda/regla, with the CUDA backend (needs nvcc)"
+	@echo "make deb           build/deb/*.deb: Debian packages of the server, and of its plots"
 	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
 	@echo "make test-races    look for races in all CUDA kernels, on the CPU (long)"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
@@ -41,6 +42,12 @@ cuda:
 	@deploy/deps.sh cuda
 	@cmake --preset cuda --log-level=WARNING >/dev/null
 	cmake --build --preset cuda -j $(JOBS)
+
+deb:
+	@deploy/deps.sh deb
+	@cmake --preset deb --log-level=WARNING >/dev/null
+	cmake --build --preset deb -j $(JOBS)
+	cd build/deb && cpack -G DEB
 
 # Flags of `regla serve` are environment variables too: REGLA_PORT=9000 make serve
 serve: build

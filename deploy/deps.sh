@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA) or `make test` needs.
-# Usage: deploy/deps.sh serve|cuda|test      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
+# Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA), `make deb` or `make test` needs.
+# Usage: deploy/deps.sh serve|cuda|deb|test      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,9 +11,10 @@ packages=(gcc libc6-dev make cmake pkg-config
 case ${1:-} in
 serve) ;;
 cuda) packages+=(g++) ;;
+deb) packages+=(dpkg-dev file) ;;
 test) packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk) ;;
 *)
-    echo "usage: deploy/deps.sh serve|cuda|test" >&2
+    echo "usage: deploy/deps.sh serve|cuda|deb|test" >&2
     exit 2
     ;;
 esac

@@ -6,24 +6,13 @@
 #   SUITE: bookworm (Debian 12) or trixie (13); another system, such as Ubuntu, is put in FOLDER before.
 #   FOLDER is made anew unless it holds a system already; then only the user's clone is made anew.
 #   command: what the user types in the clone instead of the whole proof, e.g. "make deps"
-# The host's resolv.conf, certificates and pip.conf are copied in, since a host's network may need
-# them; mounts live in a namespace of their own and vanish with it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+. tests/scripts/system.sh
 folder=${1:?a folder for the system}
 shift
 
-if [ ! -e "$folder/etc/debian_version" ]; then
-    debootstrap --variant=minbase "${SUITE:-bookworm}" "$folder" >"$folder.log" 2>&1 ||
-        { tail -n 5 "$folder.log" >&2; exit 1; }
-fi
-cp -L /etc/resolv.conf "$folder/etc/resolv.conf"
-printf "127.0.0.1 localhost %s\n" "$(hostname)" >"$folder/etc/hosts"
-mkdir -p "$folder/etc/ssl/certs"
-for file in /etc/ssl/certs/ca-certificates.crt /etc/pip.conf; do
-    [ ! -e $file ] || cp -L $file "$folder$file"
-done
-[ ! -d /usr/local/share/ca-certificates ] || cp -rL /usr/local/share/ca-certificates "$folder/usr/local/share/"
+make_system "$folder"
 rm -rf "$folder/source.git" "$folder/home/me/regla"
 git clone -q --bare . "$folder/source.git"
 
@@ -74,11 +63,7 @@ else
 fi
 chmod a+rx "$folder/root/command.sh"
 
-exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 TERM=dumb FOLDER="$folder" \
-    unshare --mount --pid --fork bash -c '
-    set -e
-    mount -t proc proc "$FOLDER/proc"
-    mount --rbind /dev "$FOLDER/dev"
-    chroot "$FOLDER" bash /root/prepare.sh
-    chroot "$FOLDER" chown -R me: /source.git
-    chroot "$FOLDER" su - me -c "git clone -q /source.git regla && bash /root/command.sh" </dev/null'
+in_system "$folder" 'set -e
+    bash /root/prepare.sh
+    chown -R me: /source.git
+    su - me -c "git clone -q /source.git regla && bash /root/command.sh"'
