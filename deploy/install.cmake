@@ -32,10 +32,14 @@ if(NOT REGLA_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
 endif()
 
 set(REGLA_ENVIRONMENT_FILE ${CMAKE_INSTALL_FULL_SYSCONFDIR}/default/regla)
+set(SETTINGS ${CMAKE_INSTALL_SYSCONFDIR}/default) # below the prefix, but for /usr
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  set(SETTINGS ${CMAKE_INSTALL_FULL_SYSCONFDIR}/default)
+endif()
 configure_file(${DEPLOY}/systemd/regla.service.in regla.service @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/regla.service DESTINATION lib/systemd/system COMPONENT regla)
 install(FILES ${DEPLOY}/systemd/regla.default RENAME regla
-        DESTINATION ${CMAKE_INSTALL_FULL_SYSCONFDIR}/default COMPONENT regla)
+        DESTINATION ${SETTINGS} COMPONENT regla)
 install(DIRECTORY ${DEPLOY}/prometheus ${DEPLOY}/grafana
         DESTINATION ${CMAKE_INSTALL_DATADIR}/regla COMPONENT regla)
 install(FILES README.md CHANGELOG.md LICENSE api/api.md api/openapi.yaml
