@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes into an engine and what it tells about itself (engine.h): plain structs, which the
- * files below the engine fill or read, too. */
+/* The options of an engine and what it tells about itself (engine.h): plain structs, which the
+ * files below the engine also fill or read. */
 #ifndef ENGINE_ENGINE_TYPES_H
 #define ENGINE_ENGINE_TYPES_H
 
@@ -14,13 +14,13 @@ struct engine_options {
     const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
     enum weight_format weights;
     enum kv_format kv;
-    enum activation_format activations; /* ERROR_INVALID where it does not fit the weights,
-                                           ERROR_UNSUPPORTED where not the device */
-    int threads; /* of the CPU; 0: as many as the affinity mask and the cgroup allow */
+    enum activation_format activations; /* ERROR_INVALID if it does not fit the weights,
+                                           ERROR_UNSUPPORTED if not the device */
+    int threads; /* of the CPU; 0: as many as the affinity mask and the cgroups allow */
     size_t state_memory_bytes;  /* budget for all states and KV pages; 0: a share of free memory,
                                    or what device_memory_bytes leaves */
-    size_t device_memory_bytes; /* for weights, workspace and states together; 0: no such limit */
-    int max_step_tokens;        /* most tokens of all spans of a step together; 0: 512 */
+    size_t device_memory_bytes; /* for weights, workspace and states together; 0: no limit */
+    int max_step_tokens;        /* most tokens of a step, over all spans; 0: 512 */
     int max_step_logits;        /* most positions of a step with logits or draws; 0: 128 */
     const char
         *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
@@ -39,17 +39,17 @@ struct engine_info {
     enum activation_format activations;
     int threads;
     int max_step_tokens, max_step_logits;
-    int64_t max_step_pages;                       /* of KV, of all texts of a step together */
-    int64_t max_positions;                        /* limit of learned positions; 0: none */
-    size_t weights_bytes;                         /* as packed for the device */
-    size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* as they would be in that format */
-    size_t workspace_bytes;          /* on a GPU with all else that is taken at the start */
+    int64_t max_step_pages; /* most KV pages of all texts of a step together */
+    int64_t max_positions;  /* limit of learned positions; 0: none */
+    size_t weights_bytes;   /* as packed for the device */
+    size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* the bytes in each format */
+    size_t workspace_bytes;          /* on a GPU with everything else allocated at the start */
     size_t pinned_bytes;             /* of the host, for copies */
     size_t recurrent_bytes_per_text; /* S, c, running maxima, rings: constant */
     size_t kv_bytes_per_token;       /* of layers with a full window */
     int kv_page_tokens;              /* KV is reserved in pages of this many tokens */
     size_t state_memory_bytes;       /* the budget */
-    bool overlaps;                   /* engine_submit takes a step while another is under way */
+    bool overlaps;                   /* engine_submit accepts a step while another runs */
     const char *device;              /* "cpu", "cuda" */
     const char *instruction_set;     /* "avx512vnni", "avx512", "avx2", "generic"; a GPU's name */
 };
@@ -58,8 +58,8 @@ struct engine_memory {                                  /* of the state budget, 
     size_t recurrent_bytes, kv_bytes;                   /* in use */
     size_t recurrent_reserved_bytes, kv_reserved_bytes; /* reserved by the states alive */
     size_t recurrent_peak_bytes, kv_peak_bytes;         /* highest in use since the start */
-    size_t recurrent_cached_bytes, kv_cached_bytes;     /* in use by states set aside alone */
-    int states, cached;                                 /* all; of these, set aside */
+    size_t recurrent_cached_bytes, kv_cached_bytes;     /* in use only by states set aside */
+    int states, cached;                                 /* number of states; of these, set aside */
 };
 
 #endif

@@ -20,32 +20,32 @@
 
 enum state_part_kind { STATE_PARTS(STATE_PART_VALUE) };
 
-/* What a layer keeps of a text: heads one after the other, each `head_bytes` long. A new slot's
- * recurrent parts are 0 and its maxima -infinity; rings begin unwritten. */
+/* What a layer keeps of a text: its heads one after the other, `head_bytes` each. In a new slot
+ * recurrent parts are 0, maxima are -infinity, and rings are unwritten. */
 struct state_part {
     enum state_part_kind kind;
     int layer, heads;
-    int rows;                  /* dv of S, then c where there is one; dv of keys' values */
+    int rows;                  /* dv of S, plus one for c if there is one; dv of keys' values */
     int features;              /* m2 of S, of keys */
     int window;                /* W of a ring */
-    size_t offset, head_bytes; /* in the slot; of kind KV in a page */
+    size_t offset, head_bytes; /* in the slot; for kind KV in a page */
 };
 
 struct state_layout {
     size_t slot_bytes;        /* of a text; f32 */
     size_t page_bytes;        /* of 64 tokens, all layers; 0: no layer has a full window */
     enum kv_format kv;        /* of the pages */
-    struct state_part *parts; /* in the order of their offsets, those of the pages among them */
+    struct state_part *parts; /* in the order of their offsets, including those of the pages */
     int num_parts;
     int64_t max_positions; /* learned positions; 0: no limit */
 };
 
-/* Lays a part behind those there are, 64-byte aligned; sets part.offset in its copy. */
+/* Adds a part after the others, 64-byte aligned, and sets part.offset in its copy. */
 int state_layout_add(struct state_layout *layout, struct state_part part, size_t *offset,
                      struct error *err);
 void state_layout_clear(struct state_layout *layout);
 
-/* Pages that hold positions [0, tokens). */
+/* The number of pages that hold positions [0, tokens). */
 static inline int64_t state_layout_pages(const struct state_layout *layout, int64_t tokens)
 {
     if (layout->page_bytes == 0 || tokens <= 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a draw is made of and what comes back: arrays on the device that the step fills (draws.cu)
- * and the kernel reads (sampling.cu). */
+/* The inputs and results of draws: arrays on the device that the step fills (draws.cu) and the
+ * kernel reads (sampling.cu). */
 #ifndef ENGINE_CUDA_SAMPLING_ARRAYS_CUH
 #define ENGINE_CUDA_SAMPLING_ARRAYS_CUH
 
@@ -16,7 +16,7 @@ struct seen_token {
     int32_t id, count;
 };
 
-/* A text's settings, and where its lists begin in those of all. */
+/* A text's settings, and where its lists begin in the lists of all texts. */
 struct sampling_text {
     float temperature, top_p, min_p, presence, frequency, repetition;
     int32_t top_k, num_top;
@@ -26,8 +26,8 @@ struct sampling_text {
 };
 
 struct sampling_drawn {
-    int32_t id, nan_id; /* as of struct draw */
-    int32_t next;       /* the id, or -1 where none follows: draw_ends */
+    int32_t id, nan_id; /* as in struct draw */
+    int32_t next;       /* the id, or -1 if it ends the text: draw_ends */
     float max;          /* of the untouched logits */
     double sum;
     float logit, top_logits[SAMPLER_MOST_TOP];
