@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The words in which replies and metrics speak of kept states: where one lies, and why a prompt had
- * to be computed. */
+/* The names that replies and metrics use for kept states: where one lies, and why a prompt had to
+ * be computed. */
 #ifndef API_STATES_H
 #define API_STATES_H
 
@@ -9,9 +9,9 @@ const char *tier_name(enum tier tier); /* "none", "disk", "host", "device" */
 
 /* Why no more of a prompt was reused (api.md). */
 enum miss_reason {
-    MISS_NONE,          /* all was that could be */
+    MISS_NONE,          /* all was reused that could be */
     MISS_NO_CHECKPOINT, /* its tokens, or the first of them, are new here or have no checkpoint */
-    MISS_DIVERGED,      /* another text goes on differently from there */
+    MISS_DIVERGED,      /* another text continues differently from there */
     MISS_EVICTED,       /* there was a checkpoint further on */
     MISS_DISABLED,
     NUM_MISS_REASONS

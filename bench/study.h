@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The latency and memory study (`regla study`): which points it has, what one measures, the files
- * they are kept in, and what follows from them. `regla-plot` draws it.
+/* The study of latency and memory (`regla study`): its points, how one is measured, the files that
+ * keep them, and the report. `regla-plot` draws it.
  *
  * It follows ReGLA, section 5.2 and figure 5: models of 6 layers, a prompt of 5 tokens, generation
  * lengths of 2^6 to 2^13. A point is the total time of prompt and decoding, and the memory in use
@@ -47,7 +47,7 @@ struct study_axes {
     int long_repeats; /* for longer ones */
 };
 
-/* Axes with what holds their strings and numbers; zero-initialise. */
+/* Axes together with the memory of their strings and numbers. Zero-initialise. */
 struct study_choice {
     struct study_axes axes;
     char *names;
@@ -55,7 +55,7 @@ struct study_choice {
     int lengths[STUDY_MOST_LENGTHS], batches[STUDY_MOST_BATCHES];
 };
 
-/* Axes as one types them: lists parted by commas; none is NULL. */
+/* Axes as typed: lists separated by commas. None is NULL. */
 struct study_lists {
     const char *systems; /* "all", or presets' names without "-6l" */
     const char *lengths, *batches;

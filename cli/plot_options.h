@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The usage of regla-plot, for the program itself and for its manual. */
+/* The options of regla-plot, for the program and for its manual. */
 #ifndef CLI_PLOT_OPTIONS_H
 #define CLI_PLOT_OPTIONS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A growable array of token ids: what a text becomes. */
+/* A growable array of token ids, such as those of a text. */
 #ifndef ENGINE_TEXT_TOKEN_LIST_H
 #define ENGINE_TEXT_TOKEN_LIST_H
 
