@@ -35,12 +35,9 @@ const struct options command_info_options = {
 
 static const char *const features[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
 static const char *const gates[] = {MODEL_GATES(MODEL_NAME)};
-static const char *const positions[] = {
-    "none",  "rope",       "lrpe_unitary", "lrpe_orthogonal",  "lrpe_permutation",
-    "alibi", "kerple_log", "kerple_power", "kerple_3para_log", "kerple_bias_wht",
-    "t5"};
-static const char *const norms[] = {"none", "layernorm", "rmsnorm", "simple_rmsnorm"};
-static const char *const windows[] = {"full", "block", "sliding"};
+static const char *const positions[] = {MODEL_POSITIONS(MODEL_NAME)};
+static const char *const norms[] = {MODEL_NORMS(MODEL_NAME)};
+static const char *const windows[] = {MODEL_WINDOWS(MODEL_NAME)};
 
 /* "linear: exp features, refined gate, rope, rmsnorm; 4 heads, d 12, d_v 12, m 12" */
 static void describe(const struct mixer *mixer, char *text, size_t size)

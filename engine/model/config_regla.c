@@ -8,7 +8,7 @@
 
 /* The names of config.json, in the order of model.h's enums. */
 static const char *const act_names[] = {"gelu", "gelu_new", "relu", "silu"};
-static const char *const norm_names[] = {"none", "layernorm", "rmsnorm", "simple_rmsnorm"};
+static const char *const norm_names[] = {MODEL_NORMS(MODEL_NAME)};
 static const char *const block_norm_names[] = {NULL, "layernorm", "rmsnorm", "simple_rmsnorm"};
 static const char *const embedding_names[] = {"none", "sinusoidal", "learned"};
 static const char *const kind_names[] = {"linear", "softmax"};
@@ -18,11 +18,8 @@ static const char *const scale_names[] = {"none", "sqrt_dim", "exp_variance"};
 static const char *const scope_names[] = {"head", "hidden"};
 static const char *const output_gate_names[] = {"none", "swish"};
 static const char *const activation_names[] = {"softmax", "relu"};
-static const char *const window_names[] = {"full", "block", "sliding"};
-static const char *const position_names[] = {
-    "none",  "rope",       "lrpe_unitary", "lrpe_orthogonal",  "lrpe_permutation",
-    "alibi", "kerple_log", "kerple_power", "kerple_3para_log", "kerple_bias_wht",
-    "t5"};
+static const char *const window_names[] = {MODEL_WINDOWS(MODEL_NAME)};
+static const char *const position_names[] = {MODEL_POSITIONS(MODEL_NAME)};
 static const char *const stage_names[] = {"before", "after"};
 static const char *const pairing_names[] = {"half", "adjacent"};
 static const char *const basis_names[] = {"identity", "householder", "odd_even"};

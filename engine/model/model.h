@@ -19,15 +19,28 @@
 
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
-enum norm_kind { NORM_NONE, NORM_LAYERNORM, NORM_RMSNORM, NORM_SIMPLE_RMSNORM };
-enum hidden_act { ACT_GELU, ACT_GELU_NEW, ACT_RELU, ACT_SILU };
-enum position_embedding {
-    POSITION_EMBEDDING_NONE,
-    POSITION_EMBEDDING_SINUSOIDAL,
-    POSITION_EMBEDDING_LEARNED
-};
-enum mixer_kind { MIXER_LINEAR, MIXER_SOFTMAX };
-/* Feature maps and gates of linear mixers, each with its name in config.json. */
+/* Kinds, each with its name in config.json. */
+#define MODEL_NORMS(X)             \
+    X(NORM_NONE, "none")           \
+    X(NORM_LAYERNORM, "layernorm") \
+    X(NORM_RMSNORM, "rmsnorm")     \
+    X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm")
+#define MODEL_WINDOWS(X)     \
+    X(WINDOW_FULL, "full")   \
+    X(WINDOW_BLOCK, "block") \
+    X(WINDOW_SLIDING, "sliding")
+#define MODEL_POSITIONS(X)                           \
+    X(POSITION_NONE, "none")                         \
+    X(POSITION_ROPE, "rope")                         \
+    X(POSITION_LRPE_UNITARY, "lrpe_unitary")         \
+    X(POSITION_LRPE_ORTHOGONAL, "lrpe_orthogonal")   \
+    X(POSITION_LRPE_PERMUTATION, "lrpe_permutation") \
+    X(POSITION_ALIBI, "alibi")                       \
+    X(POSITION_KERPLE_LOG, "kerple_log")             \
+    X(POSITION_KERPLE_POWER, "kerple_power")         \
+    X(POSITION_KERPLE_3PARA_LOG, "kerple_3para_log") \
+    X(POSITION_KERPLE_BIAS_WHT, "kerple_bias_wht")   \
+    X(POSITION_T5, "t5")
 #define MODEL_FEATURE_MAPS(X)       \
     X(FEATURE_IDENTITY, "identity") \
     X(FEATURE_RELU, "relu")         \
@@ -48,26 +61,22 @@ enum mixer_kind { MIXER_LINEAR, MIXER_SOFTMAX };
 #define MODEL_VALUE(value, name) value,
 #define MODEL_NAME(value, name) name,
 
+enum norm_kind { MODEL_NORMS(MODEL_VALUE) };
+enum hidden_act { ACT_GELU, ACT_GELU_NEW, ACT_RELU, ACT_SILU };
+enum position_embedding {
+    POSITION_EMBEDDING_NONE,
+    POSITION_EMBEDDING_SINUSOIDAL,
+    POSITION_EMBEDDING_LEARNED
+};
+enum mixer_kind { MIXER_LINEAR, MIXER_SOFTMAX };
 enum feature_map { MODEL_FEATURE_MAPS(MODEL_VALUE) };
 enum gate_kind { MODEL_GATES(MODEL_VALUE) };
 enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
 enum norm_scope { NORM_SCOPE_HEAD, NORM_SCOPE_HIDDEN };
 enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH };
 enum softmax_activation { SOFTMAX_ACT_SOFTMAX, SOFTMAX_ACT_RELU };
-enum window_kind { WINDOW_FULL, WINDOW_BLOCK, WINDOW_SLIDING };
-enum position_kind {
-    POSITION_NONE,
-    POSITION_ROPE,
-    POSITION_LRPE_UNITARY,
-    POSITION_LRPE_ORTHOGONAL,
-    POSITION_LRPE_PERMUTATION,
-    POSITION_ALIBI,
-    POSITION_KERPLE_LOG,
-    POSITION_KERPLE_POWER,
-    POSITION_KERPLE_3PARA_LOG,
-    POSITION_KERPLE_BIAS_WHT,
-    POSITION_T5
-};
+enum window_kind { MODEL_WINDOWS(MODEL_VALUE) };
+enum position_kind { MODEL_POSITIONS(MODEL_VALUE) };
 enum rope_stage { ROPE_STAGE_BEFORE, ROPE_STAGE_AFTER };
 enum rope_pairing { ROPE_PAIRING_HALF, ROPE_PAIRING_ADJACENT };
 enum lrpe_basis { BASIS_IDENTITY, BASIS_HOUSEHOLDER, BASIS_ODD_EVEN };
