@@ -31,7 +31,7 @@ def test_help_names_every_flag_with_its_default():
     assert "default 127.0.0.1; env REGLA_HOST" in result.stdout
     assert "default 8000; env REGLA_PORT" in result.stdout
     # As many as the table has, each with its variable.
-    table = (BINARY.parents[2] / "server" / "command_serve.c").read_text()
+    table = (BINARY.parents[2] / "cli" / "command_serve.c").read_text()
     flags = re.findall(r'^    \{"([a-z-]+)", OPTION_', table, re.MULTILINE)
     shown = re.findall(r"^  --(?:no-)?([a-z-]+)", result.stdout, re.MULTILINE)
     assert len(flags) > 30 and set(flags) <= set(shown)
