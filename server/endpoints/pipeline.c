@@ -9,8 +9,6 @@
 #include "server/schedule/scheduler.h"
 #include "server/schedule/session_job.h"
 
-#include <stdio.h>
-
 /* Longer ones are written by a worker: on an event loop they would take over a millisecond. */
 enum { LONG_REPLY_BYTES = 32 * 1024 };
 
@@ -54,7 +52,7 @@ static void done(struct completion *completion)
         ticket_release(ticket);
 }
 
-/* Who repeats the request gets this reply. */
+/* Keeps the reply for a client that repeats its request. */
 static void keep_reply(struct completion *completion)
 {
     const struct task *task = &completion->job.task;
@@ -96,7 +94,7 @@ static bool streams(const struct job *job)
     return job->asked.request.stream && job->shared.accepted;
 }
 
-/* Its session is settled: it is over. */
+/* The session is settled, if there is one: what is left is the reply. */
 static void settled(struct job *job)
 {
     struct completion *completion = completion_of(job);
