@@ -3,6 +3,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 
@@ -82,6 +83,41 @@ def test_goes_on_after_a_kill(tmp_path):
     other = subprocess.run([*command, "--weights", "q8"], capture_output=True, text=True, timeout=60)
     assert other.returncode == 1 and "choose another --out" in other.stderr
     assert rows_of(out) == rows
+
+
+def small(out, binary=BINARY):
+    return subprocess.run([binary, "study", "--systems", "regla", "--lengths", "2", "--repeat", "1", "--quiet",
+                           "--out", out], capture_output=True, text=True, timeout=300)
+
+
+@plain
+def test_without_regla_plot_there_are_tables(tmp_path):
+    alone, out, plot = tmp_path / "regla", tmp_path / "study", BINARY.parent / "regla-plot"
+    shutil.copy(BINARY, alone)
+    result = small(out, alone)
+    assert result.returncode == 0 and "study.json and no plots" in result.stdout
+    assert "no plots: there is no regla-plot beside this program" in result.stderr
+    assert len(rows_of(out)) == 1 and not list(out.glob("*.svg"))
+    assert subprocess.run([plot, out], timeout=60).returncode == 0  # which draws them later
+    drawn = {path: path.read_bytes() for path in out.glob("*.svg")}
+    assert len(drawn) == 4
+    result = small(out)  # and draws the same when the study does
+    assert result.returncode == 0 and "study.json and plots" in result.stdout, result.stderr
+    assert {path: path.read_bytes() for path in out.glob("*.svg")} == drawn
+    (tmp_path / "regla-plot").symlink_to("/bin/false")
+    result = small(out, alone)
+    assert result.returncode == 1 and "regla-plot ended with status 1" in result.stderr
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ([], "expected directories of studies; usage: regla-plot DIR..."), (["--nope"], "unknown flag --nope"),
+    (["/tmp/regla-there-is-no-such-directory"], "study.json: No such file"),
+])
+def test_regla_plot_refuses(arguments, message):
+    result = subprocess.run([BINARY.parent / "regla-plot", *arguments], capture_output=True, text=True,
+                            timeout=60)
+    assert result.returncode in (1, 2) and f"regla-plot: {message}" in result.stderr.replace(
+        "/tmp/regla-there-is-no-such-directory/", ""), result.stderr
 
 
 @pytest.mark.parametrize("arguments, message", [

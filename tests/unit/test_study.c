@@ -165,6 +165,71 @@ Test(study, refuses_another_file)
     unlink(path);
 }
 
+static const struct study_settings SETTINGS = {
+    .device = "auto", .weights = "auto", .kv = "auto", .activations = "f32", .threads = 2};
+
+/* regla-plot knows of a study what its JSON says. */
+Test(study, json_goes_there_and_back)
+{
+    char path[] = "/tmp/regla-study-XXXXXX";
+    close(mkstemp(path));
+    struct study_plan plan = make_plan(), read;
+    struct study_choice choice;
+    struct error err = ERROR_INIT;
+    fill(&plan);
+    cr_assert_eq(study_json_write(path, &plan, &SETTINGS, &err), 0, "%s", err.message);
+    cr_expect_eq(study_json_check(path, &SETTINGS, &err), 0, "%s", err.message);
+    struct study_settings other = SETTINGS;
+    other.weights = "q8";
+    cr_expect_eq(study_json_check(path, &other, &err), -1);
+    cr_expect(strstr(err.message, "choose another --out") != NULL, "%s", err.message);
+    error_clear(&err);
+    cr_assert_eq(study_json_read(path, &read, &choice, &err), 0, "%s", err.message);
+    cr_assert_eq(read.count, plan.count);
+    for (size_t i = 0; i < plan.count; i++) {
+        cr_expect_str_eq(read.points[i].system, plan.points[i].system);
+        read.points[i].system = plan.points[i].system;
+        cr_expect_arr_eq(&read.points[i], &plan.points[i], sizeof *plan.points);
+    }
+    const struct study_axes *axes = &choice.axes;
+    cr_assert(axes->num_systems == 3 && axes->num_lengths == 3 && axes->num_batches == 2);
+    for (int i = 0; i < 3; i++) {
+        cr_expect_str_eq(axes->systems[i], SYSTEMS[i]);
+        cr_expect_eq(axes->lengths[i], LENGTHS[i]);
+    }
+    cr_expect(axes->batches[0] == 1 && axes->batches[1] == 16);
+    study_plan_clear(&read);
+    study_choice_clear(&choice);
+    study_plan_clear(&plan);
+    unlink(path);
+}
+
+Test(study, json_of_no_study_is_refused)
+{
+    static const struct {
+        const char *text, *message;
+    } CASES[] = {
+        {"{", "expected"},
+        {"{}", "expected points of a study, got none"},
+        {"{\"points\": {\"a\": 1}}", "expected points of a study, got none"},
+        {"{\"points\": [1]}", "points[0]: expected a point of a study"},
+        {"{\"points\": [{\"system\": \"regla\", \"length\": 1}]}", "points[0]: expected a point"},
+    };
+    char path[] = "/tmp/regla-study-XXXXXX";
+    close(mkstemp(path));
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct study_plan plan;
+        struct study_choice choice;
+        struct error err = ERROR_INIT;
+        write_file(path, CASES[i].text);
+        cr_expect_eq(study_json_read(path, &plan, &choice, &err), -1);
+        cr_expect(strstr(err.message, CASES[i].message) != NULL, "%s", err.message);
+        study_plan_clear(&plan);
+        study_choice_clear(&choice);
+    }
+    unlink(path);
+}
+
 Test(study, values_are_medians_of_what_was_measured)
 {
     struct study_plan plan = make_plan();
