@@ -42,7 +42,7 @@ install(FILES ${DEPLOY}/systemd/regla.default RENAME regla
         DESTINATION ${SETTINGS} COMPONENT regla)
 install(DIRECTORY ${DEPLOY}/prometheus ${DEPLOY}/grafana
         DESTINATION ${CMAKE_INSTALL_DATADIR}/regla COMPONENT regla)
-install(FILES README.md CHANGELOG.md LICENSE api/api.md api/openapi.yaml
+install(FILES README.md CHANGELOG.md LICENSE api/api.md ${CMAKE_BINARY_DIR}/openapi.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/regla COMPONENT regla)
 
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr")

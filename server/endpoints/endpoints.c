@@ -8,6 +8,7 @@
 #include "server/endpoints/load.h"
 #include "server/endpoints/metrics_page.h"
 #include "server/endpoints/models.h"
+#include "server/endpoints/openapi.h"
 #include "server/endpoints/session_routes.h"
 #include "server/endpoints/state_routes.h"
 #include "server/endpoints/tokenize.h"
@@ -33,6 +34,7 @@ static const struct route ROUTES[] = {
     {"GET", "/ready", .open = true, .quiet = true, .handle = health_handle_ready},
     {"GET", "/load", .open = true, .quiet = true, .handle = load_handle},
     {"GET", "/version", .open = true, .quiet = true, .handle = version_handle},
+    {"GET", "/openapi.json", .open = true, .quiet = true, .handle = openapi_handle},
     {"GET", "/metrics", .quiet = true, .handle = metrics_page_handle},
 };
 

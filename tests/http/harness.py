@@ -11,6 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import contract
 import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,6 +24,8 @@ BUILD = next((name for name in ("asan", "tsan") if name in BINARY.parts), "dev")
 SLOWNESS = {"dev": 1, "asan": 4, "tsan": 8}[BUILD]
 START_SECONDS = 30 * SLOWNESS
 REQUEST_SECONDS = 60 * SLOWNESS
+# What a sanitizer finds is not in the shape of replies.
+CLIENT = contract.Client if BUILD == "dev" else httpx.Client
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
 
 
@@ -67,7 +70,7 @@ class Server:
             env={**os.environ, **(environment or {})})
         self.port = flags["port"] or self.listening_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.http = httpx.Client(  # reads no certificates: that takes longer than our server's start
+        self.http = CLIENT(  # reads no certificates: that takes longer than our server's start
             base_url=self.url, timeout=REQUEST_SECONDS, trust_env=False, verify=False,
             limits=httpx.Limits(max_connections=512, max_keepalive_connections=64))
         if wait:
@@ -236,6 +239,8 @@ def read_frames(body):
     for frame in frames[:-2]:
         assert frame.startswith(b"data: {") and b"\n" not in frame, frame
         parsed.append(json.loads(frame[len(b"data: "):].decode("utf-8")))
+    if BUILD == "dev":
+        contract.check_frames(parsed)
     return parsed
 
 

@@ -114,7 +114,7 @@ def test_help_refuses_what_it_cannot_print(arguments, message):
 
 def test_one_version():
     assert regla("--version").stdout == f"regla {VERSION}\n"
-    assert f"\n  version: {VERSION}\n" in (ROOT / "api/openapi.yaml").read_text()
+    assert '"version": "@PROJECT_VERSION@"' in (ROOT / "api/openapi.json").read_text()
     assert f"\n## [{VERSION}] - " in (ROOT / "CHANGELOG.md").read_text()
     assert set(re.findall(r"regla-(\d+\.\d+\.\d+)", (ROOT / "README.md").read_text())) == {VERSION}
 
