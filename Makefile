@@ -9,11 +9,13 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda deb serve test test-cuda test-races test-stress test-train test-clients load-deps load-peers fuzz model format lint clean
+.PHONY: help deps test-deps build cuda deb serve test test-all test-cuda test-races test-stress test-train test-clients load-deps load-peers fuzz model format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
-	@echo "make test          install what is missing, run every test (STAGES='lint unit' for some)"
+	@echo "make test          install what is missing; lint, build, unit, golden, HTTP: minutes"
+	@echo "                   (STAGES='lint unit' for some)"
+	@echo "make test-all      and all others: sanitizers, an emulated GPU, fuzz corpora, big clients"
 	@echo "make build         build/release/regla"
 	@echo "make cuda          build/cuda/regla, with the CUDA backend (needs nvcc)"
 	@echo "make deb           build/deb/*.deb: Debian packages of the server, and of its plots"
@@ -56,6 +58,9 @@ serve: build
 
 test:
 	@tests/run.sh $(STAGES)
+
+test-all:
+	@tests/run.sh all
 
 test-cuda: test-deps cuda
 	tests/cuda/run.sh device || [ $$? -eq 77 ]

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA), `make deb` or `make test` needs.
-# Usage: deploy/deps.sh serve|cuda|deb|test      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
+# Usage: deploy/deps.sh serve|cuda|deb|test|tidy      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,8 +13,9 @@ serve) ;;
 cuda) packages+=(g++) ;;
 deb) packages+=(dpkg-dev file) ;;
 test) packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk) ;;
+tidy) packages+=(clang-tidy) ;;
 *)
-    echo "usage: deploy/deps.sh serve|cuda|deb|test" >&2
+    echo "usage: deploy/deps.sh serve|cuda|deb|test|tidy" >&2
     exit 2
     ;;
 esac

@@ -1,14 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Every test, in order of how soon it can fail; what `make test` runs.
-# Usage: tests/run.sh [stage...]      (default: all of them; names as in `stages` below)
-# A stage that fails stops the run. Each one's output is kept in build/test-logs/. The end of the
-# output is every runner's own closing line, the times, and the sum: "N passed, N failed, N skipped".
+# What `make test` and `make test-all` run. Stages that need each other follow each other; those of one
+# row run side by side, where two cores are done sooner so: one builds while another mostly waits.
+# Usage: tests/run.sh [test|rest|all|stage...]      (default: test; names as in `rows` below)
+#   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
+#   rest  the others: sanitizers, the emulated GPU, fuzz corpora, the big clients, clang-tidy
+#   all   both
+# A stage that fails stops the run after its row. Each one's output is kept in build/test-logs/. The
+# end of the output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
+# skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-stages=(deps lint build unit golden http cuda cuda-races fuzz-corpus asan-build asan-unit
-        asan-golden asan-http tsan-build tsan-http)
+test_rows=(deps "lint build" "unit golden" http)
+rest_rows=(deps "clients cuda-build" "cuda asan-build" "asan-unit races-build"
+           "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
 python=tests/.venv/bin/python
@@ -31,11 +37,23 @@ unset MAKEFLAGS MAKELEVEL # those of `make test` are not for the builds below
 
 build() { # preset, targets: what later stages run, without them everything
     cmake --preset "$1" --log-level=WARNING >/dev/null &&
-        cmake --build --preset "$1" -j "$jobs" ${2:+--target "${@:2}"} 2>&1 |
+        nice cmake --build --preset "$1" -j "$jobs" ${2:+--target "${@:2}"} 2>&1 |
         sed '/^\[ *[0-9]*%\]/d'
 }
+# Limits of time are for hangs: ten times what it takes on an idle machine. Who runs into one is named.
+limited() { # seconds, command
+    local seconds=$1 status=0
+    shift
+    timeout --kill-after=30 "$seconds" "$@" || status=$?
+    if [ $status -eq 124 ] || [ $status -eq 137 ]; then
+        echo "TIMEOUT: $* after $seconds s"
+    fi
+    return $status
+}
 unit() { # preset
-    "${fixed_addresses[@]}" "build/$1/unit_tests" -j"$jobs" --verbose 2>&1 |
+    local seconds=1200
+    [ "$1" = dev ] || seconds=4800
+    limited $seconds "${fixed_addresses[@]}" "build/$1/unit_tests" -j"$jobs" --verbose 2>&1 |
         grep -avE '^\[(RUN |PASS|====)\]( .*::|.*Running )'
     return "${PIPESTATUS[0]}"
 }
@@ -61,41 +79,48 @@ rounded_bits() { # preset
     fi
 }
 # Each file's tests in one process, since they share its servers; most of the time they wait.
-http() { # preset
+# A test that has not ended after so long hangs: the slowest takes a tenth of it.
+http() { # preset, seconds for each test
     REGLA_BINARY=build/$1/regla "${fixed_addresses[@]}" $python -m pytest -q -p no:cacheprovider \
-        -n "$jobs" --dist loadfile --durations=5 tests/http
+        -n "$jobs" --dist loadfile --durations=5 --timeout "$2" tests/http
 }
 
 stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }
 stage_lint() { $python tests/lint/lint.py; }
 stage_build() { build dev; }
 stage_unit() { unit dev; }
-stage_golden() { golden dev tests/golden/*/ && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16 && rounded_bits dev; }
-stage_http() { http dev; }
+stage_golden() {
+    golden dev tests/golden/*/ && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16 &&
+        rounded_bits dev
+}
+stage_http() { http dev 300; }
+# Clients that bring hundreds of megabytes with them, in an environment of their own.
+stage_clients() {
+    tests/scripts/venv.sh tests/clients || return
+    REGLA_BINARY=build/dev/regla tests/clients/.venv/bin/python -m pytest -q -p no:cacheprovider \
+        --timeout 600 tests/http/clients
+}
 # The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
-stage_cuda() {
-    build cuda-emulated regla kernels cuda_tests &&
-        tests/cuda/run.sh emulated && tests/cuda/run.sh compile
+stage_cuda-build() {
+    build cuda-emulated regla kernels cuda_tests && tests/cuda/run.sh compile
 }
-stage_cuda-races() {
-    build cuda-races regla kernels cuda_test_races cuda_test_launch && tests/cuda/run.sh races
-}
+stage_cuda() { tests/cuda/run.sh emulated; }
+stage_races-build() { build cuda-races regla kernels cuda_test_races cuda_test_launch; }
+stage_cuda-races() { tests/cuda/run.sh races; }
 stage_fuzz-corpus() { tests/fuzz/run.sh corpus; }
 stage_asan-build() { build asan; }
 stage_asan-unit() { unit asan; }
 # The units have run all of them in chunks and batches.
-stage_asan-golden() {
-    build/asan/regla check tests/golden/*/ &&
-        golden asan tests/golden/{hybrid_regla,deltanet,sliding_t5}/
-}
-stage_asan-http() { http asan; }
+stage_asan-golden() { build/asan/regla check tests/golden/*/; }
+stage_asan-http() { http asan 1200; }
 stage_tsan-build() { build tsan regla; }
-stage_tsan-http() { http tsan; }
+stage_tsan-http() { http tsan 2400; }
+stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http)
+    *http | clients)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")
@@ -117,47 +142,97 @@ closing_line() { # stage, log
         sed 's/\x1b\[[0-9;]*m//g' | tail -n 1
 }
 
-known=" ${stages[*]} "
-chosen=("${stages[@]}")
-if [ $# -gt 0 ]; then
-    chosen=("$@")
-    if [[ " $* " != *" deps "* ]] && [ ! -x $python ]; then
-        chosen=(deps "$@")
-    fi
-fi
-mkdir -p $logs
-rm -f $logs/*.log
+# ---- which, and in what rows ----
+
+rows=()
+case ${1:-test} in
+test) rows=("${test_rows[@]}") ;;
+rest) rows=("${rest_rows[@]}") ;;
+all) rows=("${test_rows[@]}" "${rest_rows[@]:1}") ;;
+*)
+    known=" ${test_rows[*]} ${rest_rows[*]:1} "
+    for stage in "$@"; do
+        if [[ $known != *" $stage "* ]]; then
+            echo "run.sh: no stage $stage (known:$known)" >&2
+            exit 2
+        fi
+    done
+    [[ " $* " == *" deps "* ]] || [ -x $python ] || rows=(deps)
+    rows+=("$@") # one after the other, as they are asked for
+    ;;
+esac
+
+# ---- one row ----
+
+declare -A started status seconds
 summary=()
 total_passed=0 total_failed=0 total_skipped=0
-broken=
-for stage in "${chosen[@]}"; do
-    if [[ $known != *" $stage "* ]]; then
-        echo "run.sh: no stage $stage (known:$known)" >&2
-        exit 2
-    fi
-    log=$logs/$stage.log
-    start=$SECONDS
-    echo "==> $stage"
-    "stage_$stage" </dev/null 2>&1 | tee "$log"
-    status=${PIPESTATUS[0]}
+broken=()
+
+finish() { # stage
+    local stage=$1 log=$logs/$1.log passed failed skipped
+    seconds[$stage]=$((SECONDS - started[$stage]))
     read -r passed failed skipped < <(count "$stage" "$log")
+    if [ "${status[$stage]}" -ne 0 ]; then
+        broken+=("$stage")
+        # A stage that broke before its runner could count is one failure.
+        [ "$failed" -gt 0 ] || failed=1
+    fi
     total_passed=$((total_passed + passed))
     total_failed=$((total_failed + failed))
     total_skipped=$((total_skipped + skipped))
-    summary+=("$(printf '%-12s %5d s   %s' "$stage" $((SECONDS - start)) "$(closing_line "$stage" "$log")")")
-    if [ "$status" -ne 0 ]; then
-        broken=$stage
-        # A stage that broke before its runner could count is one failure.
-        [ "$failed" -gt 0 ] || total_failed=$((total_failed + 1))
-        break
+    summary+=("$(printf '%-12s %5d s   %s' "$stage" "${seconds[$stage]}" \
+        "$(closing_line "$stage" "$log")")")
+}
+
+run_row() { # stages, at the same time; each one's output comes whole, when it has ended
+    local stage pid
+    if [ $# -eq 1 ]; then
+        started[$1]=$SECONDS
+        echo "==> $1"
+        "stage_$1" </dev/null 2>&1 | tee "$logs/$1.log"
+        status[$1]=${PIPESTATUS[0]}
+        finish "$1"
+        return
+    fi
+    local -A stage_of
+    echo "==> $* (side by side)"
+    for stage in "$@"; do
+        started[$stage]=$SECONDS
+        "stage_$stage" </dev/null >"$logs/$stage.log" 2>&1 &
+        stage_of[$!]=$stage
+    done
+    while [ ${#stage_of[@]} -gt 0 ]; do
+        local result=0
+        wait -n -p pid "${!stage_of[@]}" || result=$?
+        stage=${stage_of[$pid]}
+        unset "stage_of[$pid]"
+        status[$stage]=$result
+        echo "==> $stage"
+        cat "$logs/$stage.log"
+        finish "$stage"
+    done
+}
+
+mkdir -p $logs
+rm -f $logs/*.log
+left=()
+for row in "${rows[@]}"; do
+    if [ ${#broken[@]} -gt 0 ]; then
+        left+=("$row")
+    else
+        # shellcheck disable=SC2086
+        run_row $row
     fi
 done
 
 echo
 printf '%s\n' "${summary[@]}"
-if [ -n "$broken" ]; then
-    echo "make test: stage $broken FAILED (its output: $logs/$broken.log); the later stages did not run"
-fi
+for stage in "${broken[@]}"; do
+    grep -ahE '^TIMEOUT: |Failed: Timeout' "$logs/$stage.log" | sort -u
+    echo "stage $stage FAILED (its output: $logs/$stage.log)"
+done
+[ ${#left[@]} -eq 0 ] || echo "did not run: ${left[*]}"
 echo "total time: $SECONDS s"
 echo "$total_passed passed, $total_failed failed, $total_skipped skipped"
-[ -z "$broken" ]
+[ ${#broken[@]} -eq 0 ]

@@ -3,6 +3,8 @@
 starts others with flags of the test's choice. Every server must end clean (harness.Server.stop);
 when a test fails, the ends of the logs of the servers then alive are in its report."""
 
+from importlib.util import find_spec
+
 import pytest
 
 import checkpoints
@@ -11,6 +13,9 @@ import harness
 alive = []
 # What needs a GPU, or one that is emulated (tests/cuda/run.sh).
 collect_ignore = [] if harness.BINARY.parent.name.startswith("cuda") else ["test_cuda.py"]
+# Big clients: tests/clients/.venv has them.
+if find_spec("lm_eval") is None:
+    collect_ignore.append("clients")
 
 
 def pytest_configure(config):

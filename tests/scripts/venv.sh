@@ -7,7 +7,11 @@ cd "$(dirname "$0")/../.."
 
 folder=${1:-tests}
 venv=$folder/.venv
-if cmp -s "$folder/requirements.txt" "$venv/installed"; then
+wanted=$(cat "$folder/requirements.txt")
+while read -r _ file; do # -r FILE
+    wanted+=$(cat "$folder/$file")
+done < <(grep '^-r ' "$folder/requirements.txt")
+if [ "$wanted" = "$(cat "$venv/installed" 2>/dev/null)" ]; then
     exit 0
 fi
 rm -rf "$venv"
@@ -25,4 +29,4 @@ if [ $made = no ]; then
 fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --use-pep517 \
     -r "$folder/requirements.txt"
-cp "$folder/requirements.txt" "$venv/installed"
+echo "$wanted" >"$venv/installed"
