@@ -99,7 +99,8 @@ Test(errors, the_contract_lists_every_code)
     for (int code = API_OK + 1; code < API_NUM_CODES; code++) {
         const struct api_error_row *row = api_error_row((enum api_code)code);
         char line[120];
-        snprintf(line, sizeof line, "{\"const\": \"%s\", \"description\": \"status %d\"}", row->code, row->status);
+        snprintf(line, sizeof line, "{\"const\": \"%s\", \"description\": \"status %d\"}",
+                 row->code, row->status);
         cr_expect(strstr(contract, line), "openapi.json lacks %s", line);
         cr_expect(strstr(contract, row->type), "openapi.json lacks the type %s", row->type);
     }
