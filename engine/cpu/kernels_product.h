@@ -1,64 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrix products on packed weights of any format: register tiles of rows against panels.
+/* Multiplies rows by packed weights of any format: register tiles of rows against panels.
  *
- * One running sum per output, over the input in order: acc = fma(x[k], w[k][j], acc), whatever the
- * number of rows; the tile's shape changes only which sums run beside each other. 16-bit weights
+ * Each output has one running sum over the input, in order: acc = fma(x[k], w[k][j], acc). The
+ * number of rows and the tile's shape change only which sums run beside each other. 16-bit weights
  * become f32 in registers, exactly; q8 has such a sum per block (kernels_q8.h). So a sum of n
  * products errs by at most n 2^-23 of the sum of their sizes, in every format.
  *
  * A product of N rows does 2 N in out operations and reads the panels once per BLOCK_ROWS rows: in
- * out weights of 4, 2, 2 or 34/32 bytes. Rows of x are arranged before (once a product, 8 bytes a
- * number), so that a tile reads one stream of x; INPUT_BLOCK of their inputs stay in the second
- * cache for GROUP_PANELS panels. A single row walks its panels as one stream and asks for
- * what comes next (ahead.h).
+ * out weights of 4, 2, 2 or 34/32 bytes. x is arranged first, once a product (8 bytes a number), so
+ * that a tile reads one stream of it. INPUT_BLOCK inputs of the rows stay in the second cache for
+ * GROUP_PANELS panels. A single row walks its panels as one stream and prefetches (ahead.h).
  *
- * `regla bench --preset gpt_neox-160m --weights f32,bf16,q8 --pp 512 --tg 64 --repeat 9`, five runs
- * on 2 threads of a machine of 31 to 61 GB/s and 236 GFLOP/s: of the limit, all of the step (nine
- * tenths of it products), pp512 78 to 80 %, 77 to 79 %, 88 to 91 %; tg64 95 to 96 %, 95 to 96 %, 94
- * to 97 %. regla-160m, tg64 94 to 97 %, 94 to 97 %, 93 to 97 % where the memory kept its slower
- * pace or changed it; 96 %, 86 to 90 %, 78 to 86 % at the faster one, where what lies between the
- * products counts more: a step's q8 products by themselves have 0.95 to 0.97 of the speed of
- * reading at the slower pace and 0.88 to 0.91 at the faster, a single large one 1.01 to 1.02 and
- * 0.96 to 0.99.
- *
- * regla-160m, steps of two programs in turns. Rows of 128 bytes, of two panels of halves, against
- * rows of 64: 1.01 times as fast at the slower pace and 1.02 at the faster for one text, 1.07
- * and 1.02 for two. Tiles of rows ask for the weights TILE_AHEAD in advance: against half as
- * far 1.08 in q8 (4 texts) and 1.05 in bf16 (2, at the faster pace), of which half again 0.85;
- * twice as far no better. Rows that take several passes over the weights ask for the next FEW_BLOCK
- * in all of them, against narrow panels and the first pass alone: 1.22 with 16 texts in f32, 1.25
- * with 4 in bf16 on AVX2, 1.00 with 16 in bf16.
- *
- * Few rows on two core complexes (a line goes there and back in 500 ns), where 16 texts had been
- * slower than on one though memory reads twice as fast: in turns, all of regla-160m's step in bf16,
- * all threads arranging x 1.10 times as fast with 16 texts, asking for the lines of x and of what
- * becomes of it before 1.06, for those of y while the weights come 1.04, threads sharing the norms
- * 1.02; the first three together 1.13 with 16 texts, 1.09 with 4, a prompt of 512 1.04. On one
- * complex 1.03, 1.01, 1.01. No better: smaller tasks, y of more rows or of q8 asked for, norms
- * asking for their next row.
- *
- * Zen 5 (AVX-512 VNNI), 2 threads, 513 to 556 GFLOP/s, memory at 46 to 57 or, at times, 83 to 96
- * GB/s: all lines 8 KiB ahead asked for (one row: into the first cache alone, tiles of rows: into
- * all) against what showed the hardware the next page, products of 256 MB in turns. One row q8 1.17
- * to 1.24, bf16 1.02 to 1.07, f32 1.02 to 1.08 times as fast; q8 2 rows 1.07 to 1.17, 4 rows 1.15
- * to 1.21, 16 rows 1.04; 16 rows bf16 1.14 to 1.19, f32 1.08. gpt_neox-160m, of the limit, at the
- * slower pace and at the faster: tg64 93 to 94 and 84 to 88 %, 93 and 83 to 88 %, 90 to 93 and 78
- * to 84 %; pp512 77 to 78 and 69 to 74 %, 78 to 79 and 71 to 75 %, 86 to 87 and 82 to 87 %.
- *
- * Emerald Rapids, 2 threads, 361 to 460 GFLOP/s by what others leave, memory at 34 to 36 GB/s.
- * gpt_neox-160m, of the limit: tg64 95, 96 and 123 % (bf16 and q8 lie in the last cache in part),
- * pp512 73, 75 and 80 %, while others disturbed it down to 64, 61 and 68 %. The products of a step
- * by themselves, one row: 1.00 (f32) and 0.96 to 0.98 (bf16) of the speed of reading, large ones in
- * q8 0.98; 2 rows 0.96 and 0.91 (f32, bf16), 6 rows 0.92 and 0.79, 12 rows 0.80 and 0.63, where the
- * arithmetic counts. 16 rows in bf16 make 280 GFLOP/s, 512 rows 307. Weights of two bytes that
- * become f32 once (wide_sums): prompts in bf16 1.06, 16 texts 1.03, 24 texts 1.04. No better:
- * columns of 16 against 16 rows (1.01 to 1.02), asking for a later tile's weights into the first
- * cache (0.91 to 0.99).
- *
- * AVX2, on 2 threads of a Zen 3 whose speed others disturb (28 to 54 GB/s, 207 GFLOP/s):
- * regla-160m, tg64, three runs, f32 87 to 92 %, bf16 82 to 88 %, f16 84 to 91 %, q8 77 to 89 %,
- * when it was disturbed more 84 to 87, 77 to 80, and 72 to 75 % in q8; gpt_neox-160m, pp512, 65 to
- * 73 %, 67 to 75 %, q8 61 to 67 %. */
+ * Figures, and what was tried instead: loadtest/FIGURES.md, "Choices of the kernels". */
 #ifndef ENGINE_CPU_KERNELS_PRODUCT_H
 #define ENGINE_CPU_KERNELS_PRODUCT_H
 

@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Matrices packed for the device, in the order in which the lanes of a warp load them.
+/* Matrices packed for the device, in the order in which the lanes of a warp load them:
+ * [heads][panels][blocks].
  *
- * [heads][panels][blocks]: a panel is 16 outputs (f32: 32), a block of it 32 inputs; what is past
- * the last is zero. With g = lane / 4 and t = lane % 4, a lane has of a block
- *   bf16, f16   [2 steps][32 lanes][4][2]: the fragments `a` of two mma (common.cuh): element e of
- *               register r in step s is output g + 8 (r % 2), input 8t + 4s + 2 (r / 2) + e
- *   q8          [32 lanes][2 steps][4][2] the same as bytes, 128 + quant; then [8][2] scales in
- *               f16, those of outputs g and g + 8
- *   f32         [8 fours of inputs][32 lanes][4], lanes being outputs
+ * A panel is 16 outputs (f32: 32), a block of it 32 inputs; past the last there are zeros. The
+ * table says what a lane has of a block, with g = lane / 4 and t = lane % 4.
  *
  * The inputs of a step are permuted, which a sum does not mind, so that lane t of a fragment `b`
  * needs inputs [8t, 8t + 8) of a block of x: 32 bytes beside each other.
  *
- * A matrix is cut along its inputs into `segments` of neighbouring blocks. A sum over the inputs is
- * that over each segment, block by block from zero, and these added in order, from zero again:
- * whoever computes them beside each other, or one after the other, gets the same bits. */
+ * A matrix is cut along its inputs into `segments` of neighbouring blocks. A sum over the inputs
+ * adds up each segment, block by block from zero, and then these in order, from zero again. The
+ * bits are the same whether segments are computed one after the other or beside each other. */
 #ifndef ENGINE_CUDA_WEIGHTS_H
 #define ENGINE_CUDA_WEIGHTS_H
 
 #include "engine/cuda/device.h"
+
+/* clang-format off */
+/* format     a block                       what lies there
+ * ---------  ----------------------------  -----------------------------------------------------
+ * bf16, f16  [2 steps][32 lanes][4][2]     the fragments `a` of two mma (common.cuh): element e
+ *                                          of register r in step s is output g + 8 (r % 2),
+ *                                          input 8t + 4s + 2 (r / 2) + e
+ * q8         [32 lanes][2 steps][4][2],    the same as bytes, 128 + quant;
+ *            then [8][2] in f16            scales of outputs g and g + 8
+ * f32        [8][32 lanes][4]              for each four of inputs; lanes are outputs */
+/* clang-format on */
 
 enum { BLOCK_INPUTS = 32, F32_OUTPUTS = 32, FRAGMENT_OUTPUTS = 16, Q8_SCALES = 512 };
 
