@@ -96,7 +96,7 @@ stage_golden() {
 stage_http() { http dev 300; }
 # Clients that bring hundreds of megabytes with them, in an environment of their own.
 stage_clients() {
-    tests/scripts/venv.sh tests/clients || return
+    tests/scripts/venv.sh tests/clients && build dev regla || return
     REGLA_BINARY=build/dev/regla tests/clients/.venv/bin/python -m pytest -q -p no:cacheprovider \
         --timeout 600 tests/http/clients
 }
@@ -164,6 +164,15 @@ esac
 
 # ---- one row ----
 
+interrupted() {
+    local group
+    for group in $(jobs -p); do
+        kill -- "-$group" 2>/dev/null
+    done
+    exit 130
+}
+trap interrupted INT TERM
+
 declare -A started status seconds
 summary=()
 total_passed=0 total_failed=0 total_skipped=0
@@ -199,7 +208,9 @@ run_row() { # stages, at the same time; each one's output comes whole, when it h
     echo "==> $* (side by side)"
     for stage in "$@"; do
         started[$stage]=$SECONDS
+        set -m # a process group of its own, for `interrupted`
         "stage_$stage" </dev/null >"$logs/$stage.log" 2>&1 &
+        set +m
         stage_of[$!]=$stage
     done
     while [ ${#stage_of[@]} -gt 0 ]; do
