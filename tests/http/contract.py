@@ -69,6 +69,15 @@ def check(method, path, headers, sent, status, content_type, body, reply_headers
                              f"allow it: {'; '.join(causes)[:2000]}") from error
 
 
+def allows_request(method, path, body):
+    request = MockRequest(URL, method.lower(), path, data=body, content_type="application/json")
+    try:
+        document()[0].validate_request(request)
+    except OpenAPIError:
+        return False
+    return True
+
+
 def check_frames(frames):
     """Of a stream of POST /v1/completions: each is a chunk, or the last an error."""
     for frame in frames:
