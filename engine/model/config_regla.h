@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The native family's config.json (model-format.md): keys, defaults, refused combinations. */
+/* Parses the native family's config.json (model-format.md): keys, defaults, refused combinations.
+ */
 #ifndef ENGINE_MODEL_CONFIG_REGLA_H
 #define ENGINE_MODEL_CONFIG_REGLA_H
 

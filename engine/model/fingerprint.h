@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a model is, in 16 bytes: XXH3-128 over its tensors (name, dtype, shape and bytes as in the
- * file, in the order of their names) and over the description that says what is computed with them
- * and what a text's state looks like.
+/* Tells models apart by 16 bytes, so that no state is restored into another model than its own.
  *
- * The same whenever the same files are loaded, from shards or one file, on any device and in any
- * weight format; not the same for two models whose states could be taken for each other's. */
+ * The fingerprint is the XXH3-128 hash of the tensors and of the description. Of a tensor it takes
+ * name, dtype, shape and the bytes in the file, in the order of names. The description says what is
+ * computed with the tensors and what the state of a text looks like.
+ *
+ * The same files give the same fingerprint, whether from shards or one file, on any device and in
+ * any weight format. */
 #ifndef ENGINE_MODEL_FINGERPRINT_H
 #define ENGINE_MODEL_FINGERPRINT_H
 
@@ -12,8 +14,9 @@
 
 enum { FINGERPRINT_BYTES = 16 };
 
-/* fingerprint: [FINGERPRINT_BYTES]. Reads all of the weights: infinities and NaNs in them are
- * refused. */
+/* Writes fingerprint [FINGERPRINT_BYTES]. Reads all weights, and refuses infinities and NaNs in
+ * them.
+ */
 int model_fingerprint(const struct model *model, unsigned char *fingerprint, struct error *err);
 
 #endif

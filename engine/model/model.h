@@ -177,8 +177,8 @@ struct layer {
     X(up_proj)                  \
     X(down_proj)
 
-/* The layer's matrix number i, from 0 on, in that order; NULL past the last. One that the layer has
- * not has no rows. */
+/* The layer's matrix number i, from 0 on, in that order; NULL past the last. A matrix that the
+ * layer lacks has no rows. */
 const struct matrix *model_layer_matrix(const struct layer *layer, size_t i);
 
 /* What a model owns beside its description: the files its tensors lie in, and what was made of
@@ -224,19 +224,18 @@ struct model {
     struct model_storage *storage;
 };
 
-/* A model with nothing in it but its names, directory being the last of which messages speak. NULL
- * with the error set. */
+/* Makes a model that has only its names; directory is the one that messages print. NULL with the
+ * error set. */
 struct model *model_new(const char *directory, const char *name, struct error *err);
 void model_close(struct model *model); /* NULL is allowed */
 
-/* The tensors it was loaded from; their numbers as they are in the file, until the first is packed.
- */
+/* The tensors of its files. Their numbers are there until the first matrix is packed. */
 struct safetensors *model_tensors(const struct model *model);
 
-/* A device has packed the matrix, and the model is not read there again: memory that is the
- * model's own goes back to the system, but for the rows of embeddings, which tables borrow. */
+/* Tells the model that a device has packed the matrix and reads it no more. Its memory goes back to
+ * the system where the model owns it. Embeddings stay, as tables borrow their rows. */
 void model_packed(const struct model *model, const struct matrix *matrix);
-/* All matrices are packed: nothing but these rows is read again. */
+/* Tells it that all matrices are packed: only embeddings are read from now on. */
 void model_all_packed(const struct model *model);
 
 const char *dtype_name(enum dtype dtype); /* "F32", "F16", "BF16" */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The numbers of a mixer's position encoding: read from its tensors, or computed. */
+/* Makes the tables of a mixer's position encoding: reads them from its tensors or computes them. */
 #ifndef ENGINE_MODEL_POSITION_TABLES_H
 #define ENGINE_MODEL_POSITION_TABLES_H
 
 #include "engine/model/model.h"
 #include "engine/model/weights.h"
 
-/* Fills mixer->position and features_positioned. Needs kind, base, basis, num_heads, head_dim and
- * features. prefix: the mixer's, "model.layers.3.attn"; tensors are under prefix.position. */
+/* Fills mixer->position and features_positioned. The mixer must have its kind, num_heads, head_dim
+ * and features, and its position's kind, base and basis. prefix is the mixer's,
+ * "model.layers.3.attn"; the tensors are below prefix.position. */
 int position_tables_bind(struct weights *weights, struct mixer *mixer, const char *prefix,
                          double rotary_pct, struct error *err);
 

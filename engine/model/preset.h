@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Presets: the papers' systems at one shape, for measuring them before anybody has trained one.
+/* Presets: the papers' systems at one shape, to measure them without a trained checkpoint.
  *
- * Each is a file of models/presets/, built into the program: a config.json and `shapes`
- * (model-format.md). Its weights are random with a fixed seed, and pass through the same loader
- * and checks as a file's. */
+ * A preset is a file of models/presets/, built into the program: a config.json with `shapes`
+ * (model-format.md). Its weights are random, with a fixed seed. They pass through the same loader
+ * and checks as a file. */
 #ifndef ENGINE_MODEL_PRESET_H
 #define ENGINE_MODEL_PRESET_H
 
@@ -20,10 +20,10 @@ extern const size_t num_presets;
 
 const struct preset *preset_find(const char *name); /* NULL: there is none */
 
-/* A preset's model with its random weights. ERROR_INVALID that lists the presets when there is none
- * of that name. The caller frees *out with model_close. */
+/* Makes a preset's model with its random weights. ERROR_INVALID for an unknown name; the message
+ * lists the presets. The caller frees *out with model_close. */
 int preset_open(struct model **out, const char *name, struct error *err);
-/* The same with another text in the place of the preset's. */
+/* The same for a given text of a preset. */
 int preset_load(struct model **out, const char *name, const char *config, struct error *err);
 
 #endif

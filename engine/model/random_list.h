@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tensors of a preset, listed by its family: names and shapes as a file of the family would
- * have them, and how large their random numbers are (random_weights.h makes the numbers). */
+/* Lists the tensors of a preset. Its family adds them, with names and shapes as in its files, and
+ * says how large their random numbers are. random_weights.h makes the numbers. */
 #ifndef ENGINE_MODEL_RANDOM_LIST_H
 #define ENGINE_MODEL_RANDOM_LIST_H
 

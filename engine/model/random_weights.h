@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weights that nobody trained: for a preset, which is a configuration without tensors.
+/* Makes random weights for a preset, which is a configuration without tensors.
  *
- * Every tensor the configuration asks for, of a size that keeps activations and logits near 1:
- * matrices are normal (nearly: sums of four uniform numbers) with deviation 1/sqrt(inputs), those
- * that write into the residual stream less by 1/sqrt(2 layers); norms are 1; gates begin open. A
- * number is a pure function of its tensor and place, so that every machine makes the same ones. */
+ * The numbers keep activations and logits near 1. A matrix is normal, nearly: each number is a sum
+ * of four uniform ones. Its deviation is 1/sqrt(inputs), times 1/sqrt(2 layers) where it writes
+ * into the residual stream. Norms are 1, and gates begin open. A number depends only on its
+ * tensor's place in the list and its own in the tensor, so every machine makes the same numbers. */
 #ifndef ENGINE_MODEL_RANDOM_WEIGHTS_H
 #define ENGINE_MODEL_RANDOM_WEIGHTS_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The safetensors format: named arrays in one file, or in shards listed by an index.
+/* Reads the safetensors format: named arrays in one file, or in shards that an index lists.
  *
- * A file is 8 bytes of header length, that many bytes of JSON (name -> dtype, shape,
- * data_offsets), then the data, which the tensors cover without holes or overlaps
- * (https://github.com/huggingface/safetensors, "Format"). All of it is checked here: whoever holds
- * a struct tensor may read its `bytes` bytes at `data`. */
+ * A file begins with 8 bytes, the length of its header. The header is JSON: name -> dtype, shape,
+ * data_offsets. The data follow; the tensors cover them without holes or overlaps
+ * (https://github.com/huggingface/safetensors, "Format"). All of this is checked when the file is
+ * opened, so whoever holds a struct tensor may read its `bytes` bytes at `data`. */
 #ifndef ENGINE_MODEL_SAFETENSORS_H
 #define ENGINE_MODEL_SAFETENSORS_H
 
@@ -16,7 +16,7 @@
 
 enum { TENSOR_MAX_RANK = 8 };
 
-/* What a file may hold; the loader of weights takes only some of them. */
+/* The types that a file may hold. Weights are of some of them (weights.h). */
 enum tensor_dtype {
     TENSOR_F32,
     TENSOR_F16,
@@ -60,7 +60,7 @@ void safetensors_close(struct safetensors *file); /* NULL is allowed */
 
 size_t safetensors_count(const struct safetensors *file);
 int64_t safetensors_file_bytes(const struct safetensors *file); /* of all shards */
-/* The single file's name, or the index's: where a message looks for a tensor that is not there. */
+/* The name of the single file, or of the index. A message about a missing tensor names it. */
 const char *safetensors_name(const struct safetensors *file);
 /* The i-th tensor, in the order of their names; i < count. */
 struct tensor *safetensors_at(struct safetensors *file, size_t i);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking tensors out of a safetensors file: each exactly once, of the expected shape and dtype.
+/* Takes tensors out of a safetensors file: each once, with the expected shape and dtype.
  *
- * Matrices stay where they are in the file (copied only when unaligned); vectors, small per-head
- * arrays and norms become f32 in the arena, and must be finite. Tensor names are printf-like, so
- * that "model.layers.%d.attn.q_proj" is written once. Every error names file, tensor, expected and
- * got. */
+ * A matrix stays in the file; it is copied only where it is not aligned. Vectors, norms and small
+ * arrays per head become f32 in the arena, and must be finite. Every error names file, tensor,
+ * expected and got. */
 #ifndef ENGINE_MODEL_WEIGHTS_H
 #define ENGINE_MODEL_WEIGHTS_H
 
@@ -19,7 +18,7 @@ struct weights {
 
 enum { WEIGHT_NAME_SIZE = 160 };
 
-/* A dimension the tensor itself decides: *size is set to it; >= 1. */
+/* A dimension of any size from 1 on. The call sets it to the tensor's. */
 enum { WEIGHT_ANY = -1 };
 
 /* Formats a tensor's name; returns `name`. */
@@ -28,7 +27,7 @@ const char *weights_name(char name[WEIGHT_NAME_SIZE], const char *format, ...)
 
 bool weights_has(const struct weights *weights, const char *name);
 
-/* "file: tensor "name": " and the rest, as an error; returns -1. */
+/* Sets an error `file: tensor "name": ...`; returns -1. */
 int weights_bad(const struct weights *weights, const char *name, struct error *err,
                 const char *format, ...) __attribute__((format(printf, 4, 5)));
 
@@ -41,12 +40,12 @@ int weights_linear(struct weights *weights, const char *name, int64_t rows, int6
 int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
                    struct matrix *matrix, struct error *err);
 
-/* Numbers as f32: rank dimensions, any of which may be WEIGHT_ANY on entry and is set on return. */
+/* Numbers as f32, of shape [rank], any of which may be WEIGHT_ANY. */
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
                    const float **values, struct error *err);
 
-/* Refuses infinities and NaNs; F32, F16 or BF16. Matrices are looked at when all of the weights are
- * read, for the model's fingerprint. */
+/* Refuses infinities and NaNs in a tensor of F32, F16 or BF16. Matrices are checked later, when the
+ * fingerprint reads all weights. */
 int weights_check_finite(const struct tensor *tensor, struct error *err);
 
 /* A norm of the kind and eps in *norm, with `size` parameters `name`.weight and `name`.bias. */
@@ -57,7 +56,7 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
 int weights_permutation(struct weights *weights, const char *name, int64_t size,
                         const int32_t **permutation, struct error *err);
 
-/* Takes a tensor whatever it is, to ignore it. */
+/* Takes a tensor of any kind and ignores it. */
 void weights_ignore(struct tensor *tensor);
 
 /* Fails when a tensor was never taken; sets the model's dtype, parameters and file_bytes. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of the tokenizer: its parts, and how they are read from tokenizer.json. */
+/* What a tokenizer is made of. Each part is read from its section of tokenizer.json. */
 #ifndef ENGINE_TEXT_TOKENIZER_PARTS_H
 #define ENGINE_TEXT_TOKENIZER_PARTS_H
 
