@@ -120,7 +120,7 @@ async def complete(http, url, body, arrival, arrived):
                 outcome.detail = f"expected {arrival.max_tokens} tokens, got {outcome.tokens}"
     except StreamError as error:
         outcome.kind, outcome.detail = error.kind, error.detail
-    except asyncio.TimeoutError:
+    except TimeoutError:
         outcome.kind = "timeout"
     except aiohttp.ClientConnectorError as error:
         outcome.kind, outcome.detail = "no connection", str(error)

@@ -28,7 +28,7 @@ class Target:
             async with http.get(self.url + "/v1/models") as response:
                 served = (await response.json())["data"][0]
             self.model = served["id"]
-        except (aiohttp.ClientError, asyncio.TimeoutError, ValueError, LookupError) as error:
+        except (TimeoutError, aiohttp.ClientError, ValueError, LookupError) as error:
             raise Failure(f"{self.name}: GET {self.url}/v1/models: {error!r}") from None
         self.extensions = served.get("owned_by") == "regla"
 
@@ -61,7 +61,7 @@ class Sessions:
                 async with self.http.delete(f"{self.target.url}/v1/sessions/{name}") as response:
                     if response.status != 409:
                         return
-            except (aiohttp.ClientError, asyncio.TimeoutError):
+            except (TimeoutError, aiohttp.ClientError):
                 return  # a server that is gone is told by its completions
             await asyncio.sleep(0.05)
 

@@ -26,7 +26,8 @@ KEY = COLUMNS[:5]
 def engine_point(binary, point, options):
     """Generation only: neither a prompt, nor the choice of tokens."""
     found = json.loads(run([binary, "bench", "--preset", point["preset"], "--weights",
-                            options.weights, "--device", options.device, "--pp", 0, "--tg", point["length"], "--batch",
+                            options.weights, "--device", options.device, "--pp", 0, "--tg", point["length"],
+                             "--batch",
                             point["streams"], "--repeat", 1, "--json"]))
     return {**point, "side": "engine", "tokens_per_second": found["results"][0]["tokens_per_second"],
             "step_share": 1.0, "own_cpu_us_per_token": 0.0,

@@ -92,7 +92,10 @@ class Client(httpx.Client):
         reply = super().send(request, stream=stream, **options)
         kind = reply.headers.get("content-type", "").split(";")[0]
         if not stream and request.method != "HEAD" and kind != "text/event-stream":
-            sent = request.content if request.method == "POST" else None
+            try:
+                sent = request.content if request.method == "POST" else None
+            except httpx.RequestNotRead:  # in pieces
+                sent = None
             check(request.method, request.url.raw_path.decode().split("?")[0],
                   dict(request.headers), sent, reply.status_code, kind, reply.content,
                   dict(reply.headers))

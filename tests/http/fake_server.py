@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An OpenAI-shaped server for the tests of loadtest/: it answers at once, and has one fault.
-Argument: its fault ("none", "leak", "refuse", "cut", "error", "short"). Its first line of output is its address."""
+Argument: its fault ("none", "leak", "refuse", "cut", "error", "short").
+Its first line of output is its address."""
 
 import asyncio
 import json

@@ -64,7 +64,7 @@ class Server:
         for name, value in flags.items():
             flag = "--" + name.replace("_", "-")
             arguments += [flag] if value is True else [flag, str(value)]
-        self.log = open(self.log_path, "wb")
+        self.log = open(self.log_path, "wb")  # noqa: SIM115
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})})

@@ -10,8 +10,8 @@ import pytest
 from harness import ROOT
 
 sys.path.append(str(ROOT / "loadtest"))
-import builds  # noqa: E402
-from measure import Failure  # noqa: E402
+import builds
+from measure import Failure
 
 pytestmark = pytest.mark.builds("dev")  # the tools of loadtest/, in Python
 
@@ -66,7 +66,8 @@ def turns(tmp_path_factory):
 
 def side(folder, name, step, changes=1000):
     path = folder / f"{name}.so"
-    subprocess.run([*builds.COMPILER, "-Wno-unused-parameter", "-shared", "-fPIC", f"-I{ROOT}", "-x", "c", "-",
+    subprocess.run([*builds.COMPILER, "-Wno-unused-parameter", "-shared", "-fPIC", f"-I{ROOT}", "-x", "c",
+                    "-",
                     "-o", path, f'-DNAME="{name}"', f"-DSTEP={step}", f"-DCHANGES={changes}"],
                    input=PRETENDS, text=True, check=True)
     return path

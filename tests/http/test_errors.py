@@ -445,8 +445,8 @@ def test_random_damage_to_a_request(server):
                 connection.shutdown(socket.SHUT_WR)
                 answer = connection.recv(65536)
                 assert answer == b"" or answer.startswith(b"HTTP/1."), (damaged, answer)
-            except TimeoutError:
-                raise AssertionError(f"no answer to {damaged}")
+            except TimeoutError as error:
+                raise AssertionError(f"no answer to {damaged}") from error
             except OSError:
                 pass
     with ThreadPoolExecutor(30) as pool:

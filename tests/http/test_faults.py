@@ -42,7 +42,7 @@ def open_files(server):
 
 
 def cpu_seconds(server):
-    fields = open(f"/proc/{server.process.pid}/stat").read().rpartition(")")[2].split()
+    fields = Path(f"/proc/{server.process.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 

@@ -233,7 +233,7 @@ class Proxy:
         self.server, self.losses, self.whole = server, losses, whole
         self.requests = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.url = "http://127.0.0.1:%d" % self.listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 

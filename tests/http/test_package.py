@@ -135,4 +135,5 @@ def test_install(tmp_path):
                  if path.is_file()}
     assert {"bin/regla", "bin/regla-plot", "share/man/man1/regla.1.gz", "lib/systemd/system/regla.service",
             "share/bash-completion/completions/regla", "share/regla/grafana/regla.json",
-            "share/regla/prometheus/regla_rules.yml", "share/doc/regla/LICENSE", "etc/default/regla"} <= installed
+            "share/regla/prometheus/regla_rules.yml", "share/doc/regla/LICENSE",
+            "etc/default/regla"} <= installed

@@ -91,7 +91,8 @@ class Prometheus:
 
 
 def traffic(server):
-    """Requests of every length, the least that it holds; one that finds its prompt in the cache, sessions, and errors."""
+    """Requests of every length, the least that it holds; one that finds its prompt in the
+    cache, sessions, and errors."""
     with ThreadPoolExecutor(len(LENGTHS)) as pool:
         for reply in [pool.submit(server.complete, prompt=[40, 41, 42], ignore_eos=True,
                                   max_tokens=8193 if length == "inf" else int(length) // 2 + 1)

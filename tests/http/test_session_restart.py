@@ -94,7 +94,7 @@ def test_owners_after_a_restart(server_factory, tmp_path):
     server.stop()
     server = server_factory(state_dir=tmp_path / "state", api_key="carol,bob,alice")
     server.ends_clean = False
-    for key, prompt in bodies.items():
+    for key in bodies:
         reply = server.post("/v1/completions", {"prompt": "", "session_id": "mine", "max_tokens": 0,
                                                 "store": False},
                             headers={"Authorization": f"Bearer {key}"}).json()

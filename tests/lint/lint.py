@@ -86,6 +86,16 @@ def check_format():
         yield "`make format` mends it"
 
 
+def check_python():
+    """ruff finds nothing (ruff.toml)"""
+    ruff = Path(sys.executable).parent / "ruff"
+    result = subprocess.run([str(ruff), "check", "--no-cache", "--quiet", "--output-format", "concise",
+                             "tests", "loadtest", "train", "models"],
+                            cwd=ROOT, capture_output=True, text=True)
+    if result.returncode:
+        yield from (result.stdout + result.stderr).splitlines()[:20]
+
+
 def room_of(name):
     return next(room for room in ROOMS if name.startswith(room))
 
@@ -391,7 +401,7 @@ def check_scripts():
 
 def main():
     passed = failed = 0
-    for check in [check_format, check_includes, check_rings, check_below_main, check_sizes,
+    for check in [check_format, check_python, check_includes, check_rings, check_below_main, check_sizes,
                   check_headers, check_licence, check_words, check_links,
                   check_names, check_paragraphs, check_scripts]:
         faults = list(check())

@@ -77,7 +77,7 @@ def test_tokenizer_keeps_every_text(text):
 
 def test_reads_every_kind_of_file(tmp_path):
     lines = "".join(json.dumps({"text": t}) + "\n" for t in ("one", "two"))
-    (tmp_path / "a.txt").write_bytes("plain\r\n".encode())
+    (tmp_path / "a.txt").write_bytes(b"plain\r\n")
     (tmp_path / "b.jsonl").write_text(lines)
     (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     (tmp_path / "d.jsonl.xz").write_bytes(lzma.compress(lines.encode()))

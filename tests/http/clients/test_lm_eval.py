@@ -23,7 +23,8 @@ def run_lm_eval(server, folder, num_concurrent, batch_size):
     command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--model_args",
                f"model={server.model_id},base_url={server.url}/v1/completions,"
                f"tokenizer_backend=remote,max_retries=1,num_concurrent={num_concurrent}",
-               "--batch_size", str(batch_size), "--tasks", ",".join(NAMES), "--include_path", str(TASKS), "--log_samples",
+               "--batch_size", str(batch_size), "--tasks", ",".join(NAMES), "--include_path", str(TASKS),
+                "--log_samples",
                "--output_path", str(folder / "out")]
     environment = {**os.environ, "HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1",
                    "HF_DATASETS_OFFLINE": "1", "NO_PROXY": "127.0.0.1"}
