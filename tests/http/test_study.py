@@ -86,8 +86,8 @@ def test_goes_on_after_a_kill(tmp_path):
 
 
 def small(out, binary=BINARY):
-    return subprocess.run([binary, "study", "--systems", "regla", "--lengths", "2", "--repeat", "1", "--quiet",
-                           "--out", out], capture_output=True, text=True, timeout=300)
+    return subprocess.run([binary, "study", "--systems", "regla", "--lengths", "2", "--repeat", "1",
+                           "--quiet", "--out", out], capture_output=True, text=True, timeout=300)
 
 
 @plain
