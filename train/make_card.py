@@ -31,16 +31,18 @@ about the world.
 | tokens seen | {seen:,} ({steps:,} steps of {step_tokens:,}); the data has {text_tokens:,} |
 | training length | windows of {window} tokens from random places |
 | training time | {minutes:.0f} minutes on {cores} |
-| training loss | {train_loss:.3f} nats a token at the end |
+| training loss | {train_loss:.3f} nats a token: the mean of the last steps, at most 20 |
 | validation loss | {loss:.4f} nats a token |
 | bits per byte | **{bits_per_byte:.4f}** |
 | perplexity per word | {ppl_word:.1f} |
 | perplexity per token | {ppl_token:.2f} |
 
-The command is `make model`, which runs `train/make_model.sh`. The texts are not in the repository.
+The command is `make model`, which runs `train/make_model.sh`. The texts are not in the repository,
+so others can train such a model on texts of their own, but not this one again.
 Training uses Muon for the matrices of the layers, AdamW for the rest, and bfloat16 autocast. The
 learning rate warms up, stays constant, and decays linearly to zero over the last
-{decay:,} steps. The validation figures are of whole texts:
+{decay:,} steps. The training loss is of windows of {window} tokens. The validation figures are of
+whole texts. With VALID for the held-out file ({kind}) the command was:
 
     {perplexity}
 
@@ -48,14 +50,14 @@ learning rate warms up, stays constant, and decays linearly to zero over the las
 
 The mean loss of tokens, by how many tokens came before them in the text. The held-out texts were
 read twice: cut into windows of {context:,} tokens (the same command with `--context {context}`), and
-whole. The model was trained in windows of {window}.
+whole. (In training the windows were of {window} tokens.)
 
-| tokens before | windows: tokens | nats a token | whole: tokens | nats a token |
+| tokens before | tokens in windows | loss, nats a token | tokens in whole texts | loss, nats a token |
 |---|---|---|---|---|
 {positions}
 
-In the windows of {context:,}, at the training length ({at_training_range}): {at_training:.4f};
-highest beyond: {worst:.4f} ({rise:+.1f} %).
+With windows of {context:,}, the loss at the end of the training length ({at_training_range} tokens
+before) is {at_training:.4f}. The highest loss at any later position is {worst:.4f} ({rise:+.1f} %).
 
 ## Twenty continuations
 
@@ -72,23 +74,27 @@ def run(*command, stdin=None):
 
 
 class Valid:
-    """The held-out file as the engine takes it: by name, or compressed through a pipe."""
+    """The held-out file as the engine takes it: by name, or compressed through a pipe. The card's
+    readers do not have it, so it is VALID in the command that they see."""
 
     def __init__(self, path):
         suffix = Path(path).suffix
         self.unpack = {".xz": ["xz", "-dc", path], ".gz": ["gzip", "-dc", path]}.get(suffix)
-        kind = "jsonl" if ".jsonl" in Path(path).suffixes else "text"
+        lines = ".jsonl" in Path(path).suffixes
+        self.kind = "a JSON object a line, with its `text`" if lines else "plain text"
+        kind = "jsonl" if lines else "text"
+        self.path = path
         self.arguments = [path] if self.unpack is None else ["-", "--format", kind]
 
     def perplexity(self, engine, folder, *options):
         """The command in words, and what it printed."""
         command = ["perplexity", folder, *self.arguments, "--by-position", *options]
-        shown = " ".join(["regla", *map(str, command)])
+        shown = " ".join(["regla", *("VALID" if part is self.path else str(part) for part in command)])
         if self.unpack is None:
             return shown, json.loads(run(engine, *command, "--json"))
         with subprocess.Popen(self.unpack, stdout=subprocess.PIPE) as unpacked:
             measured = json.loads(run(engine, *command, "--json", stdin=unpacked.stdout))
-        return f"{' '.join(self.unpack)} | {shown}", measured
+        return f"{' '.join(self.unpack[:-1])} VALID | {shown}", measured
 
 
 def training_figures(log):
@@ -192,6 +198,7 @@ def main():
         window=args.window,
         loss=measured["nll"] / measured["tokens"],
         perplexity=command,
+        kind=valid.kind,
         context=POSITION_CONTEXT,
         sampling=" ".join(SAMPLING),
         continuations=continuations(args.engine, folder),

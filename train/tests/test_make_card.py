@@ -69,7 +69,8 @@ def test_card(tmp_path, raw_config, monkeypatch):
         "over the last\n20 steps",
         "| validation loss | 4.0000 nats",
         "| bits per byte | **1.4427** |",
-        "at the training length (64-127): 4.0000;\nhighest beyond: 4.1000 (+2.5 %)",
+        "the training length (64-127 tokens\nbefore) is 4.0000. The highest loss at any later position "
+        "is 4.1000 (+2.5 %)",
         "| 64-127 | 10 | 4.0000 | 10 | 4.0000 |\n| 128-255 | 10 | 4.1000 | 10 | 4.1000 |\n"
         "| 256-511 | | | 9 | 3.9000 |\n",
         "20.\n\n> **Nothing was heard in the house but** <20>  two\n>\n> lines\n",
