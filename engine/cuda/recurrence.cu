@@ -18,7 +18,7 @@
  * of S, and per token 4 * (2 d + 3 dv) bytes of projections (refined gate). ReGLA with d = dv = 64,
  * one token: 33.8 KB and 24,600 operations, so memory bounds it.
  *
- * nvcc 13.0 for sm_90: 86 to 122 registers and no spills, so two blocks of 8 warps share a
+ * nvcc 13.0 for sm_90: 86 to 124 registers and no spills, so two blocks of 8 warps share a
  * multiprocessor (25 % of its threads). No speed has been measured: there was no device. */
 #include "engine/cuda/recurrence_chunk.cuh"
 
