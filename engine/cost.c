@@ -38,7 +38,7 @@ static double layer_elements(const struct layer *layer)
     return sum;
 }
 
-/* Of one token's recurrence: s <- a (f * s), s <- s + (b v - g (s.phi_k)) phi_k, s.phi_q. */
+/* Of one token's recurrence: s <- a (f * s), s <- s + (b v - delta (s.phi_k)) phi_k, s.phi_q. */
 static double recurrence_operations(const struct mixer *m)
 {
     int per_element = 0;

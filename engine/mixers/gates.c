@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gates: which projections each has, and how a, f, b, g of the row recurrence come from them.
+/* Gates: which projections each has, and how a, f, b, delta of the recurrence come from them.
  * A new gate is a case in each of the functions here and its formula in engine/ops/formulas.h. */
 #include "engine/mixers/mixer.h"
 
@@ -69,7 +69,7 @@ void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, stru
         recurrence->feature_decay = (struct ops_factor){
             FORMULA_GLA_GATE, config->gate_logit_normalizer, .u = workspace->low_rank};
         break;
-    case GATE_DELTA: /* b = g = beta */
+    case GATE_DELTA: /* b = delta = beta */
         recurrence->input_scale = (struct ops_factor){FORMULA_SIGMOID, .u = u};
         recurrence->delta = (struct ops_factor){FORMULA_SIGMOID, .u = u};
         break;

@@ -110,7 +110,7 @@ void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
                         struct backend *backend, struct mixer_workspace *workspace, int num_rows,
                         struct ops_positions *position, struct ops_recurrence *recurrence);
 
-/* gates.c: says which projections a gate has, and makes a, f, b, g of them. */
+/* gates.c: says which projections a gate has, and makes a, f, b, delta of them. */
 int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2]);
 int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err);
 void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,

@@ -162,13 +162,14 @@ struct ops_factor {
 
 /* The row recurrence of every linear mixer (model-format.md), from its projections on. Row i of a
  * head's S, in token order:
- *   s <- a_i (f * s);  s <- s + (b v_i - g (s.phi_k)) phi_k;  h_i = s.phi_q
+ *   s <- a_i (f * s);  s <- s + (b v_i - delta (s.phi_k)) phi_k;  h_i = s.phi_q
  * and with sum_norm c as row dv with v = 1, and h_i / max(c.phi_q, 1e-6). What is absent is 1
- * (a, f, b) or 0 (g). Where a key raises the running maximum, a gets the factor exp(M_old - M_new).
+ * (a, f, b) or 0 (delta). Where a key raises the running maximum, a gets the factor
+ * exp(M_old - M_new).
  * S of a head in the slot: [rows / 16][m2][16], rows = dv (+ 1), padded to 16.
  * Order of s.phi: one running sum over the features.
  *
- * H heads have S, h and the gates a, b, g. Neighbouring heads may share what S is made of and read
+ * H heads have S, h, a, b and delta. Neighbouring heads may share what S is made of and read
  * with: q has Hq = num_qk_heads heads, v has Hv = num_kv_heads, and k, its features' gate f and M
  * have Hk, the smaller of both. Each divides H, and head h reads head h / (H / Hq) of q, and so on.
  * Grouped values: Hq < H = Hv (Gated DeltaNet; Mamba-2, whose q and k are C and B of a group).
@@ -181,7 +182,7 @@ struct ops_recurrence {
     struct ops_features phi;
     struct rows q, k, v; /* [N, Hq*d], [N, Hk*d], [N, Hv*dv] */
     struct ops_factor row_decay, feature_decay, input_scale,
-        delta;           /* a; f [N, Hk*m]; b, g [N, H] */
+        delta;           /* a; f [N, Hk*m]; b, delta [N, H] */
     struct rows h;       /* out: [N, H*dv] */
     size_t state_offset; /* of S [H] in the slot */
 };
