@@ -13,7 +13,7 @@
 
 struct admission_limits {
     int64_t max_requests;   /* that wait because what runs leaves no room */
-    int64_t max_running;    /* that run at once; so many more may be on their way there */
+    int64_t max_running;    /* that run at once; so many more may be about to start */
     int64_t max_tokens;     /* by estimate, of what waits */
     int64_t max_body_bytes; /* of all bodies, and of the prompts and replies that jobs hold */
 };
@@ -37,7 +37,7 @@ int admission_enter(struct admission *admission, int64_t tokens, struct api_erro
 void admission_leave(struct admission *admission, int64_t tokens);
 
 /* The engine thread tells how many requests run, and whether the oldest of the others waits for
- * room (saturated). If none does, requests on their way to the engine do not count as waiting. */
+ * room (saturated). If none does, requests that are about to start do not count as waiting. */
 void admission_update(struct admission *admission, int64_t running, bool saturated);
 
 /* Takes memory for a body that is being received and has `held` bytes by now. False: none is left.

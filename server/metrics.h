@@ -89,7 +89,7 @@ void metrics_generation(struct metrics *metrics, int64_t generated, double secon
 void metrics_lookup(struct metrics *metrics, int64_t cached, enum miss_reason miss);
 void metrics_set_memory(struct metrics *metrics, const struct metrics_memory *memory);
 
-/* What the text says beside these, read when it is written. */
+/* What the Prometheus text says besides these numbers; read when it is written. */
 struct metrics_view {
     const char *model, *device;
     int64_t weights_bytes, workspace_bytes, pinned_bytes, state_budget_bytes;

@@ -14,7 +14,7 @@ struct http_server;
 struct model;
 struct server;
 
-/* Texts are borrowed until server_free. What is not said may be 0 or NULL. */
+/* Strings are borrowed until server_free. A field that is not needed may be 0 or NULL. */
 struct server_options {
     const char *served_model_name; /* the model's name to clients; NULL: its own */
     const char *const *api_keys;   /* [num_api_keys], each may hold several, parted by commas */
@@ -48,7 +48,7 @@ int server_create(struct server **out, const struct server_options *options, str
 int server_listen(struct server *server, struct model *model, struct tokenizer *tokenizer,
                   struct error *err);
 
-/* Loads the model, opens what is kept of texts, and starts the engine thread. */
+/* Loads the model, opens the tree, the sessions and their store, and starts the engine thread. */
 int server_load(struct server *server, struct error *err);
 
 /* From any thread: nothing new comes in from now on. False: the model is still being loaded. */
@@ -57,11 +57,12 @@ bool server_refuse(struct server *server);
 /* After server_refuse: lets what runs finish until timeout_s have passed, then cancels it. */
 void server_drain(struct server *server, double timeout_s);
 
-/* Ends all threads and frees everything, wherever the server stands; NULL is allowed. States that
+/* Ends all threads and frees everything, in any phase of the server; NULL is allowed. States that
  * are only in memory are written to --state-dir, if there is one. */
 void server_free(struct server *server);
 
-/* For who looks inside: what the threads share, and the HTTP server (NULL: not listening). */
+/* For callers that look inside: what the threads share, and the HTTP server (NULL: not listening).
+ */
 struct service *server_service(struct server *server);
 struct http_server *server_http(struct server *server);
 

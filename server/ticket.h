@@ -22,7 +22,7 @@ struct ticket {
     _Atomic int references;
     _Atomic int cancelled; /* enum cancel_reason; the first reason stays */
     _Atomic bool gone;     /* the client has left: nothing more can be sent */
-    bool runs_on;          /* the work goes on when its client leaves; set before it is shared */
+    bool runs_on;          /* the work continues when its client leaves; set before it is shared */
     pthread_mutex_t lock;  /* of everything below and of what the holders share */
     bool done;             /* nothing more comes */
     bool waiting;          /* the connection is suspended until wake */

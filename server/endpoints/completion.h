@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A completion request: the job (server/schedule/job.h) and its reply. An endpoint that generates
- * text is a struct completion_format; the way through the threads is pipeline.h's. */
+ * text is a struct completion_format; pipeline.h moves a completion from thread to thread. */
 #ifndef SERVER_ENDPOINTS_COMPLETION_H
 #define SERVER_ENDPOINTS_COMPLETION_H
 
@@ -31,10 +31,10 @@ struct completion_format {
 struct completion {
     struct job job;
     const struct completion_format *format;
-    /* The HTTP thread's while the client is there; else that of whoever works on the job. */
+    /* The HTTP thread's while the client is connected; then of the thread that works on the job. */
     struct completion_stream *stream; /* NULL: none is asked for */
     struct replay_entry *replay;      /* where the reply is to be kept; NULL: nowhere */
-    bool left; /* under the ticket's lock: the client has; the stream's record goes on without it */
+    bool left; /* under the ticket's lock: the client has left; its stream is still recorded */
 };
 
 static inline struct completion *completion_of(struct job *job)

@@ -2,8 +2,8 @@
 /* The stream of a completion: makes frames of what its job has put out. With an Idempotency-Key it
  * also records them, for a client that repeats the request.
  *
- * It belongs to the HTTP thread while the client is there. If the client leaves before the end, a
- * worker completes the record once the job is done. */
+ * It belongs to the HTTP thread while the client is connected. If the client leaves before the end,
+ * a worker completes the record once the job is done. */
 #ifndef SERVER_ENDPOINTS_COMPLETION_STREAM_H
 #define SERVER_ENDPOINTS_COMPLETION_STREAM_H
 

@@ -6,13 +6,14 @@
 #include "server/endpoints/replay.h"
 #include "server/http/http.h"
 
-/* Call it when the whole body is there, before anything is done. 0: go on, with *entry if the
- * request has a key (else NULL); or the request is replied, as it was before. -1: *err is set,
- * *entry NULL. */
+/* Call it when the whole body is there, before anything is done. 0: the caller continues, with
+ * *entry if the request has a key (else NULL); or the request has got the reply of before. -1: *err
+ * is set, *entry NULL. */
 int idempotency_begin(struct http_request *request, struct replay_entry **entry,
                       struct api_error *err);
 
-/* Replies with the error. Keeps it in the entry (NULL: there is none) if it would come again. */
+/* Replies with the error. Keeps it in the entry (NULL: there is none) if the same request would get
+ * it again. */
 void idempotency_refuse(struct http_request *request, struct replay_entry *entry,
                         const struct api_error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes replies of what a job has come to: the parts that whole replies and streams share, and the
+/* Makes replies of jobs that have ended: the parts that whole replies and streams share, and the
  * whole reply. */
 #ifndef SERVER_ENDPOINTS_JOB_REPLY_H
 #define SERVER_ENDPOINTS_JOB_REPLY_H

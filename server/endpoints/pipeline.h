@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of a completion through the threads. Only this module knows which stage comes next:
+/* Moves a completion from thread to thread. Only this module knows which stage comes next:
  *
  *   parse    HTTP thread; of a long body a worker   the body becomes a completion_request
  *   enter    the same                               a place in the queue, a name in the registry
@@ -23,10 +23,10 @@ struct completion *pipeline_create(struct service *service, const struct complet
                                    const char *request_id, bool request_id_given, int owner,
                                    struct replay_entry *replay);
 
-/* HTTP thread, with the body in the task: the completion is on its way, or done already. */
+/* HTTP thread, with the body in the task: starts the completion, which may be done on return. */
 void pipeline_start(struct completion *completion);
 
-/* HTTP thread: the request has ended. What is to be kept for a later one goes on without it. */
+/* HTTP thread: the request has ended. Work whose reply is to be kept for a later one continues. */
 void pipeline_leave(struct completion *completion);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions: /v1/sessions and what lies under it, but for their states (state_routes.h). */
+/* Sessions: /v1/sessions and the paths below it, except those of states (state_routes.h). */
 #ifndef SERVER_ENDPOINTS_SESSION_ROUTES_H
 #define SERVER_ENDPOINTS_SESSION_ROUTES_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request about sessions and their states on its way through the threads: its kind says what is
- * done in each of these steps.
+/* Moves a request about sessions and their states from thread to thread. Its kind says what is done
+ * in each of these steps.
  *
  *   read      HTTP thread    what the kind takes from the request
  *   prepare   worker         what takes long before the engine thread can do it

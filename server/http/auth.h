@@ -12,7 +12,7 @@ struct auth {
     size_t count;
 };
 
-/* lists: [count] texts, each with one key or several, separated by commas. file: one key a line;
+/* lists: [count] strings, each with one key or several, separated by commas. file: one key a line;
  * lines that begin with # are comments; NULL: no file. The caller clears *auth in every case. */
 int auth_init(struct auth *auth, const char *const *lists, size_t count, const char *file,
               struct error *err);

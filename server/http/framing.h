@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Refuses heads of requests that libmicrohttpd lets pass, but that another server on the way could
- * read differently (RFC 9112). */
+/* Refuses heads of requests that libmicrohttpd lets pass, but that a proxy before this server
+ * could read differently (RFC 9112). */
 #ifndef SERVER_HTTP_FRAMING_H
 #define SERVER_HTTP_FRAMING_H
 

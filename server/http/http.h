@@ -21,7 +21,7 @@ struct http_request {
     const struct route *route;
     const char *method;
     char path[512];
-    char parameter[256]; /* the part of the path that the route's asterisk stands for */
+    char parameter[256];              /* the part of the path that the route's asterisk matches */
     char request_id[REQUEST_ID_SIZE]; /* the client's X-Request-Id, or ours */
     bool request_id_given;
     int owner;         /* index of the API key */

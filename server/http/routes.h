@@ -14,7 +14,7 @@ struct http_request;
  * connection is resumed. It ends with http_reply*, http_wait or http_hang_up. */
 struct route {
     const char *method;
-    const char *path; /* "*" stands for one part, "**" at the end for all that follows */
+    const char *path; /* "*" matches one part, "**" at the end all that follows */
     bool open;        /* needs no API key */
     bool json;        /* wants a JSON body */
     bool octets;      /* wants a body of any bytes; --max-state-bytes is its limit */
@@ -33,7 +33,7 @@ struct route_table {
     const char *instead; /* the path to use in their place */
 };
 
-/* Finds the route of a request. parameter [size] receives what the asterisk of its path stands for.
+/* Finds the route of a request. parameter [size] receives what the asterisk of its path matches.
  * HEAD goes where GET does. NULL: API_UNKNOWN_PATH, API_METHOD_NOT_ALLOWED, API_NOT_IMPLEMENTED. */
 const struct route *route_find(const struct route_table *table, const char *method,
                                const char *path, char *parameter, size_t size,

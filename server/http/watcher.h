@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watches the sockets of all connections beside libmicrohttpd. That does not look at a socket while
- * its connection is suspended, has no deadline for a whole request, and may forget to look.
+/* Watches the sockets of all connections in addition to libmicrohttpd. libmicrohttpd does not look
+ * at a socket while its connection is suspended, has no deadline for a whole request, and may
+ * forget to look.
  *
  * - A client that closes cancels the ticket of its request. So does one that half-closes:
  *   shutdown(SHUT_WR) counts as leaving, as with nginx and uvicorn.
@@ -35,7 +36,7 @@ int watcher_add(struct watcher *watcher, int fd);
 /* Removes a connection. linger: its last reply went out before its request was read. */
 void watcher_remove(struct watcher *watcher, int slot, bool linger);
 
-/* Say where its request stands: its bytes come in, all are there, it has been answered. */
+/* Say in which phase its request is: its bytes come in, all are there, it has been answered. */
 void watcher_receiving(struct watcher *watcher, int slot);
 void watcher_answering(struct watcher *watcher, int slot);
 void watcher_idle(struct watcher *watcher, int slot);

@@ -47,11 +47,12 @@ void batch_note_bytes(struct batch *batch, struct job *job);
 /* Begins a text whose whole prompt the tree had; logits [vocab_size]: after its last token. */
 int batch_begin_whole(struct batch *batch, struct sequence *sequence, const float *logits,
                       struct error *err);
-/* Lets each text whose leader has ended go on from what the tree has, or wait for another text. */
+/* Lets each text whose leader has ended continue from what the tree has, or wait for another text.
+ */
 void batch_recover(struct batch *batch);
 
-/* Runs one step, and where steps overlap more of them, as long as the same texts go on and nothing
- * else is to be done. A job that fails in it gets its error (job_fail_engine). */
+/* Runs one step, and where steps overlap more of them, as long as the same texts continue and
+ * nothing else is to be done. A job that fails in it gets its error (job_fail_engine). */
 void batch_step(struct batch *batch);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One completion request as data: what is asked, what has been made of it, where it stands. Which
- * stage comes next is the pipeline's to know (server/endpoints/pipeline.h). */
+/* One completion request as data: what is asked, what has been made of it, what is done. Only the
+ * pipeline knows which stage comes next (server/endpoints/pipeline.h). */
 #ifndef SERVER_SCHEDULE_JOB_H
 #define SERVER_SCHEDULE_JOB_H
 
@@ -44,7 +44,7 @@ struct job_choice {
     bool prompt_told; /* stream: a record has said that the prompt is ready */
 };
 
-/* Written by who makes the job and parses its request; any thread may read it from then on. */
+/* Written by the thread that makes the job or parses its request; then any thread may read it. */
 struct job_asked {
     char id[JOB_ID_SIZE];             /* "cmpl-..." */
     char request_id[REQUEST_ID_SIZE]; /* X-Request-Id, else that of the body, else ours */
@@ -146,7 +146,7 @@ void job_leave_queue(struct job *job);
  * budget of all requests (--max-body-memory) is spent. For whoever works on the job. */
 int job_reserve(struct job *job, size_t bytes, struct error *err);
 
-/* Sets the error of a job that cannot go on (the first one stays). */
+/* Sets the error of a job that cannot continue (the first one stays). */
 void job_fail(struct job *job, const struct api_error *err);
 void job_fail_engine(struct job *job, const struct error *err);
 void job_fail_cancelled(struct job *job);

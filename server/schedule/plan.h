@@ -5,8 +5,8 @@
  * Texts that decode go first, one token each. The rest of the budget goes to prompts, in chunks.
  *
  * While prompts wait, decoding leaves them a part of the budget. Of KV pages that is what the
- * oldest prompt needs; a text that has no room beside it takes turns with it. The first text that
- * did not fit goes first in the next step.
+ * oldest prompt needs; a text that does not fit together with it alternates with it, step by step.
+ * The first text that did not fit goes first in the next step.
  *
  * Of the prompts, the oldest may take half of what is left. The rest goes to those with the least
  * to do. So a long prompt neither starves nor holds up short ones. */

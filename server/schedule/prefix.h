@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lets texts share what they begin with. A text takes a state from the tree, waits for a running
- * text rather than compute the same, and leaves checkpoints on its way. All functions are for the
- * engine thread. */
+/* Lets texts share what they begin with. A text begins on a state from the tree. It waits for a
+ * running text that computes what it needs, and leaves checkpoints for later texts. All functions
+ * are for the engine thread. */
 #ifndef SERVER_SCHEDULE_PREFIX_H
 #define SERVER_SCHEDULE_PREFIX_H
 
@@ -26,9 +26,10 @@ void prefix_follow(struct sequence *sequence, struct sequence *leader, int64_t a
  */
 void prefix_wait(struct state_tree *tree, struct sequence *sequence, struct sequence **running,
                  size_t count);
-/* The leader has come to where the text waits for it: the text goes on from a copy of its state. */
+/* The leader has reached the position at which the text waits for it: the text continues from a
+ * copy of its state. */
 int prefix_adopt(struct sequence *sequence, struct error *err);
-/* The leader has ended before: the text goes on from what the tree has now. */
+/* The leader has ended before that: the text continues from what the tree has now. */
 void prefix_recover(struct state_tree *tree, struct sequence *sequence);
 
 /* Tokens of the prompt that a step may take before a checkpoint is due; >= 1. */

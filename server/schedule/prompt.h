@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The prompts of a job on their way to the engine: tokenized, cut, measured against the limits, and
- * with echo their text and where in it each token begins; and what ends a text: stop strings and
- * stop tokens. Runs on the workers' threads. */
+/* Prepares a job for the engine, on a worker's thread. It tokenizes, cuts and measures the prompts
+ * against the limits; for echo it finds where in a prompt's string each token begins. It also
+ * prepares what ends a text: stop strings and stop tokens. */
 #ifndef SERVER_SCHEDULE_PROMPT_H
 #define SERVER_SCHEDULE_PROMPT_H
 

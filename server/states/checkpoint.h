@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A checkpoint: the state of a text after its first `position` tokens, so that whoever goes on from
- * there need not compute it again. It lies on the device (a state), in host memory (an image), in a
- * file, or in several of these. With none of them it is a tombstone: it says that there was one. */
+/* A checkpoint: the state of a text after its first `position` tokens, so that a text which
+ * continues from there need not compute it again. It lies on the device (a state), in host memory
+ * (an image), in a file, or in several of these. With none of them it is a tombstone: it says that
+ * there was one. */
 #ifndef SERVER_STATES_CHECKPOINT_H
 #define SERVER_STATES_CHECKPOINT_H
 
@@ -62,7 +63,7 @@ bool checkpoint_lends_image(const struct checkpoint *checkpoint);
 
 /* Waits until its image can be read. -1: it is lost, the device failed. */
 int checkpoint_await_image(struct checkpoint *checkpoint, struct error *err);
-/* The tokens on the way to it, malloc'd. NULL: no memory. */
+/* The tokens on the path to it, malloc'd. NULL: no memory. */
 int32_t *checkpoint_tokens(const struct checkpoint *checkpoint);
 
 #endif

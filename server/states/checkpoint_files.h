@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files of checkpoints: the store writes them behind, reads them when they are needed, and
- * removes them when their room is needed. Only a few operations run at a time, so the memory that
- * they hold is bounded. */
+/* The files of checkpoints: the store writes them in the background, reads them when they are
+ * needed, and removes them when their room is needed. Only a few operations run at a time, so the
+ * memory that they hold is bounded. */
 #ifndef SERVER_STATES_CHECKPOINT_FILES_H
 #define SERVER_STATES_CHECKPOINT_FILES_H
 

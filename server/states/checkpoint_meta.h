@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a checkpoint's file says of itself (META): the build whose bits it has, the owner and the
- * salt of its space. Each ends with a newline, except the salt, which may hold any bytes. */
+/* The META section of a checkpoint's file: the build whose bits it has, the owner and the salt of
+ * its space. Each ends with a newline, except the salt, which may hold any bytes. */
 #ifndef SERVER_STATES_CHECKPOINT_META_H
 #define SERVER_STATES_CHECKPOINT_META_H
 

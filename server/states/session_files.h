@@ -15,7 +15,7 @@ void session_files_remove(struct session *session);
  * minute (or an eighth of a short time to live), it is set. */
 void session_files_use(struct session *session);
 /* Writes sessions whose last write failed: all at once; or one after the other until one fails, and
- * the next call begins behind that one. */
+ * the next call begins after that one. */
 void session_files_retry(struct sessions *sessions, bool all);
 /* Removes the file of a session that another file tells more of. */
 void session_files_discard(struct sessions *sessions, const char *name);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a session's file says of itself (META): whose it is, its name, its times. Lines of
- * `key value`. */
+/* The META section of a session's file: its owner, its name, its times. Lines of `key value`. */
 #ifndef SERVER_STATES_SESSION_META_H
 #define SERVER_STATES_SESSION_META_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What sessions stand on: the engine, the tree and the store, their limits, and the clocks. */
+/* What sessions need: the engine, the tree and the store, their limits, and the clocks. */
 #ifndef SERVER_STATES_SESSION_OPTIONS_H
 #define SERVER_STATES_SESSION_OPTIONS_H
 
@@ -12,7 +12,7 @@ struct store;
 /* A moment, by two clocks. Times to live go by the first. The second is for replies and for files,
  * whose times have to mean the same after a restart. */
 struct session_clock {
-    double running_s; /* never jumps; goes on while the machine sleeps */
+    double running_s; /* never jumps; continues while the machine sleeps */
     double wall_s;    /* since 1970; may jump */
 };
 

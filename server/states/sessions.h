@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions give texts names, so that a client can go on with one, fork it or rewind it (api.md,
- * "Sessions"). A session is its tokens. Its state is the deepest checkpoint on their way in the
- * tree; what lies behind that is computed again when the session is continued. With a store each
- * change is on disk, in a file with the tokens, before it is answered.
+/* A session is a name for a list of tokens, so that a client can continue it, fork it or rewind it
+ * (api.md, "Sessions"). It has no state of its own: its state is the deepest checkpoint on the path
+ * of its tokens in the tree. The tokens after that are computed again when the session is
+ * continued. With a store each change is on disk, in a file with the tokens, before it is answered.
  *
- * The floors below, from the top: session_files.h, session.h, session_meta.h. All functions are for
+ * The layers below, from the top: session_files.h, session.h, session_meta.h. All functions are for
  * the engine thread. */
 #ifndef SERVER_STATES_SESSIONS_H
 #define SERVER_STATES_SESSIONS_H
@@ -57,7 +57,7 @@ struct session *sessions_find(struct sessions *sessions, const char *owner, cons
  */
 const char *session_salt(const struct session *session);
 const int32_t *session_tokens(const struct session *session, int64_t *count);
-/* Finds the deepest checkpoint on the way of its tokens; one at their end will do. */
+/* Finds the deepest checkpoint on the path of its tokens; one at their end will do. */
 void session_match(struct sessions *sessions, const struct session *session,
                    struct state_match *match);
 void session_view(struct sessions *sessions, const struct session *session,
@@ -84,8 +84,8 @@ int sessions_admit(struct sessions *sessions, struct session *session, int64_t t
                    struct api_error *err);
 /* The request has ended, and the session now holds tokens [count] (malloc'd, taken over). NULL: it
  * stays as it was; one that was made for the request goes away. `done` is called, perhaps at once,
- * when the change is on disk. If the disk refuses it, the session goes on in memory: that is logged
- * and counted. Only after `done` is the session free again. */
+ * when the change is on disk. If the disk refuses it, the session stays in memory only: that is
+ * logged and counted. Only after `done` is the session free again. */
 void sessions_settle(struct session *session, int32_t *tokens, int64_t count, session_done *done,
                      void *context);
 

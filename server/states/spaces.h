@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps apart who may not share states. A space is an owner (an API key) with a cache_salt; it has
- * a tree of tokens of its own, and nothing looks into another's. */
+/* Keeps apart texts that may not share states. A space is an owner (an API key) with a cache_salt.
+ * Each space has its own tree of tokens, and nothing looks into another's. */
 #ifndef SERVER_STATES_SPACES_H
 #define SERVER_STATES_SPACES_H
 

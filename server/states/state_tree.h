@@ -12,7 +12,7 @@
  * files ahead of need, so making room waits for no disk. A checkpoint without a copy below is
  * dropped: it can be computed again.
  *
- * The floors below, from the top: checkpoint_files.h (files), tiers.h (moves), checkpoint.h (one),
+ * The layers below, from the top: checkpoint_files.h (files), tiers.h (moves), checkpoint.h (one),
  * spaces.h, token_tree.h. All functions are for the engine thread. */
 #ifndef SERVER_STATES_STATE_TREE_H
 #define SERVER_STATES_STATE_TREE_H
@@ -50,8 +50,8 @@ bool state_tree_keeps_logits(const struct state_tree *tree);
 /* Whether `bytes` of the device are free, or would be without any checkpoint. */
 bool state_tree_has_room(const struct state_tree *tree, size_t bytes);
 
-/* The space of an owner (the tag of store_owner_tag, or any text that names an API key) and a salt,
- * with a reference that state_tree_space_release gives back. NULL: no memory. */
+/* The space of an owner (the tag of store_owner_tag, or any string that names an API key) and a
+ * salt, with a reference that state_tree_space_release gives back. NULL: no memory. */
 struct space *state_tree_space(struct state_tree *tree, const char *owner, const char *salt,
                                size_t salt_length);
 void state_tree_space_release(struct state_tree *tree, struct space *space); /* NULL is allowed */
@@ -74,7 +74,7 @@ enum match_end { MATCH_NONE, MATCH_WITH_LOGITS, MATCH_ANY };
 void state_tree_match(struct state_tree *tree, struct space *space, const int32_t *tokens,
                       int64_t count, enum match_end end, struct state_match *match);
 
-/* Makes a state for a text that goes on from a match (checkpoint NULL: a new text), and reserves
+/* Makes a state for a text that continues from a match (checkpoint NULL: a new text), and reserves
  * memory for max_tokens; moves other checkpoints down to make room. 0: done. 1: a file is being
  * read; match again once state_tree_poll has been called. -1: ERROR_NO_MEMORY (wait), ERROR_INVALID
  * (never). */
@@ -82,8 +82,9 @@ int state_tree_start(struct state_tree *tree, const struct state_match *match, i
                      struct state **out, struct error *err);
 
 /* Keeps a checkpoint of `state`, which has taken tokens [0, position). `keep` clones the state, for
- * a text that goes on. `give` takes it over, and frees it if it cannot be kept or is there already.
- * logits: [vocab_size] or NULL. Without room there is no checkpoint, which is not an error. */
+ * a text that continues. `give` takes it over, and frees it if it cannot be kept or is there
+ * already. logits: [vocab_size] or NULL. Without room there is no checkpoint, which is not an
+ * error. */
 void state_tree_keep(struct state_tree *tree, struct space *space, const int32_t *tokens,
                      struct state *state, const float *logits);
 void state_tree_give(struct state_tree *tree, struct space *space, const int32_t *tokens,
@@ -98,18 +99,18 @@ int state_tree_give_image(struct state_tree *tree, struct space *space, const in
 int state_tree_image(struct state_tree *tree, const struct state_match *match, void *image,
                      struct state_save *saving, struct error *err);
 
-/* A session holds the tokens: checkpoints on their way are evicted after all others, and their
+/* A session holds the tokens: checkpoints on their path are evicted after all others, and their
  * files removed after all others. Holds are counted: release undoes one. */
 int state_tree_hold(struct state_tree *tree, struct space *space, const int32_t *tokens,
                     int64_t count, struct error *err);
 void state_tree_release(struct state_tree *tree, struct space *space, const int32_t *tokens,
                         int64_t count);
 
-/* Drops the checkpoints on the way that nothing else goes through, so that a deleted session leaves
- * nothing behind in its own branch. */
+/* Drops the checkpoints on the path of the tokens that no other path needs, so that a deleted
+ * session leaves nothing in its own branch. */
 void state_tree_forget(struct state_tree *tree, struct space *space, const int32_t *tokens,
                        int64_t count);
-/* Counts the checkpoints on the way; *deepest: the tier of the deepest (TIER_NONE: there is none).
+/* Counts the checkpoints on the path; *deepest: the tier of the deepest (TIER_NONE: there is none).
  * Marks nothing as used. */
 int state_tree_checkpoints_of(struct state_tree *tree, struct space *space, const int32_t *tokens,
                               int64_t count, enum tier *deepest);

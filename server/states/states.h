@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens and closes what the server keeps of texts: the tree of states, the sessions, and the store
- * of both. The engine thread runs only in between. */
+ * of both. The engine thread runs only between the two. */
 #ifndef SERVER_STATES_STATES_H
 #define SERVER_STATES_STATES_H
 

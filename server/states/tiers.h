@@ -3,7 +3,7 @@
  * by last use. When a tier needs room, the least recently used move down; a checkpoint that moves
  * down without a copy below is dropped, since it can be computed again.
  *
- * Files themselves are a floor above (checkpoint_files.h): it hangs its callbacks into `events`. */
+ * The layer above, checkpoint_files.h, handles the files. It puts its callbacks into `events`. */
 #ifndef SERVER_STATES_TIERS_H
 #define SERVER_STATES_TIERS_H
 
@@ -79,8 +79,8 @@ bool tiers_save(struct tiers *tiers, struct checkpoint *checkpoint);
 void tiers_left_device(struct tiers *tiers, struct checkpoint *checkpoint);
 /* Moves the least recently used state off the device. False: there is none. */
 bool tiers_evict(struct tiers *tiers);
-/* Brings it back to the device: as a clone of `from`, a text that stands where it does (and may
- * share its pages), or, if that is NULL, from its image. False: there is no room. */
+/* Brings it back to the device: as a clone of `from`, a text at the same position (which may share
+ * its pages), or, if that is NULL, from its image. False: there is no room. */
 bool tiers_promote(struct tiers *tiers, struct checkpoint *checkpoint, const struct state *from,
                    bool may_evict);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A radix tree over token ids: finds the longest known beginning of a text. Texts that begin alike
- * share the nodes of their beginning. A node stands for the tokens on the way to it; its edge holds
- * those that it adds to its parent's. The tree does not know what its user hangs to nodes. */
+ * share the nodes of their beginning. A node means the tokens on the path to it; its edge holds
+ * those that it adds to its parent's. The tree does not know what its user attaches to nodes. */
 #ifndef SERVER_STATES_TOKEN_TREE_H
 #define SERVER_STATES_TOKEN_TREE_H
 
@@ -33,8 +33,8 @@ struct token_tree {
 /* Frees every node. The user has freed the values before. */
 void token_tree_clear(struct token_tree *tree);
 
-/* The deepest node on the way of tokens [0, count). *shared: how many of the tokens the tree knows.
- * That can be more than the node's position, since an edge may go on where no node is. */
+/* The deepest node on the path of tokens [0, count). *shared: how many of the tokens the tree
+ * knows. That can be more than the node's position, since tokens may match a part of an edge. */
 struct token_node *token_tree_find(struct token_tree *tree, const int32_t *tokens, int64_t count,
                                    int64_t *shared);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps files of sessions and checkpoints for the engine thread, which must not wait for a disk: it
- * queues operations, a thread of the store runs them, and store_poll tells how they ended. What is
- * behind the queue is a table of functions: store_backend.h.
+ * queues operations, a thread of the store runs them, and store_poll tells how they ended. The
+ * place that keeps the files is a table of functions: store_backend.h.
  *
  * All functions are for the engine thread. */
 #ifndef SERVER_STORE_STORE_H

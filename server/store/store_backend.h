@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies behind the queue of a store: a place that keeps files, as a table of functions. Today
- * there is one, the directory (store_directory.h); a network store is another.
+/* A place that keeps the files of a store, as a table of functions that the queue calls. There is
+ * one, the directory (store_directory.h); a network store could be another.
  *
  * To add a backend, write its .c with a `struct store_place` of its own and a table, its .h, and
  * add a line to the list in store_backends.c. Nothing else changes: --state-dir takes locations of
@@ -8,8 +8,8 @@
  *
  * Functions that can fail return 0, or -1 with one sentence in *err. The store calls `open` and
  * `scan` from the thread that opens it, and all operations from its own thread, one at a time;
- * `scan` may run beside them. A backend counts what it does in the accounts (store_accounts.h), and
- * need not know what is in a file (store_codec.h). */
+ * `scan` may run at the same time. A backend counts what it does in the accounts
+ * (store_accounts.h), and need not know what is in a file (store_codec.h). */
 #ifndef SERVER_STORE_STORE_BACKEND_H
 #define SERVER_STORE_STORE_BACKEND_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a store keeps, and what it is asked to do: files of two kinds, operations on one file, what
- * a scan finds, what a report says. Shared by the queue (store.h) and whatever lies behind it
+ * a scan finds, what a report says. Shared by the queue (store.h) and the backends
  * (store_backend.h). */
 #ifndef SERVER_STORE_STORE_OP_H
 #define SERVER_STORE_STORE_OP_H
