@@ -125,8 +125,9 @@ static const char *add_name(struct study_choice *choice, const char *name, size_
             return choice->systems[i];
     if (choice->axes.num_systems == STUDY_MOST_SYSTEMS)
         return NULL;
-    char *copy = strcpy(choice->names + *used, name);
-    *used += strlen(name) + 1;
+    size_t size = strlen(name) + 1;
+    char *copy = memcpy(choice->names + *used, name, size);
+    *used += size;
     return choice->systems[choice->axes.num_systems++] = copy;
 }
 

@@ -78,7 +78,8 @@ static int generate(struct texts *texts, int batch, int length, double *first_s,
     double created = clock_seconds() - start;
     if (result == 0)
         result = greedy_run(texts->greedy, texts->spans, batch, length, first_s, err);
-    *first_s += created;
+    if (result == 0)
+        *first_s += created;
     *total_s = clock_seconds() - start;
     free(prompts);
     return result;
