@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/config.h"
 
-int config_parse_generation(struct config *config, const char *text, size_t length,
-                            struct error *err)
+int config_parse_file(struct config *config, const char *file, const char *text, size_t length,
+                      config_parse_root *parse_root, struct error *err)
 {
-    static const char file[] = "generation_config.json";
     json_t *document;
     if (fields_parse(&document, file, text, length, err) != 0)
         return -1;
     struct fields root;
     int result = fields_root(&root, document, file, err);
     if (result == 0)
-        result = config_token_ids(config, &root, err);
+        result = parse_root(config, &root, err);
     json_decref(document);
     return result;
+}
+
+int config_parse_generation(struct config *config, const char *text, size_t length,
+                            struct error *err)
+{
+    return config_parse_file(config, "generation_config.json", text, length, config_token_ids, err);
 }
 
 static int add_eos(struct config *config, const struct fields *fields, const json_t *value,

@@ -51,6 +51,11 @@ struct config {
     struct arena *arena; /* owns the arrays and names above; the caller's */
 };
 
+/* Parses the text of a JSON file, whose name errors give, and hands its fields to parse_root. */
+typedef int config_parse_root(struct config *config, const struct fields *root, struct error *err);
+int config_parse_file(struct config *config, const char *file, const char *text, size_t length,
+                      config_parse_root *parse_root, struct error *err);
+
 /* Takes bos_token_id and eos_token_id from generation_config.json, where it has them. */
 int config_parse_generation(struct config *config, const char *text, size_t length,
                             struct error *err);

@@ -31,17 +31,8 @@ static int parse_root(struct config *config, const struct fields *root, struct e
 int family_parse(struct config *config, struct arena *arena, const char *text, size_t length,
                  struct error *err)
 {
-    static const char file[] = "config.json";
     *config = (struct config){.arena = arena, .bos_token_id = -1};
-    json_t *document;
-    if (fields_parse(&document, file, text, length, err) != 0)
-        return -1;
-    struct fields root;
-    int result = fields_root(&root, document, file, err);
-    if (result == 0)
-        result = parse_root(config, &root, err);
-    json_decref(document);
-    return result;
+    return config_parse_file(config, "config.json", text, length, parse_root, err);
 }
 
 const char *family_names_random(char *text, size_t size)

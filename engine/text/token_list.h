@@ -5,6 +5,7 @@
 
 #include "engine/base/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,5 +18,14 @@ struct token_list {
 
 int token_list_push(struct token_list *list, int32_t id, struct error *err);
 void token_list_clear(struct token_list *list);
+
+/* Whether `id` is one of ids [count]. */
+static inline bool token_list_contains(const int32_t *ids, size_t count, int32_t id)
+{
+    for (size_t i = 0; i < count; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
 
 #endif

@@ -189,14 +189,6 @@ static int prepare(struct job *job, size_t index, struct api_error *err)
     return 0;
 }
 
-static bool contains(const int32_t *ids, size_t count, int32_t id)
-{
-    for (size_t i = 0; i < count; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
 /* Prepares stop strings, and the tokens that end a text. */
 static int prepare_stops(struct job *job, struct api_error *err)
 {
@@ -214,7 +206,7 @@ static int prepare_stops(struct job *job, struct api_error *err)
     for (size_t i = 0; i < num_eos; i++)
         prepared->ends[prepared->num_ends++] = service->eos_ids[i];
     for (size_t i = 0; i < request->num_stop_token_ids; i++)
-        if (!contains(service->eos_ids, num_eos, request->stop_token_ids[i]))
+        if (!token_list_contains(service->eos_ids, num_eos, request->stop_token_ids[i]))
             prepared->ends[prepared->num_ends++] = request->stop_token_ids[i];
     size_t length = 0;
     for (size_t i = 0; i < request->num_stops; i++) {

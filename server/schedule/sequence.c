@@ -145,23 +145,15 @@ static int record_token(struct sequence *sequence, size_t lead, struct error *er
     return 0;
 }
 
-static bool contains(const int32_t *ids, size_t count, int32_t id)
-{
-    for (size_t i = 0; i < count; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
 /* Whether the token ends the text by itself. It then adds no text. */
 static bool ends_text(struct sequence *sequence, int32_t id)
 {
     const struct completion_request *request = &sequence->job->asked.request;
     const struct service *service = sequence->job->task.service;
     struct job_choice *choice = sequence->choice;
-    if (!request->ignore_eos && contains(service->eos_ids, service->num_eos, id)) {
+    if (!request->ignore_eos && token_list_contains(service->eos_ids, service->num_eos, id)) {
         choice->finish = FINISH_STOP;
-    } else if (contains(request->stop_token_ids, request->num_stop_token_ids, id)) {
+    } else if (token_list_contains(request->stop_token_ids, request->num_stop_token_ids, id)) {
         choice->finish = FINISH_STOP;
         choice->stop_token = id;
     }
