@@ -12,6 +12,18 @@ BODY = b'{"prompt":"x","max_tokens":1}'
 HIDDEN = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+# libmicrohttpd 1.0 refuses some requests before we are asked, with the same status and its own words.
+BY_LIBRARY = {
+    "white space in the name of a header": b"HTTP request has whi",
+    "Host: expected one, got ": b"<title>&quot;Host:&quot; header required</title>",
+    "Transfer-Encoding: expected chunked": b"Unsupported Transfer-Encoding",
+}
+
+
+def says(told, message):
+    return message.encode() in told or BY_LIBRARY.get(message, message.encode()) in told
+
+
 def answers_to(server, head, body):
     """What comes until the server closes the connection."""
     with server.connect(timeout=20) as connection:
@@ -39,10 +51,10 @@ def answers_to(server, head, body):
 ])
 def test_a_body_whose_end_is_not_clear(server, head, status, message):
     told = answers_to(server, head, BODY + HIDDEN)
-    by_library = told.startswith(b"HTTP/1.1 400 ") and b"Unsupported Transfer-Encoding" in told
-    if not (status == 501 and by_library):  # libmicrohttpd 1.0 refuses these before we are asked
-        assert told.startswith(b"HTTP/1.1 %d " % status), told
-        assert message.encode() in told
+    if status == 501 and BY_LIBRARY[message] in told:
+        status = 400
+    assert told.startswith(b"HTTP/1.1 %d " % status), told
+    assert says(told, message)
     assert b"Connection: close" in told
     assert told.count(b"HTTP/1.1") == 1  # what was behind is no request
     server.wait_idle()
@@ -70,7 +82,7 @@ def test_a_request_names_one_host(server, request_bytes, status):
     got, body = status_of(server, request_bytes)
     assert got == status, body
     if status == 400:
-        assert b"Host: expected one, got " in body
+        assert says(body, "Host: expected one, got ")
 
 
 @pytest.mark.parametrize("target, status", [
