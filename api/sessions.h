@@ -5,6 +5,7 @@
 #define API_SESSIONS_H
 
 #include "api/errors.h"
+#include "api/states.h"
 
 /* 1 to 128 of A-Z a-z 0-9 . _ - */
 bool session_id_valid(const char *id, size_t length);
@@ -38,7 +39,7 @@ struct state_card {
     struct {
         const char *name;
         int64_t sessions, checkpoints, bytes, budget_bytes;
-    } tiers[4];
+    } tiers[NUM_TIERS];                              /* by enum tier */
     int64_t recurrent_bytes, kv_bytes, logits_bytes; /* of the checkpoints in memory */
     int64_t device_total_bytes, device_used_bytes, device_cached_bytes, device_free_bytes;
     int64_t running_recurrent_bytes, running_kv_bytes;

@@ -33,6 +33,10 @@ struct study_point {
     int64_t device_peak_bytes;  /* 0: the device is the CPU, see process_peak_bytes */
 };
 
+/* The order in which files have the bytes of a point, the fields above. */
+enum { STUDY_NUM_BYTES = 6 };
+void study_point_set_bytes(struct study_point *point, const long long bytes[STUDY_NUM_BYTES]);
+
 struct study_plan {
     struct study_point *points; /* [count], in the order in which they are measured: systems beside
                                    each other, so that a drift of the machine hits all alike */

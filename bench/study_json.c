@@ -133,7 +133,7 @@ static const char *add_name(struct study_choice *choice, const char *name, size_
 
 static bool read_point(const json_t *json, struct study_point *p)
 {
-    json_int_t bytes[6];
+    json_int_t bytes[STUDY_NUM_BYTES];
     *p = (struct study_point){.measured = true};
     if (json_unpack((json_t *)json,
                     "{s:s, s:i, s:i, s:i, s:F, s:F, s:F, s:I, s:I, s:I, s:I, s:I, s:I}", "system",
@@ -143,12 +143,7 @@ static bool read_point(const json_t *json, struct study_point *p)
                     "kv_bytes", &bytes[2], "workspace_bytes", &bytes[3], "process_peak_bytes",
                     &bytes[4], "device_peak_bytes", &bytes[5]) != 0)
         return false;
-    p->weights_bytes = bytes[0];
-    p->recurrent_bytes = bytes[1];
-    p->kv_bytes = bytes[2];
-    p->workspace_bytes = bytes[3];
-    p->process_peak_bytes = bytes[4];
-    p->device_peak_bytes = bytes[5];
+    study_point_set_bytes(p, bytes);
     return p->length > 0 && p->batch > 0 && p->total_s > 0;
 }
 

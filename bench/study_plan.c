@@ -54,13 +54,23 @@ void study_csv_line(FILE *file, const struct study_point *p)
             (long long)p->device_peak_bytes);
 }
 
+void study_point_set_bytes(struct study_point *point, const long long bytes[STUDY_NUM_BYTES])
+{
+    point->weights_bytes = bytes[0];
+    point->recurrent_bytes = bytes[1];
+    point->kv_bytes = bytes[2];
+    point->workspace_bytes = bytes[3];
+    point->process_peak_bytes = bytes[4];
+    point->device_peak_bytes = bytes[5];
+}
+
 bool study_csv_parse(char *line, struct study_point *out)
 {
     char *comma = strchr(line, ',');
     if (comma == NULL)
         return false;
     *comma = 0;
-    long long bytes[6];
+    long long bytes[STUDY_NUM_BYTES];
     int end = 0;
     *out = (struct study_point){.system = line, .measured = true};
     int got =
@@ -69,12 +79,7 @@ bool study_csv_parse(char *line, struct study_point *out)
                &bytes[0], &bytes[1], &bytes[2], &bytes[3], &bytes[4], &bytes[5], &end);
     if (got != 12 || comma[1 + end] != 0 || !(out->total_s > 0))
         return false;
-    out->weights_bytes = bytes[0];
-    out->recurrent_bytes = bytes[1];
-    out->kv_bytes = bytes[2];
-    out->workspace_bytes = bytes[3];
-    out->process_peak_bytes = bytes[4];
-    out->device_peak_bytes = bytes[5];
+    study_point_set_bytes(out, bytes);
     return true;
 }
 

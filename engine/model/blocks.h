@@ -22,6 +22,12 @@ struct block_names {
     bool biased; /* matrices of MLPs and the head may have a bias */
 };
 
+/* The names that flash-linear-attention gives, and the family regla with it. */
+#define BLOCK_FLA_NAMES                                                                          \
+    .root = "model", .embeddings = "embeddings", .final_norm = "norm", .attn_norm = "attn_norm", \
+    .mixer = "attn", .mlp_norm = "mlp_norm", .gate_proj = "mlp.gate_proj",                       \
+    .up_proj = "mlp.up_proj", .down_proj = "mlp.down_proj", .lm_head = "lm_head"
+
 /* A layer's mixer, which its family binds. */
 struct block_mixer {
     struct weights *weights;

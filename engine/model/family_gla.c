@@ -186,17 +186,7 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
     return bind_output_norm(block, err);
 }
 
-static const struct block_names names = {.root = "model",
-                                         .embeddings = "embeddings",
-                                         .final_norm = "norm",
-                                         .attn_norm = "attn_norm",
-                                         .mixer = "attn",
-                                         .mlp_norm = "mlp_norm",
-                                         .gate_proj = "mlp.gate_proj",
-                                         .up_proj = "mlp.up_proj",
-                                         .down_proj = "mlp.down_proj",
-                                         .lm_head = "lm_head",
-                                         .mlp = BLOCK_MLP_GATED};
+static const struct block_names names = {BLOCK_FLA_NAMES, .mlp = BLOCK_MLP_GATED};
 
 static int bind(struct model *model, const struct config *config, struct weights *weights,
                 struct error *err)

@@ -301,20 +301,9 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
         random_list_linear(list, prefix, "out_gate_proj", values, hidden, 0);
 }
 
-static const struct block_names names = {.root = "model",
-                                         .embeddings = "embeddings",
-                                         .position_embeddings = "position_embeddings",
-                                         .embedding_norm = "embedding_norm",
-                                         .final_norm = "norm",
-                                         .attn_norm = "attn_norm",
-                                         .mixer = "attn",
-                                         .mlp_norm = "mlp_norm",
-                                         .gate_proj = "mlp.gate_proj",
-                                         .up_proj = "mlp.up_proj",
-                                         .down_proj = "mlp.down_proj",
-                                         .lm_head = "lm_head",
-                                         .mlp = BLOCK_MLP_EITHER,
-                                         .biased = true};
+static const struct block_names names = {
+    BLOCK_FLA_NAMES, .position_embeddings = "position_embeddings",
+    .embedding_norm = "embedding_norm", .mlp = BLOCK_MLP_EITHER, .biased = true};
 
 static int bind(struct model *model, const struct config *config, struct weights *weights,
                 struct error *err)

@@ -285,7 +285,7 @@ static struct state_card state_card(const struct state_report *report)
         .store_checkpoints = report->store.checkpoint_files,
         .store_failures = report->store.failures,
         .store_full = report->store.full};
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < NUM_TIERS; i++) {
         card.tiers[i].name = tier_name((enum tier)i);
         card.tiers[i].sessions = report->sessions[i];
         card.tiers[i].checkpoints = tree->tiers[i].checkpoints;
