@@ -193,10 +193,10 @@ static int run(struct study *study, const struct study_axes *axes, struct error 
         measure_all(study, err) != 0 ||
         study_json_write(study->json, &study->plan, &options->settings, err) != 0)
         return -1;
+    study_report(stdout, &study->plan, axes);
     int drawn = study_draw(options->out, err);
     if (drawn < 0)
         return -1;
-    study_report(stdout, &study->plan, axes);
     printf("\nwritten: %s/study.csv, study.json and %s\n", options->out,
            drawn > 0 ? "plots (*.svg, *.png)" : "no plots");
     return 0;

@@ -107,6 +107,7 @@ def test_without_regla_plot_there_are_tables(tmp_path):
     assert {path: path.read_bytes() for path in out.glob("*.svg")} == drawn
     (tmp_path / "regla-plot").symlink_to("/bin/false")
     result = small(out, alone)
+    assert "memory" in result.stdout  # what was measured is told all the same
     assert result.returncode == 1 and "regla-plot ended with status 1" in result.stderr
 
 
