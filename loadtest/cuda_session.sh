@@ -130,7 +130,7 @@ check_part() { # as part
     local before=$failed
     failed=0
     part "$@"
-    [ $failed -eq 0 ] || part "$1_apart" 40 "$3" env REGLA_CUDA_OVERLAP=0 "${@:4}"
+    [ $failed -eq 0 ] || part "$1_apart" 40 "$3" env REGLA_CUDA_WITHOUT=overlap "${@:4}"
     failed=$((before | failed))
 }
 
@@ -186,7 +186,7 @@ stage_bench() {
     part bench_6l 60 20 "$regla" bench --device cuda --preset regla-6l --weights bf16 --pp 2048 \
         --tg 64,1024,8192
     # what it is worth that a kernel begins while the one before it ends
-    part bench_6l_apart 30 20 env REGLA_CUDA_OVERLAP=0 "$regla" bench --device cuda \
+    part bench_6l_apart 30 20 env REGLA_CUDA_WITHOUT=overlap "$regla" bench --device cuda \
         --preset regla-6l --weights bf16 --pp 0 --tg 64,1024
     # and that tensor cores multiply with one number of bf16 for an input, not two
     part bench_12l 90 40 "$regla" bench --device cuda --preset regla-160m --weights bf16 \

@@ -2,6 +2,7 @@
 /* Opens the device, and lists its operations. */
 #include "engine/cuda/common.cuh"
 #include "engine/cuda/step.h"
+#include "engine/cuda/switches.h"
 #include "engine/cuda/transfer.h"
 
 extern "C" {
@@ -172,25 +173,23 @@ int cuda_find(int device, struct error *err)
 }
 
 /* Whether a kernel may begin while the one before it ends (common.cuh, grid_wait): what it was
- * compiled for can wait, and the driver's graphs know of it. REGLA_CUDA_OVERLAP=0 shows what it
- * brings. */
+ * compiled for can wait, and the driver's graphs know of it. */
 static bool can_overlap(struct backend *backend)
 {
     struct cudaFuncAttributes attributes = {};
     int driver = 0;
-    const char *asked = getenv("REGLA_CUDA_OVERLAP");
     if (!device_check(backend, cudaFuncGetAttributes(&attributes, fill_kernel),
                       "cudaFuncGetAttributes") ||
         !device_check(backend, cudaDriverGetVersion(&driver), "cudaDriverGetVersion"))
         return false;
     return attributes.ptxVersion >= 90 && driver >= 12030 &&
-           (asked == NULL || strcmp(asked, "0") != 0);
+           switch_on(backend, CUDA_SWITCH_OVERLAP);
 }
 
 static int open_device(struct backend *backend, struct error *err)
 {
     struct cudaDeviceProp properties;
-    if (cuda_find(backend->device, err) != 0)
+    if (switches_read(backend, err) != 0 || cuda_find(backend->device, err) != 0)
         return -1;
     if (!device_check(backend, cudaSetDevice(backend->device), "cudaSetDevice") ||
         !device_check(backend, cudaGetDeviceProperties(&properties, backend->device),

@@ -5,7 +5,7 @@
 template <enum weight_format format, int numbers>
 static void multiply(struct backend *backend, const struct product_call *call, int heads)
 {
-    if (call->num_rows <= MOST_STREAMED_ROWS)
+    if (call->num_rows <= backend->streamed_rows)
         product_stream<format, numbers>(backend, call, heads);
     else
         product_tiles<format, numbers>(backend, call, heads);

@@ -40,7 +40,8 @@ template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_b
     X(WEIGHTS_Q8, 1)     \
     X(WEIGHTS_Q8, 2)
 
-/* The most rows for which a product takes the kernel for few rows. */
+/* The most rows for which a product takes the kernel for few rows, where the environment asks for
+ * no other number (switches.h). */
 enum { MOST_STREAMED_ROWS = 64 };
 
 /* Launchers, one per kernel: for a product kind with few rows and with many, and for f32. */

@@ -287,7 +287,7 @@ size_t product_scratch(const struct backend *backend)
 {
     int blocks = (int)((backend->limits.max_input - 1) / BLOCK_INPUTS + 1);
     size_t sums = (size_t)backend->multiprocessors * 64 * 64 * sizeof(float);
-    return backend->limits.max_rows > MOST_STREAMED_ROWS ? weight_segments(blocks) * sums : 0;
+    return backend->limits.max_rows > backend->streamed_rows ? weight_segments(blocks) * sums : 0;
 }
 
 static int64_t tiles(const struct product_call *call, int heads, int panels, int rows)
