@@ -159,6 +159,11 @@ int cuda_devices(void)
     return count;
 }
 
+const char *cuda_switch_name(int i)
+{
+    return switch_name(i);
+}
+
 int cuda_find(int device, struct error *err)
 {
     int count;

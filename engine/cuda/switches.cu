@@ -4,17 +4,13 @@
 
 #include "engine/cuda/product.cuh"
 
-extern "C" {
-#include "engine/cuda/backend.h"
-}
-
 static const char *const switch_names[] = {
 #define NAME(name, string) string,
     CUDA_SWITCHES(NAME)
 #undef NAME
 };
 
-extern "C" const char *cuda_switch_name(int i)
+const char *switch_name(int i)
 {
     return i >= 0 && i < NUM_CUDA_SWITCHES ? switch_names[i] : NULL;
 }

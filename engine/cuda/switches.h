@@ -34,6 +34,9 @@ enum cuda_switch {
  * expected, and what it holds. */
 int switches_read(struct backend *backend, struct error *err);
 
+/* Its name; NULL past the last. */
+const char *switch_name(int i);
+
 /* Whether what it names is on. */
 inline bool switch_on(const struct backend *backend, enum cuda_switch which)
 {
