@@ -3,7 +3,13 @@
  *
  * Every document is one text: the model's BOS (when it has one, and the tokenizer's template did
  * not put it there already), then its tokens, each predicted from all before it. Several documents
- * share a step. */
+ * share a step.
+ *
+ * A document that is longer than a window is scored in several. Without a stride each begins where
+ * the last ended. With one, each begins `stride` inputs after the last began, and scores only what
+ * no window before it has scored: every prediction then has window - stride inputs before it, or
+ * the whole document. That is the sliding window of Hugging Face's guide on perplexity, whose
+ * max_length is one more than our window, since it counts the last target too. */
 #include "cli/command.h"
 
 #include "cli/command_model.h"
@@ -12,6 +18,7 @@
 #include "engine/cost.h"
 #include "engine/model/model.h"
 #include "engine/ops/sampler.h"
+#include "engine/text/unicode.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -29,7 +36,7 @@ enum {
 
 struct perplexity_options {
     struct command_model_options model;
-    int64_t context;
+    int64_t context, stride;
     const char *format;
     bool json, by_position, quiet;
 };
@@ -40,6 +47,9 @@ static const struct option items[] = {
     {"context", OPTION_INTEGER, AT(context), "tokens", "0", 0, 1e12, NULL,
      "score in windows of so many tokens, each without what came before;\n      0: every document "
      "whole or, where memory is short, in the largest windows that fit"},
+    {"stride", OPTION_INTEGER, AT(stride), "tokens", "0", 0, 1e12, NULL,
+     "begin each window so many tokens after the last, and score only what is new in it: the rest\n"
+     "      is context; 0: windows do not overlap"},
     {"format", OPTION_CHOICE, AT(format), NULL, "auto", 0, 0, "auto|text|jsonl",
      "text: the file is one document; jsonl: a document per line, in \"text\"; auto: by its name"},
     {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL, "print one JSON object"},
@@ -72,11 +82,12 @@ struct totals {
     struct bucket buckets[NUM_BUCKETS];
 };
 
-/* A document being scored: ids[next] is fed next, and predicts ids[next + 1]. */
+/* A document being scored: ids[next] is fed next, and predicts ids[next + 1]. A window feeds ids
+ * [window_start, window_end), and scores the predictions of those from `scored` on. */
 struct document {
     struct token_list ids;
-    size_t next, window_start, window_end; /* a window feeds ids [window_start, window_end) */
-    struct state *state;                   /* NULL: its window has not begun */
+    size_t next, scored, window_start, window_end;
+    struct state *state; /* NULL: its window has not begun */
     double nll;
 };
 
@@ -91,12 +102,13 @@ struct scorer {
     double start, last_progress;
 };
 
+/* Words of valid UTF-8: what Unicode's white space parts. */
 static int64_t count_words(const char *text, size_t length)
 {
     int64_t words = 0;
     bool inside = false;
-    for (size_t i = 0; i < length; i++) {
-        bool space = text[i] == ' ' || (text[i] >= '\t' && text[i] <= '\r');
+    for (size_t i = 0, bytes; i < length; i += bytes) {
+        bool space = (unicode_class(utf8_decode(text + i, &bytes)) & UNICODE_SPACE) != 0;
         words += !space && !inside;
         inside = !space;
     }
@@ -123,7 +135,8 @@ static int refill(struct scorer *s, struct error *err)
             result = token_list_push(&document->ids, model->bos_token_id, err);
         for (size_t i = 0; result == 0 && i < plain.count; i++)
             result = token_list_push(&document->ids, plain.ids[i], err);
-        s->totals.words += count_words(text, length);
+        if (result == 0) /* then it is UTF-8 */
+            s->totals.words += count_words(text, length);
         s->totals.bytes += (int64_t)length;
         s->totals.documents++;
         token_list_clear(&plain);
@@ -165,12 +178,22 @@ static int64_t window_size(struct scorer *s, int64_t tokens)
     return fits;
 }
 
+static int refuse_stride(int64_t stride, int64_t window, struct error *err)
+{
+    return error_set(err, ERROR_INVALID,
+                     "--stride: expected at most a window's %" PRId64 " tokens, got %" PRId64,
+                     window, stride);
+}
+
 /* Begins the document's next window. Returns 1, or 0 when memory must wait for other documents. */
 static int begin_window(struct scorer *s, struct document *document, bool others, struct error *err)
 {
     struct error full = ERROR_INIT;
+    int64_t stride = s->options->stride;
     int64_t left = (int64_t)(document->ids.count - 1 - document->next);
     int64_t size = window_size(s, left);
+    if (stride > size && size < left)
+        return refuse_stride(stride, size, err);
     if (state_create(&document->state, s->model.engine, size, &full) != 0) {
         if (full.code == ERROR_NO_MEMORY && others)
             return 0;
@@ -201,10 +224,12 @@ static int plan(struct scorer *s, struct span *spans, int *owner, struct error *
         }
         size_t left = document->window_end - document->next;
         int count = left < (size_t)room ? (int)left : room;
+        size_t end = document->next + (size_t)count;
+        size_t scored = document->next > document->scored ? document->next : document->scored;
         spans[num_spans] = (struct span){.state = document->state,
                                          .tokens = document->ids.ids + document->next,
                                          .num_tokens = count,
-                                         .num_logits = count};
+                                         .num_logits = end > scored ? (int)(end - scored) : 0};
         owner[num_spans++] = i;
         room -= count;
     }
@@ -224,7 +249,8 @@ static int take(struct scorer *s, struct document *document, const struct span *
                 struct error *err)
 {
     int32_t vocab_size = engine_info(s->model.engine)->vocab_size;
-    for (int i = 0; i < span->num_tokens; i++) {
+    document->next += (size_t)(span->num_tokens - span->num_logits);
+    for (int i = 0; i < span->num_logits; i++) {
         int32_t target = document->ids.ids[document->next + 1];
         double nll =
             -(double)logprob_of(span->logits + (size_t)i * (size_t)vocab_size, vocab_size, target);
@@ -238,10 +264,13 @@ static int take(struct scorer *s, struct document *document, const struct span *
         bucket->tokens++;
         bucket->nll += nll;
     }
-    s->totals.tokens += span->num_tokens;
+    s->totals.tokens += span->num_logits;
     if (document->next == document->window_end) {
         state_free(document->state);
         document->state = NULL;
+        document->scored = document->next;
+        if (s->options->stride > 0 && document->next + 1 < document->ids.count)
+            document->next = document->window_start + (size_t)s->options->stride;
     }
     return 0;
 }
@@ -391,6 +420,8 @@ static int print_json(const struct scorer *s, struct error *err)
 
 static int open_all(struct scorer *s, const char *directory, const char *file, struct error *err)
 {
+    if (s->options->context > 0 && s->options->stride > s->options->context)
+        return refuse_stride(s->options->stride, s->options->context, err);
     if (documents_open(&s->documents, file, s->options->format, err) != 0)
         return -1;
     return command_model_open(&s->model, directory, &s->options->model, STEP_TOKENS, true, err);

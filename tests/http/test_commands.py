@@ -241,6 +241,41 @@ def test_perplexity_in_windows(server, tmp_path):
     assert got["nll"] == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize("context, stride", [(16, 5), (16, 16), (9, 1), (1000, 3)])
+def test_perplexity_in_windows_that_overlap(server, tmp_path, context, stride):
+    """The loop of Hugging Face's guide, whose max_length is ours and the last target."""
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    ids = [0, *tokens_of(server, TEXT)]
+    expected, scored = 0, 0
+    for begin in range(0, len(ids), stride):
+        window = ids[begin:begin + context + 1]
+        end = begin + len(window)
+        expected += nll_of(server, window) - (nll_of(server, window[:scored - begin])
+                                              if scored - begin > 1 else 0)
+        scored = end
+        if end == len(ids):
+            break
+    got = score(path, "--context", context, "--stride", stride)
+    assert got["tokens"] == len(ids) - 1
+    assert got["nll"] == pytest.approx(expected, abs=1e-3)
+
+
+def test_perplexity_refuses_a_stride_past_its_window(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT * 20)
+    for arguments, window in [(["--context", "16"], "16"), (["--state-memory", "256K"], "")]:
+        result = regla("perplexity", HYBRID, path, *arguments, "--stride", 100000)
+        assert result.returncode == 1
+        assert f"--stride: expected at most a window's {window}" in result.stderr
+
+
+def test_perplexity_counts_words_by_unicode_white_space(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("a\u00a0b\u2003c\u3000d\u0085e \u2028\u1680f\u200bg\n")
+    assert score(path)["words"] == 6  # U+200B is none
+
+
 def test_perplexity_of_many_documents_is_the_sum_of_each(tmp_path):
     texts = [TEXT[at:at + 5 + 7 * (at % 11)] for at in range(0, len(TEXT) - 12)] * 2
     path = tmp_path / "texts.jsonl"
