@@ -73,7 +73,7 @@ test-races: test-deps
 test-stress:
 	@tests/run.sh deps build
 	REGLA_STRESS=1 $(VENV)/bin/python -m pytest -q -s -p no:cacheprovider --durations=0 \
-		$(patsubst %,tests/http/test_state_%.py,disk properties stress) $(STRESS)
+		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress log) $(STRESS)
 
 model: build
 	train/make_model.sh

@@ -109,7 +109,9 @@ void strbuf_json_string(struct strbuf *buf, const char *text, size_t length)
         unsigned char byte = (unsigned char)text[i];
         size_t used;
         bool valid = utf8_next(text + i, length - i, &used) == UTF8_VALID;
-        if (valid && byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F) {
+        /* U+0080 to U+009F: terminals take them for commands, as they do escapes */
+        bool c1 = valid && byte == 0xC2 && (unsigned char)text[i + 1] < 0xA0;
+        if (valid && byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F && !c1) {
             i += used;
             continue;
         }
@@ -117,7 +119,7 @@ void strbuf_json_string(struct strbuf *buf, const char *text, size_t length)
         if (!valid)
             strbuf_puts(buf, "\xEF\xBF\xBD"); /* U+FFFD */
         else
-            escape(buf, byte);
+            escape(buf, c1 ? (unsigned char)text[++i] : byte);
         plain = ++i;
     }
     strbuf_append(buf, text + plain, length - plain);

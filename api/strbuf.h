@@ -26,8 +26,8 @@ void strbuf_puts(struct strbuf *buf, const char *text);
 void strbuf_printf(struct strbuf *buf, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Appends a JSON string with its quotes. Control characters and U+007F are escaped. Each byte that
- * is not UTF-8 becomes U+FFFD. */
+/* Appends a JSON string with its quotes. Control characters (C0, U+007F, C1) are escaped. Each byte
+ * that is not UTF-8 becomes U+FFFD. */
 void strbuf_json_string(struct strbuf *buf, const char *text, size_t length);
 void strbuf_json_cstring(struct strbuf *buf, const char *text); /* NULL: null */
 void strbuf_json_int(struct strbuf *buf, int64_t value);

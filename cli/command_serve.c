@@ -117,6 +117,9 @@ const struct options command_serve_options = {
     .count = sizeof ITEMS / sizeof *ITEMS,
 };
 
+/* At the end, for whoever reads the log to take what is left of it. */
+enum { LOG_SECONDS = 1 };
+
 /* What main and the thread of the signals share. */
 struct lifecycle {
     struct server *server;
@@ -133,6 +136,7 @@ static void *signal_main(void *context)
     sigwait(&life->signals, &number);
     if (!server_refuse(life->server)) {
         log_message(LOG_LEVEL_INFO, "signal %d while loading: exiting", number);
+        log_flush(LOG_SECONDS);
         _exit(0);
     }
     log_message(LOG_LEVEL_INFO, "signal %d: draining; a second one exits at once", number);
@@ -246,6 +250,8 @@ static int run(const struct serve_options *options, struct error *err)
 {
     static struct lifecycle life; /* the thread of the signals outlives this function */
     block_signals(&life);
+    if (log_start(err))
+        return -1;
     struct server_options serving = server_options(options);
     if (server_create(&life.server, &serving, err))
         return -1;
@@ -281,9 +287,10 @@ int command_serve(int argc, char **argv)
     bool json = strcmp(options.log_format, "json") == 0;
     log_configure(log_level_named(options.log_level), json);
     status = run(&options, &err) ? 1 : 0;
-    if (status && json && log_enabled(LOG_LEVEL_ERROR)) /* who reads the log reads JSON */
+    bool told = status && json && log_enabled(LOG_LEVEL_ERROR); /* who reads the log reads JSON */
+    if (told)
         log_message(LOG_LEVEL_ERROR, "%s", err.message);
-    else if (status)
+    if (log_flush(LOG_SECONDS) && status && !told)
         command_failed("serve", &err);
     options_clear(&command_serve_options, &options);
     return status;

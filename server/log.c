@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/log.h"
 
+#include "engine/text/unicode.h"
+#include "server/log_writer.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,11 +13,14 @@
 
 static const char *const LEVELS[] = {"debug", "info", "warn", "error", "off"};
 
+enum { RING_BYTES = 1 << 20 }; /* some thousand lines */
+
 /* The one setting of the process, written before the first thread starts. */
 static struct {
     enum log_level level;
     bool json;
-} config = {LOG_LEVEL_INFO, false};
+    struct log_writer *writer; /* NULL: lines are written at once */
+} config = {LOG_LEVEL_INFO, false, NULL};
 
 enum log_level log_level_named(const char *name)
 {
@@ -30,16 +36,9 @@ void log_configure(enum log_level level, bool json)
     config.json = json;
 }
 
-bool log_enabled(enum log_level level)
+/* Begins a line's text. */
+static void begin_text(struct strbuf *text, enum log_level level, const char *event)
 {
-    return level >= config.level && level < LOG_LEVEL_OFF;
-}
-
-void log_begin(struct log_line *line, enum log_level level, const char *event)
-{
-    *line = (struct log_line){.enabled = log_enabled(level)};
-    if (!line->enabled)
-        return;
     struct timespec now;
     struct tm utc;
     char date[32];
@@ -48,14 +47,54 @@ void log_begin(struct log_line *line, enum log_level level, const char *event)
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
     int ms = (int)(now.tv_nsec / 1000000);
     if (config.json)
-        strbuf_printf(&line->text, "{\"time\":\"%s.%03dZ\",\"level\":\"%s\",\"event\":", date, ms,
+        strbuf_printf(text, "{\"time\":\"%s.%03dZ\",\"level\":\"%s\",\"event\":", date, ms,
                       LEVELS[level]);
     else
-        strbuf_printf(&line->text, "%s.%03dZ %-5s ", date, ms, LEVELS[level]);
+        strbuf_printf(text, "%s.%03dZ %-5s ", date, ms, LEVELS[level]);
     if (config.json)
-        strbuf_json_cstring(&line->text, event);
+        strbuf_json_cstring(text, event);
     else
-        strbuf_puts(&line->text, event);
+        strbuf_puts(text, event);
+}
+
+/* log_tell_dropped */
+static size_t tell_dropped(uint64_t dropped, char *text)
+{
+    struct strbuf begun = {0};
+    begin_text(&begun, LOG_LEVEL_WARN, "log_lines_dropped");
+    int length = begun.failed ? 0 : (int)begun.length;
+    length =
+        snprintf(text, LOG_TOLD_BYTES, config.json ? "%.*s,\"lines\":%llu}\n" : "%.*s lines=%llu\n",
+                 length, length > 0 ? begun.data : "", (unsigned long long)dropped);
+    strbuf_clear(&begun);
+    return (size_t)length;
+}
+
+int log_start(struct error *err)
+{
+    return log_writer_start(&config.writer, STDERR_FILENO, RING_BYTES, tell_dropped, err);
+}
+
+bool log_flush(double seconds)
+{
+    return config.writer == NULL || log_writer_flush(config.writer, seconds);
+}
+
+uint64_t log_dropped(void)
+{
+    return config.writer != NULL ? log_writer_dropped(config.writer) : 0;
+}
+
+bool log_enabled(enum log_level level)
+{
+    return level >= config.level && level < LOG_LEVEL_OFF;
+}
+
+void log_begin(struct log_line *line, enum log_level level, const char *event)
+{
+    *line = (struct log_line){.enabled = log_enabled(level)};
+    if (line->enabled)
+        begin_text(&line->text, level, event);
 }
 
 static void name_of(struct log_line *line, const char *name)
@@ -105,16 +144,35 @@ void log_ms(struct log_line *line, const char *name, double value)
     strbuf_printf(&line->text, "%.2f", value);
 }
 
+static void put_line(const char *text, size_t length)
+{
+    if (config.writer != NULL)
+        log_writer_put(config.writer, text, length);
+    else if (write(STDERR_FILENO, text, length) < 0)
+        return; /* a log that cannot be written is no reason to fail */
+}
+
 void log_end(struct log_line *line)
 {
     if (line->enabled) {
         strbuf_puts(&line->text, config.json ? "}\n" : "\n");
-        /* One write per line keeps lines of several threads apart. A log that cannot be written
-         * is no reason to fail a request. */
-        if (!line->text.failed && write(STDERR_FILENO, line->text.data, line->text.length) < 0)
-            line->enabled = false;
+        if (!line->text.failed)
+            put_line(line->text.data, line->text.length);
     }
     strbuf_clear(&line->text);
+}
+
+/* What would do more than be seen on a terminal becomes '?'. */
+static void show_only(char *text)
+{
+    size_t length = strlen(text), used;
+    for (size_t i = 0; i < length; i += used) {
+        unsigned char byte = (unsigned char)text[i];
+        bool valid = utf8_next(text + i, length - i, &used) == UTF8_VALID;
+        if (!valid || byte < 0x20 || byte == 0x7F ||
+            (byte == 0xC2 && (unsigned char)text[i + 1] < 0xA0))
+            memset(text + i, '?', used);
+    }
 }
 
 void log_message(enum log_level level, const char *format, ...)
@@ -131,9 +189,7 @@ void log_message(enum log_level level, const char *format, ...)
         log_begin(&line, level, "message");
         log_text(&line, "text", text);
     } else {
-        for (char *at = text; *at; at++)
-            if ((unsigned char)*at < 0x20 || *at == 0x7F)
-                *at = '?';
+        show_only(text);
         log_begin(&line, level, text);
     }
     log_end(&line);

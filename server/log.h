@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes log lines to stderr: text for people, or one JSON object a line. Lines of several threads
- * never mix, and hostile bytes are escaped. Prompts and generated text are never logged. */
+ * never mix, and hostile bytes are escaped. Prompts and generated text are never logged.
+ *
+ * After log_start nobody who logs waits for whoever reads the log (log_writer.h). */
 #ifndef SERVER_LOG_H
 #define SERVER_LOG_H
 
 #include "api/strbuf.h"
+#include "engine/base/error.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,6 +18,14 @@ enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERRO
  * thread starts. */
 enum log_level log_level_named(const char *name);
 void log_configure(enum log_level level, bool json);
+
+/* Call it when the signals that the process waits for are blocked. */
+int log_start(struct error *err);
+/* At the end of the process: waits for at most so many seconds until all lines are written. False:
+ * nobody reads them. */
+bool log_flush(double seconds);
+/* Lines that were dropped so far. Any thread. */
+uint64_t log_dropped(void);
 
 bool log_enabled(enum log_level level);
 

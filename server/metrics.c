@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/metrics.h"
 
+#include "server/log.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -396,6 +398,8 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
            "Bytes held of bodies, prompts and replies.", (double)view->body_bytes);
     single(&family, "regla_connections", "gauge", "Open connections.",
            (double)atomic_load(&m->connections));
+    single(&family, "regla_log_lines_dropped_total", "counter",
+           "Lines of the log that nobody read in time.", (double)log_dropped());
     if (view->vllm_names)
         vllm_families(&family, m, view, reserved_bytes(&memory.device));
 }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines: one line each whatever goes in, and JSON that parses. */
 #include "server/log.h"
+#include "server/log_writer.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <math.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -80,6 +83,35 @@ Test(log, text_lines_show_no_control_characters)
     cr_assert_null(strstr(written, "absent"));
 }
 
+/* U+009B begins a terminal's command, in UTF-8 and as a byte by itself. */
+Test(log, c1_controls_are_not_written)
+{
+    for (int json = 0; json < 2; json++) {
+        struct log_line line;
+        log_configure(LOG_LEVEL_INFO, json);
+        capture();
+        log_begin(&line, LOG_LEVEL_INFO, "request");
+        log_text(&line, "id",
+                 "a\xC2\x9B"
+                 "31mb\x9B"
+                 "c\xC2\xA0");
+        log_end(&line);
+        log_message(LOG_LEVEL_INFO, "d\xC2\x9B"
+                                    "e\x9B"
+                                    "f");
+        release();
+        for (const char *c = written; *c; c++)
+            cr_assert(!((unsigned char)*c >= 0x80 && (unsigned char)*c < 0xA0) ||
+                          (unsigned char)c[-1] == 0xBF || (c[-1] & 0x40) == 0,
+                      "%s", written);
+        cr_assert_null(strstr(written, "\xC2\x9B"));
+        cr_assert(strstr(written, "a\\u009b31mb\xEF\xBF\xBD"
+                                  "c\xC2\xA0"),
+                  "%s", written);
+        cr_assert(json || strstr(written, "d??e?f"), "%s", written);
+    }
+}
+
 Test(log, levels)
 {
     log_configure(log_level_named("warn"), false);
@@ -94,4 +126,74 @@ Test(log, levels)
     log_message(LOG_LEVEL_ERROR, "nothing");
     release();
     cr_assert_str_empty(written);
+}
+
+static size_t told(uint64_t dropped, char *text)
+{
+    return (size_t)snprintf(text, LOG_TOLD_BYTES, "dropped %d\n", (int)dropped);
+}
+
+/* Reads what comes until the writer has nothing left; returns how many bytes that is. */
+static size_t drain(int from, struct log_writer *writer, char *to, size_t size)
+{
+    size_t length = 0;
+    for (bool flushed = false;;) {
+        ssize_t got = read(from, to + length, size - 1 - length);
+        if (got < 0 && flushed)
+            break;
+        length += got > 0 ? (size_t)got : 0;
+        flushed = log_writer_flush(writer, 0.01);
+    }
+    to[length] = 0;
+    return length;
+}
+
+/* A pipe that nobody reads holds 64 KiB, the ring 4 KiB: the rest is dropped, nobody waits, and
+ * the number is told where the lines are missing. */
+Test(log, lines_that_do_not_fit_are_dropped_and_counted, .timeout = 60)
+{
+    enum { DROPPED = 1000 };
+    static char all[1 << 18];
+    struct error err = ERROR_INIT;
+    struct log_writer *writer;
+    int ends[2], next = 0, missing = 0, lines = 0;
+    cr_assert_eq(pipe(ends), 0);
+    cr_assert_eq(log_writer_start(&writer, ends[1], 4096, told, &err), 0);
+    for (int full = 0; full < DROPPED; lines++) {
+        char line[64];
+        int length = snprintf(line, sizeof line, "line %d, of some forty characters\n", lines);
+        log_writer_put(writer, line, (size_t)length);
+        if (full > 0 || !log_writer_flush(writer, 0.2)) /* as long as the pipe takes them */
+            full++;
+    }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    size_t length = drain(ends[0], writer, all, sizeof all);
+    log_writer_put(writer, "last\n", 5);
+    drain(ends[0], writer, all + length, sizeof all - length);
+    for (char *line = strtok(all, "\n"); line; line = strtok(NULL, "\n")) {
+        int number;
+        if (sscanf(line, "dropped %d", &number) == 1)
+            missing += number, next += number;
+        else if (strcmp(line, "last") != 0)
+            cr_assert(sscanf(line, "line %d, of some forty", &number) == 1 && number == next++,
+                      "expected line %d, got %s", next - 1, line);
+    }
+    cr_assert_gt(missing, DROPPED / 2); /* the ring holds some hundred */
+    cr_assert_eq(missing, (int)log_writer_dropped(writer));
+    cr_assert_eq(next, lines);
+}
+
+Test(log, a_broken_pipe_counts_what_could_not_be_written, .timeout = 60)
+{
+    struct error err = ERROR_INIT;
+    struct log_writer *writer;
+    int ends[2];
+    signal(SIGPIPE, SIG_IGN);
+    cr_assert_eq(pipe(ends), 0);
+    cr_assert_eq(log_writer_start(&writer, ends[1], 4096, told, &err), 0);
+    close(ends[0]);
+    for (int i = 0; i < 3; i++)
+        log_writer_put(writer, "line\n", 5);
+    cr_assert(log_writer_flush(writer, 30));
+    cr_assert_eq(log_writer_dropped(writer), 3);
 }
