@@ -23,7 +23,7 @@ struct serve_options {
     struct option_list api_keys;
     int64_t port, max_model_len, http_threads, tokenizer_threads;
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
-    int64_t max_body_bytes, max_body_memory, max_step_tokens, prefill_chunk;
+    int64_t max_body_bytes, max_body_memory, max_step_tokens, prefill_chunk, max_step_ms;
     bool prefix_cache;
     int64_t checkpoint_interval, host_state_memory, disk_state, session_quota;
     int64_t max_state_bytes, idempotency_memory;
@@ -92,6 +92,9 @@ static const struct option ITEMS[] = {
     {"max-step-tokens", OPTION_INTEGER, FIELD(max_step_tokens), "tokens", "0", 0, 65536, NULL,
      "most tokens of one step of the engine: less shortens the gaps between tokens while prompts "
      "are read; 0: 512"},
+    {"max-step-ms", OPTION_INTEGER, FIELD(max_step_ms), "ms", "0", 0, 60000, NULL,
+     "milliseconds that a step should take while prompts are read, which others wait for; 0: twice "
+     "as long as without prompts, at least 10"},
     {"prefill-chunk", OPTION_INTEGER, FIELD(prefill_chunk), "tokens", "0", 0, 65536, NULL,
      "most tokens of one prompt in a step; 0: as many as the step has room for"},
     {"request-timeout", OPTION_SECONDS, FIELD(request_timeout), "seconds", "30", 0.1, 86400, NULL,
@@ -212,6 +215,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .max_tokens = options->max_queue_tokens,
                    .max_body_bytes = options->max_body_memory},
         .prefill_chunk = (int)options->prefill_chunk,
+        .max_step_s = 1e-3 * (double)options->max_step_ms,
         .max_prompts = (size_t)options->max_prompts,
         .max_body_bytes = options->max_body_bytes,
         .max_state_bytes = options->max_state_bytes,

@@ -11,6 +11,7 @@
 #include "server/http/http.h"
 #include "server/http/listen.h"
 #include "server/log.h"
+#include "server/schedule/pace.h"
 #include "server/schedule/scheduler.h"
 #include "server/store/store.h"
 
@@ -204,21 +205,7 @@ static int describe_model(struct service *service, struct error *err)
     return 0;
 }
 
-/* Runs one token, so that the first request does not pay for memory that is touched for the first
- * time. A budget too small even for that serves nobody. */
-static int warm_up(struct engine *engine, struct error *err)
-{
-    const int32_t token = 0;
-    struct state *state = NULL;
-    if (state_create(&state, engine, 1, err))
-        return error_prefix(err, "--state-memory: not even one token fits");
-    struct span span = {.state = state, .tokens = &token, .num_tokens = 1, .num_logits = 1};
-    int result = engine_step(engine, &span, 1, err);
-    state_free(state);
-    return result;
-}
-
-static int open_engine(struct server *server, struct error *err)
+static int open_engine(struct server *server, struct pace *pace, struct error *err)
 {
     struct service *service = &server->service;
     struct engine_options options = server->options.engine;
@@ -228,7 +215,7 @@ static int open_engine(struct server *server, struct error *err)
     options.progress_context = &told;
     server->model = NULL; /* the engine's, also on an error */
     if (engine_open_model(&service->engine, model, &options, err) || describe_model(service, err) ||
-        warm_up(service->engine, err))
+        pace_measure(pace, service->engine, server->options.max_step_s, err))
         return -1;
     set_fingerprint(service);
     service->memory_limit_tokens = cost_longest_text(service->engine);
@@ -254,6 +241,19 @@ static int name_owners(struct service *service, const struct auth *auth, struct 
     return 0;
 }
 
+/* Whoever sends the longest text that fits holds so much for so long. */
+static void report_longest(const struct engine *engine, const struct pace *pace)
+{
+    int64_t longest = cost_longest_text(engine), tokens = longest > 0 ? longest : 1000000;
+    log_message(LOG_LEVEL_INFO,
+                longest > 0 ? "longest    %lld tokens: %.1f MiB, and %.0f s to read as a prompt; "
+                              "--max-model-len limits it"
+                            : "longest    any: %lld tokens hold %.1f MiB, and take %.0f s to read "
+                              "as a prompt; --max-model-len limits them",
+                (long long)tokens, (double)engine_state_bytes(engine, tokens) / (1 << 20),
+                pace_prompt_seconds(pace, 0, (double)tokens));
+}
+
 int server_load(struct server *server, struct error *err)
 {
     struct service *service = &server->service;
@@ -261,15 +261,19 @@ int server_load(struct server *server, struct error *err)
     struct states_options keeping = options->states;
     int max_running = (int)options->limits.max_running, loading = SERVICE_LOADING;
     double began = clock_seconds();
+    struct pace pace;
     keeping.wake = wake_engine;
     keeping.wake_context = service;
-    if (open_engine(server, err) || states_open(service, &keeping, err) ||
+    if (open_engine(server, &pace, err) || states_open(service, &keeping, err) ||
         replay_create(&service->replay, options->idempotency_bytes, IDEMPOTENCY_SECONDS, err) ||
         name_owners(service, &server->auth, err) ||
-        scheduler_create(&service->scheduler, service, max_running, options->prefill_chunk, err))
+        scheduler_create(&service->scheduler, service, max_running, options->prefill_chunk, &pace,
+                         err))
         return -1;
     log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
     capacity_report(service->engine, service->limits.max_model_len, max_running);
+    if (service->limits.max_model_len == 0)
+        report_longest(service->engine, &pace);
     atomic_compare_exchange_strong(&service->phase, &loading, SERVICE_READY);
     log_message(LOG_LEVEL_INFO, "ready: %s on http://%s/v1", service->model,
                 http_address(server->http));

@@ -32,6 +32,7 @@ struct server_options {
     int tokenizer_threads;
     struct admission_limits limits; /* max_running: texts that are advanced at once */
     int prefill_chunk;              /* most tokens of one prompt in a step; 0: any */
+    double max_step_s;              /* of a step with prompts; 0: schedule/pace.h */
     size_t max_prompts;             /* of one request */
     int64_t max_body_bytes, max_state_bytes;
 

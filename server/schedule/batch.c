@@ -14,11 +14,12 @@ enum { MAX_FAILED_STEPS = 3 };
 enum { MAX_STEPS = 16 };
 
 int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,
-               int prefill_chunk, struct error *err)
+               int prefill_chunk, const struct pace *pace, struct error *err)
 {
     const struct engine_info *info = engine_info(service->engine);
     *batch = (struct batch){
         .service = service,
+        .pace = *pace,
         .tree = service->tree,
         .inbox = inbox,
         .limits = {info->max_step_tokens, info->max_step_logits, prefill_chunk,
@@ -168,13 +169,16 @@ static void make_plan(struct batch *batch, struct step *step)
         /* A prompt goes on: others may wait for it. */
         row->idle = sequence->prefix.leader || (sequence->decoding && reader_behind(job, now));
         row->pages = most_pages(batch, sequence, row->prefill);
+        row->position = sequence->taken;
         if (row->prefill)
             row->until = prefix_until(batch->tree, sequence);
         sequence->prefix.row = i;
         stop_for(batch, sequence);
     }
-    plan_step(batch->rows, batch->num_running, &batch->limits, &batch->turn);
+    const struct plan_time time = pace_plan(&batch->pace);
+    plan_step(batch->rows, batch->num_running, &batch->limits, &time, &batch->turn);
     step->num_spans = 0;
+    step->prompt_s = 0;
     for (size_t i = 0; i < batch->num_running; i++) {
         struct sequence *sequence = batch->running[i];
         const struct plan_row *row = &batch->rows[i];
@@ -188,6 +192,7 @@ static void make_plan(struct batch *batch, struct step *step)
             /* kept with the prompt, whose texts all draw from them */
             span.tokens = sequence->prompt->ids + sequence->taken;
             span.num_logits = row->logits;
+            step->prompt_s += plan_seconds(&time, row, row->tokens);
         }
         step->stepped[step->num_spans] = sequence;
         step->spans[step->num_spans++] = span;
@@ -198,6 +203,7 @@ static void make_plan(struct batch *batch, struct step *step)
 static void make_next(const struct step *step, struct step *next)
 {
     next->num_spans = step->num_spans;
+    next->prompt_s = 0;
     for (size_t i = 0; i < step->num_spans; i++) {
         struct sequence *sequence = step->stepped[i];
         next->stepped[i] = sequence;
@@ -420,6 +426,7 @@ static int end_step(struct batch *batch, const struct step *step, int64_t *began
     int result = run_part(batch, NULL, &err);
     int64_t ended = clock_nanos(CLOCK_MONOTONIC);
     atomic_fetch_add(&batch->service->metrics.step_nanos, ended - *began);
+    pace_learn(&batch->pace, (double)(ended - *began) * 1e-9, step->prompt_s);
     *began = ended;
     if (result)
         fail_step(batch, step, &err);

@@ -5,6 +5,7 @@
 #define SERVER_SCHEDULE_BATCH_H
 
 #include "server/schedule/inbox.h"
+#include "server/schedule/pace.h"
 #include "server/schedule/plan.h"
 #include "server/schedule/prefix.h"
 #include "server/service.h"
@@ -14,6 +15,7 @@ struct step {
     struct span *spans;        /* [max_tokens]: a span has at least one token */
     struct sequence **stepped; /* [max_tokens]: whose span it is */
     size_t num_spans;
+    double prompt_s; /* what its prompts should take (pace.h) */
 };
 
 struct batch {
@@ -26,15 +28,16 @@ struct batch {
     struct state **states; /* [capacity]: a job's, while they are measured */
     struct plan_limits limits;
     struct plan_turn turn;
+    struct pace pace;
     struct step steps[2]; /* the second is used where steps overlap */
     int failed_steps;
     bool stalled; /* texts run, but all of them wait for their readers */
     bool lost;    /* some texts have lost their leaders */
 };
 
-/* The caller clears *batch in every case. prefill_chunk: as scheduler_create's. */
+/* The caller clears *batch in every case. prefill_chunk, pace: as scheduler_create's. */
 int batch_init(struct batch *batch, struct service *service, struct inbox *inbox, int max_texts,
-               int prefill_chunk, struct error *err);
+               int prefill_chunk, const struct pace *pace, struct error *err);
 void batch_clear(struct batch *batch); /* no text may run any more */
 
 /* Makes room for `count` texts in all. */

@@ -5,7 +5,38 @@ struct budget {
     int tokens, logits;
     int chunk; /* most tokens of one prompt */
     int64_t pages;
+    const struct plan_time *time; /* NULL: any */
+    double seconds;               /* of prompts */
 };
+
+double plan_seconds(const struct plan_time *time, const struct plan_row *row, int64_t tokens)
+{
+    double n = (double)tokens;
+    return n * (time->token + time->position * ((double)row->position + n / 2));
+}
+
+/* Whether the fewest tokens that a step takes of a prompt are more than it should. */
+static bool takes_long(const struct plan_time *time, const struct plan_row *row)
+{
+    int64_t fewest = row->prefill < PLAN_LEAST_CHUNK ? row->prefill : PLAN_LEAST_CHUNK;
+    return time && row->prefill > 0 && plan_seconds(time, row, fewest) > time->most;
+}
+
+/* Most of the row's next `take` tokens that take no longer than this, beside those that it has. */
+static int tokens_within(const struct plan_time *time, const struct plan_row *row, int take,
+                         double seconds)
+{
+    double has = plan_seconds(time, row, row->tokens);
+    int low = 0;
+    while (low < take) {
+        int middle = low + (take - low + 1) / 2;
+        if (plan_seconds(time, row, row->tokens + middle) - has <= seconds)
+            low = middle;
+        else
+            take = middle - 1;
+    }
+    return low;
+}
 
 static void plan_decodes(struct plan_row *rows, size_t count, struct budget *budget,
                          struct plan_turn *turn)
@@ -33,8 +64,8 @@ static void plan_decodes(struct plan_row *rows, size_t count, struct budget *bud
     }
 }
 
-/* Gives the row at most `tokens` more of the budget. */
-static void give(struct plan_row *row, int tokens, struct budget *budget)
+/* Gives the row at most `tokens` more of the budget, and so many seconds, but `least` tokens. */
+static void give(struct plan_row *row, int tokens, double seconds, int least, struct budget *budget)
 {
     int64_t want = row->prefill - row->tokens;
     int take = tokens < budget->tokens ? tokens : budget->tokens;
@@ -44,6 +75,10 @@ static void give(struct plan_row *row, int tokens, struct budget *budget)
         take = budget->chunk - row->tokens;
     if (row->until && take > row->until - row->tokens)
         take = (int)(row->until - row->tokens);
+    if (take > least && budget->time) {
+        int within = tokens_within(budget->time, row, take, seconds);
+        take = within > least ? within : least;
+    }
     if (row->wants_all && take > budget->logits)
         take = budget->logits;
     bool ends = row->tokens + take == row->prefill && !row->wants_none;
@@ -53,6 +88,9 @@ static void give(struct plan_row *row, int tokens, struct budget *budget)
     if (take <= 0 || pages > budget->pages)
         return;
     int before = row->logits;
+    if (budget->time)
+        budget->seconds -= plan_seconds(budget->time, row, row->tokens + take) -
+                           plan_seconds(budget->time, row, row->tokens);
     row->tokens += take;
     if (row->wants_all)
         row->logits = row->tokens;
@@ -86,23 +124,38 @@ static struct plan_row *oldest_prefill(struct plan_row *rows, size_t count)
 static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *oldest,
                           struct budget *budget)
 {
-    give(oldest, (budget->tokens + 1) / 2, budget);
+    give(oldest, (budget->tokens + 1) / 2, budget->seconds / 2, PLAN_LEAST_CHUNK, budget);
+    int least = PLAN_LEAST_CHUNK; /* the shortest goes on too */
     while (budget->tokens > 0) {
         struct plan_row *row = least_left(rows, count, budget->pages);
         if (!row)
             break;
-        give(row, budget->tokens, budget);
+        give(row, budget->tokens, budget->seconds, takes_long(budget->time, row) ? 0 : least,
+             budget);
         if (row->tokens == 0)
             break;
+        least = 0;
     }
-    give(oldest, budget->tokens, budget);
+    give(oldest, budget->tokens, budget->seconds, 0, budget);
+}
+
+/* Whether a text takes part that does not take long. */
+static bool others_run(const struct plan_row *rows, size_t count, const struct plan_time *time)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!rows[i].idle && !takes_long(time, &rows[i]))
+            return true;
+    return false;
 }
 
 void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits,
-               struct plan_turn *turn)
+               const struct plan_time *time, struct plan_turn *turn)
 {
-    for (size_t i = 0; i < count; i++)
+    bool rest = turn->rests && others_run(rows, count, time);
+    for (size_t i = 0; i < count; i++) {
         rows[i].tokens = rows[i].logits = 0;
+        rows[i].idle |= rest && takes_long(time, &rows[i]);
+    }
     struct plan_row *oldest = oldest_prefill(rows, count);
     struct budget kept = {0};
     if (oldest) {
@@ -110,9 +163,12 @@ void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *li
         kept.logits = limits->max_logits / 8 > 1 ? limits->max_logits / 8 : 1;
         kept.pages = turn->left_out ? 0 : oldest->pages;
     }
-    struct budget budget = {limits->max_tokens - kept.tokens, limits->max_logits - kept.logits,
+    struct budget budget = {limits->max_tokens - kept.tokens,
+                            limits->max_logits - kept.logits,
                             limits->max_chunk ? limits->max_chunk : limits->max_tokens,
-                            limits->max_pages - kept.pages};
+                            limits->max_pages - kept.pages,
+                            time,
+                            time ? time->most : 0};
     if (count)
         plan_decodes(rows, count, &budget, turn);
     budget.tokens += kept.tokens;
@@ -120,4 +176,5 @@ void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *li
     budget.pages += kept.pages;
     if (oldest)
         plan_prefills(rows, count, oldest, &budget);
+    turn->rests = oldest && oldest->tokens > 0 && takes_long(time, oldest);
 }

@@ -9,7 +9,11 @@
  * The first text that did not fit goes first in the next step.
  *
  * Of the prompts, the oldest may take half of what is left. The rest goes to those with the least
- * to do. So a long prompt neither starves nor holds up short ones. */
+ * to do. So a long prompt neither starves nor holds up short ones.
+ *
+ * The budget of prompts is seconds too, since a token deep in a text costs many times what a first
+ * one does. The oldest always gets PLAN_LEAST_CHUNK tokens; where these alone take longer than a
+ * step should, it takes part in every other step only, if there is another text to run. */
 #ifndef SERVER_SCHEDULE_PLAN_H
 #define SERVER_SCHEDULE_PLAN_H
 
@@ -17,15 +21,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { PLAN_LEAST_CHUNK = 16 };
+
 struct plan_row {
-    bool idle;       /* takes no part in the step */
-    int64_t prefill; /* tokens of the prompt still to take; 0: the text decodes */
-    int64_t until;   /* prefill: a step takes at most so many of them; 0: any number */
-    bool wants_all;  /* prefill: logits of every position (echo with logprobs) */
-    bool wants_none; /* prefill: no logits at all, not even the last position's */
-    int64_t pages;   /* most KV pages at the end of the step; <= the limit */
-    int tokens;      /* out: tokens to take in this step */
-    int logits;      /* out: positions that ask for logits, the last ones */
+    bool idle;        /* takes no part in the step */
+    int64_t prefill;  /* tokens of the prompt still to take; 0: the text decodes */
+    int64_t position; /* prefill: of the next of them */
+    int64_t until;    /* prefill: a step takes at most so many of them; 0: any number */
+    bool wants_all;   /* prefill: logits of every position (echo with logprobs) */
+    bool wants_none;  /* prefill: no logits at all, not even the last position's */
+    int64_t pages;    /* most KV pages at the end of the step; <= the limit */
+    int tokens;       /* out: tokens to take in this step */
+    int logits;       /* out: positions that ask for logits, the last ones */
 };
 
 struct plan_limits {
@@ -34,14 +41,24 @@ struct plan_limits {
     int64_t max_pages;          /* of KV, of all that take part in a step */
 };
 
-/* Of the texts that decode. */
-struct plan_turn {
-    size_t row;    /* goes first */
-    bool left_out; /* its pages did not fit although it went first */
+/* In seconds. */
+struct plan_time {
+    double token, position; /* of a prompt's token, and more for each position before it */
+    double most;            /* that prompts should take of a step */
 };
 
-/* rows: [count], oldest first. *turn is this step's, and becomes the next one's. */
+struct plan_turn {
+    size_t row;    /* of the texts that decode, goes first */
+    bool left_out; /* its pages did not fit although it went first */
+    bool rests;    /* prompts that take longer than a step should are left out */
+};
+
+/* rows: [count], oldest first. time NULL: prompts are limited by tokens alone. *turn is this
+ * step's, and becomes the next one's. */
 void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits,
-               struct plan_turn *turn);
+               const struct plan_time *time, struct plan_turn *turn);
+
+/* Seconds of a prompt's next `tokens` tokens. */
+double plan_seconds(const struct plan_time *time, const struct plan_row *row, int64_t tokens);
 
 #endif

@@ -440,7 +440,7 @@ static void scheduler_release(struct scheduler *scheduler)
 }
 
 int scheduler_create(struct scheduler **out, struct service *service, int max_texts,
-                     int prefill_chunk, struct error *err)
+                     int prefill_chunk, const struct pace *pace, struct error *err)
 {
     struct scheduler *scheduler = calloc(1, sizeof *scheduler);
     if (!scheduler)
@@ -451,7 +451,8 @@ int scheduler_create(struct scheduler **out, struct service *service, int max_te
     scheduler->max_texts = max_texts;
     inbox_init(&scheduler->inbox);
     scheduler->logits = calloc((size_t)info->vocab_size, sizeof *scheduler->logits);
-    if (batch_init(&scheduler->batch, service, &scheduler->inbox, max_texts, prefill_chunk, err) ||
+    if (batch_init(&scheduler->batch, service, &scheduler->inbox, max_texts, prefill_chunk, pace,
+                   err) ||
         !scheduler->logits) {
         scheduler_release(scheduler);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the scheduler");

@@ -6,12 +6,14 @@
 
 #include "server/schedule/job.h"
 
+struct pace;
 struct scheduler;
 
 /* Starts the thread. service->engine, tree and sessions must be there. max_texts: most texts that
- * run at once; prefill_chunk: most tokens of one prompt in a step, 0: as many as fit. */
+ * run at once; prefill_chunk: most tokens of one prompt in a step, 0: as many as fit.
+ * pace: as measured; the scheduler goes on learning. */
 int scheduler_create(struct scheduler **out, struct service *service, int max_texts,
-                     int prefill_chunk, struct error *err);
+                     int prefill_chunk, const struct pace *pace, struct error *err);
 
 /* Ends the thread once nothing runs or waits. No job may come after this; a poke may. May be called
  * twice, and with NULL. */

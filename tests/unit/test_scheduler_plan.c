@@ -20,7 +20,7 @@ Test(scheduler_plan, decoding_goes_first_and_the_prompt_gets_the_rest)
     struct plan_row rows[4] = {{0}, {.prefill = 1000}, {0}, {0}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 4, &limits, &turn);
+    plan_step(rows, 4, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 1);
     cr_assert_eq(rows[2].tokens, 1);
     cr_assert_eq(rows[3].tokens, 1);
@@ -33,11 +33,11 @@ Test(scheduler_plan, the_last_chunk_asks_for_the_last_positions_logits)
     struct plan_row rows[1] = {{.prefill = 10}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 1, &limits, &turn);
+    plan_step(rows, 1, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 10);
     cr_assert_eq(rows[0].logits, 1);
     rows[0] = (struct plan_row){.prefill = 10, .wants_none = true};
-    plan_step(rows, 1, &limits, &turn);
+    plan_step(rows, 1, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 10);
     cr_assert_eq(rows[0].logits, 0);
 }
@@ -47,7 +47,7 @@ Test(scheduler_plan, all_logits_are_bounded_by_the_step)
     struct plan_row rows[2] = {{.prefill = 100, .wants_all = true}, {0}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 2, &limits, &turn);
+    plan_step(rows, 2, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 15);
     cr_assert_eq(rows[0].logits, 15);
     cr_assert_eq(rows[1].tokens, 1);
@@ -58,7 +58,7 @@ Test(scheduler_plan, a_chunk_has_its_own_limit)
     struct plan_row rows[2] = {{.prefill = 100}, {.prefill = 5}};
     struct plan_limits limits = {64, 16, 3, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 2, &limits, &turn);
+    plan_step(rows, 2, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 3);
     cr_assert_eq(rows[1].tokens, 3);
 }
@@ -68,7 +68,7 @@ Test(scheduler_plan, a_chunk_ends_where_a_checkpoint_is_due)
     struct plan_row rows[2] = {{.prefill = 100, .until = 7}, {.prefill = 10, .until = 10}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 2, &limits, &turn);
+    plan_step(rows, 2, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 7);
     cr_assert_eq(rows[0].logits, 0);
     cr_assert_eq(rows[1].tokens, 10);
@@ -80,7 +80,7 @@ Test(scheduler_plan, a_short_prompt_overtakes_a_long_one_which_still_moves)
     struct plan_row rows[3] = {{.prefill = 100000}, {.prefill = 20}, {.prefill = 40}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 3, &limits, &turn);
+    plan_step(rows, 3, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 32);
     cr_assert_eq(rows[1].tokens, 20);
     cr_assert_eq(rows[1].logits, 1);
@@ -93,10 +93,10 @@ Test(scheduler_plan, idle_rows_take_no_part)
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
     int tokens, logits;
-    plan_step(rows, 2, &limits, &turn);
+    plan_step(rows, 2, &limits, NULL, &turn);
     sums(rows, 2, &tokens, &logits);
     cr_assert_eq(tokens, 0);
-    plan_step(rows, 0, &limits, &turn);
+    plan_step(rows, 0, &limits, NULL, &turn);
 }
 
 Test(scheduler_plan, more_decoding_texts_than_fit_take_turns)
@@ -108,7 +108,7 @@ Test(scheduler_plan, more_decoding_texts_than_fit_take_turns)
     struct plan_turn turn = {0};
     memset(rows, 0, sizeof rows);
     for (int step = 0; step < STEPS; step++) {
-        plan_step(rows, COUNT, &limits, &turn);
+        plan_step(rows, COUNT, &limits, NULL, &turn);
         for (int i = 0; i < COUNT; i++)
             got[i] += rows[i].tokens;
     }
@@ -125,11 +125,11 @@ Test(scheduler_plan, a_prompt_is_not_starved_by_decoding)
     rows[COUNT - 1].prefill = 30;
     struct plan_limits limits = {64, 64, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, COUNT, &limits, &turn);
+    plan_step(rows, COUNT, &limits, NULL, &turn);
     cr_assert_eq(rows[COUNT - 1].tokens, 16);
     for (int steps = 0; rows[COUNT - 1].prefill > 0; steps++) {
         cr_assert_lt(steps, 3);
-        plan_step(rows, COUNT, &limits, &turn);
+        plan_step(rows, COUNT, &limits, NULL, &turn);
         rows[COUNT - 1].prefill -= rows[COUNT - 1].tokens;
     }
 }
@@ -145,7 +145,7 @@ Test(scheduler_plan, texts_whose_pages_do_not_fit_take_turns)
     for (int i = 0; i < COUNT; i++)
         rows[i].pages = pages[i];
     for (int step = 0; step < STEPS; step++) {
-        plan_step(rows, COUNT, &limits, &turn);
+        plan_step(rows, COUNT, &limits, NULL, &turn);
         for (int i = 0; i < COUNT; i++)
             got[i] += rows[i].tokens;
     }
@@ -160,15 +160,15 @@ Test(scheduler_plan, a_prompt_has_the_pages_it_needs)
         {.pages = 3}, {.prefill = 100, .pages = 8}, {.pages = 2}, {.prefill = 9, .pages = 1}};
     struct plan_limits limits = {64, 16, 0, 10};
     struct plan_turn turn = {0};
-    plan_step(rows, 4, &limits, &turn);
+    plan_step(rows, 4, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 0);
     cr_assert_eq(rows[2].tokens, 1, "it has room where another has none");
     cr_assert_eq(rows[1].tokens, 63);
     cr_assert_eq(rows[3].tokens, 0);
-    plan_step(rows, 4, &limits, &turn);
+    plan_step(rows, 4, &limits, NULL, &turn);
     cr_assert_eq(rows[0].tokens, 1, "the first that did not fit is the first of the next step");
     cr_assert_eq(rows[1].tokens, 0);
-    plan_step(rows, 4, &limits, &turn);
+    plan_step(rows, 4, &limits, NULL, &turn);
     cr_assert_gt(rows[1].tokens, 0);
 }
 
@@ -186,7 +186,7 @@ Test(scheduler_plan, nobody_waits_for_pages_until_another_has_ended)
     struct plan_limits limits = {64, 16, 0, 10};
     struct plan_turn turn = {0};
     for (int step = 0; step < STEPS; step++) {
-        plan_step(rows, COUNT, &limits, &turn);
+        plan_step(rows, COUNT, &limits, NULL, &turn);
         for (int i = 0; i < COUNT; i++)
             got[i] += rows[i].tokens > 0;
     }
@@ -215,7 +215,7 @@ Test(scheduler_plan, budgets_hold_for_random_batches)
                                         .pages = rand_r(&seed) % (most + 1)};
             work = work || !rows[i].idle;
         }
-        plan_step(rows, count, &limits, &turn);
+        plan_step(rows, count, &limits, NULL, &turn);
         int tokens, logits;
         sums(rows, count, &tokens, &logits);
         cr_assert_leq(tokens, limits.max_tokens);
@@ -235,4 +235,83 @@ Test(scheduler_plan, budgets_hold_for_random_batches)
             cr_assert_leq(row->tokens, row->prefill ? row->prefill : 1);
         }
     }
+}
+
+/* ---- by time ---- */
+
+/* A token costs 1 s at the beginning of a text, and 2 s at position 1,000. */
+static const struct plan_time by_time = {.token = 1, .position = 1e-3, .most = 100};
+
+Test(scheduler_plan, prompts_take_as_long_as_they_should)
+{
+    struct plan_row rows[2] = {{.prefill = 5000}, {0}};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    plan_step(rows, 2, &limits, &by_time, &turn);
+    cr_assert_eq(rows[1].tokens, 1);
+    cr_assert(plan_seconds(&by_time, &rows[0], rows[0].tokens) <= 100 &&
+                  plan_seconds(&by_time, &rows[0], rows[0].tokens + 2) > 100,
+              "%d tokens", rows[0].tokens);
+    rows[0] = (struct plan_row){.prefill = 5000, .position = 3000};
+    plan_step(rows, 2, &limits, &by_time, &turn);
+    cr_assert(rows[0].tokens >= 24 && rows[0].tokens <= 25, "%d tokens", rows[0].tokens);
+}
+
+/* The long one gets half of the time, and what others leave. */
+Test(scheduler_plan, short_prompts_share_the_time_with_a_long_one)
+{
+    struct plan_row rows[3] = {{.prefill = 5000}, {.prefill = 300}, {.prefill = 20}};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    plan_step(rows, 3, &limits, &by_time, &turn);
+    cr_assert_eq(rows[2].tokens, 20);
+    cr_assert(rows[0].tokens >= 45 && rows[0].tokens <= 50, "%d tokens", rows[0].tokens);
+    cr_assert(rows[1].tokens >= 20 && rows[1].tokens <= 35, "%d tokens", rows[1].tokens);
+    rows[1].prefill = 0;
+    plan_step(rows, 3, &limits, &by_time, &turn);
+    cr_assert(rows[0].tokens >= 75 && rows[0].tokens <= 80, "%d tokens", rows[0].tokens);
+}
+
+/* At a depth where 16 tokens take too long, the long prompt and the others alternate. */
+Test(scheduler_plan, beyond_that_a_prompt_gets_every_other_step)
+{
+    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    for (int step = 0; step < 6; step++) {
+        struct plan_row rows[3] = {{.prefill = 1000000, .position = 20000}, {.prefill = 40}, {0}};
+        plan_step(rows, 3, &limits, &by_time, &turn);
+        cr_assert_eq(rows[0].tokens, step % 2 == 0 ? PLAN_LEAST_CHUNK : 0, "step %d", step);
+        cr_assert_geq(rows[1].tokens, PLAN_LEAST_CHUNK);
+        cr_assert_eq(rows[2].tokens, 1);
+    }
+    turn = (struct plan_turn){0};
+    for (int step = 0; step < 3; step++) { /* alone it goes on */
+        struct plan_row row = {.prefill = 1000000, .position = 20000};
+        plan_step(&row, 1, &limits, &by_time, &turn);
+        cr_assert_eq(row.tokens, PLAN_LEAST_CHUNK);
+    }
+}
+
+/* Two of them: the older one first, and nobody else waits for both. */
+Test(scheduler_plan, of_two_such_prompts_one_is_in_a_step)
+{
+    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    for (int step = 0; step < 4; step++) {
+        struct plan_row rows[3] = {
+            {.prefill = 1000000, .position = 20000}, {.prefill = 900000, .position = 20000}, {0}};
+        plan_step(rows, 3, &limits, &by_time, &turn);
+        cr_assert_eq(rows[0].tokens, step % 2 == 0 ? PLAN_LEAST_CHUNK : 0, "step %d", step);
+        cr_assert_eq(rows[1].tokens, 0);
+    }
+}
+
+Test(scheduler_plan, a_prompt_shorter_than_the_least_chunk_is_no_long_one)
+{
+    struct plan_row rows[2] = {{.prefill = 2, .position = 20000}, {0}};
+    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_turn turn = {.rests = true};
+    plan_step(rows, 2, &limits, &by_time, &turn);
+    cr_assert_eq(rows[0].tokens, 2);
+    cr_assert_eq(rows[0].logits, 1);
 }
