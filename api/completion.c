@@ -395,8 +395,8 @@ static int parse_fields(const json_t *fields, struct completion_request *request
                         const struct completion_limits *limits, struct api_error *err)
 {
     struct completion_limits of_prompt = *limits;
-    if (request_model(fields, limits->model, err) != 0 || check_unsupported(fields, err) != 0 ||
-        parse_session(fields, request, err) != 0)
+    if (request_model(fields, limits->models, limits->num_models, err) != 0 ||
+        check_unsupported(fields, err) != 0 || parse_session(fields, request, err) != 0)
         return -1;
     of_prompt.allow_empty_prompt |= request->session_id != NULL; /* "": it goes on by itself */
     if (parse_prompt(fields, request, &of_prompt, err) != 0 ||

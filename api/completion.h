@@ -61,7 +61,8 @@ struct completion_request {
 
 /* What a request is checked against. */
 struct completion_limits {
-    const char *model;       /* the served model's name */
+    const char *const *models; /* [num_models]: names of the served model; replies have the first */
+    size_t num_models;
     int32_t vocab_size;      /* of the model: number of logits per position */
     int64_t max_model_len;   /* prompt + generated tokens; 0: unlimited */
     const char *limited_by;  /* what sets max_model_len, for messages; NULL: "--max-model-len" */

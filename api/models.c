@@ -33,13 +33,16 @@ void model_encode(struct strbuf *buf, const struct model_card *card)
     strbuf_puts(buf, "}");
 }
 
-void models_list_encode(struct strbuf *buf, const struct model_card *cards, size_t count)
+void models_list_encode(struct strbuf *buf, const struct model_card *card, const char *const *names,
+                        size_t count)
 {
+    struct model_card named = *card;
     strbuf_puts(buf, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             strbuf_puts(buf, ",");
-        model_encode(buf, &cards[i]);
+        named.id = names[i];
+        model_encode(buf, &named);
     }
     strbuf_puts(buf, "]}");
 }
@@ -50,6 +53,8 @@ void load_encode(struct strbuf *buf, int64_t running, int64_t waiting)
     strbuf_json_int(buf, running);
     strbuf_puts(buf, ",\"waiting\":");
     strbuf_json_int(buf, waiting);
+    strbuf_puts(buf, ",\"server_load\":");
+    strbuf_json_int(buf, running + waiting);
     strbuf_puts(buf, "}");
 }
 

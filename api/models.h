@@ -20,8 +20,11 @@ struct model_card {
 };
 
 void model_encode(struct strbuf *buf, const struct model_card *card);
-void models_list_encode(struct strbuf *buf, const struct model_card *cards, size_t count);
+/* One card for each name [count]. */
+void models_list_encode(struct strbuf *buf, const struct model_card *card, const char *const *names,
+                        size_t count);
 
+/* server_load: all requests that are not answered yet, as vLLM's /load has it. */
 void load_encode(struct strbuf *buf, int64_t running, int64_t waiting);
 
 /* device and instruction_set as in struct engine_info. */

@@ -274,7 +274,8 @@ int request_token_ids(const json_t *list, const char *name, int32_t vocab_size, 
     return 0;
 }
 
-int request_model(const json_t *fields, const char *served, struct api_error *err)
+int request_model(const json_t *fields, const char *const *names, size_t count,
+                  struct api_error *err)
 {
     const json_t *got = request_field(fields, "model");
     if (!got)
@@ -282,7 +283,9 @@ int request_model(const json_t *fields, const char *served, struct api_error *er
     if (!json_is_string(got))
         return request_wrong_type(err, "model", "a string", got);
     const char *name = json_string_value(got);
-    if (json_string_length(got) != strlen(served) || strcmp(name, served) != 0)
-        return api_error_model(err, name, served);
-    return 0;
+    size_t length = json_string_length(got);
+    for (size_t i = 0; i < count; i++)
+        if (length == 0 || (length == strlen(names[i]) && strcmp(name, names[i]) == 0))
+            return 0;
+    return api_error_model(err, name, names[0]);
 }

@@ -39,8 +39,9 @@ int request_text(const json_t *fields, const char *name, char **text, size_t *le
 int request_token_ids(const json_t *list, const char *name, int32_t vocab_size, int32_t **ids,
                       size_t *count, struct api_error *err);
 
-/* Checks `model`: 404 unless it is absent or equals `served`. */
-int request_model(const json_t *fields, const char *served, struct api_error *err);
+/* Checks `model`: 404 unless it is absent, empty, or one of the names [count]. */
+int request_model(const json_t *fields, const char *const *names, size_t count,
+                  struct api_error *err);
 
 int request_wrong_type(struct api_error *err, const char *name, const char *expected,
                        const json_t *got);

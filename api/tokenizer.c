@@ -8,7 +8,7 @@
 static int parse_tokenize_fields(const json_t *fields, struct tokenize_request *request,
                                  const struct completion_limits *limits, struct api_error *err)
 {
-    if (request_model(fields, limits->model, err) != 0)
+    if (request_model(fields, limits->models, limits->num_models, err) != 0)
         return -1;
     if (request_field(fields, "messages"))
         return api_error_set(err, API_UNSUPPORTED, "messages",
@@ -78,7 +78,7 @@ void tokenize_reply_encode(struct strbuf *buf, const int32_t *ids, size_t count,
 static int parse_detokenize_fields(const json_t *fields, struct detokenize_request *request,
                                    const struct completion_limits *limits, struct api_error *err)
 {
-    if (request_model(fields, limits->model, err) != 0)
+    if (request_model(fields, limits->models, limits->num_models, err) != 0)
         return -1;
     const json_t *tokens = request_field(fields, "tokens");
     if (!tokens)

@@ -19,8 +19,8 @@
 struct serve_options {
     const char *directory; /* NULL: model.preset */
     struct command_model_options model;
-    const char *host, *served_model_name, *api_key_file;
-    struct option_list api_keys;
+    const char *host, *api_key_file;
+    struct option_list served_model_names, api_keys, allowed_origins, allowed_hosts;
     int64_t port, max_model_len, http_threads, tokenizer_threads;
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
     int64_t max_body_bytes, max_body_memory, max_step_tokens, prefill_chunk, max_step_ms;
@@ -43,12 +43,21 @@ static const struct option ITEMS[] = {
      "name or address to listen on; 0.0.0.0 or :: for all"},
     {"port", OPTION_INTEGER, FIELD(port), "PORT", "8000", 0, 65535, NULL,
      "TCP port to listen on; 0 picks a free one, which the log names"},
-    {"served-model-name", OPTION_TEXT, FIELD(served_model_name), "NAME", NULL, 0, 0, NULL,
-     "the model's name to clients; without it the directory's name"},
+    {"served-model-name", OPTION_LIST, FIELD(served_model_names), "NAME", NULL, 0, 0, NULL,
+     "the model's name to clients; without it the directory's name; several: repeat it, or part "
+     "them by commas; replies have the first"},
     {"api-key", OPTION_LIST, FIELD(api_keys), "KEY", NULL, 0, 0, NULL,
      "key that requests must bear; several: repeat it, or part them by commas"},
     {"api-key-file", OPTION_TEXT, FIELD(api_key_file), "PATH", NULL, 0, 0, NULL,
      "file with one API key a line; lines that begin with # are skipped"},
+    {"allowed-origins", OPTION_LIST, FIELD(allowed_origins), "ORIGIN", NULL, 0, 0, NULL,
+     "origin of web pages that may read replies (CORS), as http://localhost:3000; * for all; "
+     "several: repeat it, or part them by commas"},
+    {"allowed-hosts", OPTION_LIST, FIELD(allowed_hosts), "NAME", NULL, 0, 0, NULL,
+     "name that requests may be sent to, beside localhost, names without a dot and addresses; "
+     ".NAME "
+     "for all below it too, * for any; without it any, unless only this machine may connect and no "
+     "key is asked for"},
     {"max-model-len", OPTION_INTEGER, FIELD(max_model_len), "tokens", "0", 0, 1e12, NULL,
      "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
     COMMAND_MODEL_OPTIONS(struct serve_options),
@@ -195,10 +204,15 @@ static int64_t fit_file_limit(int64_t connections)
 static struct server_options server_options(const struct serve_options *options)
 {
     struct server_options server = {
-        .served_model_name = options->served_model_name,
+        .served_model_names = options->served_model_names.items,
+        .num_served_model_names = options->served_model_names.count,
         .api_keys = options->api_keys.items,
         .num_api_keys = options->api_keys.count,
         .api_key_file = options->api_key_file,
+        .allowed_origins = options->allowed_origins.items,
+        .num_allowed_origins = options->allowed_origins.count,
+        .allowed_hosts = options->allowed_hosts.items,
+        .num_allowed_hosts = options->allowed_hosts.count,
         .host = options->host,
         .port = (int)options->port,
         .http_threads = (int)options->http_threads,
@@ -250,7 +264,28 @@ static int listen_with_model(struct server *server, const struct serve_options *
     return server_listen(server, model, tokenizer, err);
 }
 
-static int run(const struct serve_options *options, struct error *err)
+/* Whoever may run ps on this machine reads the command line. The server has its own copies. */
+static void hide_api_keys(int argc, char **argv)
+{
+    static const char FLAG[] = "--api-key";
+    bool hidden = false;
+    for (int i = 1; i < argc; i++) {
+        char *key = NULL;
+        if (strcmp(argv[i], FLAG) == 0 && i + 1 < argc)
+            key = argv[++i];
+        else if (strncmp(argv[i], "--api-key=", sizeof FLAG) == 0)
+            key = argv[i] + sizeof FLAG;
+        if (key)
+            memset(key, 'x', strlen(key));
+        hidden |= key != NULL;
+    }
+    if (hidden)
+        log_message(LOG_LEVEL_WARN,
+                    "--api-key: the command line shows keys to whoever looked at it until now; "
+                    "--api-key-file and REGLA_API_KEY do not");
+}
+
+static int run(const struct serve_options *options, int argc, char **argv, struct error *err)
 {
     static struct lifecycle life; /* the thread of the signals outlives this function */
     block_signals(&life);
@@ -259,6 +294,7 @@ static int run(const struct serve_options *options, struct error *err)
     struct server_options serving = server_options(options);
     if (server_create(&life.server, &serving, err))
         return -1;
+    hide_api_keys(argc, argv);
     int result = -1;
     if (listen_with_model(life.server, options, err) == 0 && watch_signals(&life, err) == 0 &&
         server_load(life.server, err) == 0) {
@@ -290,7 +326,7 @@ int command_serve(int argc, char **argv)
     }
     bool json = strcmp(options.log_format, "json") == 0;
     log_configure(log_level_named(options.log_level), json);
-    status = run(&options, &err) ? 1 : 0;
+    status = run(&options, argc, argv, &err) ? 1 : 0;
     bool told = status && json && log_enabled(LOG_LEVEL_ERROR); /* who reads the log reads JSON */
     if (told)
         log_message(LOG_LEVEL_ERROR, "%s", err.message);

@@ -30,6 +30,8 @@ struct server {
     struct service service;
     struct server_options options;
     struct auth auth;
+    struct origin_rules origins;
+    struct names names;  /* of the model */
     struct model *model; /* until it is the engine's */
     struct http_server *http;
 };
@@ -61,7 +63,13 @@ int server_create(struct server **out, const struct server_options *options, str
     registry_init(&service->registry);
     admission_init(&service->admission, &options->limits);
     if (auth_init(&server->auth, options->api_keys, options->num_api_keys, options->api_key_file,
-                  err)) {
+                  err) ||
+        names_add_lists(&server->origins.origins, options->allowed_origins,
+                        options->num_allowed_origins, err) ||
+        names_add_lists(&server->origins.hosts, options->allowed_hosts, options->num_allowed_hosts,
+                        err) ||
+        names_add_lists(&server->names, options->served_model_names,
+                        options->num_served_model_names, err)) {
         server_free(server);
         return -1;
     }
@@ -82,20 +90,23 @@ struct http_server *server_http(struct server *server)
 /* Listening. */
 
 /* What the service knows of its model. */
-static int take_model(struct service *service, const struct server_options *options,
-                      const struct model *model, struct error *err)
+static int take_model(struct server *server, const struct model *model, struct error *err)
 {
-    const char *name = options->served_model_name ? options->served_model_name : model->name;
-    if (!*name)
+    struct service *service = &server->service;
+    const struct server_options *options = &server->options;
+    if (options->num_served_model_names == 0 &&
+        names_add(&server->names, model->name, strlen(model->name), err))
+        return -1;
+    if (server->names.count == 0)
         return error_set(err, ERROR_INVALID,
                          "--served-model-name (REGLA_SERVED_MODEL_NAME): expected a name, got an "
                          "empty text");
     int32_t *eos = calloc(model->eos.count + 1, sizeof *eos);
-    service->model = strdup(name);
-    if (!eos || !service->model) {
-        free(eos);
+    if (!eos)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    }
+    service->models = (const char *const *)server->names.items;
+    service->num_models = server->names.count;
+    service->model = service->models[0];
     if (model->eos.count)
         memcpy(eos, model->eos.ids, model->eos.count * sizeof *eos);
     service->eos_ids = eos;
@@ -112,7 +123,8 @@ static int take_model(struct service *service, const struct server_options *opti
     }
     bool learned = limit && limit != options->max_model_len;
     service->limits = (struct completion_limits){
-        .model = service->model,
+        .models = service->models,
+        .num_models = service->num_models,
         .vocab_size = model->vocab_size,
         .max_model_len = limit,
         .limited_by = learned ? "the model's learned positions" : "--max-model-len",
@@ -134,18 +146,19 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
                                      .request_timeout_s = options->request_timeout_s,
                                      .idle_timeout_s = options->idle_timeout_s,
                                      .auth = &server->auth,
+                                     .origins = server->origins,
                                      .routes = &endpoints,
                                      .cancelled = wake_engine,
                                      .context = service};
     server->model = model;
     service->tokenizer = tokenizer;
-    if (take_model(service, options, model, err) ||
+    if (take_model(server, model, err) ||
         worker_pool_create(&service->workers, options->tokenizer_threads, err) ||
         http_start(&server->http, service, &listening, err))
         return -1;
     const char *address = http_address(server->http);
     log_message(LOG_LEVEL_INFO, "listening on http://%s, loading the model", address);
-    if (server->auth.count == 0 && !listen_is_loopback(address))
+    if (server->auth.keys.count == 0 && !listen_is_loopback(address))
         log_message(LOG_LEVEL_WARN,
                     "without --api-key: whoever reaches this address may use the server");
     return 0;
@@ -227,12 +240,12 @@ static int name_owners(struct service *service, const struct auth *auth, struct 
 {
     _Static_assert((int)SERVICE_OWNER_SIZE == (int)STORE_OWNER_SIZE,
                    "the store's tags are owners' names");
-    size_t count = auth->count ? auth->count : 1;
+    size_t count = auth->keys.count ? auth->keys.count : 1;
     service->owners = calloc(count, sizeof *service->owners);
     if (!service->owners)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for API keys");
     for (size_t i = 0; i < count; i++) {
-        const char *key = auth->count ? auth->keys[i] : "";
+        const char *key = auth->keys.count ? auth->keys.items[i] : "";
         if (service->store)
             store_owner_tag(service->store, key, service->owners[i]);
         else
@@ -365,8 +378,10 @@ void server_free(struct server *server)
     free(service->owners);
     free((void *)service->card.layer_types);
     free((void *)service->eos_ids);
-    free((void *)service->model);
     auth_clear(&server->auth);
+    names_clear(&server->origins.origins);
+    names_clear(&server->origins.hosts);
+    names_clear(&server->names);
     registry_destroy(&service->registry);
     admission_destroy(&service->admission);
     free(server);

@@ -14,12 +14,19 @@ struct http_server;
 struct model;
 struct server;
 
-/* Strings are borrowed until server_free. A field that is not needed may be 0 or NULL. */
+/* Strings are borrowed until server_free. A field that is not needed may be 0 or NULL. A list's
+ * texts may each hold several, parted by commas. */
 struct server_options {
-    const char *served_model_name; /* the model's name to clients; NULL: its own */
-    const char *const *api_keys;   /* [num_api_keys], each may hold several, parted by commas */
+    const char *const *served_model_names; /* [num_served_model_names]: the model's names to
+                                            * clients; none: its own */
+    size_t num_served_model_names;
+    const char *const *api_keys; /* [num_api_keys] */
     size_t num_api_keys;
     const char *api_key_file;
+    const char *const *allowed_origins; /* [num_allowed_origins]: origin.h */
+    size_t num_allowed_origins;
+    const char *const *allowed_hosts; /* [num_allowed_hosts] */
+    size_t num_allowed_hosts;
 
     const char *host;
     int port; /* 0: any */

@@ -27,7 +27,9 @@ struct replay;
 struct service {
     _Atomic int phase; /* enum service_phase */
 
-    const char *model;           /* the served name */
+    const char *model;         /* the first served name, which replies have */
+    const char *const *models; /* [num_models]: all of them */
+    size_t num_models;
     struct tokenizer *tokenizer; /* with limits.token_ids_only it has no tokens */
     struct completion_limits limits;
     int32_t bos_token_id;   /* -1: none */

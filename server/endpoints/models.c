@@ -18,7 +18,8 @@ void models_handle(struct http_request *request)
     struct strbuf body = {0};
     if (refuse_while_loading(request))
         return;
-    models_list_encode(&body, &request->service->card, 1);
+    models_list_encode(&body, &request->service->card, request->service->models,
+                       request->service->num_models);
     http_reply_json(request, &body);
 }
 
@@ -28,11 +29,16 @@ void models_handle_one(struct http_request *request)
     struct strbuf body = {0};
     if (refuse_while_loading(request))
         return;
-    if (strcmp(request->parameter, request->service->model) != 0) {
-        api_error_model(&err, request->parameter, request->service->model);
-        http_reply_error(request, &err);
-        return;
+    const struct service *service = request->service;
+    struct model_card card = service->card;
+    for (size_t i = 0; i < service->num_models; i++) {
+        card.id = service->models[i];
+        if (strcmp(request->parameter, card.id) == 0) {
+            model_encode(&body, &card);
+            http_reply_json(request, &body);
+            return;
+        }
     }
-    model_encode(&body, &request->service->card);
-    http_reply_json(request, &body);
+    api_error_model(&err, request->parameter, service->model);
+    http_reply_error(request, &err);
 }

@@ -2,31 +2,11 @@
 #include "server/http/auth.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-
-static int add_key(struct auth *auth, const char *text, size_t length, struct error *err)
-{
-    while (length && strchr(" \t\r\n", text[length - 1]))
-        length--;
-    while (length && strchr(" \t", *text)) {
-        text++;
-        length--;
-    }
-    if (length == 0)
-        return 0;
-    char **keys = realloc(auth->keys, (auth->count + 1) * sizeof *keys);
-    if (!keys)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for API keys");
-    auth->keys = keys;
-    keys[auth->count] = strndup(text, length);
-    if (!keys[auth->count])
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for API keys");
-    auth->count++;
-    return 0;
-}
 
 static int add_file(struct auth *auth, const char *path, struct error *err)
 {
@@ -38,13 +18,13 @@ static int add_file(struct auth *auth, const char *path, struct error *err)
     int result = 0;
     while (result == 0 && getline(&line, &capacity, file) >= 0)
         if (*line != '#')
-            result = add_key(auth, line, strlen(line), err);
+            result = names_add(&auth->keys, line, strlen(line), err);
     if (result == 0 && ferror(file))
         result =
             error_set(err, ERROR_IO, "--api-key-file: %s: cannot read: %s", path, strerror(errno));
     free(line);
     fclose(file);
-    if (result == 0 && auth->count == 0)
+    if (result == 0 && auth->keys.count == 0)
         result = error_set(err, ERROR_INVALID, "--api-key-file: %s holds no key", path);
     return result;
 }
@@ -53,15 +33,10 @@ int auth_init(struct auth *auth, const char *const *lists, size_t count, const c
               struct error *err)
 {
     *auth = (struct auth){0};
-    for (size_t i = 0; i < count; i++)
-        for (const char *at = lists[i]; at;) {
-            const char *comma = strchr(at, ',');
-            if (add_key(auth, at, comma ? (size_t)(comma - at) : strlen(at), err))
-                return -1;
-            at = comma ? comma + 1 : NULL;
-        }
+    if (names_add_lists(&auth->keys, lists, count, err))
+        return -1;
     /* An empty --api-key would let everybody in. */
-    if (count && auth->count == 0)
+    if (count && auth->keys.count == 0)
         return error_set(err, ERROR_INVALID,
                          "--api-key (REGLA_API_KEY): expected a key, got an empty "
                          "text");
@@ -70,10 +45,7 @@ int auth_init(struct auth *auth, const char *const *lists, size_t count, const c
 
 void auth_clear(struct auth *auth)
 {
-    for (size_t i = 0; i < auth->count; i++)
-        free(auth->keys[i]);
-    free(auth->keys);
-    *auth = (struct auth){0};
+    names_clear(&auth->keys);
 }
 
 static int equal(const char *key, const char *given, size_t length)
@@ -85,21 +57,22 @@ static int equal(const char *key, const char *given, size_t length)
     return difference == 0;
 }
 
-int auth_check(const struct auth *auth, const char *authorization)
+int auth_check(const struct auth *auth, const char *authorization, const char *api_key)
 {
-    if (auth->count == 0)
+    if (auth->keys.count == 0)
         return 0;
-    if (!authorization || strncasecmp(authorization, "Bearer ", 7) != 0)
+    bool bears = authorization && strncasecmp(authorization, "Bearer ", 7) == 0;
+    const char *given = bears ? authorization + 7 : authorization ? NULL : api_key;
+    if (!given)
         return -1;
-    const char *given = authorization + 7;
     while (*given == ' ')
         given++;
     size_t length = strlen(given);
     while (length > 0 && (given[length - 1] == ' ' || given[length - 1] == '\t'))
         length--;
     int found = -1;
-    for (size_t i = 0; i < auth->count; i++)
-        if (equal(auth->keys[i], given, length))
+    for (size_t i = 0; i < auth->keys.count; i++)
+        if (equal(auth->keys.items[i], given, length))
             found = (int)i;
     return found;
 }
@@ -107,7 +80,7 @@ int auth_check(const struct auth *auth, const char *authorization)
 int auth_first(const struct auth *auth, int key)
 {
     for (int i = 0; i < key; i++)
-        if (strcmp(auth->keys[i], auth->keys[key]) == 0)
+        if (strcmp(auth->keys.items[i], auth->keys.items[key]) == 0)
             return i;
     return key;
 }

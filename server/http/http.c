@@ -45,12 +45,33 @@ static struct connection *connection_of(struct MHD_Connection *connection)
 
 static const char EVENT_STREAM[] = "text/event-stream; charset=utf-8";
 
+static const char *header(struct MHD_Connection *connection, const char *name)
+{
+    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+/* Lets the page that sent the request read the reply, if it may (Fetch, section 3.2). */
+static bool set_origin_headers(const struct http_request *request, struct MHD_Response *response)
+{
+    const struct origin_rules *rules = &request->server->options.origins;
+    const char *allowed = origin_allowed(rules, header(request->connection, "Origin"));
+    if (rules->origins.count > 0)
+        MHD_add_response_header(response, "Vary", "Origin");
+    if (!allowed)
+        return false;
+    MHD_add_response_header(response, "Access-Control-Allow-Origin", allowed);
+    MHD_add_response_header(response, "Access-Control-Expose-Headers",
+                            "X-Request-Id, Retry-After, Idempotent-Replayed, x-should-retry");
+    return true;
+}
+
 static void set_headers(struct http_request *request, struct MHD_Response *response,
                         const char *content_type)
 {
     if (content_type)
         MHD_add_response_header(response, "Content-Type", content_type);
     MHD_add_response_header(response, "X-Request-Id", request->request_id);
+    set_origin_headers(request, response);
     if (service_phase(request->service) == SERVICE_DRAINING)
         MHD_add_response_header(response, "Connection", "close");
 }
@@ -133,6 +154,29 @@ void http_reply_error(struct http_request *request, const struct api_error *err)
             peer->linger = true;
     }
     queue(request, row->status, response);
+}
+
+/* The reply to OPTIONS. A page's browser asks so before it sends what a form could not (a
+ * preflight); it shows no key. */
+static void reply_options(struct http_request *request)
+{
+    struct strbuf none = {0};
+    struct MHD_Response *response = buffered(&none);
+    const char *wanted = header(request->connection, "Access-Control-Request-Headers");
+    if (!response) {
+        http_hang_up(request);
+        return;
+    }
+    MHD_add_response_header(response, "X-Request-Id", request->request_id);
+    MHD_add_response_header(response, "Allow", request->parameter);
+    if (set_origin_headers(request, response) &&
+        header(request->connection, "Access-Control-Request-Method")) {
+        MHD_add_response_header(response, "Access-Control-Allow-Methods", request->parameter);
+        if (wanted)
+            MHD_add_response_header(response, "Access-Control-Allow-Headers", wanted);
+        MHD_add_response_header(response, "Access-Control-Max-Age", "3600");
+    }
+    queue(request, 204, response);
 }
 
 static void set_stream_headers(struct MHD_Response *response)
@@ -251,11 +295,6 @@ void http_detach(struct http_request *request)
 
 /* Requests. */
 
-static const char *header(struct MHD_Connection *connection, const char *name)
-{
-    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
-}
-
 static void take_request_id(struct http_request *request)
 {
     const char *given = header(request->connection, "X-Request-Id");
@@ -294,7 +333,14 @@ static void check_headers(struct http_request *request, const char *path)
     request->route = route_find(options->routes, request->method, path, request->parameter,
                                 sizeof request->parameter, err);
     bool open = request->route && request->route->open;
-    request->owner = auth_check(options->auth, header(request->connection, "Authorization"));
+    request->owner = auth_check(options->auth, header(request->connection, "Authorization"),
+                                header(request->connection, "X-Api-Key"));
+    if (strcmp(request->method, "OPTIONS") == 0 &&
+        route_methods(options->routes, path, request->parameter, sizeof request->parameter)) {
+        api_error_clear(err);
+        request->asks_options = true;
+        return;
+    }
     if (request->owner < 0 && !open) {
         api_error_clear(err);
         api_error_set(err, API_INVALID_KEY, NULL,
@@ -350,6 +396,16 @@ static enum MHD_Result refuse(struct http_request *request, const struct api_err
     return request->replied ? MHD_YES : MHD_NO;
 }
 
+static int check_host(const struct http_request *request, struct api_error *err)
+{
+    const char *host = header(request->connection, "Host");
+    if (origin_host_allowed(&request->server->options.origins, host))
+        return 0;
+    return api_error_set(err, API_HOST_NOT_ALLOWED, NULL,
+                         "Host: %.200s is not a name of this server; --allowed-hosts adds names",
+                         host);
+}
+
 static enum MHD_Result begin_request(struct http_server *server, struct MHD_Connection *connection,
                                      const char *url, const char *method, const char *version,
                                      void **context)
@@ -365,14 +421,15 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     request->started = clock_seconds();
     struct connection *peer = connection_of(connection);
     request->slot = peer ? peer->slot : -1;
+    char clean[ROUTE_PATH_SIZE];
     const char *path = path_of(url);
     snprintf(request->path, sizeof request->path, "%s", path);
     atomic_fetch_add(&server->active, 1);
     watcher_receiving(server->watcher, request->slot);
     take_request_id(request);
-    check_headers(request, path);
+    check_headers(request, route_clean(path, clean));
     struct api_error err = {0};
-    if (framing_check(connection, version, &err) != 0)
+    if (framing_check(connection, version, &err) != 0 || check_host(request, &err) != 0)
         return refuse(request, &err);
     if (declared_too_large(request)) {
         set_too_large(request, &err);
@@ -413,7 +470,8 @@ static enum MHD_Result take_body(struct http_request *request, const char *bytes
         set_too_large(request, &request->error);
         return MHD_NO;
     }
-    if (request->error.code != API_OK || !(request->route->json || request->route->octets))
+    if (request->error.code != API_OK || !request->route ||
+        !(request->route->json || request->route->octets))
         return MHD_YES;
     if (reserve_body(request, size) == 0)
         strbuf_append(&request->body, bytes, size);
@@ -434,6 +492,8 @@ static enum MHD_Result run(struct http_request *request)
     }
     if (request->error.code != API_OK)
         http_reply_error(request, &request->error);
+    else if (request->asks_options)
+        reply_options(request);
     else
         request->route->handle(request);
     release_body(request); /* it has been parsed or taken by now */
@@ -576,6 +636,9 @@ int http_start(struct http_server **out, struct service *service,
     server->options = *options;
     server->listen_fd =
         listen_open(options->host, options->port, server->address, sizeof server->address, err);
+    server->options.origins.checks_host =
+        options->origins.hosts.count > 0 ||
+        (options->auth->keys.count == 0 && listen_is_loopback(server->address));
     struct watcher_options watching = {options->max_connections, options->request_timeout_s,
                                        options->cancelled, options->context};
     if (server->listen_fd < 0 || watcher_create(&server->watcher, &watching, err)) {

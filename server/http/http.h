@@ -6,6 +6,7 @@
 #define SERVER_HTTP_HTTP_H
 
 #include "api/errors.h"
+#include "server/http/origin.h"
 #include "server/http/routes.h"
 #include "server/service.h"
 
@@ -32,6 +33,7 @@ struct http_request {
     struct api_error error; /* goes out once the body has been read */
     double started;         /* clock_seconds() at the end of the headers */
     bool complete;          /* the whole request is there */
+    bool asks_options;      /* OPTIONS; parameter: the methods that are allowed */
     bool replied, hang_up;
     bool replayed; /* the reply was kept of an earlier request */
     int status;    /* of the reply; 0: none was sent */
@@ -48,7 +50,8 @@ struct http_options {
     int threads;
     int max_connections;
     double request_timeout_s, idle_timeout_s;
-    const struct auth *auth; /* borrowed, as what follows */
+    const struct auth *auth;     /* borrowed, as what follows */
+    struct origin_rules origins; /* checks_host is http_start's to set */
     const struct route_table *routes;
     void (*cancelled)(void *context); /* from any thread: a request's ticket was cancelled */
     void *context;

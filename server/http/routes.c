@@ -32,17 +32,39 @@ static bool serves(const struct route *route, const char *method)
            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-/* "GET, HEAD, PUT": the methods that the path has. False: none. */
-static bool allowed(const struct route_table *table, const char *path, char *list, size_t size)
+const char *route_clean(const char *path, char clean[ROUTE_PATH_SIZE])
+{
+    size_t length = 0;
+    if (strlen(path) >= ROUTE_PATH_SIZE)
+        return path;
+    for (const char *at = path; *at; at++)
+        if (*at != '/' || length == 0 || clean[length - 1] != '/')
+            clean[length++] = *at;
+    while (length > 1 && clean[length - 1] == '/')
+        length--;
+    clean[length] = 0;
+    return clean;
+}
+
+/* What names the server itself, in OPTIONS (RFC 9110, section 9.3.7). */
+static bool is_server(const char *path)
+{
+    return strcmp(path, "/") == 0 || strcmp(path, "*") == 0;
+}
+
+bool route_methods(const struct route_table *table, const char *path, char *list, size_t size)
 {
     char parameter[256];
+    bool all = is_server(path);
     size_t length = 0;
     list[0] = 0;
     for (size_t i = 0; i < table->count; i++) {
         const char *method = table->routes[i].method;
-        if (matches(table->routes[i].path, path, parameter, sizeof parameter))
-            length += (size_t)snprintf(list + length, size - length, "%s%s", length ? ", " : "",
-                                       strcmp(method, "GET") == 0 ? "GET, HEAD" : method);
+        const char *names = strcmp(method, "GET") == 0 ? "GET, HEAD" : method;
+        if ((all && !strstr(list, names)) ||
+            (!all && matches(table->routes[i].path, path, parameter, sizeof parameter)))
+            length +=
+                (size_t)snprintf(list + length, size - length, "%s%s", length ? ", " : "", names);
     }
     return length > 0;
 }
@@ -56,7 +78,7 @@ const struct route *route_find(const struct route_table *table, const char *meth
         if (serves(&table->routes[i], method) &&
             matches(table->routes[i].path, path, parameter, size))
             return &table->routes[i];
-    if (allowed(table, path, methods, sizeof methods)) {
+    if (!is_server(path) && route_methods(table, path, methods, sizeof methods)) {
         api_error_method(err, method, methods);
         return NULL;
     }

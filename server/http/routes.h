@@ -33,6 +33,15 @@ struct route_table {
     const char *instead; /* the path to use in their place */
 };
 
+enum { ROUTE_PATH_SIZE = 1024 };
+/* The path without doubled slashes and without one at the end, which some clients send:
+ * "/v1//models/" is "/v1/models". One that is longer than ROUTE_PATH_SIZE stays as it is. */
+const char *route_clean(const char *path, char clean[ROUTE_PATH_SIZE]);
+
+/* The methods that a path has, for Allow: "GET, HEAD, PUT"; "/" and "*" have those of all. False:
+ * the path has none. */
+bool route_methods(const struct route_table *table, const char *path, char *list, size_t size);
+
 /* Finds the route of a request. parameter [size] receives what the asterisk of its path matches.
  * HEAD goes where GET does. NULL: API_UNKNOWN_PATH, API_METHOD_NOT_ALLOWED, API_NOT_IMPLEMENTED. */
 const struct route *route_find(const struct route_table *table, const char *method,

@@ -165,7 +165,7 @@ def test_disconnect_while_waiting(server_factory):
     wait_until(lambda: server.metric("regla_requests_waiting") == 1, "it waits")
     second.close()
     wait_until(lambda: not server.metric("regla_requests_waiting"), "it is gone", 2)
-    assert server.get("/load").json() == {"running": 1, "waiting": 0}
+    assert server.get("/load").json() == {"running": 1, "waiting": 0, "server_load": 1}
     first.close()
     server.wait_idle()
 
@@ -198,7 +198,7 @@ def test_200_clients_disconnect_at_random_moments(server):
             leave_at_random(server, dice)
     in_threads(20, clients)
     server.wait_idle()
-    assert server.get("/load").json() == {"running": 0, "waiting": 0}
+    assert server.get("/load").json() == {"running": 0, "waiting": 0, "server_load": 0}
     # Leftover work would share the steps of a request that has the server to itself.
     names = ["regla_generated_tokens_total", "regla_engine_steps_total"]
     before = [server.metric(name) for name in names]

@@ -14,7 +14,7 @@ def test_health_ready_load_version(server):
     assert server.get("/health").status_code == 200
     assert server.get("/ready").status_code == 200
     server.wait_idle()
-    assert server.get("/load").json() == {"running": 0, "waiting": 0}
+    assert server.get("/load").json() == {"running": 0, "waiting": 0, "server_load": 0}
     version = server.get("/version").json()
     declared, = re.findall(r"project\(regla VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())
     assert version["version"] == declared

@@ -50,7 +50,7 @@ def test_examples_of_documents_are_requests():
 
 
 def test_a_reply_that_it_does_not_name_is_found():
-    load = {"running": 1, "waiting": 2}
+    load = {"running": 1, "waiting": 2, "server_load": 3}
     for wrong in ({}, {**load, "else": 3}, {**load, "running": "1"}):
         with pytest.raises(AssertionError, match="openapi.json does not allow it"):
             contract.check("GET", "/load", {}, None, 200, "application/json",

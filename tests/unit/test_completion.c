@@ -5,8 +5,9 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+static const char *const served[] = {"tiny", "small"};
 static const struct completion_limits limits = {
-    .model = "tiny", .vocab_size = 300, .max_model_len = 100, .max_prompts = 8};
+    .models = served, .num_models = 2, .vocab_size = 300, .max_model_len = 100, .max_prompts = 8};
 
 static struct completion_request parse(const char *body)
 {

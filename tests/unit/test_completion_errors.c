@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const served[] = {"tiny", "small"};
 static const struct completion_limits limits = {
-    .model = "tiny", .vocab_size = 300, .max_model_len = 100, .max_prompts = 3};
+    .models = served, .num_models = 2, .vocab_size = 300, .max_model_len = 100, .max_prompts = 3};
 
 static struct api_error fail(const char *body, size_t length)
 {

@@ -42,8 +42,9 @@ Test(models_api, a_model)
 Test(models_api, the_list)
 {
     struct strbuf buf = {0};
-    models_list_encode(&buf, &card, 1);
-    expect_body(&buf, "{\"object\":\"list\",\"data\":[" CARD "]}");
+    static const char *const names[] = {"tiny", "tiny"};
+    models_list_encode(&buf, &card, names, 2);
+    expect_body(&buf, "{\"object\":\"list\",\"data\":[" CARD "," CARD "]}");
 }
 
 Test(models_api, an_unlimited_length_is_null)
@@ -63,7 +64,7 @@ Test(models_api, the_rest)
 {
     struct strbuf buf = {0};
     load_encode(&buf, 3, 17);
-    expect_body(&buf, "{\"running\":3,\"waiting\":17}");
+    expect_body(&buf, "{\"running\":3,\"waiting\":17,\"server_load\":20}");
     version_encode(&buf, "1.2.3", "cpu", "avx2");
     expect_body(&buf, "{\"version\":\"1.2.3\",\"device\":\"cpu\",\"instruction_set\":\"avx2\"}");
     status_encode(&buf, "ready");

@@ -7,7 +7,9 @@
 #include <jansson.h>
 #include <string.h>
 
-static const struct completion_limits limits = {.model = "tiny", .vocab_size = 300};
+static const char *const served[] = {"tiny", "small"};
+static const struct completion_limits limits = {
+    .models = served, .num_models = 2, .vocab_size = 300};
 
 static struct tokenizer *open_tokenizer(void)
 {

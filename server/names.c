@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int names_add(struct names *names, const char *text, size_t length, struct error *err)
+{
+    while (length && strchr(" \t\r\n", text[length - 1]))
+        length--;
+    while (length && strchr(" \t", *text)) {
+        text++;
+        length--;
+    }
+    if (length == 0)
+        return 0;
+    char **items = realloc(names->items, (names->count + 1) * sizeof *items);
+    if (!items)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a list");
+    names->items = items;
+    items[names->count] = strndup(text, length);
+    if (!items[names->count])
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for a list");
+    names->count++;
+    return 0;
+}
+
+int names_add_lists(struct names *names, const char *const *lists, size_t count, struct error *err)
+{
+    for (size_t i = 0; i < count; i++)
+        for (const char *at = lists[i]; at;) {
+            const char *comma = strchr(at, ',');
+            if (names_add(names, at, comma ? (size_t)(comma - at) : strlen(at), err))
+                return -1;
+            at = comma ? comma + 1 : NULL;
+        }
+    return 0;
+}
+
+void names_clear(struct names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        free(names->items[i]);
+    free(names->items);
+    *names = (struct names){0};
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lists of texts as flags give them: the flag several times, or several texts parted by commas. */
+#ifndef SERVER_NAMES_H
+#define SERVER_NAMES_H
+
+#include "engine/base/error.h"
+
+#include <stddef.h>
+
+/* The owner frees it with names_clear. */
+struct names {
+    char **items; /* [count], none empty */
+    size_t count;
+};
+
+/* Adds a text without the white space around it; an empty one is none. */
+int names_add(struct names *names, const char *text, size_t length, struct error *err);
+/* Adds all texts of the lists [count]. */
+int names_add_lists(struct names *names, const char *const *lists, size_t count, struct error *err);
+void names_clear(struct names *names);
+
+#endif
