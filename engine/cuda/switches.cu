@@ -2,8 +2,6 @@
 /* Reads the backend's switches from the environment. */
 #include "engine/cuda/switches.h"
 
-#include "engine/cuda/product.cuh"
-
 static const char *const switch_names[] = {
 #define NAME(name, string) string,
     CUDA_SWITCHES(NAME)
@@ -50,15 +48,15 @@ int switches_read(struct backend *backend, struct error *err)
     const char *rows = getenv("REGLA_CUDA_STREAMED_ROWS");
     if (without != NULL && read_without(backend, without, err) != 0)
         return -1;
-    backend->streamed_rows = MOST_STREAMED_ROWS;
+    backend->streamed_rows = STREAMED_ROWS;
     if (rows == NULL)
         return 0;
     char *end;
     long number = strtol(rows, &end, 10);
-    if (end == rows || *end != '\0' || number < MOST_NORMED_ROWS || number > 256)
+    if (end == rows || *end != '\0' || number < LEAST_STREAMED_ROWS || number > 256)
         return error_set(err, ERROR_INVALID,
                          "REGLA_CUDA_STREAMED_ROWS: expected a number from %d to 256, got %s",
-                         MOST_NORMED_ROWS, rows);
+                         LEAST_STREAMED_ROWS, rows);
     backend->streamed_rows = (int)number;
     return 0;
 }

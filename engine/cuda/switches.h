@@ -29,9 +29,12 @@ enum cuda_switch {
         NUM_CUDA_SWITCHES
 };
 
-/* Reads REGLA_CUDA_WITHOUT and REGLA_CUDA_STREAMED_ROWS (the most rows for which a product takes
- * the kernel for few rows: 8 to 256) into the backend. ERROR_INVALID: the variable, what was
- * expected, and what it holds. */
+/* The most rows for which a product takes the kernel for few rows: from the least on, and where the
+ * environment asks for no other number. */
+enum { LEAST_STREAMED_ROWS = 8, STREAMED_ROWS = 64 };
+
+/* Reads REGLA_CUDA_WITHOUT and REGLA_CUDA_STREAMED_ROWS (LEAST_STREAMED_ROWS to 256) into the
+ * backend. ERROR_INVALID: the variable, what was expected, and what it holds. */
 int switches_read(struct backend *backend, struct error *err);
 
 /* Its name; NULL past the last. */
