@@ -33,6 +33,9 @@ struct forward {
     struct device_norm embedding_norm, final_norm;
     struct weight *head;
     struct block *blocks; /* [num_layers] */
+    /* of a step's products, in their order: of each block, of the head, and the first again; NULL
+     * ends it */
+    const struct weight **order;
     struct mixer_context context;
 
     struct mixer_workspace workspace;
@@ -102,6 +105,29 @@ static int open_embeddings(struct forward *forward, struct error *err)
     return result;
 }
 
+enum { BLOCK_PRODUCTS = 4 /* in forward->order */ };
+
+/* Lists the weights, which must be there. */
+static int open_order(struct forward *forward, struct error *err)
+{
+    int layers = forward->model->num_layers;
+    forward->order = calloc((size_t)layers * BLOCK_PRODUCTS + 3, sizeof *forward->order);
+    if (forward->order == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "model: no memory for %d layers", layers);
+    const struct weight **at = forward->order;
+    for (int i = 0; i < layers; i++, at += BLOCK_PRODUCTS) {
+        const struct block *block = &forward->blocks[i];
+        int mixer = forward->model->parallel_residual ? 1 : 0; /* its first */
+        at[mixer] = block->mixer.project;
+        at[mixer + 1] = block->mixer.output;
+        at[mixer == 1 ? 0 : 2] = block->up;
+        at[3] = block->down;
+    }
+    at[0] = forward->head;
+    at[1] = forward->order[0];
+    return 0;
+}
+
 static int open_weights(struct forward *forward, const struct forward_options *options,
                         struct error *err)
 {
@@ -125,7 +151,7 @@ static int open_weights(struct forward *forward, const struct forward_options *o
     model_all_packed(model);
     if (options->progress != NULL)
         options->progress(options->progress_context, 1.0);
-    return 0;
+    return open_order(forward, err);
 }
 
 struct buffer {
@@ -273,6 +299,7 @@ void forward_close(struct forward *forward)
             mixer_clear(&block->mixer, ops, backend);
     }
     free(forward->blocks);
+    free(forward->order);
     clear_norm(forward, &forward->embedding_norm);
     clear_norm(forward, &forward->final_norm);
     ops->weight_free(backend, forward->head);
@@ -334,18 +361,10 @@ static enum formula activation(enum hidden_act act)
     return FORMULA_IDENTITY;
 }
 
-/* The weight that block `index`, or what follows the last one, begins with. */
-static const struct weight *first_weight(const struct forward *forward, int index)
-{
-    if (index == forward->model->num_layers)
-        return forward->head;
-    const struct block *block = &forward->blocks[index];
-    return forward->model->parallel_residual ? block->up : block->mixer.project;
-}
-
 /* hidden = what the MLP makes of x, before its last product and, with a gate, what comes before
- * that: gate and up beside each other. */
-static void run_mlp(struct forward *forward, const struct block *block, int num_rows)
+ * that: gate and up beside each other. next: see ops_matmul. */
+static void run_mlp(struct forward *forward, const struct block *block, int num_rows,
+                    const struct weight *const *next)
 {
     enum formula act = activation(forward->model->hidden_act);
     const struct ops_norm norm =
@@ -357,9 +376,7 @@ static void run_mlp(struct forward *forward, const struct block *block, int num_
                                               .y = forward->hidden,
                                               .activation = block->gated ? FORMULA_IDENTITY : act,
                                               .norm = &norm,
-                                              .next = forward->model->parallel_residual
-                                                          ? block->mixer.project
-                                                          : block->down});
+                                              .next = next});
 }
 
 /* hidden = act(gate) * up, of what run_mlp has left there. */
@@ -381,22 +398,22 @@ static void run_block(struct forward *forward, int index, int num_rows)
     const struct block *block = &forward->blocks[index];
     const struct ops_norm norm =
         norm_of(forward, &block->attn_norm, num_rows, forward->x, forward->normed);
+    const struct weight *const *order = forward->order + index * BLOCK_PRODUCTS;
     bool parallel = forward->model->parallel_residual;
     if (parallel) /* both see the same x */
-        run_mlp(forward, block, num_rows);
+        run_mlp(forward, block, num_rows, order + 1);
     mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, &norm, forward->x,
-              parallel ? block->down : block->up);
+              order + (parallel ? 2 : 1));
     if (!parallel)
-        run_mlp(forward, block, num_rows);
+        run_mlp(forward, block, num_rows, order + 3);
     const struct ops_norm gate = gate_of(forward, index, num_rows);
-    forward->ops->matmul(forward->backend,
-                         &(struct ops_matmul){.weight = block->down,
-                                              .num_rows = num_rows,
-                                              .x = forward->hidden,
-                                              .y = forward->x,
-                                              .accumulate = true,
-                                              .norm = block->gated ? &gate : NULL,
-                                              .next = first_weight(forward, index + 1)});
+    forward->ops->matmul(forward->backend, &(struct ops_matmul){.weight = block->down,
+                                                                .num_rows = num_rows,
+                                                                .x = forward->hidden,
+                                                                .y = forward->x,
+                                                                .accumulate = true,
+                                                                .norm = block->gated ? &gate : NULL,
+                                                                .next = order + BLOCK_PRODUCTS});
 }
 
 /* The logits of the rows that want them. */
@@ -409,12 +426,14 @@ static void run_head(struct forward *forward, const struct batch *batch)
         x = last;
     }
     const struct ops_norm norm = norm_of(forward, &forward->final_norm, batch->num_logits, x, last);
-    ops->matmul(forward->backend, &(struct ops_matmul){.weight = forward->head,
-                                                       .num_rows = batch->num_logits,
-                                                       .x = last,
-                                                       .y = forward->logits,
-                                                       .norm = &norm,
-                                                       .next = first_weight(forward, 0)});
+    ops->matmul(forward->backend,
+                &(struct ops_matmul){.weight = forward->head,
+                                     .num_rows = batch->num_logits,
+                                     .x = last,
+                                     .y = forward->logits,
+                                     .norm = &norm,
+                                     .next = forward->order +
+                                             forward->model->num_layers * BLOCK_PRODUCTS + 1});
 }
 
 /* What is not drawn from comes back, in forward_collect. */

@@ -146,7 +146,7 @@ void cpu_matmul(struct backend *backend, const struct ops_matmul *a)
         arrange(backend, &job);
     int tasks = (int)(job.groups * job.blocks * weight->heads);
     if (a->next != NULL && a->num_rows < MANY_ROWS)
-        look_ahead(backend, a->next, a->num_rows);
+        look_ahead(backend, a->next[0], a->num_rows);
     if (weight->out * weight->heads * weight->in * a->num_rows < backend->share_elements)
         for (int i = 0; i < tasks; i++)
             product_task(&job, i, 0);

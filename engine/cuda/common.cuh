@@ -12,7 +12,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "engine/cuda/device.h"
+#include "engine/cuda/switches.h"
 
 #define FULL_WARP 0xffffffffu
 
@@ -116,6 +116,22 @@ __device__ inline void copy_async_commit()
 template <int groups_in_flight> __device__ inline void copy_async_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(groups_in_flight) : "memory");
+}
+#endif
+
+/* Asks for memory that is read soon, so that it lies in the second cache then. The address and the
+ * bytes, less than a MiB, are multiples of 16. */
+#ifdef REGLA_CUDA_EMULATION
+using emulation::prefetch;
+#else
+__device__ inline void prefetch(const void *global, unsigned bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes));
+#else
+    for (unsigned at = 0; at < bytes; at += 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(global) + at));
+#endif
 }
 #endif
 
@@ -253,11 +269,20 @@ void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = backend->stream;
-    cudaLaunchAttribute overlaps = {}; /* in a graph it becomes a programmatic edge */
-    overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlaps.val.programmaticStreamSerializationAllowed = 1;
-    config.attrs = &overlaps;
-    config.numAttrs = backend->overlaps ? 1 : 0;
+    cudaLaunchAttribute attributes[2] = {};
+    config.attrs = attributes;
+    if (backend->overlaps) { /* in a graph it becomes a programmatic edge */
+        cudaLaunchAttribute *overlaps = &attributes[config.numAttrs++];
+        overlaps->id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        overlaps->val.programmaticStreamSerializationAllowed = 1;
+    }
+    /* A multiprocessor divides its memory between shared memory and the first cache anew only when
+     * it is empty: kernels that want other parts could not begin beside each other. */
+    if (switch_on(backend, CUDA_SWITCH_CARVEOUT)) {
+        cudaLaunchAttribute *carveout = &attributes[config.numAttrs++];
+        carveout->id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+        carveout->val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    }
     device_check(backend, cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
 }
 

@@ -46,6 +46,8 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.activation = a->activation;
     if (a->norm != NULL)
         call.norm = *a->norm;
+    call.ahead = ahead_of(backend, a->next);
+    call.early = switch_on(backend, CUDA_SWITCH_STAGES);
     const int numbers = weight->rounded ? 1 : 2;
     if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);

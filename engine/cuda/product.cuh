@@ -4,6 +4,7 @@
 #ifndef ENGINE_CUDA_PRODUCT_CUH
 #define ENGINE_CUDA_PRODUCT_CUH
 
+#include "engine/cuda/ahead.cuh"
 #include "engine/cuda/norm.cuh"
 #include "engine/cuda/weights.h"
 
@@ -22,6 +23,8 @@ struct product_call {
     bool accumulate;
     enum formula activation;
     struct ops_norm norm; /* of x, as the product reads it; its kind may be none */
+    struct ahead ahead;   /* what it asks for before it waits */
+    bool early;           /* tiles: the first weights are loaded before the wait */
 };
 
 /* The most rows that a CTA norms by itself, their parts (two for each of its warps), and the
@@ -40,9 +43,8 @@ template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_b
     X(WEIGHTS_Q8, 1)     \
     X(WEIGHTS_Q8, 2)
 
-/* The most rows for which a product takes the kernel for few rows, where the environment asks for
- * no other number (switches.h). */
-enum { MOST_STREAMED_ROWS = 64 };
+static_assert((int)MOST_NORMED_ROWS <= (int)LEAST_STREAMED_ROWS,
+              "only the kernel for few rows norms");
 
 /* Launchers, one per kernel: for a product kind with few rows and with many, and for f32. */
 template <enum weight_format format, int numbers>

@@ -10,10 +10,10 @@
  * of sums each. It does 4 N in out operations, as x is split (half if x is rounded). 256 rows of
  * 3072 x 768 are 48 tiles of 64 x 64, each in 8 CTAs on 132 multiprocessors.
  *
- * nvcc 13.0 for sm_90, nothing spilled except 12 bytes of q8's:
+ * nvcc 13.0 for sm_90, 8 bytes spilled of q8's 128 x 128 and of f16's apart, 4 of f16's 64 x 64:
  *   tile        128 x 128, 3 stages           64 x 64, 4 stages        the same, apart
- *   registers   224 bf16, 238 f16, 255 q8     128, 128, 137            75, 74, 98
- *   x rounded   171 bf16, 233 q8              128, 133                 74, 88
+ *   registers   228 bf16, 241 f16, 255 q8     128, 128, 129            73, 72, 98
+ *   x rounded   211 bf16, 235 q8              126, 126                 73, 86
  *   shared      78 KiB bf16, f16; 67 KiB q8   52 KiB; 45 KiB           the same
  *   CTAs        1 of 8 warps                  4 of 4 warps (q8: 3)     4 (q8: 5)
  * No speed has been measured: there was no device. */
@@ -36,10 +36,10 @@ template <enum weight_format format, int WM, int WN, int MT, int NT, int depth> 
     };
 };
 
-/* Starts to load one block of the tile's weights and x into a stage. */
+/* Starts to load one block of the tile's weights into a stage. */
 template <enum weight_format format, typename shape>
-__device__ inline void load_stage(const product_call &call, struct cta_place place, int block,
-                                  unsigned char *stage)
+__device__ inline void load_weights(const product_call &call, struct cta_place place, int block,
+                                    unsigned char *stage)
 {
     const int pieces = (int)BLOCK_BYTES<format> / 16;
     for (int i = threadIdx.x; i < shape::panels * pieces; i += shape::threads) {
@@ -49,6 +49,13 @@ __device__ inline void load_stage(const product_call &call, struct cta_place pla
                                               (size_t)block * BLOCK_BYTES<format> +
                                               i % pieces * 16);
     }
+}
+
+/* The same of its x. */
+template <typename shape>
+__device__ inline void load_rows(const product_call &call, struct cta_place place, int block,
+                                 unsigned char *stage)
+{
     float *rows = (float *)(void *)(stage + shape::weight_bytes);
     for (int i = threadIdx.x; i < shape::rows * 8; i += shape::threads) {
         int row = place.row + i / 8, k = block * BLOCK_INPUTS + i % 8 * 4;
@@ -209,6 +216,7 @@ template <enum weight_format format, int numbers, int WM, int WN, int MT, int NT
 __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call, segment_sums left)
 {
     typedef tile<format, WM, WN, MT, NT, depth> shape;
+    request_ahead(call.ahead);
     SHARED_MEMORY(unsigned char, stages);
     float sums[MT][NT][4] = {}, totals[MT][NT][4] = {};
     struct cta_place place = place_of_cta(call, shape::rows);
@@ -217,20 +225,29 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call, se
     int begin = apart ? segment_begin(call, segment) : 0, end = segment_begin(call, segment + 1);
     int blocks = (apart ? segment_begin(call, segment + segments) : call.blocks) - begin;
     int warp = threadIdx.x / 32;
+    const int first = min(depth - 1, blocks); /* stages that are loaded before the loop */
+    /* Weights that are loaded before the wait belong to the first stage's group. */
+#pragma unroll 1
+    for (int s = 0; s < first && call.early; s++)
+        load_weights<format, shape>(call, place, begin + s, stages + s * shape::stage_bytes);
     grid_wait();
-#pragma unroll
+#pragma unroll 1
     for (int s = 0; s < depth - 1; s++) {
-        if (s < blocks)
-            load_stage<format, shape>(call, place, begin + s, stages + s * shape::stage_bytes);
+        if (s < first && !call.early)
+            load_weights<format, shape>(call, place, begin + s, stages + s * shape::stage_bytes);
+        if (s < first)
+            load_rows<shape>(call, place, begin + s, stages + s * shape::stage_bytes);
         copy_async_commit();
     }
     for (int block = 0; block < blocks; block++) {
         copy_async_wait<depth - 2>();
         __syncthreads();
         int next = block + depth - 1;
-        if (next < blocks)
-            load_stage<format, shape>(call, place, begin + next,
-                                      stages + next % depth * shape::stage_bytes);
+        unsigned char *stage = stages + next % depth * shape::stage_bytes;
+        if (next < blocks) {
+            load_weights<format, shape>(call, place, begin + next, stage);
+            load_rows<shape>(call, place, begin + next, stage);
+        }
         copy_async_commit();
         multiply_stage<format, numbers, shape, WM>(sums,
                                                    stages + block % depth * shape::stage_bytes);

@@ -122,7 +122,7 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
 
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
                struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual,
-               const struct weight *next)
+               const struct weight *const *next)
 {
     const struct mixer *config = layer->config;
     int num_rows = norm->num_rows;
@@ -131,7 +131,7 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
                                               .x = norm->y,
                                               .y = workspace->project,
                                               .norm = norm,
-                                              .next = layer->output});
+                                              .next = next});
     if (config->kind == MIXER_LINEAR)
         mixer_linear_run(layer, ops, backend, workspace, num_rows);
     else
@@ -144,5 +144,5 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
                                               .y = residual,
                                               .accumulate = true,
                                               .norm = needed ? &after : NULL,
-                                              .next = next});
+                                              .next = next + 1});
 }

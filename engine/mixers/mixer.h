@@ -84,11 +84,11 @@ int mixer_create(struct mixer_layer *layer, const struct mixer *config,
                  struct mixer_context *context, struct error *err);
 void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
 
-/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]. next: the weight of
- * the product that follows. */
+/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]. next: the weights of
+ * the products that follow its first one (ops_matmul); the mixer's own second one comes first. */
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
                struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual,
-               const struct weight *next);
+               const struct weight *const *next);
 
 /* ---- the words, each in its own file ---- */
 

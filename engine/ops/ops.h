@@ -97,8 +97,8 @@ struct ops_norm {
  * norm, if not NULL, is done first, and its y is this x. Nothing else may use that y: a device that
  * norms or gates x while it reads it does not write it.
  *
- * next, if not NULL, is the weight of the product that probably follows. A device may prefetch it.
- */
+ * next, if not NULL, lists the weights of the products that probably follow, in their order; it has
+ * one at least, and NULL ends it. A device may prefetch them. */
 struct ops_matmul {
     const struct weight *weight;
     int num_rows;
@@ -106,7 +106,7 @@ struct ops_matmul {
     enum formula activation;
     bool accumulate;
     const struct ops_norm *norm;
-    const struct weight *next;
+    const struct weight *const *next;
 };
 
 /* out = formula(u, w). */

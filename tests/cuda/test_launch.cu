@@ -164,6 +164,20 @@ static void check_shared(struct backend *backend)
            attributes.maxDynamicSharedSizeBytes);
 }
 
+#ifdef REGLA_CUDA_EMULATION
+/* Every kernel asks for the same part of shared memory, whatever it needs itself. */
+static void check_carveout(struct backend *backend)
+{
+    const uint32_t before = backend->switched_off;
+    for (int carveout : {100, -1}) {
+        backend->switched_off = carveout < 0 ? 1u << CUDA_SWITCH_CARVEOUT : 0;
+        launch(backend, idle_kernel, dim3(1), dim3(32), 0);
+        expect(emulation_carveout() == carveout, "the part of shared memory", emulation_carveout());
+    }
+    backend->switched_off = before;
+}
+#endif
+
 int main()
 {
     struct error err = ERROR_INIT;
@@ -180,6 +194,9 @@ int main()
     check_order(backend);
     check_buckets(backend);
     check_shared(backend);
+#ifdef REGLA_CUDA_EMULATION
+    check_carveout(backend);
+#endif
     cuda_ops()->close(backend);
     printf("launch: %d passed, %d failed\n", passed, failed);
     return failed != 0;

@@ -288,6 +288,67 @@ static void check_range(struct devices *d)
     cuda->ops->weight_free(cuda->backend, weight);
 }
 
+#ifdef REGLA_CUDA_EMULATION
+void emulation_prefetched(size_t *bytes, size_t *extent);
+
+/* What a product asks for of the weights that follow: the first part of the next one and, of one of
+ * many parts, what the products between do not. Nothing when that is switched off. */
+static void check_ahead(struct devices *d, bool on)
+{
+    enum { PART = 25 << 18, SMALL_IN = 96, SMALL_OUT = 200, LARGE_IN = 1024, LARGE_OUT = 2048 };
+    static const int rows_of[] = {1, 130};
+    const size_t small = SMALL_IN * 208 * 2, large = (size_t)LARGE_IN * LARGE_OUT * 4;
+    const struct product_case of_small = {.kind = {WEIGHTS_BF16, false},
+                                          .in = SMALL_IN,
+                                          .out = SMALL_OUT,
+                                          .heads = 1,
+                                          .parts = 1},
+                              of_large = {.kind = {WEIGHTS_F32, false},
+                                          .in = LARGE_IN,
+                                          .out = LARGE_OUT,
+                                          .heads = 1,
+                                          .parts = 1};
+    const struct {
+        int distance; /* weights before the large one; it is not there: 4 */
+        size_t bytes, extent;
+    } cases[] = {{4, small, small}, {0, PART, PART}, {1, small + large - PART, 0}, {2, small, 0}};
+    struct ops_limits limits = bench_limits(MOST_ROWS);
+    setenv("REGLA_CUDA_WITHOUT", on ? "" : "ahead", 1);
+    const struct bench_device other = bench_open_cuda(ACTIVATIONS_F32, &limits);
+    unsetenv("REGLA_CUDA_WITHOUT");
+    float *w = bench_floats(LARGE_IN * LARGE_OUT, -1, 1, 1);
+    struct weight *weights[2] = {create(&other, &of_small, w, NULL),
+                                 create(&other, &of_large, w, NULL)};
+    float *x = bench_memory(&other, 130 * SMALL_IN * 4, w);
+    float *y = bench_memory(&other, 130 * SMALL_OUT * 4, NULL);
+    for (size_t i = 0; i < 8; i++) {
+        int distance = cases[i / 2].distance;
+        const struct weight *next[6] = {weights[0], weights[0], weights[0], weights[0]};
+        next[distance] = distance < 4 ? weights[1] : NULL;
+        size_t bytes, extent, expected = on ? cases[i / 2].bytes : 0;
+        emulation_prefetched(&bytes, &extent);
+        other.ops->matmul(other.backend, &(struct ops_matmul){.weight = weights[0],
+                                                              .num_rows = rows_of[i % 2],
+                                                              .x = {x, SMALL_IN},
+                                                              .y = {y, SMALL_OUT},
+                                                              .next = next});
+        other.ops->copy_out(other.backend, w, y, sizeof *w);
+        emulation_prefetched(&bytes, &extent);
+        bool whole = !on || cases[i / 2].extent == 0 || extent == cases[i / 2].extent;
+        char name[80];
+        snprintf(name, sizeof name, "asked ahead, distance %d, %d rows, %s", distance,
+                 rows_of[i % 2], on ? "on" : "off");
+        bench_expect(&d->count, bytes == expected && whole, name, "bytes", (double)bytes);
+    }
+    bench_free(&other, x, 130 * SMALL_IN * 4);
+    bench_free(&other, y, 130 * SMALL_OUT * 4);
+    for (int i = 0; i < 2; i++)
+        other.ops->weight_free(other.backend, weights[i]);
+    other.ops->close(other.backend);
+    free(w);
+}
+#endif
+
 static void check_refusals(struct devices *d)
 {
     static const float large[] = {1e6f};
@@ -327,6 +388,10 @@ int main(void)
         }
     }
     check_range(&d);
+#ifdef REGLA_CUDA_EMULATION
+    check_ahead(&d, true);
+    check_ahead(&d, false);
+#endif
     check_refusals(&d);
     for (int i = 0; i < 2; i++)
         d.cuda[i].ops->close(d.cuda[i].backend);

@@ -20,7 +20,9 @@
  *                           orders nothing: to see that its absence would be found (races.h)
  *
  * emulation_kernels() says how many kernels have run, emulation_graphs() how many graphs were made,
- * emulation_memory() what cudaMemGetInfo does.
+ * emulation_memory() what cudaMemGetInfo does,
+ * emulation_prefetched() what kernels have prefetched, emulation_carveout() what the last launch
+ * preferred.
  */
 #ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
@@ -125,6 +127,7 @@ void store_same(void *to, const void *value, size_t bytes);
 void copy_async(void *to, const void *from, size_t bytes);
 void copy_commit();
 void copy_wait(int groups_in_flight);
+void prefetch(const void *from, unsigned bytes);
 
 template <typename T> T shuffle(unsigned mask, const char *operation, T value, int source)
 {
@@ -274,11 +277,16 @@ enum cudaStreamCaptureMode {
     cudaStreamCaptureModeRelaxed
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+enum cudaLaunchAttributeID {
+    cudaLaunchAttributeProgrammaticStreamSerialization = 6,
+    cudaLaunchAttributePreferredSharedMemoryCarveout = 14
+};
+enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
     struct {
         int programmaticStreamSerializationAllowed;
+        unsigned sharedMemCarveout; /* percent */
     } val;
 };
 struct emulated_stream;
@@ -308,6 +316,9 @@ struct cudaFuncAttributes {
 extern "C" long emulation_kernels(void);
 extern "C" long emulation_graphs(void);
 extern "C" void emulation_memory(size_t *free_bytes, size_t *total_bytes);
+/* bytes, and from the first to the last of them; the next call tells what came after this one */
+extern "C" void emulation_prefetched(size_t *bytes, size_t *extent);
+extern "C" int emulation_carveout(void); /* -1: nothing */
 
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();

@@ -152,6 +152,12 @@ void check_device(const void *memory, size_t bytes, const char *what)
     }
 }
 
+struct {
+    size_t bytes;
+    const char *first, *end;
+} prefetched;
+int carveout = -1;
+
 /* Counts a launch; from the one on that is to fail the device is broken. */
 void count_launch()
 {
@@ -242,6 +248,25 @@ cudaError_t allow_shared(void (*kernel)(), size_t bytes)
     return cudaSuccess;
 }
 
+/* A device prefetches nothing where there is no memory, and says nothing: a mistake would not show.
+ */
+void prefetch(const void *from, unsigned bytes)
+{
+    const char *first = static_cast<const char *>(from), *end = first + bytes;
+    guard held(mutex);
+    if (bytes == 0 || bytes % 16 != 0 || bytes >= 1 << 20 ||
+        reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+        fprintf(stderr,
+                "emulation: a prefetch of %u bytes at %p, not multiples of 16 under a MiB\n", bytes,
+                from);
+        abort();
+    }
+    check_device(from, bytes, "a prefetch");
+    prefetched.first = prefetched.bytes == 0 || first < prefetched.first ? first : prefetched.first;
+    prefetched.end = prefetched.bytes == 0 || end > prefetched.end ? end : prefetched.end;
+    prefetched.bytes += bytes;
+}
+
 cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(), work thread)
 {
     guard held(mutex);
@@ -252,9 +277,20 @@ cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(), work thre
         grid.y > 65535 || grid.z > 65535 || shared > allowed_shared(kernel))
         return note(cudaErrorInvalidValue);
     bool overlaps = false;
+    carveout = -1;
     for (unsigned i = 0; i < config.numAttrs; i++)
-        overlaps |= config.attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization &&
-                    config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
+        switch (config.attrs[i].id) {
+        case cudaLaunchAttributeProgrammaticStreamSerialization:
+            overlaps |= config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
+            break;
+        case cudaLaunchAttributePreferredSharedMemoryCarveout:
+            carveout = (int)config.attrs[i].val.sharedMemCarveout;
+            if (carveout < 0 || carveout > 100)
+                return note(cudaErrorInvalidValue);
+            break;
+        default:
+            return note(cudaErrorInvalidValue);
+        }
     count_launch();
     return enqueue(config.stream, [=] { run(grid, block, shared, overlaps, kernel, thread); });
 }
@@ -352,6 +388,19 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 extern "C" void emulation_memory(size_t *free_bytes, size_t *total_bytes)
 {
     cudaMemGetInfo(free_bytes, total_bytes);
+}
+
+void emulation_prefetched(size_t *bytes, size_t *extent)
+{
+    guard held(mutex);
+    *bytes = prefetched.bytes;
+    *extent = (size_t)(prefetched.end - prefetched.first);
+    prefetched = {};
+}
+
+int emulation_carveout()
+{
+    return carveout;
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
