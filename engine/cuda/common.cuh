@@ -3,8 +3,8 @@
  * products, asynchronous copies, and the launch.
  *
  * g++ compiles the same .cu files with -DREGLA_CUDA_EMULATION against tests/cuda/emulation/, where
- * plain C++ with the same meaning replaces inline PTX. So write PTX only here, and launch kernels
- * with launch(), not <<<>>>. */
+ * plain C++ with the same meaning replaces inline PTX. So write PTX only here and in its part
+ * timestamps.cuh, and launch kernels with launch(), not <<<>>>. */
 #ifndef ENGINE_CUDA_COMMON_CUH
 #define ENGINE_CUDA_COMMON_CUH
 
@@ -228,6 +228,10 @@ __device__ inline void grid_wait()
 }
 #endif
 
+#ifdef REGLA_CUDA_TIMESTAMPS
+void timestamps_launched(dim3 grid, dim3 block); /* timestamps.cuh */
+#endif
+
 /* A kernel's own arrays need shared memory too. This much is left for them, of the 48 KiB that a
  * kernel has without a request, and of the most that a block may have. */
 enum { OWN_ARRAYS = 1024, SHARED_UNASKED = 48 * 1024 - OWN_ARRAYS };
@@ -283,7 +287,19 @@ void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block
         carveout->id = cudaLaunchAttributePreferredSharedMemoryCarveout;
         carveout->val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     }
+#ifdef REGLA_CUDA_TIMESTAMPS
+    timestamps_launched(grid, block);
+#endif
     device_check(backend, cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
 }
+
+/* ---- when kernels begin and end ---- */
+
+#ifdef REGLA_CUDA_TIMESTAMPS
+#include "engine/cuda/timestamps.cuh"
+#else
+/* At the beginning of a kernel that does something before it waits, or waits in a block. */
+#define KERNEL_TIMES() ((void)0)
+#endif
 
 #endif

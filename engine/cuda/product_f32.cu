@@ -78,6 +78,7 @@ __device__ inline void multiply(float (&sums)[R], const float4 (&weights)[FOURS]
 
 template <int R> __global__ void __launch_bounds__(MOST_WARPS * 32) f32_kernel(product_call call)
 {
+    KERNEL_TIMES();
     request_ahead(call.ahead);
     SHARED_MEMORY(float4, shared);
     __shared__ struct norm_terms terms[MOST_NORMED_PARTS];

@@ -100,6 +100,7 @@ __device__ inline void add_segments(const product_call &call, int first, int pan
 template <enum weight_format format, int numbers, int MT, int NT, bool gated>
 __global__ void __maxnreg__(MT == 1 && NT == 1 ? 80 : 128) stream_kernel(product_call call)
 {
+    KERNEL_TIMES();
     request_ahead(call.ahead);
     SHARED_MEMORY(uint4, shared);
     __shared__ struct norm_terms terms[MOST_NORMED_PARTS];

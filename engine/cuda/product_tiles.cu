@@ -216,6 +216,7 @@ template <enum weight_format format, int numbers, int WM, int WN, int MT, int NT
 __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call, segment_sums left)
 {
     typedef tile<format, WM, WN, MT, NT, depth> shape;
+    KERNEL_TIMES();
     request_ahead(call.ahead);
     SHARED_MEMORY(unsigned char, stages);
     float sums[MT][NT][4] = {}, totals[MT][NT][4] = {};

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,32 @@ def test_activations_are_rounded_to_what_a_gpu_has_and_else_refused():
         found[activations] = json.loads(done.stdout) if done.returncode == 0 else done.stderr
     assert "activations: expected f32 or 16bit on a GPU, got 8bit" in found["8bit"]
     assert found["16bit"] != found["f32"]
+
+
+def test_the_chain_of_a_decode_step_has_all_its_kernels_in_order():
+    """Those that tests/cuda/test_engine.c counts, and the one that draws."""
+    for model, batch, kernels in (("regla", 1, 3 + 5 * 2 + 1), ("softmax_rope", 3, 3 + 6 * 2 + 1)):
+        done = subprocess.run(
+            [Path(harness.BINARY).with_name("cuda_chain"), "--model", harness.GOLDEN / model,
+             "--batch", str(batch), "--steps", "3"],
+            capture_output=True, text=True, timeout=harness.START_SECONDS, check=True)
+        rows = [line.split() for line in done.stdout.splitlines()[2:-1]]
+        assert [int(row[0]) for row in rows] == list(range(kernels)), done.stdout
+        names = [row[-8] for row in rows]
+        assert names[0] == "embed_kernel" and names[-1] == "sample_kernel"
+        before = 0
+        for entry, waited, left, gap, time in ([float(cell) for cell in row[-5:]] for row in rows):
+            assert before <= entry <= waited <= left and gap >= 0 and time >= 0, done.stdout
+            before = left
+        assert done.stdout.splitlines()[-1].startswith(f"sum: {kernels} kernels, gaps ")
+
+
+def test_the_chain_program_says_what_it_expects():
+    for words, said in ((["--batch", "0"], "--batch: expected a number from 1 to 256, got 0"),
+                        (["--preset", "regla-0l"], "regla-0l"), (["--steps"], "got --steps")):
+        done = subprocess.run([Path(harness.BINARY).with_name("cuda_chain"), *words],
+                              capture_output=True, text=True, timeout=harness.START_SECONDS)
+        assert done.returncode == 1 and said in done.stderr
 
 
 DRAWS = [

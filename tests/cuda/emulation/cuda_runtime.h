@@ -128,6 +128,9 @@ void copy_async(void *to, const void *from, size_t bytes);
 void copy_commit();
 void copy_wait(int groups_in_flight);
 void prefetch(const void *from, unsigned bytes);
+uint64_t global_time(); /* ns */
+/* From here on the thread may meet no barrier (engine/cuda/timestamps.cuh). */
+void kernel_times_end();
 
 template <typename T> T shuffle(unsigned mask, const char *operation, T value, int source)
 {
@@ -193,6 +196,14 @@ template <typename T> T __ldcs(const T *at)
 template <typename T> void __stcs(T *at, T value)
 {
     *at = value;
+}
+
+/* one thread runs at a time */
+inline unsigned atomicAdd(unsigned *at, unsigned by)
+{
+    unsigned before = *at;
+    *at += by;
+    return before;
 }
 
 template <typename To, typename From> To emulation_bits(From from)
@@ -377,6 +388,20 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*kernel)
     attributes->ptxVersion = 90;
     attributes->maxDynamicSharedSizeBytes =
         (int)emulation::allowed_shared(reinterpret_cast<void (*)()>(kernel));
+    return cudaSuccess;
+}
+
+template <typename T> cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, size_t bytes)
+{
+    cudaDeviceSynchronize();
+    memcpy(to, &symbol, bytes);
+    return cudaSuccess;
+}
+
+template <typename T> cudaError_t cudaMemcpyToSymbol(T &symbol, const void *from, size_t bytes)
+{
+    cudaDeviceSynchronize();
+    memcpy(&symbol, from, bytes);
     return cudaSuccess;
 }
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <deque>
 #include <vector>
@@ -52,6 +53,7 @@ struct thread {
     const char *operation; /* its name */
     unsigned collectives;  /* so far */
     bool has_waited;       /* for the kernel before */
+    bool has_ended;        /* as its times say */
     uint3 index;
     std::vector<pending_copy> copies;
     std::vector<size_t> groups; /* copies of each committed group in flight, the oldest first */
@@ -218,6 +220,7 @@ void run_block(size_t shared_bytes, const emulation::settings &settings)
         thread->state = READY;
         thread->collectives = 0;
         thread->has_waited = false;
+        thread->has_ended = false;
         thread->index = {(unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y,
                          (unsigned)i / blockDim.x / blockDim.y};
     }
@@ -271,8 +274,22 @@ void grid_wait(const char *file, int line)
         races::grid_wait();
 }
 
+uint64_t global_time()
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+void kernel_times_end()
+{
+    threads[(size_t)current].has_ended = true;
+}
+
 void barrier(const char *file, int line)
 {
+    if (threads[(size_t)current].has_ended)
+        fail("its times end before it does: it needs KERNEL_TIMES (timestamps.cuh)");
     threads[(size_t)current].state = AT_BARRIER;
     if (!left_out(file, line))
         barrier_orders = true;
