@@ -177,18 +177,20 @@ int cuda_find(int device, struct error *err)
     return 0;
 }
 
-/* Whether a kernel may begin while the one before it ends (common.cuh, grid_wait): what it was
- * compiled for can wait, and the driver's graphs know of it. */
-static bool can_overlap(struct backend *backend)
+/* What the device's compute capability is not enough for: what was compiled for it counts, too. A
+ * kernel may begin while the one before it ends (common.cuh, grid_wait) where the driver's graphs
+ * know of it. */
+static void find_abilities(struct backend *backend)
 {
     struct cudaFuncAttributes attributes = {};
     int driver = 0;
     if (!device_check(backend, cudaFuncGetAttributes(&attributes, fill_kernel),
                       "cudaFuncGetAttributes") ||
         !device_check(backend, cudaDriverGetVersion(&driver), "cudaDriverGetVersion"))
-        return false;
-    return attributes.ptxVersion >= 90 && driver >= 12030 &&
-           switch_on(backend, CUDA_SWITCH_OVERLAP);
+        return;
+    backend->has_clusters = attributes.ptxVersion >= 90;
+    backend->overlaps =
+        attributes.ptxVersion >= 90 && driver >= 12030 && switch_on(backend, CUDA_SWITCH_OVERLAP);
 }
 
 static int open_device(struct backend *backend, struct error *err)
@@ -210,7 +212,7 @@ static int open_device(struct backend *backend, struct error *err)
         return error_set(err, ERROR_UNSUPPORTED,
                          "cuda:%d (%s): expected compute capability 8.0 or more", backend->device,
                          backend->name);
-    backend->overlaps = can_overlap(backend);
+    find_abilities(backend);
     return transfer_open(backend, err);
 }
 

@@ -94,6 +94,10 @@ __device__ inline void copy_async_16(void *shared, const void *global)
 {
     emulation::copy_async(shared, global, 16);
 }
+__device__ inline void copy_async_4(void *shared, const void *global)
+{
+    emulation::copy_async(shared, global, 4);
+}
 __device__ inline void copy_async_commit()
 {
     emulation::copy_commit();
@@ -107,6 +111,11 @@ __device__ inline void copy_async_16(void *shared, const void *global)
 {
     unsigned at = (unsigned)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(global) : "memory");
+}
+__device__ inline void copy_async_4(void *shared, const void *global)
+{
+    unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(global) : "memory");
 }
 __device__ inline void copy_async_commit()
 {
@@ -132,6 +141,59 @@ __device__ inline void prefetch(const void *global, unsigned bytes)
     for (unsigned at = 0; at < bytes; at += 128)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char *>(global) + at));
 #endif
+}
+#endif
+
+/* ---- clusters: CTAs that write to each other's shared memory ----
+ * A kernel that is launched in clusters has no __shared__ arrays, only dynamic shared memory: the
+ * emulated device has one of each for all its blocks. */
+
+#ifdef REGLA_CUDA_EMULATION
+using emulation::cluster_begin;
+using emulation::cluster_begun;
+using emulation::cluster_sync;
+template <typename T> inline T *cluster_shared(T *own, unsigned block)
+{
+    return static_cast<T *>(emulation::cluster_shared(own, block));
+}
+#elif !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+/* A thread begins; and waits until all threads of its cluster have. Before that another CTA's
+ * shared memory may not be there. */
+__device__ inline void cluster_begin()
+{
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ inline void cluster_begun()
+{
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+/* __syncthreads of all threads of a cluster. */
+__device__ inline void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+/* Where `own` lies in another CTA of the cluster. */
+template <typename T> __device__ inline T *cluster_shared(T *own, unsigned block)
+{
+    T *there;
+    asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(own), "r"(block));
+    return there;
+}
+#else /* never: backend.cu, has_clusters */
+__device__ inline void cluster_begin()
+{
+}
+__device__ inline void cluster_begun()
+{
+}
+__device__ inline void cluster_sync()
+{
+    __trap();
+}
+template <typename T> __device__ inline T *cluster_shared(T *own, unsigned block)
+{
+    return own + block;
 }
 #endif
 
@@ -259,10 +321,10 @@ void allow_shared(struct backend *backend, void (*kernel)(P...), size_t bytes)
 
 /* Queues a kernel, which must call grid_wait, in the backend's stream. A failure is remembered
  * (device.h, device_check). Name a template with its arguments: launch(backend, kernel<64, true>,
- * ...). A grid with a zero does nothing. */
+ * ...). A grid with a zero does nothing. cluster: how many neighbours along x are one. */
 template <typename... P, typename... A>
-void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block,
-            size_t shared_bytes, A... arguments)
+void launch_clusters(struct backend *backend, void (*kernel)(P...), unsigned cluster, dim3 grid,
+                     dim3 block, size_t shared_bytes, A... arguments)
 {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || backend->failure != cudaSuccess ||
         backend->replaying)
@@ -273,7 +335,7 @@ void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block
     config.blockDim = block;
     config.dynamicSmemBytes = shared_bytes;
     config.stream = backend->stream;
-    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchAttribute attributes[3] = {};
     config.attrs = attributes;
     if (backend->overlaps) { /* in a graph it becomes a programmatic edge */
         cudaLaunchAttribute *overlaps = &attributes[config.numAttrs++];
@@ -287,10 +349,24 @@ void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block
         carveout->id = cudaLaunchAttributePreferredSharedMemoryCarveout;
         carveout->val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
     }
+    if (cluster > 1) {
+        cudaLaunchAttribute *clusters = &attributes[config.numAttrs++];
+        clusters->id = cudaLaunchAttributeClusterDimension;
+        clusters->val.clusterDim.x = cluster;
+        clusters->val.clusterDim.y = 1;
+        clusters->val.clusterDim.z = 1;
+    }
 #ifdef REGLA_CUDA_TIMESTAMPS
     timestamps_launched(grid, block);
 #endif
     device_check(backend, cudaLaunchKernelEx(&config, kernel, arguments...), "launch");
+}
+
+template <typename... P, typename... A>
+void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block,
+            size_t shared_bytes, A... arguments)
+{
+    launch_clusters(backend, kernel, 1, grid, block, shared_bytes, arguments...);
 }
 
 /* ---- when kernels begin and end ---- */

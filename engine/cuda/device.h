@@ -62,6 +62,7 @@ struct backend {
     int multiprocessors;
     size_t shared_bytes;       /* the most that a block may have, with its kernel's own arrays */
     bool overlaps;             /* a kernel may begin before the one before has ended */
+    bool has_clusters;         /* of CTAs that share memory */
     uint32_t switched_off;     /* bits of enum cuda_switch (switches.h) */
     int streamed_rows;         /* the most of a product for few rows (product.cuh) */
     struct device_batch batch; /* of the step between begin and send, padded */

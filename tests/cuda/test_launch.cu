@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that begin while the one before them ends (engine/cuda/common.cuh, grid_wait): each sees
- * what all before it wrote, and overwrites nothing that they still read; and the emulated device
- * ends the program where a kernel does not wait. */
+ * what all before it wrote, and overwrites nothing that they still read; blocks that write to each
+ * other's shared memory; and the emulated device ends the program where a kernel does not wait. */
 #include "engine/cuda/common.cuh"
 
 extern "C" {
@@ -93,6 +93,42 @@ static void check_order(struct backend *backend)
     expect(wrong == 0, "kernels in a row: numbers of another round", wrong);
     for (float *memory : {cells, zero, out})
         cuda_ops()->release(backend, memory, 0);
+}
+
+enum { CLUSTER = 4 };
+
+/* Each block of a cluster gets the next one's number in its shared memory. */
+__global__ static void ring_kernel(float *cells)
+{
+    SHARED_MEMORY(float, shared);
+    unsigned block = blockIdx.x % CLUSTER;
+    cluster_begin();
+    grid_wait();
+    cluster_begun();
+    cluster_shared(shared, (block + CLUSTER - 1) % CLUSTER)[threadIdx.x] = (float)blockIdx.x;
+    cluster_sync();
+    cells[blockIdx.x * CELLS + threadIdx.x] = shared[threadIdx.x];
+}
+
+static void check_clusters(struct backend *backend)
+{
+    enum { BLOCKS = 3 * CLUSTER };
+    static float host[BLOCKS * CELLS];
+    struct error err = ERROR_INIT;
+    if (!backend->has_clusters)
+        return;
+    float *cells = device_floats(backend, BLOCKS * CELLS);
+    launch_clusters(backend, ring_kernel, CLUSTER, dim3(BLOCKS), dim3(CELLS), CELLS * sizeof(float),
+                    cells);
+    cuda_ops()->copy_out(backend, host, cells, sizeof host);
+    must(cuda_ops()->status(backend, &err), &err);
+    int wrong = 0;
+    for (int i = 0; i < BLOCKS * CELLS; i++) {
+        int block = i / CELLS;
+        wrong += host[i] != (float)(block / CLUSTER * CLUSTER + (block + 1) % CLUSTER);
+    }
+    expect(wrong == 0, "blocks of a cluster: numbers of another one", wrong);
+    cuda_ops()->release(backend, cells, 0);
 }
 
 #ifdef REGLA_CUDA_EMULATION
@@ -192,6 +228,7 @@ int main()
 #endif
     must(cuda_open(&backend, &options, &err), &err);
     check_order(backend);
+    check_clusters(backend);
     check_buckets(backend);
     check_shared(backend);
 #ifdef REGLA_CUDA_EMULATION

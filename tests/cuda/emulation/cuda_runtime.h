@@ -2,7 +2,8 @@
 /* A device that is not there: the part of the CUDA runtime that engine/cuda/ uses, in C++, so that
  * its kernels run, slowly, where no GPU is, under the debugger and the sanitizers.
  *
- * Blocks run one after the other; every thread of a block is a fiber that runs until it waits. What
+ * Blocks, or clusters of them, run one after the other; every thread is a fiber that runs until it
+ * waits. What
  * is launched or copied asynchronously happens when somebody waits for it, stream by stream, in the
  * thread that waits. Device memory is malloc's, filled with NaN. Threads that wait for each other
  * in vain, lanes that meet in different collectives, threads that end without grid_wait in a kernel
@@ -121,6 +122,11 @@ void *shared_memory();
 void barrier(const char *file = __builtin_FILE(), int line = __builtin_LINE());
 void grid_wait(const char *file = __builtin_FILE(), int line = __builtin_LINE());
 void sync_warp(unsigned mask, const char *file, int line);
+/* Of a cluster: see common.cuh. */
+void cluster_begin();
+void cluster_begun();
+void cluster_sync(const char *file = __builtin_FILE(), int line = __builtin_LINE());
+void *cluster_shared(void *own, unsigned block);
 /* Writes; whoever else does without an order has to write the same. */
 void store_same(void *to, const void *value, size_t bytes);
 /* cp.async: the copy happens in wait, the destination is NaN until then */
@@ -289,15 +295,19 @@ enum cudaStreamCaptureMode {
 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaLaunchAttributeID {
+    cudaLaunchAttributeClusterDimension = 4,
     cudaLaunchAttributeProgrammaticStreamSerialization = 6,
     cudaLaunchAttributePreferredSharedMemoryCarveout = 14
 };
 enum { cudaSharedmemCarveoutMaxShared = 100 };
 struct cudaLaunchAttribute {
     cudaLaunchAttributeID id;
-    struct {
+    union {
         int programmaticStreamSerializationAllowed;
         unsigned sharedMemCarveout; /* percent */
+        struct {
+            unsigned x, y, z;
+        } clusterDim;
     } val;
 };
 struct emulated_stream;

@@ -23,10 +23,11 @@ extern std::recursive_mutex mutex; /* guards everything; each function of the ru
 
 bool is_pinned(const void *memory, size_t bytes);
 
-/* Runs a kernel to its end; `thread` is called for every thread of every block. overlaps: a device
- * might begin it before the kernel before has ended, so that its threads have to grid_wait. */
-void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps, void (*kernel)(),
-         const std::function<void()> &thread);
+/* Runs a kernel to its end; `thread` is called for every thread of every block. `cluster` blocks
+ * beside each other run together. overlaps: a device might begin it before the kernel before has
+ * ended, so that its threads have to grid_wait. */
+void run(dim3 grid, dim3 block, unsigned cluster, size_t shared_bytes, bool overlaps,
+         void (*kernel)(), const std::function<void()> &thread);
 
 } // namespace emulation
 

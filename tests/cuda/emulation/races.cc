@@ -78,9 +78,13 @@ std::vector<races::stream_order *> entered;
 races::moment before_wait, after_wait;
 bool overlaps;
 bool has_waited[MOST_THREADS];
-/* Of the block that runs: everything that orders its threads has a number. */
+/* Of the block that runs, or the cluster: everything that orders its threads has a number. */
 uint32_t actor_now, block_clock;
-uint32_t clock_floor; /* what threads have done before it comes before all that follows */
+enum { MOST_BLOCKS = 8 };
+int block_threads;
+/* What threads have done before it comes before all that follows: of a block's threads in that
+ * block, and of all in the cluster. */
+uint32_t clock_floor[MOST_BLOCKS], cluster_floor;
 uint32_t thread_clock[MOST_THREADS];
 uint32_t known[MOST_THREADS][32]; /* up to where a thread comes after the lanes of its warp */
 thread_local int running = -1;
@@ -136,7 +140,9 @@ bool ordered(const stamp &before, const access_of &access)
         return (me.actor & OF_HOST) != 0 || (before.actor & ~OF_HOST) <= access.after->host;
     if (before.actor != me.actor)
         return before.actor <= access.after->seen[actors[before.actor].stream];
-    return before.thread == me.thread || before.clock < clock_floor ||
+    int block = (int)me.thread / block_threads;
+    return before.thread == me.thread || before.clock < cluster_floor ||
+           ((int)before.thread / block_threads == block && before.clock < clock_floor[block]) ||
            (before.thread / 32 == me.thread / 32 &&
             before.clock <= known[me.thread][before.thread % 32]);
 }
@@ -442,10 +448,13 @@ void end_kernel()
         stream->begin = stream->end;
 }
 
-void begin_block(unsigned block, int threads)
+void begin_block(unsigned block, int threads, int threads_of_block)
 {
     actor_now = add_actor(entered.back()->index, block);
-    block_clock = clock_floor = 1;
+    block_threads = threads_of_block;
+    block_clock = cluster_floor = 1;
+    for (uint32_t &floor : clock_floor)
+        floor = 1;
     memset(has_waited, 0, sizeof has_waited);
     memset(known, 0, (size_t)threads * sizeof known[0]);
     for (uint32_t &clock : thread_clock)
@@ -462,12 +471,15 @@ void grid_wait()
     has_waited[running] = true;
 }
 
-void barrier()
+void barrier(int first, int threads)
 {
     count_clock(&block_clock);
-    clock_floor = block_clock;
-    for (uint32_t &clock : thread_clock)
-        clock = block_clock;
+    if (threads > block_threads)
+        cluster_floor = block_clock;
+    for (int i = first; i < first + threads; i++) {
+        clock_floor[i / block_threads] = block_clock;
+        thread_clock[i] = block_clock;
+    }
 }
 
 void sync_warp(int first, unsigned mask)

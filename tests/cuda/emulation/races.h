@@ -7,7 +7,7 @@
  * half a millisecond. Ordered is what CUDA says is:
  *   threads of a block    by __syncthreads; lanes of a warp by __syncwarp. Shuffles, votes and
  *                         products order nothing
- *   blocks of a kernel    never
+ *   blocks of a kernel    never, but those of a cluster by cluster_sync
  *   works of a stream     one after the other, but what a kernel does before grid_wait comes only
  *                         after the copy, or the kernel that may not overlap, before it
  *   streams               by cudaStreamWaitEvent, and by the host
@@ -65,10 +65,11 @@ void copy(void *to, const void *from, size_t bytes); /* from: NULL for none */
 /* ---- a kernel ---- */
 void begin_kernel(const void *kernel, bool overlaps);
 void end_kernel();
-void begin_block(unsigned block, int threads); /* block: its number in the grid */
-void switch_thread(int thread);                /* who runs from now on; -1: nobody */
-void grid_wait();                              /* by the thread that runs, as all that follow */
-void barrier();
+/* block: its number in the grid; of a cluster, the first one's. block_threads: of each block. */
+void begin_block(unsigned block, int threads, int block_threads);
+void switch_thread(int thread); /* who runs from now on; -1: nobody */
+void grid_wait();               /* by the thread that runs, as all that follow */
+void barrier(int first_thread, int threads);
 void sync_warp(int first_thread, unsigned mask);
 void access(const void *memory, size_t bytes, bool write, const void *where);
 /* A write of what is there already, which need not come after the writes and reads before it. */

@@ -267,6 +267,14 @@ void prefetch(const void *from, unsigned bytes)
     prefetched.bytes += bytes;
 }
 
+/* Whether the device can run it: up to 8 blocks beside each other, here of whole warps. */
+static bool is_cluster(const cudaLaunchAttribute &attribute, dim3 grid, size_t lanes)
+{
+    unsigned x = attribute.val.clusterDim.x;
+    return x >= 1 && x <= 8 && attribute.val.clusterDim.y == 1 && attribute.val.clusterDim.z == 1 &&
+           grid.x % x == 0 && lanes % 32 == 0 && lanes * x <= 1024;
+}
+
 cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(), work thread)
 {
     guard held(mutex);
@@ -278,21 +286,30 @@ cudaError_t launch(const cudaLaunchConfig_t &config, void (*kernel)(), work thre
         return note(cudaErrorInvalidValue);
     bool overlaps = false;
     carveout = -1;
-    for (unsigned i = 0; i < config.numAttrs; i++)
-        switch (config.attrs[i].id) {
+    unsigned cluster = 1;
+    for (unsigned i = 0; i < config.numAttrs; i++) {
+        const cudaLaunchAttribute &attribute = config.attrs[i];
+        switch (attribute.id) {
         case cudaLaunchAttributeProgrammaticStreamSerialization:
-            overlaps |= config.attrs[i].val.programmaticStreamSerializationAllowed != 0;
+            overlaps |= attribute.val.programmaticStreamSerializationAllowed != 0;
             break;
         case cudaLaunchAttributePreferredSharedMemoryCarveout:
-            carveout = (int)config.attrs[i].val.sharedMemCarveout;
+            carveout = (int)attribute.val.sharedMemCarveout;
             if (carveout < 0 || carveout > 100)
                 return note(cudaErrorInvalidValue);
+            break;
+        case cudaLaunchAttributeClusterDimension:
+            if (!is_cluster(attribute, grid, lanes))
+                return note(cudaErrorInvalidValue);
+            cluster = attribute.val.clusterDim.x;
             break;
         default:
             return note(cudaErrorInvalidValue);
         }
+    }
     count_launch();
-    return enqueue(config.stream, [=] { run(grid, block, shared, overlaps, kernel, thread); });
+    return enqueue(config.stream,
+                   [=] { run(grid, block, cluster, shared, overlaps, kernel, thread); });
 }
 
 } // namespace emulation

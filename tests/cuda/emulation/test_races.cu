@@ -122,6 +122,22 @@ template <bool orderly> __global__ static void pieces_on_their_way(float *cells,
     cells[i] = shared[(i + 32) % THREADS * 4];
 }
 
+/* Two blocks write to each other's shared memory; a block's barrier does not order that. */
+template <bool orderly> __global__ static void neighbours(float *cells)
+{
+    SHARED_MEMORY(float, shared);
+    int i = (int)threadIdx.x;
+    grid_wait();
+    cluster_begin();
+    cluster_begun();
+    cluster_shared(shared, 1 - blockIdx.x)[i] = (float)i;
+    if (orderly)
+        cluster_sync();
+    else
+        __syncthreads();
+    cells[(int)blockIdx.x * THREADS + i] = shared[i];
+}
+
 /* All write the same number, or each its own. */
 template <bool orderly> __global__ static void same_from_all(float *cells)
 {
@@ -160,6 +176,12 @@ template <bool orderly> static void run_pieces(const struct device &device)
 {
     launch(device.backend, pieces_on_their_way<orderly>, dim3(1), dim3(THREADS),
            THREADS * 4 * sizeof(float), device.cells, device.cells + THREADS);
+}
+
+template <bool orderly> static void run_cluster(const struct device &device)
+{
+    launch_clusters(device.backend, neighbours<orderly>, 2, dim3(2), dim3(THREADS),
+                    THREADS * sizeof(float), device.cells);
 }
 
 template <bool orderly> static void run_blocks(const struct device &device)
@@ -298,6 +320,7 @@ int main()
     BLOCK(half_warps);
     BLOCK(same_from_all);
     RUN(pieces);
+    RUN(cluster);
     RUN(blocks);
     RUN(early);
     RUN(constants);

@@ -28,7 +28,7 @@ dim3 blockDim APART, gridDim APART;
 namespace
 {
 enum { STACK_BYTES = 256 << 10 };
-enum wait_kind { READY, AT_BARRIER, IN_COLLECTIVE, DONE };
+enum wait_kind { READY, AT_BARRIER, AT_CLUSTER, IN_COLLECTIVE, DONE };
 
 struct context {
 #if defined(__x86_64__)
@@ -67,9 +67,18 @@ struct warp {
 std::deque<thread> threads; /* fibers point to theirs */
 std::deque<warp> warps;
 struct context scheduler;
-int current, num_threads, num_waiting;
+/* The blocks of a cluster run together, block after block of num_threads / blocks.size() threads.
+ */
+struct block {
+    uint3 index;
+    int waiting; /* threads at its barrier */
+    bool orders; /* the barrier that they wait at */
+};
+std::vector<block> blocks;
+int current, num_threads, block_threads, num_at_cluster;
 const std::function<void()> *body;
-bool kernel_overlaps, barrier_orders;
+bool kernel_overlaps, cluster_orders;
+size_t shared_stride; /* from a block's shared memory to the next one's */
 const char SYNCWARP[] = "__syncwarp";
 long kernels_run;
 char *shared;
@@ -97,6 +106,8 @@ bool left_out(const char *file, int line)
                     threads[(size_t)i].mask);
         else if (threads[(size_t)i].state == AT_BARRIER)
             fprintf(stderr, "  thread %d waits in __syncthreads\n", i);
+        else if (threads[(size_t)i].state == AT_CLUSTER)
+            fprintf(stderr, "  thread %d waits for its cluster\n", i);
     abort();
 }
 
@@ -202,6 +213,7 @@ bool run_warp(int index, const emulation::settings &settings)
                 continue;
             current = first + lane;
             threadIdx = threads[(size_t)current].index;
+            blockIdx = blocks[(size_t)(current / block_threads)].index;
             races::switch_thread(current);
             switch_to(&scheduler, &threads[(size_t)current].context);
             races::switch_thread(-1);
@@ -211,25 +223,53 @@ bool run_warp(int index, const emulation::settings &settings)
     return ran;
 }
 
-void run_block(size_t shared_bytes, const emulation::settings &settings)
+/* Lets the threads go that wait at a barrier where all have come. False: there are none. */
+bool open_barriers()
+{
+    bool opened = false;
+    for (size_t i = 0; i < blocks.size(); i++) {
+        int first = (int)i * block_threads;
+        if (blocks[i].waiting < block_threads)
+            continue;
+        if (blocks[i].orders)
+            races::barrier(first, block_threads);
+        blocks[i].waiting = 0;
+        blocks[i].orders = false;
+        for (int j = first; j < first + block_threads; j++)
+            threads[(size_t)j].state = READY;
+        opened = true;
+    }
+    if (num_at_cluster < num_threads)
+        return opened;
+    if (cluster_orders)
+        races::barrier(0, num_threads);
+    num_at_cluster = 0;
+    cluster_orders = false;
+    for (int i = 0; i < num_threads; i++)
+        threads[(size_t)i].state = READY;
+    return true;
+}
+
+void run_cluster(const emulation::settings &settings)
 {
     int num_warps = (num_threads + 31) / 32;
-    memset(shared, 0xff, shared_bytes); /* NaN */
+    memset(shared, 0xff, shared_stride * blocks.size()); /* NaN */
     for (int i = 0; i < num_threads; i++) {
         struct thread *thread = &threads[(size_t)i];
+        unsigned in_block = (unsigned)(i % block_threads);
         thread->state = READY;
         thread->collectives = 0;
         thread->has_waited = false;
         thread->has_ended = false;
-        thread->index = {(unsigned)i % blockDim.x, (unsigned)i / blockDim.x % blockDim.y,
-                         (unsigned)i / blockDim.x / blockDim.y};
+        thread->index = {in_block % blockDim.x, in_block / blockDim.x % blockDim.y,
+                         in_block / blockDim.x / blockDim.y};
     }
     for (int i = 0; i < num_warps; i++) {
         int lanes = num_threads - i * 32;
         warps[(size_t)i].lanes = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1;
         warps[(size_t)i].waiting = 0;
     }
-    num_waiting = 0;
+    num_at_cluster = 0;
     for (;;) {
         bool ran = false;
         for (int i = 0; i < num_warps; i++)
@@ -239,16 +279,8 @@ void run_block(size_t shared_bytes, const emulation::settings &settings)
             done += threads[(size_t)i].state == DONE;
         if (done == num_threads)
             return;
-        if (num_waiting == num_threads) {
-            num_waiting = 0;
-            if (barrier_orders)
-                races::barrier();
-            barrier_orders = false;
-            for (int i = 0; i < num_threads; i++)
-                threads[(size_t)i].state = READY;
-        } else if (!ran) {
+        if (!open_barriers() && !ran)
             fail("its threads wait for each other in vain");
-        }
     }
 }
 
@@ -264,7 +296,38 @@ int lane()
 
 void *shared_memory()
 {
-    return shared;
+    return shared + shared_stride * (size_t)(current / block_threads);
+}
+
+void *cluster_shared(void *own, unsigned block)
+{
+    size_t at = (size_t)(static_cast<char *>(own) - static_cast<char *>(shared_memory()));
+    if (at >= shared_stride || block >= blocks.size())
+        fail("looks for what is no shared memory of its cluster");
+    return shared + shared_stride * block + at;
+}
+
+/* Waits for all threads of the cluster. */
+static void meet(bool orders)
+{
+    threads[(size_t)current].state = AT_CLUSTER;
+    cluster_orders |= orders;
+    num_at_cluster++;
+    wait();
+}
+
+void cluster_begin()
+{
+}
+
+void cluster_begun()
+{
+    meet(false);
+}
+
+void cluster_sync(const char *file, int line)
+{
+    meet(!left_out(file, line));
 }
 
 void grid_wait(const char *file, int line)
@@ -291,9 +354,10 @@ void barrier(const char *file, int line)
     if (threads[(size_t)current].has_ended)
         fail("its times end before it does: it needs KERNEL_TIMES (timestamps.cuh)");
     threads[(size_t)current].state = AT_BARRIER;
+    struct block *block = &blocks[(size_t)(current / block_threads)];
     if (!left_out(file, line))
-        barrier_orders = true;
-    num_waiting++;
+        block->orders = true;
+    block->waiting++;
     wait();
 }
 
@@ -374,13 +438,16 @@ void copy_wait(int groups_in_flight)
     }
 }
 
-void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps, void (*kernel)(),
-         const std::function<void()> &thread)
+void run(dim3 grid, dim3 block, unsigned cluster, size_t shared_bytes, bool overlaps,
+         void (*kernel)(), const std::function<void()> &thread)
 {
     const settings &settings = get_settings();
     gridDim = grid;
     blockDim = block;
-    num_threads = (int)(block.x * block.y * block.z);
+    block_threads = (int)(block.x * block.y * block.z);
+    num_threads = block_threads * (int)cluster;
+    blocks.resize(cluster);
+    shared_stride = (shared_bytes + 127) / 128 * 128;
     while (threads.size() < (size_t)num_threads) {
         threads.emplace_back();
         open_fiber(&threads.back().context);
@@ -390,20 +457,26 @@ void run(dim3 grid, dim3 block, size_t shared_bytes, bool overlaps, void (*kerne
     body = &thread;
     kernel_overlaps = overlaps;
     kernels_run++;
-    shared = static_cast<char *>(races::take_shared(shared_bytes));
+    shared = static_cast<char *>(races::take_shared(shared_stride * cluster));
     races::begin_kernel(reinterpret_cast<const void *>(kernel), overlaps);
 #if defined(__x86_64__)
     unsigned saved = _mm_getcsr();
     _mm_setcsr(saved | 0x8040); /* denormals are zero, as with -ftz=true */
 #endif
-    long blocks = (long)grid.x * grid.y * grid.z;
-    for (long i = 0; i < blocks; i++) {
-        long at = settings.backward ? blocks - 1 - i : i;
-        at = (at + settings.seed) % blocks;
-        blockIdx = {(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y),
-                    (unsigned)(at / grid.x / grid.y)};
-        races::begin_block((unsigned)at, num_threads);
-        run_block(shared_bytes, settings);
+    long clusters = (long)grid.x * grid.y * grid.z / cluster;
+    for (long i = 0; i < clusters; i++) {
+        long at = settings.backward ? clusters - 1 - i : i;
+        at = (at + settings.seed) % clusters;
+        for (unsigned j = 0; j < cluster; j++) {
+            long place = at * cluster + j;
+            blocks[j] = {{(unsigned)(place % grid.x), (unsigned)(place / grid.x % grid.y),
+                          (unsigned)(place / grid.x / grid.y)},
+                         0,
+                         false};
+        }
+        blockIdx = blocks[0].index;
+        races::begin_block((unsigned)at * cluster, num_threads, block_threads);
+        run_cluster(settings);
     }
     races::end_kernel();
 #if defined(__x86_64__)
