@@ -123,7 +123,7 @@ int cuda_table_create(struct backend *, struct table **out, const struct matrix 
 void cuda_table_free(struct backend *, struct table *);
 void weights_close(struct backend *); /* after all weights are freed */
 /* product.cu. Whether a product does its norm itself; otherwise cuda_norm must come first: */
-bool product_norms(const struct ops_matmul *);
+bool product_norms(const struct backend *, const struct ops_matmul *);
 size_t product_scratch(const struct backend *);
 void cuda_matmul(struct backend *, const struct ops_matmul *);
 /* recurrence.cu. check: whether there are kernels for these sizes */

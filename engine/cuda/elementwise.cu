@@ -97,7 +97,7 @@ __device__ static void norm_by_fours(const struct ops_norm &a, struct norm_terms
                 continue;
             float4 out = a.kind == NORM_NONE ? from[i].x : norm_of_four(a, terms, from[i]);
             if (gated)
-                out = gate_four<formula>(from[i].gate, out);
+                out = gate_four(formula, from[i].gate, out);
             *reinterpret_cast<float4 *>(y + j) = out;
         }
     }

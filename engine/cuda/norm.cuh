@@ -131,7 +131,7 @@ __device__ inline float4 norm_of_four(const struct ops_norm &a, struct norm_term
 }
 
 /* Numbers after their gates. */
-template <enum formula formula> __device__ inline float4 gate_four(float4 gate, float4 x)
+__device__ inline float4 gate_four(enum formula formula, float4 gate, float4 x)
 {
     return make_float4(formula_apply(formula, gate.x, 0.0f, 0.0f) * x.x,
                        formula_apply(formula, gate.y, 0.0f, 0.0f) * x.y,

@@ -154,7 +154,7 @@ static void run_matmul(struct backend *backend, const struct ops_matmul *a)
         return;
     struct ops_matmul call = *a;
     call.num_rows = padded(backend, a->num_rows);
-    if (a->norm != NULL && !product_norms(&call)) {
+    if (a->norm != NULL && !product_norms(backend, &call)) {
         run_norm(backend, a->norm);
         call.norm = NULL;
     }

@@ -2,23 +2,45 @@
 /* Matrix products: chooses the kernel by a product's shape and number of rows. */
 #include "engine/cuda/product.cuh"
 
-template <enum weight_format format, int numbers>
-static void multiply(struct backend *backend, const struct product_call *call, int heads)
+/* Whether x is split once, before a product with few rows but more than 8. */
+static bool splits(const struct backend *backend, const struct weight *weight, int num_rows)
 {
-    if (call->num_rows <= backend->streamed_rows)
-        product_stream<format, numbers>(backend, call, heads);
-    else
-        product_tiles<format, numbers>(backend, call, heads);
+    return weight->format != WEIGHTS_F32 && num_rows > MOST_NORMED_ROWS &&
+           num_rows <= backend->streamed_rows && switch_on(backend, CUDA_SWITCH_SPLIT);
 }
 
-bool product_norms(const struct ops_matmul *a)
+template <enum weight_format format, int numbers>
+static void multiply(struct backend *backend, const struct product_call *call,
+                     const struct weight *weight)
+{
+    const enum weight_format as = format == WEIGHTS_Q8 ? WEIGHTS_BF16 : format;
+    struct product_call own = *call;
+    if (splits(backend, weight, call->num_rows))
+        product_split<as, numbers>(backend, &own, weight->heads);
+    if (call->num_rows <= backend->streamed_rows)
+        product_stream<format, numbers>(backend, &own, weight->heads);
+    else
+        product_tiles<format, numbers>(backend, &own, weight->heads);
+}
+
+size_t product_scratch(const struct backend *backend)
+{
+    size_t split = split_scratch(backend), tiles = tiles_scratch(backend);
+    return split > tiles ? split : tiles;
+}
+
+bool product_norms(const struct backend *backend, const struct ops_matmul *a)
 {
     const struct ops_norm *norm = a->norm;
     int64_t numbers = (int64_t)a->num_rows * norm->groups * norm->size;
-    bool gates = norm->gate.data == NULL ||
-                 (norm->formula == FORMULA_SILU && numbers <= MOST_GATED &&
-                  (uintptr_t)norm->gate.data % 16 == 0 && norm->gate.stride % 4 == 0);
-    return gates && norm->size % 4 == 0 && a->num_rows <= MOST_NORMED_ROWS &&
+    bool fours = norm->size % 4 == 0 &&
+                 (norm->gate.data == NULL ||
+                  ((uintptr_t)norm->gate.data % 16 == 0 && norm->gate.stride % 4 == 0));
+    if (splits(backend, a->weight, a->num_rows))
+        return fours && a->weight->heads == 1;
+    bool gates =
+        norm->gate.data == NULL || (norm->formula == FORMULA_SILU && numbers <= MOST_GATED);
+    return gates && fours && a->num_rows <= MOST_NORMED_ROWS &&
            a->num_rows * norm->groups <= MOST_NORMED_PARTS;
 }
 
@@ -47,12 +69,11 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     if (a->norm != NULL)
         call.norm = *a->norm;
     call.ahead = ahead_of(backend, a->next);
-    call.early = switch_on(backend, CUDA_SWITCH_STAGES);
+    call.stages = switch_on(backend, CUDA_SWITCH_STAGES);
     const int numbers = weight->rounded ? 1 : 2;
     if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);
-#define MULTIPLY(kind, of)                            \
-    else if (weight->format == kind && numbers == of) \
-        multiply<kind, of>(backend, &call, weight->heads);
+#define MULTIPLY(kind, of) \
+    else if (weight->format == kind && numbers == of) multiply<kind, of>(backend, &call, weight);
     PRODUCT_KINDS(MULTIPLY)
 }

@@ -6,7 +6,14 @@
 
 #include "engine/cuda/ahead.cuh"
 #include "engine/cuda/norm.cuh"
+#include "engine/cuda/switches.h"
 #include "engine/cuda/weights.h"
+
+/* Where things begin in shared memory, in floats, and how many inputs of a row there are
+ * (product_rows.cuh). */
+struct kept_places {
+    int terms, x, gate, weight, bias, ends, width;
+};
 
 /* The arguments of one product. Head blockIdx.z of the weight meets part blockIdx.z of x and of y.
  */
@@ -19,17 +26,20 @@ struct product_call {
     int in, out, panels, blocks, segments; /* of a head */
     int segment_shift;                     /* 2^segment_shift = segments */
     int num_rows;
-    bool aligned; /* every part of a row of x begins at a multiple of 16 bytes */
+    const uint4 *split; /* x in the order of fragments (product_split.cu), or NULL */
+    bool aligned;       /* every part of a row of x begins at a multiple of 16 bytes */
     bool accumulate;
     enum formula activation;
     struct ops_norm norm; /* of x, as the product reads it; its kind may be none */
     struct ahead ahead;   /* what it asks for before it waits */
-    bool early;           /* tiles: the first weights are loaded before the wait */
+    bool stages;          /* tiles: the first weights are loaded before the wait */
+    bool early;           /* few rows: what does not depend on x is requested before it */
+    struct kept_places kept;
 };
 
 /* The most rows that a CTA norms by itself, their parts (two for each of its warps), and the
  * numbers that it gates. For more, a separate kernel should take less time. */
-enum { MOST_NORMED_ROWS = 8, MOST_NORMED_PARTS = 16, MOST_GATED = 4096 };
+enum { MOST_NORMED_ROWS = LEAST_STREAMED_ROWS, MOST_NORMED_PARTS = 16, MOST_GATED = 4096 };
 
 /* Whether sums of a block take its scales at their end. */
 template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_block(format) > 1;
@@ -46,12 +56,34 @@ template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_b
 static_assert((int)MOST_NORMED_ROWS <= (int)LEAST_STREAMED_ROWS,
               "only the kernel for few rows norms");
 
+/* How x is split for them: q8's integers are exact in bf16. */
+#define SPLIT_KINDS(X) \
+    X(WEIGHTS_BF16, 1) \
+    X(WEIGHTS_BF16, 2) \
+    X(WEIGHTS_F16, 2)
+
+/* x once it is split: [heads][groups of 8 rows][blocks][numbers][32 lanes] of 16 bytes. Which of
+ * the blocks of all groups and heads a row's block is in. */
+__device__ inline int64_t split_place(const product_call &call, int row, int block)
+{
+    int64_t group = (int64_t)blockIdx.z * ((call.num_rows + 7) / 8) + row / 8;
+    return group * call.blocks + block;
+}
+
+/* Splits x into scratch, normed and gated, and gives the call what it has to read then. format:
+ * bf16 for q8. */
+template <enum weight_format format, int numbers>
+void product_split(struct backend *backend, struct product_call *call, int heads);
+
 /* Launchers, one per kernel: for a product kind with few rows and with many, and for f32. */
 template <enum weight_format format, int numbers>
 void product_stream(struct backend *backend, const struct product_call *call, int heads);
 template <enum weight_format format, int numbers>
 void product_tiles(struct backend *backend, const struct product_call *call, int heads);
 void product_f32(struct backend *backend, const struct product_call *call, int heads);
+/* What product_scratch is the larger of. */
+size_t split_scratch(const struct backend *backend);
+size_t tiles_scratch(const struct backend *backend);
 
 /* The first block of a segment. */
 __device__ inline int segment_begin(const product_call &call, int segment)
@@ -89,6 +121,11 @@ inline dim3 product_grid(const struct product_call *call, int heads, int panels,
 __device__ inline const float *input_row(const product_call &call, int row)
 {
     return call.x + row * call.x_stride + (int64_t)blockIdx.z * call.in;
+}
+
+__device__ inline const float *gate_row(const product_call &call, int row)
+{
+    return call.norm.gate.data + row * call.norm.gate.stride + (int64_t)blockIdx.z * call.in;
 }
 
 enum { NORM_LOADS = 2 }; /* beside those of weights */
@@ -130,9 +167,7 @@ __device__ inline struct norm_four load_inputs(const product_call &call, int fir
     if (call.norm.kind != NORM_NONE)
         load_parameters(four, call.norm, k - part_of(call, k) * call.norm.size);
     if (may_gate && call.norm.gate.data != NULL)
-        four.gate = *reinterpret_cast<const float4 *>(call.norm.gate.data +
-                                                      (first + row) * call.norm.gate.stride +
-                                                      (int64_t)blockIdx.z * call.in + k);
+        four.gate = *reinterpret_cast<const float4 *>(gate_row(call, first + row) + k);
     return four;
 }
 
@@ -146,7 +181,7 @@ __device__ inline float4 finish_inputs(const product_call &call, int row, int k,
     if (call.norm.kind != NORM_NONE)
         x = norm_of_four(call.norm, terms[row * call.norm.groups + part_of(call, k)], four);
     if (may_gate && call.norm.gate.data != NULL)
-        x = gate_four<FORMULA_SILU>(four.gate, x);
+        x = gate_four(FORMULA_SILU, four.gate, x);
     return x;
 }
 

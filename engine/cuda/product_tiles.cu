@@ -229,12 +229,12 @@ __global__ void __launch_bounds__(WM *WN * 32) tile_kernel(product_call call, se
     const int first = min(depth - 1, blocks); /* stages that are loaded before the loop */
     /* Weights that are loaded before the wait belong to the first stage's group. */
 #pragma unroll 1
-    for (int s = 0; s < first && call.early; s++)
+    for (int s = 0; s < first && call.stages; s++)
         load_weights<format, shape>(call, place, begin + s, stages + s * shape::stage_bytes);
     grid_wait();
 #pragma unroll 1
     for (int s = 0; s < depth - 1; s++) {
-        if (s < first && !call.early)
+        if (s < first && !call.stages)
             load_weights<format, shape>(call, place, begin + s, stages + s * shape::stage_bytes);
         if (s < first)
             load_rows<shape>(call, place, begin + s, stages + s * shape::stage_bytes);
@@ -301,7 +301,7 @@ static void run_apart(struct backend *backend, const struct product_call *call, 
 }
 
 /* Of fewer small tiles than multiprocessors, with all segments of each. */
-size_t product_scratch(const struct backend *backend)
+size_t tiles_scratch(const struct backend *backend)
 {
     int blocks = (int)((backend->limits.max_input - 1) / BLOCK_INPUTS + 1);
     size_t sums = (size_t)backend->multiprocessors * 64 * 64 * sizeof(float);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products of the CUDA backend: every format, odd shapes, heads, activations and numbers of
  * rows, against the CPU's products of the same x once it is split as the device splits it; the
- * bits of a row alone and among others; and those of a product that norms its x. */
+ * bits of a row alone and among others; those of a product that norms its x; and those with
+ * switches off. */
 #include "engine/base/half.h"
 #include "engine/ops/packing.h"
 #include "tests/cuda/bench.h"
@@ -270,6 +271,121 @@ static void check_normed(struct devices *d, struct kind kind, int in, int groups
     free(y);
 }
 
+/* ---- switches ---- */
+
+/* What surrounds a product. */
+struct form {
+    enum norm_kind norm;
+    int groups;
+    bool gated, biased, accumulate;
+    enum formula gate, activation;
+};
+
+/* y [rows, out + 3] = what a device makes of a product in this form. */
+static float *run_form(const struct bench_device *device, const struct product_case *c,
+                       const struct form *form)
+{
+    int width = c->in * c->heads, y_stride = c->out * c->heads + 3;
+    size_t count = (size_t)(c->rows * width), y_count = (size_t)(c->rows * y_stride);
+    size_t outs = (size_t)(c->out * c->heads);
+    float *w = bench_floats(outs * (size_t)c->in, -1, 1, 1), *bias = bench_floats(outs, -1, 1, 2);
+    float *host[3] = {bench_floats(count, -3, 5, 3), bench_floats(count, -2, 2, 4),
+                      bench_floats((size_t)(2 * width), -1, 2, 5)};
+    float *y = bench_floats(y_count, -1, 1, 6), *memory[4];
+    const size_t sizes[4] = {count * 4, count * 4, (size_t)width * 8, y_count * 4};
+    for (int i = 0; i < 4; i++)
+        memory[i] = bench_memory(device, sizes[i], i < 3 ? host[i] : y);
+    float *normed = bench_memory(device, sizes[0], NULL);
+    struct weight *weight = create(device, c, w, bias);
+    const struct ops_norm norm = {.kind = form->norm,
+                                  .eps = 1e-5f,
+                                  .weight = form->groups == 1 ? memory[2] : NULL,
+                                  .bias = form->biased ? memory[2] + width : NULL,
+                                  .num_rows = c->rows,
+                                  .groups = form->groups,
+                                  .size = width / form->groups,
+                                  .x = {memory[0], width},
+                                  .y = {normed, width},
+                                  .formula = form->gate,
+                                  .gate = {form->gated ? memory[1] : NULL, width}};
+    bool plain = form->norm == NORM_NONE && !form->gated;
+    device->ops->matmul(device->backend, &(struct ops_matmul){.weight = weight,
+                                                              .num_rows = c->rows,
+                                                              .x = plain ? norm.x : norm.y,
+                                                              .y = {memory[3], y_stride},
+                                                              .activation = form->activation,
+                                                              .accumulate = form->accumulate,
+                                                              .norm = plain ? NULL : &norm});
+    device->ops->copy_out(device->backend, y, memory[3], sizes[3]);
+    bench_check_status(device);
+    device->ops->weight_free(device->backend, weight);
+    for (int i = 0; i < 4; i++)
+        bench_free(device, memory[i], sizes[i]);
+    bench_free(device, normed, sizes[0]);
+    for (int i = 0; i < 3; i++)
+        free(host[i]);
+    free(w);
+    free(bias);
+    return y;
+}
+
+/* The same bits from a device with switches off. */
+static void check_without(struct devices *d, const struct bench_device *without, const char *which,
+                          struct product_case c, int number)
+{
+    static const struct form forms[] = {
+        {NORM_RMSNORM, 1, false, false, false, FORMULA_IDENTITY, FORMULA_IDENTITY},
+        {NORM_NONE, 1, false, true, true, FORMULA_IDENTITY, FORMULA_IDENTITY},
+        {NORM_LAYERNORM, 1, false, true, false, FORMULA_IDENTITY, FORMULA_GELU},
+        {NORM_NONE, 1, true, false, true, FORMULA_SILU, FORMULA_IDENTITY},
+        {NORM_RMSNORM, 2, true, true, true, FORMULA_SILU, FORMULA_IDENTITY},
+        {NORM_SIMPLE_RMSNORM, 12, false, true, true, FORMULA_IDENTITY, FORMULA_IDENTITY},
+        {NORM_RMSNORM, 1, true, false, false, FORMULA_GELU, FORMULA_SILU}};
+    int chosen = c.heads > 1 ? 1 : number % (int)(sizeof forms / sizeof *forms);
+    c.biased = forms[chosen].biased;
+    float *expected = run_form(&d->cuda[c.kind.rounded], &c, &forms[chosen]);
+    float *got = run_form(without, &c, &forms[chosen]);
+    size_t bytes = (size_t)(c.rows * (c.out * c.heads + 3)) * sizeof(float);
+    char name[160], kind[32];
+    snprintf(name, sizeof name, "%s, %d x %d x %d, form %d, without %s",
+             name_of(c.kind, kind, sizeof kind), c.rows, c.in, c.out, chosen, which);
+    bench_expect(&d->count, memcmp(got, expected, bytes) == 0, name, "other bits", 0);
+    free(expected);
+    free(got);
+}
+
+/* All of these off, for every kind, shape and number of rows; and each of them for some. On a
+ * device of 4 multiprocessors 40 outputs are spread, and 272 or 1552 are enough for a CTA to have
+ * two panels. */
+static void check_switches(struct devices *d, const struct ops_limits *limits)
+{
+    static const char *const off[] = {"row,early,spread,split", "row", "early", "spread", "split"};
+    static const int rows_of[] = {1, 2, 8, 9, 33, 64};
+    static const int shapes[][3] = {{768, 40, 1},  {3072, 40, 1}, {768, 272, 1},
+                                    {3072, 80, 1}, {60, 70, 3},   {36, 1552, 1}};
+    for (int i = 0; i < (int)(sizeof off / sizeof *off); i++) {
+        int number = 0;
+        setenv("REGLA_CUDA_WITHOUT", off[i], 1);
+        const struct bench_device without[2] = {bench_open_cuda(ACTIVATIONS_F32, limits),
+                                                bench_open_cuda(ACTIVATIONS_16BIT, limits)};
+        unsetenv("REGLA_CUDA_WITHOUT");
+        for (int k = 0; k < NUM_KINDS; k++)
+            for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+                for (size_t r = 0; r < sizeof rows_of / sizeof *rows_of; r++, number++)
+                    if (i == 0 || number % 4 == i - 1)
+                        check_without(d, &without[kinds[k].rounded], off[i],
+                                      (struct product_case){.kind = kinds[k],
+                                                            .rows = rows_of[r],
+                                                            .in = shapes[s][0],
+                                                            .out = shapes[s][1],
+                                                            .heads = shapes[s][2],
+                                                            .parts = 1},
+                                      number);
+        for (int j = 0; j < 2; j++)
+            without[j].ops->close(without[j].backend);
+    }
+}
+
 /* Inputs that f16 cannot hold twice show in the result, whatever the number of rows. */
 static void check_range(struct devices *d)
 {
@@ -374,6 +490,7 @@ int main(void)
     limits.max_input = 16384;
     bench_open(&d.cpu, &d.cuda[false], &limits);
     d.cuda[true] = bench_open_cuda(ACTIVATIONS_16BIT, &limits);
+    check_switches(&d, &limits);
     check_products(&d);
     for (int k = 0; k < NUM_KINDS; k++) {
         check_bits(&d, kinds[k], 768, 40);
