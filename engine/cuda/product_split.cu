@@ -5,7 +5,8 @@
  * one.
  *
  * A call with N rows reads 4 N in bytes of x, twice where it norms, and as many of gates; it writes
- * 4 N in bytes (half if x is rounded). A warp has a part of a row, or 128 numbers of it. */
+ * 4 N in bytes (half if x is rounded). A warp has a part of a row, or 128 numbers of it. nvcc 13.0
+ * for sm_90: 110 registers, nothing spilled. No speed has been measured: there was no device. */
 #include "engine/cuda/product.cuh"
 
 enum { WARPS = 8, PART = 128, FOURS = 4 };

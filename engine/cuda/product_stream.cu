@@ -1,24 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products with few rows, bound by reading the weights. A warp has one segment of one or two panels
- * (MT) and requests up to 4 blocks of each before it needs the first. Every CTA splits x once, into
- * shared memory and in the order of fragments; with few rows it norms x first. The segments' sums
- * are added there too.
+ * (MT) and requests some blocks of each before it needs the first. A CTA has 8 NT rows of x, split,
+ * in shared memory in the order of fragments. Up to 8 rows it norms, gates and splits itself; more
+ * are split already (product_split.cu). The segments' sums are added in shared memory, too: in one
+ * CTA's, or where a product has too few panels for all multiprocessors, in the first CTA's of a
+ * cluster that shares a panel.
  *
  * A call with N rows reads the weights once, and again from the second cache for each 8 NT rows
  * more; for every CTA 4 N in bytes of x from the caches; and moves y. It does 4 N in out
  * operations, as x is split (half if x is rounded), on tensor cores that work as for 8 NT rows. A
- * bf16 weight of 768 x 3072 is 4.7 MB in 192 CTAs of 8 warps.
- *
- * nvcc 13.0 for sm_90: registers, CTAs of a multiprocessor, and bytes of bf16 weights in flight,
- * with 8 warps in a CTA (16 from 48 blocks on, then twice the shared memory): MT, NT      1, 1 2, 1
- * 1, 2     2, 2     2, 4 bf16, f16   80       127      72       109      128 registers q8 79 110 75
- * 115      128 x rounded   80       127      74       108      124 (q8: 79, 110, 63, 106, 124)
- *   gated       80       128 (q8: 80 and 116)
- *   spilled     24 bytes of 1, 1 and, gated, 40 or 56; q8 16 bytes of 2, 4
- *   shared      32 KiB   32 KiB   48 KiB   48 KiB   96 KiB (q8: 64; x rounded: half)
- *   CTAs        3        2        3        2        2
- *   in flight   96 KiB   128 KiB  72 KiB   96 KiB   96 KiB
- * No speed has been measured: there was no device. */
+ * bf16 weight of 768 x 3072 is 4.7 MB in 192 CTAs of 8 warps, one of 3072 x 768 in 192 of 4. */
+/* clang-format off */
+/* nvcc 13.0 for sm_90, with 8 warps in a CTA (16 from 48 blocks on, then twice the shared memory),
+ * with 4 where it is spread; x of up to 8 rows as it is kept (KEPT), of more as it is copied (SPLIT):
+ *   MT, NT          1, 1      1, 1 spread  2, 1     1, 2     2, 2     2, 4
+ *   registers       80        109          128      74       112      128
+ *     q8            78        93           125      79       121      128
+ *     x rounded     80        109          128      66       106      128
+ *     q8 and that   77        92           125      69       112      128
+ *   spilled bytes   8         0            0        0        0        16; 0 if x is rounded
+ *     q8            0         0            0        0        0        16; 0 if x is rounded
+ *   fragments       32 KiB    24 KiB       32 KiB   48 KiB   48 KiB   96 KiB (q8: 64; x rounded: half)
+ *   CTAs            3         4            2        3        2        2
+ *   in flight       96 KiB    96 KiB       128 KiB  72 KiB   96 KiB   96 KiB of bf16 weights
+ * Where switches are off, up to 8 rows spill 16 bytes if they are gated, and 2, 4 8 (q8: 32). No
+ * speed has been measured: there was no device. */
+/* clang-format on */
 #include "engine/cuda/product_rows.cuh"
 
 /* How a CTA gets its inputs. */
