@@ -188,7 +188,7 @@ static void find_abilities(struct backend *backend)
                       "cudaFuncGetAttributes") ||
         !device_check(backend, cudaDriverGetVersion(&driver), "cudaDriverGetVersion"))
         return;
-    backend->has_clusters = attributes.ptxVersion >= 90;
+    backend->has_clusters = backend->bulk_copies = attributes.ptxVersion >= 90;
     backend->overlaps =
         attributes.ptxVersion >= 90 && driver >= 12030 && switch_on(backend, CUDA_SWITCH_OVERLAP);
 }

@@ -197,6 +197,103 @@ template <typename T> __device__ inline T *cluster_shared(T *own, unsigned block
 }
 #endif
 
+/* ---- bulk copies between global and shared memory: backend->bulk_copies ----
+ * One thread copies many bytes. Addresses and sizes are multiples of 16.
+ *
+ * In: a barrier in shared memory says when everything that it expects has arrived; it can be used
+ * again and again. bulk_open once, then for each round bulk_expect with the bytes of its loads, the
+ * loads, and bulk_wait by whoever reads them, with the round's number modulo 2.
+ * Out: after bulk_commit the stores so far are a group of the calling thread, which waits until
+ * they have read shared memory (bulk_wait_read), or have been written (bulk_wait_written), but for
+ * so many newest groups.
+ *
+ * Bulk copies see what other threads, and the copying one, have written to shared memory only if
+ * those called bulk_fence after it and a barrier followed. bulk_open needs one, too. */
+
+#ifdef REGLA_CUDA_EMULATION
+typedef uint64_t bulk_barrier;
+using emulation::bulk_commit;
+using emulation::bulk_expect;
+using emulation::bulk_fence;
+using emulation::bulk_load;
+using emulation::bulk_open;
+using emulation::bulk_store;
+using emulation::bulk_wait;
+template <int groups_in_flight> inline void bulk_wait_read()
+{
+    emulation::bulk_wait_read(groups_in_flight);
+}
+template <int groups_in_flight> inline void bulk_wait_written()
+{
+    emulation::bulk_wait_written(groups_in_flight);
+}
+#else
+typedef unsigned long long bulk_barrier;
+#if __CUDA_ARCH__ >= 900
+#define BULK_ASM(...) asm volatile(__VA_ARGS__)
+#else
+#define BULK_ASM(...) __trap() /* others have no such copies: nobody launches kernels with them */
+#endif
+__device__ inline unsigned shared_address(const void *shared)
+{
+    return (unsigned)__cvta_generic_to_shared(shared);
+}
+__device__ inline void bulk_open(bulk_barrier *barrier)
+{
+    BULK_ASM("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+__device__ inline void bulk_fence()
+{
+    BULK_ASM("fence.proxy.async.shared::cta;" ::: "memory");
+}
+__device__ inline void bulk_expect(bulk_barrier *barrier, unsigned bytes)
+{
+    BULK_ASM(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+}
+__device__ inline void bulk_load(void *shared, const void *global, unsigned bytes,
+                                 bulk_barrier *barrier)
+{
+    BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+             "[%3];" ::"r"(shared_address(shared)),
+             "l"(__cvta_generic_to_global(global)), "r"(bytes), "r"(shared_address(barrier))
+             : "memory");
+}
+__device__ inline void bulk_wait(bulk_barrier *barrier, unsigned parity)
+{
+    BULK_ASM("{\n"
+             ".reg .pred there;\n"
+             "again:\n"
+             "mbarrier.try_wait.parity.shared::cta.b64 there, [%0], %1;\n"
+             "@!there bra again;\n"
+             "}" ::"r"(shared_address(barrier)),
+             "r"(parity)
+             : "memory");
+}
+__device__ inline void bulk_store(void *global, const void *shared, unsigned bytes)
+{
+    BULK_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
+                 __cvta_generic_to_global(global)),
+             "r"(shared_address(shared)), "r"(bytes)
+             : "memory");
+}
+__device__ inline void bulk_commit()
+{
+    BULK_ASM("cp.async.bulk.commit_group;" ::: "memory");
+}
+template <int groups_in_flight> __device__ inline void bulk_wait_read()
+{
+    BULK_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(groups_in_flight) : "memory");
+}
+template <int groups_in_flight> __device__ inline void bulk_wait_written()
+{
+    BULK_ASM("cp.async.bulk.wait_group %0;" ::"n"(groups_in_flight) : "memory");
+}
+#undef BULK_ASM
+#endif
+
 /* ---- the same number, from several threads at a time ---- */
 
 /* Writes a number that other threads may write too, if it is the same number. A thread that reads
@@ -283,7 +380,7 @@ using emulation::grid_wait;
 #else
 __device__ inline void grid_wait()
 {
-#if __CUDA_ARCH__ >= 900 /* on others kernels do not overlap: backend.cu, can_overlap */
+#if __CUDA_ARCH__ >= 900 /* on others kernels do not overlap: backend.cu, find_instructions */
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

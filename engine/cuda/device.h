@@ -63,6 +63,7 @@ struct backend {
     size_t shared_bytes;       /* the most that a block may have, with its kernel's own arrays */
     bool overlaps;             /* a kernel may begin before the one before has ended */
     bool has_clusters;         /* of CTAs that share memory */
+    bool bulk_copies;          /* between global and shared memory (common.cuh) */
     uint32_t switched_off;     /* bits of enum cuda_switch (switches.h) */
     int streamed_rows;         /* the most of a product for few rows (product.cuh) */
     struct device_batch batch; /* of the step between begin and send, padded */

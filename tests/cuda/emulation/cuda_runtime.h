@@ -137,6 +137,16 @@ void prefetch(const void *from, unsigned bytes);
 uint64_t global_time(); /* ns */
 /* From here on the thread may meet no barrier (engine/cuda/timestamps.cuh). */
 void kernel_times_end();
+/* Bulk copies, as common.cuh describes them (bulk.cc). */
+void bulk_open(void *barrier);
+void bulk_fence();
+void bulk_expect(void *barrier, unsigned bytes);
+void bulk_load(void *shared, const void *global, unsigned bytes, void *barrier);
+void bulk_wait(void *barrier, unsigned parity);
+void bulk_store(void *global, const void *shared, unsigned bytes);
+void bulk_commit();
+void bulk_wait_read(int groups_in_flight);
+void bulk_wait_written(int groups_in_flight);
 
 template <typename T> T shuffle(unsigned mask, const char *operation, T value, int source)
 {

@@ -29,6 +29,13 @@ bool is_pinned(const void *memory, size_t bytes);
 void run(dim3 grid, dim3 block, unsigned cluster, size_t shared_bytes, bool overlaps,
          void (*kernel)(), const std::function<void()> &thread);
 
+/* Of the block that runs. */
+int thread_number();                              /* who runs */
+bool is_shared(const void *memory, size_t bytes); /* whether it is the block's dynamic memory */
+void wait_to_wake(const char *what);              /* until another thread calls wake for this one */
+void wake(int thread);
+void bulk_end_block(); /* bulk.cc */
+
 } // namespace emulation
 
 #endif

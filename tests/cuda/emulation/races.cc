@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <bitset>
 #include <vector>
 
 extern "C" char __bss_start[], _end[]; /* the linker's */
@@ -28,7 +29,8 @@ enum {
     PAGE_CELLS = PAGE_BYTES / CELL_BYTES,
     SHARED_BYTES = 256 << 10, /* more than a block of any device may have */
     MOST_THREADS = 1024,
-    CLOCK_BITS = 22,
+    BULK_COPY = MOST_THREADS, /* instead of a thread's number: the clock is the copy's number */
+    CLOCK_BITS = 21,
     STREAM_BITS = 4
 };
 static_assert(1 << STREAM_BITS == races::MOST_STREAMS, "streams");
@@ -39,7 +41,7 @@ const uint32_t OF_HOST = 1u << 31;
  * they ran; or the host, at a time. */
 struct stamp {
     uint32_t actor; /* 0: nobody */
-    uint32_t thread : 10, clock : CLOCK_BITS;
+    uint32_t thread : 11, clock : CLOCK_BITS;
     uint32_t where; /* in the program; 0: a copy */
 };
 struct cell {
@@ -87,6 +89,13 @@ int block_threads;
 uint32_t clock_floor[MOST_BLOCKS], cluster_floor;
 uint32_t thread_clock[MOST_THREADS];
 uint32_t known[MOST_THREADS][32]; /* up to where a thread comes after the lanes of its warp */
+uint32_t fenced[MOST_THREADS];    /* what a thread has done up to then, its bulk_fence follows */
+struct bulk_copy {
+    uint32_t end; /* 0: it goes on */
+    std::bitset<MOST_THREADS> seen;
+};
+std::vector<bulk_copy> copies;
+size_t first_recent_copy; /* what ended before is before the last barrier */
 thread_local int running = -1;
 
 [[noreturn]] void fail(const char *what)
@@ -125,6 +134,7 @@ struct access_of {
     stamp me;
     const races::moment *after;
     bool write, shared, any_order;
+    uint32_t copy; /* 0, or the bulk copy that begins */
 };
 
 /* Whether it was in this memory at all: in shared memory other blocks were not. */
@@ -141,6 +151,10 @@ bool ordered(const stamp &before, const access_of &access)
     if (before.actor != me.actor)
         return before.actor <= access.after->seen[actors[before.actor].stream];
     int block = (int)me.thread / block_threads;
+    if (before.thread == BULK_COPY) {
+        const bulk_copy &copy = copies[before.clock];
+        return copy.end != 0 && (copy.end < clock_floor[block] || copy.seen[me.thread]);
+    }
     return before.thread == me.thread || before.clock < cluster_floor ||
            ((int)before.thread / block_threads == block && before.clock < clock_floor[block]) ||
            (before.thread / 32 == me.thread / 32 &&
@@ -183,8 +197,10 @@ void print_stamp(const stamp &stamp, const char *did)
         size_t i = kernels.size() - 1;
         while (i > 0 && kernels[i].first > stamp.actor)
             i--;
-        fprintf(stderr, "  kernel %zu, block %u, thread %u %s\n", i,
-                (unsigned)actors[stamp.actor].block, (unsigned)stamp.thread, did);
+        fprintf(stderr, "  kernel %zu, block %u, %s %u %s\n", i,
+                (unsigned)actors[stamp.actor].block,
+                stamp.thread == BULK_COPY ? "bulk copy" : "thread",
+                (unsigned)(stamp.thread == BULK_COPY ? stamp.clock : stamp.thread), did);
         print_place(reinterpret_cast<uintptr_t>(kernels[i].kernel) - program, "-Cfs");
     }
     print_place(stamp.where - 1, "-Cifps"); /* the call: not where it returns to */
@@ -201,6 +217,28 @@ void print_stamp(const stamp &stamp, const char *did)
 }
 
 /* ---- cells ---- */
+
+/* Whether the thread that wrote it has called bulk_fence after that, and that is in order, too. */
+bool is_fenced(const stamp &write, const access_of &access)
+{
+    if (write.actor != access.me.actor || write.thread == BULK_COPY)
+        return true;
+    stamp fence = write;
+    fence.clock = fenced[write.thread];
+    return write.clock <= fence.clock && ordered(fence, access);
+}
+
+/* The cell is the copy's from now on, until that is waited for. */
+void give_to_copy(cell *cell, const access_of &access)
+{
+    if (!access.write && access.shared && !is_fenced(cell->write, access))
+        report(cell->write, true, access);
+    const stamp copy = {access.me.actor, BULK_COPY, access.copy, access.me.where};
+    if (access.write)
+        *cell = {copy, {}};
+    else
+        cell->reads[0] = copy;
+}
 
 void remember_read(cell *cell, const access_of &access)
 {
@@ -221,7 +259,7 @@ void touch(cell *cell, const access_of &access)
 {
     const stamp &me = access.me, &last = access.write ? cell->write : cell->reads[0];
     if (last.actor == me.actor && last.thread == me.thread && last.clock == me.clock &&
-        (!access.write || cell->reads[0].actor == 0))
+        (!access.write || cell->reads[0].actor == 0) && access.copy == 0)
         return; /* again */
     if (access.any_order) {
         *cell = {me, {}};
@@ -241,10 +279,17 @@ void touch(cell *cell, const access_of &access)
     cell->write = me;
 }
 
+void touch_or_give(cell *cell, const access_of &access)
+{
+    touch(cell, access);
+    if (access.copy != 0)
+        give_to_copy(cell, access);
+}
+
 void touch_page(page *page, size_t begin, size_t end, const access_of &access)
 {
     if (page->cells == nullptr && begin == 0 && end == PAGE_BYTES) {
-        touch(&page->all, access);
+        touch_or_give(&page->all, access);
         return;
     }
     if (page->cells == nullptr) {
@@ -255,7 +300,7 @@ void touch_page(page *page, size_t begin, size_t end, const access_of &access)
             page->cells[i] = page->all;
     }
     for (size_t i = begin / CELL_BYTES; i < (end + CELL_BYTES - 1) / CELL_BYTES; i++)
-        touch(&page->cells[i], access);
+        touch_or_give(&page->cells[i], access);
 }
 
 void touch_region(const region &region, uintptr_t memory, size_t bytes, const access_of &access)
@@ -292,7 +337,7 @@ void touch_by_host(uintptr_t memory, size_t bytes, bool write, const void *where
     std::lock_guard<std::recursive_mutex> held(emulation::mutex);
     if (!emulation::is_pinned(reinterpret_cast<void *>(memory), bytes))
         fail("the host touches memory of the device");
-    touch_region(arena, memory, bytes, {stamp_of(-1, where), &host, write, false, false});
+    touch_region(arena, memory, bytes, {stamp_of(-1, where), &host, write, false, false, 0});
 }
 
 void count_clock(uint32_t *clock)
@@ -424,9 +469,9 @@ void copy(void *to, const void *from, size_t bytes)
     uint32_t me = add_actor(stream->index, 0);
     uintptr_t read = reinterpret_cast<uintptr_t>(from), write = reinterpret_cast<uintptr_t>(to);
     if (inside(arena, read))
-        touch_region(arena, read, bytes, {{me, 0, 0, 0}, &stream->end, false, false, false});
+        touch_region(arena, read, bytes, {{me, 0, 0, 0}, &stream->end, false, false, false, 0});
     if (inside(arena, write))
-        touch_region(arena, write, bytes, {{me, 0, 0, 0}, &stream->end, true, false, false});
+        touch_region(arena, write, bytes, {{me, 0, 0, 0}, &stream->end, true, false, false, 0});
     stream->end.seen[stream->index] = me;
     stream->begin = stream->end;
 }
@@ -457,6 +502,9 @@ void begin_block(unsigned block, int threads, int threads_of_block)
         floor = 1;
     memset(has_waited, 0, sizeof has_waited);
     memset(known, 0, (size_t)threads * sizeof known[0]);
+    memset(fenced, 0, sizeof fenced);
+    copies.assign(1, {});
+    first_recent_copy = 1;
     for (uint32_t &clock : thread_clock)
         clock = 1;
 }
@@ -480,6 +528,19 @@ void barrier(int first, int threads)
         clock_floor[i / block_threads] = block_clock;
         thread_clock[i] = block_clock;
     }
+    while (first_recent_copy < copies.size() && copies[first_recent_copy].end != 0)
+        first_recent_copy++;
+}
+
+/* What a lane has seen, all have. */
+static void share_copies(int first, unsigned mask)
+{
+    for (size_t i = first_recent_copy; i < copies.size(); i++) {
+        std::bitset<MOST_THREADS> lanes(mask);
+        lanes <<= (size_t)first;
+        if ((copies[i].seen & lanes).any())
+            copies[i].seen |= lanes;
+    }
 }
 
 void sync_warp(int first, unsigned mask)
@@ -492,6 +553,7 @@ void sync_warp(int first, unsigned mask)
             all[j] = std::max(all[j], known[first + i][j]);
         all[i] = std::max(all[i], thread_clock[first + i]);
     }
+    share_copies(first, mask);
     count_clock(&block_clock);
     for (int i = 0; i < 32; i++)
         if ((mask >> i & 1) != 0) {
@@ -500,8 +562,34 @@ void sync_warp(int first, unsigned mask)
         }
 }
 
+uint32_t begin_copy()
+{
+    copies.push_back({});
+    if (copies.size() >> CLOCK_BITS != 0)
+        fail("too many bulk copies to be watched");
+    return (uint32_t)copies.size() - 1;
+}
+
+void end_copy(uint32_t copy)
+{
+    count_clock(&block_clock);
+    copies[copy].end = block_clock;
+}
+
+void see_copy(uint32_t copy)
+{
+    copies[copy].seen.set((size_t)running);
+}
+
+void fence()
+{
+    fenced[running] = thread_clock[running];
+    count_clock(&block_clock);
+    thread_clock[running] = block_clock;
+}
+
 static void access_by_kernel(const void *memory, size_t bytes, bool write, bool any_order,
-                             const void *where)
+                             uint32_t copy, const void *where)
 {
     uintptr_t at = reinterpret_cast<uintptr_t>(memory);
     bool in_arena = inside(arena, at);
@@ -510,21 +598,26 @@ static void access_by_kernel(const void *memory, size_t bytes, bool write, bool 
         touch_region(in_arena ? arena : statics, at, bytes,
                      {stamp_of(running, where),
                       overlaps && !has_waited[running] ? &before_wait : &after_wait, write, shared,
-                      any_order});
+                      any_order, copy});
 }
 
 void access(const void *memory, size_t bytes, bool write, const void *where)
 {
     uintptr_t at = reinterpret_cast<uintptr_t>(memory);
     if (running >= 0)
-        access_by_kernel(memory, bytes, write, false, where);
+        access_by_kernel(memory, bytes, write, false, 0, where);
     else if (inside(arena, at))
         touch_by_host(at, bytes, write, where);
 }
 
 void take_over(const void *memory, size_t bytes, const void *where)
 {
-    access_by_kernel(memory, bytes, true, true, where);
+    access_by_kernel(memory, bytes, true, true, 0, where);
+}
+
+void access_by_copy(const void *memory, size_t bytes, bool write, uint32_t copy, const void *where)
+{
+    access_by_kernel(memory, bytes, write, false, copy, where);
 }
 
 } // namespace races

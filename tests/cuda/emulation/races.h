@@ -15,6 +15,9 @@
  *                         threads count as one. Only .cu files are seen, and of memory what
  *                         cudaMalloc and cudaHostAlloc gave
  *   asynchronous copies   write at both, their beginning and copy_async_wait
+ *   bulk copies           read and write all the time until whoever touches the same has waited for
+ *                         them, or comes after one who has; of what threads wrote to shared memory
+ *                         they read what a bulk_fence of the same thread follows
  *
  * The compiler is clang: gcc does not report accesses to __shared__ variables whose address nobody
  * takes, in kernels of internal linkage (recurrence_kernel's piece).
@@ -72,6 +75,13 @@ void grid_wait();               /* by the thread that runs, as all that follow *
 void barrier(int first_thread, int threads);
 void sync_warp(int first_thread, unsigned mask);
 void access(const void *memory, size_t bytes, bool write, const void *where);
+/* A bulk copy begins, and gets a number in its block; it touches memory; it ends; and the thread
+ * that runs has waited for it. */
+uint32_t begin_copy();
+void access_by_copy(const void *memory, size_t bytes, bool write, uint32_t copy, const void *where);
+void end_copy(uint32_t copy);
+void see_copy(uint32_t copy);
+void fence(); /* what the thread wrote before, bulk copies may read */
 /* A write of what is there already, which need not come after the writes and reads before it. */
 void take_over(const void *memory, size_t bytes, const void *where);
 } // namespace races

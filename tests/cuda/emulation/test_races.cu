@@ -138,6 +138,84 @@ template <bool orderly> __global__ static void neighbours(float *cells)
     cells[(int)blockIdx.x * THREADS + i] = shared[i];
 }
 
+/* A bulk load that others read once they, too, have waited for it. */
+template <bool orderly> __global__ static void bulk_reader(float *cells)
+{
+    SHARED_MEMORY(float, shared);
+    __shared__ bulk_barrier arrived;
+    grid_wait();
+    if (threadIdx.x == 0) {
+        bulk_open(&arrived);
+        bulk_fence();
+        bulk_expect(&arrived, THREADS * sizeof(float));
+        bulk_load(shared, cells + THREADS, THREADS * sizeof(float), &arrived);
+    }
+    __syncthreads();
+    if (orderly || threadIdx.x == 0)
+        bulk_wait(&arrived, 0);
+    cells[threadIdx.x] = shared[threadIdx.x];
+}
+
+/* A bulk load into what others may still read. */
+template <bool orderly> __global__ static void bulk_refill(float *cells)
+{
+    SHARED_MEMORY(float, shared);
+    __shared__ bulk_barrier arrived;
+    int i = (int)threadIdx.x;
+    grid_wait();
+    shared[i] = 1.0f;
+    if (i == 0)
+        bulk_open(&arrived);
+    bulk_fence();
+    __syncthreads();
+    cells[i] = shared[(i + 32) % THREADS];
+    if (orderly)
+        __syncthreads();
+    if (i == THREADS - 1) {
+        bulk_expect(&arrived, THREADS * sizeof(float));
+        bulk_load(shared, cells + THREADS, THREADS * sizeof(float), &arrived);
+        bulk_wait(&arrived, 0);
+    }
+}
+
+/* What a bulk store reads is overwritten, after it has read it or while it does. */
+template <bool orderly> __global__ static void bulk_reuse(float *cells)
+{
+    SHARED_MEMORY(float, shared);
+    grid_wait();
+    shared[threadIdx.x] = 1.0f;
+    bulk_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        bulk_store(cells, shared, THREADS * sizeof(float));
+        bulk_commit();
+        if (orderly)
+            bulk_wait_read<0>();
+    }
+    __syncthreads();
+    shared[threadIdx.x] = 2.0f;
+    if (threadIdx.x == 0)
+        bulk_wait_written<0>();
+}
+
+/* A bulk store sees only what a fence follows. */
+template <bool orderly> __global__ static void bulk_unfenced(float *cells)
+{
+    SHARED_MEMORY(float, shared);
+    grid_wait();
+    if (!orderly)
+        bulk_fence();
+    shared[threadIdx.x] = 1.0f;
+    if (orderly)
+        bulk_fence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        bulk_store(cells, shared, THREADS * sizeof(float));
+        bulk_commit();
+        bulk_wait_written<0>();
+    }
+}
+
 /* All write the same number, or each its own. */
 template <bool orderly> __global__ static void same_from_all(float *cells)
 {
@@ -319,6 +397,10 @@ int main()
     BLOCK(lanes);
     BLOCK(half_warps);
     BLOCK(same_from_all);
+    BLOCK(bulk_reader);
+    BLOCK(bulk_refill);
+    BLOCK(bulk_reuse);
+    BLOCK(bulk_unfenced);
     RUN(pieces);
     RUN(cluster);
     RUN(blocks);

@@ -28,7 +28,7 @@ dim3 blockDim APART, gridDim APART;
 namespace
 {
 enum { STACK_BYTES = 256 << 10 };
-enum wait_kind { READY, AT_BARRIER, AT_CLUSTER, IN_COLLECTIVE, DONE };
+enum wait_kind { READY, AT_BARRIER, AT_CLUSTER, IN_COLLECTIVE, TO_WAKE, DONE };
 
 struct context {
 #if defined(__x86_64__)
@@ -50,7 +50,7 @@ struct thread {
     struct context context;
     wait_kind state;
     unsigned mask;         /* of the collective it waits in */
-    const char *operation; /* its name */
+    const char *operation; /* its name, or what it waits for */
     unsigned collectives;  /* so far */
     bool has_waited;       /* for the kernel before */
     bool has_ended;        /* as its times say */
@@ -76,6 +76,7 @@ struct block {
 };
 std::vector<block> blocks;
 int current, num_threads, block_threads, num_at_cluster;
+size_t shared_size; /* of a block */
 const std::function<void()> *body;
 bool kernel_overlaps, cluster_orders;
 size_t shared_stride; /* from a block's shared memory to the next one's */
@@ -108,6 +109,8 @@ bool left_out(const char *file, int line)
             fprintf(stderr, "  thread %d waits in __syncthreads\n", i);
         else if (threads[(size_t)i].state == AT_CLUSTER)
             fprintf(stderr, "  thread %d waits for its cluster\n", i);
+        else if (threads[(size_t)i].state == TO_WAKE)
+            fprintf(stderr, "  thread %d waits for %s\n", i, threads[(size_t)i].operation);
     abort();
 }
 
@@ -277,8 +280,10 @@ void run_cluster(const emulation::settings &settings)
         int done = 0;
         for (int i = 0; i < num_threads; i++)
             done += threads[(size_t)i].state == DONE;
-        if (done == num_threads)
+        if (done == num_threads) {
+            emulation::bulk_end_block();
             return;
+        }
         if (!open_barriers() && !ran)
             fail("its threads wait for each other in vain");
     }
@@ -328,6 +333,29 @@ void cluster_begun()
 void cluster_sync(const char *file, int line)
 {
     meet(!left_out(file, line));
+}
+
+int thread_number()
+{
+    return current;
+}
+
+bool is_shared(const void *memory, size_t bytes)
+{
+    size_t at = (size_t)(static_cast<const char *>(memory) - static_cast<char *>(shared_memory()));
+    return at < shared_size && bytes <= shared_size - at;
+}
+
+void wait_to_wake(const char *what)
+{
+    threads[(size_t)current].operation = what;
+    threads[(size_t)current].state = TO_WAKE;
+    wait();
+}
+
+void wake(int thread)
+{
+    threads[(size_t)thread].state = READY;
 }
 
 void grid_wait(const char *file, int line)
@@ -456,6 +484,7 @@ void run(dim3 grid, dim3 block, unsigned cluster, size_t shared_bytes, bool over
         warps.resize(((size_t)num_threads + 31) / 32);
     body = &thread;
     kernel_overlaps = overlaps;
+    shared_size = shared_bytes;
     kernels_run++;
     shared = static_cast<char *>(races::take_shared(shared_stride * cluster));
     races::begin_kernel(reinterpret_cast<const void *>(kernel), overlaps);
