@@ -263,6 +263,7 @@ int forward_open(struct forward **out, const struct model *model, const struct o
         .max_input = longest_input(forward),
         .max_head_dim = forward->context.max_head_dim,
         .max_features = forward->context.max_features,
+        .max_linear_heads = forward->context.max_linear_heads,
         .max_shared_state = forward->context.max_shared_state,
         .max_key_dim = forward->context.max_key_dim,
         .max_softmax_value_dim = forward->context.max_softmax_value_dim,

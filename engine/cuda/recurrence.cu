@@ -18,247 +18,63 @@
  * of S, and per token 4 * (2 d + 3 dv) bytes of projections (refined gate). ReGLA with d = dv = 64,
  * one token: 33.8 KB and 24,600 operations, so memory bounds it.
  *
- * nvcc 13.0 for sm_90: 86 to 124 registers and no spills, so two blocks of 8 warps share a
- * multiprocessor (25 % of its threads). No speed has been measured: there was no device. */
-#include "engine/cuda/recurrence_chunk.cuh"
+ * Decode steps of many texts are bound by how many bytes of S are on their way. So there a kernel
+ * computes phi and the gates before (recurrence_features.cuh): what is left needs fewer registers.
+ * Where the device has bulk copies, S then passes through buffers in shared memory
+ * (recurrence_bulk.cuh); else through registers, as above. Not so steps in which a text has several
+ * tokens, heads of more than 256 features, and those whose row of c several pieces would hold.
+ *
+ * nvcc 13.0 for sm_90, no spills. A multiprocessor with 64 K registers and 228 KiB of shared memory
+ * holds for ReGLA (12 heads, d = dv = 64), one token of each text:
+ *   recurrence_kernel that computes all    104 registers   2 blocks of 8 warps, 32 KiB of S
+ *   recurrence_kernel, inputs given         64             4                    64 KiB
+ *   bulk_kernel                             64             4                   192 KiB in buffers
+ *   features_kernel                         64             4
+ * Others that compute all take 87 to 122. No speed has been measured: there was no device. */
+#include "engine/cuda/recurrence_bulk.cuh"
+#include "engine/cuda/recurrence_features.cuh"
+#include "engine/cuda/switches.h"
 
-/* ---- S ---- */
-
-/* A thread's 4 features of 32 by 4 rows. */
-struct slice {
-    float s[4][4];
-};
-
-/* Where a thread's part of S begins, and which feature it is at. */
-struct owner {
-    bool works; /* the other threads only fill */
-    float *state;
-    int feature;     /* its first; the others of a slice are 8, 16 and 24 on */
-    int row, column; /* of the piece's rows: its warp's first, and its own */
-    int warp;        /* over the features */
-};
-
-__device__ static inline void load4(float out[4], const float *from)
+/* The block's piece of S in memory, and the block of c's that it holds beside its own. */
+__device__ static struct owner owner_here(const struct recurrence_call &call,
+                                          const struct piece &piece)
 {
-    float4 v = *reinterpret_cast<const float4 *>(from);
-    out[0] = v.x;
-    out[1] = v.y;
-    out[2] = v.z;
-    out[3] = v.w;
-}
-
-__device__ static struct owner owner_of(const struct recurrence_call &call,
-                                        const struct piece &piece)
-{
-    int lane = lane_index(), block = warp_index() / call.wide;
-    struct owner owner = {};
-    owner.works = block < piece.held;
-    if (!owner.works)
-        return owner;
-    owner.warp = warp_index() % call.wide;
-    owner.row = block * OPS_ROW_BLOCK;
-    owner.column = owner.row + lane % 4 * 4;
-    owner.feature = owner.warp * call.groups * WARP_FEATURES + lane / 4;
-    size_t block_floats = (size_t)call.a.features * OPS_ROW_BLOCK;
+    struct owner owner = owner_of(call, piece, state_of(call, piece));
     size_t head = blockIdx.x * gridDim.y + blockIdx.y;
-    if (block >= piece.owned)
-        owner.state = call.normalizers + (head * (call.pieces - 1) + blockIdx.z) * block_floats;
-    else
-        owner.state = reinterpret_cast<float *>(piece.span.slot + call.a.state_offset) +
-                      ((size_t)piece.head * call.blocks + piece.first + block) * block_floats;
-    owner.state += lane % 4 * 4;
+    if (owner.works && warp_index() / call.wide >= piece.owned)
+        owner.state = call.normalizers +
+                      (head * (call.pieces - 1) + blockIdx.z) * block_floats(call) +
+                      lane_index() % 4 * 4;
     return owner;
 }
 
-__device__ static inline void load_slice(struct slice &slice, const struct owner &owner,
-                                         int features, int group)
+/* Copies the inputs that were computed before. */
+__device__ static void read_inputs(const struct recurrence_call &call, float *shared)
 {
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-        int j = owner.feature + group * WARP_FEATURES + c * 8;
-        for (int r = 0; r < 4; r++)
-            slice.s[c][r] = 0.0f;
-        if (j < features)
-            load4(slice.s[c], owner.state + (int64_t)j * OPS_ROW_BLOCK);
-    }
+    size_t item = (blockIdx.x * gridDim.y + blockIdx.y) * gridDim.z + blockIdx.z;
+    const float *from = call.given + item * call.at.inputs;
+    for (int i = (int)threadIdx.x * 4; i < call.at.inputs; i += (int)blockDim.x * 4)
+        *reinterpret_cast<float4 *>(shared + i) = *reinterpret_cast<const float4 *>(from + i);
 }
 
-__device__ static inline void store_slice(const struct slice &slice, const struct owner &owner,
-                                          int features, int group)
-{
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-        int j = owner.feature + group * WARP_FEATURES + c * 8;
-        const float *s = slice.s[c];
-        if (j < features)
-            *reinterpret_cast<float4 *>(owner.state + (int64_t)j * OPS_ROW_BLOCK) =
-                make_float4(s[0], s[1], s[2], s[3]);
-    }
-}
-
-template <bool DECAYS, bool FEATURES>
-__device__ static inline void decay_slice(struct slice &slice, const float decay[4], const float *f)
-{
-    float of_feature[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    if (FEATURES)
-        load4(of_feature, f);
-#pragma unroll
-    for (int c = 0; c < 4; c++)
-#pragma unroll
-        for (int r = 0; r < 4; r++) {
-            if (FEATURES)
-                slice.s[c][r] *= of_feature[c];
-            if (DECAYS)
-                slice.s[c][r] *= decay[r];
-        }
-}
-
-/* sums += s.phi */
-__device__ static inline void weigh_slice(const struct slice &slice, const float *phi,
-                                          float sums[4])
-{
-    float of_feature[4];
-    load4(of_feature, phi);
-#pragma unroll
-    for (int c = 0; c < 4; c++)
-#pragma unroll
-        for (int r = 0; r < 4; r++)
-            sums[r] = fmaf(slice.s[c][r], of_feature[c], sums[r]);
-}
-
-/* s += value phi_k */
-__device__ static inline void add_to_slice(struct slice &slice, const float *k,
-                                           const float value[4])
-{
-    float of_feature[4];
-    load4(of_feature, k);
-#pragma unroll
-    for (int c = 0; c < 4; c++)
-#pragma unroll
-        for (int r = 0; r < 4; r++)
-            slice.s[c][r] = fmaf(value[r], of_feature[c], slice.s[c][r]);
-}
-
-/* Adds 4 rows over the 8 lanes that share them, into out [16]. At each step a lane gives away the
- * half of its rows that its partner keeps. */
-__device__ static inline void write_sums(const float sums[4], float *out)
-{
-    int lane = lane_index();
-    bool upper = (lane & 16) != 0, second = (lane & 8) != 0;
-    float first = upper ? sums[2] : sums[0], last = upper ? sums[3] : sums[1];
-    first += __shfl_xor_sync(FULL_WARP, upper ? sums[0] : sums[2], 16);
-    last += __shfl_xor_sync(FULL_WARP, upper ? sums[1] : sums[3], 16);
-    float sum = second ? last : first;
-    sum += __shfl_xor_sync(FULL_WARP, second ? first : last, 8);
-    sum += __shfl_xor_sync(FULL_WARP, sum, 4);
-    if ((lane & 4) == 0)
-        out[lane % 4 * 4 + (upper ? 2 : 0) + (second ? 1 : 0)] = sum;
-}
-
-/* GROUPS slices of a thread, in registers; 0: as many as there are, in memory. */
-template <int GROUPS> struct slices {
-    struct slice of[GROUPS == 0 ? 1 : GROUPS];
-
-    __device__ int count(const struct recurrence_call &call) const
-    {
-        return GROUPS == 0 ? call.groups : GROUPS;
-    }
-    __device__ struct slice &open(const struct recurrence_call &call, const struct owner &owner,
-                                  int group)
-    {
-        if (GROUPS != 0)
-            return of[group];
-        load_slice(of[0], owner, call.a.features, group);
-        return of[0];
-    }
-    __device__ void close(const struct recurrence_call &call, const struct owner &owner, int group)
-    {
-        if (GROUPS == 0)
-            store_slice(of[0], owner, call.a.features, group);
-    }
-};
-
-/* Token t of the chunk changes S and reads it. */
-template <int GROUPS, bool DECAYS, bool FEATURES>
-__device__ static inline void recur(const struct recurrence_call &call, const struct owner &owner,
-                                    struct slices<GROUPS> &slices, float *shared, int t)
-{
-    int own = t * call.padded + owner.warp * call.groups * WARP_FEATURES + lane_index() / 4 * 4;
-    float decay[4], value[4], sums[4] = {};
-    load4(decay, shared + call.at.decay + t * call.height + owner.column);
-    load4(value, shared + call.at.value + t * call.height + owner.column);
-#pragma unroll
-    for (int n = 0; n < slices.count(call); n++) {
-        int at = own + n * WARP_FEATURES;
-        struct slice &slice = slices.open(call, owner, n);
-        decay_slice<DECAYS, FEATURES>(slice, decay, shared + call.at.f + at);
-        add_to_slice(slice, shared + call.at.k + at, value);
-        weigh_slice(slice, shared + call.at.q + at, sums);
-        slices.close(call, owner, n);
-    }
-    write_sums(sums,
-               shared + call.at.sums + (t * call.wide + owner.warp) * call.height + owner.row);
-}
-
-/* The same with the delta rule, which needs s.phi_k over all features before it changes one. All
- * threads of the block call it together. */
-template <int GROUPS>
-__device__ static inline void recur_delta(const struct recurrence_call &call,
-                                          const struct owner &owner, struct slices<GROUPS> &slices,
-                                          float *shared, int t)
-{
-    int own = t * call.padded + owner.warp * call.groups * WARP_FEATURES + lane_index() / 4 * 4;
-    float *dots = shared + call.at.dots + t % 2 * call.wide * call.height;
-    float decay[4], value[4], sums[4] = {};
-    if (owner.works) {
-        load4(decay, shared + call.at.decay + t * call.height + owner.column);
-        load4(value, shared + call.at.value + t * call.height + owner.column);
-#pragma unroll
-        for (int n = 0; n < slices.count(call); n++) {
-            struct slice &slice = slices.open(call, owner, n);
-            decay_slice<true, true>(slice, decay, shared + call.at.f + own + n * WARP_FEATURES);
-            weigh_slice(slice, shared + call.at.k + own + n * WARP_FEATURES, sums);
-            slices.close(call, owner, n);
-        }
-        write_sums(sums, dots + owner.warp * call.height + owner.row);
-    }
-    __syncthreads();
-    if (!owner.works)
-        return;
-    for (int r = 0; r < 4; r++) {
-        float dot = 0.0f;
-        for (int w = 0; w < call.wide; w++)
-            dot += dots[w * call.height + owner.column + r];
-        value[r] = fmaf(-shared[call.at.delta + t], dot, value[r]);
-        sums[r] = 0.0f;
-    }
-#pragma unroll
-    for (int n = 0; n < slices.count(call); n++) {
-        struct slice &slice = slices.open(call, owner, n);
-        add_to_slice(slice, shared + call.at.k + own + n * WARP_FEATURES, value);
-        weigh_slice(slice, shared + call.at.q + own + n * WARP_FEATURES, sums);
-        slices.close(call, owner, n);
-    }
-    write_sums(sums,
-               shared + call.at.sums + (t * call.wide + owner.warp) * call.height + owner.row);
-}
-
-template <int GROUPS, bool DECAYS, bool FEATURES, bool DELTA>
-__global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
+/* GIVEN: spans of one row whose inputs were computed before. */
+template <int GROUPS, bool DECAYS, bool FEATURES, bool DELTA, bool GIVEN>
+__global__ static void __launch_bounds__(MOST_WARPS * 32, GIVEN ? 2 : 1)
     recurrence_kernel(const struct recurrence_call call, const struct device_batch batch)
 {
     SHARED_MEMORY(float, shared);
     __shared__ struct piece piece; /* rather than in everybody's registers */
     grid_wait();
     if (threadIdx.x == 0)
-        piece = piece_of(call, batch);
+        piece = piece_of(call, batch, (int)blockIdx.x, (int)blockIdx.y, (int)blockIdx.z);
     __syncthreads();
     if (piece.span.slot == NULL)
         return;
-    const struct owner owner = owner_of(call, piece);
-    float *kept = reinterpret_cast<float *>(piece.span.slot + call.a.phi.maxima_offset);
+    const struct owner owner = owner_here(call, piece);
+    const bool raises = !GIVEN && call.exponential;
+    float *kept = maxima_of(call, piece.span);
     float maximum = 0.0f;
-    if (call.exponential)
+    if (raises)
         maximum = call.maxima == NULL
                       ? kept[piece.k_head]
                       : call.maxima[blockIdx.x * ops_recurrence_key_heads(&call.a) + piece.k_head];
@@ -269,15 +85,18 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
             load_slice(slices.of[n], owner, call.a.features, n);
     for (int done = 0; done < piece.span.num_rows; done += call.tokens) {
         int n = min(call.tokens, piece.span.num_rows - done);
-        if (call.exponential)
+        if (raises)
             maximum = fill_maxima(call, piece, shared, done, n, maximum);
-        fill_chunk(call, piece, shared, FEATURES, done, n);
+        if (GIVEN)
+            read_inputs(call, shared);
+        else
+            fill_chunk(call, piece, shared, FEATURES, done, n);
         __syncthreads();
         for (int t = 0; t < n; t++)
             if (DELTA)
-                recur_delta<GROUPS>(call, owner, slices, shared, t);
+                recur_delta<GROUPS, GIVEN>(call, owner, slices, shared, t);
             else if (owner.works)
-                recur<GROUPS, DECAYS, FEATURES>(call, owner, slices, shared, t);
+                recur<GROUPS, DECAYS, FEATURES, GIVEN>(call, owner, slices, shared, t);
         __syncthreads();
         write_chunk(call, piece, shared, done, n);
     }
@@ -286,7 +105,7 @@ __global__ static void __launch_bounds__(MOST_WARPS * 32, 1)
         for (int n = 0; n < GROUPS; n++)
             store_slice(slices.of[n], owner, call.a.features, n);
     int sharing = call.a.num_heads / ops_recurrence_key_heads(&call.a);
-    if (call.exponential && piece.first == 0 && piece.head % sharing == 0 && threadIdx.x == 0)
+    if (raises && piece.first == 0 && piece.head % sharing == 0 && threadIdx.x == 0)
         kept[piece.k_head] = maximum;
 }
 
@@ -302,20 +121,26 @@ __global__ static void copy_kernel(const struct recurrence_call call,
     if (span.slot == NULL)
         return;
     int head = (int)blockIdx.y, key_heads = ops_recurrence_key_heads(&call.a);
-    const float *kept = reinterpret_cast<const float *>(span.slot + call.a.phi.maxima_offset);
+    const float *kept = maxima_of(call, span);
     if (call.exponential && head < key_heads && threadIdx.x == 0)
         maxima[blockIdx.x * key_heads + head] = kept[head];
     if (call.normalizers == NULL)
         return;
-    size_t block_floats = (size_t)call.a.features * OPS_ROW_BLOCK;
-    size_t copies = (size_t)call.pieces - 1;
+    size_t floats = block_floats(call), copies = (size_t)call.pieces - 1;
     const float *state = reinterpret_cast<const float *>(span.slot + call.a.state_offset) +
-                         (((size_t)head + 1) * call.blocks - 1) * block_floats;
-    float *out = call.normalizers + ((size_t)blockIdx.x * gridDim.y + head) * copies * block_floats;
+                         (((size_t)head + 1) * call.blocks - 1) * floats;
+    float *out = call.normalizers + ((size_t)blockIdx.x * gridDim.y + head) * copies * floats;
     for (size_t copy = 0; copy < copies; copy++)
-        for (size_t i = threadIdx.x; i < block_floats; i += blockDim.x)
-            out[copy * block_floats + i] = state[i];
+        for (size_t i = threadIdx.x; i < floats; i += blockDim.x)
+            out[copy * floats + i] = state[i];
 }
+
+/* Of inputs that are computed before the recurrence. */
+enum {
+    HEADS_AT_ONCE = 2,    /* of each multiprocessor. No more heads of texts than that run at once in
+                             recurrence_kernel: then another kernel before it would only cost time */
+    MOST_GIVEN_ROWS = 256 /* for which there is memory: as many as a graph has */
+};
 
 int recurrence_check(const struct ops_limits *limits, struct error *err)
 {
@@ -367,14 +192,25 @@ static struct chunk_layout layout_of(const struct recurrence_call *call, bool fe
     at.f = place(features ? (int64_t)tokens * call->padded : 0);
     at.decay = place((int64_t)tokens * call->height);
     at.value = place((int64_t)tokens * call->height);
+    at.delta = place(tokens);
+    at.rescale = place(1);
+    at.inputs = next;
     at.sums = place((int64_t)tokens * call->wide * call->height);
     at.dots = place(call->a.delta.u.data != NULL ? 2 * call->wide * call->height : 0);
-    at.delta = place(tokens);
     at.most = place(tokens);
     at.running = place(tokens + 1);
     at.mapped = place(call->a.phi.after != NULL ? (int64_t)mappers * call->a.phi.features : 0);
     at.total = next;
     return at;
+}
+
+/* Cuts heads into pieces of so many blocks. */
+static void cut(struct recurrence_call *call, int per_piece)
+{
+    call->per_piece = per_piece;
+    call->pieces = ceiling(call->blocks, per_piece);
+    int held = per_piece + (call->a.sum_norm && call->pieces > 1 ? 1 : 0);
+    call->height = held * OPS_ROW_BLOCK;
 }
 
 /* The sizes that depend on the features; they decide the order of every sum. */
@@ -393,10 +229,7 @@ static struct recurrence_call call_of(const struct backend *backend, const struc
     call.groups = ceiling(a->features, call.wide * WARP_FEATURES);
     call.padded = call.wide * call.groups * WARP_FEATURES;
     call.blocks = ceiling(a->value_dim + (a->sum_norm ? 1 : 0), OPS_ROW_BLOCK);
-    call.per_piece = owned_blocks(backend, &call);
-    call.pieces = ceiling(call.blocks, call.per_piece);
-    int held = call.per_piece + (a->sum_norm && call.pieces > 1 ? 1 : 0);
-    call.height = held * OPS_ROW_BLOCK;
+    cut(&call, owned_blocks(backend, &call));
     return call;
 }
 
@@ -416,11 +249,21 @@ static struct shared_state shared_state_of(const struct recurrence_call *call)
 }
 
 /* Enough for spans whose blocks of threads are one for each multiprocessor: those that need copies
- * have two or more, all of whose copies are less than S. */
+ * have two or more, all of whose copies are less than S. And enough for what is computed before the
+ * recurrence, of heads in two pieces. */
 size_t recurrence_scratch(const struct backend *backend)
 {
+    const struct ops_limits *limits = &backend->limits;
     size_t spans = (size_t)backend->multiprocessors / 2 + 1;
-    return spans * backend->limits.max_shared_state;
+    size_t rows = limits->max_rows < MOST_GIVEN_ROWS ? limits->max_rows : MOST_GIVEN_ROWS;
+    size_t features = limits->max_features < WIDE_WARPS * WARP_FEATURES
+                          ? limits->max_features
+                          : WIDE_WARPS * WARP_FEATURES;
+    size_t floats = 2 * (3 * (features + WARP_FEATURES) + 8) +
+                    2 * ((size_t)limits->max_value_dim + 2 * OPS_ROW_BLOCK);
+    size_t copies = spans * limits->max_shared_state;
+    size_t given = rows * (size_t)limits->max_linear_heads * floats * sizeof(float);
+    return copies > given ? copies : given;
 }
 
 /* Launches as many spans at once as there is memory for copies of what they share. */
@@ -448,6 +291,85 @@ static void launch_spans(struct backend *backend, struct recurrence_call *call,
     }
 }
 
+/* ---- the launch where inputs are computed before ---- */
+
+/* Whether heads in buffers of shared memory can be; if so, cuts them. c's rows would have to be in
+ * all pieces: then there is one. */
+static bool cut_for_buffers(const struct backend *backend, struct recurrence_call *call)
+{
+    if (!backend->bulk_copies || !switch_on(backend, CUDA_SWITCH_BULK))
+        return false;
+    if (!call->a.sum_norm) {
+        int most = BUFFER_WARPS / call->wide, pieces = ceiling(call->blocks, most);
+        cut(call, ceiling(call->blocks, pieces));
+    }
+    return true;
+}
+
+/* Lays out what is computed before, if spans of one row each are enough for it; `call` is as it was
+ * otherwise. buffers: for bulk_kernel. */
+static bool plan_given(const struct backend *backend, struct recurrence_call *call, bool features,
+                       bool *buffers)
+{
+    const struct device_batch *batch = &backend->batch;
+    int64_t heads = (int64_t)batch->num_spans * call->a.num_heads;
+    if (!switch_on(backend, CUDA_SWITCH_FEATURES) || batch->max_span_rows != 1 ||
+        batch->num_rows != batch->num_spans || (call->a.sum_norm && call->pieces > 1) ||
+        heads <= (int64_t)HEADS_AT_ONCE * backend->multiprocessors)
+        return false;
+    struct recurrence_call given = *call;
+    *buffers = cut_for_buffers(backend, &given);
+    given.tokens = 1;
+    given.at = layout_of(&given, features, 1, 0);
+    if (*buffers &&
+        BUFFERS * buffer_floats(given) * sizeof(float) + OWN_ARRAYS > backend->shared_bytes) {
+        *buffers = false;
+        cut(&given, call->per_piece);
+        given.at = layout_of(&given, features, 1, 0);
+    }
+    size_t bytes = (size_t)heads * given.pieces * given.at.inputs * sizeof(float);
+    if (bytes > backend->scratch_bytes)
+        return false;
+    *call = given;
+    return true;
+}
+
+/* Blocks of threads of bulk_kernel that the device holds: registers are for 2 * MOST_WARPS warps of
+ * each multiprocessor, and every block takes another KiB of shared memory, one more than a single
+ * one may have. */
+static int blocks_at_once(const struct backend *backend, unsigned threads, size_t bytes)
+{
+    size_t each = (backend->shared_bytes + 1024) / (bytes + OWN_ARRAYS + 1024);
+    size_t most = 2 * MOST_WARPS * 32 / threads;
+    return backend->multiprocessors * (int)(each < 1 ? 1 : each < most ? each : most);
+}
+
+template <bool DECAYS, bool FEATURES, bool DELTA>
+static void launch_given(struct backend *backend, struct recurrence_call *call, bool buffers)
+{
+    const struct device_batch &batch = backend->batch;
+    int items = batch.num_spans * call->a.num_heads * call->pieces;
+    int tasks = batch.num_spans * feature_tasks_count(feature_tasks_of(*call));
+    unsigned threads = (unsigned)(call->wide * call->height / OPS_ROW_BLOCK) * 32;
+    call->given = (float *)device_scratch(backend, (size_t)items * call->at.inputs * sizeof(float));
+    launch(backend, features_kernel, dim3((unsigned)ceiling(tasks, FEATURE_WARPS)),
+           dim3(FEATURE_WARPS * 32), (size_t)FEATURE_WARPS * call->a.phi.features * sizeof(float),
+           *call, batch);
+    if (!buffers) {
+        launch(backend, recurrence_kernel<1, DECAYS, FEATURES, DELTA, true>,
+               dim3((unsigned)batch.num_spans, (unsigned)call->a.num_heads, (unsigned)call->pieces),
+               dim3(threads), (size_t)call->at.total * sizeof(float), *call, batch);
+        return;
+    }
+    size_t bytes = BUFFERS * buffer_floats(*call) * sizeof(float);
+    int resident = blocks_at_once(backend, threads, bytes);
+    launch(backend, bulk_kernel<DECAYS, FEATURES, DELTA>,
+           dim3((unsigned)(items < resident ? items : resident)), dim3(threads), bytes, *call,
+           batch);
+}
+
+/* ---- the operation ---- */
+
 template <int GROUPS, bool DECAYS, bool FEATURES, bool DELTA>
 static void launch_recurrence(struct backend *backend, struct recurrence_call *call)
 {
@@ -460,7 +382,18 @@ static void launch_recurrence(struct backend *backend, struct recurrence_call *c
         if (call->at.total <= CHUNK_FLOATS || call->tokens == 1)
             break;
     }
-    launch_spans(backend, call, recurrence_kernel<GROUPS, DECAYS, FEATURES, DELTA>, warps);
+    launch_spans(backend, call, recurrence_kernel<GROUPS, DECAYS, FEATURES, DELTA, false>, warps);
+}
+
+/* Of heads whose S is in registers, in one group. */
+template <bool DECAYS, bool FEATURES, bool DELTA>
+static void launch_small(struct backend *backend, struct recurrence_call *call)
+{
+    bool buffers;
+    if (plan_given(backend, call, FEATURES, &buffers))
+        launch_given<DECAYS, FEATURES, DELTA>(backend, call, buffers);
+    else
+        launch_recurrence<1, DECAYS, FEATURES, DELTA>(backend, call);
 }
 
 /* Where S is large, few models are worth a kernel of their own; absent factors are 1. */
@@ -483,13 +416,13 @@ void cuda_recurrence(struct backend *backend, const struct ops_recurrence *a)
     else if (call.groups > 1)
         launch_large<2>(backend, &call);
     else if (a->delta.u.data != NULL)
-        launch_recurrence<1, true, true, true>(backend, &call);
+        launch_small<true, true, true>(backend, &call);
     else if (decays && features)
-        launch_recurrence<1, true, true, false>(backend, &call);
+        launch_small<true, true, false>(backend, &call);
     else if (decays)
-        launch_recurrence<1, true, false, false>(backend, &call);
+        launch_small<true, false, false>(backend, &call);
     else if (features)
-        launch_recurrence<1, false, true, false>(backend, &call);
+        launch_small<false, true, false>(backend, &call);
     else
-        launch_recurrence<1, false, false, false>(backend, &call);
+        launch_small<false, false, false>(backend, &call);
 }

@@ -21,9 +21,11 @@ enum {
 struct chunk_layout {
     int q, k, f;      /* [tokens, padded] */
     int decay, value; /* [tokens, height]: a, b v_i */
+    int delta;        /* [tokens]: g */
+    int rescale;      /* [1]: exp(M before - M after), where a lacks it */
+    int inputs;       /* floats of the arrays up to here */
     int sums;         /* [tokens, wide, height]: of each warp's features, s.phi_q */
     int dots;         /* [2, wide, height]: s.phi_k of a token; the delta rule */
-    int delta;        /* [tokens]: g */
     int most;         /* [tokens]: the largest exponent of a key */
     int running;      /* [tokens + 1]: M before and after each token */
     int mapped;       /* [mappers, m]: phi before its position */
@@ -44,6 +46,8 @@ struct recurrence_call {
     const float *maxima; /* [num_spans, Hk]: M before the step; NULL: the slots' are read by one */
     float *normalizers;  /* [num_spans, H, pieces - 1, m2 * 16]: c's block for the pieces that do
                             not own it */
+    float *given; /* [num_spans, H, pieces, at.inputs]: the inputs of spans of one row, where a
+                     kernel has computed them before */
 };
 
 /* The work of a block of threads. */
@@ -82,6 +86,11 @@ __device__ static inline int place_of(int j)
     return (j & ~31) | (j & 7) << 2 | (j >> 3 & 3);
 }
 
+__device__ static inline size_t block_floats(const struct recurrence_call &call)
+{
+    return (size_t)call.a.features * OPS_ROW_BLOCK;
+}
+
 /* The block of S with number i in a piece. */
 __device__ static inline int block_of(const struct recurrence_call &call, const struct piece &piece,
                                       int i)
@@ -89,20 +98,37 @@ __device__ static inline int block_of(const struct recurrence_call &call, const 
     return i < piece.owned ? piece.first + i : call.blocks - 1;
 }
 
+/* Piece number `number` of a head of a span. */
 __device__ static struct piece piece_of(const struct recurrence_call &call,
-                                        const struct device_batch &batch)
+                                        const struct device_batch &batch, int span, int head,
+                                        int number)
 {
     struct piece piece;
-    piece.span = batch.spans[blockIdx.x];
-    piece.head = (int)blockIdx.y;
-    piece.q_head = ops_shared_head(&call.a, call.a.num_qk_heads, piece.head);
-    piece.k_head = ops_shared_head(&call.a, ops_recurrence_key_heads(&call.a), piece.head);
-    piece.v_head = ops_shared_head(&call.a, call.a.num_kv_heads, piece.head);
-    piece.first = (int)blockIdx.z * call.per_piece;
+    piece.span = batch.spans[span];
+    piece.head = head;
+    piece.q_head = ops_shared_head(&call.a, call.a.num_qk_heads, head);
+    piece.k_head = ops_shared_head(&call.a, ops_recurrence_key_heads(&call.a), head);
+    piece.v_head = ops_shared_head(&call.a, call.a.num_kv_heads, head);
+    piece.first = number * call.per_piece;
     piece.owned = min(call.per_piece, call.blocks - piece.first);
     bool has_last = piece.first + piece.owned == call.blocks;
     piece.held = piece.owned + (call.a.sum_norm && !has_last ? 1 : 0);
     return piece;
+}
+
+/* A piece's own blocks in its text's slot. */
+__device__ static inline float *state_of(const struct recurrence_call &call,
+                                         const struct piece &piece)
+{
+    return reinterpret_cast<float *>(piece.span.slot + call.a.state_offset) +
+           ((size_t)piece.head * call.blocks + piece.first) * block_floats(call);
+}
+
+/* M of a text, by heads of k. */
+__device__ static inline float *maxima_of(const struct recurrence_call &call,
+                                          const struct device_span &span)
+{
+    return reinterpret_cast<float *>(span.slot + call.a.phi.maxima_offset);
 }
 
 /* ---- features ---- */
@@ -163,14 +189,18 @@ __device__ static inline float feature(const struct recurrence_call &call, const
     }
 }
 
-/* The whole warp calls this and all functions below. largest: also compute an exponential map's
- * `most`. */
-__device__ static struct map_terms terms_of(const struct recurrence_call &call,
-                                            const struct side &side, bool largest)
+__device__ static inline bool map_divides(enum feature_map map)
+{
+    return map == FEATURE_HEDGEHOG || map == FEATURE_DPFP;
+}
+
+/* What features need before the first is computed. The whole warp calls this and all functions
+ * below. */
+__device__ static struct map_terms first_terms(const struct recurrence_call &call,
+                                               const struct side &side)
 {
     const struct ops_features &phi = call.a.phi;
     struct map_terms terms = {1.0f, 0.0f, 1.0f, -INFINITY};
-    bool divides = phi.map == FEATURE_HEDGEHOG || phi.map == FEATURE_DPFP;
     if (phi.map == FEATURE_FAVOR) {
         float squares = 0.0f;
 #pragma unroll 1
@@ -190,19 +220,35 @@ __device__ static struct map_terms terms_of(const struct recurrence_call &call,
             most = fmaxf(most, fabsf(side.y[j]));
         terms.shift = warp_max(most);
     }
-    if (!divides && !(call.exponential && largest))
+    return terms;
+}
+
+/* What depends on all of them: of the sum of a lane's features, and the largest in terms.most. */
+__device__ static inline void last_terms(const struct recurrence_call &call, float sum,
+                                         struct map_terms *terms)
+{
+    enum feature_map map = call.a.phi.map;
+    if (map_divides(map))
+        terms->divisor = warp_sum(sum) + (map == FEATURE_DPFP ? FORMULA_DPFP_ADDED : 0.0f);
+    else
+        terms->most = warp_max(terms->most);
+}
+
+/* largest: also compute an exponential map's `most`. */
+__device__ static struct map_terms terms_of(const struct recurrence_call &call,
+                                            const struct side &side, bool largest)
+{
+    struct map_terms terms = first_terms(call, side);
+    if (!map_divides(call.a.phi.map) && !(call.exponential && largest))
         return terms;
     float sum = 0.0f;
 #pragma unroll 1
-    for (int j = lane_index(); j < phi.features; j += 32) {
+    for (int j = lane_index(); j < call.a.phi.features; j += 32) {
         float value = feature(call, side, terms, j);
         sum += value;
         terms.most = fmaxf(terms.most, value);
     }
-    if (divides)
-        terms.divisor = warp_sum(sum) + (phi.map == FEATURE_DPFP ? FORMULA_DPFP_ADDED : 0.0f);
-    else
-        terms.most = warp_max(terms.most);
+    last_terms(call, sum, &terms);
     return terms;
 }
 
@@ -237,34 +283,49 @@ __device__ static struct side side_of(const struct recurrence_call &call, const 
     return side;
 }
 
-/* Writes phi of one side to out [padded] in shared memory. mapped: [m] in shared memory, this
- * warp's. */
+/* Rows of phi or f, in whose order they are in shared memory: one, or the same for several pieces.
+ */
+struct row_copies {
+    float *first;
+    int count, stride; /* in floats */
+
+    __device__ void set(int j, float value) const
+    {
+        for (int i = 0; i < count; i++)
+            first[i * stride + place_of(j)] = value;
+    }
+};
+
+/* Writes phi of one side, [padded]; `get` gives feature j before the divisor. mapped: [m] in shared
+ * memory, this warp's. */
+template <typename G>
 __device__ static void write_phi(const struct recurrence_call &call, const struct piece &piece,
                                  const struct side &side, const struct map_terms &terms,
-                                 float scale, float *mapped, float *out)
+                                 float scale, const G &get, float *mapped,
+                                 const struct row_copies &out)
 {
     const struct ops_features &phi = call.a.phi;
 #pragma unroll 1
     for (int j = lane_index(); j < phi.features; j += 32) {
-        float value = feature(call, side, terms, j) / terms.divisor;
+        float value = get(j) / terms.divisor;
         if (call.exponential)
             value = formula_exp(value - terms.most);
         value *= scale;
         if (phi.after != NULL)
             mapped[j] = value;
         else
-            out[place_of(j)] = value;
+            out.set(j, value);
     }
 #pragma unroll 1
     for (int j = call.a.features + lane_index(); j < call.padded; j += 32)
-        out[place_of(j)] = 0.0f;
+        out.set(j, 0.0f);
     if (phi.after == NULL)
         return;
     __syncwarp();
     const struct head_position after = position_of(call.after, piece, side, mapped);
 #pragma unroll 1
     for (int j = lane_index(); j < call.a.features; j += 32)
-        out[place_of(j)] = position_element(call.after, after, j, mapped);
+        out.set(j, position_element(call.after, after, j, mapped));
     __syncwarp();
 }
 
@@ -320,10 +381,10 @@ __device__ static float fill_maxima(const struct recurrence_call &call, const st
     return running[n];
 }
 
-/* Computes a and b v of 32 rows of the piece, those of number `part`, and g, for token t, row `row`
- * of the step. Their operands are loaded together. */
+/* Computes a rescale and b v of 32 rows of the piece, those of number `part`, and g, for token t,
+ * row `row` of the step. Their operands are loaded together. */
 __device__ static void fill_rows(const struct recurrence_call &call, const struct piece &piece,
-                                 float *shared, int part, int t, int row)
+                                 float *shared, int part, int t, int row, float rescale)
 {
     const struct ops_recurrence &a = call.a;
     int i = part * 32 + lane_index();
@@ -338,12 +399,9 @@ __device__ static void fill_rows(const struct recurrence_call &call, const struc
         decays = load_factor(a.row_decay, row, piece.head);
     else if (there)
         decays = load_factor(a.row_decay, row, (int64_t)piece.head * a.value_dim + of_head);
-    float v = a.sum_norm && of_head == a.value_dim ? 1.0f : 0.0f, rescale = 1.0f;
+    float v = a.sum_norm && of_head == a.value_dim ? 1.0f : 0.0f;
     if (there)
         v = a.v.data[row * a.v.stride + (int64_t)piece.v_head * a.value_dim + of_head];
-    const float *running = shared + call.at.running + t;
-    if (call.exponential)
-        rescale = formula_exp(running[0] - running[1]);
     float all = there || a.row_decay_per_head ? factor_of(a.row_decay, decays) : 1.0f;
     shared[call.at.decay + t * call.height + i] = all * rescale;
     shared[call.at.value + t * call.height + i] = v * factor_of(a.input_scale, scales);
@@ -357,20 +415,29 @@ __device__ static void fill_phi(const struct recurrence_call &call, const struct
     if (key && call.exponential)
         terms.most = shared[call.at.running + t + 1];
     write_phi(call, piece, side, terms, key ? 1.0f : call.a.phi.query_scale,
+              [&](int j) { return feature(call, side, terms, j); },
               shared + call.at.mapped + warp_index() * call.a.phi.features,
-              shared + (key ? call.at.k : call.at.q) + t * call.padded);
+              {shared + (key ? call.at.k : call.at.q) + t * call.padded, 1, 0});
 }
 
-__device__ static void fill_decays(const struct recurrence_call &call, const struct piece &piece,
-                                   float *shared, int t, int row)
+/* f of a head of k. */
+__device__ static void fill_decays(const struct recurrence_call &call, int k_head, int row,
+                                   const struct row_copies &out)
 {
     int m = call.a.phi.features;
 #pragma unroll 1
     for (int j = lane_index(); j < call.padded; j += 32)
-        shared[call.at.f + t * call.padded + place_of(j)] =
-            j < call.a.features
-                ? factor_at(call.a.feature_decay, row, (int64_t)piece.k_head * m + j % m)
-                : 1.0f;
+        out.set(j, j < call.a.features
+                       ? factor_at(call.a.feature_decay, row, (int64_t)k_head * m + j % m)
+                       : 1.0f);
+}
+
+/* What a raised maximum leaves of S. */
+__device__ static inline float rescale_of(const struct recurrence_call &call, const float *shared,
+                                          int t)
+{
+    const float *running = shared + call.at.running + t;
+    return call.exponential ? formula_exp(running[0] - running[1]) : 1.0f;
 }
 
 /* Computes the inputs of n tokens, from number `done` of the span on. Each warp takes one task at a
@@ -385,9 +452,9 @@ __device__ static void fill_chunk(const struct recurrence_call &call, const stru
         if (kind < 2)
             fill_phi(call, piece, shared, kind == 1, t, row);
         else if (kind < others)
-            fill_decays(call, piece, shared, t, row);
+            fill_decays(call, piece.k_head, row, {shared + call.at.f + t * call.padded, 1, 0});
         else
-            fill_rows(call, piece, shared, kind - others, t, row);
+            fill_rows(call, piece, shared, kind - others, t, row, rescale_of(call, shared, t));
     }
 }
 

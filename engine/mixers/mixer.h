@@ -46,10 +46,10 @@ struct mixer_context {
     struct mixer_theta *thetas; /* [num_thetas] */
     int num_thetas;
     int max_value_dim;
-    int max_head_dim, max_features;         /* of linear mixers */
-    size_t max_shared_state;                /* likewise: see ops_limits */
-    int max_key_dim, max_softmax_value_dim; /* of softmax mixers */
-    int64_t max_keys;                       /* likewise: keys that a token sees; see ops_limits */
+    int max_head_dim, max_features, max_linear_heads; /* of linear mixers */
+    size_t max_shared_state;                          /* likewise: see ops_limits */
+    int max_key_dim, max_softmax_value_dim;           /* of softmax mixers */
+    int64_t max_keys; /* likewise: keys that a token sees; see ops_limits */
     enum weight_format weights;
     size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and in each format */
 };

@@ -95,6 +95,7 @@ int main(int argc, char **argv)
     }
     struct ops_limits limits = bench_limits(MOST_ROWS);
     limits.max_input = 16384;
+    limits.max_linear_heads = 16;
     limits.max_key_dim = limits.max_softmax_value_dim = MOST_DIM;
     bench_open(&program.cpu, &program.cuda[ACTIVATIONS_F32], &limits);
     program.cuda[ACTIVATIONS_16BIT] = bench_open_cuda(ACTIVATIONS_16BIT, &limits);

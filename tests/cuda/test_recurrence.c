@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recurrence on the device against the CPU's, for every feature map with every gate and
  * position; and on the device the same bits whatever the chunks and the texts beside, and whether
- * heads share q, k or v or each has a copy. */
+ * heads share q, k or v or each has a copy, and whether one kernel does all or one computes phi and
+ * the gates before it, and how S moves. */
 #include "tests/cuda/bench.h"
 
-enum { MOST_TEXTS = 6, MOST_ROWS = 1024, SLOT_STATE = 256 };
+enum { MOST_TEXTS = 70, MOST_ROWS = 1024, SLOT_STATE = 256 };
 
 enum place {
     NOWHERE,
@@ -44,7 +45,7 @@ struct part {
 enum array { Q, K, V, Y_Q, Y_K, GATE, GATE_2, COSINES, SINES, ARRAYS };
 
 struct arrays {
-    float *data[ARRAYS]; /* [all tokens of all texts, width] on the host; [MOST_ROWS, width] */
+    float *data[ARRAYS]; /* [all tokens of all texts, width]; a step's rows on a device */
     int width[ARRAYS];
     float *householder;
     int32_t *permutation; /* cycle, start, length, place: [4, m] */
@@ -139,14 +140,19 @@ static void free_arrays(struct arrays *x)
     free(x->permutation);
 }
 
-/* The same arrays on a device, for MOST_ROWS rows of a step. */
+static size_t array_bytes(const struct problem *p, int width)
+{
+    return (size_t)(total_tokens(p) * width + 1) * sizeof(float);
+}
+
+/* The same arrays on a device, for a step of all tokens. */
 static struct arrays device_arrays(const struct bench_device *device, const struct problem *p,
                                    const struct arrays *x)
 {
     struct arrays out = *x;
     size_t m = (size_t)p->features;
     for (int i = 0; i < ARRAYS; i++)
-        out.data[i] = bench_memory(device, (size_t)(MOST_ROWS * x->width[i] + 1) * 4, NULL);
+        out.data[i] = bench_memory(device, array_bytes(p, x->width[i]), NULL);
     out.householder = bench_memory(device, m * 4, x->householder);
     out.permutation = bench_memory(device, 4 * m * 4, x->permutation);
     return out;
@@ -156,7 +162,7 @@ static void free_device_arrays(const struct bench_device *device, const struct p
                                struct arrays *x)
 {
     for (int i = 0; i < ARRAYS; i++)
-        bench_free(device, x->data[i], (size_t)(MOST_ROWS * x->width[i] + 1) * 4);
+        bench_free(device, x->data[i], array_bytes(p, x->width[i]));
     bench_free(device, x->householder, (size_t)p->features * 4);
     bench_free(device, x->permutation, 4 * (size_t)p->features * 4);
 }
@@ -286,8 +292,8 @@ static void open_run(struct run *run, const struct bench_device *device, const s
     *run = (struct run){.device = device, .problem = p, .host = host};
     run->arrays = device_arrays(device, p, host);
     run->slots = bench_memory(device, (size_t)p->texts * bytes, slots);
-    run->h = bench_memory(device, MOST_ROWS * width * 4, NULL);
-    run->maxima = bench_memory(device, MOST_ROWS * (size_t)key_heads(&p->size) * 4, NULL);
+    run->h = bench_memory(device, count * sizeof(float), NULL);
+    run->maxima = bench_memory(device, array_bytes(p, key_heads(&p->size)), NULL);
     run->out = malloc(count * sizeof(float));
     for (size_t i = 0; i < count; i++)
         run->out[i] = NAN;
@@ -300,8 +306,8 @@ static void close_run(struct run *run)
     size_t width = (size_t)(p->size.heads * p->size.value_dim);
     free_device_arrays(run->device, p, &run->arrays);
     bench_free(run->device, run->slots, (size_t)p->texts * slot_bytes(p));
-    bench_free(run->device, run->h, MOST_ROWS * width * 4);
-    bench_free(run->device, run->maxima, MOST_ROWS * (size_t)key_heads(&p->size) * 4);
+    bench_free(run->device, run->h, (size_t)total_tokens(p) * width * 4);
+    bench_free(run->device, run->maxima, array_bytes(p, key_heads(&p->size)));
     free(run->out);
     free(run->saved);
 }
@@ -560,7 +566,7 @@ static void check_sizes(struct bench_count *count, const struct bench_device *cp
          .place = UNITARY,
          .texts = 1,
          .tokens = {4}},
-        /* chunks of 49,088 bytes: with the kernel's own arrays more than 48 KiB */
+        /* chunks of 49,104 bytes: with the kernel's own arrays more than 48 KiB */
         {.size = {1, 1, 1, 300, 16},
          .map = FEATURE_ELU,
          .gate = GATE_REFINED,
@@ -657,6 +663,74 @@ static void check_shared_heads(struct bench_count *count, const struct bench_dev
     }
 }
 
+/* Decode steps that fill a device, of models as they are, and steps where some texts have more than
+ * one token: the same bits whatever is switched off. */
+static const struct problem batches[] = {
+    {.size = {12, 12, 12, 64, 64},
+     .map = FEATURE_EXP,
+     .gate = GATE_REFINED,
+     .place = BEFORE_HALF,
+     .texts = 70},
+    {.size = {12, 12, 12, 64, 64}, .map = FEATURE_HEDGEHOG, .texts = 33},
+    {.size = {12, 12, 12, 64, 64}, .map = FEATURE_DPFP, .gate = GATE_DELTA, .texts = 9},
+    {.size = {12, 12, 12, 64, 64}, .map = FEATURE_COS_SIN, .gate = GATE_SCALAR, .texts = 10},
+    /* c's rows in the only piece, and in several */
+    {.size = {12, 12, 12, 64, 64}, .map = FEATURE_ELU_PLUS_1, .sum_norm = true, .texts = 17},
+    {.size = {12, 12, 12, 64, 64}, .map = FEATURE_FAVOR, .sum_norm = true, .texts = 9},
+    /* unequal pieces, a decay of features, heads that share others' */
+    {.size = {12, 12, 12, 64, 70},
+     .gate = GATE_FAST_DECAY,
+     .place = UNITARY_HOUSEHOLDER,
+     .texts = 12},
+    {.size = {12, 12, 4, 128, 256}, .gate = GATE_GLA, .texts = 9},
+    {.size = {16, 8, 16, 128, 128}, .gate = GATE_DELTA, .place = BEFORE_HALF, .texts = 9},
+    {.size = {12, 6, 4, 64, 64},
+     .map = FEATURE_EXP,
+     .gate = GATE_REFINED,
+     .place = PERMUTATION_HOUSEHOLDER,
+     .texts = 23},
+    {.size = {12, 12, 12, 256, 64}, .map = FEATURE_EXP, .gate = GATE_REFINED, .texts = 9},
+    {.size = {12, 12, 12, 260, 16}, .map = FEATURE_RELU, .gate = GATE_REFINED, .texts = 9},
+};
+
+static void check_switches(struct bench_count *count, const struct problem *batch,
+                           const struct ops_limits *limits)
+{
+    /* the first is what all others are held against, with more tokens of a text in a step */
+    static const char *const without[] = {"features,bulk", "features,bulk", "features", "bulk", ""};
+    enum { RUNS = sizeof without / sizeof *without };
+    struct problem p = *batch;
+    for (int i = 0; i < p.texts; i++)
+        p.tokens[i] = 2 + i % 2;
+    set_features(&p);
+    set_name(&p);
+    struct arrays host = make_arrays(&p);
+    struct bench_device cuda[RUNS];
+    struct run runs[RUNS];
+    for (int i = 0; i < RUNS; i++) {
+        setenv("REGLA_CUDA_WITHOUT", without[i], 1);
+        cuda[i] = bench_open_cuda(ACTIVATIONS_F32, limits);
+        open_run(&runs[i], &cuda[i], &p, &host);
+        run_together(&runs[i], i == 0 ? 2 : 1);
+        expect_bits(count, &runs[0], &runs[i], without[i]);
+    }
+    unsetenv("REGLA_CUDA_WITHOUT");
+    for (int i = 0; i < RUNS; i++) {
+        close_run(&runs[i]);
+        cuda[i].ops->close(cuda[i].backend);
+    }
+    free_arrays(&host);
+}
+
+static void check_batches(struct bench_count *count)
+{
+    struct ops_limits limits = bench_limits(MOST_ROWS);
+    limits.max_linear_heads = 16;
+    limits.max_shared_state = 16 * ops_recurrent_bytes(64, true, 128);
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++)
+        check_switches(count, &batches[i], &limits);
+}
+
 int main(void)
 {
     struct bench_device cpu, cuda;
@@ -668,6 +742,7 @@ int main(void)
     check_all_maps(&count, &cpu, &cuda);
     check_sizes(&count, &cpu, &cuda);
     check_shared_heads(&count, &cpu, &cuda);
+    check_batches(&count);
     cpu.ops->close(cpu.backend);
     cuda.ops->close(cuda.backend);
     printf("cuda-recurrence: %d passed, %d failed\n", count.passed, count.failed);
