@@ -61,14 +61,26 @@ void device_free(struct backend *backend, void *memory)
     device_check(backend, cudaFree(memory), "cudaFree");
 }
 
-bool device_pin(struct backend *backend, size_t bytes, void **out)
+static bool pin(struct backend *backend, size_t bytes, unsigned flags, void **out)
 {
     *out = NULL;
-    if (!device_check(backend, cudaHostAlloc(out, bytes == 0 ? 1 : bytes, cudaHostAllocDefault),
-                      "cudaHostAlloc"))
+    if (!device_check(backend, cudaHostAlloc(out, bytes == 0 ? 1 : bytes, flags), "cudaHostAlloc"))
         return false;
     backend->pinned += bytes;
     return true;
+}
+
+bool device_pin(struct backend *backend, size_t bytes, void **out)
+{
+    return pin(backend, bytes, cudaHostAllocDefault, out);
+}
+
+bool device_map(struct backend *backend, size_t bytes, void **out, void **mapped)
+{
+    *mapped = NULL;
+    return pin(backend, bytes, cudaHostAllocMapped, out) &&
+           device_check(backend, cudaHostGetDevicePointer(mapped, *out, 0),
+                        "cudaHostGetDevicePointer");
 }
 
 void device_unpin(void *memory)

@@ -100,6 +100,11 @@ void device_free(struct backend *backend, void *memory);
 /* Allocates pinned memory of the host, for copies. False: it failed, and the failure is remembered.
  */
 bool device_pin(struct backend *backend, size_t bytes, void **out);
+/* The same memory for kernels, too, which reach it at *mapped. device_unpin frees it, of *out even
+ * if this failed. What the host writes before it launches a kernel, the kernel reads; what a kernel
+ * writes, the host reads after it has waited for an event behind the kernel. Neither needs a fence.
+ */
+bool device_map(struct backend *backend, size_t bytes, void **out, void **mapped);
 void device_unpin(void *memory); /* may be NULL */
 
 /* Memory for the partial results of the operation that is being launched, aligned to 256. It

@@ -21,9 +21,9 @@
  *                           orders nothing: to see that its absence would be found (races.h)
  *
  * emulation_kernels() says how many kernels have run, emulation_graphs() how many graphs were made,
- * emulation_memory() what cudaMemGetInfo does,
- * emulation_prefetched() what kernels have prefetched, emulation_carveout() what the last launch
- * preferred.
+ * emulation_copies() how many copies between host and device were queued, emulation_memory() what
+ * cudaMemGetInfo does, emulation_prefetched() what kernels have prefetched, emulation_carveout()
+ * what the last launch preferred.
  */
 #ifndef TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
 #define TESTS_CUDA_EMULATION_CUDA_RUNTIME_H
@@ -296,7 +296,8 @@ enum {
     cudaEventDefault = 0,
     cudaEventBlockingSync = 1,
     cudaEventDisableTiming = 2,
-    cudaHostAllocDefault = 0
+    cudaHostAllocDefault = 0,
+    cudaHostAllocMapped = 2
 };
 enum cudaStreamCaptureMode {
     cudaStreamCaptureModeGlobal,
@@ -346,6 +347,7 @@ struct cudaFuncAttributes {
 
 extern "C" long emulation_kernels(void);
 extern "C" long emulation_graphs(void);
+extern "C" long emulation_copies(void);
 extern "C" void emulation_memory(size_t *free_bytes, size_t *total_bytes);
 /* bytes, and from the first to the last of them; the next call tells what came after this one */
 extern "C" void emulation_prefetched(size_t *bytes, size_t *extent);
@@ -364,6 +366,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes);
 cudaError_t cudaMalloc(void **out, size_t bytes);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags);
+cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned flags);
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,

@@ -49,9 +49,10 @@ using emulation::is_pinned;
 using emulation::mutex;
 typedef std::lock_guard<std::recursive_mutex> guard;
 std::map<char *, size_t> allocations, pinned;
+std::set<void *> mapped;              /* of what is pinned */
 std::map<void (*)(), size_t> allowed; /* dynamic shared memory of kernels that asked */
 size_t allocated;
-long launches;
+long launches, copies;
 thread_local int capturing; /* streams */
 thread_local cudaError_t last_error;
 cudaError_t broken;
@@ -455,13 +456,23 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     guard held(mutex);
     outside_capture("cudaHostAlloc");
-    (void)flags;
     if (bytes == 0)
         return note(cudaErrorInvalidValue);
     *out = races::allocate(bytes);
     if (*out == nullptr)
         return note(cudaErrorMemoryAllocation);
     pinned[static_cast<char *>(*out)] = bytes;
+    if ((flags & cudaHostAllocMapped) != 0)
+        mapped.insert(*out);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostGetDevicePointer(void **out, void *memory, unsigned flags)
+{
+    guard held(mutex);
+    if (flags != 0 || mapped.count(memory) == 0)
+        return note(cudaErrorInvalidValue);
+    *out = memory;
     return cudaSuccess;
 }
 
@@ -474,6 +485,7 @@ cudaError_t cudaFreeHost(void *memory)
     if (at == pinned.end())
         return note(cudaErrorInvalidValue);
     races::release(memory, at->second);
+    mapped.erase(memory);
     pinned.erase(at);
     return cudaSuccess;
 }
@@ -482,6 +494,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                             cudaStream_t stream)
 {
     guard held(mutex);
+    copies += kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToHost;
     if (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice)
         check_device(to, bytes, "a copy to");
     if (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice)
@@ -614,6 +627,11 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
     }
     *milliseconds = (float)(1e3 * (end->seconds - start->seconds));
     return cudaSuccess;
+}
+
+long emulation_copies()
+{
+    return copies;
 }
 
 static std::atomic<long> graphs_made{0};

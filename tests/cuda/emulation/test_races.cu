@@ -19,7 +19,7 @@ struct device {
     struct backend *backend;
     cudaStream_t other;
     cudaEvent_t event;
-    float *cells, *pinned; /* [THREADS * 2] */
+    float *cells, *pinned, *mapped; /* [THREADS * 2]; mapped: the pinned one, for kernels */
 };
 
 static void must(bool holds, const char *what)
@@ -35,16 +35,17 @@ static struct device open_device()
     struct error err = ERROR_INIT;
     struct device device = {};
     const struct cuda_options options = {0};
-    void *cells, *pinned;
+    void *cells, *pinned, *mapped;
     must(cuda_open(&device.backend, &options, &err) == 0 &&
              cuda_ops()->reserve(device.backend, THREADS * 2 * sizeof(float), &cells, &err) == 0 &&
-             device_pin(device.backend, THREADS * 2 * sizeof(float), &pinned) &&
+             device_map(device.backend, THREADS * 2 * sizeof(float), &pinned, &mapped) &&
              cudaStreamCreateWithFlags(&device.other, cudaStreamNonBlocking) == cudaSuccess &&
              cudaEventCreateWithFlags(&device.event, cudaEventDisableTiming) == cudaSuccess,
          err.message);
     must(cudaDeviceSynchronize() == cudaSuccess, "the device fails");
     device.cells = static_cast<float *>(cells);
     device.pinned = static_cast<float *>(pinned);
+    device.mapped = static_cast<float *>(mapped);
     return device;
 }
 
@@ -329,6 +330,32 @@ template <bool orderly> static void run_host_writes(const struct device &device)
     cudaStreamSynchronize(device.other);
 }
 
+/* A kernel reads what the host writes next. */
+__global__ static void read_host(const float *mapped, float *cells)
+{
+    grid_wait();
+    cells[threadIdx.x] = mapped[threadIdx.x];
+}
+
+template <bool orderly> static void run_host_writes_mapped(const struct device &device)
+{
+    launch(device.backend, read_host, dim3(1), dim3(THREADS), 0, device.mapped, device.cells);
+    if (orderly)
+        cudaStreamSynchronize(device.backend->stream);
+    device.pinned[0] = 1.0f;
+    cudaStreamSynchronize(device.backend->stream);
+}
+
+template <bool orderly> static void run_host_reads_mapped(const struct device &device)
+{
+    launch(device.backend, fill, dim3(1), dim3(THREADS), 0, device.mapped, 0);
+    if (orderly)
+        cudaStreamSynchronize(device.backend->stream);
+    volatile float first = device.pinned[0];
+    (void)first;
+    cudaStreamSynchronize(device.backend->stream);
+}
+
 template <bool orderly> static void run_host_copies(const struct device &device)
 {
     volatile size_t bytes = BYTES; /* the compiler shall call memcpy */
@@ -410,6 +437,8 @@ int main()
     RUN(event);
     RUN(host_reads);
     RUN(host_writes);
+    RUN(host_writes_mapped);
+    RUN(host_reads_mapped);
     RUN(host_copies);
     printf("races: %d passed, %d failed\n", passed, failed);
     return failed != 0;
