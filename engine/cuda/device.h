@@ -34,22 +34,44 @@ struct device_span {
     char *const *pages; /* full windows: page i holds positions [64 i, 64 i + 64) of all layers */
 };
 
+/* A row's token. draw: of the step before, the draw that gives it instead; -1: none. */
+struct alignas(8) device_token {
+    int32_t id, draw;
+};
+
+struct sampling_text; /* sampling_arrays.cuh */
+struct sampling_drawn;
+
 enum { FEW_TOKENS = 8 }; /* attention takes spans with fewer tokens query by query */
 
 /* The batch of a step; kernels get it by value. Its arrays lie at the same addresses in every step,
  * so that a step's graph can be launched again. A launcher may choose its grid by the numbers here
  * and by the operation alone, since a graph is chosen by them alone. */
 struct device_batch {
-    const int32_t *tokens;           /* [num_rows] */
-    const int64_t *positions;        /* [num_rows] */
-    const struct device_span *spans; /* [num_spans] */
-    const int32_t *row_span;         /* [num_rows] */
-    const int32_t *logit_rows;       /* [num_logits] */
+    const struct device_token *tokens; /* [num_rows] */
+    const int64_t *positions;          /* [num_rows] */
+    const struct device_span *spans;   /* [num_spans] */
+    const int32_t *row_span;           /* [num_rows] */
+    const int32_t *logit_rows;         /* [num_logits] */
+    const struct sampling_text
+        *asked; /* [num_rows]: of each row's draw; NULL: cuda_draw sends it */
     int num_rows, num_spans, num_logits;
     int max_span_rows; /* of any span */
     int max_few_rows;  /* of any of fewer than FEW_TOKENS; 0: there is none */
     int64_t max_end;   /* the longest context, rounded up to a power of two, at least 64; less where
                           no window reaches as far */
+};
+
+/* What the first kernel of a step does before all else, so that the batch is where the others read
+ * it (arrival.cuh). to NULL: nothing. */
+struct device_arrival {
+    const char *from; /* the host's image of the batch, mapped; NULL: the device has it */
+    char *to;         /* the device's image, in which the batch's arrays lie */
+    struct device_token *tokens; /* the batch's */
+    struct device_span *spans;
+    uint32_t first, sure; /* pieces of 16 bytes: the first that comes unchanged, and how many may be
+                             read from there on before their number is known */
+    const struct sampling_drawn *drawn; /* by the step before; NULL: no row waits for it */
 };
 
 struct backend {
@@ -67,8 +89,9 @@ struct backend {
     uint32_t switched_off;     /* bits of enum cuda_switch (switches.h) */
     int streamed_rows;         /* the most of a product for few rows (product.cuh) */
     struct device_batch batch; /* of the step between begin and send, padded */
-    int batch_rows;            /* rows of the step without padding */
-    bool replaying;            /* the step's launches are in a graph already */
+    struct device_arrival arrival; /* of the step, until its first kernel is launched */
+    int batch_rows;                /* rows of the step without padding */
+    bool replaying;                /* the step's launches are in a graph already */
     int sending,
         waiting; /* steps have the numbers 0, 1, 0...: of the next one, of the oldest under way */
     double busy; /* seconds of the received steps */
@@ -111,6 +134,10 @@ void device_unpin(void *memory); /* may be NULL */
  * contains whatever earlier operations wrote. prepare reserves backend->scratch_bytes, the most
  * that product_scratch and the like return; more is a failure. */
 void *device_scratch(struct backend *backend, size_t bytes);
+
+/* arrival.cu. Launches a kernel that does what the step's first kernel has to do, unless one has
+ * done it. */
+void arrival_launch(struct backend *backend);
 
 extern "C" {
 /* elementwise.cu */

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The draws of a step. The samplers' requests go to the device in one copy. One copy brings back an
- * id and its log-probabilities per text, together with the step's logits. The results also stay on
- * the device until the next step's draws, since that step may begin with these tokens.
+/* The draws of a step. A kernel writes an id and its log-probabilities per text to the host's
+ * memory. The results also stay on the device until the next step's draws, since that step may
+ * begin with these tokens.
  *
- * If the lists of all texts exceed the room for them, some texts draw after the others. */
+ * Where every row of a decode step draws, the samplers' requests come with the step's batch
+ * (step.cu), and the draws are in its graph. Else the requests go to the device in a copy of their
+ * own; if the lists of all texts exceed the room for them, some texts draw after the others. */
 #include "engine/cuda/sampling.cuh"
 #include "engine/cuda/step.h"
 
 #include "engine/cuda/common.cuh"
+#include "engine/cuda/switches.h"
 
 /* The host's side of a step's draws. */
 struct draws {
-    void *asked;             /* pinned */
-    sampling_drawn *results; /* [max_logits], pinned */
-    struct draw **draws;     /* [max_logits], count of them */
+    sampling_text *asked;    /* [max_logits], and lists; pinned */
+    sampling_drawn *results; /* [max_logits], mapped */
+    sampling_drawn *mapped_results;
+    struct draw **draws; /* [max_logits], count of them */
     int count;
     int32_t vocab_size;
 };
@@ -23,14 +27,9 @@ enum { LISTS_BYTES = 1 << 20 };
 
 struct drawing {
     struct draws steps[2]; /* by the number of the step (step.h) */
-    void *device_asked;
+    sampling_text *device_asked;
     size_t lists_bytes; /* room for lists, there and in `asked`; one text's fit */
     sampling_drawn *device_results;
-};
-
-/* Where the lists of all texts begin, after the requests of all texts. */
-struct layout {
-    size_t biases, seen, ids, bytes;
 };
 
 /* The most bytes of a text's lists, none of which is longer than the vocabulary (sampler.h). */
@@ -39,70 +38,83 @@ static size_t most_of_lists(int32_t vocab_size)
     return (size_t)vocab_size * (sizeof(logit_bias) + sizeof(seen_token) + 2 * sizeof(int32_t));
 }
 
-/* Takes as many of the first *count draws as have room for their lists; that becomes *count. */
-static layout lay_out(struct draw *const *draws, int *count, size_t room)
+size_t drawing_lists(const struct draw *draw)
 {
-    size_t biases = 0, seen = 0, ids = 0;
-    int i = 0;
-    for (; i < *count; i++) {
-        struct sampler_request request = sampler_request(draws[i]);
-        size_t biases_too = biases + request.settings->num_logit_bias * sizeof(logit_bias);
-        size_t seen_too = seen + (size_t)request.num_seen * sizeof(seen_token);
-        size_t ids_too = ids + (draws[i]->num_banned + draws[i]->num_ends) * sizeof(int32_t);
-        if (i > 0 && biases_too + seen_too + ids_too > room)
-            break;
-        biases = biases_too;
-        seen = seen_too;
-        ids = ids_too;
-    }
-    *count = i;
-    layout out;
-    out.biases = (size_t)i * sizeof(sampling_text);
-    out.seen = out.biases + biases;
-    out.ids = out.seen + seen;
-    out.bytes = out.ids + ids;
-    return out;
+    struct sampler_request request = sampler_request(draw);
+    size_t ids = draw->num_banned + draw->num_ends;
+    return request.settings->num_logit_bias * sizeof(logit_bias) +
+           (size_t)request.num_seen * sizeof(seen_token) + (ids + ids % 2) * sizeof(int32_t);
 }
 
-static void fill(struct draw *const *draws, int count, const layout &at, char *memory)
+/* How many of the draws have room for their lists; at least one. */
+static int take_round(struct draw *const *draws, int count, size_t room)
 {
-    logit_bias *biases = (logit_bias *)(memory + at.biases);
-    seen_token *seen = (seen_token *)(memory + at.seen);
-    int32_t *ids = (int32_t *)(memory + at.ids);
-    int32_t num_biases = 0, num_seen = 0, num_ids = 0;
+    size_t bytes = drawing_lists(draws[0]);
+    int n = 1;
+    while (n < count && (bytes += drawing_lists(draws[n])) <= room)
+        n++;
+    return n;
+}
+
+/* A place in arrays of elements of this size, `at` bytes behind where they begin. */
+static int32_t number_of(size_t at, size_t element)
+{
+    return (int32_t)(at / element);
+}
+
+static sampling_text settings_of(const struct draw *draw, const struct sampler_request &request,
+                                 size_t lists)
+{
+    const struct sampling *s = request.settings;
+    sampling_text t = {};
+    t.temperature = s->temperature;
+    t.top_p = s->top_p;
+    t.min_p = s->min_p;
+    t.presence = s->presence_penalty;
+    t.frequency = s->frequency_penalty;
+    t.repetition = s->repetition_penalty;
+    t.top_k = s->top_k;
+    t.num_top = draw->num_top;
+    t.greedy = request.greedy;
+    t.wants_sum = draw->wants_logprob;
+    t.uniform = request.uniform;
+    t.num_bias = (int32_t)s->num_logit_bias;
+    t.num_seen = request.num_seen;
+    t.num_banned = (int32_t)draw->num_banned;
+    t.num_ends = (int32_t)draw->num_ends;
+    t.bias = number_of(lists, sizeof(logit_bias));
+    t.seen = t.bias + t.num_bias; /* of the same size */
+    t.banned =
+        number_of(lists + (size_t)(t.num_bias + t.num_seen) * sizeof(seen_token), sizeof(int32_t));
+    t.end = t.banned + t.num_banned;
+    return t;
+}
+
+size_t drawing_ask(struct draw *const *draws, int count, int rows, sampling_text *asked,
+                   size_t lists)
+{
+    static_assert(sizeof(logit_bias) == 8 && sizeof(seen_token) == 8, "lists follow each other");
+    logit_bias *biases = (logit_bias *)(void *)asked;
+    seen_token *seen = (seen_token *)(void *)asked;
+    int32_t *ids = (int32_t *)(void *)asked;
     for (int i = 0; i < count; i++) {
         const struct draw *draw = draws[i];
         struct sampler_request request = sampler_request(draw);
-        const struct sampling *s = request.settings;
-        sampling_text *t = (sampling_text *)(void *)memory + i;
-        *t = {s->temperature,
-              s->top_p,
-              s->min_p,
-              s->presence_penalty,
-              s->frequency_penalty,
-              s->repetition_penalty,
-              s->top_k,
-              draw->num_top,
-              request.greedy,
-              draw->wants_logprob,
-              request.uniform,
-              num_biases,
-              (int32_t)s->num_logit_bias,
-              num_seen,
-              request.num_seen,
-              num_ids,
-              (int32_t)draw->num_banned,
-              num_ids + (int32_t)draw->num_banned,
-              (int32_t)draw->num_ends};
-        for (int32_t j = 0; j < t->num_bias; j++)
-            biases[num_biases++] = s->logit_bias[j];
-        for (int32_t j = 0; j < t->num_seen; j++)
-            seen[num_seen++] = {request.seen[j], request.counts[request.seen[j]]};
-        for (int32_t j = 0; j < t->num_banned; j++)
-            ids[num_ids++] = draw->banned[j];
-        for (int32_t j = 0; j < t->num_ends; j++)
-            ids[num_ids++] = draw->ends[j];
+        const sampling_text t = settings_of(draw, request, lists);
+        asked[i] = t;
+        for (int32_t j = 0; j < t.num_bias; j++)
+            biases[t.bias + j] = request.settings->logit_bias[j];
+        for (int32_t j = 0; j < t.num_seen; j++)
+            seen[t.seen + j] = {request.seen[j], request.counts[request.seen[j]]};
+        for (int32_t j = 0; j < t.num_banned; j++)
+            ids[t.banned + j] = draw->banned[j];
+        for (int32_t j = 0; j < t.num_ends; j++)
+            ids[t.end + j] = draw->ends[j];
+        lists += drawing_lists(draw);
     }
+    for (int i = count; i < rows; i++)
+        asked[i].absent = true;
+    return lists;
 }
 
 static void take(struct draw *draw, const sampling_drawn &drawn, int32_t vocab_size)
@@ -150,20 +162,23 @@ int drawing_open(struct backend *backend, struct error *err)
     of_all = of_all < LISTS_BYTES ? of_all : LISTS_BYTES;
     drawing->lists_bytes = of_one > of_all ? of_one : of_all;
     size_t bytes = count * sizeof(sampling_text) + drawing->lists_bytes;
-    void *results;
-    if (device_allocate(backend, bytes, "what is asked of draws", &drawing->device_asked, err) !=
-            0 ||
-        device_allocate(backend, count * sizeof(sampling_drawn), "what is drawn", &results, err) !=
-            0)
+    void *asked, *results, *mapped;
+    if (device_allocate(backend, bytes, "what is asked of draws", &asked, err) != 0)
+        return -1;
+    drawing->device_asked = static_cast<sampling_text *>(asked);
+    if (device_allocate(backend, count * sizeof(sampling_drawn), "what is drawn", &results, err) !=
+        0)
         return -1;
     drawing->device_results = static_cast<sampling_drawn *>(results);
     for (struct draws &step : drawing->steps) {
         step.draws = static_cast<struct draw **>(calloc(count, sizeof *step.draws));
         if (step.draws == NULL)
             return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
-        device_pin(backend, bytes, &step.asked);
-        if (device_pin(backend, count * sizeof(sampling_drawn), &results))
-            step.results = static_cast<sampling_drawn *>(results);
+        device_pin(backend, bytes, &asked);
+        device_map(backend, count * sizeof(sampling_drawn), &results, &mapped);
+        step.asked = static_cast<sampling_text *>(asked);
+        step.results = static_cast<sampling_drawn *>(results);
+        step.mapped_results = static_cast<sampling_drawn *>(mapped);
     }
     return device_status(backend, err);
 }
@@ -184,6 +199,11 @@ void drawing_close(struct backend *backend)
     backend->drawing = NULL;
 }
 
+const sampling_drawn *drawing_results(const struct backend *backend)
+{
+    return backend->drawing->device_results;
+}
+
 void drawing_take(struct backend *backend, int number)
 {
     struct draws *step = &backend->drawing->steps[number];
@@ -193,31 +213,40 @@ void drawing_take(struct backend *backend, int number)
     step->count = 0;
 }
 
-/* Queues the copy of the requests to the device. */
-static void ask(struct backend *backend, struct draw *const *draws, int count, const layout &at)
-{
-    struct drawing *drawing = backend->drawing;
-    void *asked = drawing->steps[backend->sending].asked;
-    fill(draws, count, at, static_cast<char *>(asked));
-    device_check(backend,
-                 cudaMemcpyAsync(drawing->device_asked, asked, at.bytes, cudaMemcpyHostToDevice,
-                                 backend->stream),
-                 "cudaMemcpy");
-}
-
-/* Queues the draws of these requests. */
+/* Queues the draws of these requests, which are on the device. */
 static void answer(struct backend *backend, const float *logits, int32_t vocab_size, int count,
-                   const layout &at, sampling_drawn *results)
+                   const sampling_text *asked, sampling_drawn *drawn, sampling_drawn *told)
 {
     size_t all = (size_t)count * (size_t)vocab_size;
     size_t sums = sums_bytes((size_t)count, vocab_size);
     char *memory = (char *)device_scratch(backend, scratch_bytes((size_t)count, vocab_size));
-    char *asked = (char *)backend->drawing->device_asked;
-    sampling_lists lists = {(sampling_text *)asked, (logit_bias *)(asked + at.biases),
-                            (seen_token *)(asked + at.seen), (int32_t *)(asked + at.ids)};
     float *after = (float *)(memory + sums);
     sampling_scratch scratch = {after, after + all, (int32_t *)after + 2 * all, (double *)memory};
-    sampling_launch(backend, logits, vocab_size, count, lists, scratch, results);
+    sampling_launch(backend, logits, vocab_size, count, asked, scratch, drawn, told);
+}
+
+/* Draws behind the step's graph: copies of requests are full edges. */
+static void draw_apart(struct backend *backend, const float *logits, int32_t vocab_size,
+                       struct draw *const *draws, int count, sampling_drawn *told)
+{
+    struct drawing *drawing = backend->drawing;
+    sampling_text *asked = drawing->steps[backend->sending].asked;
+    if (!backend->replaying) /* what is recorded must not hold the copy */
+        graphs_finish(backend);
+    for (int first = 0, n; first < count && backend->failure == cudaSuccess; first += n) {
+        n = take_round(draws + first, count - first, drawing->lists_bytes);
+        if (first > 0) /* what was asked before has been read */
+            device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
+        size_t bytes = drawing_ask(draws + first, n, n, asked, (size_t)n * sizeof *asked);
+        device_check(backend,
+                     cudaMemcpyAsync(drawing->device_asked, asked, bytes, cudaMemcpyHostToDevice,
+                                     backend->stream),
+                     "cudaMemcpy");
+        graphs_finish(backend); /* one that comes again: behind the copy, which is then no wait */
+        answer(backend, logits + (size_t)first * (size_t)vocab_size, vocab_size, n,
+               drawing->device_asked, drawing->device_results + first,
+               told == NULL ? NULL : told + first);
+    }
 }
 
 extern "C" void cuda_draw(struct backend *backend, const float *logits, int32_t vocab_size,
@@ -225,51 +254,25 @@ extern "C" void cuda_draw(struct backend *backend, const float *logits, int32_t 
 {
     struct drawing *drawing = backend->drawing;
     struct draws *step = &drawing->steps[backend->sending];
-    if (!backend->replaying) /* what is recorded must not hold the copy */
+    sampling_drawn *told = switch_on(backend, CUDA_SWITCH_MAPPED) ? step->mapped_results : NULL;
+    const sampling_text *asked = backend->batch.asked;
+    arrival_launch(backend);
+    if (asked != NULL) { /* a launch like others, in the graph if there is one */
+        answer(backend, logits, vocab_size, backend->batch.num_rows, asked, drawing->device_results,
+               told);
         graphs_finish(backend);
-    for (int first = 0, n; first < count && backend->failure == cudaSuccess; first += n) {
-        n = count - first;
-        layout at = lay_out(draws + first, &n, drawing->lists_bytes);
-        if (first > 0) /* what was asked before has been read */
-            device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
-        ask(backend, draws + first, n, at);
-        graphs_finish(backend); /* one that comes again: behind the copy, which is then no wait */
-        answer(backend, logits + (size_t)first * (size_t)vocab_size, vocab_size, n, at,
-               drawing->device_results + first);
+    } else {
+        draw_apart(backend, logits, vocab_size, draws, count, told);
     }
     if (backend->failure != cudaSuccess)
         return;
-    device_check(backend,
-                 cudaMemcpyAsync(step->results, drawing->device_results,
-                                 (size_t)count * sizeof(sampling_drawn), cudaMemcpyDeviceToHost,
-                                 backend->stream),
-                 "cudaMemcpy");
+    if (told == NULL)
+        device_check(backend,
+                     cudaMemcpyAsync(step->results, drawing->device_results,
+                                     (size_t)count * sizeof(sampling_drawn), cudaMemcpyDeviceToHost,
+                                     backend->stream),
+                     "cudaMemcpy");
     memcpy(step->draws, draws, (size_t)count * sizeof(struct draw *));
     step->count = count;
     step->vocab_size = vocab_size;
-}
-
-/* Each row's token from the draw of the step before that it waits for. */
-__global__ static void feed_kernel(const int32_t *token_draws, const sampling_drawn *drawn,
-                                   const int32_t *row_span, int num_rows, int32_t *tokens,
-                                   struct device_span *spans)
-{
-    grid_wait();
-    int r = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (r >= num_rows || token_draws[r] < 0)
-        return;
-    int32_t next = drawn[token_draws[r]].next;
-    if (next >= 0)
-        tokens[r] = next;
-    else
-        spans[row_span[r]].slot = NULL; /* as of padding */
-}
-
-void drawing_feed(struct backend *backend, const int32_t *token_draws, const int32_t *row_span,
-                  int num_rows, int32_t *tokens, struct device_span *spans)
-{
-    enum { THREADS = 128 };
-    launch(backend, feed_kernel, dim3((unsigned)(num_rows + THREADS - 1) / THREADS), THREADS, 0,
-           token_draws, (const sampling_drawn *)backend->drawing->device_results, row_span,
-           num_rows, tokens, spans);
 }

@@ -4,6 +4,7 @@
  *
  * These kernels read and write each number once and compute little. A step has few rows, so a
  * kernel is some microseconds of latency; graphs (graphs.cu) hide the launches. */
+#include "engine/cuda/arrival.cuh"
 #include "engine/cuda/norm.cuh"
 #include "engine/cuda/positions.cuh"
 
@@ -36,23 +37,27 @@ __device__ static float table_read(const struct table &table, int64_t element)
     return 0.0f;
 }
 
-/* A block per row and 256 columns. */
-__global__ static void embed_kernel(struct device_batch batch, struct table tokens,
-                                    struct table positions, enum position_embedding kind,
-                                    const double *frequencies, int size, struct rows x)
+/* A block per row and 256 columns. As a step's first kernel it also brings the step's batch. */
+__global__ static void embed_kernel(struct device_batch batch, struct device_arrival arrival,
+                                    struct table tokens, struct table positions,
+                                    enum position_embedding kind, const double *frequencies,
+                                    int size, struct rows x)
 {
     grid_wait();
     int64_t r = blockIdx.x;
     int c = (int)(blockIdx.y * THREADS + threadIdx.x), half = size / 2;
+    int64_t position =
+        kind == POSITION_EMBEDDING_NONE ? 0 : *arrival_source(arrival, batch.positions + r);
+    int32_t token =
+        arrival.to != NULL ? arrival_row(arrival, batch, r, blockIdx.y == 0) : batch.tokens[r].id;
     if (c >= size)
         return;
-    float value = table_read(tokens, (int64_t)batch.tokens[r] * size + c);
+    float value = table_read(tokens, (int64_t)token * size + c);
     if (kind == POSITION_EMBEDDING_LEARNED)
-        value += table_read(positions, batch.positions[r] * size + c);
+        value += table_read(positions, position * size + c);
     if (kind == POSITION_EMBEDDING_SINUSOIDAL && c < 2 * half) {
         float cosine, sine;
-        formula_cos_sin((double)batch.positions[r] * frequencies[c < half ? c : c - half], &cosine,
-                        &sine);
+        formula_cos_sin((double)position * frequencies[c < half ? c : c - half], &cosine, &sine);
         value += c < half ? sine : cosine;
     }
     *cell(x, r, c) = value;
@@ -63,9 +68,11 @@ void cuda_embed(struct backend *backend, const struct ops_embed *a)
     struct table positions = {};
     if (a->positions != NULL)
         positions = *a->positions;
+    struct device_arrival arrival = backend->arrival;
+    backend->arrival = {};
     launch(backend, embed_kernel,
            dim3((unsigned)backend->batch.num_rows, pieces(a->hidden_size, THREADS)), dim3(THREADS),
-           0, backend->batch, *a->tokens, positions, a->position_embedding, a->frequencies,
+           0, backend->batch, arrival, *a->tokens, positions, a->position_embedding, a->frequencies,
            a->hidden_size, a->x);
 }
 

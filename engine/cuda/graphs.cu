@@ -3,22 +3,23 @@
  * graph: a step of some hundred small kernels is bound by their launches.
  *
  * A graph contains a step's launches with their arguments. These depend only on the model, the
- * number of rows, and the longest context, rounded up to a power of two (as far as windows reach).
- * So steps are padded to certain numbers of rows. The first step of a kind runs as it is, since it
- * may be the only one; the second is recorded; later ones are one launch. */
+ * number of rows, whether all of them draw, and the longest context, rounded up to a power of two
+ * (as far as windows reach). So steps are padded to certain numbers of rows. The first step of a
+ * kind runs as it is, since it may be the only one; the second is recorded; later ones are one
+ * launch. Where kernels read the host's images, of which there are two, a kind has two graphs. */
 #include "engine/cuda/step.h"
 
 enum { MOST_GRAPHS = 128 };
 
 struct kind {
     struct graph_key key;
-    cudaGraphExec_t graph; /* NULL: run once, not recorded yet */
+    cudaGraphExec_t graphs[2]; /* by image; NULL: not recorded yet */
 };
 
 struct graphs {
     struct kind kinds[MOST_GRAPHS];
     int num_kinds;
-    struct kind *current; /* of the step that is being recorded or replayed */
+    cudaGraphExec_t *current; /* of the step that is being recorded or replayed */
     bool recording;
 };
 
@@ -38,8 +39,9 @@ int graphs_bucket(const struct backend *backend, int rows)
 static void forget(struct graphs *graphs)
 {
     for (int i = 0; i < graphs->num_kinds; i++)
-        if (graphs->kinds[i].graph != NULL)
-            cudaGraphExecDestroy(graphs->kinds[i].graph);
+        for (cudaGraphExec_t graph : graphs->kinds[i].graphs)
+            if (graph != NULL)
+                cudaGraphExecDestroy(graph);
     graphs->num_kinds = 0;
     graphs->current = NULL;
 }
@@ -54,9 +56,12 @@ void graphs_close(struct backend *backend)
 
 static struct kind *find(struct graphs *graphs, const struct graph_key *key)
 {
-    for (int i = 0; i < graphs->num_kinds; i++)
-        if (graphs->kinds[i].key.rows == key->rows && graphs->kinds[i].key.max_end == key->max_end)
+    for (int i = 0; i < graphs->num_kinds; i++) {
+        const struct graph_key *other = &graphs->kinds[i].key;
+        if (other->rows == key->rows && other->draws == key->draws &&
+            other->max_end == key->max_end)
             return &graphs->kinds[i];
+    }
     return NULL;
 }
 
@@ -74,25 +79,25 @@ void graphs_begin(struct backend *backend, const struct graph_key *key)
     if (kind == NULL) {
         if (graphs->num_kinds == MOST_GRAPHS)
             forget(graphs);
-        graphs->kinds[graphs->num_kinds++] = {*key, NULL};
+        graphs->kinds[graphs->num_kinds++] = {*key, {NULL, NULL}};
         return;
     }
-    graphs->current = kind;
-    backend->replaying = kind->graph != NULL;
-    if (kind->graph == NULL)
+    graphs->current = &kind->graphs[key->image];
+    backend->replaying = *graphs->current != NULL;
+    if (!backend->replaying)
         graphs->recording = device_check(
             backend, cudaStreamBeginCapture(backend->stream, cudaStreamCaptureModeThreadLocal),
             "cudaStreamBeginCapture");
 }
 
-static void end_recording(struct backend *backend, struct kind *kind)
+static void end_recording(struct backend *backend, cudaGraphExec_t *out)
 {
     cudaGraph_t graph = NULL;
     if (!device_check(backend, cudaStreamEndCapture(backend->stream, &graph),
                       "cudaStreamEndCapture"))
         return;
-    if (kind != NULL)
-        device_check(backend, cudaGraphInstantiate(&kind->graph, graph, 0), "cudaGraphInstantiate");
+    if (out != NULL)
+        device_check(backend, cudaGraphInstantiate(out, graph, 0), "cudaGraphInstantiate");
     device_check(backend, cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
@@ -106,8 +111,8 @@ void graphs_finish(struct backend *backend)
         graphs->recording = false;
         end_recording(backend, graphs->current);
     }
-    if (graphs->current != NULL && graphs->current->graph != NULL)
-        device_check(backend, cudaGraphLaunch(graphs->current->graph, backend->stream),
+    if (graphs->current != NULL && *graphs->current != NULL)
+        device_check(backend, cudaGraphLaunch(*graphs->current, backend->stream),
                      "cudaGraphLaunch");
     graphs->current = NULL;
 }

@@ -90,6 +90,8 @@ static void delay(struct backend *backend)
 static struct timed *begin(struct backend *backend, enum profile_kind kind)
 {
     static const char *const names[] = {PROFILE_KINDS(PROFILE_NAME)};
+    if (kind != PROFILE_EMBED) /* which does it itself */
+        arrival_launch(backend);
     if (backend->profiler != NULL && backend->profiler->count == 0)
         delay(backend);
     nvtxRangePushA(names[kind]);

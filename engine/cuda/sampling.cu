@@ -20,6 +20,13 @@ extern "C" {
 namespace
 {
 
+/* The lists of all texts, at one address. */
+struct sampling_lists {
+    const logit_bias *biases;
+    const seen_token *seen;
+    const int32_t *ids; /* banned ones and ends */
+};
+
 /* ---- what may come ---- */
 
 /* logit_bias, penalties and bans, as the host's adjust. */
@@ -202,28 +209,53 @@ __device__ void describe(block_memory *m, const sampling_text &t, const float *l
     }
 }
 
+enum { WORDS = sizeof(sampling_drawn) / sizeof(uint32_t) };
+static_assert((int)WORDS <= (int)THREADS, "a word a thread");
+
+/* A word a thread: the host's memory is far away, and gets a result in a few long writes. */
+__device__ void tell(const uint32_t words[WORDS], sampling_drawn *drawn, sampling_drawn *told)
+{
+    if (threadIdx.x >= WORDS)
+        return;
+    reinterpret_cast<uint32_t *>(drawn)[threadIdx.x] = words[threadIdx.x];
+    if (told != NULL)
+        reinterpret_cast<uint32_t *>(told)[threadIdx.x] = words[threadIdx.x];
+}
+
 /* One text a block. */
 __global__ void __launch_bounds__(THREADS, 1)
-    sample_kernel(const float *all_logits, int32_t vocab_size, const sampling_lists lists,
-                  const sampling_scratch scratch, sampling_drawn *all_drawn)
+    sample_kernel(const float *all_logits, int32_t vocab_size, const sampling_text *asked,
+                  const sampling_scratch scratch, sampling_drawn *all_drawn,
+                  sampling_drawn *all_told)
 {
     __shared__ block_memory memory;
-    __shared__ sampling_drawn result;
+    __shared__ union {
+        sampling_drawn drawn;
+        uint32_t words[WORDS];
+    } out;
+    sampling_drawn &result = out.drawn;
     grid_wait();
     block_memory *m = &memory;
-    const sampling_text &t = lists.texts[blockIdx.x];
+    const sampling_lists lists = {reinterpret_cast<const logit_bias *>(asked),
+                                  reinterpret_cast<const seen_token *>(asked),
+                                  reinterpret_cast<const int32_t *>(asked)};
+    const sampling_text &t = asked[blockIdx.x];
     int64_t at = (int64_t)blockIdx.x * vocab_size;
     const float *logits = all_logits + at;
     candidates c = {logits,     scratch.weights + at, NULL,
                     vocab_size, scratch.work + at,    scratch.ids + at};
     bool has_nan;
+    /* the logits do not wait for these, nor does what follows */
+    const bool absent = t.absent, changes = t.num_bias + t.num_seen + t.num_banned > 0;
     best first = block_first(m, logits, vocab_size, &has_nan);
+    if (absent)
+        return;
     const float raw_max = first.logit;
     int32_t id = -1, nan_id = -1;
     if (has_nan) {
         nan_id = first_nan(m, logits, vocab_size);
     } else {
-        if (t.num_bias + t.num_seen + t.num_banned > 0) {
+        if (changes) {
             bool ignored;
             for_each(logits, vocab_size, [&](int32_t i, float logit) { c.room_logits[i] = logit; });
             __syncthreads();
@@ -251,16 +283,16 @@ __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();
     if (t.wants_sum && id >= 0)
         describe(m, t, logits, vocab_size, &result);
-    if (threadIdx.x == 0)
-        all_drawn[blockIdx.x] = result;
+    __syncthreads();
+    tell(out.words, all_drawn + blockIdx.x, all_told == NULL ? NULL : all_told + blockIdx.x);
 }
 
 } // namespace
 
 void sampling_launch(struct backend *backend, const float *logits, int32_t vocab_size, int count,
-                     const sampling_lists &lists, const sampling_scratch &scratch,
-                     sampling_drawn *drawn)
+                     const sampling_text *asked, const sampling_scratch &scratch,
+                     sampling_drawn *drawn, sampling_drawn *told)
 {
-    launch(backend, sample_kernel, dim3((unsigned)count), THREADS, 0, logits, vocab_size, lists,
-           scratch, drawn);
+    launch(backend, sample_kernel, dim3((unsigned)count), THREADS, 0, logits, vocab_size, asked,
+           scratch, drawn, told);
 }

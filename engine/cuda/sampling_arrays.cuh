@@ -16,11 +16,13 @@ struct seen_token {
     int32_t id, count;
 };
 
-/* A text's settings, and where its lists begin in the lists of all texts. */
+/* A text's settings, and where its lists lie: number i of an array that begins where the first
+ * text's settings do. */
 struct sampling_text {
     float temperature, top_p, min_p, presence, frequency, repetition;
     int32_t top_k, num_top;
     bool greedy, wants_sum;
+    bool absent; /* there is no text: nothing is drawn, and the rest is not set */
     double uniform;
     int32_t bias, num_bias, seen, num_seen, banned, num_banned, end, num_ends;
 };
@@ -32,13 +34,6 @@ struct sampling_drawn {
     double sum;
     float logit, top_logits[SAMPLER_MOST_TOP];
     int32_t top[SAMPLER_MOST_TOP];
-};
-
-struct sampling_lists {
-    const sampling_text *texts;
-    const logit_bias *biases;
-    const seen_token *seen;
-    const int32_t *ids; /* banned ones and ends */
 };
 
 /* [count][vocab_size] each; sums: [count][vocab_size / SAMPLING_BLOCK + 1]. */

@@ -1,67 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Begins and ends a step. The batch goes to the device in one copy. One copy brings back its
- * logits, together with the tokens that were drawn.
+/* Begins and ends a step. The first kernel of a decode step reads the batch from the host's mapped
+ * memory, and leaves it where the others read it (arrival.cuh): a copy would be one more thing to
+ * wait for. The batch of another step goes to the device in one copy. One copy brings back logits.
  *
  * Two steps may be under way. Two host images alternate, so that one can be filled while the other
- * is copied. The device has only one image: the copy waits in the stream for the step before. */
+ * is read. The device has only one image: what writes it waits in the stream for the step before.
+ */
 #include "engine/cuda/step.h"
 
-#include "engine/cuda/common.cuh"
+#include "engine/cuda/arrival.cuh"
+#include "engine/cuda/switches.h"
 
 /* Page tables of all texts of a step together: 16.8 million tokens, in 2 MiB. */
 enum { MOST_PAGES = 1 << 18 };
+/* The lists of a decode step's draws that come with its batch. If they are longer, the requests go
+ * to the device by themselves (draws.cu). */
+enum { LISTS_BYTES = 64 << 10 };
+/* Page tables of a decode step that are read before their length is known, at most. */
+enum { SURE_PAGES_BYTES = 4 << 10 };
+enum { PIECE = sizeof(int4), ALIGNED = 64 };
 
 struct step_images {
-    char *host[2];                  /* pinned */
-    cudaEvent_t copied[2], done[2]; /* each step's image, and all of it: its time on the device */
+    char *host[2], *mapped[2];     /* the same memory, for the host and for kernels */
+    cudaEvent_t began[2], done[2]; /* of each step, without a copy of its batch: its time */
     char *device;
     float *logits;        /* pinned: [max_logits, vocab_size] */
     const float *sent[2]; /* what each step's receive gives */
 };
 
-/* The places of a step's arrays in its image. They are packed, so that a small step is a small
- * copy. A graph's arrays keep their places, since it has the same number of rows. */
+/* The places of a step's arrays in its image, behind an arrival_header. They are packed, so that a
+ * small step is a small copy. A graph's arrays keep their places, since it has the same number of
+ * rows. Behind them lie page tables, and then the lists of draws. */
 struct layout {
-    size_t tokens, positions, spans, row_span, logit_rows, token_draws;
-    size_t pages; /* what lies behind the others */
+    size_t tokens, spans;                          /* rows of which arrive one by one */
+    size_t positions, row_span, logit_rows, asked; /* and what arrives as it is */
+    size_t pages;
 };
+
+static size_t align(size_t bytes)
+{
+    return (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
+}
 
 static size_t lay(size_t *total, size_t count, size_t size)
 {
     size_t at = *total;
-    *total += (count * size + 63) / 64 * 64;
+    *total = align(at + count * size);
     return at;
 }
 
-/* Of rows in as many spans at most. */
-static struct layout lay_out(size_t rows, size_t logits)
+/* Of rows in as many spans at most; asks: of so many draws. */
+static struct layout lay_out(size_t rows, size_t logits, size_t asks)
 {
     struct layout layout;
-    size_t total = 0;
-    layout.tokens = lay(&total, rows, sizeof(int32_t));
-    layout.positions = lay(&total, rows, sizeof(int64_t));
+    size_t total = align(sizeof(struct arrival_header));
+    layout.tokens = lay(&total, rows, sizeof(struct device_token));
     layout.spans = lay(&total, rows, sizeof(struct device_span));
+    layout.positions = lay(&total, rows, sizeof(int64_t));
     layout.row_span = lay(&total, rows, sizeof(int32_t));
     layout.logit_rows = lay(&total, logits, sizeof(int32_t));
-    layout.token_draws = lay(&total, rows, sizeof(int32_t));
+    layout.asked = lay(&total, asks, sizeof(sampling_text));
     layout.pages = total;
     return layout;
+}
+
+static bool has_pages(const struct ops_limits *limits)
+{
+    return limits->max_keys == INT64_MAX;
 }
 
 static int open_images(struct backend *backend, struct step_images *images, struct error *err)
 {
     const struct ops_limits *limits = &backend->limits;
     size_t logits = (size_t)limits->max_logits;
-    size_t bytes = lay_out((size_t)limits->max_rows, logits).pages +
-                   (limits->max_keys == INT64_MAX ? MOST_PAGES * sizeof(char *) : 0);
-    void *memory;
+    size_t bytes = lay_out((size_t)limits->max_rows, logits, logits).pages +
+                   (has_pages(limits) ? MOST_PAGES * sizeof(char *) : 0) + LISTS_BYTES;
+    void *memory, *mapped;
     if (device_allocate(backend, bytes, "a step's batch", &memory, err) != 0)
         return -1;
     images->device = static_cast<char *>(memory);
-    for (char *&host : images->host) {
-        if (!device_pin(backend, bytes, &memory))
-            return device_status(backend, err);
-        host = static_cast<char *>(memory);
+    for (int i = 0; i < 2; i++) {
+        device_map(backend, bytes, &memory, &mapped);
+        images->host[i] = static_cast<char *>(memory);
+        images->mapped[i] = static_cast<char *>(mapped);
     }
     if (!device_pin(backend, logits * (size_t)limits->vocab_size * sizeof(float), &memory))
         return device_status(backend, err);
@@ -76,7 +97,7 @@ int step_open(struct backend *backend, struct error *err)
     if (images == NULL)
         return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
     for (int i = 0; i < 2; i++)
-        for (cudaEvent_t *event : {&images->copied[i], &images->done[i]})
+        for (cudaEvent_t *event : {&images->began[i], &images->done[i]})
             if (!device_check(backend, cudaEventCreateWithFlags(event, cudaEventDefault),
                               "cudaEventCreate"))
                 return device_status(backend, err);
@@ -97,7 +118,7 @@ void step_close(struct backend *backend)
     device_unpin(images->logits);
     for (int i = 0; i < 2; i++) {
         device_unpin(images->host[i]);
-        for (cudaEvent_t event : {images->copied[i], images->done[i]})
+        for (cudaEvent_t event : {images->began[i], images->done[i]})
             if (event != NULL)
                 cudaEventDestroy(event);
     }
@@ -159,7 +180,7 @@ static void fill_padding(const struct image *image, const struct batch *batch, i
 {
     const struct layout *layout = image->layout;
     for (int r = batch->num_rows; r < rows; r++) {
-        on_host<int32_t>(image, layout->tokens)[r] = 0;
+        on_host<struct device_token>(image, layout->tokens)[r] = {0, -1};
         on_host<int64_t>(image, layout->positions)[r] = 0;
         on_host<int32_t>(image, layout->row_span)[r] = r;
         on_host<int32_t>(image, layout->logit_rows)[r] = r;
@@ -167,19 +188,19 @@ static void fill_padding(const struct image *image, const struct batch *batch, i
     }
 }
 
+/* Returns the bytes of the image. */
 static size_t fill_image(const struct image *image, const struct batch *batch)
 {
     const struct layout *layout = image->layout;
+    struct device_token *tokens = on_host<struct device_token>(image, layout->tokens);
     int32_t *row_span = on_host<int32_t>(image, layout->row_span);
-    memcpy(image->host + layout->tokens, batch->tokens, (size_t)batch->num_rows * sizeof(int32_t));
+    for (int r = 0; r < batch->num_rows; r++)
+        tokens[r] = {batch->tokens[r], batch->token_draws != NULL ? batch->token_draws[r] : -1};
     memcpy(image->host + layout->positions, batch->positions,
            (size_t)batch->num_rows * sizeof(int64_t));
     if (batch->num_logits > 0)
         memcpy(image->host + layout->logit_rows, batch->logit_rows,
                (size_t)batch->num_logits * sizeof(int32_t));
-    if (batch->token_draws != NULL)
-        memcpy(image->host + layout->token_draws, batch->token_draws,
-               (size_t)batch->num_rows * sizeof(int32_t));
     for (int i = 0; i < batch->num_spans; i++)
         for (int j = 0; j < batch->spans[i].num_rows; j++)
             row_span[batch->spans[i].first_row + j] = i;
@@ -200,7 +221,7 @@ static struct device_batch describe(const struct image *image, const struct batc
 {
     const struct layout *layout = image->layout;
     struct device_batch out = {
-        .tokens = on_device<const int32_t>(image, layout->tokens),
+        .tokens = on_device<const struct device_token>(image, layout->tokens),
         .positions = on_device<const int64_t>(image, layout->positions),
         .spans = on_device<const struct device_span>(image, layout->spans),
         .row_span = on_device<const int32_t>(image, layout->row_span),
@@ -223,37 +244,101 @@ static struct device_batch describe(const struct image *image, const struct batc
     return out;
 }
 
+/* Whether the draws of a decode step come with its batch. */
+static bool asks_early(const struct backend *backend, const struct batch *batch)
+{
+    if (batch->num_draws != batch->num_rows || !switch_on(backend, CUDA_SWITCH_DRAW))
+        return false;
+    size_t bytes = 0;
+    for (int i = 0; i < batch->num_draws && bytes <= LISTS_BYTES; i++)
+        bytes += drawing_lists(batch->draws[i]);
+    return bytes <= LISTS_BYTES;
+}
+
+/* The batch's page tables may be as long as this. */
+static size_t longest_pages(const struct backend *backend)
+{
+    int64_t pages = backend->batch.num_rows * (backend->batch.max_end / OPS_TILE);
+    return has_pages(&backend->limits) ? (size_t)pages * sizeof(char *) : 0;
+}
+
+/* What the step's first kernel has to do. */
+static struct device_arrival arrival_of(const struct backend *backend, const struct image *image,
+                                        const char *from, bool feeds)
+{
+    const struct layout *layout = image->layout;
+    size_t pages = longest_pages(backend);
+    pages = pages < SURE_PAGES_BYTES ? pages : (size_t)SURE_PAGES_BYTES;
+    struct device_arrival arrival = {};
+    if (from == NULL && !feeds)
+        return arrival;
+    arrival.from = from;
+    arrival.to = image->device;
+    arrival.tokens = on_device<struct device_token>(image, layout->tokens);
+    arrival.spans = on_device<struct device_span>(image, layout->spans);
+    arrival.first = (uint32_t)(layout->positions / PIECE);
+    arrival.sure = (uint32_t)((layout->pages - layout->positions + pages + PIECE - 1) / PIECE);
+    arrival.drawn = feeds ? drawing_results(backend) : NULL;
+    return arrival;
+}
+
+/* Writes a step's batch, padded to so many rows (0: not padded), into the host's image and
+ * describes it. Returns its bytes. */
+static size_t write_batch(struct backend *backend, const struct image *image,
+                          const struct batch *batch, int padded, bool asks)
+{
+    const struct layout *layout = image->layout;
+    size_t bytes = fill_image(image, batch);
+    fill_padding(image, batch, padded);
+    backend->batch = describe(image, batch, padded > 0 ? padded : batch->num_rows,
+                              padded > 0 ? padded : batch->num_spans,
+                              padded > 0 ? padded : batch->num_logits, reach_of(&backend->limits));
+    if (asks) {
+        bytes = layout->asked + drawing_ask(batch->draws, batch->num_draws, padded,
+                                            on_host<sampling_text>(image, layout->asked),
+                                            align(bytes) - layout->asked);
+        backend->batch.asked = on_device<const sampling_text>(image, layout->asked);
+    }
+    on_host<struct arrival_header>(image, 0)->pieces =
+        (uint32_t)((bytes - layout->positions + PIECE - 1) / PIECE);
+    return bytes;
+}
+
 static void cuda_begin(struct backend *backend, const struct batch *batch)
 {
     struct step_images *images = backend->images;
     device_use(backend);
     backend->batch = {};
+    backend->arrival = {};
     backend->batch_rows = batch->num_rows;
     if (backend->failure != cudaSuccess)
         return;
-    int padded = only_decodes(batch) ? graphs_bucket(backend, batch->num_rows) : 0;
-    int rows = padded > 0 ? padded : batch->num_rows;
-    int logits = padded > 0 ? padded : batch->num_logits;
     int i = backend->sending;
-    const struct layout layout = lay_out((size_t)rows, (size_t)logits);
+    int padded = only_decodes(batch) ? graphs_bucket(backend, batch->num_rows) : 0;
+    bool mapped = padded > 0 && switch_on(backend, CUDA_SWITCH_MAPPED);
+    bool asks = padded > 0 && asks_early(backend, batch);
+    bool feeds = batch->token_draws != NULL || (padded > 0 && switch_on(backend, CUDA_SWITCH_FEED));
+    const struct layout layout =
+        lay_out((size_t)(padded > 0 ? padded : batch->num_rows),
+                (size_t)(padded > 0 ? padded : batch->num_logits), (size_t)(asks ? padded : 0));
     const struct image image = {&layout, images->host[i], images->device};
-    device_check(backend, cudaEventSynchronize(images->copied[i]), "cudaEventSynchronize");
-    size_t bytes = fill_image(&image, batch);
-    fill_padding(&image, batch, padded);
-    backend->batch = describe(&image, batch, rows, padded > 0 ? padded : batch->num_spans, logits,
-                              reach_of(&backend->limits));
-    device_check(backend,
-                 cudaMemcpyAsync(images->device, images->host[i], bytes, cudaMemcpyHostToDevice,
-                                 backend->stream),
-                 "cudaMemcpy");
-    device_check(backend, cudaEventRecord(images->copied[i], backend->stream), "cudaEventRecord");
-    if (batch->token_draws != NULL)
-        drawing_feed(backend, on_device<const int32_t>(&image, layout.token_draws),
-                     backend->batch.row_span, batch->num_rows,
-                     on_device<int32_t>(&image, layout.tokens),
-                     on_device<struct device_span>(&image, layout.spans));
-    struct graph_key key = {padded, backend->batch.max_end};
+    /* whoever read this image belonged to a step that has been received */
+    device_check(backend, cudaEventSynchronize(images->done[i]), "cudaEventSynchronize");
+    size_t bytes = write_batch(backend, &image, batch, padded, asks);
+    if (!mapped)
+        device_check(backend,
+                     cudaMemcpyAsync(images->device, images->host[i], bytes, cudaMemcpyHostToDevice,
+                                     backend->stream),
+                     "cudaMemcpy");
+    device_check(backend, cudaEventRecord(images->began[i], backend->stream), "cudaEventRecord");
+    backend->arrival =
+        arrival_of(backend, &image, mapped ? images->mapped[i] : (const char *)NULL, feeds);
+    if (!switch_on(backend, CUDA_SWITCH_FEED))
+        arrival_launch(backend);
+    const struct graph_key key = {padded, asks, backend->batch.max_end, mapped ? i : 0};
     graphs_begin(backend, &key);
+    if (backend->replaying) /* the graph does it */
+        backend->arrival = {};
 }
 
 /* ---- the end ---- */
@@ -291,7 +376,7 @@ static const float *cuda_receive(struct backend *backend)
                  "a step");
     float milliseconds = 0;
     if (device_check(backend,
-                     cudaEventElapsedTime(&milliseconds, images->copied[i], images->done[i]),
+                     cudaEventElapsedTime(&milliseconds, images->began[i], images->done[i]),
                      "cudaEventElapsedTime"))
         backend->busy += 1e-3 * (double)milliseconds;
     operations_count(backend);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a step on the device: sends its batch (step.cu), launches its operations one by one, timed
- * and named for profilers (operations.cu), records and replays graphs of repeated steps
+/* Runs a step on the device: sends its batch (step.cu, arrival.cu), launches its operations one by
+ * one, timed and named for profilers (operations.cu), records and replays graphs of repeated steps
  * (graphs.cu), and draws tokens from its logits (draws.cu). */
 #ifndef ENGINE_CUDA_STEP_H
 #define ENGINE_CUDA_STEP_H
@@ -21,8 +21,10 @@ void operations_close(struct backend *backend);
 
 /* graphs.cu. What a step's launches depend on besides the model: */
 struct graph_key {
-    int rows; /* padded */
+    int rows;   /* padded */
+    bool draws; /* the batch says what they ask for */
     int64_t max_end;
+    int image; /* which of the host's two images kernels read; not part of the kind */
 };
 
 /* The number of rows to which a step with `rows` rows of one token each is padded; 0: no padding.
@@ -39,9 +41,13 @@ void drawing_close(struct backend *backend);                  /* also of what is
 size_t drawing_scratch(const struct backend *backend);        /* of device_scratch */
 /* Gives the results of the draws of the step that has just ended to their texts. */
 void drawing_take(struct backend *backend, int number);
-/* Puts the ids that the step before drew into the rows of this one. Arrays as in device_batch, and
- * [num_rows]: which draw, or -1. */
-void drawing_feed(struct backend *backend, const int32_t *token_draws, const int32_t *row_span,
-                  int num_rows, int32_t *tokens, struct device_span *spans);
+/* On the device: what the step before has drawn, by the number of the draw. */
+const struct sampling_drawn *drawing_results(const struct backend *backend);
+/* Bytes of a draw's lists: a multiple of 8. */
+size_t drawing_lists(const struct draw *draw);
+/* Writes what the draws ask for to asked [rows], where rows >= count is nobody's, and their lists
+ * from byte `lists` on, a multiple of 8, counted from `asked`. Returns where they end. */
+size_t drawing_ask(struct draw *const *draws, int count, int rows, struct sampling_text *asked,
+                   size_t lists);
 
 #endif

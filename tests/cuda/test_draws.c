@@ -43,12 +43,9 @@ static struct sampler *open_sampler(const struct engine *engine, const struct sa
     return sampler;
 }
 
-/* Each text has some tokens: the first as many as leave 4 of its page of 64. With less memory than
- * usual the slots of others, which are gone, lie below the texts'. */
-static void open_texts(struct texts *texts, const char *model, size_t memory)
+static struct engine *open_engine(const char *model, size_t memory)
 {
-    struct state *others[OTHERS] = {NULL};
-    bool crowded = memory < MEMORY;
+    struct engine *engine;
     char folder[512];
     snprintf(folder, sizeof folder, REGLA_SOURCE_DIR "/tests/golden/%s", model);
     const struct engine_options options = {.device = "cuda",
@@ -58,7 +55,18 @@ static void open_texts(struct texts *texts, const char *model, size_t memory)
                                            .poison = true,
                                            .state_memory_bytes = memory};
     struct error err = ERROR_INIT;
-    must(engine_open(&texts->engine, folder, &options, &err), &err);
+    must(engine_open(&engine, folder, &options, &err), &err);
+    return engine;
+}
+
+/* Each text has some tokens: the first as many as leave 4 of its page of 64. With less memory than
+ * usual the slots of others, which are gone, lie below the texts'. */
+static void open_texts(struct texts *texts, const char *model, size_t memory)
+{
+    struct error err = ERROR_INIT;
+    struct state *others[OTHERS] = {NULL};
+    bool crowded = memory < MEMORY;
+    texts->engine = open_engine(model, memory);
     for (int i = 0; i < OTHERS && crowded; i++)
         must(state_create(&others[i], texts->engine, 0, &err), &err);
     int32_t prompt[60];
@@ -140,6 +148,86 @@ static void check_steps(const char *model)
     }
     close_texts(&there);
     close_texts(&here);
+}
+
+/* ---- long lists ---- */
+
+enum { LISTED = 16, LISTED_ROUNDS = 9, MOST_IDS = 275 };
+
+/* Texts of one token; the draws of a step, with lists that are nearly as long as the vocabulary. */
+struct listed {
+    struct engine *engine;
+    struct state *states[LISTED];
+    struct sampler *samplers[LISTED];
+    struct draw draws[LISTED];
+    struct span spans[LISTED];
+};
+
+static void open_listed(struct listed *listed, const char *model)
+{
+    static struct logit_bias biases[MOST_IDS];
+    struct error err = ERROR_INIT;
+    listed->engine = open_engine(model, MEMORY);
+    int32_t vocab = engine_info(listed->engine)->vocab_size;
+    for (int32_t i = 0; i < vocab && i < MOST_IDS; i++)
+        biases[i] = (struct logit_bias){i, (float)(i % 7)};
+    for (int t = 0; t < LISTED; t++) {
+        struct sampling how = penalties;
+        how.logit_bias = biases;
+        how.num_logit_bias = (size_t)(vocab - t);
+        must(state_create(&listed->states[t], listed->engine, ROOM, &err), &err);
+        listed->samplers[t] = open_sampler(listed->engine, &how);
+    }
+}
+
+static void step_listed(struct listed *listed, int number, bool long_lists, bool draws, int round)
+{
+    static int32_t ids[MOST_IDS];
+    struct error err = ERROR_INIT;
+    int32_t token = 3 + round, vocab = engine_info(listed->engine)->vocab_size;
+    for (int32_t i = 0; i < MOST_IDS; i++)
+        ids[i] = i;
+    for (int t = 0; t < number; t++) {
+        listed->draws[t] = (struct draw){.sampler = listed->samplers[t],
+                                         .banned = ids,
+                                         .num_banned = long_lists ? (size_t)(vocab - 20 - t) : 0,
+                                         .ends = ids,
+                                         .num_ends = long_lists ? (size_t)vocab : 0,
+                                         .wants_logprob = true,
+                                         .num_top = t % 3};
+        listed->spans[t] = (struct span){.state = listed->states[t],
+                                         .tokens = &token,
+                                         .num_tokens = 1,
+                                         .num_logits = !draws,
+                                         .draw = draws ? &listed->draws[t] : NULL};
+    }
+    must(engine_step(listed->engine, listed->spans, number, &err), &err);
+}
+
+/* The lists of few texts come with the step's batch, and so do those of all if they are short; else
+ * there is not room for them (67,680 bytes and the tokens seen), and they come behind the graph. */
+static void check_lists(const char *model)
+{
+    static const int numbers[LISTED_ROUNDS] = {4, LISTED, LISTED, 4, LISTED, LISTED, 4, LISTED, 4};
+    struct listed there, here;
+    open_listed(&there, model);
+    open_listed(&here, model);
+    for (int round = 0; round < LISTED_ROUNDS; round++) {
+        bool long_lists = round % 3 != 2;
+        step_listed(&there, numbers[round], long_lists, true, round);
+        step_listed(&here, numbers[round], long_lists, false, round);
+        for (int t = 0; t < numbers[round]; t++) {
+            sampler_draw(&here.draws[t], here.spans[t].logits);
+            check_draw(&there.draws[t], &here.draws[t], "long lists", round, t);
+        }
+    }
+    for (struct listed *listed = &there; listed != NULL; listed = listed == &there ? &here : NULL) {
+        for (int t = 0; t < LISTED; t++) {
+            state_free(listed->states[t]);
+            sampler_free(listed->samplers[t]);
+        }
+        engine_close(listed->engine);
+    }
 }
 
 /* ---- steps that overlap ---- */
@@ -338,6 +426,7 @@ static void check_refusals(const char *model)
 int main(void)
 {
     static const char *const models[] = {"hybrid_regla", "performer", "softmax_rope", "sliding_t5"};
+    static const char *const without[] = {"mapped", "feed", "mapped,feed,draw"};
     if (cuda_devices() == 0) {
         printf("cuda-draws: skipped: no CUDA device\n");
         return BENCH_NO_DEVICE;
@@ -345,6 +434,12 @@ int main(void)
     check_steps(models[0]);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         check_overlap(models[i]);
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+        setenv("REGLA_CUDA_WITHOUT", without[i], 1);
+        check_overlap(models[i % 2]);
+        unsetenv("REGLA_CUDA_WITHOUT");
+    }
+    check_lists(models[0]);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         check_clones(models[i]);
     check_moves(models[0]);

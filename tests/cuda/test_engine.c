@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/model/preset.h"
 #include "engine/ops/profile.h"
+#include "engine/ops/sampler.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -225,6 +226,7 @@ static void forks(const char *model)
 #ifdef REGLA_CUDA_EMULATION
 long emulation_kernels(void);
 long emulation_graphs(void);
+long emulation_copies(void);
 
 /* What a decode step of one text launches, where no page begins: it costs a time for each kernel.
  */
@@ -247,10 +249,47 @@ static void launches(const char *model, int expected)
     free(logits);
 }
 
-/* Graphs that one text's steps to `end` make: each costs the text a step without one, and the time
- * that it takes to make it. */
-static void recordings(const char *model, int end, long expected)
+/* What a step launches, and what it copies to or from the device, with these switches off: one
+ * text, each of whose steps begins before the last has been looked at. */
+static void chain(const char *model, const char *without, long kernels, long copies)
 {
+    setenv("REGLA_CUDA_WITHOUT", without, 1);
+    struct engine *engine = open_engine(model, "cuda", KV_F32);
+    const struct sampling how = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+    struct error err = ERROR_INIT;
+    struct state *state = new_text(engine, 0, 30);
+    struct draw draws[2] = {{0}};
+    struct span spans[2];
+    struct sampler *sampler;
+    int32_t first = 3;
+    must(sampler_create(&sampler, &how, engine_info(engine)->vocab_size, NULL, 0, &err), &err);
+    for (int i = 0; i <= STEPS; i++) {
+        long kernels_before = emulation_kernels(), copies_before = emulation_copies();
+        struct draw *draw = &draws[i % 2];
+        draw->sampler = sampler;
+        spans[i % 2] = (struct span){
+            .state = state, .tokens = i == 0 ? &first : NULL, .num_tokens = 1, .draw = draw};
+        must(engine_submit(engine, &spans[i % 2], 1, &err), &err);
+        if (i > 0) /* runs the step before */
+            must(engine_collect(engine, &err), &err);
+        long ran = emulation_kernels() - kernels_before,
+             copied = emulation_copies() - copies_before;
+        CHECK(i < 2 || (ran == kernels && copied == copies),
+              "%s without \"%s\": %ld kernels and %ld copies in step %d, expected %ld and %ld",
+              model, without, ran, copied, i, kernels, copies);
+    }
+    must(engine_collect(engine, &err), &err);
+    sampler_free(sampler);
+    state_free(state);
+    engine_close(engine);
+    unsetenv("REGLA_CUDA_WITHOUT");
+}
+
+/* Graphs that one text's steps to `end` make: the first step of a kind is without one, and each
+ * costs the time that it takes to make it. */
+static void recordings(const char *model, const char *without, int end, long expected)
+{
+    setenv("REGLA_CUDA_WITHOUT", without, 1);
     struct engine *engine = open_engine(model, "cuda", KV_F32);
     float *logits = malloc((size_t)engine_info(engine)->vocab_size * sizeof *logits);
     struct error err = ERROR_INIT;
@@ -264,6 +303,7 @@ static void recordings(const char *model, int end, long expected)
     state_free(state);
     engine_close(engine);
     free(logits);
+    unsetenv("REGLA_CUDA_WITHOUT");
 }
 #endif
 
@@ -400,10 +440,20 @@ int main(void)
      * positions, attention, output, up and down */
     launches("regla", 3 + 5 * 2);
     launches("softmax_rope", 3 + 6 * 2);
-    /* until it ends past 64, 128 and 256; never; until the window of 20 has all its splits */
-    recordings("softmax_rope", 200, 3);
-    recordings("regla", 200, 1);
-    recordings("sliding_t5", 520, 3);
+    /* The draw is one more. Copied are the batch, what the draw asks for, and its result; one more
+     * kernel brings the batch or the token where the embedding does not. */
+    chain("regla", "", 14, 0);
+    chain("softmax_rope", "", 16, 0);
+    chain("regla", "mapped", 14, 2);
+    chain("regla", "feed", 15, 0);
+    chain("regla", "draw", 14, 1);
+    chain("regla", "mapped,feed,draw", 15, 3);
+    /* until it ends past 64, 128 and 256; never; until the window of 20 has all its splits. One for
+     * each of the host's images of the batch. */
+    recordings("softmax_rope", "", 200, 2 * 3);
+    recordings("regla", "", 200, 2 * 1);
+    recordings("regla", "mapped", 200, 1);
+    recordings("sliding_t5", "", 520, 2 * 3);
 #endif
     printf("cuda-engine: %d passed, %d failed\n", passed, failed);
     return failed > 0;
