@@ -64,6 +64,17 @@ static int read_activations(const char *text, int min, int max, int *out, struct
     return 0;
 }
 
+static int read_products(const char *text, int min, int max, int *out, struct error *err)
+{
+    enum products products;
+    (void)min;
+    (void)max;
+    if (!products_find(text, &products))
+        return error_set(err, ERROR_INVALID, "expected own or cublaslt, got \"%s\"", text);
+    *out = (int)products;
+    return 0;
+}
+
 static int read_list(struct list *list, const char *name, const char *text, read_item *read,
                      int min, int max, struct error *err)
 {
@@ -86,7 +97,7 @@ static int read_list(struct list *list, const char *name, const char *text, read
 }
 
 struct lists {
-    struct list pp, tg, depth, batch, weights, kv, activations, threads;
+    struct list pp, tg, depth, batch, weights, kv, activations, products, threads;
 };
 
 static int read_lists(struct lists *out, const struct bench_lists *in, struct error *err)
@@ -104,6 +115,7 @@ static int read_lists(struct lists *out, const struct bench_lists *in, struct er
         {&out->weights, "weights", in->weights, read_weights, 0, 0},
         {&out->kv, "kv", in->kv, read_kv, 0, 0},
         {&out->activations, "activations", in->activations, read_activations, 0, 0},
+        {&out->products, "products", in->products, read_products, 0, 0},
         {&out->threads, "threads", in->threads, read_integer, 0, 1024},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -130,8 +142,9 @@ static void add(struct bench_plan *plan, const struct bench_case *like, bool gen
 /* The last list turns fastest: a reader compares what stands beside each other. */
 static void combine(struct bench_plan *plan, const struct lists *lists)
 {
-    const struct list *turning[] = {&lists->batch,       &lists->depth,   &lists->kv,
-                                    &lists->activations, &lists->weights, &lists->threads};
+    const struct list *turning[] = {&lists->batch,    &lists->depth,       &lists->kv,
+                                    &lists->products, &lists->activations, &lists->weights,
+                                    &lists->threads};
     enum { TURNING = sizeof turning / sizeof *turning };
     int at[TURNING] = {0}, i;
     do {
@@ -139,9 +152,10 @@ static void combine(struct bench_plan *plan, const struct lists *lists)
             .batch = lists->batch.items[at[0]],
             .depth = lists->depth.items[at[1]],
             .kv = (enum kv_format)lists->kv.items[at[2]],
-            .activations = (enum activation_format)lists->activations.items[at[3]],
-            .weights = (enum weight_format)lists->weights.items[at[4]],
-            .threads = lists->threads.items[at[5]],
+            .products = (enum products)lists->products.items[at[3]],
+            .activations = (enum activation_format)lists->activations.items[at[4]],
+            .weights = (enum weight_format)lists->weights.items[at[5]],
+            .threads = lists->threads.items[at[6]],
         };
         add(plan, &like, false, &lists->pp);
         add(plan, &like, true, &lists->tg);
@@ -159,7 +173,7 @@ int bench_plan_make(struct bench_plan *plan, const struct bench_lists *in, struc
     int64_t count = lists.pp.count + lists.tg.count;
     count *= (int64_t)lists.depth.count * lists.batch.count;                      /* < 2^19 */
     count *= (int64_t)lists.weights.count * lists.kv.count * lists.threads.count; /* < 2^37 */
-    count *= lists.activations.count;                                             /* < 2^43 */
+    count *= (int64_t)lists.activations.count * lists.products.count;             /* < 2^49 */
     if (count > MOST_CASES)
         return error_set(err, ERROR_INVALID,
                          "the lists have %lld combinations, expected at most %d", (long long)count,

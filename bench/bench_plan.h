@@ -11,7 +11,7 @@
 /* The lists as typed. None is NULL. */
 struct bench_lists {
     const char *pp, *tg; /* numbers of tokens per text; 0: no such test */
-    const char *depth, *batch, *weights, *kv, *activations, *threads;
+    const char *depth, *batch, *weights, *kv, *activations, *products, *threads;
 };
 
 /* A test: reads or generates `tokens` tokens of each of `batch` texts, which have `depth` tokens
@@ -20,6 +20,7 @@ struct bench_case {
     enum weight_format weights;
     enum kv_format kv;
     enum activation_format activations;
+    enum products products;
     int threads; /* 0: as many as this process may use */
     bool generates;
     int tokens, depth, batch;

@@ -23,14 +23,15 @@ static struct pace pace_of(const struct bench_result *result)
 
 static void print_operations(const struct bench *bench, FILE *out)
 {
-    fprintf(out, "\n%-7s %-6s %5s  %-14s  share of the time\n", "weights", "inputs", "batch",
-            "test");
+    fprintf(out, "\n%-7s %-6s %-8s %5s  %-14s  share of the time\n", "weights", "inputs",
+            "products", "batch", "test");
     for (int i = 0; i < bench_count(bench); i++) {
         const struct bench_result *r = &bench_results(bench)[i];
         char name[48];
         bench_case_name(&r->test, name);
-        fprintf(out, "%-7s %-6s %5d  %-14s ", weight_format_name(r->test.weights),
-                activation_format_name(r->test.activations), r->test.batch, name);
+        fprintf(out, "%-7s %-6s %-8s %5d  %-14s ", weight_format_name(r->test.weights),
+                activation_format_name(r->test.activations), products_name(r->test.products),
+                r->test.batch, name);
         for (int kind = 0; kind < NUM_PROFILE_KINDS; kind++)
             if (r->operations[kind] > 0)
                 fprintf(out, " %s %.1f%%", kinds[kind], r->operations[kind] * 100);
@@ -41,17 +42,17 @@ static void print_operations(const struct bench *bench, FILE *out)
 /* The beginnings of tables' lines. */
 static void print_heading(FILE *out)
 {
-    fprintf(out, "%-7s %-4s %-6s %7s %5s  %-14s ", "weights", "kv", "inputs", "threads", "batch",
-            "test");
+    fprintf(out, "%-7s %-4s %-6s %-8s %7s %5s  %-14s ", "weights", "kv", "inputs", "products",
+            "threads", "batch", "test");
 }
 
 static void print_test(const struct bench_case *test, FILE *out)
 {
     char name[48];
     bench_case_name(test, name);
-    fprintf(out, "%-7s %-4s %-6s %7d %5d  %-14s ", weight_format_name(test->weights),
-            kv_format_name(test->kv), activation_format_name(test->activations), test->threads,
-            test->batch, name);
+    fprintf(out, "%-7s %-4s %-6s %-8s %7d %5d  %-14s ", weight_format_name(test->weights),
+            kv_format_name(test->kv), activation_format_name(test->activations),
+            products_name(test->products), test->threads, test->batch, name);
 }
 
 /* Of tests that differ in depth only. */
@@ -99,12 +100,23 @@ static void print_paces(const struct bench *bench, FILE *out)
     }
 }
 
+/* What some of the tests' products break. */
+static void print_caution(const struct bench *bench, FILE *out)
+{
+    const char *caution = NULL;
+    for (int i = 0; i < bench_count(bench) && caution == NULL; i++)
+        caution = products_caution(bench_results(bench)[i].test.products);
+    if (caution != NULL)
+        fprintf(out, "%s\n\n", caution);
+}
+
 void bench_print_table(const struct bench *bench, FILE *out)
 {
     const struct bench_result *results = bench_results(bench);
     struct bench_peaks peaks = bench_peaks(bench);
     fprintf(out, "%s: memory reads at most %.1f GB/s, f32 arithmetic %.0f GFLOP/s\n\n",
             results[0].model, peaks.bytes * 1e-9, peaks.operations * 1e-9);
+    print_caution(bench, out);
     print_heading(out);
     fprintf(out, "%10s %7s  %-22s %8s\n", "tokens/s", "spread", "pace", "of limit");
     for (int i = 0; i < bench_count(bench); i++) {
@@ -151,9 +163,10 @@ static void print_csv_pace(const struct bench_pace *pace, FILE *out)
 
 void bench_print_csv(const struct bench *bench, FILE *out)
 {
-    fprintf(out, "model,weights,kv,activations,test,batch,threads,repeat,tokens_per_second,spread,"
-                 "share_of_limit,weights_gbps,moved_gbps,gflops,of_depth_0,of_depth_0_low,"
-                 "of_depth_0_high");
+    fprintf(out,
+            "model,weights,kv,activations,products,test,batch,threads,repeat,"
+            "tokens_per_second,spread,share_of_limit,weights_gbps,moved_gbps,gflops,of_depth_0,"
+            "of_depth_0_low,of_depth_0_high");
     for (int i = 1; i <= BENCH_MOST_PACES; i++)
         fprintf(out,
                 ",pace%d_gbps,pace%d_tokens_per_second,pace%d_share_of_limit,pace%d_low,"
@@ -168,11 +181,11 @@ void bench_print_csv(const struct bench *bench, FILE *out)
         char name[48];
         bench_case_name(&r->test, name);
         print_quoted(r->model, out);
-        fprintf(out, ",%s,%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
+        fprintf(out, ",%s,%s,%s,%s,%s,%d,%d,%d,%.6g,%.4g,%.4g,%.6g,%.6g,%.6g",
                 weight_format_name(r->test.weights), kv_format_name(r->test.kv),
-                activation_format_name(r->test.activations), name, r->test.batch, r->test.threads,
-                bench_repeat(bench), r->tokens_per_second, r->spread, r->share_of_limit,
-                pace.weights_gbps, pace.moved_gbps, pace.gflops);
+                activation_format_name(r->test.activations), products_name(r->test.products), name,
+                r->test.batch, r->test.threads, bench_repeat(bench), r->tokens_per_second,
+                r->spread, r->share_of_limit, pace.weights_gbps, pace.moved_gbps, pace.gflops);
         const struct statistics_interval *share = &r->of_depth_0;
         if (share->count > 0)
             fprintf(out, ",%.4g,%.4g,%.4g", share->median, share->low, share->high);
@@ -221,13 +234,14 @@ static json_t *result_json(const struct bench *bench, int index)
     char name[48];
     bench_case_name(&r->test, name);
     return json_pack(
-        "{ss ss ss ss ss si si si sf sf sf sf sf sf so* so* so*}", "model", r->model, "weights",
+        "{ss ss ss ss ss ss si si si sf sf sf sf sf sf so* so* so*}", "model", r->model, "weights",
         weight_format_name(r->test.weights), "kv", kv_format_name(r->test.kv), "activations",
-        activation_format_name(r->test.activations), "test", name, "batch", r->test.batch,
-        "threads", r->test.threads, "repeat", bench_repeat(bench), "tokens_per_second",
-        r->tokens_per_second, "spread", r->spread, "share_of_limit", r->share_of_limit,
-        "weights_gbps", pace.weights_gbps, "moved_gbps", pace.moved_gbps, "gflops", pace.gflops,
-        "of_depth_0", r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "paces",
+        activation_format_name(r->test.activations), "products", products_name(r->test.products),
+        "test", name, "batch", r->test.batch, "threads", r->test.threads, "repeat",
+        bench_repeat(bench), "tokens_per_second", r->tokens_per_second, "spread", r->spread,
+        "share_of_limit", r->share_of_limit, "weights_gbps", pace.weights_gbps, "moved_gbps",
+        pace.moved_gbps, "gflops", pace.gflops, "of_depth_0",
+        r->of_depth_0.count > 0 ? interval_json(&r->of_depth_0) : NULL, "paces",
         r->num_paces > 0 ? paces_json(r) : NULL, "operations",
         bench_has_operations(bench) ? operations_json(r) : NULL);
 }

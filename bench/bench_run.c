@@ -75,6 +75,8 @@ static void progress(const struct bench *bench, const char *what, int index)
             weight_format_name(test->weights));
     if (test->activations != ACTIVATIONS_F32)
         fprintf(stderr, " %s", activation_format_name(test->activations));
+    if (test->products != PRODUCTS_OWN)
+        fprintf(stderr, " %s", products_name(test->products));
     if (bench->entries[index].done > 0)
         fprintf(stderr, ", %.0f%%",
                 100.0 * bench->entries[index].done / bench->results[index].test.tokens);
@@ -91,7 +93,8 @@ static int find_device(struct bench *bench, struct device **out, const struct be
         const struct bench_case *asked = &bench->devices[i].asked;
         *out = &bench->devices[i];
         if (asked->weights == test->weights && asked->kv == test->kv &&
-            asked->activations == test->activations && asked->threads == test->threads)
+            asked->activations == test->activations && asked->products == test->products &&
+            asked->threads == test->threads)
             return 0;
     }
     struct device *device = &bench->devices[bench->num_devices];
@@ -100,6 +103,7 @@ static int find_device(struct bench *bench, struct device **out, const struct be
         .weights = test->weights,
         .kv = test->kv,
         .activations = test->activations,
+        .products = test->products,
         .threads = test->threads,
         .max_step_tokens = max_batch > LEAST_STEP_TOKENS ? max_batch : LEAST_STEP_TOKENS,
         .max_step_logits = max_batch,

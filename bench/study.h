@@ -93,7 +93,7 @@ int study_csv_resume(struct study_plan *plan, const char *path, size_t *known, s
 
 /* What may not change in the course of a study; borrowed, as typed. */
 struct study_settings {
-    const char *device, *weights, *kv, *activations;
+    const char *device, *weights, *kv, *activations, *products;
     int threads;
 };
 

@@ -35,11 +35,11 @@ static json_t *settings_json(const struct study_settings *settings)
     struct utsname system;
     processor_name(processor, sizeof processor);
     uname(&system);
-    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:s, s:s, s:s}", "processor", processor,
+    return json_pack("{s:s, s:s, s:s, s:i, s:s, s:i, s:s, s:s, s:s, s:s}", "processor", processor,
                      "system", system.sysname, "release", system.release, "cores",
                      (int)sysconf(_SC_NPROCESSORS_ONLN), "device", settings->device, "threads",
                      settings->threads, "weights", settings->weights, "kv", settings->kv,
-                     "activations", settings->activations);
+                     "activations", settings->activations, "products", settings->products);
 }
 
 static json_t *points_json(const struct study_plan *plan)

@@ -37,6 +37,8 @@ static const struct option items[] = {
      "what products round their inputs to: f32, 16bit (" WEIGHTS_OF_16BIT
      " weights), 8bit (" WEIGHTS_OF_8BIT " weights);\n"
      "      each goes with all formats of the weights"},
+    {"products", OPTION_TEXT, AT(lists.products), "LIST", "own", 0, 0, "own|cublaslt",
+     "matrix products " COMMAND_PRODUCTS_HELP},
     COMMAND_DEVICE_OPTION(AT(device)),
     {"threads", OPTION_TEXT, AT(lists.threads), "N,N,...", "0", 0, 0, NULL,
      "compute threads; 0: as many as this process may use"},

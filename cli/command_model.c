@@ -88,6 +88,7 @@ struct engine_options command_engine_options(const struct command_model_options 
     weight_format_find(options->weights, &engine.weights);
     kv_format_find(options->kv, &engine.kv);
     activation_format_find(options->activations, &engine.activations);
+    products_find(options->products, &engine.products);
     return engine;
 }
 

@@ -15,7 +15,7 @@ struct command_model_options {
     int64_t threads;
     int64_t state_memory, device_memory; /* bytes */
     const char *device;
-    const char *weights, *kv, *activations;
+    const char *weights, *kv, *activations, *products;
 };
 
 /* An entry of an options table, for commands that do without a tokenizer; `type` as below. */
@@ -32,6 +32,11 @@ struct command_model_options {
         "device", OPTION_CHOICE, offset, NULL, "auto", 0, 0, "auto|cpu|cuda[:N]",               \
             "where to compute; auto: on the first GPU if there is one and this is built for it" \
     }
+
+/* What the choices of --products are. */
+#define COMMAND_PRODUCTS_HELP                                                      \
+    "on a GPU: the engine's own, or cuBLASLt's for those of 128 tokens and more\n" \
+    "      (" WEIGHTS_OF_CUBLASLT " weights); its results depend on what shares a step"
 
 /* Entries of an options table; `type` is the command's struct, whose member `model` this is. */
 #define COMMAND_MODEL_OPTIONS(type)                                                              \
@@ -82,6 +87,8 @@ struct command_model_options {
          "f32|16bit|8bit",                                                                       \
          "what products round their inputs to: f32, or for faster prompts and batches\n"         \
          "      16bit (" WEIGHTS_OF_16BIT " weights) or 8bit (" WEIGHTS_OF_8BIT " weights)"},    \
+        {"products", OPTION_CHOICE,  offsetof(type, model.products),          NULL, "own", 0,    \
+         0,          "own|cublaslt", "matrix products " COMMAND_PRODUCTS_HELP},                  \
     {                                                                                            \
         "state-memory", OPTION_BYTES, offsetof(type, model.state_memory), "bytes", "0", 0, 1e15, \
             NULL, "memory for the states of texts; 0: a share of what is free"                   \

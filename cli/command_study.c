@@ -99,6 +99,8 @@ static int run_study(const struct study_flags *flags, const struct study_axes *a
                                  model->kv,
                                  "--activations",
                                  model->activations,
+                                 "--products",
+                                 model->products,
                                  "--point",
                                  NULL};
     const struct study_options options = {
@@ -108,6 +110,7 @@ static int run_study(const struct study_flags *flags, const struct study_axes *a
                      .weights = model->weights,
                      .kv = model->kv,
                      .activations = model->activations,
+                     .products = model->products,
                      .threads = (int)model->threads},
         .child = child,
     };

@@ -17,6 +17,9 @@ static int open_cpu(const struct ops **ops, struct backend **backend,
                                     .activations = options->activations,
                                     .weights = options->weights,
                                     .share_always = options->share_always};
+    if (options->products != PRODUCTS_OWN)
+        return error_set(err, ERROR_UNSUPPORTED, "products: expected %s on the CPU, got %s",
+                         products_name(PRODUCTS_OWN), products_name(options->products));
     *ops = &cpu_ops;
     return cpu_open(backend, &cpu, err);
 }
@@ -25,7 +28,8 @@ static int open_cpu(const struct ops **ops, struct backend **backend,
 static int open_cuda(const struct ops **ops, struct backend **backend, int device,
                      const struct engine_options *options, struct error *err)
 {
-    const struct cuda_options cuda = {.device = device, .activations = options->activations};
+    const struct cuda_options cuda = {
+        .device = device, .activations = options->activations, .products = options->products};
     *ops = cuda_ops();
     return cuda_open(backend, &cuda, err);
 }

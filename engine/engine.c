@@ -99,6 +99,11 @@ static int choose_formats(const struct engine_options *options, const struct mod
     if (info->kv == KV_AUTO)
         info->kv = info->weights == WEIGHTS_F32 ? KV_F32 : KV_F16;
     info->activations = options->activations;
+    info->products = options->products;
+    if (!products_fit(info->products, info->weights))
+        return error_set(
+            err, ERROR_INVALID, "products: %s goes with weights in %s, these are in %s",
+            products_name(info->products), WEIGHTS_OF_CUBLASLT, weight_format_name(info->weights));
     if (activation_format_fits(info->activations, info->weights))
         return 0;
     return error_set(err, ERROR_INVALID, "activations: %s goes with weights in %s, these are in %s",
@@ -119,7 +124,8 @@ static void fill_info(struct engine *engine)
         info->weights_bytes_as[i] = forward_weights_bytes(engine->forward, (enum weight_format)i);
     info->workspace_bytes = forward_workspace_bytes(engine->forward);
     if (engine->ops->taken != NULL) {
-        engine->ops->taken(engine->backend, &info->workspace_bytes, &info->pinned_bytes);
+        engine->ops->taken(engine->backend, &info->workspace_bytes, &info->second_bytes,
+                           &info->pinned_bytes);
         info->workspace_bytes -= info->weights_bytes;
     }
     info->recurrent_bytes_per_text = layout->slot_bytes;

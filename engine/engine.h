@@ -7,7 +7,8 @@
  * here prints, exits or knows HTTP.
  *
  * Reproducibility (api.md): the logits of a text are the same bits whatever shares the step,
- * however its tokens are cut into spans, and on any number of threads. */
+ * however its tokens are cut into spans, and on any number of threads; but not with products of
+ * cuBLASLt. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 

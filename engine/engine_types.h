@@ -16,7 +16,9 @@ struct engine_options {
     enum kv_format kv;
     enum activation_format activations; /* ERROR_INVALID if it does not fit the weights,
                                            ERROR_UNSUPPORTED if not the device */
-    int threads; /* of the CPU; 0: as many as the affinity mask and the cgroups allow */
+    enum products products; /* ERROR_INVALID if they do not fit the weights, ERROR_UNSUPPORTED if
+                               not the device */
+    int threads;            /* of the CPU; 0: as many as the affinity mask and the cgroups allow */
     size_t state_memory_bytes;  /* budget for all states and KV pages; 0: a share of free memory,
                                    or what device_memory_bytes leaves */
     size_t device_memory_bytes; /* for weights, workspace and states together; 0: no limit */
@@ -37,6 +39,7 @@ struct engine_info {
     enum weight_format weights; /* never auto */
     enum kv_format kv;          /* never auto */
     enum activation_format activations;
+    enum products products;
     int threads;
     int max_step_tokens, max_step_logits;
     int64_t max_step_pages; /* most KV pages of all texts of a step together */
@@ -44,6 +47,7 @@ struct engine_info {
     size_t weights_bytes;   /* as packed for the device */
     size_t weights_bytes_as[WEIGHT_FORMAT_COUNT]; /* the bytes in each format */
     size_t workspace_bytes;          /* on a GPU with everything else allocated at the start */
+    size_t second_bytes;             /* of that: weights packed once more, for other products */
     size_t pinned_bytes;             /* of the host, for copies */
     size_t recurrent_bytes_per_text; /* S, c, running maxima, rings: constant */
     size_t kv_bytes_per_token;       /* of layers with a full window */

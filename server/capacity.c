@@ -28,6 +28,17 @@ static int64_t texts_that_fit(const struct engine *engine, int64_t tokens)
     return bytes ? (int64_t)(engine_info(engine)->state_memory_bytes / bytes) : INT64_MAX;
 }
 
+/* Whose products a GPU runs, where they are not the engine's own. */
+static void report_products(const struct engine_info *info)
+{
+    char second[32];
+    if (info->products == PRODUCTS_OWN)
+        return;
+    log_message(LOG_LEVEL_INFO, "products   %s; for them the weights are there once more, %s",
+                products_name(info->products), human((double)info->second_bytes, second));
+    log_message(LOG_LEVEL_WARN, "%s", products_caution(info->products));
+}
+
 static void report_model(const struct engine *engine)
 {
     const struct engine_info *info = engine_info(engine);
@@ -41,9 +52,10 @@ static void report_model(const struct engine *engine)
     log_message(LOG_LEVEL_INFO, "weights    %s as %s, activations as %s",
                 human((double)info->weights_bytes, weights), weight_format_name(info->weights),
                 activation_format_name(info->activations));
+    report_products(info);
     if (info->pinned_bytes > 0)
         log_message(LOG_LEVEL_INFO, "workspace  %s, and %s of the host's for copies",
-                    human((double)info->workspace_bytes, workspace),
+                    human((double)(info->workspace_bytes - info->second_bytes), workspace),
                     human((double)info->pinned_bytes, pinned));
     log_message(LOG_LEVEL_INFO, "state      %s per text, and KV %s per token as %s",
                 human((double)info->recurrent_bytes_per_text, state),

@@ -23,8 +23,9 @@ static int cuda_status(struct backend *backend, struct error *err)
 static int reserve_scratch(struct backend *backend, struct error *err)
 {
     size_t bytes = 0;
-    for (size_t most : {product_scratch(backend), recurrence_scratch(backend),
-                        attention_scratch(backend), drawing_scratch(backend)})
+    for (size_t most :
+         {product_scratch(backend), cublaslt_scratch(backend), recurrence_scratch(backend),
+          attention_scratch(backend), drawing_scratch(backend)})
         bytes = most > bytes ? most : bytes;
     if (device_allocate(backend, bytes, "partial results", &backend->scratch, err) != 0)
         return -1;
@@ -95,9 +96,11 @@ static size_t cuda_state_memory(struct backend *backend)
     return free_bytes / 10 * 9;
 }
 
-static void cuda_taken(const struct backend *backend, size_t *device, size_t *pinned)
+static void cuda_taken(const struct backend *backend, size_t *device, size_t *second,
+                       size_t *pinned)
 {
     *device = backend->taken;
+    *second = cublaslt_bytes(backend);
     *pinned = backend->pinned;
 }
 
@@ -107,7 +110,8 @@ static int cuda_prepare(struct backend *backend, const struct ops_limits *limits
 {
     backend->limits = *limits;
     if (recurrence_check(limits, err) != 0 || attention_check(backend, limits, err) != 0 ||
-        reserve_scratch(backend, err) != 0 || step_open(backend, err) != 0)
+        cublaslt_prepare(backend, err) != 0 || reserve_scratch(backend, err) != 0 ||
+        step_open(backend, err) != 0)
         return -1;
     return device_status(backend, err);
 }
@@ -121,6 +125,7 @@ static void cuda_close(struct backend *backend)
         cudaStreamSynchronize(backend->stream);
     step_close(backend);
     weights_close(backend);
+    cublaslt_close(backend);
     transfer_close(backend);
     cudaFree(backend->scratch);
     if (backend->stream != NULL)
@@ -227,7 +232,8 @@ int cuda_open(struct backend **out, const struct cuda_options *options, struct e
         return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
     backend->device = options->device;
     backend->activations = options->activations;
-    if (open_device(backend, err) != 0) {
+    if (open_device(backend, err) != 0 ||
+        (options->products == PRODUCTS_CUBLASLT && cublaslt_open(backend, err) != 0)) {
         cuda_close(backend);
         return -1;
     }

@@ -9,6 +9,7 @@
 struct cuda_options {
     int device;                         /* CUDA's number of the device */
     enum activation_format activations; /* for weights that they fit: f32 or 16bit */
+    enum products products;             /* of many rows, with weights that they fit */
 };
 
 const struct ops *cuda_ops(void);

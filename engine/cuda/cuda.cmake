@@ -66,7 +66,7 @@ if(REGLA_SANITIZE)
 endif()
 # Each needs the other: the device's errors are the engine's.
 target_link_libraries(regla_engine PUBLIC regla_cuda)
-target_link_libraries(regla_cuda PRIVATE $<LINK_ONLY:regla_engine>)
+target_link_libraries(regla_cuda PRIVATE $<LINK_ONLY:regla_engine> ${CMAKE_DL_LIBS})
 
 # tests/cuda/test_x.c and .cu: programs, whose status is 77 where there is no device. They run in the
 # repository's root, which on a lent machine (loadtest/cuda_session.sh) is another than here.

@@ -74,6 +74,8 @@ struct device_arrival {
     const struct sampling_drawn *drawn; /* by the step before; NULL: no row waits for it */
 };
 
+struct product_call; /* product.cuh */
+
 struct backend {
     int device;
     cudaStream_t stream;
@@ -100,6 +102,7 @@ struct backend {
     size_t scratch_bytes;         /* of prepare */
     size_t taken, pinned;         /* total bytes allocated: on the device; pinned, on the host */
     struct weight_packer *packer; /* weights.cu; NULL: none yet */
+    struct cublaslt *cublaslt;    /* cublaslt.cu; NULL: all products are own */
     struct transfer *transfer;    /* transfer.cu: pinned memory for copies */
     struct step_images *images;   /* step.cu: the batch on its way to the device */
     struct graphs *graphs;        /* graphs.cu; NULL: none yet */
@@ -159,6 +162,21 @@ void weights_close(struct backend *); /* after all weights are freed */
 bool product_norms(const struct backend *, const struct ops_matmul *);
 size_t product_scratch(const struct backend *);
 void cuda_matmul(struct backend *, const struct ops_matmul *);
+/* cublaslt.cu; all but open do nothing in a backend that has not opened the library. open:
+ * ERROR_UNSUPPORTED when there is none that can be used. prepare: once the limits are known;
+ * ERROR_UNSUPPORTED when the library cannot do a weight's products with every number of rows. */
+int cublaslt_open(struct backend *, struct error *);
+void cublaslt_close(struct backend *);
+int cublaslt_prepare(struct backend *, struct error *);
+size_t cublaslt_scratch(const struct backend *);
+/* Bytes of a weight's rows, 0 where it has none; of all weights. add fills them, once the packed
+ * weight has been queued. */
+size_t cublaslt_weight_bytes(const struct backend *, const struct weight *);
+size_t cublaslt_bytes(const struct backend *);
+int cublaslt_weight_add(struct backend *, struct weight *, struct error *);
+/* Whether a product is the library's; computes one that is. */
+bool cublaslt_takes(const struct weight *, const struct product_call *);
+void cublaslt_product(struct backend *, const struct weight *, const struct product_call *);
 /* recurrence.cu. check: whether there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);
 size_t recurrence_scratch(const struct backend *);

@@ -71,7 +71,9 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.ahead = ahead_of(backend, a->next);
     call.stages = switch_on(backend, CUDA_SWITCH_STAGES);
     const int numbers = weight->rounded ? 1 : 2;
-    if (weight->format == WEIGHTS_F32)
+    if (cublaslt_takes(weight, &call))
+        cublaslt_product(backend, weight, &call);
+    else if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);
 #define MULTIPLY(kind, of) \
     else if (weight->format == kind && numbers == of) multiply<kind, of>(backend, &call, weight);

@@ -278,10 +278,12 @@ static int load(struct backend *backend, struct weight *weight, const struct mat
 {
     size_t data = (weight->bytes + 255) / 256 * 256;
     size_t bias = biased ? (size_t)(weight->out * weight->heads) * sizeof(float) : 0;
-    if (weight->bytes > SIZE_MAX / 2)
+    size_t rows = cublaslt_weight_bytes(backend, weight);
+    bias = (bias + 255) / 256 * 256;
+    if (weight->bytes > SIZE_MAX / 4)
         return error_set(err, ERROR_NO_MEMORY, "weights: no memory for %lld x %lld",
                          (long long)(weight->out * weight->heads), (long long)weight->in);
-    weight->data = (unsigned char *)allocate(backend, data + bias, &weight->chunk, err);
+    weight->data = (unsigned char *)allocate(backend, data + bias + rows, &weight->chunk, err);
     if (weight->data == NULL)
         return -1;
     if (biased) {
@@ -291,6 +293,11 @@ static int load(struct backend *backend, struct weight *weight, const struct mat
     }
     if (!fill(backend, weight, parts))
         return packing_too_large(parts, weight->out * weight->heads, weight->format, err);
+    if (rows > 0) {
+        weight->rows = (uint16_t *)(void *)(weight->data + data + bias);
+        if (cublaslt_weight_add(backend, weight, err) != 0)
+            return -1;
+    }
     return device_status(backend, err);
 }
 

@@ -39,6 +39,8 @@ struct weight {
     int segments;        /* 1, 2, 4, 8 or 16 */
     unsigned char *data; /* on the device; aligned to 256 */
     float *bias;         /* on the device: [heads * out], or NULL */
+    uint16_t *rows;      /* on the device: once more, for cuBLASLt (cublaslt.cu), or NULL */
+    int shape;           /* of these rows */
     size_t bytes;        /* of data */
     struct weight_chunk *chunk;
 };

@@ -8,6 +8,7 @@
 static const char *const weight_names[] = {[WEIGHTS_AUTO] = "auto", WEIGHT_FORMATS(NAME)};
 static const char *const kv_names[] = {KV_FORMATS(NAME)};
 static const char *const activation_names[] = {ACTIVATION_FORMATS(NAME)};
+static const char *const product_names[] = {PRODUCTS_LIST(NAME)};
 
 static int find(const char *const *names, size_t count, const char *name)
 {
@@ -30,6 +31,11 @@ const char *kv_format_name(enum kv_format format)
 const char *activation_format_name(enum activation_format format)
 {
     return activation_names[format];
+}
+
+const char *products_name(enum products products)
+{
+    return product_names[products];
 }
 
 const char *weight_format_names(char *text, size_t size)
@@ -74,4 +80,26 @@ bool activation_format_find(const char *name, enum activation_format *out)
     if (found >= 0)
         *out = (enum activation_format)found;
     return found >= 0;
+}
+
+bool products_find(const char *name, enum products *out)
+{
+    int found = find(product_names, sizeof product_names / sizeof *product_names, name);
+    if (found >= 0)
+        *out = (enum products)found;
+    return found >= 0;
+}
+
+bool products_fit(enum products products, enum weight_format weights)
+{
+    return products == PRODUCTS_OWN ||
+           (weight_format_block(weights) == 1 && weight_format_bytes(weights) == 2);
+}
+
+const char *products_caution(enum products products)
+{
+    if (products == PRODUCTS_OWN)
+        return NULL;
+    return "with --products cublaslt results are not reproducible: their bits depend on how many "
+           "tokens share a step, so equal requests may get other tokens";
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The number formats that are chosen when a model is loaded, and their names in flags and replies.
+/* The number formats that are chosen when a model is loaded, and whose matrix products, with their
+ * names in flags and replies.
  * Between operations activations are f32 whatever is chosen, as are states, norms and softmax.
  *
  * A format of weights is a row of WEIGHT_FORMATS: its name, its size, and to what its products may
@@ -43,6 +44,15 @@
     X(KV_F16, "f16")   \
     X(KV_BF16, "bf16")
 
+/* Whose matrix products a GPU runs.
+ *   own: the engine's; a row's bits depend on nothing else in its step
+ *   cublaslt: those of many rows are cuBLASLt's (engine/cuda/cublaslt.cu), with dense weights of
+ * two bytes */
+#define PRODUCTS_LIST(X)   \
+    X(PRODUCTS_OWN, "own") \
+    X(PRODUCTS_CUBLASLT, "cublaslt")
+#define WEIGHTS_OF_CUBLASLT "bf16 or f16"
+
 #define FORMATS_VALUE(value, ...) value,
 #define FORMATS_SIZES(value, name, block, bytes, rounds) \
     value##_BLOCK = (block), value##_BYTES = (bytes),
@@ -52,6 +62,7 @@ enum activation_format { ACTIVATION_FORMATS(FORMATS_VALUE) };
 enum weight_format { WEIGHTS_AUTO, WEIGHT_FORMATS(FORMATS_VALUE) };
 /* auto: f32 when the weights are f32, else f16. */
 enum kv_format { KV_FORMATS(FORMATS_VALUE) };
+enum products { PRODUCTS_LIST(FORMATS_VALUE) };
 
 enum { WEIGHT_FORMATS(FORMATS_SIZES) }; /* WEIGHTS_Q8_BLOCK and so on */
 
@@ -88,13 +99,20 @@ FORMATS_CONSTANT int weight_format_bytes(enum weight_format format)
 const char *weight_format_name(enum weight_format format);
 const char *kv_format_name(enum kv_format format);
 const char *activation_format_name(enum activation_format format);
+const char *products_name(enum products products);
 /* False: no format has that name. */
 bool weight_format_find(const char *name, enum weight_format *out);
 bool kv_format_find(const char *name, enum kv_format *out);
 bool activation_format_find(const char *name, enum activation_format *out);
+bool products_find(const char *name, enum products *out);
 /* "auto, f32, bf16, f16 or q8", into text [size]; returns text. */
 const char *weight_format_names(char *text, size_t size);
 /* Whether products with weights of a format, not auto, can round their inputs so. */
 bool activation_format_fits(enum activation_format activations, enum weight_format weights);
+/* Whether there are such products with weights of a format, not auto. */
+bool products_fit(enum products products, enum weight_format weights);
+/* What a user of these products is told when the program starts: which promise they break. NULL:
+ * none. */
+const char *products_caution(enum products products);
 
 #endif

@@ -246,10 +246,10 @@ struct ops {
 
     /* The default budget for states of texts, in bytes; call it after the weights are loaded. */
     size_t (*state_memory)(struct backend *);
-    /* Total bytes allocated so far: on the device, and pinned on the host for copies. Before
-     * anything is released that is what is in use. NULL: the backend allocates nothing of its own.
-     */
-    void (*taken)(const struct backend *, size_t *device, size_t *pinned);
+    /* Total bytes allocated so far: on the device, of these for weights packed once more, and
+     * pinned on the host for copies. Before anything is released that is what is in use. NULL: the
+     * backend allocates nothing of its own. */
+    void (*taken)(const struct backend *, size_t *device, size_t *second, size_t *pinned);
 
     /* Allocates memory, which is zero. On the CPU it costs nothing before it is written. */
     int (*reserve)(struct backend *, size_t bytes, void **out, struct error *);

@@ -18,10 +18,9 @@ from test_lifecycle import regla
 pytestmark = pytest.mark.builds("dev", "asan")  # processes without a server
 
 SHORT = ["--pp", "5", "--tg", "3", "--repeat", "1"]
-FIELDS = {"model": str, "weights": str, "kv": str, "activations": str, "test": str, "batch": int,
-          "threads": int,
-          "repeat": int, "tokens_per_second": float, "spread": float, "share_of_limit": float,
-          "weights_gbps": float, "moved_gbps": float, "gflops": float}
+FIELDS = {"model": str, "weights": str, "kv": str, "activations": str, "products": str, "test": str,
+          "batch": int, "threads": int, "repeat": int, "tokens_per_second": float, "spread": float,
+          "share_of_limit": float, "weights_gbps": float, "moved_gbps": float, "gflops": float}
 PACE_COLUMNS = [f"pace{i}_{name}" for i in (1, 2) for name in (
     "gbps", "tokens_per_second", "share_of_limit", "low", "high", "slices")]
 DEPTH_COLUMNS = ["of_depth_0", "of_depth_0_low", "of_depth_0_high"]
@@ -88,11 +87,11 @@ def test_runs_are_cut_into_slices():
     assert {result["test"]: result["of_depth_0"]["pairs"]
             for result in results if "of_depth_0" in result} == pairs
     lines = bench(*lists, "--slice", "4").stdout.splitlines()
-    told = [(line.split()[5], int(line.split()[-2])) for line in lines if line.endswith(" slices")]
+    told = [(line.split()[6], int(line.split()[-2])) for line in lines if line.endswith(" slices")]
     slices = {"tg10": 3 * 3, "tg10@7": 3 * 3, "tg3": 3, "tg3@7": 3}
     assert told  # in at least one of 24 slices memory kept its pace
     assert all(sum(count for name, count in told if name == test) <= slices[test] for test, _ in told)
-    assert {line.split()[5]: int(line.split()[-2])
+    assert {line.split()[6]: int(line.split()[-2])
             for line in lines if line.endswith(" pairs")} == pairs
 
 
@@ -123,8 +122,8 @@ def test_a_terminal_is_told_how_far_it_is():
 def test_table_with_operations():
     lines = bench(*SHORT, "--operations").stdout.splitlines()
     assert lines[0].startswith("hybrid_regla: memory reads at most ")
-    assert [line.split()[5] for line in lines[3:5]] == ["pp5", "tg3"]
-    assert [line.split()[3] for line in lines[-2:]] == ["pp5", "tg3"]
+    assert [line.split()[6] for line in lines[3:5]] == ["pp5", "tg3"]
+    assert [line.split()[4] for line in lines[-2:]] == ["pp5", "tg3"]
     for line in lines[-2:]:
         assert all(f" {kind} " in line for kind in ("product", "recurrence", "attention"))
 
@@ -163,6 +162,7 @@ def test_csv_quotes_names(tmp_path):
     (["--weights", "f32,int4"], "--weights: item 2: expected auto, f32, bf16, f16 or q8, got"),
     (["--kv", "q4"], "--kv: item 1: expected auto, f32, f16 or bf16"),
     (["--activations", "f32,4bit"], '--activations: item 2: expected f32, 16bit or 8bit, got "4bit"'),
+    (["--products", "own,cublas"], '--products: item 2: expected own or cublaslt, got "cublas"'),
     (["--threads", "1e9"], "--threads: item 1: "),
     (["--repeat", "0"], "--repeat: expected an integer from 1 to 1000"),
     (["--pp", "0", "--tg", "0"], "--pp, --tg: expected at least one length that is not 0"),

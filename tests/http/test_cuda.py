@@ -56,6 +56,40 @@ def test_bench_measures_the_device_it_is_told(device):
         ((1, True) if device == "cuda" else (0, False)), done.stderr
 
 
+def test_products_of_cublaslt_are_said_and_give_other_bits(server_factory):
+    """270 rows: in one step; and what starts says which promise is gone."""
+    flags = {"REGLA_DEVICE": "cuda", "REGLA_STATE_MEMORY": "16M", "REGLA_WEIGHTS": "bf16",
+             "REGLA_MAX_STEP_MS": "60000"}
+    prompt = [(7 * i + 3) % 60 for i in range(270)]
+    replies = {}
+    for products in ("own", "cublaslt"):
+        server = server_factory(environment={**flags, "REGLA_PRODUCTS": products})
+        reply = server.complete(prompt=prompt, max_tokens=1, temperature=0, echo=True, logprobs=0)
+        replies[products] = reply["choices"][0]["logprobs"]["token_logprobs"][1:]
+        library = "__cublasLt_13_0_0" if products == "cublaslt" else ""
+        assert re.fullmatch(rf"regla-[\d.]+-[0-9a-f]{{8}}-emulated_device__sm_90{library}-bf16-f16",
+                            reply["system_fingerprint"])
+        told = server.log_path.read_text()
+        assert ("products   cublaslt; for them the weights are there once more, " in told,
+                "results are not reproducible: their bits depend on how many tokens" in told) == \
+            2 * (products == "cublaslt",)
+    assert replies["own"] != replies["cublaslt"]
+    assert replies["own"] == pytest.approx(replies["cublaslt"], abs=1e-3)
+
+
+@pytest.mark.parametrize("library, message", [
+    ("/no/where/libcublasLt.so", "REGLA_CUDA_CUBLASLT: expected a libcublasLt.so, got /no/where/"),
+    ("libm.so.6", "libm.so.6 has no function cublasLt")])
+def test_a_cublaslt_that_cannot_be_loaded_is_an_error(library, message):
+    for command in (["info", MODEL], ["serve", "--model", MODEL, "--port", "0"]):
+        done = subprocess.run(
+            [harness.BINARY, *command, "--device", "cuda", "--weights", "bf16", "--products",
+             "cublaslt"], capture_output=True, text=True, timeout=harness.START_SECONDS,
+            env={"REGLA_CUDA_CUBLASLT": library})
+        assert done.returncode == 1 and "products: cublaslt: " in done.stderr, done.stderr
+        assert message in done.stderr and "Traceback" not in done.stderr
+
+
 def test_activations_are_rounded_to_what_a_gpu_has_and_else_refused():
     command = [harness.BINARY, "perplexity", MODEL, "-", "--format", "jsonl", "--device", "cuda",
                "--weights", "q8", "--json", "--activations"]

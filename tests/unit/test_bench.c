@@ -15,6 +15,7 @@ static const struct bench_lists defaults = {.pp = "512",
                                             .weights = "auto",
                                             .kv = "auto",
                                             .activations = "f32",
+                                            .products = "own",
                                             .threads = "0"};
 
 static void expect_name(const struct bench_case *test, const char *expected)
@@ -50,9 +51,10 @@ Test(bench, every_combination_is_a_test_once)
     lists.batch = "1,16";
     lists.weights = "f32,q8,bf16";
     lists.kv = "f16,f32";
+    lists.products = "own,cublaslt";
     lists.threads = "1,2";
     cr_assert(bench_plan_make(&plan, &lists, NULL) == 0);
-    cr_assert(plan.count == 3 * 2 * 2 * 3 * 2 * 2);
+    cr_assert(plan.count == 3 * 2 * 2 * 3 * 2 * 2 * 2);
     for (int i = 0; i < plan.count; i++) {
         for (int j = 0; j < i; j++)
             cr_expect(memcmp(&plan.cases[i], &plan.cases[j], sizeof *plan.cases) != 0, "%d %d", i,
@@ -81,6 +83,8 @@ Test(bench, a_bad_list_is_named_with_its_item)
         {offsetof(struct bench_lists, kv), "q8", "--kv: item 1: expected auto, f32, f16 or bf16"},
         {offsetof(struct bench_lists, activations), "16bit,bf16",
          "--activations: item 2: expected f32, 16bit or 8bit, got \"bf16\""},
+        {offsetof(struct bench_lists, products), "own,cublas",
+         "--products: item 2: expected own or cublaslt, got \"cublas\""},
         {offsetof(struct bench_lists, threads), "1025", "from 0 to 1024, got \"1025\""},
         {offsetof(struct bench_lists, threads), "1x", "got \"1x\""},
         {offsetof(struct bench_lists, pp),

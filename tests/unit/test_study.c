@@ -165,8 +165,12 @@ Test(study, refuses_another_file)
     unlink(path);
 }
 
-static const struct study_settings SETTINGS = {
-    .device = "auto", .weights = "auto", .kv = "auto", .activations = "f32", .threads = 2};
+static const struct study_settings SETTINGS = {.device = "auto",
+                                               .weights = "auto",
+                                               .kv = "auto",
+                                               .activations = "f32",
+                                               .products = "own",
+                                               .threads = 2};
 
 /* regla-plot knows of a study what its JSON says. */
 Test(study, json_goes_there_and_back)

@@ -23,6 +23,12 @@ extern std::recursive_mutex mutex; /* guards everything; each function of the ru
 
 bool is_pinned(const void *memory, size_t bytes);
 
+/* Queues a work of a stream, or puts it into the graph that the stream is captured for. */
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work);
+
+/* Ends the program where [memory, memory + bytes) is not all inside one allocation. */
+void check_device(const void *memory, size_t bytes, const char *what);
+
 /* Runs a kernel to its end; `thread` is called for every thread of every block. `cluster` blocks
  * beside each other run together. overlaps: a device might begin it before the kernel before has
  * ended, so that its threads have to grid_wait. */

@@ -45,6 +45,8 @@ std::recursive_mutex emulation::mutex;
 
 namespace
 {
+using emulation::check_device;
+using emulation::enqueue;
 using emulation::is_pinned;
 using emulation::mutex;
 typedef std::lock_guard<std::recursive_mutex> guard;
@@ -127,32 +129,6 @@ emulated_stream *stream_of(cudaStream_t stream)
     return stream == nullptr ? &default_stream : stream;
 }
 
-cudaError_t enqueue(cudaStream_t stream, work item)
-{
-    if (broken != cudaSuccess)
-        return note(broken);
-    emulated_stream *to = stream_of(stream);
-    if (to->capture != nullptr) {
-        to->capture->works.push_back(std::move(item));
-    } else {
-        to->queue.push_back({std::move(item), races::queue()});
-        to->queued++;
-    }
-    return cudaSuccess;
-}
-
-/* Ends the program where [memory, memory + bytes) is not all inside one allocation. */
-void check_device(const void *memory, size_t bytes, const char *what)
-{
-    char *at = static_cast<char *>(const_cast<void *>(memory));
-    auto next = allocations.upper_bound(at);
-    if (bytes > 0 && (next == allocations.begin() ||
-                      std::prev(next)->first + std::prev(next)->second < at + bytes)) {
-        fprintf(stderr, "emulation: %s of %zu bytes that are not device memory\n", what, bytes);
-        abort();
-    }
-}
-
 struct {
     size_t bytes;
     const char *first, *end;
@@ -200,6 +176,31 @@ double now()
 
 namespace emulation
 {
+
+cudaError_t enqueue(cudaStream_t stream, work item)
+{
+    if (broken != cudaSuccess)
+        return note(broken);
+    emulated_stream *to = stream_of(stream);
+    if (to->capture != nullptr) {
+        to->capture->works.push_back(std::move(item));
+    } else {
+        to->queue.push_back({std::move(item), races::queue()});
+        to->queued++;
+    }
+    return cudaSuccess;
+}
+
+void check_device(const void *memory, size_t bytes, const char *what)
+{
+    char *at = static_cast<char *>(const_cast<void *>(memory));
+    auto next = allocations.upper_bound(at);
+    if (bytes > 0 && (next == allocations.begin() ||
+                      std::prev(next)->first + std::prev(next)->second < at + bytes)) {
+        fprintf(stderr, "emulation: %s of %zu bytes that are not device memory\n", what, bytes);
+        abort();
+    }
+}
 
 const settings &get_settings()
 {
