@@ -3,164 +3,484 @@
 # Everything that wants a GPU, in one go, for a machine that is lent for minutes and has nothing but
 # CUDA and PyTorch. Where the machine has what deploy/deps.sh installs, `make test-cuda` is simpler.
 #
-#   loadtest/cuda_session.sh pack
-#       here, without a GPU: builds and puts the programs and their libraries into one file in
-#       $CUDA_SESSION (.cuda-session), to be carried along and kept out of git; with them $TEXT,
-#       of which the shipped model's log-probabilities are compared (WikiText-2's), and, where PyPI
-#       is at hand, the wheels of flash-linear-attention. Fails where what git tracks and this are
-#       more than $MOST_MIB (64) together
-#   loadtest/cuda_session.sh run [STAGE...]
-#       there: check kernels bench serve transformers sanitize study, or those named. Stops by itself
-#       before SECONDS_AT_MOST (570) are over; what did not fit is said to be left out. All output
-#       goes to $OUT/all.txt ($OUT: ./cuda-session), that of what runs to now.log until it ends; the
-#       short table comes last.
+# 1. Here, without a GPU, from a tree where everything is committed:
 #
-# Where a machine is lent for 15 minutes in all, and a start takes 90 s:
-#   SECONDS_AT_MOST=330 ... run check kernels bench serve    it goes back while what failed is mended
-#   SECONDS_AT_MOST=220 ... run transformers
-#   SECONDS_AT_MOST=... ... run sanitize study               right after it: what is left less 60
-# The first may come again in place of the others; 30 minutes are enough for all of all stages.
+#        loadtest/cuda_session.sh pack
+#
+#    builds for sm_90 alone (build/cuda-session) and puts the programs, their libraries and a text
+#    into $CUDA_SESSION (.cuda-session, which git ignores), with the wheels of
+#    flash-linear-attention. It ends with status 1 and says why where anything is missing (WHEELS=no
+#    does without those wheels), or where what git tracks and this are more than $MOST_MIB (40).
+#
+# 2. There, in two calls of the tool `run`, for 15 minutes in all with 90 s for each start:
+#
+#        run(timeout_s=360, carry=[".cuda-session"], command="SECONDS_AT_MOST=330
+#            loadtest/cuda_session.sh run smoke latency kernels batches rows switches check serve")
+#        give_back, unless the next call follows within 30 s (then it needs no start)
+#        run(timeout_s=360, carry=[".cuda-session"], command="SECONDS_AT_MOST=330
+#            loadtest/cuda_session.sh run time prompts softmax timestamps ncu transformers sanitize
+#            study")
+#
+#    (each command in one line). Name kind nvidia-h200 in both where 4.8 TB/s are the yardstick; a
+#    call that names none gets an H100 and may go on on an H200. Before a call copy what files_at
+#    has: the next one empties $OUT.
+#
+# What comes back, in $OUT (./cuda-session where it is not set), at most 8 files:
+#    table.txt   a line for each part, written anew before and after each: name, result, seconds,
+#                figures. It is there when a later part dies, or all is killed
+#    all.txt     the output of every part; now.log: of the part that ran when all was killed
+#    switches.csv overhead.csv transformers.csv study.csv study.json
+#
+# How it goes on when something fails:
+#  - Every call begins with cuda_test_launch. Its status says whether there is a device: 77 ends all.
+#  - Where it or a golden case of `smoke` hangs or fails, it runs once more without overlap, then by
+#    compute-sanitizer's memcheck, and all else is left out: give the machine back and mend it. To go
+#    on instead, put REGLA_CUDA_WITHOUT=overlap before the command where that passed, or name the
+#    stages without `smoke` where a golden case failed by little.
+#  - After a part that ran into its limit cuda_test_launch runs for 10 s, where that fails once more
+#    without overlap. If that passes, all that follows runs without overlap; else all ends.
+#  - Any other part that fails is a line of the table, and the next one runs.
 # Status: 77 without a device, 1 when anything failed.
+#
+# A rehearsal, without a GPU: the emulated device, small models, long limits, the same way through:
+#
+#        export CUDA_SESSION=/tmp/rehearsal PATH=$PWD/tests/.venv/bin:$PATH
+#        PRESET=cuda-emulated loadtest/cuda_session.sh pack
+#        REHEARSAL=1 SECONDS_AT_MOST=7200 OUT=/tmp/rehearsal/out loadtest/cuda_session.sh run
+#
+# What fails, hangs, is missing or killed: tests/scripts/cuda_session_test.sh, with false programs.
+# Other variables: PROGRAMS, a folder of programs instead of the packed ones; LIMITS_PERCENT, which
+# makes all limits longer or shorter.
 set -uo pipefail
-PATH=$PATH:/usr/local/cuda/bin # compute-sanitizer
+# compute-sanitizer and ncu; nvidia-smi, where it is not on the PATH
+PATH=$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/.." || exit 1
 
-all_stages="check kernels bench serve transformers sanitize study"
+all_stages="smoke latency kernels batches rows switches check serve"
+all_stages+=" time prompts softmax timestamps ncu transformers sanitize study"
 at_most=${SECONDS_AT_MOST:-570}
 folder=${CUDA_SESSION:-.cuda-session}
 out=${OUT:-cuda-session}
-summary=()
+rehearsal=${REHEARSAL:+yes}
+percent=${LIMITS_PERCENT:-100}
+MOST_FILES=8
 failed=0
+by_line=(stdbuf -oL) # what a program of C has said is there when it is stopped
 
-pack() {
-    local preset=cuda programs program library bytes
-    cmake --preset $preset --log-level=WARNING >/dev/null &&
-        cmake --build --preset $preset -j "${JOBS:-$(nproc)}" || return 1
-    programs=$(mktemp -d)
-    mkdir -p "$folder" "$programs/lib" "$programs/bin"
-    for program in build/$preset/{regla,kernels,cuda_test_*} "$(command -v wrk)"; do
-        [ -x "$program" ] || continue
-        cp "$program" "$programs/bin/"
-        # Its libraries are for it alone: PyTorch has its own. The driver's may be found by the path
-        # that is set there and by no other.
-        cat >"$programs/${program##*/}" <<'EOF'
+# ---- sizes: on a device, in a rehearsal ----
+
+size() { # on a device, in a rehearsal
+    if [ -n "$rehearsal" ]; then echo "$2"; else echo "$1"; fi
+}
+cases=(tests/golden/*/)
+small=(--preset regla-6l) large=(--preset regla-160m) softmax=(--preset softmax-160m)
+if [ -n "$rehearsal" ]; then
+    cases=(tests/golden/{hybrid_regla,gla_fla,sliding_t5}/)
+    small=(--model tests/golden/hybrid_regla) large=(--model tests/golden/regla_tied_glu_wide)
+    softmax=(--model tests/golden/softmax_rope)
+    percent=${LIMITS_PERCENT:-3000}
+    export REGLA_EMULATION_MEMORY=$((16 << 30))
+fi
+
+# ---- pack ----
+
+missing() {
+    echo "cuda_session: pack: $*" >&2
+    exit 1
+}
+
+# What is needed, before a build of minutes.
+check_needs() { # preset
+    [ "$1" != cuda ] || command -v nvcc >/dev/null || missing "no nvcc on the PATH"
+    command -v wrk >/dev/null || missing "no wrk (deploy/deps.sh test): stage serve sends with it"
+    [ -r "$text" ] || missing "no text $text: name another in TEXT"
+    git diff --quiet HEAD -- || echo "cuda_session: pack: not all is committed" >&2
+}
+
+# Programs by their names: their libraries are for them alone, as PyTorch has its own. The driver's may
+# be found by the path that is set there and by no other.
+wrap() { # folder, program
+    cp "$2" "$1/bin/" || missing "no $2 after the build"
+    strip "$1/bin/${2##*/}"
+    cat >"$1/${2##*/}" <<'EOF'
 #!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
 LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "$here/bin/${0##*/}" "$@"
 EOF
-        chmod +x "$programs/${program##*/}"
-    done
-    # All but those of the C and C++ compilers, which have to be the machine's.
-    ldd "$programs"/bin/* | awk '$3 ~ /^\// { print $3 }' | sort -u |
+    chmod +x "$1/${2##*/}"
+}
+
+# All but those of the C and C++ compilers, which have to be the machine's.
+add_libraries() { # folder
+    local library
+    ldd "$1"/bin/* | awk '/not found/ { print "not-found:" $1 } $3 ~ /^\// { print $3 }' | sort -u |
         grep -vE '/(libc|libm|libpthread|libdl|librt|ld-linux[^/]*|libstdc\+\+|libgcc_s)\.so' |
-        while read -r library; do cp -Lu "$library" "$programs/lib/"; done
-    # a text for the log-probabilities of the shipped model
-    head -n 400 "${TEXT:-../shared/data/wikitext-2/test.txt}" >"$programs/text.txt" ||
-        rm -f "$programs/text.txt"
-    # The programs have nearly all in common, 64 MiB apart at most: what this can see.
-    python3 - "$programs" "$folder/programs.tar.xz" <<'EOF' || return 1
-import sys, tarfile
-with tarfile.open(sys.argv[2], "w:xz", preset=9) as file:
+        while read -r library; do cp -Lu "$library" "$1/lib/" || exit 1; done
+}
+
+pack() {
+    local preset=${PRESET:-cuda} build options=() programs program source bytes
+    text=${TEXT:-../shared/data/wikitext-2/test.txt}
+    check_needs "$preset"
+    build=build/$preset
+    if [ "$preset" = cuda ]; then
+        build=build/cuda-session
+        options=(-DCMAKE_CUDA_ARCHITECTURES=90-real)
+    fi
+    { cmake --preset "$preset" -B "$build" "${options[@]}" --log-level=WARNING >/dev/null &&
+        cmake --build "$build" -j "${JOBS:-$(nproc)}" --target regla kernels cuda_tests; } ||
+        missing "the build failed"
+    echo "cuda_session: built after $SECONDS s"
+    programs=$(mktemp -d)
+    trap 'rm -rf "$programs"' EXIT
+    mkdir -p "$folder" "$programs/lib" "$programs/bin"
+    for program in $build/regla $build/kernels "$(command -v wrk)"; do
+        wrap "$programs" "$program"
+    done
+    for source in tests/cuda/test_*.c*; do
+        source=${source##*/}
+        wrap "$programs" "$build/cuda_${source%%.*}"
+    done
+    [ ! -x "${CHAIN:-build/cuda-chain/cuda_chain}" ] ||
+        wrap "$programs" "${CHAIN:-build/cuda-chain/cuda_chain}"
+    add_libraries "$programs" || missing "a library of the programs"
+    head -n 400 "$text" >"$programs/text.txt"
+    git describe --always --dirty >"$programs/commit"
+    archive "$programs" "$folder/programs.tar.xz" || missing "no archive"
+    rm -rf "$folder/wheels"
+    [ "${WHEELS:-}" = no ] || python3 -m pip download -q --no-deps --only-binary=:all: --dest \
+        "$folder/wheels" flash-linear-attention==0.6.0 fla-core==0.6.0 einops==0.8.2 ||
+        missing "no wheels of flash-linear-attention from PyPI: WHEELS=no does without"
+    bytes=$( (git ls-files -z; find "$folder" -type f -print0) | du -cb --files0-from=- | tail -n 1)
+    bytes=${bytes%%[!0-9]*}
+    echo "cuda_session: packed after $SECONDS s: $((bytes >> 20)) MiB to carry of ${MOST_MIB:-40}:" \
+        "$(du -sh "$folder"/* | tr '\n\t' '; ')"
+    [ "$bytes" -le $((${MOST_MIB:-40} << 20)) ] || missing "more than ${MOST_MIB:-40} MiB to carry"
+}
+
+# What Python can unpack there. The programs have nearly all in common, up to 128 MiB apart: what this
+# can see. Nothing is gained by a longer search than preset 1's.
+archive() { # folder, archive
+    python3 - "$1" "$2" <<'EOF'
+import lzma, sys, tarfile
+how = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 1 << 27}]
+with lzma.open(sys.argv[2], "w", filters=how) as out, tarfile.open(fileobj=out, mode="w") as file:
     file.add(sys.argv[1], ".")
 EOF
-    rm -rf "$programs" "$folder/wheels"
-    python3 -m pip download -q --no-deps --only-binary=:all: --dest "$folder/wheels" \
-        flash-linear-attention==0.6.0 fla-core==0.6.0 einops==0.8.2 ||
-        echo "cuda_session: no wheels of flash-linear-attention: no column for its GLA" >&2
-    bytes=$( (git ls-files -z; find "$folder" -type f -print0) | du -cb --files0-from=- | tail -n 1)
-    echo "$((${bytes%%[!0-9]*} >> 20)) MiB to carry of ${MOST_MIB:-64}:" "$(du -sh "$folder"/*)"
-    [ "${bytes%%[!0-9]*}" -le $((${MOST_MIB:-64} << 20)) ]
 }
 
 # The folder with the programs: what was carried, unpacked, or what has been built here.
 find_programs() {
-    programs=build/cuda
-    [ -r "$folder/programs.tar.xz" ] || return
-    programs=$(mktemp -d)
-    trap 'rm -rf "$programs"' EXIT
-    python3 -m tarfile -e "$folder/programs.tar.xz" "$programs"
+    programs=${PROGRAMS:-build/cuda}
+    if [ -z "${PROGRAMS:-}" ] && [ -r "$folder/programs.tar.xz" ]; then
+        programs=$(mktemp -d)
+        trap 'rm -rf "$programs"' EXIT
+        python3 -m tarfile -e "$folder/programs.tar.xz" "$programs"
+    fi
+    regla=$programs/regla
+    if [ ! -x "$regla" ] || [ ! -x "$programs/cuda_test_launch" ]; then
+        echo "cuda_session: no $folder/programs.tar.xz and no regla and cuda_test_launch in" \
+            "$programs: first pack, or make cuda" >&2
+        exit 1
+    fi
+}
+
+# ---- parts of stages, and the table ----
+
+table=() # its lines
+ended='' # why nothing more is to run
+status=0 # of the last part
+
+# As a whole, so that a reader sees the old one or the new one.
+write_table() { # a line that is not yet one of it
+    printf '%s\n' "${table[@]}" "$@" >"$out/table.new" && mv "$out/table.new" "$out/table.txt"
+}
+
+left_out() { # name, why
+    table+=("$(printf '%-26s left out: %s' "$1" "$2")")
+    echo "== ${table[-1]}"
+    write_table
 }
 
 left() {
     echo $((at_most - SECONDS))
 }
 
-# A part of a stage: runs it with what time is left, keeps its output, notes how it ended, and shows
-# so many lines of the output's end, more where it did not pass.
-part() { # name, seconds at most, lines, command...
-    local name=$1 limit=$2 lines=$3 result status begin=$SECONDS
+# The figures of an output for the table: what calls itself one, the tests of `regla bench` (share of
+# the limit last), streams of overhead.py, points of cuda_transformers.py, the speed of a copy, or how
+# many tests passed.
+figures() { # log
+    awk '
+        function add(text) { found = found (found == "" ? "" : "; ") text }
+        /^figure: / { add(substr($0, 9)) }
+        $NF ~ /^[0-9.]+%$/ {
+            for (i = 5; i <= 7; i++)
+                if ($i ~ /^(pp|tg)[0-9]/ && $(i + 1) ~ /^[0-9.]+$/ && $(i + 2) ~ /%$/)
+                    add($i " b" $(i - 1) ($3 == "f32" ? "" : " " $3) (i == 7 ? " " $4 : "") " " \
+                        $(i + 1) "/s " $NF)
+        }
+        NF == 9 && $1 ~ /-(160m|6l)$/ { add($2 " streams " $4 "/s, " $6 " % of the engine") }
+        /^ *[0-9]+ +[0-9]+ .*x / { add($1 " b" $2 ": theirs " $3 " ratios" ratios()) }
+        /the smallest kernel takes/ { add($0) }
+        /[0-9]+ passed, [0-9]+ failed$/ { passed = $0 }
+        function ratios(    i, text) {
+            for (i = 4; i <= NF; i++)
+                if ($i ~ /^[0-9.]+x$/ || $i == "-")
+                    text = text " " $i
+            return text
+        }
+        END { print found != "" ? found : passed }' "$1"
+}
+
+# Runs a part for so many seconds at most; keeps its output, and how it ended in `status` and the table.
+run_part() { # name, seconds, lines to show (more where it did not pass), command...
+    local name=$1 ms=$((10 * $2 * percent)) lines=$3 begin=$SECONDS limit result
     shift 3
-    [ "$limit" -lt "$(left)" ] || limit=$(left)
-    if [ "$limit" -lt 5 ]; then
+    if [ "$(left)" -lt 5 ]; then
+        status=0
         left_out "$name" "no time"
         return
     fi
+    [ $ms -lt $((1000 * $(left))) ] || ms=$((1000 * $(left)))
+    limit=$(printf '%d.%03d' $((ms / 1000)) $((ms % 1000)))
+    write_table "$(printf '%-26s under way since %d s' "$name" $begin)"
     timeout -k 5 "$limit" "$@" >"$out/now.log" 2>&1
     status=$?
     case $status in
     0) result=passed ;;
-    77) result="FAILED, saw no device" ;; # nvidia-smi did
-    124 | 137) result="stopped after $limit s" ;;
+    77) result="FAILED, saw no device" ;;
+    124 | 137) result="stopped after ${limit%??} s" ;;
     *) result="FAILED, status $status" ;;
     esac
-    if [ "$result" != passed ]; then
+    if [ $status -ne 0 ]; then
         failed=1
         [ "$lines" -gt 15 ] || lines=15
     fi
-    result=$(printf '%-28s %-24s %4d s' "$name" "$result" $((SECONDS - begin)))
-    summary+=("$result")
-    echo "== $result"
+    table+=("$(printf '%-26s %-22s %4d s  %s' "$name" "$result" $((SECONDS - begin)) \
+        "$(figures "$out/now.log")")")
+    echo "== ${table[-1]}"
     tail -n "$lines" "$out/now.log"
-    { echo "==== $result" && cat "$out/now.log"; } >>"$out/all.txt"
+    { echo "==== $name: $result" && cat "$out/now.log"; } >>"$out/all.txt"
     rm -f "$out/now.log"
+    write_table
 }
 
-left_out() { # name, why
-    summary+=("$(printf '%-28s left out: %s' "$1" "$2")")
+# With one more thing off than before: for `env`.
+without() { # switch
+    echo "REGLA_CUDA_WITHOUT=${REGLA_CUDA_WITHOUT:+$REGLA_CUDA_WITHOUT,}$1"
 }
 
-has_pytorch() {
-    python3 -c 'import importlib.util as i
-exit(not all(map(i.find_spec, ["torch", "transformers"])))' || { left_out PyTorch "not here" && false; }
+# After a part that ran into its limit, for the others not to do so too.
+look_again() { # name of the part
+    run_part after_"$1" 10 1 "$programs/cuda_test_launch"
+    [ $status -ne 0 ] || return
+    [[ ,${REGLA_CUDA_WITHOUT:-}, == *,overlap,* ]] ||
+        run_part after_"$1"_apart 10 1 env "$(without overlap)" "$programs/cuda_test_launch"
+    if [ $status -ne 0 ]; then
+        ended="the device did not answer after $1"
+        return
+    fi
+    export "$(without overlap)"
+    table+=("# from here on without overlap")
+}
+
+part() { # as run_part
+    if [ -n "$ended" ]; then
+        left_out "$1" "$ended"
+        return
+    fi
+    run_part "$@"
+    local result=$status
+    if [ $result -eq 124 ] || [ $result -eq 137 ]; then
+        [ "$(left)" -lt 5 ] || look_again "$1"
+    fi
+    status=$result
 }
 
 # A part that, where it fails, runs once more without what emulation knows least of.
-check_part() { # as part
-    local before=$failed
-    failed=0
+check_part() { # as run_part
     part "$@"
-    [ $failed -eq 0 ] || part "$1_apart" 40 "$3" env REGLA_CUDA_WITHOUT=overlap "${@:4}"
-    failed=$((before | failed))
+    [ $status -eq 0 ] || part "$1_apart" 40 "$3" env "$(without overlap)" "${@:4}"
 }
 
-stage_check() {
-    local program formats weights kv activations text=()
-    check_part kernels_check 120 1 "$programs/kernels" check
-    check_part golden_f32 150 0 "$regla" check --device cuda --state-memory 64M --weights f32 \
-        --kv f32 --reproducibility tests/golden/*/
-    check_part golden 60 0 "$regla" check --device cuda --state-memory 64M tests/golden/*/
-    for program in "$programs"/cuda_test_*; do
-        text=()
-        [ "${program##*_}" != model ] || [ ! -r "$programs/text.txt" ] ||
-            text=("$programs/text.txt" 8192)
-        check_part "${program##*/}" 90 1 "$program" "${text[@]}"
+has_pytorch() { # for what
+    python3 -c 'import importlib.util as i
+exit(not all(map(i.find_spec, ["torch", "transformers"])))' || { left_out "$1" "no PyTorch" && false; }
+}
+
+has_tool() { # tool, for what
+    command -v "$1" >/dev/null || { left_out "$2" "no $1" && false; }
+}
+
+bench() { # name, seconds, lines, arguments...
+    part "$1" "$2" "$3" "$regla" bench --device cuda --weights bf16 "${@:4}"
+}
+
+switches() { # name, seconds, arguments of cuda_switches.py...
+    part "$1" "$2" 40 env PYTHONUNBUFFERED=1 python3 loadtest/cuda_switches.py --regla "$regla" \
+        --each $((30 * percent / 100 + 1)) --csv "$out/switches.csv" "${@:3}"
+}
+
+check() { # `regla check` of folders and flags, as a command
+    echo "${by_line[@]}" "$regla" check --device cuda --state-memory 64M "$@"
+}
+
+# ---- stages: first what says whether the backend works, and how fast it is ----
+
+# A part that has to pass for anything else to make sense.
+smoke() { # name, seconds, command...
+    run_part "$1" "$2" 1 "${by_line[@]}" "${@:3}"
+    [ $status -ne 0 ] || return 0
+    [ $status -ne 77 ] || return
+    run_part "$1_apart" "$2" 1 env "$(without overlap)" "${by_line[@]}" "${@:3}"
+    if has_tool compute-sanitizer "$1_memcheck"; then
+        run_part "$1_memcheck" 60 40 compute-sanitizer --tool memcheck --error-exitcode 9 \
+            --target-processes all "${@:3}"
+    fi
+    ended="$1 failed"
+    return 1
+}
+
+stage_smoke() { # after cuda_test_launch
+    local case
+    for case in hybrid_regla gla_fla; do
+        [ -n "$ended" ] || smoke smoke_$case 10 "$regla" check --device cuda --state-memory 64M \
+            --weights f32 --kv f32 tests/golden/$case/
     done
-    for formats in "bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "bf16 f16 16bit"; do
-        read -r weights kv activations <<<"$formats"
-        check_part "bits_${weights}_$activations" 60 0 "$regla" check --device cuda \
-            --state-memory 64M --bits-only --weights "$weights" --kv "$kv" \
-            --activations "$activations" tests/golden/*/
-    done
+}
+
+stage_latency() {
+    bench bench_6l 30 20 "${small[@]}" --pp "$(size 2048 8)" --tg "$(size 64,1024,8192 2,4)"
+    # what it is worth that a kernel begins while the one before it ends
+    switches overlap 40 --bench "${small[*]} --weights bf16 --pp 0 --tg $(size 64,1024 2,4)" \
+        --without overlap
 }
 
 stage_kernels() {
-    part kernels_time 180 100 "$programs/kernels" time
-    # the same products by cuBLAS
-    has_pytorch && part products 60 12 python3 loadtest/cuda_transformers.py --products
+    check_part kernels_check 120 1 "${by_line[@]}" "$programs/kernels" check
 }
 
-sanitize() { # tool, what it runs, seconds at most, command...
+stage_batches() {
+    bench bench_12l 40 40 "${large[@]}" --pp "$(size 2048 8)" --tg "$(size 64 2)" \
+        --batch "$(size 1,64,256 1,4,12)" --operations
+    # and that tensor cores multiply with one number of bf16 for an input, not two
+    bench bench_12l_16bit 40 40 "${large[@]}" --pp "$(size 2048 8)" --tg "$(size 64 2)" \
+        --batch "$(size 64,256 4,12)" --activations 16bit
+}
+
+# Up to how many rows products take the kernel for few rows.
+stage_rows() {
+    switches rows 60 --bench "${large[*]} --weights bf16 --pp 0 --tg $(size 64 2) --batch \
+$(size 16,32,64 12,16)" --environment REGLA_CUDA_STREAMED_ROWS="$(size 8,16,32,64 8,16)"
+}
+
+# What each switch brings, in one table.
+stage_switches() {
+    switches switches 150 --without "$(size all overlap,row,bulk,draw)" \
+        --bench "${small[*]} --weights bf16 --pp 0 --tg $(size 256 2) --repeat $(size 5 1)" \
+        --bench "${large[*]} --weights bf16 --pp 0 --tg $(size 64 2) --batch $(size 64,256 4,12) \
+--repeat $(size 5 1)"
+}
+
+# shellcheck disable=SC2046 # words of check
+stage_check() {
+    local program formats weights kv activations text
+    check_part golden_f32 100 0 \
+        $(check --weights f32 --kv f32 --reproducibility "${cases[@]}")
+    check_part golden 60 0 $(check "${cases[@]}")
+    for program in "$programs"/cuda_test_*; do
+        text=()
+        [ "${program##*_}" != model ] || [ ! -r "$programs/text.txt" ] || [ -n "$rehearsal" ] ||
+            text=("$programs/text.txt" 8192)
+        [ "${program##*_}" = launch ] || check_part "${program##*/}" 60 1 "${by_line[@]}" "$program" "${text[@]}"
+    done
+    for formats in "bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "bf16 f16 16bit"; do
+        read -r weights kv activations <<<"$formats"
+        check_part "bits_${weights}_$activations" 60 0 $(check --bits-only --weights "$weights" \
+            --kv "$kv" --activations "$activations" "${cases[@]}")
+    done
+}
+
+# Streams over HTTP beside `regla bench`, and a step by cause.
+stage_serve() {
+    local site
+    python3 -c 'import httpx' 2>/dev/null || { left_out serve "no httpx" && return; }
+    part serve 120 12 env PATH="$programs:$PATH" python3 loadtest/overhead.py --binary "$regla" \
+        --device cuda --preset "$(size regla-160m regla-6l)" --streams "$(size 1,256 1)" \
+        --length "$(size 256 2)" --repeat "$(size 2 1)" --no-plots --out "$out/serve"
+    mv "$out/serve/overhead.csv" "$out/" 2>/dev/null
+    rm -rf "$out/serve"
+}
+
+# ---- then what says more of it ----
+
+# Equal calls follow each other there, so that a kernel loads its weights while the one before it runs:
+# without overlap as well.
+stage_time() {
+    part kernels_time 90 100 "${by_line[@]}" "$programs/kernels" time
+    part kernels_time_apart 90 100 env "$(without overlap)" "${by_line[@]}" "$programs/kernels" time
+    # the same products by cuBLAS
+    has_pytorch products_cublas &&
+        part products_cublas 60 20 python3 loadtest/cuda_transformers.py --products
+}
+
+# Long prompts with the products of ours and of cuBLASLt, whose library is CUDA's or PyTorch's.
+stage_prompts() {
+    local library
+    if ! "$regla" bench --help | grep -q -- --products; then
+        left_out prompts "regla bench has no --products"
+        return
+    fi
+    library=$(python3 - <<'EOF'
+import glob, sys
+places = ["/usr/local/cuda/lib64", *(f"{at}/nvidia/*/lib" for at in sys.path if at)]
+found = [name for place in places for name in sorted(glob.glob(f"{place}/libcublasLt.so.1[0-9]"))]
+print(found[0] if found else "")
+EOF
+    )
+    part prompts 60 30 env ${library:+REGLA_CUDA_CUBLASLT=$library} "$regla" bench --device cuda \
+        "${large[@]}" --weights bf16,f16 --products own,cublaslt --tg 0 \
+        --pp "$(size 512,2048,8192 8,16)" --repeat "$(size 3 1)"
+}
+
+stage_softmax() {
+    bench bench_softmax 60 30 "${softmax[@]}" --pp "$(size 2048 8)" --tg "$(size 64 2)" \
+        --depth "$(size 0,2048 0,8)" --batch "$(size 1,64 1,4)" --operations
+}
+
+# When the kernels of a decode step begin, have waited, and end: a build of its own (engine/README.md).
+stage_timestamps() {
+    if [ ! -x "$programs/cuda_chain" ]; then
+        left_out timestamps "no cuda_chain was packed"
+        return
+    fi
+    part timestamps 30 60 "$programs/cuda_chain"
+}
+
+stage_ncu() {
+    has_tool ncu ncu || return
+    part ncu 90 100 ncu --clock-control none --target-processes all -k regex:'stream|recurrence' \
+        --section SpeedOfLight --section MemoryWorkloadAnalysis --section SchedulerStats \
+        --section Occupancy -c 40 "$regla" bench --device cuda "${small[@]}" --weights bf16 --pp 0 \
+        --tg "$(size 4 2)" --repeat 1
+}
+
+stage_transformers() {
+    local site='' seconds=180
+    has_pytorch transformers || return
+    if [ -d "$folder/wheels" ]; then
+        site=$programs/site # where they were unpacked, which goes when this ends
+        part wheels 60 0 python3 -m pip install -q --no-index --no-deps --no-compile \
+            --no-cache-dir --target "$site" "$folder"/wheels/*.whl
+    fi
+    [ "$(left)" -gt $((seconds + 60)) ] || seconds=$(($(left) - 60))
+    part transformers 240 40 env PYTHONUNBUFFERED=1 ${site:+PYTHONPATH=$site} python3 \
+        loadtest/cuda_transformers.py --regla "$regla" --seconds "$seconds" \
+        --out "$out/transformers.csv"
+}
+
+sanitize() { # tool, what it runs, seconds, command...
     part "$1_$2" "$3" 1 compute-sanitizer --tool "$1" --error-exitcode 9 --target-processes all \
         "${@:4}"
 }
@@ -168,10 +488,7 @@ sanitize() { # tool, what it runs, seconds at most, command...
 stage_sanitize() {
     local check=("$regla" check --device cuda --state-memory 16M --weights f32 --kv f32)
     local few=(tests/golden/{hybrid_regla,sliding_t5}/) more=(tests/golden/{gla_fla,deltanet}/)
-    if ! command -v compute-sanitizer >/dev/null; then
-        left_out sanitize "no compute-sanitizer"
-        return
-    fi
+    has_tool compute-sanitizer sanitize || return
     sanitize memcheck few 60 "${check[@]}" "${few[@]}"
     sanitize racecheck few 60 "${check[@]}" "${few[@]}"
     sanitize memcheck kernels 90 "$programs/kernels" check
@@ -182,51 +499,28 @@ stage_sanitize() {
     sanitize synccheck few 45 "${check[@]}" "${few[@]}"
 }
 
-stage_bench() {
-    part bench_6l 60 20 "$regla" bench --device cuda --preset regla-6l --weights bf16 --pp 2048 \
-        --tg 64,1024,8192
-    # what it is worth that a kernel begins while the one before it ends
-    part bench_6l_apart 30 20 env REGLA_CUDA_WITHOUT=overlap "$regla" bench --device cuda \
-        --preset regla-6l --weights bf16 --pp 0 --tg 64,1024
-    # and that tensor cores multiply with one number of bf16 for an input, not two
-    part bench_12l 90 40 "$regla" bench --device cuda --preset regla-160m --weights bf16 \
-        --activations f32,16bit --pp 2048 --tg 64 --batch 1,64,256 --operations
-    part bench_softmax 90 30 "$regla" bench --device cuda --preset softmax-160m --weights bf16 \
-        --pp 2048 --tg 64 --depth 0,2048 --batch 1,64 --operations
-}
-
-# Streams over HTTP beside `regla bench`, and a step by cause.
-stage_serve() {
-    python3 -c 'import httpx' 2>/dev/null || { left_out serve "no httpx here" && return; }
-    part serve 120 12 env PATH="$programs:$PATH" python3 loadtest/overhead.py --binary "$regla" \
-        --device cuda --streams 1,256 --length 256 --repeat 3 --no-plots --out "$out/serve"
-    mv "$out/serve/overhead.csv" "$out/" 2>/dev/null
-    rm -rf "$out/serve"
-}
-
 stage_study() {
-    part study 300 40 "$regla" study --device cuda --systems regla,hybrid_regla,softmax \
-        --out "$out/study"
-    # few files come back from a lent machine
+    local lengths=()
+    [ -z "$rehearsal" ] || lengths=(--lengths "1,2" --repeat 1)
+    part study 300 40 "$regla" study --device cuda "${lengths[@]}" \
+        --systems "$(size regla,hybrid_regla,softmax regla)" --out "$out/study"
     mv "$out"/study/study.{csv,json} "$out/" 2>/dev/null
     rm -rf "$out/study"
 }
 
-stage_transformers() {
-    local site=
-    has_pytorch || return
-    if [ -d "$folder/wheels" ]; then
-        site=$programs/site # where they were unpacked, which goes when this ends
-        part wheels 60 0 python3 -m pip install -q --no-index --no-deps --no-compile \
-            --no-cache-dir --target "$site" "$folder"/wheels/*.whl
-    fi
-    part transformers "$(left)" 40 env PYTHONUNBUFFERED=1 ${site:+PYTHONPATH=$site} python3 \
-        loadtest/cuda_transformers.py --regla "$regla" --seconds "$(($(left) - 60))" \
-        --out "$out/transformers.csv"
+# ---- run ----
+
+# Whose GPU, which commit. What decides is cuda_test_launch: nvidia-smi need not be there.
+describe() {
+    local gpu
+    gpu=$(timeout 10 nvidia-smi --query-gpu=name,driver_version,memory.total \
+        --format=csv,noheader 2>/dev/null) || gpu="no nvidia-smi"
+    echo "# $gpu; $(cat "$programs/commit" 2>/dev/null); $(date -u '+%F %T')" \
+        "${rehearsal:+; a rehearsal}${REGLA_CUDA_WITHOUT:+; without $REGLA_CUDA_WITHOUT}; $*"
 }
 
 run() {
-    local stages=("$@") stage
+    local stages=("$@") stage files
     [ ${#stages[@]} -gt 0 ] || read -ra stages <<<"$all_stages"
     for stage in "${stages[@]}"; do
         if ! declare -F "stage_$stage" >/dev/null; then
@@ -235,22 +529,28 @@ run() {
         fi
     done
     find_programs
-    regla=$programs/regla
-    if [ ! -x "$regla" ]; then
-        echo "cuda_session: no $folder/programs.tar.xz and no build/cuda/regla: first pack, or" \
-            "make cuda" >&2
-        exit 1
-    fi
-    mkdir -p "$out"
-    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null |
-        tee -a "$out/all.txt" || { echo "cuda_session: skipped: no device"; exit 77; }
+    mkdir -p "$out" || exit 1
+    table+=("$(describe "${stages[@]}")")
+    echo "${table[0]}" | tee -a "$out/all.txt"
     # as long as somebody has it open, the driver keeps what every process would have to wait for
     { exec 9</dev/nvidia0; } 2>/dev/null
+    smoke smoke_launch 15 "$programs/cuda_test_launch"
+    if [ $status -eq 77 ] && [ -z "$ended" ]; then
+        echo "cuda_session: skipped: no device"
+        exit 77
+    fi
     for stage in "${stages[@]}"; do
-        "stage_$stage"
+        if [ -z "$ended" ]; then
+            "stage_$stage"
+        else
+            left_out "$stage" "$ended"
+        fi
     done
-    echo "== summary after $SECONDS s"
-    printf '%s\n' "${summary[@]}" | tee -a "$out/all.txt"
+    write_table
+    files=$(find "$out" -type f | wc -l)
+    [ "$files" -le $MOST_FILES ] || echo "cuda_session: $files files in $out, of which 8 come back"
+    echo "== table after $SECONDS s"
+    tee -a "$out/all.txt" <"$out/table.txt"
     exit $failed
 }
 

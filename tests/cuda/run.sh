@@ -101,6 +101,7 @@ emulated)
     check build/cuda-emulated --bits-only --weights q8 --kv f16 --activations 16bit "${few[1]}"
     REGLA_BINARY=build/cuda-emulated/regla tests/.venv/bin/python -m pytest -q -p no:cacheprovider \
         --timeout "$SECONDS_EACH" tests/http/test_cuda.py || status=1
+    PATH=$PWD/tests/.venv/bin:$PATH limited tests/scripts/cuda_session_test.sh || status=1
     wait $! || status=1
     cat build/cuda-emulated/programs.log
     ;;
