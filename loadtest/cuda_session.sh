@@ -9,21 +9,22 @@
 #
 #    builds for sm_90 alone (build/cuda-session) and puts the programs, their libraries and a text
 #    into $CUDA_SESSION (.cuda-session, which git ignores), with the wheels of
-#    flash-linear-attention. It ends with status 1 and says why where anything is missing (WHEELS=no
-#    does without those wheels), or where what git tracks and this are more than $MOST_MIB (40).
+#    flash-linear-attention and, where it has been built, $CHAIN (build/cuda-chain/cuda_chain). It
+#    ends with status 1 and says why where anything else is missing (WHEELS=no does without the
+#    wheels; TEXT names another text), or where what git tracks and this are more than $MOST_MIB (40).
 #
-# 2. There, in two calls of the tool `run`, for 15 minutes in all with 90 s for each start:
+# 2. There, in two calls of the tool `run`: 15 minutes are lent in all, and with 90 s for each start
+#    these take 14. The tool carries the checkout that the session was started in: pack there. Each
+#    with carry=[".cuda-session"] and timeout_s=360, and as its command:
 #
-#        run(timeout_s=360, carry=[".cuda-session"], command="SECONDS_AT_MOST=330
-#            loadtest/cuda_session.sh run smoke latency kernels batches rows switches check serve")
-#        give_back, unless the next call follows within 30 s (then it needs no start)
-#        run(timeout_s=360, carry=[".cuda-session"], command="SECONDS_AT_MOST=330
-#            loadtest/cuda_session.sh run time prompts softmax timestamps ncu transformers sanitize
-#            study")
+#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run smoke latency kernels batches rows switches check serve
+#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run time prompts softmax timestamps ncu transformers sanitize study
 #
-#    (each command in one line). Name kind nvidia-h200 in both where 4.8 TB/s are the yardstick; a
-#    call that names none gets an H100 and may go on on an H200. Before a call copy what files_at
-#    has: the next one empties $OUT.
+#    Between them copy the files from files_at, since the next call empties $OUT, and give the machine
+#    back unless the second comes within 30 s. Name kind nvidia-h200 in both where 4.8 TB/s are the
+#    yardstick; a call that names none may run on an H100 or an H200, and the table's first line says
+#    on which. Where less is left (`status`, budget_left_s): SECONDS_AT_MOST is that less 130, or less
+#    40 on a warm machine, and timeout_s 30 more. What did not fit is said to be left out.
 #
 # What comes back, in $OUT (./cuda-session where it is not set), at most 8 files:
 #    table.txt   a line for each part, written anew before and after each: name, result, seconds,
@@ -120,8 +121,9 @@ add_libraries() { # folder
 }
 
 pack() {
-    local preset=${PRESET:-cuda} build options=() programs program source bytes
+    local preset=${PRESET:-cuda} build options=() program source chain bytes
     text=${TEXT:-../shared/data/wikitext-2/test.txt}
+    chain=${CHAIN:-build/cuda-chain/cuda_chain}
     check_needs "$preset"
     build=build/$preset
     if [ "$preset" = cuda ]; then
@@ -142,8 +144,11 @@ pack() {
         source=${source##*/}
         wrap "$programs" "$build/cuda_${source%%.*}"
     done
-    [ ! -x "${CHAIN:-build/cuda-chain/cuda_chain}" ] ||
-        wrap "$programs" "${CHAIN:-build/cuda-chain/cuda_chain}"
+    if [ -x "$chain" ]; then
+        wrap "$programs" "$chain"
+    else
+        echo "cuda_session: pack: no $chain: no stage timestamps"
+    fi
     add_libraries "$programs" || missing "a library of the programs"
     head -n 400 "$text" >"$programs/text.txt"
     git describe --always --dirty >"$programs/commit"
