@@ -213,8 +213,8 @@ left() {
 }
 
 # The figures of an output for the table: what calls itself one, the tests of `regla bench` (share of
-# the limit last), streams of overhead.py, points of cuda_transformers.py, the speed of a copy, or how
-# many tests passed.
+# the limit last), streams of overhead.py, points of cuda_transformers.py, the speed of a copy, means of
+# kernels by ncu, or how many tests passed.
 figures() { # log
     awk '
         function add(text) { found = found (found == "" ? "" : "; ") text }
@@ -228,6 +228,11 @@ figures() { # log
         NF == 9 && $1 ~ /-(160m|6l)$/ { add($2 " streams " $4 "/s, " $6 " % of the engine") }
         /^ *[0-9]+ +[0-9]+ .*x / { add($1 " b" $2 ": theirs " $3 " ratios" ratios()) }
         /the smallest kernel takes/ { add($0) }
+        /, Context [0-9]+, Stream [0-9]+/ && match($0, /[a-z0-9_]+_kernel/) {
+            kernel = substr($0, RSTART, RLENGTH)
+        }
+        $1 == "Duration" { calls[kernel]++; time[kernel] += $3; unit[kernel] = $2 }
+        $1 " " $2 " " $3 == "DRAM Throughput %" { share[kernel] += $4 }
         /[0-9]+ passed, [0-9]+ failed$/ { passed = $0 }
         function ratios(    i, text) {
             for (i = 4; i <= NF; i++)
@@ -235,7 +240,12 @@ figures() { # log
                     text = text " " $i
             return text
         }
-        END { print found != "" ? found : passed }' "$1"
+        END {
+            for (kernel in calls)
+                add(sprintf("%s %d times %.2f %s, DRAM %.1f %%", kernel, calls[kernel],
+                    time[kernel] / calls[kernel], unit[kernel], share[kernel] / calls[kernel]))
+            print found != "" ? found : passed
+        }' "$1"
 }
 
 # Runs a part for so many seconds at most; keeps its output, and how it ended in `status` and the table.
@@ -520,8 +530,8 @@ describe() {
     local gpu
     gpu=$(timeout 10 nvidia-smi --query-gpu=name,driver_version,memory.total \
         --format=csv,noheader 2>/dev/null) || gpu="no nvidia-smi"
-    echo "# $gpu; $(cat "$programs/commit" 2>/dev/null); $(date -u '+%F %T')" \
-        "${rehearsal:+; a rehearsal}${REGLA_CUDA_WITHOUT:+; without $REGLA_CUDA_WITHOUT}; $*"
+    gpu+="; $(cat "$programs/commit" 2>/dev/null); $(date -u '+%F %T')"
+    echo "# $gpu${rehearsal:+; a rehearsal}${REGLA_CUDA_WITHOUT:+; without $REGLA_CUDA_WITHOUT}; $*"
 }
 
 run() {

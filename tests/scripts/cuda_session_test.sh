@@ -42,7 +42,15 @@ program "$work/programs/cuda_test_launch" "echo 'launch: 14 passed, 0 failed'"
 program "$work/programs/cuda_test_model" "echo 'model: 3 passed, 0 failed'"
 program "$work/programs/cuda_chain" "echo 'figure: a step takes 90 us'"
 program "$work/tools/nvidia-smi" "echo 'A false GPU, 1.0, 1 MiB'"
-program "$work/tools/ncu" "echo ncu"
+# as version 2025.3 prints it
+program "$work/tools/ncu" "cat <<'KERNELS'
+  void stream_kernel<1, 2>(work) (132, 1, 1)x(256, 1, 1), Context 1, Stream 13, Device 0, CC 9.0
+    Duration                         us         4.50
+    DRAM Throughput                   %        31.20
+  stream_kernel(work) (132, 1, 1)x(256, 1, 1), Context 1, Stream 13, Device 0, CC 9.0
+    Duration                         us         5.50
+    DRAM Throughput                   %        32.20
+KERNELS"
 program "$work/tools/compute-sanitizer" "echo memcheck"
 # Python with PyTorch, and without what only tests have.
 program "$work/tools/python3" "case \"\$*\" in
@@ -93,6 +101,7 @@ done
 not_in_table "$all" 'left out|FAILED|stopped|under way'
 in_table "$all" '^bench_6l .* tg64 b1 25.5/s 27.8%$'
 in_table "$all" '^switches .*m tg64, batch 1 100.0/s 25.0 %.*; overlap 1.000x.*; all of them 1.000x'
+in_table "$all" '^ncu .* stream_kernel 2 times 5.00 us, DRAM 31.7 %$'
 in_table "$all" '^timestamps .* a step takes 90 us$'
 in_table "$all" '^kernels_check .* kernels: 5 passed, 0 failed$'
 expect "$all: files" [ "$(find "$work/out" -type f | wc -l)" -le 8 ]
