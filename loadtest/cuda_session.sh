@@ -9,9 +9,9 @@
 #
 #    builds for sm_90 alone (build/cuda-session) and puts the programs, their libraries and a text
 #    into $CUDA_SESSION (.cuda-session, which git ignores), with the wheels of
-#    flash-linear-attention and, where it has been built, $CHAIN (build/cuda-chain/cuda_chain). It
-#    ends with status 1 and says why where anything else is missing (WHEELS=no does without the
-#    wheels; TEXT names another text), or where what git tracks and this are more than $MOST_MIB (40).
+#    flash-linear-attention, and cuda_chain (build/cuda-chain). It ends with status 1 and says why
+#    where anything is missing (WHEELS=no does without the wheels; TEXT names another text), or where
+#    what git tracks and this are more than $MOST_MIB (40).
 #
 # 2. There, in two calls of the tool `run`: 15 minutes are lent in all, and with 90 s for each start
 #    these take 14. The tool carries the checkout that the session was started in: pack there. Each
@@ -120,34 +120,41 @@ add_libraries() { # folder
         while read -r library; do cp -Lu "$library" "$1/lib/" || exit 1; done
 }
 
+build() { # preset, folder, its targets, what else cmake is told
+    local definitions=("${@:4}")
+    [ "$1" = cuda-emulated ] || definitions+=(-DCMAKE_CUDA_ARCHITECTURES=90-real)
+    # shellcheck disable=SC2086 # targets are words
+    { cmake --preset "$1" -B "$2" "${definitions[@]}" --log-level=WARNING >/dev/null &&
+        cmake --build "$2" -j "${JOBS:-$(nproc)}" --target $3; } ||
+        missing "the build of $2 failed"
+}
+
 pack() {
-    local preset=${PRESET:-cuda} build options=() program source chain bytes
+    local preset=${PRESET:-cuda} folder_of folder_of_chain program source bytes
     text=${TEXT:-../shared/data/wikitext-2/test.txt}
-    chain=${CHAIN:-build/cuda-chain/cuda_chain}
     check_needs "$preset"
-    build=build/$preset
-    if [ "$preset" = cuda ]; then
-        build=build/cuda-session
-        options=(-DCMAKE_CUDA_ARCHITECTURES=90-real)
+    folder_of=build/$preset folder_of_chain=build/$preset
+    [ "$preset" != cuda ] || folder_of=build/cuda-session folder_of_chain=build/cuda-chain
+    build "$preset" "$folder_of" "regla kernels cuda_tests"
+    # with timestamps in its kernels, for which the emulated device needs no build of its own
+    if [ "$preset" = cuda ] && grep -q '"cuda-chain"' CMakePresets.json; then
+        build cuda-chain "$folder_of_chain" cuda_chain -DREGLA_KERNEL_LEVEL=1
     fi
-    { cmake --preset "$preset" -B "$build" "${options[@]}" --log-level=WARNING >/dev/null &&
-        cmake --build "$build" -j "${JOBS:-$(nproc)}" --target regla kernels cuda_tests; } ||
-        missing "the build failed"
     echo "cuda_session: built after $SECONDS s"
     programs=$(mktemp -d)
     trap 'rm -rf "$programs"' EXIT
     mkdir -p "$folder" "$programs/lib" "$programs/bin"
-    for program in $build/regla $build/kernels "$(command -v wrk)"; do
+    for program in "$folder_of/regla" "$folder_of/kernels" "$(command -v wrk)"; do
         wrap "$programs" "$program"
     done
     for source in tests/cuda/test_*.c*; do
         source=${source##*/}
-        wrap "$programs" "$build/cuda_${source%%.*}"
+        wrap "$programs" "$folder_of/cuda_${source%%.*}"
     done
-    if [ -x "$chain" ]; then
-        wrap "$programs" "$chain"
+    if [ -x "$folder_of_chain/cuda_chain" ]; then
+        wrap "$programs" "$folder_of_chain/cuda_chain"
     else
-        echo "cuda_session: pack: no $chain: no stage timestamps"
+        echo "cuda_session: pack: no $folder_of_chain/cuda_chain: no stage timestamps"
     fi
     add_libraries "$programs" || missing "a library of the programs"
     head -n 400 "$text" >"$programs/text.txt"
@@ -213,12 +220,13 @@ left() {
 }
 
 # The figures of an output for the table: what calls itself one, the tests of `regla bench` (share of
-# the limit last), streams of overhead.py, points of cuda_transformers.py, the speed of a copy, means of
+# the limit last), sums of cuda_chain, streams of overhead.py, points of cuda_transformers.py, the speed of a copy, means of
 # kernels by ncu, or how many tests passed.
 figures() { # log
     awk '
         function add(text) { found = found (found == "" ? "" : "; ") text }
         /^figure: / { add(substr($0, 9)) }
+        /^sum: [0-9]+ kernels/ { add(substr($0, 6)) }
         $NF ~ /^[0-9.]+%$/ {
             for (i = 5; i <= 7; i++)
                 if ($i ~ /^(pp|tg)[0-9]/ && $(i + 1) ~ /^[0-9.]+$/ && $(i + 2) ~ /%$/)
@@ -470,7 +478,9 @@ stage_timestamps() {
         left_out timestamps "no cuda_chain was packed"
         return
     fi
-    part timestamps 30 60 "$programs/cuda_chain"
+    part timestamps_1 30 60 "$programs/cuda_chain" "${small[@]}" --steps "$(size 21 2)"
+    part timestamps_64 30 90 "$programs/cuda_chain" "${large[@]}" --batch "$(size 64 4)" \
+        --steps "$(size 21 2)"
 }
 
 stage_ncu() {

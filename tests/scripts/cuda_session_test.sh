@@ -40,7 +40,7 @@ esac"
 program "$work/programs/kernels" "echo 'kernels: 5 passed, 0 failed'"
 program "$work/programs/cuda_test_launch" "echo 'launch: 14 passed, 0 failed'"
 program "$work/programs/cuda_test_model" "echo 'model: 3 passed, 0 failed'"
-program "$work/programs/cuda_chain" "echo 'figure: a step takes 90 us'"
+program "$work/programs/cuda_chain" "echo 'sum: 33 kernels, gaps 30.00, times 60.00'"
 program "$work/tools/nvidia-smi" "echo 'A false GPU, 1.0, 1 MiB'"
 # as version 2025.3 prints it
 program "$work/tools/ncu" "cat <<'KERNELS'
@@ -95,14 +95,14 @@ expect "$all" [ $status -eq 0 ]
 in_table "$all" '^# A false GPU, 1.0, 1 MiB; '
 for part in smoke_launch smoke_hybrid_regla smoke_gla_fla bench_6l overlap kernels_check bench_12l \
     rows switches golden_f32 cuda_test_model bits_q8_f32 serve kernels_time_apart prompts \
-    bench_softmax timestamps ncu transformers memcheck_few study; do
+    bench_softmax timestamps_1 ncu transformers memcheck_few study; do
     in_table "$all" "^$part +passed "
 done
 not_in_table "$all" 'left out|FAILED|stopped|under way'
 in_table "$all" '^bench_6l .* tg64 b1 25.5/s 27.8%$'
 in_table "$all" '^switches .*m tg64, batch 1 100.0/s 25.0 %.*; overlap 1.000x.*; all of them 1.000x'
 in_table "$all" '^ncu .* stream_kernel 2 times 5.00 us, DRAM 31.7 %$'
-in_table "$all" '^timestamps .* a step takes 90 us$'
+in_table "$all" '^timestamps_64 .* 33 kernels, gaps 30.00, times 60.00$'
 in_table "$all" '^kernels_check .* kernels: 5 passed, 0 failed$'
 expect "$all: files" [ "$(find "$work/out" -type f | wc -l)" -le 8 ]
 expect "$all: every switch" [ "$(grep -c '^regla bench .*--tg 256 .*without [a-z]*$' "$work/asked")" -eq \
