@@ -98,7 +98,10 @@ if(REGLA_TESTS)
   endforeach()
 endif()
 
-# loadtest/kernels: checks every kernel against the CPU, then times it.
-file(GLOB KERNELS_SOURCES CONFIGURE_DEPENDS loadtest/kernels/*.c)
-add_executable(kernels ${KERNELS_SOURCES})
-target_link_libraries(kernels PRIVATE regla_engine)
+# loadtest/kernels: checks every kernel against the CPU, then times it. Without the tests there is only
+# what ships: an image is built without loadtest/ (.dockerignore).
+if(REGLA_TESTS)
+  file(GLOB KERNELS_SOURCES CONFIGURE_DEPENDS loadtest/kernels/*.c)
+  add_executable(kernels ${KERNELS_SOURCES})
+  target_link_libraries(kernels PRIVATE regla_engine)
+endif()
