@@ -44,10 +44,10 @@ else()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual) # and PTX for what comes later
   endif()
+  # The language brings the runtime, linked statically. Its package would stop here: Debian 12's CMake
+  # looks for a library that CUDA 13 no longer has.
   enable_language(CXX CUDA)
-  find_package(CUDAToolkit REQUIRED)
   add_library(regla_cuda STATIC ${CUDA_SOURCES})
-  target_link_libraries(regla_cuda PUBLIC CUDA::cudart_static)
   target_compile_definitions(regla_engine PUBLIC REGLA_CUDA)
   set_target_properties(regla_engine PROPERTIES CUDA_ARCHITECTURES OFF) # it has no kernels itself
   target_compile_options(regla_cuda PRIVATE -fmad=false -ftz=true -prec-div=true -prec-sqrt=true)
