@@ -22,7 +22,7 @@ help:
 	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
 	@echo "make test-races    look for races in all CUDA kernels, on the CPU (long)"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
-	@echo "make test-stress   states and sessions at full size: an hour (STRESS='-k kill' for some)"
+	@echo "make test-stress   states and sessions at full size, images: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch)"
 	@echo "make test-clients  record what the big clients send again (installs them)"
 	@echo "make load-deps     install what loadtest/ needs (loadtest/README.md)"
@@ -72,8 +72,9 @@ test-races: test-deps
 
 test-stress:
 	@tests/run.sh deps build
-	REGLA_STRESS=1 $(VENV)/bin/python -m pytest -q -s -p no:cacheprovider --durations=0 \
-		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress log) $(STRESS)
+	REGLA_STRESS=1 $(VENV)/bin/python -m pytest -q -s -rs -p no:cacheprovider --durations=0 \
+		$(patsubst %,tests/http/test_%.py,state_disk state_properties state_stress log) \
+		tests/scripts/test_images.py $(STRESS)
 
 model: build
 	train/make_model.sh
