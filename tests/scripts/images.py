@@ -23,6 +23,7 @@ from dockerfile import BOUND, Builder, Context, Fault, Image, bind, enter, numbe
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILES = [ROOT / "deploy/Dockerfile", ROOT / "deploy/Dockerfile.cuda"]
 MODEL = ROOT / "models/regla-books-4.5m"
+START_SECONDS = 300  # ten times what a laden machine takes
 STOP_SECONDS = 60  # as the documents say: --stop-timeout 60
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -160,6 +161,14 @@ class Container:
         return output("nsenter", "-t", self.pid(), "--net", "curl", "-sS", "--max-time", "30", *more,
                       f"http://127.0.0.1:{port}{path}").stdout
 
+    def ready(self):
+        """Waits until the server serves; before that there may be no process of it to enter."""
+        deadline, reply = time.monotonic() + START_SECONDS, ""
+        while '"ready"' not in reply:
+            expect("ready", self.wait(0.1) is None and time.monotonic() < deadline, reply,
+                   self.log.read_text())
+            reply = self.curl("/ready") if self.pid() else ""
+
     def wait(self, seconds):
         """Its exit status, None: it runs on."""
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -217,10 +226,7 @@ def check_rights(container):
 
 
 def check_service(container):
-    deadline = time.monotonic() + 120
-    while '"ready"' not in (reply := container.curl("/ready") if container.pid() else ""):
-        expect("ready", container.wait(0.1) is None and time.monotonic() < deadline,
-               reply, container.log.read_text())
+    container.ready()
     say("curl /health:", container.curl("/health", "-w", " (%{http_code})"))
     body = {"prompt": "It was a dark night, and", "max_tokens": 16, "temperature": 0}
     reply = container.curl("/v1/completions", "-H", "Content-Type: application/json", "-d", json.dumps(body))
@@ -253,9 +259,10 @@ def check_cuda(image, folder, builder):
     expect("architectures", codes == ["compute_90", "sm_80", "sm_90"], codes)
     say("the kernels are compiled for", *codes)
     with running(builder.image("cublaslt"), folder / "cublaslt") as container:
+        container.ready()
         found = container.inside("sh", "-c", "LD_PRELOAD=libcublasLt.so.13 ldd /usr/local/bin/regla")
-        library = re.search(r"libcublasLt\S* => /usr/lib\S*", found.stdout)
-        expect("libcublasLt", library, found)
+        library = re.search(r"libcublasLt\S* => /\S+", found.stdout)
+        expect("libcublasLt", library and "not found" not in found.stdout, found)
         say("--target cublaslt finds by its name alone:", library[0])
 
 
