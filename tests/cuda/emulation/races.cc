@@ -89,7 +89,9 @@ int block_threads;
 uint32_t clock_floor[MOST_BLOCKS], cluster_floor;
 uint32_t thread_clock[MOST_THREADS];
 uint32_t known[MOST_THREADS][32]; /* up to where a thread comes after the lanes of its warp */
-uint32_t fenced[MOST_THREADS];    /* what a thread has done up to then, its bulk_fence follows */
+/* What a thread has done up to then, a bulk_fence of it follows; and one before the last barrier.
+ */
+uint32_t fenced[MOST_THREADS], fenced_at_barrier[MOST_THREADS];
 struct bulk_copy {
     uint32_t end; /* 0: it goes on */
     std::bitset<MOST_THREADS> seen;
@@ -225,7 +227,8 @@ bool is_fenced(const stamp &write, const access_of &access)
         return true;
     stamp fence = write;
     fence.clock = fenced[write.thread];
-    return write.clock <= fence.clock && ordered(fence, access);
+    return write.clock <= fenced_at_barrier[write.thread] ||
+           (write.clock <= fence.clock && ordered(fence, access));
 }
 
 /* The cell is the copy's from now on, until that is waited for. */
@@ -503,6 +506,7 @@ void begin_block(unsigned block, int threads, int threads_of_block)
     memset(has_waited, 0, sizeof has_waited);
     memset(known, 0, (size_t)threads * sizeof known[0]);
     memset(fenced, 0, sizeof fenced);
+    memset(fenced_at_barrier, 0, sizeof fenced_at_barrier);
     copies.assign(1, {});
     first_recent_copy = 1;
     for (uint32_t &clock : thread_clock)
@@ -527,6 +531,7 @@ void barrier(int first, int threads)
     for (int i = first; i < first + threads; i++) {
         clock_floor[i / block_threads] = block_clock;
         thread_clock[i] = block_clock;
+        fenced_at_barrier[i] = fenced[i];
     }
     while (first_recent_copy < copies.size() && copies[first_recent_copy].end != 0)
         first_recent_copy++;
