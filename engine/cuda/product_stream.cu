@@ -180,13 +180,11 @@ __device__ inline void load_parts(const product_call &call, int panel, int begin
         }
 }
 
-/* Requests what is not weights, waits for the kernel before, and norms. from: the first input that
- * is kept. */
+/* After the wait: requests what is not weights, and norms. from: the first input that is kept. */
 template <int NT, enum input_way way>
 __device__ inline void begin_rows(const product_call &call, struct cta_part part, int from,
                                   int outputs, struct norm_terms *terms, float *shared)
 {
-    grid_wait();
     if (way == KEPT && !call.early)
         request_parameters(call, shared);
     if (way == KEPT)
@@ -261,6 +259,7 @@ __global__ void __maxnreg__(MT == 1 && NT == 1 && !spread ? 80 : 128)
         request_parameters(call, floats);
     block_part<format> parts[MT][depth];
     load_parts<format>(call, own, begin, end, parts);
+    grid_wait();
     begin_rows<NT, way>(call, part, from, outputs, terms, floats);
     for (int at = 0;;) {
         if constexpr (way == SPLIT) {

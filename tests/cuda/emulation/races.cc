@@ -27,7 +27,7 @@ enum {
     CELL_BYTES = 2,
     PAGE_BYTES = 4096,
     PAGE_CELLS = PAGE_BYTES / CELL_BYTES,
-    SHARED_BYTES = 256 << 10, /* more than a block of any device may have */
+    SHARED_BYTES = 2 << 20, /* more than 8 blocks of any device may have */
     MOST_THREADS = 1024,
     BULK_COPY = MOST_THREADS, /* instead of a thread's number: the clock is the copy's number */
     CLOCK_BITS = 21,
