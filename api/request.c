@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,19 +87,45 @@ static void make_reals(char *body, size_t length)
     }
 }
 
-/* As json_loadb, of a copy with reals for such integers. */
+/* jansson calls some failed allocations bad JSON. So its allocations note when one fails. */
+static _Thread_local bool lacking;
+
+static void *note_malloc(size_t size)
+{
+    void *bytes = malloc(size);
+    lacking |= !bytes;
+    return bytes;
+}
+
+static void set_allocator(void)
+{
+    json_set_alloc_funcs(note_malloc, free);
+}
+
+/* As json_loadb. *no_memory: an allocation failed. */
+static json_t *load(const char *body, size_t length, size_t flags, json_error_t *error,
+                    bool *no_memory)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_allocator);
+    lacking = false;
+    json_t *root = json_loadb(body, length, flags, error);
+    *no_memory = !root && (lacking || json_error_code(error) == json_error_out_of_memory);
+    return root;
+}
+
+/* As load, of a copy with reals for such integers. */
 static json_t *load_reals(const char *body, size_t length, size_t flags, json_error_t *error,
-                          struct api_error *err)
+                          bool *no_memory)
 {
     char *copy = malloc(length + 1);
-    if (!copy) {
-        request_no_memory(err);
+    *no_memory = !copy;
+    if (!copy)
         return NULL;
-    }
     memcpy(copy, body, length);
     copy[length] = 0;
     make_reals(copy, length);
-    json_t *root = json_loadb(copy, length, flags, error);
+    json_t *root = load(copy, length, flags, error, no_memory);
     free(copy);
     return root;
 }
@@ -114,13 +141,14 @@ json_t *request_load(const char *body, size_t length, struct api_error *err)
         return NULL;
     const size_t flags = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES;
     json_error_t error;
-    json_t *root = json_loadb(body, length, flags, &error);
-    if (!root && json_error_code(&error) == json_error_numeric_overflow)
-        root = load_reals(body, length, flags, &error, err);
+    bool no_memory;
+    json_t *root = load(body, length, flags, &error, &no_memory);
+    if (!root && !no_memory && json_error_code(&error) == json_error_numeric_overflow)
+        root = load_reals(body, length, flags, &error, &no_memory);
     if (!root) {
-        if (json_error_code(&error) == json_error_out_of_memory)
+        if (no_memory)
             request_no_memory(err);
-        else /* unless there was no memory for the copy */
+        else
             api_error_set(err, API_INVALID_JSON, NULL, "invalid JSON at byte %d: %s",
                           error.position, error.text);
         return NULL;
