@@ -36,12 +36,14 @@ static const struct api_error_row rows[API_NUM_CODES] = {
     [API_STATE_FILE] = {400, REQUEST, "invalid_state_file", NULL, 0, NULL, false},
     [API_KEY_IN_FLIGHT] = {409, REQUEST, "idempotency_in_flight", NULL, 0, "false", false},
     [API_KEY_MISMATCH] = {422, REQUEST, "idempotency_mismatch", NULL, 0, NULL, false},
+    [API_KEY_LOST] = {409, REQUEST, "idempotency_reply_lost", NULL, 0, "false", false},
     [API_NOT_IMPLEMENTED] = {501, REQUEST, "not_implemented", NULL, 0, "false", false},
     [API_INTERNAL] = {500, SERVER, "internal_error", NULL, 0, NULL, false},
     [API_LOADING] = {503, SERVER, "loading", NULL, 1, NULL, false},
     [API_DRAINING] = {503, SERVER, "draining", NULL, 5, NULL, false},
     [API_ENGINE_FAILED] = {503, SERVER, "engine_failed", NULL, 5, NULL, false},
     [API_OUT_OF_MEMORY] = {503, SERVER, "out_of_memory", NULL, 1, NULL, false},
+    [API_STORE_FAILED] = {503, SERVER, "store_failed", NULL, 2, NULL, false},
     [API_CANCELLED] = {409, REQUEST, "cancelled", NULL, 0, "false", false},
 };
 

@@ -34,12 +34,14 @@ enum api_code {
     API_STATE_FILE,         /* truncated, corrupt, foreign or of a newer version */
     API_KEY_IN_FLIGHT,      /* the first request with this Idempotency-Key still runs */
     API_KEY_MISMATCH,       /* the first request with this key had another body */
+    API_KEY_LOST,           /* the first request was carried out; a crash took its reply */
     API_NOT_IMPLEMENTED,    /* a known endpoint that we lack */
     API_INTERNAL,           /* our own mistake */
     API_LOADING,            /* the weights are not loaded yet */
     API_DRAINING,           /* SIGTERM was received */
     API_ENGINE_FAILED,      /* the engine thread has given up */
     API_OUT_OF_MEMORY,      /* an allocation for this request failed */
+    API_STORE_FAILED,       /* --state-dir did not take a change of a session, which is as it was */
     API_CANCELLED,          /* ended by POST /v1/requests/{id}/cancel, or its client was too slow */
     API_NUM_CODES
 };

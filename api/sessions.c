@@ -33,6 +33,12 @@ static void encode_field(struct strbuf *buf, const char *name, int64_t value)
     strbuf_printf(buf, ",\"%s\":%lld", name, (long long)value);
 }
 
+static void encode_durable(struct strbuf *buf, const struct session_card *card)
+{
+    strbuf_puts(buf, ",\"durable\":");
+    strbuf_json_bool(buf, card->durable);
+}
+
 void session_encode(struct strbuf *buf, const struct session_card *card)
 {
     strbuf_puts(buf, "{\"id\":");
@@ -47,6 +53,7 @@ void session_encode(struct strbuf *buf, const struct session_card *card)
     encode_field(buf, "created", card->created);
     encode_field(buf, "used", card->used);
     encode_field(buf, "checkpoints", card->checkpoints);
+    encode_durable(buf, card);
     strbuf_puts(buf, "}");
 }
 
@@ -75,6 +82,7 @@ void session_brief_encode(struct strbuf *buf, const struct session_card *card)
     encode_field(buf, "bytes", card->recurrent_bytes + card->kv_bytes);
     strbuf_puts(buf, ",\"tier\":");
     strbuf_json_cstring(buf, card->tier);
+    encode_durable(buf, card);
     strbuf_puts(buf, "}");
 }
 

@@ -19,6 +19,7 @@ struct session_card {
     const char *tier;
     int64_t created, used; /* seconds since 1970 */
     int64_t checkpoints;
+    bool durable; /* a crash leaves it as it is */
 };
 
 void session_encode(struct strbuf *buf, const struct session_card *card);
@@ -26,7 +27,7 @@ void session_encode(struct strbuf *buf, const struct session_card *card);
 void session_list_begin(struct strbuf *buf);
 void session_list_add(struct strbuf *buf, const struct session_card *card, bool first);
 void session_list_end(struct strbuf *buf);
-/* {id, position, bytes, tier}: the `session` of a reply. */
+/* {id, position, bytes, tier, durable}: the `session` of a reply. */
 void session_brief_encode(struct strbuf *buf, const struct session_card *card);
 
 /* Parse the bodies of fork ({"id"}, into id [id_size]) and rewind ({"position"}). */

@@ -18,6 +18,7 @@ extern const struct command commands[];
 extern const int num_commands;
 
 int command_serve(int argc, char **argv);
+int command_sessions(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_perplexity(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
@@ -27,6 +28,7 @@ int command_bench(int argc, char **argv);
 int command_study(int argc, char **argv);
 
 extern const struct options command_serve_options;
+extern const struct options command_sessions_options;
 extern const struct options command_generate_options;
 extern const struct options command_perplexity_options;
 extern const struct options command_tokenize_options;

@@ -3,6 +3,7 @@
 #include "cli/command.h"
 
 #include "cli/command_model.h"
+#include "engine/base/clock.h"
 #include "engine/model/model.h"
 #include "server/log.h"
 #include "server/server.h"
@@ -11,9 +12,11 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 struct serve_options {
@@ -27,7 +30,7 @@ struct serve_options {
     bool prefix_cache;
     int64_t checkpoint_interval, host_state_memory, disk_state, session_quota;
     int64_t max_state_bytes, idempotency_memory;
-    const char *state_dir;
+    const char *state_dir, *session_durability;
     double session_ttl;
     double request_timeout, idle_timeout, stall_timeout, drain_timeout;
     const char *log_level, *log_format, *metrics_compat;
@@ -88,6 +91,9 @@ static const struct option ITEMS[] = {
      "memory for states that --state-memory has no room for"},
     {"state-dir", OPTION_TEXT, FIELD(state_dir), "DIR", NULL, 0, 0, NULL,
      "directory for sessions and states: they survive a restart; made if need be"},
+    {"session-durability", OPTION_CHOICE, FIELD(session_durability), NULL, "commit", 0, 0,
+     "commit|memory",
+     "commit: a turn of a session is on disk when its reply ends; memory: soon after that"},
     {"disk-state", OPTION_BYTES, FIELD(disk_state), "bytes", "16G", 0, 1e18, NULL,
      "most bytes of the files in --state-dir"},
     {"session-ttl", OPTION_SECONDS, FIELD(session_ttl), "seconds", "0", 0, 1e9, NULL,
@@ -113,7 +119,9 @@ static const struct option ITEMS[] = {
     {"stall-timeout", OPTION_SECONDS, FIELD(stall_timeout), "seconds", "10", 0.1, 86400, NULL,
      "a stream that is behind, and whose reader takes nothing for so long, is cancelled"},
     {"drain-timeout", OPTION_SECONDS, FIELD(drain_timeout), "seconds", "30", 0, 86400, NULL,
-     "after SIGTERM or SIGINT, for running requests to finish"},
+     "from SIGTERM or SIGINT to the end: running requests may finish for three quarters of it (all "
+     "but "
+     "2 s, if that is more)"},
     {"log-level", OPTION_CHOICE, FIELD(log_level), NULL, "info", 0, 0, "debug|info|warn|error|off",
      "least important messages that are logged"},
     {"log-format", OPTION_CHOICE, FIELD(log_format), NULL, "text", 0, 0, "text|json",
@@ -131,13 +139,33 @@ const struct options command_serve_options = {
 
 /* At the end, for whoever reads the log to take what is left of it. */
 enum { LOG_SECONDS = 1 };
+static const double LAST_LOG_SECONDS = 0.2; /* when the drain has none left */
 
 /* What main and the thread of the signals share. */
 struct lifecycle {
     struct server *server;
+    double drain_timeout;
     sigset_t signals;
     sem_t stop;
+    _Atomic size_t unsaved; /* sessions */
+    atomic_bool over;       /* all is done but the process's end */
 };
+
+/* The drain has its time, whatever a disk does: nothing else waits for the process. */
+static int await_end(struct lifecycle *life)
+{
+    double seconds = server_end_seconds(life->drain_timeout);
+    int64_t nanos = clock_nanos(CLOCK_MONOTONIC) + (int64_t)(seconds * 1e9);
+    for (;;) {
+        int64_t left = nanos - clock_nanos(CLOCK_MONOTONIC);
+        struct timespec rest = {left / 1000000000, left % 1000000000};
+        if (left <= 0)
+            return 0;
+        int number = sigtimedwait(&life->signals, NULL, &rest);
+        if (number > 0)
+            return number;
+    }
+}
 
 /* The first signal begins the drain, the second ends the process at once. */
 static void *signal_main(void *context)
@@ -153,8 +181,17 @@ static void *signal_main(void *context)
     }
     log_message(LOG_LEVEL_INFO, "signal %d: draining; a second one exits at once", number);
     sem_post(&life->stop);
-    sigwait(&life->signals, &number);
-    _exit(128 + number);
+    number = await_end(life);
+    if (atomic_load(&life->over))
+        return NULL;
+    if (number != 0)
+        _exit(128 + number);
+    log_message(LOG_LEVEL_ERROR,
+                "--drain-timeout is over, and something still waits (for a disk?): exiting; %zu "
+                "sessions may not be on disk as they are",
+                atomic_load(&life->unsaved));
+    log_flush(LAST_LOG_SECONDS);
+    _exit(1);
 }
 
 static void block_signals(struct lifecycle *life)
@@ -239,6 +276,7 @@ static struct server_options server_options(const struct serve_options *options)
                    .directory = options->state_dir,
                    .disk_bytes = options->disk_state,
                    .session_ttl_s = options->session_ttl,
+                   .memory_durability = strcmp(options->session_durability, "memory") == 0,
                    .session_quota_bytes = options->session_quota},
         .idempotency_bytes = options->idempotency_memory,
         .vllm_names = strcmp(options->metrics_compat, "vllm") == 0,
@@ -288,10 +326,12 @@ static void hide_api_keys(int argc, char **argv)
 static int run(const struct serve_options *options, int argc, char **argv, struct error *err)
 {
     static struct lifecycle life; /* the thread of the signals outlives this function */
+    life.drain_timeout = options->drain_timeout;
     block_signals(&life);
     if (log_start(err))
         return -1;
     struct server_options serving = server_options(options);
+    serving.unsaved = &life.unsaved;
     if (server_create(&life.server, &serving, err))
         return -1;
     hide_api_keys(argc, argv);
@@ -303,7 +343,10 @@ static int run(const struct serve_options *options, int argc, char **argv, struc
         server_drain(life.server, options->drain_timeout);
         result = 0;
     }
-    server_free(life.server);
+    size_t unsaved = server_free(life.server);
+    atomic_store(&life.over, true);
+    if (unsaved > 0)
+        return error_set(err, ERROR_IO, "%zu sessions could not be saved to --state-dir", unsaved);
     if (result == 0)
         log_message(LOG_LEVEL_INFO, "bye");
     return result;

@@ -142,9 +142,10 @@ static const struct {
      "A number of bytes may end in K, M, G or T (also Ki, KiB, ...): powers of 1024. A number of "
      "seconds may end in ms, s, m or h. `--port 9000` and `--port=9000` are the same."},
     {"SIGNALS",
-     "SIGTERM or SIGINT: regla serve takes no more requests, finishes those that run (for "
-     "--drain-timeout at most), writes its states to --state-dir, and ends with status 0. A second "
-     "one ends it at once."},
+     "SIGTERM or SIGINT: regla serve takes no more requests, finishes those that run, writes its "
+     "states to --state-dir, and ends, all within --drain-timeout: with status 0, or 1 if a "
+     "session "
+     "could not be saved. A second one ends it at once."},
     {"EXIT STATUS", "0: done. 1: it failed, and standard error says why. 2: wrong usage."},
 };
 

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(gcc libc6-dev make cmake pkg-config
-          libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev
+          libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsqlite3-dev
           libcairo2-dev fonts-dejavu-core)
 case ${1:-} in
 serve) ;;

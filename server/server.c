@@ -13,6 +13,7 @@
 #include "server/log.h"
 #include "server/schedule/pace.h"
 #include "server/schedule/scheduler.h"
+#include "server/states/sessions.h"
 #include "server/store/store.h"
 
 #include <ctype.h>
@@ -23,8 +24,9 @@
 
 /* How long a reply is kept for who repeats its request (api.md). */
 enum { IDEMPOTENCY_SECONDS = 600 };
-/* At the end, for states that are only in memory to be written to --state-dir. */
-enum { SAVE_SECONDS = 10 };
+/* At the end, for states that are only in memory to be written to --state-dir, at most; and for the
+ * whole end, at least. */
+enum { SAVE_SECONDS = 10, LEAST_END_SECONDS = 2 };
 
 struct server {
     struct service service;
@@ -34,6 +36,8 @@ struct server {
     struct names names;  /* of the model */
     struct model *model; /* until it is the engine's */
     struct http_server *http;
+    _Atomic size_t unsaved; /* where options.unsaved is NULL */
+    double end_by; /* clock_seconds() when the process is to be gone; 0: no drain has begun */
 };
 
 /* A file of states has been read or written, or a request's ticket cancelled: the engine thread
@@ -55,6 +59,7 @@ int server_create(struct server **out, const struct server_options *options, str
     struct service *service = &server->service;
     server->options = *options;
     atomic_init(&service->phase, SERVICE_LOADING);
+    service->unsaved = options->unsaved ? options->unsaved : &server->unsaved;
     service->vllm_names = options->vllm_names;
     service->max_body_bytes = options->max_body_bytes;
     service->max_state_bytes = options->max_state_bytes;
@@ -251,6 +256,14 @@ static int name_owners(struct service *service, const struct auth *auth, struct 
         else
             snprintf(service->owners[i], sizeof *service->owners, "%d", auth_first(auth, (int)i));
     }
+    size_t orphans = sessions_orphans(service->sessions,
+                                      (const char(*)[STORE_OWNER_SIZE])service->owners, count);
+    if (orphans > 0)
+        log_message(
+            LOG_LEVEL_WARN,
+            "%zu sessions in --state-dir belong to none of the API keys (was one taken away, "
+            "or DIR/secret lost?); `regla sessions orphans DIR --remove` removes them",
+            orphans);
     return 0;
 }
 
@@ -277,9 +290,15 @@ int server_load(struct server *server, struct error *err)
     struct pace pace;
     keeping.wake = wake_engine;
     keeping.wake_context = service;
-    if (open_engine(server, &pace, err) || states_open(service, &keeping, err) ||
-        replay_create(&service->replay, options->idempotency_bytes, IDEMPOTENCY_SECONDS, err) ||
-        name_owners(service, &server->auth, err) ||
+    if (open_engine(server, &pace, err) ||
+        replay_create(&service->replay, options->idempotency_bytes, IDEMPOTENCY_SECONDS, err))
+        return -1;
+    keeping.reply = replay_found;
+    keeping.reply_context = service->replay;
+    if (states_open(service, &keeping, err))
+        return -1;
+    replay_attach(service->replay, service->store, &service->replies_waiting);
+    if (name_owners(service, &server->auth, err) ||
         scheduler_create(&service->scheduler, service, max_running, options->prefill_chunk, &pace,
                          err))
         return -1;
@@ -321,10 +340,28 @@ static void cancel_all(struct service *service)
     scheduler_poke(service->scheduler);
 }
 
+/* The part of the time that the end needs: to tell clients, and to save. */
+static double end_part(double timeout_s)
+{
+    return timeout_s / 4 < LEAST_END_SECONDS ? timeout_s / 4 : LEAST_END_SECONDS;
+}
+
+double server_end_seconds(double timeout_s)
+{
+    return timeout_s > LEAST_END_SECONDS ? timeout_s : LEAST_END_SECONDS;
+}
+
+static void wait_for_clients(struct server *server, double deadline)
+{
+    while (http_active(server->http) && clock_seconds() < deadline)
+        sleep_ms(10);
+}
+
 void server_drain(struct server *server, double timeout_s)
 {
     struct service *service = &server->service;
-    double deadline = clock_seconds() + timeout_s;
+    double now = clock_seconds(), deadline = now + timeout_s - end_part(timeout_s);
+    server->end_by = now + server_end_seconds(timeout_s);
     while (!at_rest(service) && clock_seconds() < deadline)
         sleep_ms(10);
     if (!at_rest(service)) {
@@ -334,11 +371,15 @@ void server_drain(struct server *server, double timeout_s)
     }
     /* The last frames and error replies still have to be written; a client that does not read
      * them is not waited for. */
-    deadline = clock_seconds() + 2;
-    while (http_active(server->http) && clock_seconds() < deadline)
-        sleep_ms(10);
-    /* A request may have been on its way in when the phase changed. */
+    now = clock_seconds();
+    wait_for_clients(server, now + (server->end_by - now) / 2);
+    /* A request may have been on its way in when the phase changed. And who still waits, waits for
+     * the disk. */
+    atomic_store(&service->giving_up, true);
     cancel_all(service);
+    replay_give_up(service->replay);
+    now = clock_seconds();
+    wait_for_clients(server, now + (server->end_by - now) / 2);
 }
 
 /* What a step took, by cause. */
@@ -356,17 +397,22 @@ static void log_steps(struct metrics *metrics)
                     seconds[CAUSE_IDLE]);
 }
 
+/* Of a drain, for what comes after the saving. */
+static const double LAST_SECONDS = 0.2;
+
 /* The order leaves no connection suspended: a thread that could wake one ends after it has. */
-void server_free(struct server *server)
+size_t server_free(struct server *server)
 {
     if (!server)
-        return;
+        return 0;
     struct service *service = &server->service;
     worker_pool_stop(service->workers);
     scheduler_stop(service->scheduler);
     http_stop(server->http);
     worker_pool_free(service->workers);
-    states_close(service, SAVE_SECONDS);
+    double left = server->end_by - clock_seconds() - LAST_SECONDS;
+    states_close(service, server->end_by == 0 || left > SAVE_SECONDS ? SAVE_SECONDS : left);
+    size_t unsaved = atomic_load(service->unsaved);
     replay_free(service->replay);
     scheduler_free(service->scheduler); /* until then the store may poke it */
     if (service->engine)
@@ -385,4 +431,5 @@ void server_free(struct server *server)
     registry_destroy(&service->registry);
     admission_destroy(&service->admission);
     free(server);
+    return unsaved;
 }

@@ -46,6 +46,9 @@ struct server_options {
     struct states_options states; /* but for its wake */
     int64_t idempotency_bytes;    /* of kept replies */
     bool vllm_names;              /* metrics also under the names of vLLM */
+    /* Counts the sessions that --state-dir does not have, or may not have, as they are; NULL: it
+     * need not be known before the end. */
+    _Atomic size_t *unsaved;
 };
 
 /* On an error there is nothing to free. */
@@ -62,12 +65,17 @@ int server_load(struct server *server, struct error *err);
 /* From any thread: nothing new comes in from now on. False: the model is still being loaded. */
 bool server_refuse(struct server *server);
 
-/* After server_refuse: lets what runs finish until timeout_s have passed, then cancels it. */
+/* How long the end takes at most, from the signal on: what timeout_s is, but as much as it takes to
+ * tell clients and to save what is in memory. */
+double server_end_seconds(double timeout_s);
+/* After server_refuse: lets what runs finish, and cancels it when no more of timeout_s is left than
+ * the end needs. Who waits for a disk that does not answer is told that. */
 void server_drain(struct server *server, double timeout_s);
 
 /* Ends all threads and frees everything, in any phase of the server; NULL is allowed. States that
- * are only in memory are written to --state-dir, if there is one. */
-void server_free(struct server *server);
+ * are only in memory are written to --state-dir, if there is one. Returns how many
+ * sessions it does not have as they are. */
+size_t server_free(struct server *server);
 
 /* For callers that look inside: what the threads share, and the HTTP server (NULL: not listening).
  */

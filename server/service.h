@@ -25,7 +25,11 @@ struct sessions;
 struct replay;
 
 struct service {
-    _Atomic int phase; /* enum service_phase */
+    _Atomic int phase;           /* enum service_phase */
+    _Atomic bool store_failing;  /* the last commit of sessions failed */
+    _Atomic bool giving_up;      /* who waits for the disk is told that the server ends */
+    _Atomic size_t *unsaved;     /* sessions that the disk does not have as they are */
+    _Atomic int replies_waiting; /* whose clients wait until they are on disk */
 
     const char *model;         /* the first served name, which replies have */
     const char *const *models; /* [num_models]: all of them */

@@ -34,6 +34,7 @@ struct completion {
     /* The HTTP thread's while the client is connected; then of the thread that works on the job. */
     struct completion_stream *stream; /* NULL: none is asked for */
     struct replay_entry *replay;      /* where the reply is to be kept; NULL: nowhere */
+    struct store_reply claim;         /* with it and a session: what its turn is to say */
     bool left; /* under the ticket's lock: the client has left; its stream is still recorded */
 };
 

@@ -138,7 +138,7 @@ static void end_record(struct completion *completion)
     bool well = job->task.error.code == API_OK || job->task.error.code == API_CANCELLED;
     if (well && !stream->lost)
         replay_keep(replay, completion->replay, 200, true, stream->record.data,
-                    stream->record.length);
+                    stream->record.length, NULL, NULL);
     else
         replay_drop(replay, completion->replay);
     completion->replay = NULL;

@@ -20,7 +20,11 @@ void health_handle_ready(struct http_request *request)
 {
     struct api_error err = {0};
     struct strbuf body = {0};
-    if (service_check_ready(request->service, &err)) {
+    if (service_check_ready(request->service, &err) == 0 &&
+        atomic_load(&request->service->store_failing))
+        api_error_set(&err, API_STORE_FAILED, NULL,
+                      "--state-dir takes no changes of sessions; the log says why");
+    if (err.code != API_OK) {
         http_reply_error(request, &err);
         return;
     }

@@ -29,6 +29,6 @@ void idempotency_refuse(struct http_request *request, struct replay_entry *entry
                         const struct api_error *err)
 {
     if (entry)
-        replay_keep_error(request->service->replay, entry, err);
+        replay_keep_error(request->service->replay, entry, err, NULL, NULL);
     http_reply_error(request, err);
 }

@@ -52,18 +52,26 @@ static void done(struct completion *completion)
         ticket_release(ticket);
 }
 
-/* Keeps the reply for a client that repeats its request. */
+static void on_kept(void *context)
+{
+    done(context);
+}
+
+/* The end of a job: its reply is kept first for a client that repeats its request, if it has an
+ * Idempotency-Key. */
 static void keep_reply(struct completion *completion)
 {
     const struct task *task = &completion->job.task;
     struct replay *replay = task->service->replay;
-    if (!completion->replay)
-        return;
-    if (task->error.code == API_OK)
-        replay_keep(replay, completion->replay, 200, false, task->reply.data, task->reply.length);
-    else
-        replay_keep_error(replay, completion->replay, &task->error);
+    struct replay_entry *entry = completion->replay;
     completion->replay = NULL;
+    if (!entry)
+        done(completion);
+    else if (task->error.code == API_OK)
+        replay_keep(replay, entry, 200, false, task->reply.data, task->reply.length, on_kept,
+                    completion);
+    else
+        replay_keep_error(replay, entry, &task->error, on_kept, completion);
 }
 
 static void encode(struct completion *completion)
@@ -85,7 +93,6 @@ static void run_encode(struct task *task)
     if (task->error.code == API_OK)
         encode(completion);
     keep_reply(completion);
-    done(completion);
 }
 
 /* Whether its reply is a stream, whatever has become of it. */
@@ -111,6 +118,17 @@ static void settled(struct job *job)
         done(completion);
 }
 
+/* With the turn the store learns that it was this request's: however the server ends, the turn is
+ * not made twice. */
+static void claim_turn(struct job *job)
+{
+    struct completion *completion = completion_of(job);
+    if (!completion->replay || !job->task.service->store)
+        return;
+    completion->claim = replay_claim(job->task.service->replay, completion->replay);
+    job->bound.claim = &completion->claim;
+}
+
 /* Ends a job that has a place in the queue, after its last stage or the first that failed. What it
  * held in the engine is free by now. On the engine thread, if it has a session. */
 static void finish(struct job *job)
@@ -121,10 +139,12 @@ static void finish(struct job *job)
     /* If there is no room for the reply, the session stays as it was. */
     if (!streams(job) && well && job_reserve(job, job_reply_bytes(job), &err))
         job_fail_engine(job, &err);
-    if (job->bound.session)
+    if (job->bound.session) {
+        claim_turn(job);
         session_job_settle(job, settled);
-    else
+    } else {
         settled(job);
+    }
 }
 
 static void run_finish(struct task *task)
@@ -137,7 +157,6 @@ static void refuse(struct completion *completion, const struct api_error *err)
 {
     job_fail(&completion->job, err);
     keep_reply(completion);
-    done(completion);
 }
 
 /* The way, first stage last. */

@@ -2,10 +2,12 @@
 #include "server/endpoints/replay.h"
 
 #include "engine/base/clock.h"
+#include "server/store/store.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <xxhash.h>
 
 enum { NUM_BUCKETS = 4096 };
@@ -21,10 +23,25 @@ struct replay_entry {
     char name[]; /* [name_length] owner, path and key, a NUL after each */
 };
 
+/* A reply on its way to the store. */
+struct kept_op {
+    struct store_op op; /* the first member */
+    struct replay *replay;
+    struct kept_op *before, *next; /* in the list of those whose clients wait */
+    replay_after *after;           /* NULL: nobody waits (any more) */
+    void *context;
+    struct store_reply reply;
+    struct replay_reply *held; /* its bytes; NULL: the reply is to be removed */
+    char name[];               /* [reply.name_length] */
+};
+
 struct replay {
-    pthread_mutex_t lock; /* of all that follows */
-    int64_t max_bytes, bytes;
+    struct store *store;  /* NULL: none */
+    _Atomic int *waiting; /* clients */
     double lifetime_s;
+    pthread_mutex_t lock; /* of all that follows */
+    struct kept_op *waited;
+    int64_t max_bytes, bytes;
     struct replay_entry *buckets[NUM_BUCKETS];
     struct replay_entry *oldest, *newest;
 };
@@ -102,6 +119,142 @@ static void take_out(struct replay *replay, struct replay_entry *entry)
     entry_free(entry);
 }
 
+/* ---- the store ---- */
+
+static struct kept_op *kept_op_create(struct replay *replay, const struct store_reply *reply,
+                                      void (*done)(struct store_op *op))
+{
+    struct kept_op *kept = calloc(1, sizeof *kept + reply->name_length);
+    if (!kept)
+        return NULL;
+    kept->replay = replay;
+    kept->reply = *reply;
+    memcpy(kept->name, reply->name, reply->name_length);
+    kept->reply.name = kept->name;
+    kept->op.kind = STORE_REPLY;
+    kept->op.done = done;
+    kept->op.reply = &kept->reply;
+    return kept;
+}
+
+/* With the lock held: who waits for it, who from now on does not any more. */
+static replay_after *take_after(struct replay *replay, struct kept_op *kept)
+{
+    replay_after *after = kept->after;
+    if (!after)
+        return NULL;
+    *(kept->before ? &kept->before->next : &replay->waited) = kept->next;
+    if (kept->next)
+        kept->next->before = kept->before;
+    kept->after = NULL;
+    return after;
+}
+
+static void tell(struct replay *replay, replay_after *after, void *context)
+{
+    if (!after)
+        return;
+    after(context);
+    if (replay->waiting)
+        atomic_fetch_sub(replay->waiting, 1);
+}
+
+/* The engine thread. A reply that the store did not take is kept in memory, as long as that lasts:
+ * what it tells of has been done. */
+static void on_stored(struct store_op *op)
+{
+    struct kept_op *kept = (struct kept_op *)op;
+    struct replay *replay = kept->replay;
+    pthread_mutex_lock(&replay->lock);
+    replay_after *after = take_after(replay, kept);
+    pthread_mutex_unlock(&replay->lock);
+    tell(replay, after, kept->context);
+    if (kept->held)
+        replay_reply_release(kept->held);
+    free(kept);
+}
+
+void replay_give_up(struct replay *replay)
+{
+    struct kept_op *kept;
+    if (!replay)
+        return;
+    pthread_mutex_lock(&replay->lock);
+    while ((kept = replay->waited)) {
+        replay_after *after = take_after(replay, kept);
+        void *context = kept->context;
+        pthread_mutex_unlock(&replay->lock);
+        tell(replay, after, context);
+        pthread_mutex_lock(&replay->lock);
+    }
+    pthread_mutex_unlock(&replay->lock);
+}
+
+static int64_t wall_ns(void)
+{
+    return clock_nanos(CLOCK_REALTIME);
+}
+
+struct store_reply replay_claim(const struct replay *replay, const struct replay_entry *entry)
+{
+    struct store_reply claim = {.name = entry->name,
+                                .name_length = entry->name_length,
+                                .error = "",
+                                .expires_ns = wall_ns() + (int64_t)(replay->lifetime_s * 1e9)};
+    _Static_assert(sizeof entry->body == STORE_BODY_BYTES, "the hash of a body");
+    memcpy(claim.body, &entry->body, sizeof claim.body);
+    return claim;
+}
+
+/* With the lock held: the store is to forget it, as memory does. */
+static void forget(struct replay *replay, const struct replay_entry *entry)
+{
+    struct store_reply reply = {.name = entry->name, .name_length = entry->name_length};
+    struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_stored) : NULL;
+    if (kept)
+        store_remove(replay->store, &kept->op);
+}
+
+/* With the lock held: begins to write it. Returns false where nothing is to be waited for. */
+static bool write_through(struct replay *replay, const struct replay_entry *entry,
+                          replay_after *after, void *context)
+{
+    struct store_reply reply = replay_claim(replay, entry);
+    const char *code = api_error_row(entry->reply->error)->code;
+    reply.status = entry->reply->status;
+    reply.error = entry->reply->error != API_OK && code ? code : "";
+    reply.stream = entry->reply->stream;
+    reply.data = entry->reply->data;
+    reply.length = entry->reply->length;
+    struct kept_op *kept = replay->store ? kept_op_create(replay, &reply, on_stored) : NULL;
+    if (!kept)
+        return false;
+    kept->held = entry->reply;
+    atomic_fetch_add(&entry->reply->references, 1);
+    kept->after = after;
+    kept->context = context;
+    if (after) {
+        atomic_fetch_add(replay->waiting, 1);
+        kept->next = replay->waited;
+        if (kept->next)
+            kept->next->before = kept;
+        replay->waited = kept;
+    }
+    store_write(replay->store, &kept->op);
+    return true;
+}
+
+void replay_attach(struct replay *replay, struct store *store, _Atomic int *waiting)
+{
+    replay->store = store;
+    replay->waiting = waiting;
+}
+
+static size_t bucket_of(const struct replay_entry *entry)
+{
+    return XXH3_64bits(entry->name, entry->name_length) % NUM_BUCKETS;
+}
+
 /* NULL: out of memory. */
 static struct replay_entry *new_entry(const struct replay_request *request)
 {
@@ -117,7 +270,7 @@ static struct replay_entry *new_entry(const struct replay_request *request)
         memcpy(entry->name + entry->name_length, parts[i], bytes);
         entry->name_length += bytes;
     }
-    entry->bucket = XXH3_64bits(entry->name, entry->name_length) % NUM_BUCKETS;
+    entry->bucket = bucket_of(entry);
     entry->body = XXH3_128bits(request->body ? request->body : "", request->length);
     return entry;
 }
@@ -164,6 +317,11 @@ static int enter(struct replay *replay, struct replay_entry *entry, struct repla
     if (!XXH128_isEqual(known->body, entry->body))
         return api_error_set(err, API_KEY_MISMATCH, "Idempotency-Key",
                              "this Idempotency-Key was sent with another body");
+    if (known->reply && known->reply->status == 0)
+        return api_error_set(
+            err, API_KEY_LOST, "Idempotency-Key",
+            "the request with this Idempotency-Key has been carried out; its reply "
+            "is lost, for the server ended before it was kept");
     if (!known->reply)
         return api_error_set(err, API_KEY_IN_FLIGHT, "Idempotency-Key",
                              "the request with this Idempotency-Key is still being answered");
@@ -201,39 +359,104 @@ void replay_drop(struct replay *replay, struct replay_entry *entry)
     pthread_mutex_unlock(&replay->lock);
 }
 
-static void keep(struct replay *replay, struct replay_entry *entry, struct replay_reply what,
-                 const char *data)
+/* A copy of a reply. NULL: no memory, or it is larger than all may be. */
+static struct replay_reply *copy_reply(const struct replay *replay,
+                                       const struct replay_entry *entry, struct replay_reply what,
+                                       const char *data)
 {
     /* One that can never fit takes nobody's place. */
     bool fits = (int64_t)(sizeof *entry + entry->name_length + sizeof what + what.length) <=
                 replay->max_bytes;
     struct replay_reply *reply = fits ? malloc(sizeof *reply) : NULL;
-    if (reply) {
-        *reply = what;
-        atomic_init(&reply->references, 1);
-        reply->data = malloc(what.length + 1);
-    }
-    if (!reply || !reply->data) {
+    if (!reply)
+        return NULL;
+    *reply = what;
+    atomic_init(&reply->references, 1);
+    reply->data = malloc(what.length + 1);
+    if (!reply->data) {
         free(reply);
-        replay_drop(replay, entry);
-        return;
+        return NULL;
     }
-    memcpy(reply->data, data, what.length);
-    pthread_mutex_lock(&replay->lock);
+    if (what.length)
+        memcpy(reply->data, data, what.length);
+    return reply;
+}
+
+/* With the lock held: the entry has its reply, for so long. */
+static void answer(struct replay *replay, struct replay_entry *entry, struct replay_reply *reply,
+                   double lifetime_s)
+{
     entry->reply = reply;
-    entry->expires = clock_seconds() + replay->lifetime_s;
+    entry->expires = clock_seconds() + lifetime_s;
     link_newest(replay, entry);
     replay->bytes += bytes_of(entry);
+}
+
+static void keep(struct replay *replay, struct replay_entry *entry, struct replay_reply what,
+                 const char *data, replay_after *after, void *context)
+{
+    struct replay_reply *reply = copy_reply(replay, entry, what, data);
+    if (!reply) {
+        replay_drop(replay, entry);
+        if (after)
+            after(context);
+        return;
+    }
+    pthread_mutex_lock(&replay->lock);
+    answer(replay, entry, reply, replay->lifetime_s);
+    bool waits = write_through(replay, entry, after, context);
+    while (replay->bytes > replay->max_bytes) {
+        forget(replay, replay->oldest);
+        take_out(replay, replay->oldest);
+    }
+    pthread_mutex_unlock(&replay->lock);
+    if (!waits && after)
+        after(context);
+}
+
+static enum api_code code_named(const char *name)
+{
+    for (int code = API_OK + 1; code < API_NUM_CODES; code++)
+        if (strcmp(api_error_row((enum api_code)code)->code, name) == 0)
+            return (enum api_code)code;
+    return API_OK;
+}
+
+void replay_found(void *context, const struct store_reply *found)
+{
+    struct replay *replay = context;
+    double left = (double)(found->expires_ns - wall_ns()) * 1e-9;
+    struct replay_entry *entry = calloc(1, sizeof *entry + found->name_length);
+    struct replay_reply what = {.status = found->status,
+                                .error = code_named(found->error),
+                                .stream = found->stream,
+                                .length = found->length};
+    if (!entry)
+        return;
+    memcpy(entry->name, found->name, found->name_length);
+    memcpy(&entry->body, found->body, sizeof entry->body);
+    entry->name_length = found->name_length;
+    entry->bucket = bucket_of(entry);
+    struct replay_reply *reply =
+        left > 0 && !find(replay, entry) ? copy_reply(replay, entry, what, found->data) : NULL;
+    if (!reply) {
+        free(entry);
+        return;
+    }
+    pthread_mutex_lock(&replay->lock);
+    entry->next = replay->buckets[entry->bucket];
+    replay->buckets[entry->bucket] = entry;
+    answer(replay, entry, reply, left < replay->lifetime_s ? left : replay->lifetime_s);
     while (replay->bytes > replay->max_bytes)
         take_out(replay, replay->oldest);
     pthread_mutex_unlock(&replay->lock);
 }
 
 void replay_keep(struct replay *replay, struct replay_entry *entry, int status, bool stream,
-                 const char *data, size_t length)
+                 const char *data, size_t length, replay_after *after, void *context)
 {
     struct replay_reply what = {.status = status, .stream = stream, .length = length};
-    keep(replay, entry, what, data);
+    keep(replay, entry, what, data, after, context);
 }
 
 static bool definite(enum api_code code)
@@ -244,16 +467,19 @@ static bool definite(enum api_code code)
 }
 
 void replay_keep_error(struct replay *replay, struct replay_entry *entry,
-                       const struct api_error *error)
+                       const struct api_error *error, replay_after *after, void *context)
 {
     struct strbuf body = {0};
     api_error_encode(&body, error);
     struct replay_reply what = {
         .status = api_error_row(error->code)->status, .error = error->code, .length = body.length};
-    if (definite(error->code) && !body.failed)
-        keep(replay, entry, what, body.data);
-    else
+    if (definite(error->code) && !body.failed) {
+        keep(replay, entry, what, body.data, after, context);
+    } else {
         replay_drop(replay, entry);
+        if (after)
+            after(context);
+    }
     strbuf_clear(&body);
 }
 

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps the replies of requests with an Idempotency-Key, and gives them again to a client that
  * repeats its request within ten minutes (api.md, "Sessions"). They are in memory, bounded in
- * bytes. The least recently used reply goes first; a request that is still at work stays.
+ * bytes; the least recently used reply goes first; a request that is still at work stays. With a
+ * store they are in it, too, before their clients have them, and a restart finds them.
  *
  * For any thread. One lock, held for no longer than a copy of a few pointers. */
 #ifndef SERVER_ENDPOINTS_REPLAY_H
 #define SERVER_ENDPOINTS_REPLAY_H
 
 #include "api/errors.h"
+#include "server/store/store_op.h"
 
 #include <stdatomic.h>
 
 struct replay;
+struct store;
 struct replay_entry; /* a request at work; its holder ends it by replay_keep* or replay_drop */
 
 enum { REPLAY_KEY_MAX = 255 };
@@ -19,7 +22,7 @@ enum { REPLAY_KEY_MAX = 255 };
 /* A reply that is kept. It counts its references: replay_reply_release gives one back. */
 struct replay_reply {
     _Atomic int references;
-    int status;
+    int status;          /* 0: the request was carried out, and its reply is lost */
     enum api_code error; /* API_OK: none */
     bool stream;         /* server-sent events */
     char *data;          /* [length] */
@@ -29,6 +32,14 @@ struct replay_reply {
 int replay_create(struct replay **out, int64_t max_bytes, double lifetime_s, struct error *err);
 void replay_free(struct replay *replay); /* NULL is allowed; no entry may be held */
 
+/* Before any request: where replies are to be written; NULL: nowhere. waiting: counts the clients
+ * that wait for that. */
+void replay_attach(struct replay *replay, struct store *store, _Atomic int *waiting);
+/* For store_options.reply, before replay_attach; context: a replay. */
+void replay_found(void *context, const struct store_reply *reply);
+/* Nobody waits for the store any more. NULL is allowed. */
+void replay_give_up(struct replay *replay);
+
 struct replay_request {
     const char *owner, *path, *key;
     const char *body; /* [length] */
@@ -37,18 +48,25 @@ struct replay_request {
 
 /* 0 with *entry: the request is new. 0 with *kept: it has been answered already; the caller
  * releases *kept. -1: API_INVALID_VALUE (the key), API_KEY_IN_FLIGHT, API_KEY_MISMATCH,
- * API_OUT_OF_MEMORY. */
+ * API_KEY_LOST, API_OUT_OF_MEMORY. */
 int replay_begin(struct replay *replay, const struct replay_request *request,
                  struct replay_entry **entry, struct replay_reply **kept, struct api_error *err);
 
-/* These end the entry: replay_keep with a copy of data [length], replay_drop with nothing. */
+/* That the request has been carried out: for the store, with what it has done. Borrows from the
+ * entry. */
+struct store_reply replay_claim(const struct replay *replay, const struct replay_entry *entry);
+
+/* These end the entry: replay_keep with a copy of data [length], replay_drop with nothing.
+ * after(context) is called, perhaps at once, when the reply is in the store or cannot be; NULL:
+ * nobody waits for that. */
+typedef void replay_after(void *context);
 void replay_keep(struct replay *replay, struct replay_entry *entry, int status, bool stream,
-                 const char *data, size_t length);
+                 const char *data, size_t length, replay_after *after, void *context);
 void replay_drop(struct replay *replay, struct replay_entry *entry);
 /* Ends the entry, too. Keeps the error if the same request would get it again. An error that passes
  * with time (a busy session, a full queue, a failure) is dropped, so that a retry may succeed. */
 void replay_keep_error(struct replay *replay, struct replay_entry *entry,
-                       const struct api_error *error);
+                       const struct api_error *error, replay_after *after, void *context);
 
 void replay_reply_release(struct replay_reply *reply);
 

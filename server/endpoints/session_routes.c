@@ -125,12 +125,11 @@ void session_routes_get(struct http_request *request)
 
 /* DELETE /v1/sessions/ID. */
 
-static void on_deleted(void *context, const struct error *err)
+static void on_deleted(void *context, const struct api_error *err)
 {
     struct session_task *task = context;
     if (err)
-        api_error_set(&task->task.error, API_INTERNAL, NULL, "the session \"%s\" stays: %s",
-                      task->id, err->message);
+        task->task.error = *err;
     session_task_finish(task);
 }
 
@@ -163,11 +162,14 @@ static int read_fork(struct session_task *task, struct http_request *request, st
                : fork_parse(body->data, body->length, target, SESSION_ID_SIZE, err);
 }
 
-static void on_forked(void *context, const struct error *err)
+static void on_forked(void *context, const struct api_error *err)
 {
-    (void)err; /* of removals */
-    look_at(context, one(context)->target);
-    session_task_finish(context);
+    struct session_task *task = context;
+    if (err)
+        task->task.error = *err;
+    else
+        look_at(task, one(task)->target);
+    session_task_finish(task);
 }
 
 static enum session_step perform_fork(struct session_task *task)
@@ -203,11 +205,13 @@ static int read_rewind(struct session_task *task, struct http_request *request,
                : rewind_parse(body->data, body->length, &one(task)->position, err);
 }
 
-static void on_rewound(void *context, const struct error *err)
+static void on_rewound(void *context, const struct api_error *err)
 {
     struct session_task *task = context;
-    (void)err; /* of removals */
-    look_at(task, task->id);
+    if (err)
+        task->task.error = *err;
+    else
+        look_at(task, task->id);
     session_task_finish(task);
 }
 

@@ -26,6 +26,12 @@ int session_task_out_of_memory(struct session_task *task)
                          "out of memory for this request");
 }
 
+/* The reply is kept: now the client may have it. */
+static void on_kept(void *context)
+{
+    task_done(context);
+}
+
 /* Worker: the reply. */
 static void run_encode(struct task *base)
 {
@@ -35,12 +41,13 @@ static void run_encode(struct task *base)
         task->kind->encode(task);
     if (base->reply.failed)
         session_task_out_of_memory(task); /* the first error stays */
-    if (task->replay && base->error.code == API_OK)
+    if (!task->replay)
+        task_done(base);
+    else if (base->error.code == API_OK)
         replay_keep(replay, task->replay, task->kind->status, false, base->reply.data,
-                    base->reply.length);
-    else if (task->replay)
-        replay_keep_error(replay, task->replay, &base->error);
-    task_done(base);
+                    base->reply.length, on_kept, base);
+    else
+        replay_keep_error(replay, task->replay, &base->error, on_kept, base);
 }
 
 void session_task_finish(struct session_task *task)
@@ -53,9 +60,13 @@ void session_task_finish(struct session_task *task)
 static void run_perform(struct task *base)
 {
     struct session_task *task = of_task(base);
-    /* The client has left, and nothing has been done yet. */
-    if (ticket_cancelled(&base->ticket)) {
+    /* The client has left, and nothing has been done yet. Or it waits for a file while the server
+     * ends. */
+    if (ticket_cancelled(&base->ticket))
         api_error_set(&base->error, API_CANCELLED, NULL, "the request was cancelled");
+    else if (atomic_load(&base->service->giving_up))
+        api_error_set(&base->error, API_DRAINING, NULL, "the server is shutting down");
+    if (base->error.code != API_OK) {
         session_task_finish(task);
         return;
     }

@@ -182,11 +182,12 @@ static void prepare_import(struct session_task *base)
         state_file_image(&file, engine, task->image);
 }
 
-static void on_imported(void *context, const struct error *err)
+static void on_imported(void *context, const struct api_error *err)
 {
     struct session_file *task = context;
     struct session_task *base = &task->base;
-    (void)err; /* of removals */
+    if (err)
+        base->task.error = *err;
     const struct session *session =
         sessions_find(base->task.service->sessions, base->owner, base->id, &base->task.error);
     if (session)
@@ -281,7 +282,7 @@ static struct state_card state_card(const struct state_report *report)
         .has_store = report->has_store,
         .store_bytes = report->store.bytes,
         .store_budget_bytes = report->store.budget_bytes,
-        .store_sessions = report->store.session_files,
+        .store_sessions = report->store.sessions,
         .store_checkpoints = report->store.checkpoint_files,
         .store_failures = report->store.failures,
         .store_full = report->store.full};

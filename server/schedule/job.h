@@ -74,9 +74,10 @@ struct job_prepared {
 
 /* With a session (session_job.h): the engine thread's. */
 struct job_bound {
-    struct session *session;       /* busy with this job; NULL: not bound, or store: false */
-    char salt[SESSION_SPACE_SIZE]; /* of its space; "": that of cache_salt */
-    struct token_list taken;       /* what it is to hold; without ids: as before the request */
+    struct session *session;         /* busy with this job; NULL: not bound, or store: false */
+    char salt[SESSION_SPACE_SIZE];   /* of its space; "": that of cache_salt */
+    struct token_list taken;         /* what it is to hold; without ids: as before the request */
+    const struct store_reply *claim; /* of its Idempotency-Key; NULL: it has none */
     void (*settled)(struct job *job);
     struct session_view view; /* as the reply has it; id "": there is none */
 };

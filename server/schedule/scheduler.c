@@ -87,6 +87,27 @@ static void run_parked(struct scheduler *scheduler)
     run_all(first);
 }
 
+/* Before anybody is told that a change has failed, /ready says so. */
+static void poll_store(struct service *service)
+{
+    struct store_report report;
+    if (!service->store)
+        return;
+    store_report(service->store, &report);
+    atomic_store(&service->store_failing, report.failing);
+    store_poll(service->store);
+}
+
+/* The server ends, and its disk does not answer: nobody waits for it any more. */
+static void give_up(struct service *service)
+{
+    struct api_error err = {0};
+    api_error_set(&err, API_DRAINING, NULL,
+                  "the server is shutting down, and its disk has not confirmed this change: it may "
+                  "have been made");
+    sessions_give_up(service->sessions, &err);
+}
+
 /* Takes what has come, and sleeps while there is nothing to do. False: the thread ends. */
 static bool take_inbox(struct scheduler *scheduler)
 {
@@ -99,8 +120,9 @@ static bool take_inbox(struct scheduler *scheduler)
     scheduler->slept = sleep_s != 0 ? clock_nanos(CLOCK_MONOTONIC) - began : 0;
     run_all(taken.work);
     struct service *service = scheduler->service;
-    if (service->store)
-        store_poll(service->store);
+    poll_store(service);
+    if (atomic_load(&service->giving_up))
+        give_up(service);
     state_tree_poll(scheduler->tree);
     run_parked(scheduler);
     scheduler->sessions_due_s = sessions_poll(service->sessions);
@@ -112,7 +134,9 @@ static bool take_inbox(struct scheduler *scheduler)
     }
     scheduler->closing = taken.closing;
     return !taken.closing || taken.work || scheduler->waiting.head || scheduler->aside.head ||
-           scheduler->batch.num_running || scheduler->parked || sessions_pending(service->sessions);
+           scheduler->batch.num_running || scheduler->parked ||
+           ((sessions_pending(service->sessions) || atomic_load(&service->replies_waiting) > 0) &&
+            !atomic_load(&service->giving_up));
 }
 
 /* Counts sessions by the tier of their states. Many sessions take a while; the next count then
@@ -150,6 +174,7 @@ static void publish(struct scheduler *scheduler)
     memory.dropped = tree.dropped;
     memory.store_failures = store.failures;
     memory.store_full = store.full;
+    atomic_store(service->unsaved, sessions_unsaved(service->sessions));
     memcpy(memory.sessions, scheduler->sessions, sizeof memory.sessions);
     metrics_set_memory(&scheduler->service->metrics, &memory);
 }

@@ -71,10 +71,11 @@ void session_job_take(struct job *job, int32_t *tokens, int64_t count)
     job->bound.taken = (struct token_list){tokens, (size_t)count, (size_t)count};
 }
 
-static void on_settled(void *context, const struct error *err)
+static void on_settled(void *context, const struct api_error *err)
 {
     struct job *job = context;
-    (void)err; /* of removals */
+    if (err)
+        job_fail(job, err);
     struct sessions *sessions = job->task.service->sessions;
     /* By name: a session that was made for a request that failed is gone. */
     const struct session *session =
@@ -96,5 +97,6 @@ void session_job_settle(struct job *job, void (*done)(struct job *job))
         taken = job->bound.taken;
         job->bound.taken = (struct token_list){0};
     }
-    sessions_settle(job->bound.session, taken.ids, (int64_t)taken.count, on_settled, job);
+    sessions_settle(job->bound.session, taken.ids, (int64_t)taken.count, job->bound.claim,
+                    on_settled, job);
 }

@@ -29,7 +29,8 @@ struct space *session_job_space(struct state_tree *tree, const struct job *job);
 void session_job_take(struct job *job, int32_t *tokens, int64_t count);
 
 /* Engine thread: frees the job's session for other requests, and calls done(job) once it is on
- * disk. After an error of the engine the session is as it was before the job. */
+ * disk. After an error of the engine, or of the disk (API_STORE_FAILED), the session is as it was
+ * before the job. */
 void session_job_settle(struct job *job, void (*done)(struct job *job));
 
 #endif

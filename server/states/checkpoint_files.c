@@ -94,7 +94,6 @@ static void begin(struct checkpoint_file *file, enum file_phase phase,
     file->phase = phase;
     file->op.done = done;
     file->op.kind = STORE_CHECKPOINT;
-    file->op.durable = false; /* what is torn can be computed again, and checksums tell */
     memcpy(file->op.name, file->name, sizeof file->name);
 }
 
@@ -544,10 +543,11 @@ void checkpoint_files_found(struct checkpoint_files *files, const struct store_f
         if (!wanted)
             discard(file);
     }
-    if (checkpoint)
-        tiers_settle(tiers, checkpoint);
+    /* Its use first: with it, it takes its place at the end of a list, without a search. */
     int64_t now = clock_nanos(CLOCK_REALTIME);
     if (wanted)
         tiers_touch_at(tiers, checkpoint, found->modified_ns < now ? found->modified_ns : now);
+    if (checkpoint)
+        tiers_settle(tiers, checkpoint);
     spaces_release(&tiers->spaces, space);
 }

@@ -86,7 +86,7 @@ struct session *session_enter(struct sessions *sessions, const char *owner, cons
         session->sessions = sessions;
         session->space = state_tree_space(sessions->options.tree, owner, salt, strlen(salt));
     }
-    if (!session || !session->space || !store_random_name(session->file)) {
+    if (!session || !session->space || !store_random_name(session->name)) {
         if (session)
             session_free(session);
         return NULL;
@@ -153,22 +153,4 @@ void session_set_unsaved(struct session *session, bool unsaved)
     session->sessions->unsaved += unsaved;
     session->sessions->unsaved -= session->unsaved;
     session->unsaved = unsaved;
-}
-
-void session_begin_change(struct session *session,
-                          void (*done)(void *context, const struct error *err), void *context)
-{
-    session->busy = true;
-    session->done = done;
-    session->context = context;
-}
-
-void session_end_change(struct session *session, const struct error *err)
-{
-    void (*done)(void *, const struct error *) = session->done;
-    session->busy = session->fresh = false;
-    session->promised = 0;
-    session->done = NULL;
-    if (done)
-        done(session->context, err);
 }

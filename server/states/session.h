@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a session is made of, and the table of all sessions. For the files of sessions and for
+/* What a session is made of, and the table of all sessions. For the changes of sessions and for
  * sessions.c; everybody else sees sessions.h. */
 #ifndef SERVER_STATES_SESSION_H
 #define SERVER_STATES_SESSION_H
 
+#include "api/errors.h"
 #include "server/states/session_meta.h"
 #include "server/states/session_options.h"
 #include "server/states/state_tree.h"
@@ -18,18 +19,20 @@ struct session {
     bool held;        /* the tree holds its tokens */
     bool busy;        /* a request or a change is at work on it */
     bool fresh;       /* being made: nobody has been told of it */
-    char file[STORE_NAME_SIZE];
-    bool in_file; /* its file has been begun, and may not be whole */
-    bool unsaved; /* the last write failed: the file, if there is one, tells of an earlier time */
-    double noted; /* meta.used as the file has it, or will have it soon */
+    /* In the store. */
+    char name[STORE_NAME_SIZE];    /* of its row */
+    bool stored;                   /* its row has been begun, and may not be whole */
+    int64_t kept;                  /* so many of its tokens are there as they are */
+    double noted;                  /* meta.used as it is there, or will be soon */
+    struct session_change *change; /* that somebody waits for; the session is busy */
+    /* --session-durability memory. */
+    bool unsaved; /* it is not in the store as it is */
+    bool writing; /* it is being written as it was */
+    bool changed; /* since then */
+    int64_t low;  /* so many of the tokens that are being written are still its own */
+
     double since; /* clock.running_s of its last use */
     bool found;   /* an earlier server used it last: `since` goes by the wall clock at our start */
-
-    /* Of the change that is being written. */
-    struct store_op op;
-    char text[SESSION_META_SIZE];
-    void (*done)(void *context, const struct error *err); /* NULL: nobody waits */
-    void *context;
 };
 
 struct sessions {
@@ -38,11 +41,12 @@ struct sessions {
     size_t count, capacity;
     double opened;     /* clock.running_s of the start */
     size_t writing;    /* operations of the store under way */
+    size_t changes;    /* of these, changes that somebody waits for, or waited */
     size_t unsaved;    /* sessions that are */
     size_t retry_next; /* where in the list to look for the next of them */
     double retry_at;   /* clock.running_s */
     double next_due;   /* clock.running_s when the first may have lived its time; 0: unknown */
-    bool failing;      /* from a failed write until all is written: the log says each once */
+    bool failing;      /* the last write failed: the log says so once */
 };
 
 struct session_clock session_clock(const struct sessions *sessions); /* now */
@@ -65,13 +69,10 @@ void session_forget(struct session *session);
 void session_set_tokens(struct session *session, int32_t *tokens, int64_t count);
 /* Notes in memory that it is used now. */
 void session_use(struct session *session);
-/* Notes how a write of it ended. */
+/* Whether the store does not have it as it is. */
 void session_set_unsaved(struct session *session, bool unsaved);
 
-/* A change begins: the session is busy until it ends. done NULL: nobody waits. */
-void session_begin_change(struct session *session,
-                          void (*done)(void *context, const struct error *err), void *context);
-/* The session is free again: calls `done` with err. */
-void session_end_change(struct session *session, const struct error *err);
+/* Called when a change has ended. err: why it was not made; NULL: it was. */
+typedef void session_done(void *context, const struct api_error *err);
 
 #endif

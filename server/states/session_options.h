@@ -3,13 +3,14 @@
 #ifndef SERVER_STATES_SESSION_OPTIONS_H
 #define SERVER_STATES_SESSION_OPTIONS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct engine;
 struct state_tree;
 struct store;
 
-/* A moment, by two clocks. Times to live go by the first. The second is for replies and for files,
+/* A moment, by two clocks. Times to live go by the first. The second is for replies and the store,
  * whose times have to mean the same after a restart. */
 struct session_clock {
     double running_s; /* never jumps; continues while the machine sleeps */
@@ -19,9 +20,10 @@ struct session_clock {
 struct sessions_options {
     struct engine *engine;
     struct state_tree *tree;
-    struct store *store;                           /* NULL: in memory only */
-    double ttl_s;                                  /* unused for so long: deleted; 0: never */
-    int64_t quota_bytes;                           /* of an owner's sessions; 0: any */
+    struct store *store; /* NULL: in memory only */
+    bool memory_only;    /* the store has changes later than their clients are told of them */
+    double ttl_s;        /* unused for so long: deleted; 0: never */
+    int64_t quota_bytes; /* of an owner's sessions; 0: any */
     void (*read_clock)(struct session_clock *now); /* NULL: the machine's */
 };
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/states/sessions.h"
 
+#include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "server/log.h"
-#include "server/states/session_files.h"
+#include "server/states/session_changes.h"
 #include "server/store/store.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int out_of_memory(struct api_error *err)
 {
@@ -66,11 +68,12 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     struct session_meta meta;
     struct api_error err = {0};
     if (session_meta_parse(&meta, file->meta, file->meta_length)) {
-        log_message(LOG_LEVEL_WARN, "session file %s: its META is none of a session: left alone",
+        log_message(LOG_LEVEL_WARN,
+                    "session %s in the store: its META is none of a session: left alone",
                     file->name);
         return;
     }
-    /* What has been used since its last change has a younger file. */
+    /* A use after its last change is noted in the time that comes with it. */
     const struct session_clock now = session_clock(sessions);
     const double modified = (double)file->modified_ns * 1e-9;
     double noted = meta.used;
@@ -78,11 +81,11 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
         noted = modified < now.wall_s ? modified : now.wall_s;
     struct session *session = session_lookup(sessions, meta.owner, meta.id);
     if (session && session->noted >= noted) {
-        session_files_discard(sessions, file->name);
+        session_changes_discard(sessions, file->name);
         return;
     }
     if (session) {
-        session_files_discard(sessions, session->file);
+        session_changes_discard(sessions, session->name);
         session_leave(session);
     }
     session = enter(sessions, meta.owner, meta.id, meta.space, &err);
@@ -99,8 +102,9 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     session->since = now.running_s - (now.wall_s - meta.used);
     session->found = true;
     session->fresh = false;
-    session->in_file = true;
-    snprintf(session->file, sizeof session->file, "%s", file->name);
+    session->stored = true;
+    session->kept = file->count;
+    snprintf(session->name, sizeof session->name, "%s", file->name);
 }
 
 bool sessions_pending(const struct sessions *sessions)
@@ -140,8 +144,7 @@ static double poll_ttl(struct sessions *sessions)
             continue;
         double end = end_of(session, &now);
         if (end <= now.running_s) {
-            session_begin_change(session, NULL, NULL);
-            session_files_remove(session);
+            session_changes_remove(session, NULL, NULL);
             end = now.running_s + RETRY_SECONDS;
         }
         if (end < due)
@@ -151,31 +154,49 @@ static double poll_ttl(struct sessions *sessions)
     return due - now.running_s;
 }
 
-/* Writes again what could not be written. As sessions_poll. */
-static double poll_unsaved(struct sessions *sessions)
+/* Writes again what could not be written, or tries whether it could be. As sessions_poll. */
+static double poll_failed(struct sessions *sessions)
 {
-    if (!sessions->unsaved)
+    struct store_report report = {0};
+    if (sessions->options.store)
+        store_report(sessions->options.store, &report);
+    if (!sessions->unsaved && !report.failing)
         return -1;
     double now = session_clock(sessions).running_s;
     if (now >= sessions->retry_at) {
         sessions->retry_at = now + RETRY_SECONDS;
-        session_files_retry(sessions, false);
+        if (sessions->unsaved)
+            session_changes_retry(sessions, false);
+        else
+            store_probe(sessions->options.store);
     }
     return sessions->retry_at - now;
 }
 
 double sessions_poll(struct sessions *sessions)
 {
-    double end = poll_ttl(sessions), retry = poll_unsaved(sessions);
+    double end = poll_ttl(sessions), retry = poll_failed(sessions);
     return retry < 0 || (end >= 0 && end < retry) ? end : retry;
 }
 
-void sessions_save_all(struct sessions *sessions)
+void sessions_save_all(struct sessions *sessions, double deadline)
 {
-    if (!sessions->unsaved)
+    const struct timespec pause = {0, 1000000};
+    if (!sessions->options.store)
         return;
-    session_files_retry(sessions, true);
-    store_finish(sessions->options.store);
+    session_changes_retry(sessions, true);
+    while (sessions->writing && clock_seconds() < deadline && store_poll(sessions->options.store))
+        nanosleep(&pause, NULL);
+}
+
+size_t sessions_unsaved(const struct sessions *sessions)
+{
+    return sessions->unsaved + sessions->changes;
+}
+
+void sessions_give_up(struct sessions *sessions, const struct api_error *err)
+{
+    session_changes_give_up(sessions, err);
 }
 
 /* Looking. */
@@ -228,8 +249,11 @@ void session_view(struct sessions *sessions, const struct session *session,
                   struct session_view *view)
 {
     const struct engine_info *info = engine_info(sessions->options.engine);
-    *view = (struct session_view){
-        .position = session->count, .created = session->meta.created, .used = session->meta.used};
+    *view = (struct session_view){.position = session->count,
+                                  .created = session->meta.created,
+                                  .used = session->meta.used,
+                                  .durable = sessions->options.store && session->stored &&
+                                             !session->unsaved};
     memcpy(view->id, session->meta.id, sizeof view->id);
     if (!session->count)
         return;
@@ -248,7 +272,8 @@ struct session_card session_card(const struct session_view *view)
                                  .tier = tier_name(view->tier),
                                  .created = (int64_t)view->created,
                                  .used = (int64_t)view->used,
-                                 .checkpoints = view->checkpoints};
+                                 .checkpoints = view->checkpoints,
+                                 .durable = view->durable};
 }
 
 void sessions_each(struct sessions *sessions, const char *owner,
@@ -259,6 +284,19 @@ void sessions_each(struct sessions *sessions, const char *owner,
          i < sessions->count && strcmp(sessions->list[i]->meta.owner, owner) == 0; i++)
         if (!sessions->list[i]->fresh)
             each(context, sessions->list[i]);
+}
+
+size_t sessions_orphans(const struct sessions *sessions, const char (*owners)[STORE_OWNER_SIZE],
+                        size_t count)
+{
+    size_t orphans = 0;
+    for (size_t i = 0; i < sessions->count; i++) {
+        bool known = false;
+        for (size_t j = 0; j < count && !known; j++)
+            known = strcmp(sessions->list[i]->meta.owner, owners[j]) == 0;
+        orphans += !known;
+    }
+    return orphans;
 }
 
 void sessions_count(struct sessions *sessions, int64_t counts[4])
@@ -309,7 +347,7 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
     if (check_free(session, id, expected, err))
         return -1;
     if (session)
-        session_files_use(session);
+        session_changes_use(session);
     *out = session;
     return 0;
 }
@@ -347,29 +385,22 @@ int sessions_admit(struct sessions *sessions, struct session *session, int64_t t
     return 0;
 }
 
-static void save(struct session *session, session_done *done, void *context)
-{
-    session_begin_change(session, done, context);
-    session_files_save(session);
-}
-
-void sessions_settle(struct session *session, int32_t *tokens, int64_t count, session_done *done,
-                     void *context)
+void sessions_settle(struct session *session, int32_t *tokens, int64_t count,
+                     const struct store_reply *claim, session_done *done, void *context)
 {
     if (tokens) {
-        session_set_tokens(session, tokens, count);
         session_use(session);
-        save(session, done, context);
+        session_changes_save(session, tokens, count, claim, done, context);
         return;
     }
     if (session->fresh) {
         session_leave(session);
-        done(context, NULL);
-        return;
+    } else {
+        session_changes_use(session);
+        session->busy = false;
+        session->promised = 0;
     }
-    session_files_use(session);
-    session_begin_change(session, done, context);
-    session_end_change(session, NULL);
+    done(context, NULL);
 }
 
 /* Changes outside of a completion. */
@@ -414,8 +445,7 @@ int sessions_remove(struct sessions *sessions, const char *owner, const char *id
     struct session *session = find_free(sessions, owner, id, err);
     if (!session)
         return -1;
-    session_begin_change(session, done, context);
-    session_files_remove(session);
+    session_changes_remove(session, done, context);
     return 0;
 }
 
@@ -429,8 +459,8 @@ int sessions_fork(struct sessions *sessions, const char *owner, const char *id, 
         make(sessions, owner, target, session->meta.space, session->tokens, session->count, err);
     if (!copy)
         return -1;
-    session_files_use(session);
-    save(copy, done, context);
+    session_changes_use(session);
+    session_changes_save(copy, NULL, copy->count, NULL, done, context);
     return 0;
 }
 
@@ -444,12 +474,8 @@ int sessions_rewind(struct sessions *sessions, const char *owner, const char *id
         return api_error_set(err, API_INVALID_VALUE, "position",
                              "position: the session \"%s\" holds %lld tokens, got %lld", id,
                              (long long)session->count, (long long)position);
-    int64_t count = session->count;
-    session_set_tokens(session, session->tokens, position);
-    /* What lies behind is nobody's any more, unless another session goes on there. */
-    state_tree_forget(sessions->options.tree, session->space, session->tokens, count);
     session_use(session);
-    save(session, done, context);
+    session_changes_save(session, NULL, position, NULL, done, context);
     return 0;
 }
 
@@ -473,6 +499,6 @@ int sessions_import(struct sessions *sessions, const char *owner, const char *id
                                        image, &lacking))
         log_message(LOG_LEVEL_INFO, "session %s: imported without its state: %s", id,
                     lacking.message);
-    save(session, done, context);
+    session_changes_save(session, NULL, count, NULL, done, context);
     return 0;
 }

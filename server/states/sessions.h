@@ -2,21 +2,16 @@
 /* A session is a name for a list of tokens, so that a client can continue it, fork it or rewind it
  * (api.md, "Sessions"). It has no state of its own: its state is the deepest checkpoint on the path
  * of its tokens in the tree. The tokens after that are computed again when the session is
- * continued. With a store each change is on disk, in a file with the tokens, before it is answered.
+ * continued. With a store each change is on disk before it is answered, or it is not made.
  *
- * The layers below, from the top: session_files.h, session.h, session_meta.h. All functions are for
- * the engine thread. */
+ * The layers below, from the top: session_changes.h, session.h, session_meta.h. All functions are
+ * for the engine thread. */
 #ifndef SERVER_STATES_SESSIONS_H
 #define SERVER_STATES_SESSIONS_H
 
 #include "api/errors.h"
 #include "api/sessions.h"
-#include "server/states/session_meta.h"
-#include "server/states/session_options.h"
-#include "server/states/state_tree.h"
-
-struct sessions;
-struct session;
+#include "server/states/session.h"
 
 /* What a reply says about a session. */
 struct session_view {
@@ -26,6 +21,7 @@ struct session_view {
     enum tier tier;
     double created, used; /* seconds since 1970 */
     int checkpoints;
+    bool durable; /* it is on disk as it is */
 };
 
 /* The same for JSON; borrows the id. */
@@ -33,21 +29,22 @@ struct session_card session_card(const struct session_view *view);
 
 int sessions_create(struct sessions **out, const struct sessions_options *options,
                     struct error *err);
-/* Waits for files that are being written or removed. */
+/* Waits for what is being written or removed. */
 void sessions_free(struct sessions *sessions);
-/* For store_options.found: enters a session's file of an earlier run. */
+/* For store_options.found: enters a session of an earlier run. */
 void sessions_found(struct sessions *sessions, const struct store_found *file);
-/* Before the end, and before checkpoints take the room that is left: writes the sessions whose last
- * write failed, and waits for them. */
-void sessions_save_all(struct sessions *sessions);
+/* Before the end, and before checkpoints take the room that is left: writes the sessions that the
+ * store does not have as they are, and waits for them until clock_seconds() is `deadline`. */
+void sessions_save_all(struct sessions *sessions, double deadline);
+/* Sessions that the store does not have as they are, or may not have. */
+size_t sessions_unsaved(const struct sessions *sessions);
+/* Tells all who wait for a change that it ends so; the sessions stay busy until it has ended. */
+void sessions_give_up(struct sessions *sessions, const struct api_error *err);
 /* Removes sessions that have lived their time, and tries failed writes again. Returns the seconds
  * until the next call is due; < 0: none is. */
 double sessions_poll(struct sessions *sessions);
-/* Whether a file is being written or removed, so that a `done` is still to come. */
+/* Whether something is being written or removed, so that a `done` is still to come. */
 bool sessions_pending(const struct sessions *sessions);
-
-/* Called when a change has ended. err: why a session that was to be removed stays; else NULL. */
-typedef void session_done(void *context, const struct error *err);
 
 /* owner: as state_tree_space's. Unknown, or another owner's: API_SESSION_NOT_FOUND. */
 struct session *sessions_find(struct sessions *sessions, const char *owner, const char *id,
@@ -66,6 +63,10 @@ void session_view(struct sessions *sessions, const struct session *session,
 void sessions_each(struct sessions *sessions, const char *owner,
                    void (*each)(void *context, const struct session *session), void *context);
 
+/* Sessions whose owner is none of owners [count]. */
+size_t sessions_orphans(const struct sessions *sessions, const char (*owners)[STORE_OWNER_SIZE],
+                        size_t count);
+
 /* Counts the sessions of all owners by the tier of their states. counts: [4], by enum tier. */
 void sessions_count(struct sessions *sessions, int64_t counts[4]);
 
@@ -82,16 +83,16 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
  * owner's sessions would then take more than their quota. */
 int sessions_admit(struct sessions *sessions, struct session *session, int64_t tokens,
                    struct api_error *err);
-/* The request has ended, and the session now holds tokens [count] (malloc'd, taken over). NULL: it
+/* The request has ended, and the session is to hold tokens [count] (malloc'd, taken over). NULL: it
  * stays as it was; one that was made for the request goes away. `done` is called, perhaps at once,
- * when the change is on disk. If the disk refuses it, the session stays in memory only: that is
- * logged and counted. Only after `done` is the session free again. */
-void sessions_settle(struct session *session, int32_t *tokens, int64_t count, session_done *done,
-                     void *context);
+ * when the change is on disk (or in memory, by options.memory_only), or has been refused. Only then
+ * is the session free again. claim: as session_changes_save's. */
+void sessions_settle(struct session *session, int32_t *tokens, int64_t count,
+                     const struct store_reply *claim, session_done *done, void *context);
 
 /* Changes outside of a completion. Each returns -1 with *err (API_SESSION_NOT_FOUND,
  * API_SESSION_BUSY, API_SESSION_EXISTS or API_SESSION_QUOTA), or returns 0 and calls `done` as
- * sessions_settle does, perhaps before it returns. A session whose file cannot be removed stays. */
+ * sessions_settle does, perhaps before it returns. A session that cannot be removed stays. */
 int sessions_remove(struct sessions *sessions, const char *owner, const char *id,
                     session_done *done, void *context, struct api_error *err);
 int sessions_fork(struct sessions *sessions, const char *owner, const char *id, const char *target,

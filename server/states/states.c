@@ -29,6 +29,7 @@ static void open_memory(struct opening *opening)
                                        .tree = service->tree,
                                        .store = service->store,
                                        .ttl_s = options->session_ttl_s,
+                                       .memory_only = options->memory_durability,
                                        .quota_bytes = options->session_quota_bytes};
     opening->result = sessions_create(&service->sessions, &keeping, opening->err);
 }
@@ -46,6 +47,12 @@ static void on_found(void *context, const struct store_found *file)
         state_tree_found(opening->service->tree, file);
 }
 
+static void on_reply(void *context, const struct store_reply *reply)
+{
+    const struct states_options *options = ((struct opening *)context)->options;
+    options->reply(options->reply_context, reply);
+}
+
 int states_open(struct service *service, const struct states_options *options, struct error *err)
 {
     struct opening opening = {.service = service, .options = options, .err = err};
@@ -54,6 +61,7 @@ int states_open(struct service *service, const struct states_options *options, s
                                     .wake = options->wake,
                                     .wake_context = options->wake_context,
                                     .found = on_found,
+                                    .reply = options->reply ? on_reply : NULL,
                                     .found_context = &opening};
     if (options->directory && store_open(&service->store, service->engine, &storing, err))
         return error_prefix(err, "--state-dir");
@@ -66,10 +74,13 @@ int states_open(struct service *service, const struct states_options *options, s
 
 void states_close(struct service *service, double seconds)
 {
-    if (service->sessions)
-        sessions_save_all(service->sessions);
+    double deadline = clock_seconds() + seconds;
+    if (service->sessions) {
+        sessions_save_all(service->sessions, deadline);
+        atomic_store(service->unsaved, sessions_unsaved(service->sessions));
+    }
     if (service->tree)
-        state_tree_save_all(service->tree, clock_seconds() + seconds);
+        state_tree_save_all(service->tree, deadline);
     sessions_free(service->sessions);
     state_tree_free(service->tree);
     store_close(service->store);

@@ -5,6 +5,7 @@
 #define SERVER_STATES_STATES_H
 
 #include "server/service.h"
+#include "server/store/store_op.h"
 
 struct states_options {
     bool reuse; /* of prompts' prefixes */
@@ -13,15 +14,20 @@ struct states_options {
     int64_t disk_bytes;
     double session_ttl_s;
     int64_t session_quota_bytes;
+    bool memory_durability; /* sessions are on disk later than their clients are told */
     /* Called from the store's thread when store_poll has something to do. */
     void (*wake)(void *context);
     void *wake_context;
+    /* Called while it opens, for each reply to a request with an Idempotency-Key. */
+    void (*reply)(void *context, const struct store_reply *reply);
+    void *reply_context;
 };
 
 /* Sets service->store, tree and sessions. The caller closes them, on an error too. */
 int states_open(struct service *service, const struct states_options *options, struct error *err);
 
-/* Writes to the store what is only in memory, for `seconds` at most, and frees everything. */
+/* Writes to the store what is only in memory, for `seconds` at most, and frees everything.
+ * service->unsaved: the sessions that it does not have then. */
 void states_close(struct service *service, double seconds);
 
 #endif

@@ -2,16 +2,17 @@
 #include "server/store/store.h"
 
 #include "engine/state_file.h"
+#include "server/store/reply_rows.h"
+#include "server/store/session_rows.h"
 #include "server/store/store_accounts.h"
 #include "server/store/store_backends.h"
+#include "server/store/store_root.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-
-enum operation { OPERATION_WRITE, OPERATION_READ, OPERATION_REMOVE, OPERATION_TOUCH };
 
 struct queue {
     struct store_op *first, **last;
@@ -27,8 +28,10 @@ struct store {
     bool started;
     pthread_mutex_t mutex; /* guards the rest */
     pthread_cond_t filled, has_ended;
-    /* A request may wait for what is urgent; checkpoints are written when there is time. */
-    struct queue urgent, background, ended;
+    /* A request may wait for what is urgent; checkpoints are written when there is time. Sessions
+     * and replies are rows: all that wait are run together. */
+    struct queue urgent, rows, background, ended;
+    bool probe;      /* whether the disk takes commits is to be tried */
     int64_t pending; /* begun, and not yet told to its owner */
     bool closing;
 };
@@ -70,50 +73,89 @@ static void execute(struct store *store, struct store_op *op)
 {
     const struct store_backend *backend = store->backend;
     error_clear(&op->error);
-    switch ((enum operation)op->what) {
-    case OPERATION_WRITE:
+    switch (op->what) {
+    case STORE_WRITE:
         if (state_save_wait(&op->saving, &op->error) == 0)
             backend->write(store->place, op, &op->error);
         store_accounts_pend(&store->accounts, -op->bytes);
         break;
-    case OPERATION_READ:
+    case STORE_READ:
         backend->read(store->place, op, &op->error);
         break;
-    case OPERATION_REMOVE:
+    case STORE_REMOVE:
         store_accounts_pend(&store->accounts, op->bytes);
         backend->remove(store->place, op, &op->error);
         break;
-    case OPERATION_TOUCH:
+    case STORE_TOUCH:
         backend->touch(store->place, op, &op->error);
         break;
     }
 }
 
+/* With the mutex held: the operations have ended. */
+static void tell(struct store *store, struct store_op *first)
+{
+    for (struct store_op *op = first, *next; op != NULL; op = next) {
+        next = op->next;
+        queue_put(&store->ended, op);
+    }
+    pthread_cond_signal(&store->has_ended);
+    if (!store->closing && store->options.wake != NULL) {
+        pthread_mutex_unlock(&store->mutex);
+        store->options.wake(store->options.wake_context);
+        pthread_mutex_lock(&store->mutex);
+    }
+}
+
+/* With the mutex held. */
+static void run_file(struct store *store, struct store_op *op)
+{
+    pthread_mutex_unlock(&store->mutex);
+    execute(store, op);
+    pthread_mutex_lock(&store->mutex);
+    op->next = NULL;
+    tell(store, op);
+}
+
+/* With the mutex held: everything that has come while the last commit was under way. */
+static void run_rows(struct store *store)
+{
+    struct store_op *first = store->rows.first;
+    int64_t freed = 0, written = 0;
+    queue_init(&store->rows);
+    store->probe = false;
+    pthread_mutex_unlock(&store->mutex);
+    for (struct store_op *op = first; op != NULL; op = op->next) {
+        error_clear(&op->error);
+        *(op->what == STORE_WRITE ? &written : &freed) += op->bytes;
+    }
+    store_accounts_pend(&store->accounts, freed);
+    store->backend->run_rows(store->place, first);
+    store_accounts_pend(&store->accounts, -written);
+    pthread_mutex_lock(&store->mutex);
+    tell(store, first);
+    pthread_mutex_unlock(&store->mutex);
+    store->backend->tidy_rows(store->place);
+    pthread_mutex_lock(&store->mutex);
+}
+
 static void *store_main(void *context)
 {
     struct store *store = context;
+    struct store_op *op;
     pthread_setname_np(pthread_self(), "regla-files");
     pthread_mutex_lock(&store->mutex);
     for (;;) {
-        struct store_op *op = queue_take(&store->urgent);
-        if (op == NULL)
-            op = queue_take(&store->background);
-        if (op == NULL && store->closing)
+        if ((op = queue_take(&store->urgent)) != NULL)
+            run_file(store, op);
+        else if (store->rows.first != NULL || store->probe)
+            run_rows(store);
+        else if ((op = queue_take(&store->background)) != NULL)
+            run_file(store, op);
+        else if (store->closing)
             break;
-        if (op == NULL) {
+        else
             pthread_cond_wait(&store->filled, &store->mutex);
-            continue;
-        }
-        pthread_mutex_unlock(&store->mutex);
-        execute(store, op);
-        pthread_mutex_lock(&store->mutex);
-        queue_put(&store->ended, op);
-        pthread_cond_signal(&store->has_ended);
-        if (!store->closing && store->options.wake != NULL) {
-            pthread_mutex_unlock(&store->mutex);
-            store->options.wake(store->options.wake_context);
-            pthread_mutex_lock(&store->mutex);
-        }
     }
     pthread_mutex_unlock(&store->mutex);
     return NULL;
@@ -130,22 +172,22 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
     store->options = *options;
     store_accounts_init(&store->accounts, options->budget_bytes);
     queue_init(&store->urgent);
+    queue_init(&store->rows);
     queue_init(&store->background);
     queue_init(&store->ended);
     pthread_mutex_init(&store->mutex, NULL);
     pthread_cond_init(&store->filled, NULL);
     pthread_cond_init(&store->has_ended, NULL);
-    int code = 0;
-    if (store->backend->open(&store->place, engine, options, &store->accounts, err) == 0 &&
-        (code = pthread_create(&store->thread, NULL, store_main, store)) == 0) {
-        store->started = true;
-        *out = store; /* already for `found`, which may begin operations */
-        return store->backend->scan(store->place, options, err);
+    if (store->backend->open(&store->place, engine, options, &store->accounts, err) != 0) {
+        store_close(store);
+        return -1;
     }
-    if (code)
-        error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));
-    store_close(store);
-    return -1;
+    *out = store; /* already for `found`, which may begin operations: they are run afterwards */
+    int result = store->backend->scan(store->place, options, err);
+    int code = pthread_create(&store->thread, NULL, store_main, store);
+    store->started = code == 0;
+    return code == 0 ? result
+                     : error_set(err, ERROR_IO, "cannot start a thread: %s", strerror(code));
 }
 
 void store_close(struct store *store)
@@ -169,10 +211,7 @@ void store_close(struct store *store)
 
 void store_owner_tag(const struct store *store, const char *api_key, char tag[STORE_OWNER_SIZE])
 {
-    unsigned char hash[SIPHASH_BYTES];
-    siphash(store->backend->secret(store->place), api_key, strlen(api_key), hash);
-    for (size_t i = 0; i < sizeof hash; i++)
-        snprintf(tag + 2 * i, 3, "%02x", hash[i]);
+    store_root_owner_tag(store->backend->secret(store->place), api_key, tag);
 }
 
 bool store_random_name(char name[STORE_NAME_SIZE])
@@ -186,13 +225,16 @@ bool store_random_name(char name[STORE_NAME_SIZE])
 }
 
 /* Operations on one file run in the order in which they were begun. */
-static void submit(struct store *store, struct store_op *op, enum operation what)
+static void submit(struct store *store, struct store_op *op, enum store_what what)
 {
     op->what = what;
     pthread_mutex_lock(&store->mutex);
-    bool later = op->kind == STORE_CHECKPOINT &&
-                 (what == OPERATION_WRITE || queue_has(&store->background, op));
-    queue_put(later ? &store->background : &store->urgent, op);
+    bool later =
+        op->kind == STORE_CHECKPOINT && (what == STORE_WRITE || queue_has(&store->background, op));
+    queue_put(op->kind != STORE_CHECKPOINT ? &store->rows
+              : later                      ? &store->background
+                                           : &store->urgent,
+              op);
     store->pending++;
     pthread_cond_signal(&store->filled);
     pthread_mutex_unlock(&store->mutex);
@@ -200,26 +242,37 @@ static void submit(struct store *store, struct store_op *op, enum operation what
 
 void store_write(struct store *store, struct store_op *op)
 {
-    op->bytes = store_file_bytes(store, op->position, op->count, op->image != NULL,
-                                 op->logits != NULL, op->meta_length);
+    op->bytes = op->kind == STORE_SESSION ? store_session_bytes(op->count, op->from, op->fresh)
+                : op->kind == STORE_REPLY
+                    ? reply_rows_bytes(op->reply)
+                    : store_file_bytes(store, op->position, op->count, op->image != NULL,
+                                       op->logits != NULL, op->meta_length);
     store_accounts_pend(&store->accounts, op->bytes);
-    submit(store, op, OPERATION_WRITE);
+    submit(store, op, STORE_WRITE);
 }
 
 void store_read(struct store *store, struct store_op *op)
 {
-    submit(store, op, OPERATION_READ);
+    submit(store, op, STORE_READ);
 }
 
 void store_remove(struct store *store, struct store_op *op)
 {
     store_accounts_pend(&store->accounts, -op->bytes);
-    submit(store, op, OPERATION_REMOVE);
+    submit(store, op, STORE_REMOVE);
 }
 
 void store_touch(struct store *store, struct store_op *op)
 {
-    submit(store, op, OPERATION_TOUCH);
+    submit(store, op, STORE_TOUCH);
+}
+
+void store_probe(struct store *store)
+{
+    pthread_mutex_lock(&store->mutex);
+    store->probe = true;
+    pthread_cond_signal(&store->filled);
+    pthread_mutex_unlock(&store->mutex);
 }
 
 bool store_poll(struct store *store)
@@ -239,7 +292,7 @@ bool store_poll(struct store *store)
 
 void store_finish(struct store *store)
 {
-    while (store_poll(store)) {
+    while (store_poll(store) && store->started) {
         pthread_mutex_lock(&store->mutex);
         while (store->ended.first == NULL)
             pthread_cond_wait(&store->has_ended, &store->mutex);
@@ -261,4 +314,9 @@ int64_t store_file_bytes(const struct store *store, int64_t position, int64_t co
                                                                  .num_tokens = count,
                                                                  .logits = logits ? &some : NULL,
                                                                  .meta_bytes = meta_length});
+}
+
+int64_t store_session_bytes(int64_t count, int64_t from, bool fresh)
+{
+    return session_rows_bytes(count, from, fresh) + STORE_LOG_BYTES;
 }

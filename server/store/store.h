@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keeps files of sessions and checkpoints for the engine thread, which must not wait for a disk: it
- * queues operations, a thread of the store runs them, and store_poll tells how they ended. The
- * place that keeps the files is a table of functions: store_backend.h.
+/* Keeps sessions, replies and checkpoints for the engine thread, which must not wait for a disk: it
+ * queues operations, a thread of the store runs them, and store_poll tells how they ended. What is
+ * asked of sessions and replies while a commit is under way shares the next one. The place that
+ * keeps all that is a table of functions: store_backend.h.
  *
- * All functions are for the engine thread. */
+ * All functions are for the engine thread. But any thread may begin an operation on a reply, whose
+ * `done` is called by the engine thread. */
 #ifndef SERVER_STORE_STORE_H
 #define SERVER_STORE_STORE_H
 
@@ -13,40 +15,48 @@ struct engine;
 struct store;
 
 /* Opens the place that options->location names, and scans it. An error names it. *out is set before
- * the first call of options->found, which may begin operations. On an error the caller closes *out
- * if it is not NULL. */
+ * the first call of options->found, which may begin operations; they run after the scan. On an
+ * error the caller closes *out if it is not NULL. */
 int store_open(struct store **out, struct engine *engine, const struct store_options *options,
                struct error *err);
 /* Finishes every operation that was begun, without calling `done`. NULL is allowed. */
 void store_close(struct store *store);
 
-/* Who a file belongs to, as files name the owner: a keyed hash, in hex, of the API key ("": none).
+/* Who a session belongs to, as the store names the owner: a keyed hash, in hex, of the API key ("":
+ * none).
  * Without the store's secret nobody can test a guessed key against it. */
 void store_owner_tag(const struct store *store, const char *api_key, char tag[STORE_OWNER_SIZE]);
 /* A name that no other file has: 32 hex digits that nobody can guess. False: the system has no
  * random numbers. */
 bool store_random_name(char name[STORE_NAME_SIZE]);
 
-/* Operations on one file run in the order in which they were begun. Otherwise what a request may
- * wait for (reads, and everything of sessions) goes before the writing of checkpoints. */
+/* Operations on one name run in the order in which they were begun. Otherwise what a request may
+ * wait for (reads, and everything of sessions and replies) goes before the writing of checkpoints.
+ * A session or reply is on the disk, or gone from it, when its `done` is called without an error.
+ * With one it is as it was before; but if the server dies before it has written it again, it may
+ * be either. */
 
 /* Over the budget or on a full disk: op->error is ERROR_NO_MEMORY, nothing is written, and for a
  * session the report says full. While a file replaces an older one, both count. */
 void store_write(struct store *store, struct store_op *op);
-/* Checks everything (tokens only when op->tokens is not NULL). A file that is not what the
- * operation says is never read again: a session's is set aside, a checkpoint's removed. */
+/* Of a checkpoint. Checks everything (tokens only when op->tokens is not NULL). A file that is not
+ * what the operation says is removed. */
 void store_read(struct store *store, struct store_op *op);
-/* A missing file is not an error. */
+/* What is missing is not an error. */
 void store_remove(struct store *store, struct store_op *op);
-/* Sets the file's time (store_found.modified_ns). A missing file is not an error. */
+/* Sets the time of its last use (store_found.modified_ns). What is missing is not an error. */
 void store_touch(struct store *store, struct store_op *op);
+/* Tries whether the disk takes commits; the report will say so. */
+void store_probe(struct store *store);
 /* Calls `done` of every operation that has ended. Whether others are still under way. */
 bool store_poll(struct store *store);
 /* Waits until all operations have ended, and calls `done` of each. */
 void store_finish(struct store *store);
 
 void store_report(const struct store *store, struct store_report *report);
-/* Bytes that a write would take, so that the caller can decide what to remove first. */
+/* Bytes that a write would take, so that the caller can decide what to remove first: of a
+ * checkpoint, and of a session (fresh: it is not in the store). */
+int64_t store_session_bytes(int64_t count, int64_t from, bool fresh);
 int64_t store_file_bytes(const struct store *store, int64_t position, int64_t count, bool state,
                          bool logits, size_t meta_length);
 

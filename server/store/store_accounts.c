@@ -28,15 +28,15 @@ void store_accounts_pend(struct store_accounts *accounts, int64_t bytes)
 }
 
 void store_accounts_add(struct store_accounts *accounts, enum store_kind kind, int64_t bytes,
-                        int files)
+                        int64_t count)
 {
     pthread_mutex_lock(&accounts->mutex);
     accounts->report.bytes += bytes;
     /* What goes gives its room back; after a write the disk is asked. */
     if (bytes < 0 && accounts->report.disk_free < INT64_MAX / 2)
         accounts->report.disk_free -= bytes;
-    *(kind == STORE_SESSION ? &accounts->report.session_files
-                            : &accounts->report.checkpoint_files) += files;
+    *(kind == STORE_SESSION ? &accounts->report.sessions : &accounts->report.checkpoint_files) +=
+        count;
     pthread_mutex_unlock(&accounts->mutex);
 }
 
@@ -54,8 +54,10 @@ void store_accounts_wrote(struct store_accounts *accounts, enum store_kind kind,
     pthread_mutex_lock(&accounts->mutex);
     if (disk_free >= 0)
         accounts->report.disk_free = disk_free;
-    if (kind == STORE_SESSION)
+    if (kind == STORE_SESSION) {
         accounts->report.full = outcome == STORE_NO_ROOM;
+        accounts->report.failing = outcome != STORE_WRITTEN;
+    }
     accounts->report.failures += outcome != STORE_WRITTEN;
     pthread_mutex_unlock(&accounts->mutex);
 }

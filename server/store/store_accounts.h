@@ -21,14 +21,15 @@ void store_accounts_copy(struct store_accounts *accounts, struct store_report *r
 
 /* An operation under way will add so many bytes (< 0: free them). */
 void store_accounts_pend(struct store_accounts *accounts, int64_t bytes);
-/* So many bytes and files of a kind have come (< 0: gone). */
+/* So many bytes, and sessions or files of checkpoints, have come (< 0: gone). */
 void store_accounts_add(struct store_accounts *accounts, enum store_kind kind, int64_t bytes,
-                        int files);
+                        int64_t count);
 /* An operation has failed. Returns -1. */
 int store_accounts_fail(struct store_accounts *accounts);
 
 enum store_outcome { STORE_WRITTEN, STORE_NO_ROOM, STORE_FAILED };
-/* How a write ended. disk_free: what is free afterwards; < 0: the write tells nothing about it. */
+/* How the write of a checkpoint, or a commit, ended. disk_free: what is free afterwards; < 0: it
+ * tells nothing about that. */
 void store_accounts_wrote(struct store_accounts *accounts, enum store_kind kind,
                           enum store_outcome outcome, int64_t disk_free);
 

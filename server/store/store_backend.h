@@ -7,8 +7,8 @@
  * the form scheme://..., and each backend names its scheme.
  *
  * Functions that can fail return 0, or -1 with one sentence in *err. The store calls `open` and
- * `scan` from the thread that opens it, and all operations from its own thread, one at a time;
- * `scan` may run at the same time. A backend counts what it does in the accounts
+ * `scan` from the thread that opens it, and all operations from its own thread, one at a time.
+ * A backend counts what it does in the accounts
  * (store_accounts.h), and need not know what is in a file (store_codec.h). */
 #ifndef SERVER_STORE_STORE_BACKEND_H
 #define SERVER_STORE_STORE_BACKEND_H
@@ -28,17 +28,25 @@ struct store_backend {
     int (*open)(struct store_place **out, struct engine *engine,
                 const struct store_options *options, struct store_accounts *accounts,
                 struct error *err);
-    /* Counts what is there, and calls options->found for each whole file of this model, the one
-     * that was modified first before the others. */
+    /* Counts what is there. Calls options->reply for each reply, and options->found for each whole
+     * session of this model, then for each whole file of a checkpoint, the one that was modified
+     * first before the others. No operation runs meanwhile. */
     int (*scan)(struct store_place *, const struct store_options *options, struct error *err);
 
-    /* Writes the file whole or not at all, in the place of an older one of its name. Without room:
-     * ERROR_NO_MEMORY. */
+    /* Checkpoints. Writes the file whole or not at all, in the place of an older one of its name.
+     * Without room: ERROR_NO_MEMORY. */
     int (*write)(struct store_place *, const struct store_op *, struct error *);
     /* Fills the operation's buffers. The file has to be what the operation says that it is. */
     int (*read)(struct store_place *, const struct store_op *, struct error *);
     int (*remove)(struct store_place *, const struct store_op *, struct error *);
     int (*touch)(struct store_place *, const struct store_op *, struct error *);
+
+    /* Runs the operations on sessions and replies, by `next`: writes, removals and touches (by
+     * `what`, enum store_what), in as few commits as may be. Sets the error of each; one without is
+     * on the disk. Without any: tries whether the disk takes commits. */
+    void (*run_rows)(struct store_place *, struct store_op *first);
+    /* After that, and once its callers know: what may wait. */
+    void (*tidy_rows)(struct store_place *);
 
     /* [SIPHASH_BYTES], the same each time that the place is opened: see store_owner_tag. */
     const unsigned char *(*secret)(const struct store_place *);

@@ -2,33 +2,34 @@
 #include "server/store/store_directory.h"
 
 #include "engine/model/fingerprint.h"
+#include "engine/model/model.h"
 #include "server/log.h"
 #include "server/store/store_codec.h"
+#include "server/store/store_file.h"
 #include "server/store/store_folder.h"
+#include "server/store/store_migration.h"
 #include "server/store/store_others.h"
 #include "server/store/store_root.h"
+#include "server/store/store_rows.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { FILE_NAME_SIZE = STORE_NAME_SIZE + 32, MOST_REJECTED = 1000 };
+enum { FILE_NAME_SIZE = STORE_NAME_SIZE + 32 };
 
-static const char *const folders[] = {
-    [STORE_SESSION] = "sessions", [STORE_CHECKPOINT] = "checkpoints"};
-static const char *const suffixes[] = {[STORE_SESSION] = ".session", [STORE_CHECKPOINT] = ".state"};
+static const char FOLDER[] = "checkpoints", SUFFIX[] = ".state";
 
 struct store_place {
     struct store_root root;
     struct engine *engine;
     struct store_accounts *accounts;
-    int model, kinds[2];        /* open folders; kinds by enum store_kind */
+    struct store_rows rows;
+    int model, folder;          /* open folders: of the model, of its checkpoints */
     int trouble;                /* of the last checkpoint: 0, or the errno that was logged */
     struct store_others others; /* the scan's, then of whoever writes */
 };
@@ -53,22 +54,13 @@ static const char *model_name(const struct engine *engine, char name[2 * FINGERP
     return name;
 }
 
-/* Of the file system; INT64_MAX: it does not say. */
-static int64_t free_bytes(const struct store_place *place)
-{
-    struct statvfs disk;
-    if (fstatvfs(place->root.fd, &disk) != 0 ||
-        disk.f_bavail > (fsblkcnt_t)INT64_MAX / (disk.f_frsize + 1))
-        return INT64_MAX;
-    return (int64_t)(disk.f_bavail * disk.f_frsize);
-}
-
 static void directory_close(struct store_place *place)
 {
-    const int folders_open[] = {place->kinds[0], place->kinds[1], place->model};
-    for (size_t i = 0; i < sizeof folders_open / sizeof *folders_open; i++)
-        if (folders_open[i] >= 0)
-            close(folders_open[i]);
+    store_rows_close(&place->rows);
+    if (place->folder >= 0)
+        close(place->folder);
+    if (place->model >= 0)
+        close(place->model);
     store_others_clear(&place->others);
     store_root_close(&place->root);
     free(place);
@@ -82,14 +74,14 @@ static int open_folders(struct store_place *place, const struct store_options *o
         return -1;
     model_name(place->engine, name);
     if (open_folder(place, place->root.fd, name, &place->model, err) != 0 ||
-        open_folder(place, place->model, folders[STORE_SESSION], &place->kinds[STORE_SESSION],
-                    err) != 0 ||
-        open_folder(place, place->model, folders[STORE_CHECKPOINT], &place->kinds[STORE_CHECKPOINT],
-                    err) != 0)
+        open_folder(place, place->model, FOLDER, &place->folder, err) != 0 ||
+        store_rows_open(&place->rows, &place->root, place->accounts,
+                        engine_fingerprint(place->engine), engine_model(place->engine)->vocab_size,
+                        err) != 0)
         return -1;
     if (fsync(place->root.fd) != 0 || fsync(place->model) != 0)
         return store_root_cannot(&place->root, "write", name, err);
-    place->accounts->report.disk_free = free_bytes(place);
+    place->accounts->report.disk_free = store_root_free_bytes(&place->root);
     return 0;
 }
 
@@ -104,7 +96,7 @@ static int directory_open(struct store_place **out, struct engine *engine,
                                   .accounts = accounts,
                                   .root = {.fd = -1, .lock = -1},
                                   .model = -1,
-                                  .kinds = {-1, -1}};
+                                  .folder = -1};
     if (open_folders(place, options, err) != 0) {
         directory_close(place);
         return -1;
@@ -122,140 +114,45 @@ static const unsigned char *directory_secret(const struct store_place *place)
 
 static const char *file_name(const struct store_op *op, char name[FILE_NAME_SIZE])
 {
-    snprintf(name, FILE_NAME_SIZE, "%s%s", op->name, suffixes[op->kind]);
+    snprintf(name, FILE_NAME_SIZE, "%s%s", op->name, SUFFIX);
     return name;
-}
-
-static bool has_suffix(const char *name, const char *suffix)
-{
-    size_t length = strlen(name), tail = strlen(suffix);
-    return length > tail && strcmp(name + length - tail, suffix) == 0;
-}
-
-/* -1: there is no such file. */
-static int64_t size_of(int folder, const char *name)
-{
-    struct stat status;
-    return fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) == 0 ? (int64_t)status.st_size : -1;
-}
-
-/* Ends a file that must not be read: a session's gets a name nothing else has, a checkpoint's,
- * which can be computed again, goes, lest it takes room from others for ever. The bytes that this
- * gives back; -1: it is still there. */
-static int64_t reject(const struct store_place *place, enum store_kind kind, const char *name,
-                      const char *why)
-{
-    int folder = place->kinds[kind];
-    if (kind == STORE_CHECKPOINT) {
-        int64_t size = size_of(folder, name);
-        bool gone = unlinkat(folder, name, 0) == 0;
-        log_message(gone ? LOG_LEVEL_WARN : LOG_LEVEL_ERROR, "%s/%s is not accepted, and %s: %s",
-                    folders[kind], name, gone ? "was removed" : strerror(errno), why);
-        return !gone ? -1 : size > 0 ? size : 0;
-    }
-    char aside[NAME_MAX + 32];
-    snprintf(aside, sizeof aside, "%s.rejected", name);
-    for (int i = 1; size_of(folder, aside) >= 0 && i < MOST_REJECTED; i++)
-        snprintf(aside, sizeof aside, "%s.%d.rejected", name, i);
-    if (renameat(folder, name, folder, aside) != 0) {
-        log_message(LOG_LEVEL_ERROR, "%s/%s is not accepted and cannot be set aside (%s): %s",
-                    folders[kind], name, strerror(errno), why);
-        return -1;
-    }
-    log_message(LOG_LEVEL_WARN, "%s/%s is not accepted, and now %s: %s", folders[kind], name, aside,
-                why);
-    return 0;
 }
 
 /* ---- the scan ---- */
 
-static int read_fully(int fd, void *bytes, size_t from, size_t to, struct error *err)
+/* Removes a file that must not be read: its state can be computed again, and it had better take no
+ * room from others. The bytes that this gives back; -1: it is still there. */
+static int64_t reject(const struct store_place *place, const char *name, const char *why)
 {
-    while (from < to) {
-        ssize_t got = pread(fd, (char *)bytes + from, to - from, (off_t)from);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return error_set(err, ERROR_IO, "cannot read: %s",
-                             got == 0 ? "the file has become shorter" : strerror(errno));
-        from += (size_t)got;
-    }
-    return 0;
+    int64_t size = store_file_size(place->folder, name);
+    bool gone = unlinkat(place->folder, name, 0) == 0;
+    log_message(gone ? LOG_LEVEL_WARN : LOG_LEVEL_ERROR, "%s/%s is not accepted, and %s: %s",
+                FOLDER, name, gone ? "was removed" : strerror(errno), why);
+    return !gone ? -1 : size > 0 ? size : 0;
 }
 
-/* A regular file, open; its size. */
-static int open_file(int folder, const char *name, struct stat *status, struct error *err)
-{
-    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, status) != 0) {
-        int code = errno;
-        if (fd >= 0)
-            close(fd);
-        error_set(err, code == ELOOP ? ERROR_INVALID : ERROR_IO, "cannot open: %s", strerror(code));
-        errno = code;
-        return -1;
-    }
-    if (S_ISREG(status->st_mode))
-        return fd;
-    close(fd);
-    return error_set(err, ERROR_INVALID, "it is no regular file");
-}
-
-/* The file's first bytes up to its state, malloc'd, and parsed. NULL: *err says why. */
-static void *read_start(int fd, size_t size, struct state_file *file, struct error *err)
-{
-    size_t have = size < STATE_FILE_MAX_HEAD_BYTES ? size : STATE_FILE_MAX_HEAD_BYTES;
-    char *bytes = malloc(have + 1);
-    for (int pass = 0; bytes != NULL; pass++) {
-        if (read_fully(fd, bytes, pass == 0 ? 0 : STATE_FILE_MAX_HEAD_BYTES, have, err) != 0 ||
-            state_file_parse_part(file, bytes, have, size, err) != 0)
-            break;
-        size_t wanted = file->state.present    ? file->state.offset
-                        : file->logits.present ? file->logits.offset
-                                               : size;
-        if (wanted <= have)
-            return bytes;
-        char *more = realloc(bytes, wanted);
-        if (more == NULL)
-            break;
-        bytes = more;
-        have = wanted;
-    }
-    free(bytes);
-    error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size); /* if it is nothing else */
-    return NULL;
-}
-
-static bool good_name(const char *name, const char *suffix, char out[STORE_NAME_SIZE])
-{
-    size_t length = strlen(name) - strlen(suffix);
-    if (length >= STORE_NAME_SIZE || name[0] == '.')
-        return false;
-    memcpy(out, name, length);
-    out[length] = 0;
-    return true;
-}
-
+/* size: of the file, once that is known. */
 static int scan_file(struct store_place *place, const struct store_options *options,
-                     enum store_kind kind, const char *name, struct error *err)
+                     const char *name, int64_t *size, struct error *err)
 {
     char stem[STORE_NAME_SIZE];
     struct state_file file;
     struct stat status;
-    if (!has_suffix(name, suffixes[kind]) || !good_name(name, suffixes[kind], stem))
+    if (!store_file_has_suffix(name, SUFFIX) || !store_file_stem(name, SUFFIX, stem))
         return error_set(err, ERROR_INVALID, "it is none of this server's files");
-    int fd = open_file(place->kinds[kind], name, &status, err);
+    int fd = store_file_open(place->folder, name, &status, err);
     if (fd < 0)
         return -1;
-    void *bytes = read_start(fd, (size_t)status.st_size, &file, err);
+    *size = (int64_t)status.st_size;
+    void *bytes = store_file_start(fd, (size_t)status.st_size, &file, err);
     close(fd);
     if (bytes == NULL)
         return -1;
-    struct store_found found = {.kind = kind,
+    struct store_found found = {.kind = STORE_CHECKPOINT,
                                 .name = stem,
                                 .bytes = (int64_t)status.st_size,
                                 .modified_ns = store_folder_modified_ns(&status)};
-    int result = store_codec_check(&file, place->engine, kind, err) != 0 ||
+    int result = store_codec_check(&file, place->engine, STORE_CHECKPOINT, err) != 0 ||
                          store_codec_tell(options, &file, &found, err) != 0
                      ? -1
                      : 0;
@@ -264,24 +161,25 @@ static int scan_file(struct store_place *place, const struct store_options *opti
 }
 
 static void scan_name(struct store_place *place, const struct store_options *options,
-                      enum store_kind kind, const char *name)
+                      const char *name)
 {
     struct error err = ERROR_INIT;
-    int folder = place->kinds[kind];
-    if (has_suffix(name, ".tmp") || (kind == STORE_CHECKPOINT && has_suffix(name, ".rejected"))) {
-        unlinkat(folder, name, 0);
+    if (store_file_has_suffix(name, ".tmp") || store_file_has_suffix(name, ".rejected")) {
+        unlinkat(place->folder, name, 0);
         return;
     }
-    int64_t size = size_of(folder, name);
-    bool whole = !has_suffix(name, ".rejected") && scan_file(place, options, kind, name, &err) == 0;
-    store_accounts_add(place->accounts, kind, size > 0 ? size : 0, whole);
+    int64_t size = -1;
+    bool whole = scan_file(place, options, name, &size, &err) == 0;
+    if (size < 0)
+        size = store_file_size(place->folder, name);
+    store_accounts_add(place->accounts, STORE_CHECKPOINT, size > 0 ? size : 0, whole);
     if (err.code == ERROR_INVALID) {
-        int64_t back = reject(place, kind, name, err.message);
-        store_accounts_add(place->accounts, kind, back > 0 ? -back : 0, 0);
+        int64_t back = reject(place, name, err.message);
+        store_accounts_add(place->accounts, STORE_CHECKPOINT, back > 0 ? -back : 0, 0);
         store_accounts_fail(place->accounts);
     } else if (err.code != ERROR_NONE) {
         /* it may be whole all the same: it stays where it is */
-        log_message(LOG_LEVEL_ERROR, "%s/%s: %s", folders[kind], name, err.message);
+        log_message(LOG_LEVEL_ERROR, "%s/%s: %s", FOLDER, name, err.message);
         store_accounts_fail(place->accounts);
     }
 }
@@ -304,16 +202,17 @@ static void scan_others(struct store_place *place)
 static int directory_scan(struct store_place *place, const struct store_options *options,
                           struct error *err)
 {
-    for (int kind = STORE_SESSION; kind <= STORE_CHECKPOINT; kind++) {
-        char **names = store_folder_names(place->kinds[kind]);
-        if (names == NULL)
-            return store_root_cannot(&place->root, "read", folders[kind], err);
-        for (size_t i = 0; names[i] != NULL; i++) {
-            scan_name(place, options, (enum store_kind)kind, names[i]);
-            free(names[i]);
-        }
-        free(names);
+    if (store_migration_run(&place->rows, place->model, place->engine, err) != 0 ||
+        store_rows_scan(&place->rows, options, err) != 0)
+        return -1;
+    char **names = store_folder_names(place->folder);
+    if (names == NULL)
+        return store_root_cannot(&place->root, "read", FOLDER, err);
+    for (size_t i = 0; names[i] != NULL; i++) {
+        scan_name(place, options, names[i]);
+        free(names[i]);
     }
+    free(names);
     scan_others(place);
     return 0;
 }
@@ -342,13 +241,12 @@ static int put(void *context, const void *bytes, size_t size, struct error *err)
     return 0;
 }
 
-/* Writes the file under a temporary name, to its end and, if durable, to the disk, and renames it.
- * Returns 0 or an errno. */
-static int write_whole(struct store_place *place, const struct store_op *op,
-                       const struct state_file_source *source, const char *name)
+/* Writes the file under a temporary name to its end, and renames it. Returns 0 or an errno. */
+static int write_whole(struct store_place *place, const struct state_file_source *source,
+                       const char *name)
 {
     char temporary[FILE_NAME_SIZE + 4];
-    int folder = place->kinds[op->kind], code = 0;
+    int folder = place->folder, code = 0;
     snprintf(temporary, sizeof temporary, "%s.tmp", name);
     int fd = openat(folder, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
@@ -356,8 +254,6 @@ static int write_whole(struct store_place *place, const struct store_op *op,
     struct sink sink = {fd, ENOMEM};
     if (state_file_write(place->engine, source, put, &sink, NULL) != 0)
         code = sink.code;
-    else if (op->durable && fsync(fd) != 0)
-        code = errno;
     if (close(fd) != 0 && code == 0)
         code = errno;
     if (code == 0 && renameat(folder, temporary, folder, name) != 0)
@@ -373,17 +269,18 @@ static bool is_no_room(int code)
 }
 
 /* Counts how a write ended (0, or an errno), and what it tells about the disk. */
-static void count_write(struct store_place *place, enum store_kind kind, int code)
+static void count_write(struct store_place *place, int code)
 {
     enum store_outcome outcome = code == 0          ? STORE_WRITTEN
                                  : is_no_room(code) ? STORE_NO_ROOM
                                                     : STORE_FAILED;
-    int64_t left = code == 0 ? free_bytes(place) : code == ENOSPC || code == EDQUOT ? 0 : -1;
-    store_accounts_wrote(place->accounts, kind, outcome, left);
+    int64_t left = code == 0                          ? store_root_free_bytes(&place->root)
+                   : code == ENOSPC || code == EDQUOT ? 0
+                                                      : -1;
+    store_accounts_wrote(place->accounts, STORE_CHECKPOINT, outcome, left);
 }
 
-/* How the disk took a checkpoint: says so once when that is another way than before. Of a session
- * who wrote it says that. */
+/* How the disk took a checkpoint: says so once when that is another way than before. */
 static void tell_trouble(struct store_place *place, int code, const char *why)
 {
     int trouble = is_no_room(code) ? ENOSPC : code;
@@ -399,34 +296,29 @@ static void tell_trouble(struct store_place *place, int code, const char *why)
 static int directory_write(struct store_place *place, const struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
-    int folder = place->kinds[op->kind];
+    int folder = place->folder;
     const struct state_file_source source = store_codec_source(op);
     int64_t bytes = (int64_t)state_file_bytes(place->engine, &source);
     const struct store_report *report = &place->accounts->report;
     file_name(op, name);
     if (bytes > report->budget_bytes - report->bytes) {
-        count_write(place, op->kind, EFBIG); /* of the disk it tells nothing */
         return error_set(err, ERROR_NO_MEMORY,
-                         "%s/%s: it has %lld bytes, of the budget's %lld are %lld taken",
-                         folders[op->kind], name, (long long)bytes, (long long)report->budget_bytes,
+                         "%s/%s: it has %lld bytes, of the budget's %lld are %lld taken", FOLDER,
+                         name, (long long)bytes, (long long)report->budget_bytes,
                          (long long)report->bytes);
     }
     store_others_trim(&place->others,
                       report->disk_free < bytes ? 0 : report->budget_bytes - report->bytes - bytes);
-    int64_t old = size_of(folder, name);
-    int code = write_whole(place, op, &source, name);
-    if (code == 0) {
+    int64_t old = store_file_size(folder, name);
+    int code = write_whole(place, &source, name);
+    if (code == 0)
         store_accounts_add(place->accounts, op->kind, bytes - (old > 0 ? old : 0), old < 0);
-        if (op->durable && fsync(folder) != 0)
-            code = errno;
-    }
     if (code != 0)
         error_set(err, is_no_room(code) || code == ENOMEM ? ERROR_NO_MEMORY : ERROR_IO,
-                  "%s/%s: cannot write %lld bytes: %s", folders[op->kind], name, (long long)bytes,
+                  "%s/%s: cannot write %lld bytes: %s", FOLDER, name, (long long)bytes,
                   strerror(code));
-    count_write(place, op->kind, code);
-    if (op->kind == STORE_CHECKPOINT)
-        tell_trouble(place, code, code == 0 ? "" : err->message);
+    count_write(place, code);
+    tell_trouble(place, code, code == 0 ? "" : err->message);
     return code == 0 ? 0 : -1;
 }
 
@@ -435,42 +327,37 @@ static int directory_read(struct store_place *place, const struct store_op *op, 
     char name[FILE_NAME_SIZE];
     struct stat status;
     file_name(op, name);
-    int fd = open_file(place->kinds[op->kind], name, &status, err);
+    int fd = store_file_open(place->folder, name, &status, err);
     int result = -1;
     if (fd >= 0) {
         size_t size = (size_t)status.st_size;
         char *bytes = malloc(size + 1);
         if (bytes == NULL)
             error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size);
-        else if (read_fully(fd, bytes, 0, size, err) == 0)
+        else if (store_file_read(fd, bytes, 0, size, err) == 0)
             result = store_codec_take(op, place->engine, bytes, size, err);
         free(bytes);
         close(fd);
     }
     if (result == 0)
         return 0;
-    int64_t back = err->code == ERROR_INVALID ? reject(place, op->kind, name, err->message) : -1;
+    int64_t back = err->code == ERROR_INVALID ? reject(place, name, err->message) : -1;
     if (back >= 0)
         store_accounts_add(place->accounts, op->kind, -back, -1);
-    error_prefix(err, "%s/%s", folders[op->kind], name);
+    error_prefix(err, "%s/%s", FOLDER, name);
     return store_accounts_fail(place->accounts);
 }
 
 static int directory_remove(struct store_place *place, const struct store_op *op, struct error *err)
 {
     char name[FILE_NAME_SIZE];
-    int folder = place->kinds[op->kind];
+    int folder = place->folder;
     file_name(op, name);
-    int64_t size = size_of(folder, name);
+    int64_t size = store_file_size(folder, name);
     if (unlinkat(folder, name, 0) == 0)
         store_accounts_add(place->accounts, op->kind, -(size > 0 ? size : 0), -1);
     else if (errno != ENOENT) {
-        error_set(err, ERROR_IO, "%s/%s: cannot remove: %s", folders[op->kind], name,
-                  strerror(errno));
-        return store_accounts_fail(place->accounts);
-    }
-    if (op->durable && fsync(folder) != 0) {
-        error_set(err, ERROR_IO, "%s: cannot fsync: %s", folders[op->kind], strerror(errno));
+        error_set(err, ERROR_IO, "%s/%s: cannot remove: %s", FOLDER, name, strerror(errno));
         return store_accounts_fail(place->accounts);
     }
     return 0;
@@ -483,13 +370,22 @@ static int directory_touch(struct store_place *place, const struct store_op *op,
     const struct timespec then = {op->modified_ns / second, op->modified_ns % second};
     const struct timespec times[2] = {then, then};
     file_name(op, name);
-    if (utimensat(place->kinds[op->kind], name, op->modified_ns != 0 ? times : NULL,
-                  AT_SYMLINK_NOFOLLOW) == 0 ||
+    if (utimensat(place->folder, name, op->modified_ns != 0 ? times : NULL, AT_SYMLINK_NOFOLLOW) ==
+            0 ||
         errno == ENOENT)
         return 0;
-    error_set(err, ERROR_IO, "%s/%s: cannot set its time: %s", folders[op->kind], name,
-              strerror(errno));
+    error_set(err, ERROR_IO, "%s/%s: cannot set its time: %s", FOLDER, name, strerror(errno));
     return store_accounts_fail(place->accounts);
+}
+
+static void directory_run_rows(struct store_place *place, struct store_op *first)
+{
+    store_rows_run(&place->rows, first);
+}
+
+static void directory_tidy_rows(struct store_place *place)
+{
+    store_rows_tidy(&place->rows);
 }
 
 const struct store_backend store_directory = {.open = directory_open,
@@ -498,5 +394,7 @@ const struct store_backend store_directory = {.open = directory_open,
                                               .read = directory_read,
                                               .remove = directory_remove,
                                               .touch = directory_touch,
+                                              .run_rows = directory_run_rows,
+                                              .tidy_rows = directory_tidy_rows,
                                               .secret = directory_secret,
                                               .close = directory_close};

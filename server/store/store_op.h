@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a store keeps, and what it is asked to do: files of two kinds, operations on one file, what
- * a scan finds, what a report says. Shared by the queue (store.h) and the backends
- * (store_backend.h). */
+/* What a store keeps, and what it is asked to do: sessions, checkpoints and replies, operations on
+ * one of them, what a scan finds, what a report says. Shared by the queue (store.h) and the
+ * backends (store_backend.h). */
 #ifndef SERVER_STORE_STORE_OP_H
 #define SERVER_STORE_STORE_OP_H
 
@@ -11,13 +11,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A session has tokens and META, but no state. A checkpoint has tokens and a state. Both are state
- * files (engine/state_file.h). */
-enum store_kind { STORE_SESSION, STORE_CHECKPOINT };
-enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33 };
+/* A session has tokens and META, but no state. A checkpoint has tokens and a state, and is a state
+ * file (engine/state_file.h). A reply is what a request with an Idempotency-Key got. Sessions and
+ * replies are in a database: what is asked of them at about the same time shares a commit. */
+enum store_kind { STORE_SESSION, STORE_CHECKPOINT, STORE_REPLY };
+/* What a change writes to the database's log besides what it adds: its row, its last part, and
+ * pages that point to them. And what is left of the disk for deletions. */
+enum { STORE_LOG_BYTES = 5 * 4096, STORE_RESERVE_BYTES = 64 * 1024 };
+enum { STORE_NAME_SIZE = 33, STORE_OWNER_SIZE = 33, STORE_BODY_BYTES = 16 };
 
-/* A file that was there when the store opened. Its header, META and tokens have been checked; its
- * state is checked when it is read. All pointers are borrowed for the call. */
+/* A reply, or (status 0) only that its request has been carried out. */
+struct store_reply {
+    const char *name; /* [name_length]: of its request */
+    size_t name_length;
+    unsigned char body[STORE_BODY_BYTES]; /* hash of the request's */
+    int status;
+    const char *error; /* the code of the error; "": none */
+    bool stream;
+    int64_t expires_ns; /* since 1970 */
+    const char *data;   /* [length] */
+    size_t length;
+};
+
+/* A session or a checkpoint that was there when the store opened. Header, META and tokens have been
+ * checked; a state is checked when it is read. All pointers are borrowed for the call. */
 struct store_found {
     enum store_kind kind;
     const char *name;
@@ -26,7 +43,7 @@ struct store_found {
     const int32_t *tokens; /* [count] */
     int64_t count, position;
     bool logits;
-    int64_t bytes;       /* of the file */
+    int64_t bytes;       /* of the file; of a session 0 */
     int64_t modified_ns; /* since 1970 */
 };
 
@@ -36,39 +53,46 @@ struct store_options {
     void (*wake)(void *context); /* from the store's thread: call store_poll */
     void *wake_context;
     void (*found)(void *context, const struct store_found *file);
+    void (*reply)(void *context, const struct store_reply *reply); /* NULL: none is wanted */
     void *found_context;
 };
 
-/* An operation on one file. The caller owns it, and gets it back when `done` is called. */
+enum store_what { STORE_WRITE, STORE_READ, STORE_REMOVE, STORE_TOUCH };
+
+/* An operation on one of them. The caller owns it, and gets it back when `done` is called. */
 struct store_op {
     void (*done)(struct store_op *op); /* engine thread; may free op */
     struct error error;                /* how it ended: code ERROR_NONE when it went well */
     struct store_op *next;             /* the store's */
     enum store_kind kind;
     char name[STORE_NAME_SIZE];
-    bool durable; /* a write or removal survives a power cut once it is done */
     /* Write: borrowed until done. image NULL: no state (position 0). */
     const char *meta;
     size_t meta_length;
     const int32_t *tokens; /* [count] */
     int64_t count, position;
+    int64_t from; /* session: so many of its tokens are in the database as they are */
+    bool fresh;   /* session: it is not in the database */
+    const struct store_reply
+        *reply;               /* the reply; with a session: that its turn was this request's */
     const void *image;        /* [state_image_bytes(position)] */
     struct state_save saving; /* of the image: the store waits for it before it writes */
     const float *logits;      /* [vocab_size], or NULL */
     /* Read: buffers of the caller, of the same sizes. logits_out NULL: not wanted. */
     void *image_out;
     float *logits_out;
-    int64_t bytes;       /* removal: of the file, as far as known; write: the store sets it */
-    int64_t modified_ns; /* touch: since 1970; 0: now */
-    int what;            /* the store's */
+    int64_t bytes;        /* removal: of the file, as far as known; write: the store sets it */
+    int64_t modified_ns;  /* touch, and the last use of a session: since 1970; 0: now */
+    enum store_what what; /* the store's */
 };
 
 struct store_report {
-    int64_t bytes, budget_bytes; /* of all files, rejected ones and other models' sessions too */
+    int64_t bytes, budget_bytes; /* of all files, what was set aside and other models' too */
     int64_t pending;             /* what operations under way will add, less what they will free */
-    int64_t session_files, checkpoint_files; /* that are whole */
-    int64_t failures;                        /* operations that failed, since the start */
-    bool full;                               /* the last write of a session found no room */
+    int64_t sessions, checkpoint_files; /* of this model, that are whole */
+    int64_t failures;                   /* operations that failed, since the start */
+    bool failing;                       /* the last commit of sessions failed */
+    bool full;                          /* it found no room */
     int64_t disk_free; /* where the files lie, as of the last write; INT64_MAX: not known */
 };
 

@@ -12,6 +12,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 int store_root_cannot(const struct store_root *root, const char *what, const char *name,
@@ -21,13 +22,16 @@ int store_root_cannot(const struct store_root *root, const char *what, const cha
                      name, what, strerror(errno));
 }
 
+/* The directory itself is locked, too: that lock nobody can remove. Where a file system locks no
+ * directories (NFS), the file's has to do. */
 static int take_lock(struct store_root *root, struct error *err)
 {
     char owner[24] = "";
     root->lock = openat(root->fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (root->lock < 0)
         return store_root_cannot(root, "open", "lock", err);
-    if (flock(root->lock, LOCK_EX | LOCK_NB) != 0) {
+    bool directory = flock(root->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    if (!directory || flock(root->lock, LOCK_EX | LOCK_NB) != 0) {
         if (errno != EWOULDBLOCK)
             return store_root_cannot(root, "lock", "lock", err);
         ssize_t length = pread(root->lock, owner, sizeof owner - 1, 0);
@@ -98,6 +102,24 @@ int store_root_open(struct store_root *root, const char *path, struct error *err
     if (made)
         sync_parent(root);
     return take_lock(root, err) != 0 || read_secret(root, err) != 0 ? -1 : 0;
+}
+
+void store_root_owner_tag(const unsigned char *secret, const char *api_key,
+                          char tag[2 * SIPHASH_BYTES + 1])
+{
+    unsigned char hash[SIPHASH_BYTES];
+    siphash(secret, api_key, strlen(api_key), hash);
+    for (size_t i = 0; i < sizeof hash; i++)
+        snprintf(tag + 2 * i, 3, "%02x", hash[i]);
+}
+
+int64_t store_root_free_bytes(const struct store_root *root)
+{
+    struct statvfs disk;
+    if (fstatvfs(root->fd, &disk) != 0 ||
+        disk.f_bavail > (fsblkcnt_t)INT64_MAX / (disk.f_frsize + 1))
+        return INT64_MAX;
+    return (int64_t)(disk.f_bavail * disk.f_frsize);
 }
 
 void store_root_close(struct store_root *root)

@@ -7,6 +7,8 @@
 #include "engine/base/error.h"
 #include "server/store/siphash.h"
 
+#include <stdint.h>
+
 struct store_root {
     char *path;   /* as given */
     int fd, lock; /* the open directory; the locked file */
@@ -16,6 +18,12 @@ struct store_root {
 /* The caller closes it, on an error too. */
 int store_root_open(struct store_root *root, const char *path, struct error *err);
 void store_root_close(struct store_root *root);
+/* The owner's tag of an API key ("": none), in hex: see store_owner_tag. secret: [SIPHASH_BYTES].
+ */
+void store_root_owner_tag(const unsigned char *secret, const char *api_key,
+                          char tag[2 * SIPHASH_BYTES + 1]);
+/* Room on its file system; INT64_MAX: it does not say. */
+int64_t store_root_free_bytes(const struct store_root *root);
 /* Returns -1, with errno as an error of `name` ("": of the root itself). */
 int store_root_cannot(const struct store_root *root, const char *what, const char *name,
                       struct error *err);

@@ -58,7 +58,7 @@ class Session:
         self.ids = context + choice["token_ids"]
         assert reply["session"]["id"] == self.name
         assert reply["session"]["position"] == len(self.ids)
-        assert set(reply["session"]) == {"id", "position", "bytes", "tier"}
+        assert set(reply["session"]) == {"id", "position", "bytes", "tier", "durable"}
         return reply
 
     def path(self, rest=""):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the property and stress tests of states share: their sizes, an oracle, a server's accounts."""
 
+import contextlib
 import os
 import random
 import signal
+import sqlite3
 import threading
 
 from harness import SLOWNESS, START_SECONDS, wait_until
@@ -149,8 +151,10 @@ def kill(server):
     server.process.wait(START_SECONDS)
 
 
-def session_files(folder):
-    return sorted(folder.rglob("*.session"))
+def session_rows(folder):
+    """The rows of sessions in the database of a --state-dir."""
+    with contextlib.closing(sqlite3.connect(folder / "sessions.db", timeout=30)) as database:
+        return [name for name, in database.execute("SELECT name FROM session")]
 
 
 def press_out(server, names, rounds, vocabulary, tokens=64):

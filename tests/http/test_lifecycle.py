@@ -140,7 +140,7 @@ def test_drain_has_a_deadline(server_factory):
         server.process.send_signal(signal.SIGTERM)
         body = b"".join(reply.chunks())
     assert server.process.wait(10 * SLOWNESS) == 0
-    assert time.monotonic() - began > 0.9
+    assert 0.7 < time.monotonic() - began < 2.5 * SLOWNESS  # a quarter of it is for the end
     assert b'"length"' not in body  # it was not left to run to its end
 
 

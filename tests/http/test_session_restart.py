@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """--state-dir: sessions survive a restart, a kill, a drain; a disk without room; nothing is left."""
 
-import os
+import contextlib
 import signal
+import sqlite3
+import struct
 import threading
 
 import httpx
@@ -10,6 +12,7 @@ import pytest
 
 from harness import START_SECONDS, check_error, request_bytes, wait_until
 from session_helpers import GREEDY, Session, busy_session, cold, position, put, same
+from stress_helpers import session_rows
 
 
 def kill(server):
@@ -106,15 +109,29 @@ def test_owners_after_a_restart(server_factory, tmp_path):
                    for key in bodies)
 
 
-def test_deletion_leaves_no_file(server_factory, tmp_path):
+def test_deletion_leaves_no_row_and_no_word(server_factory, tmp_path):
+    """Nor any of what the sessions held, in any file."""
     folder = tmp_path / "state"
     server = server_factory(state_dir=folder)
-    for number in range(5):
-        Session(server, f"s{number}").append(f"text {number}", max_tokens=5)
-    assert len(files(folder, ".session")) == 5
-    for number in range(5):
+    secrets = [list(range(10 + 50 * number, 50 + 50 * number)) for number in range(5)]
+    for number, ids in enumerate(secrets):
+        session = Session(server, f"s{number}")
+        session.append(ids, max_tokens=5)
+        session.append("and on", max_tokens=5, headers={"Idempotency-Key": f"key {number}"})
+
+    def found(ids):
+        words = struct.pack(f"<{len(ids)}i", *ids)
+        return [path for path in files(folder) if words in path.read_bytes()]
+    assert len(session_rows(folder)) == 5
+    assert all(found(ids) for ids in secrets)
+    server.post("/v1/sessions/s4/rewind", {"position": 0})
+    assert not found(secrets[4])
+    for number, ids in enumerate(secrets):
         Session(server, f"s{number}").delete()
-        assert len(files(folder, ".session")) == 4 - number
+        wait_until(lambda ids=ids: not found(ids), lambda ids=ids: str(found(ids)))
+        assert len(session_rows(folder)) == 4 - number
+        assert not [path for path in files(folder)
+                    if f"s{number}\n".encode() in path.read_bytes()]
     server.stop()
     assert not files(folder, ".tmp")
     server = server_factory(state_dir=folder)
@@ -126,15 +143,14 @@ def test_a_deletion_that_fails_is_told_and_may_be_repeated(server_factory, tmp_p
     server = server_factory(state_dir=folder)
     session = Session(server, "stubborn")
     session.append("some words", max_tokens=5)
-    file, = files(folder, ".session")
-    file.unlink()
-    (file / "in").mkdir(parents=True)  # which nobody can unlink
-    message = check_error(server.http.delete("/v1/sessions/stubborn"), 500)["message"]
-    assert "cannot remove" in message
-    session.append(" and on", max_tokens=5)  # in memory: the file cannot be written either
-    (file / "in").rmdir()
-    file.rmdir()
-    wait_until(lambda: files(folder, ".session"), "it is written again")
+    with contextlib.closing(sqlite3.connect(folder / "sessions.db")) as other:
+        other.execute("BEGIN IMMEDIATE")  # nobody else can write
+        error = check_error(server.http.delete("/v1/sessions/stubborn"), 503, "store_failed")
+        assert "locked" in error["message"]
+        check_error(server.get("/ready"), 503, "store_failed")
+        session.get()
+    wait_until(lambda: server.get("/ready").status_code == 200, "it is tried again")
+    session.append(" and on", max_tokens=5)
     session.delete()
     server.stop()
     server = server_factory(state_dir=folder)
@@ -211,49 +227,70 @@ def test_kills_under_load(server_factory, tmp_path):
 
 
 def test_full_disk(server_factory, tmp_path):
-    """Sessions go on in memory; the metric and a line of the log say so."""
-    folder = tmp_path / "state"
-    server = server_factory(state_dir=folder, disk_state=2048)
-    sessions = [Session(server, f"s{number}") for number in range(12)]
-    for turn in range(3):
-        for session in sessions:
-            session.append(f"turn {turn}", max_tokens=6)
+    """What has no room is refused and was not made; the metric and a line of the log say so."""
+    folder, room = tmp_path / "state", 128 << 10
+    server = server_factory(state_dir=folder, disk_state=room)
+    held = {}
+    for number in range(60):
+        body = {**GREEDY, "prompt": f"turn {number}", "session_id": f"s{number % 45}", "max_tokens": 6}
+        reply = server.post("/v1/completions", body)
+        name, before = body["session_id"], held.get(body["session_id"])
+        if reply.status_code == 200:
+            held[name] = reply.json()["session"]["position"]
+        else:
+            check_error(reply, 503, "store_failed")
+            assert position(server, name) == before
+    assert 5 < len(held) < 45
+    check_error(server.post("/v1/completions", {"prompt": "x", "session_id": "one-more"}), 503,
+                "store_failed")
     state = server.get("/v1/state").json()["store"]
     assert state["full"] and state["failures"] > 0
-    assert state["bytes"] <= state["budget_bytes"] == 2048
-    assert sum(path.stat().st_size for path in files(folder)) <= 2048
-    assert "memory only" in server.tail(1 << 20)
-    for session in sessions:
-        session.append(" and on", max_tokens=2)
-        session.delete()
-    state = server.get("/v1/state").json()["store"]
-    assert state["session_files"] == 0
+    assert server.metric("regla_store_full") == 1
+    assert sum(path.stat().st_size for path in files(folder) if path.suffix != ".db-shm") <= room * 1.2
+    assert "sessions cannot be written to disk" in server.tail(1 << 20)
+    kill(server)
+    server = server_factory(state_dir=folder, disk_state=room)
+    assert {s["id"]: s["position"] for s in server.get("/v1/sessions").json()["data"]} == held
+    for name in held:
+        Session(server, name).delete()
+    assert server.get("/v1/state").json()["store"]["session_files"] == 0
 
 
-def test_two_servers_do_not_share_a_directory(server_factory, tmp_path):
+@pytest.mark.parametrize("removed", [False, True], ids=["", "lock removed"])
+def test_two_servers_do_not_share_a_directory(server_factory, tmp_path, removed):
     server_factory(state_dir=tmp_path / "state")
+    if removed:
+        (tmp_path / "state" / "lock").unlink()
     second = server_factory(state_dir=tmp_path / "state", wait=False)
     second.ends_clean = False
     assert second.process.wait(START_SECONDS) == 1
     assert str(tmp_path / "state") in second.tail()
 
 
-def test_damaged_session_files_are_set_aside(server_factory, tmp_path):
+def test_what_is_damaged_is_set_aside(server_factory, tmp_path):
+    """A row with another checksum is left out; a database that is none is renamed."""
     folder = tmp_path / "state"
     server = server_factory(state_dir=folder)
     for number in range(3):
         Session(server, f"s{number}").append("some words", max_tokens=3)
     server.stop()
-    victims = files(folder, ".session")
-    os.truncate(victims[0], victims[0].stat().st_size - 5)
-    content = bytearray(victims[1].read_bytes())
-    content[-20] ^= 1
-    victims[1].write_bytes(content)
+    with contextlib.closing(sqlite3.connect(folder / "sessions.db")) as database:
+        (at, tokens), = database.execute("SELECT at, tokens FROM session LIMIT 1")
+        database.execute("UPDATE session SET tokens = ? WHERE at = ?",
+                         (bytes([tokens[0] ^ 1]) + tokens[1:], at))
+        database.commit()
     server = server_factory(state_dir=folder)
-    assert len(server.get("/v1/sessions").json()["data"]) == 1
-    assert len(files(folder, ".rejected")) == 2
+    assert len(server.get("/v1/sessions").json()["data"]) == 2
+    assert "is damaged: it is left alone" in server.tail(1 << 20)
     name = server.get("/v1/sessions").json()["data"][0]["id"]
     server.complete(prompt="", session_id=name, max_tokens=3)
+    server.stop()
+    (folder / "sessions.db").write_bytes(b"no database at all" * 1000)
+    server = server_factory(state_dir=folder)
+    assert server.get("/v1/sessions").json()["data"] == []
+    assert "sessions.db.rejected" in server.tail(1 << 20)
+    assert [path.name for path in files(folder, ".rejected")] == ["sessions.db.rejected"]
+    Session(server, "new").append("some words", max_tokens=3)
 
 
 def test_busy_while_it_is_written(server_factory, tmp_path):

@@ -57,6 +57,7 @@ Test(errors, each_code_has_its_status)
         {API_STATE_FILE, 400, "invalid_state_file"},
         {API_KEY_IN_FLIGHT, 409, "idempotency_in_flight"},
         {API_KEY_MISMATCH, 422, "idempotency_mismatch"},
+        {API_KEY_LOST, 409, "idempotency_reply_lost"},
         {API_METHOD_NOT_ALLOWED, 405, "method_not_allowed"},
         {API_BODY_TOO_LARGE, 413, "request_too_large"},
         {API_MEDIA_TYPE, 415, "unsupported_media_type"},
@@ -67,6 +68,7 @@ Test(errors, each_code_has_its_status)
         {API_DRAINING, 503, "draining"},
         {API_ENGINE_FAILED, 503, "engine_failed"},
         {API_OUT_OF_MEMORY, 503, "out_of_memory"},
+        {API_STORE_FAILED, 503, "store_failed"},
         {API_CANCELLED, 409, "cancelled"},
     };
     cr_assert_eq(sizeof rows / sizeof *rows, API_NUM_CODES - 1);

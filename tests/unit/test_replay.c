@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replies kept for who repeats a request with an Idempotency-Key. */
+#include "engine/base/clock.h"
 #include "server/endpoints/replay.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
 #include <time.h>
+#include <xxhash.h>
 
 static struct replay *create(int64_t bytes, double lifetime_s)
 {
@@ -57,7 +59,7 @@ Test(replay, gives_the_reply_again)
     cr_expect_eq(err.code, API_KEY_IN_FLIGHT);
     cr_expect_eq(begin(replay, "o", "/p", "k", "other", &again, &kept, &err), -1);
     cr_expect_eq(err.code, API_KEY_MISMATCH);
-    replay_keep(replay, entry, 201, true, "re\0ply", 6);
+    replay_keep(replay, entry, 201, true, "re\0ply", 6, NULL, NULL);
     cr_expect_gt(replay_bytes(replay), 6);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(begin(replay, "o", "/p", "k", "body", &again, &kept, &err), 0);
@@ -116,7 +118,7 @@ Test(replay, keeps_errors_that_would_come_again)
         struct replay *replay = create(1 << 20, 60);
         struct api_error error = {0};
         api_error_set(&error, cases[i].code, NULL, "why");
-        replay_keep_error(replay, begin_new(replay, "k", "a"), &error);
+        replay_keep_error(replay, begin_new(replay, "k", "a"), &error, NULL, NULL);
         cr_expect_eq(is_kept(replay, "k", "a"), cases[i].kept, "code %d", (int)cases[i].code);
         replay_free(replay);
     }
@@ -127,18 +129,18 @@ Test(replay, is_bounded_and_forgets_the_least_recently_used)
     struct replay *replay = create(3000, 60);
     char data[700] = {0};
     struct replay_entry *at_work = begin_new(replay, "at work", "a");
-    replay_keep(replay, begin_new(replay, "1", "a"), 200, false, data, sizeof data);
-    replay_keep(replay, begin_new(replay, "2", "a"), 200, false, data, sizeof data);
-    replay_keep(replay, begin_new(replay, "3", "a"), 200, false, data, sizeof data);
+    replay_keep(replay, begin_new(replay, "1", "a"), 200, false, data, sizeof data, NULL, NULL);
+    replay_keep(replay, begin_new(replay, "2", "a"), 200, false, data, sizeof data, NULL, NULL);
+    replay_keep(replay, begin_new(replay, "3", "a"), 200, false, data, sizeof data, NULL, NULL);
     cr_expect(is_kept(replay, "1", "a"));
-    replay_keep(replay, begin_new(replay, "4", "a"), 200, false, data, sizeof data);
+    replay_keep(replay, begin_new(replay, "4", "a"), 200, false, data, sizeof data, NULL, NULL);
     cr_expect_leq(replay_bytes(replay), 3000);
     cr_expect_not(is_kept(replay, "2", "a"));
     cr_expect(is_kept(replay, "1", "a"));
     cr_expect(is_kept(replay, "4", "a"));
     /* One that can never fit takes nobody's place, and who is at work keeps its own. */
     char huge[4000] = {0};
-    replay_keep(replay, begin_new(replay, "huge", "a"), 200, false, huge, sizeof huge);
+    replay_keep(replay, begin_new(replay, "huge", "a"), 200, false, huge, sizeof huge, NULL, NULL);
     cr_expect_not(is_kept(replay, "huge", "a"));
     cr_expect(is_kept(replay, "1", "a"));
     struct replay_entry *entry;
@@ -153,7 +155,7 @@ Test(replay, is_bounded_and_forgets_the_least_recently_used)
 Test(replay, expires)
 {
     struct replay *replay = create(1 << 20, 0.001);
-    replay_keep(replay, begin_new(replay, "k", "a"), 200, false, "x", 1);
+    replay_keep(replay, begin_new(replay, "k", "a"), 200, false, "x", 1, NULL, NULL);
     struct timespec pause = {0, 5000000};
     nanosleep(&pause, NULL);
     cr_expect_not(is_kept(replay, "k", "a"));
@@ -179,5 +181,53 @@ Test(replay, keys)
         cr_expect_eq(err.code, API_INVALID_VALUE);
         cr_expect_str_eq(err.param, "Idempotency-Key");
     }
+    replay_free(replay);
+}
+
+/* As the store of an earlier server tells it. */
+static struct store_reply told(const char *name, size_t length, int status, double seconds)
+{
+    return (struct store_reply){.name = name,
+                                .name_length = length,
+                                .status = status,
+                                .error = "",
+                                .expires_ns =
+                                    clock_nanos(CLOCK_REALTIME) + (int64_t)(seconds * 1e9),
+                                .data = "reply",
+                                .length = status ? 5 : 0};
+}
+
+Test(replay, what_an_earlier_server_kept_is_given_again)
+{
+    static const char whole[] = "me\0/v1/completions\0whole", lost[] = "me\0/v1/completions\0lost",
+                      old[] = "me\0/v1/completions\0old";
+    struct replay *replay = create(1 << 20, 600);
+    struct replay_entry *entry;
+    struct replay_reply *kept;
+    struct api_error err = {0};
+    struct replay_request request = {
+        .owner = "me", .path = "/v1/completions", .body = "", .length = 0};
+    XXH128_hash_t hash = XXH3_128bits("", 0);
+    struct store_reply replies[] = {told(whole, sizeof whole, 200, 100),
+                                    told(lost, sizeof lost, 0, 100),
+                                    told(old, sizeof old, 200, -1)};
+    for (size_t i = 0; i < 3; i++) {
+        memcpy(replies[i].body, &hash, sizeof hash);
+        replay_found(replay, &replies[i]);
+    }
+    request.key = "whole";
+    cr_assert(replay_begin(replay, &request, &entry, &kept, &err) == 0 && kept);
+    cr_expect(kept->status == 200 && kept->length == 5 && memcmp(kept->data, "reply", 5) == 0);
+    replay_reply_release(kept);
+    request.key = "lost";
+    cr_expect(replay_begin(replay, &request, &entry, &kept, &err) == -1);
+    cr_expect_eq(err.code, API_KEY_LOST);
+    request.key = "old";
+    api_error_clear(&err);
+    cr_assert(replay_begin(replay, &request, &entry, &kept, &err) == 0 && entry && !kept);
+    struct store_reply claim = replay_claim(replay, entry);
+    cr_expect(claim.status == 0 && claim.name_length == sizeof old &&
+              memcmp(claim.name, old, sizeof old) == 0);
+    replay_drop(replay, entry);
     replay_free(replay);
 }

@@ -5,12 +5,15 @@
 #include "server/states/sessions.h"
 #include "tests/unit/state_trees.h"
 
+#include <sqlite3.h>
+
 #include <fcntl.h>
 #include <sys/stat.h>
 
 static struct sessions *sessions;
 static char directory[64];
 static double ttl_s;
+static bool memory_only;
 static struct session_clock set_clock; /* what the sessions read, if it is set */
 
 static void read_set_clock(struct session_clock *now)
@@ -25,6 +28,7 @@ static void make_sessions(void)
                                              .tree = tree,
                                              .store = store,
                                              .ttl_s = ttl_s,
+                                             .memory_only = memory_only,
                                              .read_clock =
                                                  set_clock.wall_s ? read_set_clock : NULL};
     cr_assert(sessions_create(&sessions, &options, &err) == 0, "%s", err.message);
@@ -52,22 +56,22 @@ static void close_all(void)
     close_tree();
 }
 
-static void nothing(void *context, const struct error *err)
+static void nothing(void *context, const struct api_error *err)
 {
     (void)context;
     (void)err;
 }
 
-/* A file as an earlier server would have left it. */
+/* A row as an earlier server would have left it. */
 static void on_done(struct store_op *op)
 {
     cr_assert(op->error.code == ERROR_NONE, "%s", op->error.message);
 }
 
-static void leave_file(const char *name, double used, int64_t tokens, time_t modified)
+static void leave_row(const char *name, double used, int64_t tokens, time_t modified)
 {
     struct session_meta meta = {.owner = "me", .id = "it", .created = used, .used = used};
-    char text[SESSION_META_SIZE], command[200];
+    char text[SESSION_META_SIZE];
     int32_t some[LONG];
     make_text(some, LONG, 1, 0);
     struct store_op op = {.done = on_done,
@@ -75,13 +79,12 @@ static void leave_file(const char *name, double used, int64_t tokens, time_t mod
                           .meta = text,
                           .meta_length = session_meta_encode(&meta, text),
                           .tokens = some,
-                          .count = tokens};
+                          .count = tokens,
+                          .fresh = true,
+                          .modified_ns = (int64_t)modified * 1000000000};
     snprintf(op.name, sizeof op.name, "%s", name);
     store_write(store, &op);
     store_finish(store);
-    snprintf(command, sizeof command, "find %s -name %s.session -exec touch -d @%lld {} +",
-             directory, name, (long long)modified);
-    cr_assert(system(command) == 0);
 }
 
 static double used(void)
@@ -102,7 +105,7 @@ Test(sessions, a_use_without_a_change_outlives_the_server)
     double now = (double)time(NULL);
     make_directory(directory);
     open_all();
-    leave_file("a", now - 1000, 10, (time_t)now - 1000);
+    leave_row("a", now - 1000, 10, (time_t)now - 1000);
     close_all();
     ttl_s = 2000;
     open_all();
@@ -124,7 +127,7 @@ Test(sessions, a_clock_that_goes_back_prolongs_nothing)
     double now = (double)time(NULL);
     make_directory(directory);
     open_all();
-    leave_file("a", now + 5000, 10, (time_t)now + 4999);
+    leave_row("a", now + 5000, 10, (time_t)now + 4999);
     close_all();
     ttl_s = 500;
     open_all();
@@ -150,7 +153,7 @@ static void make_session(int64_t count)
     int32_t *some = malloc(LONG * sizeof *some);
     make_text(some, LONG, 1, 0);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
-    sessions_settle(session, some, count, nothing, NULL);
+    sessions_settle(session, some, count, NULL, nothing, NULL);
     store_finish(store);
 }
 
@@ -288,21 +291,37 @@ Test(sessions, after_its_first_use_a_session_has_nothing_to_do_with_the_wall_clo
     expect_end();
 }
 
-Test(sessions, of_two_files_the_older_goes)
+/* What a query of one number gives. */
+static int64_t ask(const char *query)
+{
+    char path[100];
+    sqlite3 *handle;
+    sqlite3_stmt *statement;
+    snprintf(path, sizeof path, "%s/sessions.db", directory);
+    cr_assert(sqlite3_open(path, &handle) == SQLITE_OK);
+    cr_assert(sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK);
+    cr_assert(sqlite3_step(statement) == SQLITE_ROW);
+    int64_t number = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(handle);
+    return number;
+}
+
+Test(sessions, of_two_rows_of_a_name_the_older_goes)
 {
     double now = (double)time(NULL);
     const struct session *seen;
     struct api_error err = {0};
     make_directory(directory);
     open_all();
-    leave_file("a", now - 1000, 10, (time_t)now - 1000);
-    leave_file("b", now - 500, 20, (time_t)now - 500);
-    leave_file("c", now - 800, 30, (time_t)now - 800);
+    leave_row("a", now - 1000, 10, (time_t)now - 1000);
+    leave_row("b", now - 500, 20, (time_t)now - 500);
+    leave_row("c", now - 800, 30, (time_t)now - 800);
     close_all();
     open_all();
     cr_assert(sessions_peek(sessions, "me", "it", 20, &seen, &err) == 0 && seen);
     store_finish(store);
-    cr_expect_eq(count_files(directory, ".session"), 1);
+    cr_expect_eq(ask("SELECT count(*) FROM session"), 1);
     cr_assert(sessions_remove(sessions, "me", "it", nothing, NULL, &err) == 0);
     close_all();
     open_all();
@@ -311,28 +330,29 @@ Test(sessions, of_two_files_the_older_goes)
     remove_directory(directory);
 }
 
-/* A directory in the place of the session's file, which nobody can unlink or write over; and what
- * the file was again. */
-static void block_file(bool blocked)
+/* Another writer has the database, and keeps it. */
+static void block(bool blocked)
 {
-    char command[300];
-    snprintf(command, sizeof command,
-             blocked ? "cd %s/*/sessions && f=$(ls) && mv $f ../kept && mkdir -p $f/in"
-                     : "cd %s/*/sessions && f=$(ls) && rm -r $f && mv ../kept $f",
-             directory);
-    cr_assert(system(command) == 0);
+    static sqlite3 *other;
+    char path[100];
+    snprintf(path, sizeof path, "%s/sessions.db", directory);
+    if (blocked) {
+        cr_assert(sqlite3_open(path, &other) == SQLITE_OK);
+        cr_assert(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK);
+    } else {
+        cr_assert(sqlite3_close(other) == SQLITE_OK);
+    }
 }
 
-static void note_error(void *context, const struct error *err)
+static void note_error(void *context, const struct api_error *err)
 {
-    *(struct error *)context = err ? *err : (struct error)ERROR_INIT;
+    *(struct api_error *)context = err ? *err : (struct api_error){0};
 }
 
 /* Deletes "it"; what its client is told. */
-static struct error delete_session(void)
+static struct api_error delete_session(void)
 {
-    struct error told = {.code = ERROR_INTERNAL, .message = "nothing"};
-    struct api_error err = {0};
+    struct api_error told = {.code = API_INTERNAL, .message = "nothing"}, err = {0};
     cr_assert(sessions_remove(sessions, "me", "it", note_error, &told, &err) == 0, "%s",
               err.message);
     store_finish(store);
@@ -342,18 +362,18 @@ static struct error delete_session(void)
 Test(sessions, what_cannot_be_deleted_stays_and_is_deleted_again)
 {
     begin(0);
-    block_file(true);
-    struct error told = delete_session();
-    cr_expect_eq(told.code, ERROR_IO);
-    cr_expect(strstr(told.message, "cannot remove"), "%s", told.message);
+    block(true);
+    struct api_error told = delete_session();
+    cr_expect_eq(told.code, API_STORE_FAILED);
+    cr_expect(strstr(told.message, "is as it was"), "%s", told.message);
     cr_expect(used() > 0, "it is there");
-    block_file(false);
-    cr_expect(sessions_poll(sessions) >= 0, "as its file may not be there, it is written again");
+    block(false);
+    cr_expect(sessions_poll(sessions) >= 0, "it is tried whether the disk takes commits again");
     close_all();
     open_all();
     cr_expect(used() > 0, "and after a restart");
     told = delete_session();
-    cr_expect_eq(told.code, ERROR_NONE, "%s", told.message);
+    cr_expect_eq(told.code, API_OK, "%s", told.message);
     cr_expect(used() < 0);
     close_all();
     open_all();
@@ -365,12 +385,105 @@ Test(sessions, what_cannot_be_deleted_stays_and_is_deleted_again)
 Test(sessions, what_has_lived_its_time_and_cannot_be_removed_is_removed_later)
 {
     begin(500);
-    block_file(true);
+    block(true);
     pass(500, 500);
     double due = sessions_poll(sessions);
-    expect_alive("its file cannot be removed");
+    expect_alive("its row cannot be removed");
     cr_expect(due > 0 && due < 10, "%g", due);
-    block_file(false);
+    block(false);
     pass(due, due);
     expect_end();
+}
+
+/* Gives "it" a turn of so many tokens more; what its client is told. */
+static struct api_error turn(int64_t count)
+{
+    struct api_error told = {.code = API_INTERNAL, .message = "nothing"}, err = {0};
+    struct session *session;
+    int32_t *some = malloc(LONG * sizeof *some);
+    make_text(some, LONG, 1, 0);
+    cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
+    sessions_settle(session, some, count, NULL, note_error, &told);
+    store_finish(store);
+    return told;
+}
+
+static int64_t position(void)
+{
+    struct api_error err = {0};
+    struct session_view view;
+    struct session *session = sessions_find(sessions, "me", "it", &err);
+    if (!session)
+        return -1;
+    session_view(sessions, session, &view);
+    return view.position;
+}
+
+Test(sessions, a_turn_that_cannot_be_committed_was_not_made)
+{
+    begin(0);
+    block(true);
+    struct api_error told = turn(20), err = {0};
+    cr_expect_eq(told.code, API_STORE_FAILED);
+    cr_expect_eq(position(), 10);
+    struct store_report state;
+    store_report(store, &state);
+    cr_expect(state.failing);
+    cr_assert(sessions_rewind(sessions, "me", "it", 5, note_error, &told, &err) == 0);
+    store_finish(store);
+    cr_assert(sessions_fork(sessions, "me", "it", "other", nothing, NULL, &err) == 0);
+    store_finish(store);
+    cr_expect_eq(told.code, API_STORE_FAILED);
+    cr_expect_eq(position(), 10);
+    cr_expect_null(sessions_find(sessions, "me", "other", NULL));
+    block(false);
+    cr_expect_eq(turn(30).code, API_OK);
+    close_all();
+    open_all();
+    cr_expect_eq(position(), 30);
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, with_memory_a_turn_is_told_at_once_and_written_later)
+{
+    memory_only = true;
+    begin(0);
+    block(true);
+    cr_expect_eq(turn(20).code, API_OK);
+    cr_expect_eq(position(), 20);
+    cr_expect_eq(sessions_unsaved(sessions), 1);
+    sessions_save_all(sessions, clock_seconds() + 3);
+    cr_expect_eq(sessions_unsaved(sessions), 1, "and it says so");
+    block(false);
+    cr_expect_eq(turn(25).code, API_OK);
+    sessions_save_all(sessions, clock_seconds() + 10);
+    cr_expect_eq(sessions_unsaved(sessions), 0);
+    close_all();
+    open_all();
+    cr_expect_eq(position(), 25);
+    close_all();
+    remove_directory(directory);
+}
+
+Test(sessions, who_waits_for_a_disk_that_does_not_answer_is_told)
+{
+    struct api_error told = {0}, drains = {0}, err = {0};
+    struct session *session;
+    int32_t *some = malloc(LONG * sizeof *some);
+    api_error_set(&drains, API_DRAINING, NULL, "the end");
+    make_text(some, LONG, 1, 0);
+    begin(0);
+    block(true);
+    cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0);
+    sessions_settle(session, some, 20, NULL, note_error, &told);
+    cr_expect_eq(told.code, API_OK, "it waits");
+    cr_expect_eq(sessions_unsaved(sessions), 1);
+    sessions_give_up(sessions, &drains);
+    cr_expect_eq(told.code, API_DRAINING);
+    block(false);
+    store_finish(store);
+    cr_expect_eq(position(), 20, "it was made after all");
+    close_all();
+    remove_directory(directory);
 }

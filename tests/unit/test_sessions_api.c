@@ -32,7 +32,8 @@ static const struct session_card card = {.id = "a.b-c_D",
                                          .tier = "host",
                                          .created = 1700000000,
                                          .used = 1700000001,
-                                         .checkpoints = 3};
+                                         .checkpoints = 3,
+                                         .durable = true};
 
 Test(sessions_api, names)
 {
@@ -73,7 +74,8 @@ Test(sessions_api, session_object)
     json_decref(object);
     session_brief_encode(&buf, &card);
     object = parsed(&buf);
-    cr_expect_eq(json_object_size(object), 4);
+    cr_expect_eq(json_object_size(object), 5);
+    cr_expect(json_is_true(json_object_get(object, "durable")));
     cr_expect_eq(number(object, "position"), 26);
     cr_expect_eq(number(object, "bytes"), 123);
     json_decref(object);

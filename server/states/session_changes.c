@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/states/session_changes.h"
+
+#include "server/log.h"
+#include "server/store/store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A use is noted when the store is behind by so much; with a short time to live, by this part of
+ * it. */
+enum { MOST_BEHIND_SECONDS = 60, TTL_PARTS = 8 };
+
+/* A change that somebody waits for: of `session`, which is busy until it ends. */
+struct session_change {
+    struct store_op op; /* the first member */
+    struct session *session;
+    int32_t *tokens; /* [count]: what it is to hold; NULL: of its own */
+    int64_t count;
+    struct session_meta meta;
+    char text[SESSION_META_SIZE];
+    bool tried;         /* it found no room once */
+    session_done *done; /* NULL: nobody waits any more */
+    void *context;
+    struct store_reply claim;
+    char claim_name[]; /* [claim.name_length] */
+};
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Logs the first failure, and the first success after it. */
+static void tell_failure(struct sessions *sessions, const struct error *err)
+{
+    bool failed = err->code != ERROR_NONE;
+    if (failed && !sessions->failing)
+        log_message(LOG_LEVEL_ERROR, "sessions cannot be written to disk: %s", err->message);
+    else if (!failed && sessions->failing)
+        log_message(LOG_LEVEL_INFO, "sessions are written to disk again");
+    sessions->failing = failed;
+}
+
+/* The session now holds these tokens, as session_changes_save has them. */
+static void apply(struct session *session, int32_t *tokens, int64_t count)
+{
+    int64_t before = session->count, common = least(before, count);
+    session->kept = least(session->kept, common);
+    session->low = least(session->low, common);
+    session_set_tokens(session, tokens ? tokens : session->tokens, count);
+    /* What lies behind is nobody's any more, unless another session goes on there. */
+    if (count < before && !tokens)
+        state_tree_forget(session->sessions->options.tree, session->space, session->tokens, before);
+}
+
+static void free_again(struct session *session)
+{
+    session->busy = session->fresh = false;
+    session->promised = 0;
+}
+
+/* Begins to write what `op` says but for the session's name, which it takes from the session. */
+static void begin_write(struct session *session, struct store_op *op)
+{
+    struct sessions *sessions = session->sessions;
+    op->kind = STORE_SESSION;
+    op->from = least(session->kept, op->count);
+    op->fresh = !session->stored;
+    memcpy(op->name, session->name, sizeof session->name);
+    session->stored = true;
+    sessions->writing++;
+    state_tree_disk_room(sessions->options.tree,
+                         store_session_bytes(op->count, op->from, op->fresh) + STORE_RESERVE_BYTES);
+    store_write(sessions->options.store, op);
+}
+
+/* ---- what the store has later ---- */
+
+/* A write of a session as it was, which changes meanwhile. */
+struct behind {
+    struct store_op op; /* the first member */
+    struct sessions *sessions;
+    struct session_meta meta;
+    char text[SESSION_META_SIZE];
+    bool fresh;
+    int32_t tokens[];
+};
+
+static void begin_behind(struct session *session);
+
+static void on_behind(struct store_op *op)
+{
+    struct behind *behind = (struct behind *)op;
+    struct sessions *sessions = behind->sessions;
+    bool failed = op->error.code != ERROR_NONE;
+    /* It may be gone, and another of its name there. */
+    struct session *session = session_lookup(sessions, behind->meta.owner, behind->meta.id);
+    sessions->writing--;
+    tell_failure(sessions, &op->error);
+    if (session && strcmp(session->name, op->name) == 0) {
+        session->writing = false;
+        if (failed) {
+            session->stored = !behind->fresh;
+        } else {
+            session->kept = session->low;
+            session->noted = behind->meta.used;
+            session_set_unsaved(session, session->changed);
+            if (session->changed && !session->change)
+                begin_behind(session);
+        }
+    }
+    free(behind);
+    if (!failed)
+        session_changes_retry(sessions, false);
+}
+
+/* Without memory it is left for later. */
+static void begin_behind(struct session *session)
+{
+    size_t bytes = (size_t)session->count * sizeof *session->tokens;
+    struct behind *behind = malloc(sizeof *behind + bytes);
+    if (!behind)
+        return;
+    *behind = (struct behind){
+        .sessions = session->sessions, .meta = session->meta, .fresh = !session->stored};
+    if (bytes)
+        memcpy(behind->tokens, session->tokens, bytes);
+    behind->op = (struct store_op){.done = on_behind,
+                                   .meta = behind->text,
+                                   .meta_length = session_meta_encode(&behind->meta, behind->text),
+                                   .tokens = behind->tokens,
+                                   .count = session->count};
+    session->writing = true;
+    session->changed = false;
+    begin_write(session, &behind->op);
+    session->low = session->count;
+}
+
+/* The store does not have the session as it is. */
+static void write_later(struct session *session)
+{
+    session_set_unsaved(session, true);
+    session->changed = true;
+    if (!session->writing)
+        begin_behind(session);
+}
+
+void session_changes_retry(struct sessions *sessions, bool all)
+{
+    bool begun = false;
+    size_t count = sessions->count;
+    for (size_t i = 0; sessions->unsaved && (all || !begun) && i < count; i++) {
+        size_t at = sessions->retry_next++ % count;
+        struct session *session = sessions->list[at];
+        if (!session->unsaved || session->writing || session->busy)
+            continue;
+        begin_behind(session);
+        begun = true;
+    }
+}
+
+/* ---- what is waited for ---- */
+
+static void finish(struct session_change *change, const struct api_error *err)
+{
+    session_done *done = change->done;
+    void *context = change->context;
+    free(change->tokens);
+    free(change);
+    if (done)
+        done(context, err);
+}
+
+static struct session_change *change_of(struct store_op *op)
+{
+    return (struct session_change *)op;
+}
+
+/* A change has ended. What the client is told, in *err. */
+static bool ended(struct session_change *change, struct api_error *err)
+{
+    struct session *session = change->session;
+    session->sessions->writing--;
+    session->sessions->changes--;
+    session->change = NULL;
+    tell_failure(session->sessions, &change->op.error);
+    if (change->op.error.code == ERROR_NONE)
+        return true;
+    *err = (struct api_error){0};
+    api_error_set(err, API_STORE_FAILED, NULL, "the session \"%s\" is as it was: %s",
+                  session->meta.id, change->op.error.message);
+    return false;
+}
+
+/* Another file may have taken the room that was made: makes more, and tries once again. */
+static bool try_again(struct session_change *change)
+{
+    enum { ROOM_BYTES = 64 * 4096 };
+    struct sessions *sessions = change->session->sessions;
+    if (change->op.error.code != ERROR_NO_MEMORY || change->tried)
+        return false;
+    change->tried = true;
+    error_clear(&change->op.error);
+    state_tree_disk_room(sessions->options.tree, ROOM_BYTES);
+    store_write(sessions->options.store, &change->op);
+    return true;
+}
+
+static void on_saved(struct store_op *op)
+{
+    struct session_change *change = change_of(op);
+    struct session *session = change->session;
+    struct api_error err;
+    bool fresh = session->fresh;
+    if (try_again(change))
+        return;
+    if (ended(change, &err)) {
+        int32_t *tokens = change->tokens;
+        change->tokens = NULL;
+        apply(session, tokens, change->count);
+        session->kept = change->count;
+        session->meta.used = session->noted = change->meta.used;
+        free_again(session);
+        finish(change, NULL);
+        return;
+    }
+    session->stored = !op->fresh;
+    free_again(session);
+    if (fresh)
+        session_forget(session);
+    finish(change, &err);
+}
+
+static struct session_change *change_create(struct session *session,
+                                            const struct store_reply *claim,
+                                            void (*ended_op)(struct store_op *op),
+                                            session_done *done, void *context)
+{
+    size_t name_length = claim ? claim->name_length : 0;
+    struct session_change *change = calloc(1, sizeof *change + name_length);
+    if (!change)
+        return NULL;
+    change->session = session;
+    change->done = done;
+    change->context = context;
+    change->op.done = ended_op;
+    if (claim) {
+        change->claim = *claim;
+        memcpy(change->claim_name, claim->name, name_length);
+        change->claim.name = change->claim_name;
+        change->op.reply = &change->claim;
+    }
+    return change;
+}
+
+static void take_place(struct session *session, struct session_change *change)
+{
+    session->busy = true;
+    session->change = change;
+    session->sessions->changes++;
+}
+
+static void refuse(struct session *session, session_done *done, void *context)
+{
+    struct api_error err = {0};
+    bool fresh = session->fresh;
+    free_again(session);
+    if (fresh)
+        session_forget(session);
+    api_error_set(&err, API_OUT_OF_MEMORY, NULL,
+                  "out of memory for the session, which is as it was");
+    if (done)
+        done(context, &err);
+}
+
+static void save_now(struct session *session, int32_t *tokens, int64_t count,
+                     const struct store_reply *claim, session_done *done, void *context)
+{
+    struct session_change *change = change_create(session, claim, on_saved, done, context);
+    if (!change) {
+        free(tokens);
+        refuse(session, done, context);
+        return;
+    }
+    take_place(session, change);
+    change->tokens = tokens;
+    change->count = count;
+    change->meta = session->meta;
+    change->op.meta = change->text;
+    change->op.meta_length = session_meta_encode(&change->meta, change->text);
+    change->op.tokens = tokens ? tokens : session->tokens;
+    change->op.count = count;
+    begin_write(session, &change->op);
+}
+
+void session_changes_save(struct session *session, int32_t *tokens, int64_t count,
+                          const struct store_reply *claim, session_done *done, void *context)
+{
+    const struct sessions_options *options = &session->sessions->options;
+    if (options->store && !options->memory_only) {
+        save_now(session, tokens, count, claim, done, context);
+        return;
+    }
+    apply(session, tokens, count);
+    free_again(session);
+    if (options->store)
+        write_later(session);
+    done(context, NULL);
+}
+
+static void on_removed(struct store_op *op)
+{
+    struct session_change *change = change_of(op);
+    struct session *session = change->session;
+    struct api_error err;
+    bool gone = ended(change, &err);
+    free_again(session);
+    if (gone)
+        session_forget(session);
+    finish(change, gone ? NULL : &err);
+}
+
+void session_changes_remove(struct session *session, session_done *done, void *context)
+{
+    struct sessions *sessions = session->sessions;
+    if (!session->stored) {
+        session_forget(session);
+        if (done)
+            done(context, NULL);
+        return;
+    }
+    struct session_change *change = change_create(session, NULL, on_removed, done, context);
+    if (!change) {
+        refuse(session, done, context);
+        return;
+    }
+    take_place(session, change);
+    change->op.kind = STORE_SESSION;
+    memcpy(change->op.name, session->name, sizeof session->name);
+    sessions->writing++;
+    store_remove(sessions->options.store, &change->op);
+}
+
+void session_changes_give_up(struct sessions *sessions, const struct api_error *err)
+{
+    /* Who is told may end other sessions: from the last, none is left out. */
+    for (size_t i = sessions->count; i-- > 0;) {
+        struct session_change *change = i < sessions->count ? sessions->list[i]->change : NULL;
+        session_done *done = change ? change->done : NULL;
+        if (!done)
+            continue;
+        change->done = NULL;
+        done(change->context, err);
+    }
+}
+
+/* ---- what nobody waits for ---- */
+
+struct errand {
+    struct store_op op; /* the first member */
+    struct sessions *sessions;
+};
+
+static void on_errand(struct store_op *op)
+{
+    struct errand *errand = (struct errand *)op;
+    if (op->error.code != ERROR_NONE)
+        log_message(LOG_LEVEL_WARN, "the row of a session: %s", op->error.message);
+    errand->sessions->writing--;
+    free(errand);
+}
+
+/* Without memory it is left undone. */
+static void send(struct sessions *sessions, const char *name,
+                 void (*begin)(struct store *store, struct store_op *op))
+{
+    struct errand *errand = calloc(1, sizeof *errand);
+    if (!errand)
+        return;
+    errand->sessions = sessions;
+    errand->op.done = on_errand;
+    errand->op.kind = STORE_SESSION;
+    snprintf(errand->op.name, sizeof errand->op.name, "%s", name);
+    sessions->writing++;
+    begin(sessions->options.store, &errand->op);
+}
+
+void session_changes_use(struct session *session)
+{
+    const struct sessions_options *options = &session->sessions->options;
+    double behind = MOST_BEHIND_SECONDS;
+    session_use(session);
+    if (options->ttl_s > 0 && options->ttl_s < TTL_PARTS * behind)
+        behind = options->ttl_s / TTL_PARTS;
+    if (!session->stored || session->meta.used - session->noted < behind)
+        return;
+    session->noted = session->meta.used;
+    send(session->sessions, session->name, store_touch);
+}
+
+void session_changes_discard(struct sessions *sessions, const char *name)
+{
+    send(sessions, name, store_remove);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/store/reply_rows.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const char WRITE[] = "write a reply", REMOVE[] = "remove a reply";
+
+/* The row's number. Bit 61 tells its parts from those of sessions (session_rows.c). */
+static int64_t key_of(const char *name, size_t name_length)
+{
+    uint64_t hash = XXH3_64bits(name, name_length);
+    return (int64_t)((hash >> 4) | (uint64_t)1 << 61);
+}
+
+int64_t reply_rows_bytes(const struct store_reply *reply)
+{
+    int64_t parts = (int64_t)((reply->length + DATABASE_PART_BYTES - 1) / DATABASE_PART_BYTES);
+    return parts * DATABASE_PAGE_BYTES + (int64_t)reply->name_length + 256;
+}
+
+static int put_part(struct store_database *database, int64_t at, int64_t number,
+                    const struct store_reply *reply, struct error *err)
+{
+    char content[DATABASE_PART_BYTES] = {0};
+    size_t first = (size_t)number * DATABASE_PART_BYTES, own = reply->length - first;
+    sqlite3_stmt *put = store_database_statement(database, DATABASE_PUT_PART);
+    memcpy(content, reply->data + first, own < sizeof content ? own : sizeof content);
+    sqlite3_bind_int64(put, 1, at);
+    sqlite3_bind_int64(put, 2, number);
+    sqlite3_bind_int64(put, 3, 0);
+    sqlite3_bind_blob(put, 4, content, sizeof content, SQLITE_STATIC);
+    return store_database_run(database, DATABASE_PUT_PART, WRITE, err);
+}
+
+static int drop_parts(struct store_database *database, int64_t at, struct error *err)
+{
+    sqlite3_stmt *drop = store_database_statement(database, DATABASE_DROP_PARTS);
+    sqlite3_bind_int64(drop, 1, at);
+    sqlite3_bind_int64(drop, 2, 0);
+    return store_database_run(database, DATABASE_DROP_PARTS, REMOVE, err);
+}
+
+int reply_rows_put(struct store_database *database, const struct store_reply *reply,
+                   const char *session, struct error *err)
+{
+    int64_t at = key_of(reply->name, reply->name_length);
+    sqlite3_stmt *put = store_database_statement(database, DATABASE_PUT_REPLY);
+    sqlite3_bind_int64(put, 1, at);
+    sqlite3_bind_blob(put, 2, reply->name, (int)reply->name_length, SQLITE_STATIC);
+    sqlite3_bind_blob(put, 3, reply->body, STORE_BODY_BYTES, SQLITE_STATIC);
+    sqlite3_bind_text(put, 4, session, -1, SQLITE_STATIC);
+    sqlite3_bind_int(put, 5, reply->status);
+    sqlite3_bind_text(put, 6, reply->error, -1, SQLITE_STATIC);
+    sqlite3_bind_int(put, 7, reply->stream);
+    sqlite3_bind_int64(put, 8, reply->expires_ns);
+    sqlite3_bind_int64(put, 9, (int64_t)reply->length);
+    sqlite3_bind_int64(put, 10,
+                       (int64_t)XXH3_64bits(reply->length > 0 ? reply->data : "", reply->length));
+    if (store_database_run(database, DATABASE_PUT_REPLY, WRITE, err) != 0)
+        return -1;
+    if (sqlite3_changes(database->handle) == 0) /* its session has been deleted */
+        return 0;
+    if (drop_parts(database, at, err) != 0)
+        return -1;
+    for (size_t at_byte = 0; at_byte < reply->length; at_byte += DATABASE_PART_BYTES)
+        if (put_part(database, at, (int64_t)(at_byte / DATABASE_PART_BYTES), reply, err) != 0)
+            return -1;
+    return 0;
+}
+
+static int drop(struct store_database *database, int64_t at, struct error *err)
+{
+    sqlite3_bind_int64(store_database_statement(database, DATABASE_DROP_REPLY), 1, at);
+    return store_database_run(database, DATABASE_DROP_REPLY, REMOVE, err) != 0
+               ? -1
+               : drop_parts(database, at, err);
+}
+
+int reply_rows_drop(struct store_database *database, const char *name, size_t name_length,
+                    struct error *err)
+{
+    return drop(database, key_of(name, name_length), err);
+}
+
+/* The next row that a statement finds, whose parameter is bound. 0: none is left. */
+static int64_t next_of(struct store_database *database, enum database_statement which)
+{
+    sqlite3_stmt *find = store_database_statement(database, which);
+    int64_t at = sqlite3_step(find) == SQLITE_ROW ? sqlite3_column_int64(find, 0) : 0;
+    sqlite3_reset(find);
+    return at;
+}
+
+int reply_rows_expire(struct store_database *database, int64_t now_ns, struct error *err)
+{
+    int64_t at;
+    sqlite3_bind_int64(store_database_statement(database, DATABASE_EXPIRED_REPLIES), 1, now_ns);
+    while ((at = next_of(database, DATABASE_EXPIRED_REPLIES)) != 0)
+        if (drop(database, at, err) != 0)
+            return -1;
+    return 0;
+}
+
+static int empty(struct store_database *database, int64_t at, struct error *err)
+{
+    sqlite3_bind_int64(store_database_statement(database, DATABASE_EMPTY_REPLY), 1, at);
+    return store_database_run(database, DATABASE_EMPTY_REPLY, REMOVE, err) != 0
+               ? -1
+               : drop_parts(database, at, err);
+}
+
+int reply_rows_empty(struct store_database *database, const char *session, struct error *err)
+{
+    int64_t at;
+    sqlite3_stmt *find = store_database_statement(database, DATABASE_REPLIES_OF_SESSION);
+    sqlite3_bind_text(find, 1, session, -1, SQLITE_STATIC);
+    int result = 0;
+    while (result == 0 && (at = next_of(database, DATABASE_REPLIES_OF_SESSION)) != 0)
+        result = empty(database, at, err);
+    sqlite3_clear_bindings(find);
+    return result;
+}
+
+/* The bytes of a reply, malloc'd; NULL: they are not all there. */
+static char *load_data(struct store_database *database, int64_t at, size_t length, int64_t sum)
+{
+    sqlite3_stmt *load = store_database_statement(database, DATABASE_LOAD_PARTS);
+    char *data = malloc(length + 1);
+    size_t have = 0;
+    sqlite3_bind_int64(load, 1, at);
+    while (data != NULL && have < length && sqlite3_step(load) == SQLITE_ROW) {
+        const void *content = sqlite3_column_blob(load, 2);
+        size_t own = length - have < DATABASE_PART_BYTES ? length - have : DATABASE_PART_BYTES;
+        if (content == NULL || sqlite3_column_bytes(load, 2) != DATABASE_PART_BYTES)
+            break;
+        memcpy(data + have, content, own);
+        have += own;
+    }
+    sqlite3_reset(load);
+    if (data != NULL && have == length && (int64_t)XXH3_64bits(data, length) == sum)
+        return data;
+    free(data);
+    return NULL;
+}
+
+static void load_row(struct store_database *database, sqlite3_stmt *load, int64_t most,
+                     void (*each)(void *context, const struct store_reply *reply), void *context)
+{
+    int64_t length = sqlite3_column_int64(load, 8);
+    const void *body = sqlite3_column_blob(load, 2);
+    const char *error = (const char *)sqlite3_column_text(load, 5);
+    struct store_reply reply = {.name = sqlite3_column_blob(load, 1),
+                                .name_length = (size_t)sqlite3_column_bytes(load, 1),
+                                .status = sqlite3_column_int(load, 4),
+                                .error = error != NULL ? error : "",
+                                .stream = sqlite3_column_int(load, 6) != 0,
+                                .expires_ns = sqlite3_column_int64(load, 7),
+                                .length = (size_t)length};
+    if (reply.name == NULL || body == NULL || sqlite3_column_bytes(load, 2) != STORE_BODY_BYTES ||
+        length < 0 || length > most)
+        return;
+    memcpy(reply.body, body, STORE_BODY_BYTES);
+    char *data = load_data(database, sqlite3_column_int64(load, 0), (size_t)length,
+                           sqlite3_column_int64(load, 9));
+    if (data == NULL && reply.status != 0)
+        return;
+    reply.data = data;
+    each(context, &reply);
+    free(data);
+}
+
+int reply_rows_load(struct store_database *database,
+                    void (*each)(void *context, const struct store_reply *reply), void *context,
+                    struct error *err)
+{
+    sqlite3_stmt *load = store_database_statement(database, DATABASE_LOAD_REPLIES);
+    const int64_t most = store_database_bytes(database);
+    int code;
+    while ((code = sqlite3_step(load)) == SQLITE_ROW)
+        load_row(database, load, most, each, context);
+    int result = code == SQLITE_DONE ? 0 : store_database_cannot(database, "read its replies", err);
+    sqlite3_reset(load);
+    return result;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The database of --state-dir, DIR/sessions.db: SQLite in WAL mode, where a commit is on the disk
+ * when it returns. This file opens it and ends transactions; session_rows.h and reply_rows.h read
+ * and write what is in it. One thread at a time uses it.
+ *
+ * Rows that hold what clients sent have one size, and a page has one of them. Moving such a row to
+ * another page then leaves nothing behind: SQLite zeroes what it deletes (secure_delete), but not
+ * what is left of rows that it has moved. */
+#ifndef SERVER_STORE_STORE_DATABASE_H
+#define SERVER_STORE_STORE_DATABASE_H
+
+#include "engine/base/error.h"
+
+#include <sqlite3.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    DATABASE_PAGE_BYTES = 4096,
+    DATABASE_ROW_BYTES = 3900, /* of a row of `session` */
+    DATABASE_PART_BYTES = 4000 /* of the content of a row of `part` */
+};
+
+enum database_statement {
+    DATABASE_BEGIN,
+    DATABASE_COMMIT,
+    DATABASE_ROLLBACK,
+    DATABASE_PROBE,
+    DATABASE_FREE_PAGES,
+    DATABASE_PUT_SESSION,
+    DATABASE_TOUCH_SESSION,
+    DATABASE_DROP_SESSION,
+    DATABASE_LOAD_SESSIONS,
+    DATABASE_PUT_PART,
+    DATABASE_DROP_PARTS,
+    DATABASE_LOAD_PARTS,
+    DATABASE_PUT_REPLY,
+    DATABASE_DROP_REPLY,
+    DATABASE_EXPIRED_REPLIES,
+    DATABASE_REPLIES_OF_SESSION,
+    DATABASE_EMPTY_REPLY,
+    DATABASE_LOAD_REPLIES,
+    NUM_DATABASE_STATEMENTS
+};
+
+struct store_database {
+    sqlite3 *handle;
+    sqlite3_stmt *statements[NUM_DATABASE_STATEMENTS];
+    char *path, *log_path; /* of the database and of its log (WAL) */
+    int64_t log_pages;     /* in the log, that are not in the database yet */
+};
+
+/* Opens or makes DIR/sessions.db. ERROR_INVALID: it is corrupt, or none of ours. On an error
+ * nothing is left open. */
+int store_database_open(struct store_database *database, const char *directory, struct error *err);
+void store_database_close(struct store_database *database);
+/* Renames a database that cannot be used, with its log, to a name that nothing has (.rejected),
+ * which is written to aside [size]. */
+int store_database_set_aside(const char *directory, char *aside, size_t size, struct error *err);
+
+/* Returns -1 with the database's last error: ERROR_NO_MEMORY when it found no room (`what` it
+ * could not do), ERROR_INVALID when it is corrupt. */
+int store_database_cannot(const struct store_database *database, const char *what,
+                          struct error *err);
+
+/* A statement to bind values to. */
+sqlite3_stmt *store_database_statement(struct store_database *database, enum database_statement);
+/* Runs a statement that gives no rows, and resets it. */
+int store_database_run(struct store_database *database, enum database_statement, const char *what,
+                       struct error *err);
+
+int store_database_begin(struct store_database *database, struct error *err);
+/* What was done since begin is on the disk, or none of it is in the database. But where the disk
+ * fails at the end, all of it may be there after a crash. */
+int store_database_commit(struct store_database *database, struct error *err);
+void store_database_rollback(struct store_database *database);
+/* Commits a change that says nothing: whether the disk takes commits. */
+int store_database_probe(struct store_database *database, struct error *err);
+
+/* Copies the log into the database, as far as no reader is in the way. truncate: and leaves the log
+ * empty, so that nothing that was deleted is in it; -1: a reader or the disk was in the way. */
+int store_database_checkpoint(struct store_database *database, bool truncate, struct error *err);
+
+/* Bytes of its files, of its log alone, and of its pages that are free. */
+int64_t store_database_bytes(const struct store_database *database);
+int64_t store_database_log_bytes(const struct store_database *database);
+int64_t store_database_free_bytes(struct store_database *database);
+
+/* Copies the database of a directory that a server may be using to the file `to`, which must not
+ * be there. */
+int store_database_copy(const char *directory, const char *to, struct error *err);
+
+#endif

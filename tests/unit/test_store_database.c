@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The database of a directory of states: what it takes over, what of it is corrupt, and that
+ * nothing is left of what was deleted. */
+#include "engine/state_file.h"
+#include "tests/unit/store_bench.h"
+
+#include <sqlite3.h>
+
+/* A session as regla 0.2 left it: a file. */
+static int append(void *context, const void *bytes, size_t size, struct error *err)
+{
+    (void)err;
+    return fwrite(bytes, 1, size, context) == size ? 0 : -1;
+}
+
+Test(store_database, sessions_in_files_are_taken_over_once)
+{
+    enum { FILES = 20 };
+    struct bench bench;
+    struct error err = ERROR_INIT;
+    char path[512], name[64];
+    bench_open(&bench);
+    struct item *item = new_item(&bench, STORE_SESSION, "s", 70);
+    cr_assert(mkdir(path_of(&bench, "sessions", path), 0700) == 0);
+    for (int i = 0; i < FILES; i++) {
+        struct state_file_source source = {.num_tokens = 50 + i,
+                                           .tokens = item->tokens,
+                                           .meta = item->op.meta,
+                                           .meta_bytes = item->op.meta_length};
+        snprintf(name, sizeof name, "sessions/old%d.session", i);
+        FILE *file = fopen(path_of(&bench, name, path), "wb");
+        cr_assert(file && state_file_write(bench.engine, &source, append, file, &err) == 0);
+        fclose(file);
+    }
+    write_whole(bench.folder, "sessions/torn.session.tmp", "torn", 4);
+    damage(&bench, "sessions/old3.session", -1);
+    for (int round = 0; round < 2; round++) {
+        reopen(&bench, BUDGET);
+        cr_expect(bench.num_found == FILES - 1, "%d", bench.num_found);
+        int64_t tokens = 0;
+        for (int i = 0; i < bench.num_found; i++) {
+            cr_expect(strcmp(bench.found[i].meta, item->op.meta) == 0);
+            tokens += bench.found[i].count;
+        }
+        cr_expect(tokens == FILES * 50 + FILES * (FILES - 1) / 2 - 53);
+        cr_expect(there(&bench, "sessions/old3.session.rejected") &&
+                  !there(&bench, "sessions/old1.session") &&
+                  !there(&bench, "sessions/torn.session.tmp"));
+        expect_accounts(&bench, FILES - 1, 0, 1);
+    }
+    free_item(item);
+    bench_close(&bench);
+}
+
+static const char *database_of(const struct bench *bench, char path[512])
+{
+    snprintf(path, 512, "%s/sessions.db", bench->path);
+    return path;
+}
+
+Test(store_database, a_database_that_is_none_or_corrupt_is_set_aside)
+{
+    enum { SESSIONS = 20 };
+    struct bench bench;
+    char path[512], name[32];
+    size_t size;
+    bench_open(&bench);
+    store_close(bench.store);
+    bench.store = NULL;
+    write_whole(bench.path, "sessions.db", "this is no database, however long it may be", 43);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == 0);
+    for (int i = 0; i < SESSIONS; i++) {
+        snprintf(name, sizeof name, "s%d", i);
+        struct item *item = new_item(&bench, STORE_SESSION, name, 70);
+        write_item(&bench, item);
+        free_item(item);
+    }
+    store_close(bench.store);
+    bench.store = NULL;
+    /* A token, which the row's checksum covers: that one is left alone. */
+    char *bytes = read_whole(database_of(&bench, path), &size);
+    int32_t mark[4];
+    for (int i = 0; i < 4; i++)
+        mark[i] = text_token(bench.engine, 1, 60 + i);
+    char *at = memmem(bytes, size, mark, sizeof mark);
+    cr_assert(at != NULL);
+    at[0] ^= 1;
+    write_whole(bench.path, "sessions.db", bytes, size);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == SESSIONS - 1, "%d", bench.num_found);
+    store_close(bench.store);
+    bench.store = NULL;
+    /* A page in the middle is not one of a tree any more. */
+    memset(bytes + size / 4096 / 2 * 4096, 0x5a, 4096);
+    write_whole(bench.path, "sessions.db", bytes, size);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found > 0 && bench.num_found < SESSIONS - 1, "%d", bench.num_found);
+    struct store_report report;
+    store_report(bench.store, &report);
+    cr_expect(report.sessions == bench.num_found && report.failures > 0);
+    int found = bench.num_found;
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == found, "what was taken over stays");
+    snprintf(path, sizeof path, "ls %s/sessions.db.rejected %s/sessions.db.1.rejected >/dev/null",
+             bench.path, bench.path);
+    cr_expect(system(path) == 0);
+    free(bytes);
+    bench_close(&bench);
+}
+
+Test(store_database, a_database_with_tables_of_others_is_set_aside)
+{
+    struct bench bench;
+    char path[512];
+    sqlite3 *handle;
+    bench_open(&bench);
+    store_close(bench.store);
+    bench.store = NULL;
+    cr_assert(sqlite3_open(database_of(&bench, path), &handle) == SQLITE_OK);
+    cr_assert(sqlite3_exec(
+                  handle, "CREATE TRIGGER t AFTER INSERT ON session BEGIN DELETE FROM session; END",
+                  NULL, NULL, NULL) == SQLITE_OK);
+    sqlite3_close(handle);
+    reopen(&bench, BUDGET);
+    struct item *item = new_item(&bench, STORE_SESSION, "s", 70);
+    write_item(&bench, item);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == 1);
+    free_item(item);
+    bench_close(&bench);
+}
+
+/* No byte of what was deleted is left, however often rows were written and moved. */
+Test(store_database, what_was_deleted_is_nowhere)
+{
+    enum { SESSIONS = 40, ROUNDS = 400 };
+    struct bench bench;
+    char path[512];
+    int64_t counts[SESSIONS] = {0};
+    uint32_t dice = 1;
+    bench_open(&bench);
+    struct item *item = new_item(&bench, STORE_SESSION, "s", 70);
+    int32_t *tokens = malloc(3000 * sizeof *tokens);
+    item->op.tokens = tokens;
+    for (int round = 0; round < ROUNDS + SESSIONS; round++) {
+        dice = dice * 1664525u + 1013904223u;
+        int which = round < ROUNDS ? (int)(dice >> 8) % SESSIONS : round - ROUNDS;
+        snprintf(item->op.name, sizeof item->op.name, "s%d", which);
+        if (counts[which] > 0 && ((dice >> 20) % 3 == 0 || round >= ROUNDS)) {
+            run_op(&bench, store_remove, item);
+            counts[which] = 0;
+        } else if (round < ROUNDS) {
+            item->op.fresh = counts[which] == 0;
+            item->op.from = 0;
+            counts[which] = item->op.count = 1 + (dice >> 12) % 2900;
+            for (int i = 0; i < 3000; i++) /* which no page has by chance */
+                tokens[i] = (int32_t)(0x40000000 | (uint32_t)which << 16 | (uint32_t)i);
+            write_item(&bench, item);
+        }
+    }
+    store_close(bench.store);
+    bench.store = NULL;
+    static const char *const files[] = {"sessions.db", "sessions.db-wal"};
+    int found = 0;
+    for (int f = 0; f < 2; f++) {
+        size_t size;
+        struct stat status;
+        snprintf(path, sizeof path, "%s/%s", bench.path, files[f]);
+        if (stat(path, &status) != 0)
+            continue;
+        char *bytes = read_whole(path, &size);
+        for (size_t i = 0; i + 8 <= size; i++) {
+            uint32_t pair[2];
+            memcpy(pair, bytes + i, sizeof pair);
+            found += pair[0] >> 22 == 0x40000000 >> 22 && pair[1] == pair[0] + 1;
+        }
+        free(bytes);
+    }
+    cr_expect(found == 0, "%d tokens", found);
+    free(tokens);
+    free_item(item);
+    bench_close(&bench);
+}
