@@ -233,7 +233,7 @@ figures() { # log
                     add($i " b" $(i - 1) ($3 == "f32" ? "" : " " $3) (i == 7 ? " " $4 : "") " " \
                         $(i + 1) "/s " $NF)
         }
-        NF == 9 && $1 ~ /-(160m|6l)$/ { add($2 " streams " $4 "/s, " $6 " % of the engine") }
+        NF == 9 && $2 $3 $4 $5 $6 $7 $8 $9 ~ /^[0-9.-]+$/ { add($2 " streams " $4 "/s, " $6 " % of the engine") }
         /^ *[0-9]+ +[0-9]+ .*x / { add($1 " b" $2 ": theirs " $3 " ratios" ratios()) }
         /the smallest kernel takes/ { add($0) }
         /, Context [0-9]+, Stream [0-9]+/ && match($0, /[a-z0-9_]+_kernel/) {
@@ -427,11 +427,13 @@ stage_check() {
 
 # Streams over HTTP beside `regla bench`, and a step by cause.
 stage_serve() {
-    local site
+    local model=(--preset regla-160m)
+    # of few tokens
+    [ -z "$rehearsal" ] || model=("${small[@]}" --vocabulary 256)
     python3 -c 'import httpx' 2>/dev/null || { left_out serve "no httpx" && return; }
     part serve 120 12 env PATH="$programs:$PATH" python3 loadtest/overhead.py --binary "$regla" \
-        --device cuda --preset "$(size regla-160m regla-6l)" --streams "$(size 1,256 1)" \
-        --length "$(size 256 2)" --repeat "$(size 2 1)" --no-plots --out "$out/serve"
+        --device cuda "${model[@]}" --streams "$(size 1,256 1,4)" --length "$(size 256 4)" \
+        --repeat "$(size 2 1)" --no-plots --out "$out/serve"
     mv "$out/serve/overhead.csv" "$out/" 2>/dev/null
     rm -rf "$out/serve"
 }

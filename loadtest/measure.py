@@ -115,13 +115,13 @@ def status_bytes(pid, field):
 class Replies:
     """wrk, running wrk.lua against a server: so many connections that ask again and again."""
 
-    def __init__(self, url, streams, length, seed, temperature=0):
+    def __init__(self, url, streams, length, seed, temperature=0, vocabulary=VOCABULARY):
         if not shutil.which("wrk"):
             raise Failure("wrk is not there: `apt install wrk`")
         self.length = length
         self.process = subprocess.Popen(
             ["wrk", "-t1", f"-c{streams}", f"-d{POINT_SECONDS}", "-s", str(HERE / "wrk.lua"), url, "--",
-             *map(str, (length, VOCABULARY, temperature, seed))],
+             *map(str, (length, vocabulary, temperature, seed))],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def __enter__(self):

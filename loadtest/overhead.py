@@ -10,8 +10,8 @@ import argparse
 import json
 import sys
 
-from measure import (WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median, own_seconds,
-                     run, serving, spread)
+from measure import (VOCABULARY, WARM_UP_TOKENS, Failure, Replies, find_binary, machine, median,
+                     own_seconds, run, serving, spread)
 from table import Table
 
 MOST_OVERHEAD_PERCENT = 5
@@ -23,11 +23,15 @@ COLUMNS = ("side preset streams length repeat tokens_per_second step_share "
 KEY = COLUMNS[:5]
 
 
+def model_of(point, options):
+    return {"model": options.model} if options.model else {"preset": point["preset"]}
+
+
 def engine_point(binary, point, options):
     """Generation only: neither a prompt, nor the choice of tokens."""
-    found = json.loads(run([binary, "bench", "--preset", point["preset"], "--weights",
-                            options.weights, "--device", options.device, "--pp", 0, "--tg", point["length"],
-                             "--batch",
+    flags = [part for name, value in model_of(point, options).items() for part in (f"--{name}", value)]
+    found = json.loads(run([binary, "bench", *flags, "--weights", options.weights, "--device",
+                            options.device, "--pp", 0, "--tg", point["length"], "--batch",
                             point["streams"], "--repeat", 1, "--json"]))
     return {**point, "side": "engine", "tokens_per_second": found["results"][0]["tokens_per_second"],
             "step_share": 1.0, "own_cpu_us_per_token": 0.0,
@@ -37,14 +41,15 @@ def engine_point(binary, point, options):
 def http_point(binary, point, options):
     """From the first request to the last byte of the last reply, on a server as anyone starts it."""
     streams, length = point["streams"], point["length"]
-    with serving(binary, preset=point["preset"], weights=options.weights,
+    with serving(binary, **model_of(point, options), weights=options.weights,
                  device=options.device, max_running=max(streams, 128)) as server:
-        with Replies(server.url, streams, WARM_UP_TOKENS, 0) as replies:
+        with Replies(server.url, streams, WARM_UP_TOKENS, 0,
+                     vocabulary=options.vocabulary) as replies:
             replies.take(streams)
         server.wait_idle()
         own, before = own_seconds(server), server.metrics()
         with Replies(server.url, streams, length, point["repeat"],
-                     options.temperature) as replies:
+                     options.temperature, options.vocabulary) as replies:
             times = replies.take(streams)
             own, after = own_seconds(server) - own, server.metrics()
 
@@ -65,7 +70,7 @@ def measure(table, binary, options):
     todo = []
     for repeat in range(1, options.repeat + 1):
         for streams in options.streams:
-            point = {"preset": options.preset, "streams": streams, "length": options.length,
+            point = {"preset": options.model or options.preset, "streams": streams, "length": options.length,
                      "repeat": repeat}
             # Who begins changes from round to round, so that a drift favours neither.
             sides = [(engine_point, "engine"), (http_point, "http")][::1 if repeat % 2 else -1]
@@ -78,7 +83,7 @@ def measure(table, binary, options):
 def verdicts(table, options):
     found = []
     for streams in options.streams:
-        key = {"preset": options.preset, "streams": streams, "length": options.length}
+        key = {"preset": options.model or options.preset, "streams": streams, "length": options.length}
         engine, http = (table.values("tokens_per_second", side=side, **key)
                         for side in ("engine", "http"))
         # Both sides of a round ran one after the other, so a drift of the machine cancels out.
@@ -132,6 +137,8 @@ def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", help="regla (build/release/regla)")
     parser.add_argument("--preset", default="regla-160m")
+    parser.add_argument("--model", help="instead of the preset: a model's folder")
+    parser.add_argument("--vocabulary", default=VOCABULARY, type=int, help="of a model: its tokens")
     parser.add_argument("--streams", default="1,64",
                         type=lambda text: [int(part) for part in text.split(",")])
     parser.add_argument("--length", default=128, type=int, help="tokens of each reply")
