@@ -47,7 +47,7 @@ Test(completion_errors, model)
 {
     const struct violation list[] = {
         {"\"model\":\"other\"", API_MODEL_NOT_FOUND, "model"},
-        {"\"model\":\"\"", API_MODEL_NOT_FOUND, "model"},
+        {"\"model\":\"tin\"", API_MODEL_NOT_FOUND, "model"},
         {"\"model\":\"tiny\\u0000\"", API_MODEL_NOT_FOUND, "model"},
         {"\"model\":1", API_INVALID_TYPE, "model"},
     };
