@@ -78,7 +78,11 @@ static void open_texts(struct chain *chain)
 {
     const struct sampling greedy = {.top_p = 1, .repetition_penalty = 1};
     const struct engine_options options = {
-        .device = chain->device, .max_step_tokens = MOST_BATCH, .max_step_logits = MOST_BATCH};
+        .weights =
+            chain->preset != NULL ? WEIGHTS_BF16 : WEIGHTS_AUTO, /* as the session's benches */
+        .device = chain->device,
+        .max_step_tokens = MOST_BATCH,
+        .max_step_logits = MOST_BATCH};
     struct error err = ERROR_INIT;
     must(chain->model != NULL ? engine_open(&chain->engine, chain->model, &options, &err)
                               : engine_open_preset(&chain->engine, chain->preset, &options, &err),
