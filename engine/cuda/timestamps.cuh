@@ -118,5 +118,7 @@ __device__ inline kernel_times &times_at_wait(kernel_times &own)
     waiting_times.wait_is_over()
 #define launch(...) \
     (timestamps_next(access_kernel_log, __FILE__, #__VA_ARGS__), (launch)(__VA_ARGS__))
+#define launch_clusters(...) \
+    (timestamps_next(access_kernel_log, __FILE__, #__VA_ARGS__), (launch_clusters)(__VA_ARGS__))
 
 #endif
