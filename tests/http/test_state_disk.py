@@ -230,7 +230,7 @@ def test_checkpoints_make_room_on_a_full_disk(small_disk, server_factory):
         session.append([7 + len(session.name)] * 100, max_tokens=4)
     store = server.get("/v1/state").json()["store"]
     assert store["checkpoint_files"] > 0 and not store["full"]
-    assert shutil.disk_usage(folder).free < 100_000
+    assert shutil.disk_usage(folder).free < 200_000  # 64 KiB of it stay reserved
     assert len(session_rows(folder)) == len(sessions)
     kill(server)
     server = server_factory(model=GOLDEN / "regla", state_dir=folder)
