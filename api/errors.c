@@ -86,11 +86,12 @@ int api_error_context_length(struct api_error *err, int64_t session_tokens, int6
     if (session_tokens > 0)
         snprintf(session, sizeof session, "the session holds %lld tokens, ",
                  (long long)session_tokens);
-    return api_error_set(err, API_CONTEXT_LENGTH, "max_tokens",
-                         "%sthe prompt has %lld tokens and max_tokens asks for %lld more, but %s "
-                         "allows at most %lld tokens together",
-                         session, (long long)prompt_tokens, (long long)max_tokens, limit,
-                         (long long)limit_tokens);
+    /* By the first words clients know this error: LiteLLM's ContextWindowExceededError. */
+    return api_error_set(
+        err, API_CONTEXT_LENGTH, "max_tokens",
+        "This model's maximum context length is %lld tokens (%s): %sthe prompt has "
+        "%lld tokens and max_tokens asks for %lld more",
+        (long long)limit_tokens, limit, session, (long long)prompt_tokens, (long long)max_tokens);
 }
 
 int api_error_method(struct api_error *err, const char *method, const char *allow)

@@ -165,8 +165,9 @@ Test(errors, context_length_names_the_three_numbers)
 {
     struct api_error err = {0};
     api_error_context_length(&err, 0, 90, 16, 100, "--max-model-len");
-    cr_expect_str_eq(err.message, "the prompt has 90 tokens and max_tokens asks for 16 more, but "
-                                  "--max-model-len allows at most 100 tokens together");
+    cr_expect_str_eq(err.message,
+                     "This model's maximum context length is 100 tokens (--max-model-len): the "
+                     "prompt has 90 tokens and max_tokens asks for 16 more");
     cr_expect_str_eq(err.param, "max_tokens");
     cr_expect_eq(api_error_row(err.code)->status, 400);
     api_error_clear(&err);
