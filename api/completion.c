@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/completion.h"
 
+#include "api/parameters.h"
 #include "api/request.h"
 #include "api/sessions.h"
 #include "engine/base/fields.h"
@@ -10,37 +11,6 @@
 #include <string.h>
 
 #define MAX_TOKENS (INT64_C(1) << 53)
-
-static const char *const unsupported[] = {
-    "suffix",      "response_format",   "structured_outputs", "grammar",
-    "json_schema", "use_beam_search",   "prompt_logprobs",    "prompt_embeds",
-    "bad_words",   "logits_processors", "allowed_token_ids",
-};
-
-/* guided_json, guided_regex, ... whatever follows the prefix. */
-static const char unsupported_prefix[] = "guided_";
-
-static int check_unsupported(const json_t *fields, struct api_error *err)
-{
-    for (size_t i = 0; i < sizeof unsupported / sizeof *unsupported; i++) {
-        const json_t *value = request_field(fields, unsupported[i]);
-        /* Clients of other servers send `use_beam_search: false` by default: it asks for nothing.
-         */
-        if (!value || (json_is_false(value) && strcmp(unsupported[i], "use_beam_search") == 0))
-            continue;
-        return api_error_set(err, API_UNSUPPORTED, unsupported[i], "%s is not supported",
-                             unsupported[i]);
-    }
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)fields, key, value)
-    {
-        if (!json_is_null(value) &&
-            strncmp(key, unsupported_prefix, sizeof unsupported_prefix - 1) == 0)
-            return api_error_set(err, API_UNSUPPORTED, key, "%.60s is not supported", key);
-    }
-    return 0;
-}
 
 static int copy_text(const json_t *string, char **text, size_t *length, struct api_error *err)
 {
@@ -246,11 +216,54 @@ static int parse_stream(const json_t *fields, struct completion_request *request
         return api_error_set(err, API_INVALID_VALUE, "stream_options",
                              "stream_options is only allowed with stream");
     if (request_bool(options, "include_usage", &request->include_usage, err) == 0 &&
-        request_bool(options, "continuous_usage_stats", &request->continuous_usage_stats, err) == 0)
+        request_bool(options, "continuous_usage_stats", &request->continuous_usage_stats, err) ==
+            0) {
+        request->continuous_usage_stats &= request->include_usage; /* as in vLLM */
         return 0;
+    }
     if (err) /* the client's field is the outer one's member */
         memcpy(err->param, "stream_options", sizeof "stream_options");
     return -1;
+}
+
+/* Clients of the chat API send max_completion_tokens. */
+static int parse_max_tokens(const json_t *fields, struct completion_request *request,
+                            struct api_error *err)
+{
+    int64_t other = -1;
+    if (request_int(fields, "max_tokens", 0, MAX_TOKENS, &request->max_tokens, err) != 0 ||
+        request_int(fields, "max_completion_tokens", 0, MAX_TOKENS, &other, err) != 0)
+        return -1;
+    if (other >= 0 && request_field(fields, "max_tokens") && other != request->max_tokens)
+        return api_error_set(err, API_INVALID_VALUE, "max_completion_tokens",
+                             "max_completion_tokens: %lld is not max_tokens, %lld",
+                             (long long)other, (long long)request->max_tokens);
+    if (other >= 0)
+        request->max_tokens = other;
+    return 0;
+}
+
+static int parse_truncation(const json_t *fields, struct completion_request *request,
+                            struct api_error *err)
+{
+    const char *side = "left";
+    const json_t *given = request_field(fields, "truncation_side");
+    if (request_int(fields, "truncate_prompt_tokens", -1, INT64_MAX,
+                    &request->truncate_prompt_tokens, err) != 0)
+        return -1;
+    if (request->truncate_prompt_tokens == 0 && request_field(fields, "truncate_prompt_tokens"))
+        return api_error_set(
+            err, API_INVALID_VALUE, "truncate_prompt_tokens",
+            "truncate_prompt_tokens: expected -1, or a number of 1 or more, got 0");
+    if (given && !json_is_string(given))
+        return request_wrong_type(err, "truncation_side", "a string", given);
+    if (given)
+        side = json_string_value(given);
+    request->truncate_end = strcmp(side, "right") == 0;
+    if (!request->truncate_end && strcmp(side, "left") != 0)
+        return api_error_set(err, API_INVALID_VALUE, "truncation_side",
+                             "truncation_side: expected left or right, got \"%.40s\"", side);
+    return 0;
 }
 
 static int parse_counts(const json_t *fields, struct completion_request *request,
@@ -260,10 +273,9 @@ static int parse_counts(const json_t *fields, struct completion_request *request
     int64_t logprobs = -1;
     if (request_int(fields, "n", 1, 128, &n, err) != 0 ||
         request_int(fields, "logprobs", 0, 20, &logprobs, err) != 0 ||
-        request_int(fields, "max_tokens", 0, MAX_TOKENS, &request->max_tokens, err) != 0 ||
+        parse_max_tokens(fields, request, err) != 0 ||
         request_int(fields, "min_tokens", 0, INT64_MAX, &request->min_tokens, err) != 0 ||
-        request_int(fields, "truncate_prompt_tokens", 1, INT64_MAX,
-                    &request->truncate_prompt_tokens, err) != 0 ||
+        parse_truncation(fields, request, err) != 0 ||
         request_int(fields, "priority", INT64_MIN, INT64_MAX, &request->priority, err) != 0)
         return -1;
     int64_t best_of = n;
@@ -396,7 +408,9 @@ static int parse_fields(const json_t *fields, struct completion_request *request
 {
     struct completion_limits of_prompt = *limits;
     if (request_model(fields, limits->models, limits->num_models, err) != 0 ||
-        check_unsupported(fields, err) != 0 || parse_session(fields, request, err) != 0)
+        parameters_check(fields, &request->num_unknown, request->unknown, sizeof request->unknown,
+                         err) != 0 ||
+        parse_session(fields, request, err) != 0)
         return -1;
     of_prompt.allow_empty_prompt |= request->session_id != NULL; /* "": it goes on by itself */
     if (parse_prompt(fields, request, &of_prompt, err) != 0 ||

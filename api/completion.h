@@ -45,7 +45,8 @@ struct completion_request {
     bool ignore_eos;
     bool add_special_tokens, skip_special_tokens;
     bool return_token_ids, return_tokens_as_token_ids;
-    int64_t truncate_prompt_tokens; /* keeps the last k tokens; 0: off */
+    int64_t truncate_prompt_tokens; /* keeps so many tokens; 0: all; -1: as many as leave room */
+    bool truncate_end;              /* drops the last ones, not the first */
     bool seed_given;                /* false: the server draws sampling.seed */
     /* The request owns sampling.logit_bias. The server sets sampling.choice. */
     struct sampling sampling;
@@ -54,6 +55,8 @@ struct completion_request {
     char *cache_salt; /* NULL: absent; [cache_salt_length] */
     size_t cache_salt_length;
     int64_t priority;
+    size_t num_unknown;        /* fields that no table has (parameters.h) */
+    char unknown[64];          /* the first one's name, or its beginning */
     char *session_id;          /* NULL: none; else session_id_valid (sessions.h) */
     int64_t expected_position; /* tokens that the session must hold; -1: any number */
     bool store;                /* false: reads the session, does not change it */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* regla: one program, several commands. */
+#include "api/parameters.h"
 #include "cli/command.h"
 #include "cli/completion.h"
 #include "cli/manual.h"
@@ -42,6 +43,10 @@ static int run_help(int argc, char **argv)
             return 0;
         fprintf(stderr, "regla help: --man: expected regla or regla-plot, got \"%s\"\n", argv[1]);
         return 2;
+    }
+    if (strcmp(argv[0], "--parameters") == 0 && argc == 1) {
+        parameters_print(stdout);
+        return 0;
     }
     if (strcmp(argv[0], "--completion") == 0) {
         if (argc == 2 && strcmp(argv[1], "bash") == 0) {

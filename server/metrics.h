@@ -70,6 +70,7 @@ struct metrics {
     struct metrics_memory memory;
 
     _Atomic int64_t connections;
+    _Atomic uint64_t unknown_fields; /* of requests, which no table has (api/parameters.h) */
 };
 
 void metrics_init(struct metrics *metrics);

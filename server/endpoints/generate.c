@@ -162,6 +162,8 @@ static void log_job(const struct http_request *request, const struct job *job, b
     log_text(&line, "outcome", metrics_outcome(outcome));
     log_int(&line, "prompts", (int64_t)job->asked.request.num_prompts);
     log_int(&line, "stream", job->asked.request.stream);
+    if (job->asked.request.num_unknown > 0)
+        log_text(&line, "unknown_field", job->asked.request.unknown);
     if (done) {
         struct reply_timings timings = job_reply_timings(job);
         log_int(&line, "prompt_tokens", job->prepared.prompt_tokens);
@@ -195,6 +197,7 @@ void generate_end(struct http_request *request)
         enum outcome outcome = outcome_of(request, job, done);
         take_request_id(request, job);
         metrics_request(metrics, status, outcome);
+        atomic_fetch_add(&metrics->unknown_fields, job->asked.request.num_unknown);
         log_job(request, job, done, outcome);
     } else {
         metrics_request(metrics, status,

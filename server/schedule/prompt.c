@@ -52,17 +52,31 @@ static int from_ids(struct job_prompt *prompt, const struct completion_prompt *s
     return 0;
 }
 
-/* Keeps the last `keep` of the request's own tokens. Returns whether there were more. */
-static bool truncate_own(struct job_prompt *prompt, int64_t keep)
+/* How many of the request's own tokens the text may keep; 0: all. */
+static int64_t tokens_to_keep(const struct job_prompt *prompt, const struct service *service,
+                              const struct completion_request *request)
+{
+    int64_t limit = service->limits.max_model_len, memory = service->memory_limit_tokens;
+    if (request->truncate_prompt_tokens >= 0)
+        return request->truncate_prompt_tokens;
+    if (limit == 0 || (memory > 0 && memory < limit))
+        limit = memory;
+    int64_t room = limit - request->max_tokens - (int64_t)prompt->context;
+    return limit > 0 && room > 0 ? room : 0;
+}
+
+/* Keeps `keep` of the request's own tokens, the first or the last. Returns whether there were more.
+ */
+static bool truncate_own(struct job_prompt *prompt, int64_t keep, bool first)
 {
     size_t own = job_prompt_own(prompt);
     if (keep <= 0 || own <= (size_t)keep)
         return false;
     size_t dropped = own - (size_t)keep;
-    if (prompt->context) /* then the ids are a list of our own */
+    if (!first && prompt->context) /* then the ids are a list of our own */
         memmove(prompt->tokens.ids + prompt->context,
                 prompt->tokens.ids + prompt->context + dropped, (size_t)keep * sizeof *prompt->ids);
-    else
+    else if (!first)
         prompt->ids += dropped;
     prompt->count -= dropped;
     return true;
@@ -178,7 +192,7 @@ static int prepare(struct job *job, size_t index, struct api_error *err)
         return -1;
     if (job_reserve(job, prompt->count * sizeof *prompt->ids + source->length, &error))
         return api_error_from_engine(err, &error, "prompt");
-    if (truncate_own(prompt, request->truncate_prompt_tokens))
+    if (truncate_own(prompt, tokens_to_keep(prompt, service, request), request->truncate_end))
         verbatim = false;
     if (completion_check_length(request, (int64_t)prompt->context, (int64_t)job_prompt_own(prompt),
                                 &service->limits, err) ||

@@ -183,14 +183,23 @@ static int64_t op_bytes(const struct store_op *op)
     return op->what != STORE_WRITE ? 0 : bytes + (op->reply ? reply_rows_bytes(op->reply) : 0);
 }
 
-/* The last of the disk is left to the log, and to deletions: without it nobody could make room. */
+/* The last of the disk is left to the log, and to deletions: without it nobody could make room.
+ * logged: bytes that are to be written to the log. */
+static int check_disk(const struct store_rows *rows, int64_t logged, struct error *err)
+{
+    int64_t pages = rows->database.log_pages;
+    int64_t disk = store_root_free_bytes(rows->root) - pages * DATABASE_PAGE_BYTES;
+    if (disk >= logged + STORE_RESERVE_BYTES)
+        return 0;
+    return error_set(err, ERROR_NO_MEMORY, "%s: no room on the disk", rows->database.path);
+}
+
 static int check_room(struct store_rows *rows, const struct group *group, struct error *err)
 {
     const struct store_report *report = &rows->accounts->report;
-    int64_t left = report->budget_bytes - report->bytes, pages = rows->database.log_pages;
-    int64_t disk = store_root_free_bytes(rows->root) - pages * DATABASE_PAGE_BYTES;
-    if (disk < group->logged + STORE_RESERVE_BYTES)
-        return error_set(err, ERROR_NO_MEMORY, "%s: no room on the disk", rows->database.path);
+    int64_t left = report->budget_bytes - report->bytes;
+    if (check_disk(rows, group->logged, err) != 0)
+        return -1;
     if (group->bytes == 0 || group->bytes <= left ||
         group->bytes <= left + store_database_free_bytes(&rows->database))
         return 0;
@@ -306,7 +315,9 @@ static int finish_group(struct store_rows *rows, struct store_op *first, const s
 static void probe(struct store_rows *rows)
 {
     struct error err = ERROR_INIT;
-    store_database_probe(&rows->database, &err);
+    /* a commit without room for what a turn writes is none */
+    if (check_disk(rows, DATABASE_PAGE_BYTES + STORE_LOG_BYTES, &err) == 0)
+        store_database_probe(&rows->database, &err);
     count(rows, err.code);
 }
 

@@ -228,7 +228,7 @@ Test(completion_errors, fields_we_cannot_honour)
         "grammar",       "json_schema",     "use_beam_search",    "prompt_logprobs",
         "prompt_embeds", "bad_words",       "allowed_token_ids",  "logits_processors",
     };
-    const char *const values[] = {"true", "\"x\"", "1", "0", "[]", "{\"type\":\"json_object\"}"};
+    const char *const values[] = {"true", "\"x\"", "1", "0", "[1]", "{\"type\":\"json_object\"}"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         for (size_t j = 0; j < sizeof values / sizeof *values; j++) {
             char body[200];

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/parameters.h"
+
+#include <string.h>
+
+#define O "OpenAI"
+#define V "vLLM"
+#define L "llama.cpp"
+#define S "SGLang"
+#define OVS O ", " V ", " S
+#define ALL O ", " V ", " L ", " S
+#define GUIDED "structured output: none here"
+
+static const struct parameter TABLE[] = {
+    {"model", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"prompt", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"max_tokens", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"max_completion_tokens", S, PARAMETER_HONOURED, NULL, "max_tokens by its other name"},
+    {"min_tokens", V ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"temperature", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"top_p", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"top_k", V ", " L ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"min_p", V ", " L ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"n", OVS, PARAMETER_HONOURED, NULL, ""},
+    {"best_of", O ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"stream", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"stream_options", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"logprobs", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"echo", OVS, PARAMETER_HONOURED, NULL, ""},
+    {"stop", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"stop_token_ids", V ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"include_stop_str_in_output", V, PARAMETER_HONOURED, NULL, ""},
+    {"seed", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"presence_penalty", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"frequency_penalty", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"repetition_penalty", V ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"logit_bias", ALL, PARAMETER_HONOURED, NULL, ""},
+    {"ignore_eos", V ", " L ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"add_special_tokens", V, PARAMETER_HONOURED, NULL, ""},
+    {"skip_special_tokens", V ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"return_token_ids", V, PARAMETER_HONOURED, NULL, ""},
+    {"return_tokens_as_token_ids", V, PARAMETER_HONOURED, NULL, ""},
+    {"truncate_prompt_tokens", V, PARAMETER_HONOURED, NULL, ""},
+    {"truncation_side", V, PARAMETER_HONOURED, NULL, ""},
+    {"user", OVS, PARAMETER_HONOURED, NULL, "logged"},
+    {"request_id", V, PARAMETER_HONOURED, NULL, "logged, and in the reply's header"},
+    {"priority", V ", " S, PARAMETER_HONOURED, NULL, "logged"},
+    {"cache_salt", V ", " S, PARAMETER_HONOURED, NULL, ""},
+    {"session_id", "", PARAMETER_HONOURED, NULL, "sessions"},
+    {"expected_position", "", PARAMETER_HONOURED, NULL, "sessions"},
+    {"store", "", PARAMETER_HONOURED, NULL, "sessions"},
+
+    {"suffix", O ", " V ", " S, PARAMETER_REFUSED, "\"\"", "no model here fills in the middle"},
+    {"use_beam_search", V, PARAMETER_REFUSED, "false", ""},
+    {"length_penalty", V, PARAMETER_REFUSED, "1", "of beam search"},
+    {"prompt_logprobs", V, PARAMETER_REFUSED, "", "echo with logprobs gives them"},
+    {"prompt_embeds", V, PARAMETER_REFUSED, "[]", ""},
+    {"allowed_token_ids", V, PARAMETER_REFUSED, "[]", "logit_bias can favour tokens"},
+    {"bad_words", V, PARAMETER_REFUSED, "[]", "logit_bias can ban tokens"},
+    {"logprob_token_ids", V, PARAMETER_REFUSED, "[]", ""},
+    {"logits_processors", V, PARAMETER_REFUSED, "[]", ""},
+    {"response_format", OVS, PARAMETER_REFUSED, "{\"type\":\"text\"}", GUIDED},
+    {"structured_outputs", V, PARAMETER_REFUSED, "{}", GUIDED},
+    {"guided_json", V, PARAMETER_REFUSED, "", GUIDED},
+    {"guided_regex", V, PARAMETER_REFUSED, "\"\"", GUIDED},
+    {"guided_choice", V, PARAMETER_REFUSED, "[]", GUIDED},
+    {"guided_grammar", V, PARAMETER_REFUSED, "\"\"", GUIDED},
+    {"guided_decoding_backend", V, PARAMETER_REFUSED, "", GUIDED},
+    {"guided_whitespace_pattern", V, PARAMETER_REFUSED, "", GUIDED},
+    {"grammar", L, PARAMETER_REFUSED, "\"\"", GUIDED},
+    {"json_schema", L ", " S, PARAMETER_REFUSED, "{} \"\"", GUIDED},
+    {"regex", S, PARAMETER_REFUSED, "\"\"", GUIDED},
+    {"ebnf", S, PARAMETER_REFUSED, "\"\"", GUIDED},
+    {"stop_regex", S, PARAMETER_REFUSED, "\"\" []", "stop takes strings"},
+    {"spaces_between_special_tokens", V ", " S, PARAMETER_REFUSED, "true", ""},
+    {"kv_transfer_params", V, PARAMETER_REFUSED, "{}", ""},
+    {"vllm_xargs", V, PARAMETER_REFUSED, "{}", ""},
+    {"n_predict", L, PARAMETER_REFUSED, "", "use max_tokens"},
+    {"n_probs", L, PARAMETER_REFUSED, "0", "use logprobs"},
+    {"post_sampling_probs", L, PARAMETER_REFUSED, "false", ""},
+    {"typical_p", L, PARAMETER_REFUSED, "1", ""},
+    {"repeat_penalty", L, PARAMETER_REFUSED, "1", "use repetition_penalty"},
+    {"top_n_sigma", L, PARAMETER_REFUSED, "-1", ""},
+    {"dynatemp_range", L, PARAMETER_REFUSED, "0", ""},
+    {"mirostat", L, PARAMETER_REFUSED, "0", ""},
+    {"dry_multiplier", L, PARAMETER_REFUSED, "0", ""},
+    {"xtc_probability", L, PARAMETER_REFUSED, "0", ""},
+    {"samplers", L, PARAMETER_REFUSED, "", "the order is fixed"},
+    {"n_indent", L, PARAMETER_REFUSED, "0", ""},
+    {"t_max_predict_ms", L, PARAMETER_REFUSED, "0", "cancel the request"},
+    {"image_data", L ", " S, PARAMETER_REFUSED, "[]", ""},
+    {"return_tokens", L, PARAMETER_REFUSED, "false", "use return_token_ids"},
+    {"return_progress", L, PARAMETER_REFUSED, "false", ""},
+    {"response_fields", L, PARAMETER_REFUSED, "[]", ""},
+    {"lora", L, PARAMETER_REFUSED, "[]", ""},
+    {"lora_path", S, PARAMETER_REFUSED, "\"\"", ""},
+    {"session_params", S, PARAMETER_REFUSED, "{}", "session_id continues a text"},
+    {"no_stop_trim", S, PARAMETER_REFUSED, "false", "use include_stop_str_in_output"},
+    {"custom_params", S, PARAMETER_REFUSED, "{}", ""},
+    {"custom_logit_processor", S, PARAMETER_REFUSED, "\"\"", ""},
+    {"return_hidden_states", S, PARAMETER_REFUSED, "false", ""},
+    {"min_new_tokens", S, PARAMETER_REFUSED, "0", "use min_tokens"},
+    {"max_new_tokens", S, PARAMETER_REFUSED, "", "use max_tokens"},
+    {"messages", O, PARAMETER_REFUSED, "[]", "this is the completions API: use prompt"},
+
+    {"cache_prompt", L, PARAMETER_HARMLESS, NULL, "reuse changes no result"},
+    {"id_slot", L, PARAMETER_HARMLESS, NULL, "any text's state may serve"},
+    {"n_keep", L, PARAMETER_HARMLESS, NULL, "no context is shifted"},
+    {"n_discard", L, PARAMETER_HARMLESS, NULL, "no context is shifted"},
+    {"min_keep", L, PARAMETER_HARMLESS, NULL, "a sampler always keeps one token"},
+    {"repeat_last_n", L, PARAMETER_HARMLESS, NULL, "of repeat_penalty"},
+    {"dynatemp_exponent", L, PARAMETER_HARMLESS, NULL, "of dynatemp_range"},
+    {"mirostat_tau", L, PARAMETER_HARMLESS, NULL, "of mirostat"},
+    {"mirostat_eta", L, PARAMETER_HARMLESS, NULL, "of mirostat"},
+    {"dry_base", L, PARAMETER_HARMLESS, NULL, "of dry_multiplier"},
+    {"dry_allowed_length", L, PARAMETER_HARMLESS, NULL, "of dry_multiplier"},
+    {"dry_penalty_last_n", L, PARAMETER_HARMLESS, NULL, "of dry_multiplier"},
+    {"dry_sequence_breakers", L, PARAMETER_HARMLESS, NULL, "of dry_multiplier"},
+    {"xtc_threshold", L, PARAMETER_HARMLESS, NULL, "of xtc_probability"},
+    {"timings_per_token", L, PARAMETER_HARMLESS, NULL, "timings are in the reply"},
+    {"rid", S, PARAMETER_HARMLESS, NULL, "request_id is logged"},
+    {"data_parallel_rank", S, PARAMETER_HARMLESS, NULL, "there is one"},
+};
+
+enum { COUNT = sizeof TABLE / sizeof *TABLE };
+
+const struct parameter *parameter_find(const char *name)
+{
+    for (int i = 0; i < COUNT; i++)
+        if (strcmp(TABLE[i].name, name) == 0)
+            return &TABLE[i];
+    return NULL;
+}
+
+static bool same(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b) != 0;
+}
+
+/* Whether the value is one of those that ask for nothing. */
+static bool asks_nothing(const struct parameter *parameter, const json_t *value)
+{
+    for (const char *at = parameter->nothing; *at;) {
+        size_t length = strcspn(at, " ");
+        json_t *nothing = json_loadb(at, length, JSON_DECODE_ANY, NULL);
+        bool found = nothing && same(nothing, value);
+        json_decref(nothing);
+        if (found)
+            return true;
+        at += length + (at[length] == ' ');
+    }
+    return false;
+}
+
+/* The members of a family that no table can have all of. */
+static bool is_guided(const char *name)
+{
+    return strncmp(name, "guided_", strlen("guided_")) == 0;
+}
+
+static int refuse(const char *name, const char *note, struct api_error *err)
+{
+    return api_error_set(err, API_UNSUPPORTED, name, "%.60s is not supported%s%s", name,
+                         *note ? ": " : "", note);
+}
+
+int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t size,
+                     struct api_error *err)
+{
+    const char *key;
+    json_t *value;
+    *unknown = 0;
+    name[0] = 0;
+    json_object_foreach((json_t *)fields, key, value)
+    {
+        const struct parameter *parameter = parameter_find(key);
+        if (json_is_null(value))
+            continue;
+        if (parameter ? parameter->kind == PARAMETER_REFUSED && !asks_nothing(parameter, value)
+                      : is_guided(key))
+            return refuse(key, parameter ? parameter->note : GUIDED, err);
+        if (!parameter && (*unknown)++ == 0)
+            snprintf(name, size, "%s", key);
+    }
+    return 0;
+}
+
+void parameters_print(FILE *out)
+{
+    static const char *const KINDS[] = {"honoured", "refused", "harmless"};
+    fprintf(out, "| parameter | who has it | here | asks for nothing | |\n|---|---|---|---|---|\n");
+    for (int i = 0; i < COUNT; i++) {
+        const struct parameter *p = &TABLE[i];
+        const char *nothing = p->nothing ? p->nothing : "";
+        fprintf(out, "| `%s` | %s | %s | %s%s%s | %s |\n", p->name, *p->from ? p->from : "regla",
+                KINDS[p->kind], *nothing ? "`" : "", nothing, *nothing ? "`" : "", p->note);
+    }
+}
