@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import GOLDEN, check_error
+from harness import GOLDEN
 
 EOS = 0
 
@@ -488,23 +488,7 @@ def test_logprobs_sum_to_one(server_factory):
     assert abs(total - 1) < 1e-4  # 275 values of f32
 
 
-# Fields that are refused, absent or unknown
-
-UNSUPPORTED = {
-    "suffix": "x", "response_format": {"type": "json_object"}, "structured_outputs": {},
-    "guided_json": {}, "guided_regex": "a", "guided_choice": ["a"], "guided_grammar": "g",
-    "grammar": "g", "json_schema": {}, "use_beam_search": True, "prompt_logprobs": 1,
-    "prompt_embeds": "x", "bad_words": ["x"], "allowed_token_ids": [1], "logits_processors": [],
-
-}
-
-
-@pytest.mark.parametrize("field", UNSUPPORTED)
-def test_known_but_unsupported(server, field):
-    reply = server.post("/v1/completions", {"prompt": "x", "max_tokens": 1,
-                                            field: UNSUPPORTED[field]})
-    check_error(reply, 400, code="unsupported_parameter", param=field)
-
+# Fields that are absent or unknown; those that are refused: test_parameters.py
 
 def test_null_is_absent_for_every_optional_field(server):
     fields = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "n", "best_of", "stream",
@@ -513,7 +497,8 @@ def test_null_is_absent_for_every_optional_field(server):
               "repetition_penalty", "logit_bias", "min_tokens", "ignore_eos",
               "add_special_tokens", "skip_special_tokens", "return_token_ids",
               "return_tokens_as_token_ids", "truncate_prompt_tokens", "user", "request_id",
-              "priority", "cache_salt", "model", *UNSUPPORTED]
+              "priority", "cache_salt", "model", "suffix", "guided_json",
+              "prompt_logprobs", "samplers", "n_predict", "max_completion_tokens", "truncation_side"]
     reply = server.complete(prompt="x", **dict.fromkeys(fields))
     assert reply["usage"]["completion_tokens"] >= 1
 

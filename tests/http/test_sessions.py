@@ -232,7 +232,7 @@ def test_prompt_that_is_too_long_leaves_it_as_it_was(server_factory):
     session.append("0123456789", max_tokens=5)
     error = server.refuse(400, prompt="x" * 20, session_id="short", max_tokens=10)
     assert error["code"] == "context_length_exceeded"
-    assert error["message"].startswith("the session holds 15 tokens, the prompt has 20 tokens and ")
+    assert "the session holds 15 tokens, the prompt has 20 tokens and " in error["message"]
     session.get()
     error = server.refuse(400, prompt="x" * 50, session_id="fresh", max_tokens=1)
     assert error["code"] == "context_length_exceeded"
