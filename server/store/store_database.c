@@ -322,10 +322,10 @@ int64_t store_database_free_bytes(struct store_database *database)
 
 int store_database_copy(const char *directory, const char *to, struct error *err)
 {
-    struct store_database from = {.path = join(directory, "sessions.db")}, copy = {0};
+    struct store_database from = {.path = join(directory, "sessions.db")};
+    struct store_database copy = {.path = (char *)to}; /* borrowed, and only read */
     int result = -1;
-    copy.path = strdup(to);
-    if (from.path == NULL || copy.path == NULL)
+    if (from.path == NULL)
         error_set(err, ERROR_NO_MEMORY, "%s: no memory", directory);
     else if (sqlite3_open_v2(from.path, &from.handle, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK ||
              sqlite3_busy_timeout(from.handle, 10000) != SQLITE_OK)
@@ -343,6 +343,7 @@ int store_database_copy(const char *directory, const char *to, struct error *err
         if (sqlite3_backup_finish(backup) != SQLITE_OK || result != 0)
             result = store_database_cannot(&copy, "copy into it", err);
     }
+    copy.path = NULL;
     store_database_close(&copy);
     store_database_close(&from);
     return result;

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct completion_limits limits = {.model = "tiny",
+static const char *const served[] = {"tiny"};
+static const struct completion_limits limits = {.models = served,
+                                                .num_models = 1,
                                                 .vocab_size = 300,
                                                 .max_model_len = 4096,
                                                 .max_prompts = 64,
