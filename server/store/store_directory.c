@@ -140,12 +140,9 @@ static int scan_file(struct store_place *place, const struct store_options *opti
     struct stat status;
     if (!store_file_has_suffix(name, SUFFIX) || !store_file_stem(name, SUFFIX, stem))
         return error_set(err, ERROR_INVALID, "it is none of this server's files");
-    int fd = store_file_open(place->folder, name, &status, err);
-    if (fd < 0)
-        return -1;
-    *size = (int64_t)status.st_size;
-    void *bytes = store_file_start(fd, (size_t)status.st_size, &file, err);
-    close(fd);
+    void *bytes = store_file_start(place->folder, name, &status, &file, err);
+    if (status.st_size > 0)
+        *size = (int64_t)status.st_size;
     if (bytes == NULL)
         return -1;
     struct store_found found = {.kind = STORE_CHECKPOINT,

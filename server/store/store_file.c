@@ -52,7 +52,7 @@ int store_file_open(int folder, const char *name, struct stat *status, struct er
     return error_set(err, ERROR_INVALID, "it is no regular file");
 }
 
-void *store_file_start(int fd, size_t size, struct state_file *file, struct error *err)
+static void *read_start(int fd, size_t size, struct state_file *file, struct error *err)
 {
     size_t have = size < STATE_FILE_MAX_HEAD_BYTES ? size : STATE_FILE_MAX_HEAD_BYTES;
     char *bytes = malloc(have + 1);
@@ -74,6 +74,18 @@ void *store_file_start(int fd, size_t size, struct state_file *file, struct erro
     free(bytes);
     error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes", size); /* if it is nothing else */
     return NULL;
+}
+
+void *store_file_start(int folder, const char *name, struct stat *status, struct state_file *file,
+                       struct error *err)
+{
+    *status = (struct stat){0};
+    int fd = store_file_open(folder, name, status, err);
+    if (fd < 0)
+        return NULL;
+    void *bytes = read_start(fd, (size_t)status->st_size, file, err);
+    close(fd);
+    return bytes;
 }
 
 bool store_file_stem(const char *name, const char *suffix, char out[STORE_NAME_SIZE])

@@ -18,7 +18,9 @@ int64_t store_file_size(int folder, const char *name);
 int store_file_open(int folder, const char *name, struct stat *status, struct error *err);
 /* Fills bytes[from..to) from the same place of the file. */
 int store_file_read(int fd, void *bytes, size_t from, size_t to, struct error *err);
-/* The file's first bytes up to its state, malloc'd, and parsed. NULL: *err says why. */
-void *store_file_start(int fd, size_t size, struct state_file *file, struct error *err);
+/* A file's first bytes up to its state, malloc'd, and parsed; and its status, which is zero if it
+ * could not be opened. NULL: *err says why. */
+void *store_file_start(int folder, const char *name, struct stat *status, struct state_file *file,
+                       struct error *err);
 
 #endif

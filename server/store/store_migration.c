@@ -72,11 +72,7 @@ static int take_file(struct migration *migration, const char *name, struct error
     struct stat status;
     if (!store_file_stem(name, SUFFIX, row.name))
         return error_set(err, ERROR_INVALID, "it is none of this server's files");
-    int fd = store_file_open(migration->folder, name, &status, err);
-    if (fd < 0)
-        return -1;
-    void *bytes = store_file_start(fd, (size_t)status.st_size, &file, err);
-    close(fd);
+    void *bytes = store_file_start(migration->folder, name, &status, &file, err);
     if (bytes == NULL)
         return -1;
     memcpy(row.model, migration->rows->model, sizeof row.model);
