@@ -57,15 +57,17 @@ static void begin_text(struct strbuf *text, enum log_level level, const char *ev
         strbuf_puts(text, event);
 }
 
-/* log_tell_dropped */
-static size_t tell_dropped(uint64_t dropped, char *text)
+/* The line that says how many were dropped so far; without its time if there is no memory. */
+static size_t tell_dropped(uint64_t total, char *text)
 {
+    static const char EVENT[] = "log_lines_dropped";
     struct strbuf begun = {0};
-    begin_text(&begun, LOG_LEVEL_WARN, "log_lines_dropped");
-    int length = begun.failed ? 0 : (int)begun.length;
-    length =
-        snprintf(text, LOG_TOLD_BYTES, config.json ? "%.*s,\"lines\":%llu}\n" : "%.*s lines=%llu\n",
-                 length, length > 0 ? begun.data : "", (unsigned long long)dropped);
+    begin_text(&begun, LOG_LEVEL_WARN, EVENT);
+    const char *json =
+        begun.failed ? "{\"event\":\"%.*s\",\"total\":%llu}\n" : "%.*s,\"total\":%llu}\n";
+    int length = snprintf(text, LOG_TOLD_BYTES, config.json ? json : "%.*s total=%llu\n",
+                          begun.failed ? (int)strlen(EVENT) : (int)begun.length,
+                          begun.failed ? EVENT : begun.data, (unsigned long long)total);
     strbuf_clear(&begun);
     return (size_t)length;
 }

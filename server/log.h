@@ -2,7 +2,8 @@
 /* Writes log lines to stderr: text for people, or one JSON object a line. Lines of several threads
  * never mix, and hostile bytes are escaped. Prompts and generated text are never logged.
  *
- * After log_start nobody who logs waits for whoever reads the log (log_writer.h). */
+ * After log_start nobody who logs waits for whoever reads the log (log_writer.h). The price: the
+ * last lines are lost where the process does not end by itself. */
 #ifndef SERVER_LOG_H
 #define SERVER_LOG_H
 

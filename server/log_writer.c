@@ -17,7 +17,10 @@ struct log_writer {
     pthread_cond_t more, empty; /* there are lines; all are written */
     char *ring;                 /* [size] */
     size_t size, first, used;   /* used: also what the thread is writing */
-    uint64_t dropped, untold;   /* untold: of them, those that no line has told of */
+    uint64_t dropped;
+    bool untold; /* some were dropped since a line told of it */
+    /* The thread's own: what was written last ends within a line; after that a write failed. */
+    bool within, failed;
 };
 
 /* ---- the ring; the caller holds the mutex ---- */
@@ -35,16 +38,16 @@ static void append(struct log_writer *writer, const char *bytes, size_t length)
 static void tell(struct log_writer *writer)
 {
     char text[LOG_TOLD_BYTES];
-    if (writer->untold == 0 || writer->size - writer->used < LOG_TOLD_BYTES)
+    if (!writer->untold || writer->size - writer->used < LOG_TOLD_BYTES)
         return;
-    append(writer, text, writer->tell(writer->untold, text));
-    writer->untold = 0;
+    append(writer, text, writer->tell(writer->dropped, text));
+    writer->untold = false;
 }
 
 static void drop(struct log_writer *writer, uint64_t lines)
 {
     writer->dropped += lines;
-    writer->untold += lines;
+    writer->untold |= lines > 0;
 }
 
 /* Copies the first lines to `chunk`, as many whole ones as PIPE_BUF bytes hold, so that those of
@@ -79,6 +82,21 @@ static size_t write_all(int fd, const char *bytes, size_t length)
     return written;
 }
 
+/* write_all; the rest of a line that could not be written whole is not joined to the next one. */
+static size_t write_chunk(struct log_writer *writer, const char *chunk, size_t length)
+{
+    if (writer->within && writer->failed) {
+        if (write_all(writer->fd, "\n", 1) != 1)
+            return 0;
+        writer->within = false;
+    }
+    size_t written = write_all(writer->fd, chunk, length);
+    writer->failed = written < length;
+    if (written > 0)
+        writer->within = chunk[written - 1] != '\n';
+    return written;
+}
+
 static uint64_t count_lines(const char *bytes, size_t length)
 {
     uint64_t lines = 0;
@@ -98,7 +116,7 @@ static void *writer_main(void *context)
             pthread_cond_wait(&writer->more, &writer->mutex);
         size_t length = first_lines(writer, chunk);
         pthread_mutex_unlock(&writer->mutex);
-        size_t written = write_all(writer->fd, chunk, length);
+        size_t written = write_chunk(writer, chunk, length);
         pthread_mutex_lock(&writer->mutex);
         writer->first = (writer->first + length) % writer->size;
         writer->used -= length;
@@ -152,7 +170,7 @@ void log_writer_put(struct log_writer *writer, const char *line, size_t length)
     tell(writer);
     /* While lines are being dropped, the next ones are too until their number can be told: the log
      * says where they are missing. */
-    if (writer->untold == 0 && length <= writer->size - writer->used)
+    if (!writer->untold && length <= writer->size - writer->used)
         append(writer, line, length);
     else
         drop(writer, 1);

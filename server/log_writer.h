@@ -2,7 +2,7 @@
 /* Writes lines to a file descriptor from a thread of its own. Whoever logs never waits for whoever
  * reads: a pipe that nobody empties, a terminal after Ctrl-S, a full disk. Lines wait in a ring of
  * fixed size; a line that does not fit is dropped and counted, and when there is room again a line
- * says how many. */
+ * says how many were. Lines that are still in the ring are lost if the process is killed. */
 #ifndef SERVER_LOG_WRITER_H
 #define SERVER_LOG_WRITER_H
 
@@ -15,9 +15,9 @@
 struct log_writer;
 
 enum { LOG_TOLD_BYTES = 256 };
-/* Writes a line that says how many were dropped to text [LOG_TOLD_BYTES]; returns its length. Any
- * thread calls it. */
-typedef size_t log_tell_dropped(uint64_t dropped, char *text);
+/* Writes a line to text [LOG_TOLD_BYTES] that says how many were dropped since the start: then none
+ * is forgotten if this line is dropped too. Returns its length. Any thread calls it. */
+typedef size_t log_tell_dropped(uint64_t total, char *text);
 
 /* fd is borrowed, and the writer there, until the process ends. bytes: of the ring, more than
  * LOG_TOLD_BYTES. */

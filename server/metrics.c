@@ -399,7 +399,8 @@ void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_v
     single(&family, "regla_connections", "gauge", "Open connections.",
            (double)atomic_load(&m->connections));
     single(&family, "regla_log_lines_dropped_total", "counter",
-           "Lines of the log that nobody read in time.", (double)log_dropped());
+           "Lines of the log that were dropped: not read in time, or not writable.",
+           (double)log_dropped());
     single(&family, "regla_unknown_fields_total", "counter",
            "Fields of requests that are ignored, since nobody knows them.",
            (double)atomic_load(&m->unknown_fields));
