@@ -1,7 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/parameters.h"
 
+#include <stdbool.h>
 #include <string.h>
+
+enum parameter_kind {
+    PARAMETER_HONOURED,
+    PARAMETER_REFUSED, /* unless its value asks for nothing */
+    PARAMETER_HARMLESS /* whatever it says, the reply is the same */
+};
+
+struct parameter {
+    const char *name;
+    const char *from; /* "OpenAI", "vLLM", "llama.cpp", "SGLang"; "": only we */
+    enum parameter_kind kind;
+    const char *nothing; /* REFUSED: values that ask for nothing, as JSON, parted by spaces */
+    const char *note;    /* what to use instead, or why it makes no difference */
+};
 
 #define O "OpenAI"
 #define V "vLLM"
@@ -15,13 +30,13 @@ static const struct parameter TABLE[] = {
     {"model", ALL, PARAMETER_HONOURED, NULL, ""},
     {"prompt", ALL, PARAMETER_HONOURED, NULL, ""},
     {"max_tokens", ALL, PARAMETER_HONOURED, NULL, ""},
-    {"max_completion_tokens", S, PARAMETER_HONOURED, NULL, "max_tokens by its other name"},
+    {"max_completion_tokens", L, PARAMETER_HONOURED, NULL, "max_tokens by its other name"},
     {"min_tokens", V ", " S, PARAMETER_HONOURED, NULL, ""},
     {"temperature", ALL, PARAMETER_HONOURED, NULL, ""},
     {"top_p", ALL, PARAMETER_HONOURED, NULL, ""},
     {"top_k", V ", " L ", " S, PARAMETER_HONOURED, NULL, ""},
     {"min_p", V ", " L ", " S, PARAMETER_HONOURED, NULL, ""},
-    {"n", OVS, PARAMETER_HONOURED, NULL, ""},
+    {"n", ALL, PARAMETER_HONOURED, NULL, ""},
     {"best_of", O ", " S, PARAMETER_HONOURED, NULL, ""},
     {"stream", ALL, PARAMETER_HONOURED, NULL, ""},
     {"stream_options", ALL, PARAMETER_HONOURED, NULL, ""},
@@ -38,28 +53,30 @@ static const struct parameter TABLE[] = {
     {"ignore_eos", V ", " L ", " S, PARAMETER_HONOURED, NULL, ""},
     {"add_special_tokens", V, PARAMETER_HONOURED, NULL, ""},
     {"skip_special_tokens", V ", " S, PARAMETER_HONOURED, NULL, ""},
-    {"return_token_ids", V, PARAMETER_HONOURED, NULL, ""},
+    {"return_token_ids", V ", " S, PARAMETER_HONOURED, NULL, ""},
     {"return_tokens_as_token_ids", V, PARAMETER_HONOURED, NULL, ""},
     {"truncate_prompt_tokens", V, PARAMETER_HONOURED, NULL, ""},
     {"truncation_side", V, PARAMETER_HONOURED, NULL, ""},
     {"user", OVS, PARAMETER_HONOURED, NULL, "logged"},
     {"request_id", V, PARAMETER_HONOURED, NULL, "logged, and in the reply's header"},
-    {"priority", V ", " S, PARAMETER_HONOURED, NULL, "logged"},
+    {"priority", V ", " S, PARAMETER_HONOURED, NULL,
+     "only logged: requests run in order of arrival"},
     {"cache_salt", V ", " S, PARAMETER_HONOURED, NULL, ""},
-    {"session_id", "", PARAMETER_HONOURED, NULL, "sessions"},
+    {"session_id", V ", " S, PARAMETER_HONOURED, NULL,
+     "here it holds the text: prompts are appended to it"},
     {"expected_position", "", PARAMETER_HONOURED, NULL, "sessions"},
     {"store", "", PARAMETER_HONOURED, NULL, "sessions"},
 
-    {"suffix", O ", " V ", " S, PARAMETER_REFUSED, "\"\"", "no model here fills in the middle"},
+    {"suffix", OVS, PARAMETER_REFUSED, "\"\"", "no model here fills in the middle"},
     {"use_beam_search", V, PARAMETER_REFUSED, "false", ""},
     {"length_penalty", V, PARAMETER_REFUSED, "1", "of beam search"},
     {"prompt_logprobs", V, PARAMETER_REFUSED, "", "echo with logprobs gives them"},
     {"prompt_embeds", V, PARAMETER_REFUSED, "[]", ""},
     {"allowed_token_ids", V, PARAMETER_REFUSED, "[]", "logit_bias can favour tokens"},
     {"bad_words", V, PARAMETER_REFUSED, "[]", "logit_bias can ban tokens"},
-    {"logprob_token_ids", V, PARAMETER_REFUSED, "[]", ""},
+    {"logprob_token_ids", V, PARAMETER_REFUSED, "", ""},
     {"logits_processors", V, PARAMETER_REFUSED, "[]", ""},
-    {"response_format", OVS, PARAMETER_REFUSED, "{\"type\":\"text\"}", GUIDED},
+    {"response_format", V ", " S, PARAMETER_REFUSED, "{\"type\":\"text\"}", GUIDED},
     {"structured_outputs", V, PARAMETER_REFUSED, "{}", GUIDED},
     {"guided_json", V, PARAMETER_REFUSED, "", GUIDED},
     {"guided_regex", V, PARAMETER_REFUSED, "\"\"", GUIDED},
@@ -72,7 +89,7 @@ static const struct parameter TABLE[] = {
     {"regex", S, PARAMETER_REFUSED, "\"\"", GUIDED},
     {"ebnf", S, PARAMETER_REFUSED, "\"\"", GUIDED},
     {"stop_regex", S, PARAMETER_REFUSED, "\"\" []", "stop takes strings"},
-    {"spaces_between_special_tokens", V ", " S, PARAMETER_REFUSED, "true", ""},
+    {"spaces_between_special_tokens", V, PARAMETER_REFUSED, "true", ""},
     {"kv_transfer_params", V, PARAMETER_REFUSED, "{}", ""},
     {"vllm_xargs", V, PARAMETER_REFUSED, "{}", ""},
     {"n_predict", L, PARAMETER_REFUSED, "", "use max_tokens"},
@@ -87,7 +104,7 @@ static const struct parameter TABLE[] = {
     {"xtc_probability", L, PARAMETER_REFUSED, "0", ""},
     {"samplers", L, PARAMETER_REFUSED, "", "the order is fixed"},
     {"n_indent", L, PARAMETER_REFUSED, "0", ""},
-    {"t_max_predict_ms", L, PARAMETER_REFUSED, "0", "cancel the request"},
+    {"t_max_predict_ms", L, PARAMETER_REFUSED, "0 -1", "cancel the request"},
     {"image_data", L ", " S, PARAMETER_REFUSED, "[]", ""},
     {"return_tokens", L, PARAMETER_REFUSED, "false", "use return_token_ids"},
     {"return_progress", L, PARAMETER_REFUSED, "false", ""},
@@ -101,14 +118,33 @@ static const struct parameter TABLE[] = {
     {"return_hidden_states", S, PARAMETER_REFUSED, "false", ""},
     {"min_new_tokens", S, PARAMETER_REFUSED, "0", "use min_tokens"},
     {"max_new_tokens", S, PARAMETER_REFUSED, "", "use max_tokens"},
-    {"messages", O, PARAMETER_REFUSED, "[]", "this is the completions API: use prompt"},
+    {"messages", "chat APIs", PARAMETER_REFUSED, "[]", "this is the completions API: use prompt"},
+    {"watermarking", V, PARAMETER_REFUSED, "", ""},
+    {"repetition_detection", V, PARAMETER_REFUSED, "", ""},
+    {"thinking_token_budget", V, PARAMETER_REFUSED, "", ""},
+    {"return_token_offsets", V, PARAMETER_REFUSED, "false", "logprobs have text_offset"},
+    {"return_mm_kwargs", V, PARAMETER_REFUSED, "false", ""},
+    {"routed_experts_prompt_start", V, PARAMETER_REFUSED, "", ""},
+    {"ec_transfer_params", V, PARAMETER_REFUSED, "{}", ""},
+    {"return_routed_experts", S, PARAMETER_REFUSED, "false", ""},
+    {"routed_experts_start_len", S, PARAMETER_REFUSED, "0", ""},
+    {"return_cached_tokens_details", S, PARAMETER_REFUSED, "false", "usage has cached_tokens"},
+    {"images_config", S, PARAMETER_REFUSED, "{}", ""},
+    {"bootstrap_host", S, PARAMETER_REFUSED, "", ""},
+    {"bootstrap_port", S, PARAMETER_REFUSED, "", ""},
+    {"bootstrap_room", S, PARAMETER_REFUSED, "", ""},
+    {"extra_key", S, PARAMETER_REFUSED, "\"\"", "use cache_salt"},
+    {"ngram_corpus_id", S, PARAMETER_REFUSED, "", ""},
+    {"n_cmpl", L, PARAMETER_REFUSED, "1", "use n"},
+    {"adaptive_target", L, PARAMETER_REFUSED, "-1", ""},
+    {"reasoning_budget_tokens", L, PARAMETER_REFUSED, "-1", ""},
+    {"min_keep", L, PARAMETER_REFUSED, "0 1", ""},
+    {"repeat_last_n", L, PARAMETER_REFUSED, "-1", "penalties count the whole text"},
 
     {"cache_prompt", L, PARAMETER_HARMLESS, NULL, "reuse changes no result"},
     {"id_slot", L, PARAMETER_HARMLESS, NULL, "any text's state may serve"},
     {"n_keep", L, PARAMETER_HARMLESS, NULL, "no context is shifted"},
     {"n_discard", L, PARAMETER_HARMLESS, NULL, "no context is shifted"},
-    {"min_keep", L, PARAMETER_HARMLESS, NULL, "a sampler always keeps one token"},
-    {"repeat_last_n", L, PARAMETER_HARMLESS, NULL, "of repeat_penalty"},
     {"dynatemp_exponent", L, PARAMETER_HARMLESS, NULL, "of dynatemp_range"},
     {"mirostat_tau", L, PARAMETER_HARMLESS, NULL, "of mirostat"},
     {"mirostat_eta", L, PARAMETER_HARMLESS, NULL, "of mirostat"},
@@ -120,11 +156,35 @@ static const struct parameter TABLE[] = {
     {"timings_per_token", L, PARAMETER_HARMLESS, NULL, "timings are in the reply"},
     {"rid", S, PARAMETER_HARMLESS, NULL, "request_id is logged"},
     {"data_parallel_rank", S, PARAMETER_HARMLESS, NULL, "there is one"},
+    {"routed_dp_rank", S, PARAMETER_HARMLESS, NULL, "there is one"},
+    {"disagg_prefill_dp_rank", S, PARAMETER_HARMLESS, NULL, "there is one"},
+    {"custom_labels", S, PARAMETER_HARMLESS, NULL, "of metrics"},
+    {"stream_interval", V, PARAMETER_HARMLESS, NULL, "a frame has a token"},
+    {"n_cache_reuse", L, PARAMETER_HARMLESS, NULL, "reuse changes no result"},
+    {"adaptive_decay", L, PARAMETER_HARMLESS, NULL, "of adaptive_target"},
+    {"backend_sampling", L, PARAMETER_HARMLESS, NULL, "where is no matter"},
+    {"speculative.n_max", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
+    {"speculative.n_min", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
+    {"speculative.p_min", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
+    {"speculative.type", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
+    {"grammar_lazy", L, PARAMETER_HARMLESS, NULL, "of grammar"},
+    {"grammar_triggers", L, PARAMETER_HARMLESS, NULL, "of grammar"},
+    {"preserved_tokens", L, PARAMETER_HARMLESS, NULL, "of grammar"},
+    {"reasoning_budget_start_tag", L, PARAMETER_HARMLESS, NULL, "of reasoning_budget_tokens"},
+    {"reasoning_budget_end_tag", L, PARAMETER_HARMLESS, NULL, "of reasoning_budget_tokens"},
+    {"reasoning_budget_message", L, PARAMETER_HARMLESS, NULL, "of reasoning_budget_tokens"},
+    {"reasoning_budget_arm_immediately", L, PARAMETER_HARMLESS, NULL, "of reasoning_budget_tokens"},
+    {"chat_format", L, PARAMETER_HARMLESS, NULL, "of the chat API"},
+    {"chat_parser", L, PARAMETER_HARMLESS, NULL, "of the chat API"},
+    {"reasoning_format", L, PARAMETER_HARMLESS, NULL, "of the chat API"},
+    {"thinking_forced_open", L, PARAMETER_HARMLESS, NULL, "of the chat API"},
+    {"parse_tool_calls", L, PARAMETER_HARMLESS, NULL, "of the chat API"},
 };
 
 enum { COUNT = sizeof TABLE / sizeof *TABLE };
 
-const struct parameter *parameter_find(const char *name)
+/* NULL: no table has it. */
+static const struct parameter *find(const char *name)
 {
     for (int i = 0; i < COUNT; i++)
         if (strcmp(TABLE[i].name, name) == 0)
@@ -174,7 +234,7 @@ int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t s
     name[0] = 0;
     json_object_foreach((json_t *)fields, key, value)
     {
-        const struct parameter *parameter = parameter_find(key);
+        const struct parameter *parameter = find(key);
         if (json_is_null(value))
             continue;
         if (parameter ? parameter->kind == PARAMETER_REFUSED && !asks_nothing(parameter, value)

@@ -5,10 +5,10 @@
  * not put it there already), then its tokens, each predicted from all before it. Several documents
  * share a step.
  *
- * A document that is longer than a window is scored in several. Without a stride each begins where
- * the last ended. With one, each begins `stride` inputs after the last began, and scores only what
- * no window before it has scored: every prediction then has window - stride inputs before it, or
- * the whole document. That is the sliding window of Hugging Face's guide on perplexity, whose
+ * A document that is longer than a window is scored in several. Each begins where the last ended.
+ * With --stride S each begins S inputs after the last began, and scores only what no window before
+ * it has scored: every prediction then has at least window - S inputs before it, or the whole
+ * document. That is the sliding window of Hugging Face's guide on perplexity, whose
  * max_length is one more than our window, since it counts the last target too. */
 #include "cli/command.h"
 

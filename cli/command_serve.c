@@ -57,10 +57,9 @@ static const struct option ITEMS[] = {
      "origin of web pages that may read replies (CORS), as http://localhost:3000; * for all; "
      "several: repeat it, or part them by commas"},
     {"allowed-hosts", OPTION_LIST, FIELD(allowed_hosts), "NAME", NULL, 0, 0, NULL,
-     "name that requests may be sent to, beside localhost, names without a dot and addresses; "
-     ".NAME "
-     "for all below it too, * for any; without it any, unless only this machine may connect and no "
-     "key is asked for"},
+     "other name that a request may be sent to; .NAME for all below it too, * for any. Always "
+     "allowed: localhost, names without a dot, addresses. Without this flag names are checked only "
+     "where the server listens on loopback and asks for no key"},
     {"max-model-len", OPTION_INTEGER, FIELD(max_model_len), "tokens", "0", 0, 1e12, NULL,
      "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
     COMMAND_MODEL_OPTIONS(struct serve_options),

@@ -65,15 +65,16 @@ static bool set_origin_headers(const struct http_request *request, struct MHD_Re
     return true;
 }
 
-static void set_headers(struct http_request *request, struct MHD_Response *response,
+/* Whether a page may read the reply. */
+static bool set_headers(struct http_request *request, struct MHD_Response *response,
                         const char *content_type)
 {
     if (content_type)
         MHD_add_response_header(response, "Content-Type", content_type);
     MHD_add_response_header(response, "X-Request-Id", request->request_id);
-    set_origin_headers(request, response);
     if (service_phase(request->service) == SERVICE_DRAINING)
         MHD_add_response_header(response, "Connection", "close");
+    return set_origin_headers(request, response);
 }
 
 static void queue(struct http_request *request, int status, struct MHD_Response *response)
@@ -167,9 +168,8 @@ static void reply_options(struct http_request *request)
         http_hang_up(request);
         return;
     }
-    MHD_add_response_header(response, "X-Request-Id", request->request_id);
     MHD_add_response_header(response, "Allow", request->parameter);
-    if (set_origin_headers(request, response) &&
+    if (set_headers(request, response, NULL) &&
         header(request->connection, "Access-Control-Request-Method")) {
         MHD_add_response_header(response, "Access-Control-Allow-Methods", request->parameter);
         if (wanted)
@@ -344,7 +344,8 @@ static void check_headers(struct http_request *request, const char *path)
     if (request->owner < 0 && !open) {
         api_error_clear(err);
         api_error_set(err, API_INVALID_KEY, NULL,
-                      "missing or wrong API key: send it as \"Authorization: Bearer KEY\"");
+                      "missing or wrong API key: send it as \"Authorization: Bearer KEY\" or "
+                      "\"X-Api-Key: KEY\"");
     } else if (request->route && request->route->json &&
                !is_json(header(request->connection, "Content-Type"))) {
         const char *type = header(request->connection, "Content-Type");

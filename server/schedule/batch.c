@@ -426,13 +426,15 @@ static int end_step(struct batch *batch, const struct step *step, int64_t *began
     int result = run_part(batch, NULL, &err);
     int64_t ended = clock_nanos(CLOCK_MONOTONIC);
     atomic_fetch_add(&batch->service->metrics.step_nanos, ended - *began);
-    pace_learn(&batch->pace, (double)(ended - *began) * 1e-9, step->prompt_s);
+    const double took = (double)(ended - *began) * 1e-9;
     *began = ended;
-    if (result)
+    if (result) {
         fail_step(batch, step, &err);
-    else
-        take_results(batch, step);
-    return result;
+        return result;
+    }
+    pace_learn(&batch->pace, took, step->prompt_s);
+    take_results(batch, step);
+    return 0;
 }
 
 /* Runs steps one after the other. As long as it may, it begins each before it looks at the last

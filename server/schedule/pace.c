@@ -4,7 +4,8 @@
 #include "engine/base/clock.h"
 #include "engine/cost.h"
 
-/* Without --max-step-ms: of a step that would be shorter without prompts. */
+/* Without --max-step-ms a step with prompts may take so long, even if that is more than twice one
+ * without them. */
 static const double SMOOTH_S = 0.01;
 /* How much a new measurement counts, and how many times slower than expected it may be. */
 static const double NEW = 0.2, MOST_SLOWER = 4;
@@ -63,7 +64,9 @@ int pace_measure(struct pace *pace, struct engine *engine, double max_step_s, st
     *pace = (struct pace){.max_step_s = max_step_s};
     count_operations(pace, engine);
     if (time_tokens(engine, 1, &first, err))
-        return error_prefix(err, "--state-memory: not even one token fits");
+        return err->code == ERROR_NO_MEMORY
+                   ? error_prefix(err, "--state-memory: not even one token fits")
+                   : -1;
     if (time_tokens(engine, 1, &pace->decode_s, err))
         return -1;
     if (time_tokens(engine, count, &many, &full)) {

@@ -5,8 +5,8 @@ struct budget {
     int tokens, logits;
     int chunk; /* most tokens of one prompt */
     int64_t pages;
-    const struct plan_time *time; /* NULL: any */
-    double seconds;               /* of prompts */
+    const struct plan_time *time;
+    double seconds; /* of prompts */
 };
 
 double plan_seconds(const struct plan_time *time, const struct plan_row *row, int64_t tokens)
@@ -15,11 +15,11 @@ double plan_seconds(const struct plan_time *time, const struct plan_row *row, in
     return n * (time->token + time->position * ((double)row->position + n / 2));
 }
 
-/* Whether the fewest tokens that a step takes of a prompt are more than it should. */
-static bool takes_long(const struct plan_time *time, const struct plan_row *row)
+/* Whether the fewest tokens that a step takes of a prompt take longer than a step should. */
+static bool is_slow(const struct plan_time *time, const struct plan_row *row)
 {
     int64_t fewest = row->prefill < PLAN_LEAST_CHUNK ? row->prefill : PLAN_LEAST_CHUNK;
-    return time && row->prefill > 0 && plan_seconds(time, row, fewest) > time->most;
+    return row->prefill > 0 && plan_seconds(time, row, fewest) > time->most;
 }
 
 /* Most of the row's next `take` tokens that take no longer than this, beside those that it has. */
@@ -75,7 +75,7 @@ static void give(struct plan_row *row, int tokens, double seconds, int least, st
         take = budget->chunk - row->tokens;
     if (row->until && take > row->until - row->tokens)
         take = (int)(row->until - row->tokens);
-    if (take > least && budget->time) {
+    if (take > least) {
         int within = tokens_within(budget->time, row, take, seconds);
         take = within > least ? within : least;
     }
@@ -88,9 +88,8 @@ static void give(struct plan_row *row, int tokens, double seconds, int least, st
     if (take <= 0 || pages > budget->pages)
         return;
     int before = row->logits;
-    if (budget->time)
-        budget->seconds -= plan_seconds(budget->time, row, row->tokens + take) -
-                           plan_seconds(budget->time, row, row->tokens);
+    budget->seconds -= plan_seconds(budget->time, row, row->tokens + take) -
+                       plan_seconds(budget->time, row, row->tokens);
     row->tokens += take;
     if (row->wants_all)
         row->logits = row->tokens;
@@ -121,17 +120,20 @@ static struct plan_row *oldest_prefill(struct plan_row *rows, size_t count)
     return NULL;
 }
 
-static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *oldest,
-                          struct budget *budget)
+/* slow: the slow one that takes part, or NULL. */
+static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *slow,
+                          struct plan_row *oldest, struct budget *budget)
 {
-    give(oldest, (budget->tokens + 1) / 2, budget->seconds / 2, PLAN_LEAST_CHUNK, budget);
+    if (slow)
+        give(slow, budget->tokens, 0, PLAN_LEAST_CHUNK, budget);
+    if (oldest != slow)
+        give(oldest, (budget->tokens + 1) / 2, budget->seconds / 2, PLAN_LEAST_CHUNK, budget);
     int least = PLAN_LEAST_CHUNK; /* the shortest goes on too */
     while (budget->tokens > 0) {
         struct plan_row *row = least_left(rows, count, budget->pages);
         if (!row)
             break;
-        give(row, budget->tokens, budget->seconds, takes_long(budget->time, row) ? 0 : least,
-             budget);
+        give(row, budget->tokens, budget->seconds, least, budget);
         if (row->tokens == 0)
             break;
         least = 0;
@@ -139,23 +141,40 @@ static void plan_prefills(struct plan_row *rows, size_t count, struct plan_row *
     give(oldest, budget->tokens, budget->seconds, 0, budget);
 }
 
-/* Whether a text takes part that does not take long. */
+/* Whether a text takes part that is not slow. */
 static bool others_run(const struct plan_row *rows, size_t count, const struct plan_time *time)
 {
     for (size_t i = 0; i < count; i++)
-        if (!rows[i].idle && !takes_long(time, &rows[i]))
+        if (!rows[i].idle && !is_slow(time, &rows[i]))
             return true;
     return false;
+}
+
+/* Of the slow prompts each takes part in its turn, and in the step after that none does, if another
+ * text is to run. */
+static struct plan_row *choose_slow(struct plan_row *rows, size_t count,
+                                    const struct plan_time *time, const struct plan_turn *turn)
+{
+    struct plan_row *chosen = NULL;
+    bool rest = turn->rests && others_run(rows, count, time);
+    for (size_t i = 0; i < count && !chosen && !rest; i++) {
+        struct plan_row *row = &rows[(turn->slow + i) % count];
+        if (!row->idle && is_slow(time, row))
+            chosen = row;
+    }
+    for (size_t i = 0; i < count; i++)
+        if (&rows[i] != chosen && is_slow(time, &rows[i]))
+            rows[i].idle = true;
+    return chosen;
 }
 
 void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits,
                const struct plan_time *time, struct plan_turn *turn)
 {
-    bool rest = turn->rests && others_run(rows, count, time);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         rows[i].tokens = rows[i].logits = 0;
-        rows[i].idle |= rest && takes_long(time, &rows[i]);
-    }
+    const size_t next_slow = turn->slow;
+    struct plan_row *slow = choose_slow(rows, count, time, turn);
     struct plan_row *oldest = oldest_prefill(rows, count);
     struct budget kept = {0};
     if (oldest) {
@@ -168,13 +187,14 @@ void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *li
                             limits->max_chunk ? limits->max_chunk : limits->max_tokens,
                             limits->max_pages - kept.pages,
                             time,
-                            time ? time->most : 0};
+                            time->most};
     if (count)
         plan_decodes(rows, count, &budget, turn);
     budget.tokens += kept.tokens;
     budget.logits += kept.logits;
     budget.pages += kept.pages;
     if (oldest)
-        plan_prefills(rows, count, oldest, &budget);
-    turn->rests = oldest && oldest->tokens > 0 && takes_long(time, oldest);
+        plan_prefills(rows, count, slow, oldest, &budget);
+    turn->rests = slow && slow->tokens > 0;
+    turn->slow = turn->rests ? (size_t)(slow - rows) + 1 : next_slow;
 }

@@ -12,8 +12,9 @@
  * to do. So a long prompt neither starves nor holds up short ones.
  *
  * The budget of prompts is seconds too, since a token deep in a text costs many times what a first
- * one does. The oldest always gets PLAN_LEAST_CHUNK tokens; where these alone take longer than a
- * step should, it takes part in every other step only, if there is another text to run. */
+ * one does. The oldest and the shortest always get PLAN_LEAST_CHUNK tokens. A prompt is slow where
+ * these alone take longer than a step should. Slow prompts take turns, and each of their steps is
+ * followed by one without them, if there is another text to run. */
 #ifndef SERVER_SCHEDULE_PLAN_H
 #define SERVER_SCHEDULE_PLAN_H
 
@@ -50,11 +51,12 @@ struct plan_time {
 struct plan_turn {
     size_t row;    /* of the texts that decode, goes first */
     bool left_out; /* its pages did not fit although it went first */
-    bool rests;    /* prompts that take longer than a step should are left out */
+    size_t slow;   /* where the search for the next slow prompt begins */
+    bool rests;    /* slow prompts are left out, if another text is to run */
 };
 
-/* rows: [count], oldest first. time NULL: prompts are limited by tokens alone. *turn is this
- * step's, and becomes the next one's. */
+/* rows: [count], oldest first; those that are left out become idle. *turn is this step's, and
+ * becomes the next one's. */
 void plan_step(struct plan_row *rows, size_t count, const struct plan_limits *limits,
                const struct plan_time *time, struct plan_turn *turn);
 

@@ -3,8 +3,11 @@
 #include "server/schedule/plan.h"
 
 #include <criterion/criterion.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const struct plan_time any = {.most = INFINITY};
 
 static void sums(const struct plan_row *rows, size_t count, int *tokens, int *logits)
 {
@@ -20,7 +23,7 @@ Test(scheduler_plan, decoding_goes_first_and_the_prompt_gets_the_rest)
     struct plan_row rows[4] = {{0}, {.prefill = 1000}, {0}, {0}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 4, &limits, NULL, &turn);
+    plan_step(rows, 4, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 1);
     cr_assert_eq(rows[2].tokens, 1);
     cr_assert_eq(rows[3].tokens, 1);
@@ -33,11 +36,11 @@ Test(scheduler_plan, the_last_chunk_asks_for_the_last_positions_logits)
     struct plan_row rows[1] = {{.prefill = 10}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 1, &limits, NULL, &turn);
+    plan_step(rows, 1, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 10);
     cr_assert_eq(rows[0].logits, 1);
     rows[0] = (struct plan_row){.prefill = 10, .wants_none = true};
-    plan_step(rows, 1, &limits, NULL, &turn);
+    plan_step(rows, 1, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 10);
     cr_assert_eq(rows[0].logits, 0);
 }
@@ -47,7 +50,7 @@ Test(scheduler_plan, all_logits_are_bounded_by_the_step)
     struct plan_row rows[2] = {{.prefill = 100, .wants_all = true}, {0}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 2, &limits, NULL, &turn);
+    plan_step(rows, 2, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 15);
     cr_assert_eq(rows[0].logits, 15);
     cr_assert_eq(rows[1].tokens, 1);
@@ -58,7 +61,7 @@ Test(scheduler_plan, a_chunk_has_its_own_limit)
     struct plan_row rows[2] = {{.prefill = 100}, {.prefill = 5}};
     struct plan_limits limits = {64, 16, 3, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 2, &limits, NULL, &turn);
+    plan_step(rows, 2, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 3);
     cr_assert_eq(rows[1].tokens, 3);
 }
@@ -68,7 +71,7 @@ Test(scheduler_plan, a_chunk_ends_where_a_checkpoint_is_due)
     struct plan_row rows[2] = {{.prefill = 100, .until = 7}, {.prefill = 10, .until = 10}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 2, &limits, NULL, &turn);
+    plan_step(rows, 2, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 7);
     cr_assert_eq(rows[0].logits, 0);
     cr_assert_eq(rows[1].tokens, 10);
@@ -80,7 +83,7 @@ Test(scheduler_plan, a_short_prompt_overtakes_a_long_one_which_still_moves)
     struct plan_row rows[3] = {{.prefill = 100000}, {.prefill = 20}, {.prefill = 40}};
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, 3, &limits, NULL, &turn);
+    plan_step(rows, 3, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 32);
     cr_assert_eq(rows[1].tokens, 20);
     cr_assert_eq(rows[1].logits, 1);
@@ -93,10 +96,10 @@ Test(scheduler_plan, idle_rows_take_no_part)
     struct plan_limits limits = {64, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
     int tokens, logits;
-    plan_step(rows, 2, &limits, NULL, &turn);
+    plan_step(rows, 2, &limits, &any, &turn);
     sums(rows, 2, &tokens, &logits);
     cr_assert_eq(tokens, 0);
-    plan_step(rows, 0, &limits, NULL, &turn);
+    plan_step(rows, 0, &limits, &any, &turn);
 }
 
 Test(scheduler_plan, more_decoding_texts_than_fit_take_turns)
@@ -108,7 +111,7 @@ Test(scheduler_plan, more_decoding_texts_than_fit_take_turns)
     struct plan_turn turn = {0};
     memset(rows, 0, sizeof rows);
     for (int step = 0; step < STEPS; step++) {
-        plan_step(rows, COUNT, &limits, NULL, &turn);
+        plan_step(rows, COUNT, &limits, &any, &turn);
         for (int i = 0; i < COUNT; i++)
             got[i] += rows[i].tokens;
     }
@@ -125,11 +128,11 @@ Test(scheduler_plan, a_prompt_is_not_starved_by_decoding)
     rows[COUNT - 1].prefill = 30;
     struct plan_limits limits = {64, 64, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    plan_step(rows, COUNT, &limits, NULL, &turn);
+    plan_step(rows, COUNT, &limits, &any, &turn);
     cr_assert_eq(rows[COUNT - 1].tokens, 16);
     for (int steps = 0; rows[COUNT - 1].prefill > 0; steps++) {
         cr_assert_lt(steps, 3);
-        plan_step(rows, COUNT, &limits, NULL, &turn);
+        plan_step(rows, COUNT, &limits, &any, &turn);
         rows[COUNT - 1].prefill -= rows[COUNT - 1].tokens;
     }
 }
@@ -145,7 +148,7 @@ Test(scheduler_plan, texts_whose_pages_do_not_fit_take_turns)
     for (int i = 0; i < COUNT; i++)
         rows[i].pages = pages[i];
     for (int step = 0; step < STEPS; step++) {
-        plan_step(rows, COUNT, &limits, NULL, &turn);
+        plan_step(rows, COUNT, &limits, &any, &turn);
         for (int i = 0; i < COUNT; i++)
             got[i] += rows[i].tokens;
     }
@@ -160,15 +163,15 @@ Test(scheduler_plan, a_prompt_has_the_pages_it_needs)
         {.pages = 3}, {.prefill = 100, .pages = 8}, {.pages = 2}, {.prefill = 9, .pages = 1}};
     struct plan_limits limits = {64, 16, 0, 10};
     struct plan_turn turn = {0};
-    plan_step(rows, 4, &limits, NULL, &turn);
+    plan_step(rows, 4, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 0);
     cr_assert_eq(rows[2].tokens, 1, "it has room where another has none");
     cr_assert_eq(rows[1].tokens, 63);
     cr_assert_eq(rows[3].tokens, 0);
-    plan_step(rows, 4, &limits, NULL, &turn);
+    plan_step(rows, 4, &limits, &any, &turn);
     cr_assert_eq(rows[0].tokens, 1, "the first that did not fit is the first of the next step");
     cr_assert_eq(rows[1].tokens, 0);
-    plan_step(rows, 4, &limits, NULL, &turn);
+    plan_step(rows, 4, &limits, &any, &turn);
     cr_assert_gt(rows[1].tokens, 0);
 }
 
@@ -186,7 +189,7 @@ Test(scheduler_plan, nobody_waits_for_pages_until_another_has_ended)
     struct plan_limits limits = {64, 16, 0, 10};
     struct plan_turn turn = {0};
     for (int step = 0; step < STEPS; step++) {
-        plan_step(rows, COUNT, &limits, NULL, &turn);
+        plan_step(rows, COUNT, &limits, &any, &turn);
         for (int i = 0; i < COUNT; i++)
             got[i] += rows[i].tokens > 0;
     }
@@ -212,10 +215,14 @@ Test(scheduler_plan, budgets_hold_for_random_batches)
                                         .wants_all = rand_r(&seed) % 5 == 0,
                                         .wants_none = rand_r(&seed) % 7 == 0,
                                         .idle = rand_r(&seed) % 9 == 0,
+                                        .position = rand_r(&seed) % 3 ? 0 : rand_r(&seed) % 9999,
                                         .pages = rand_r(&seed) % (most + 1)};
             work = work || !rows[i].idle;
         }
-        plan_step(rows, count, &limits, NULL, &turn);
+        const struct plan_time time = {.token = rand_r(&seed) % 5,
+                                       .position = 1e-3 * (rand_r(&seed) % 5),
+                                       .most = rand_r(&seed) % 3 ? rand_r(&seed) % 99 : INFINITY};
+        plan_step(rows, count, &limits, &time, &turn);
         int tokens, logits;
         sums(rows, count, &tokens, &logits);
         cr_assert_leq(tokens, limits.max_tokens);
@@ -292,18 +299,44 @@ Test(scheduler_plan, beyond_that_a_prompt_gets_every_other_step)
     }
 }
 
-/* Two of them: the older one first, and nobody else waits for both. */
-Test(scheduler_plan, of_two_such_prompts_one_is_in_a_step)
+/* Two of them take turns, and nobody else waits for both. */
+Test(scheduler_plan, slow_prompts_take_turns)
 {
     struct plan_limits limits = {512, 16, 0, INT64_MAX};
     struct plan_turn turn = {0};
-    for (int step = 0; step < 4; step++) {
+    for (int step = 0; step < 8; step++) {
         struct plan_row rows[3] = {
             {.prefill = 1000000, .position = 20000}, {.prefill = 900000, .position = 20000}, {0}};
         plan_step(rows, 3, &limits, &by_time, &turn);
-        cr_assert_eq(rows[0].tokens, step % 2 == 0 ? PLAN_LEAST_CHUNK : 0, "step %d", step);
-        cr_assert_eq(rows[1].tokens, 0);
+        cr_assert_eq(rows[0].tokens, step % 4 == 0 ? PLAN_LEAST_CHUNK : 0, "step %d", step);
+        cr_assert_eq(rows[1].tokens, step % 4 == 2 ? PLAN_LEAST_CHUNK : 0, "step %d", step);
+        cr_assert_eq(rows[2].tokens, 1);
     }
+}
+
+/* A slow prompt with little left, as that of a long session's turn, between a long one and a fresh
+ * one: none waits for another's end. */
+Test(scheduler_plan, a_slow_prompt_holds_up_nobody_and_is_not_held_up)
+{
+    struct plan_limits limits = {512, 16, 0, INT64_MAX};
+    struct plan_turn turn = {0};
+    struct plan_row rows[3] = {
+        {.prefill = 50000}, {.prefill = 100, .position = 60000}, {.prefill = 200}};
+    int steps[3] = {0};
+    for (int step = 0; step < 20; step++) {
+        for (int i = 0; i < 3; i++)
+            rows[i].idle = rows[i].prefill == 0 && i > 0;
+        plan_step(rows, 3, &limits, &by_time, &turn);
+        cr_assert_gt(rows[0].tokens, 0, "step %d", step);
+        for (int i = 0; i < 3; i++) {
+            steps[i] += rows[i].prefill > 0 && rows[i].tokens > 0;
+            rows[i].position += rows[i].tokens;
+            rows[i].prefill -= rows[i].prefill > 0 ? rows[i].tokens : 0;
+        }
+    }
+    cr_assert_eq(rows[1].prefill, 0, "%d left", (int)rows[1].prefill);
+    cr_assert_eq(rows[2].prefill, 0, "%d left", (int)rows[2].prefill);
+    cr_assert_leq(steps[1], 7); /* of 16 tokens, every other step */
 }
 
 Test(scheduler_plan, a_prompt_shorter_than_the_least_chunk_is_no_long_one)
