@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the compiler made of the CUDA kernels: registers, bytes that are spilled, static shared memory
-and instructions of each, by cuobjdump. Of one build, or of two those kernels that differ, as
-before → after.
+and instructions of each, by cuobjdump. All kernels of one build, or those that differ between two,
+as before → after.
 
 A build is a file, or a folder with libregla_cuda.a or with objects; they need no GPU. Objects of
 several architectures give the one that --arch names. cuobjdump comes with CUDA, or with the package
@@ -46,11 +46,21 @@ def dump(option, path, arch):
 
 
 def demangled(names):
-    """{mangled: as in the source, without parameters and namespaces}"""
-    done = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True,
-                          check=True)
+    """{mangled: as in the source, without namespaces, and without parameters where that is enough
+    to tell the kernels apart}"""
     unneeded = re.compile(r"\(anonymous namespace\)::|\(\w+\)(?=\d)|^void ")
-    return dict(zip(names, (unneeded.sub("", name) for name in done.stdout.splitlines())))
+
+    def shown(*options):
+        done = subprocess.run(["c++filt", *options], input="\n".join(names), capture_output=True,
+                              text=True, check=True)
+        return [unneeded.sub("", name) for name in done.stdout.splitlines()]
+
+    brief = shown("-p")
+    found = {name: short if brief.count(short) == 1 else whole
+             for name, short, whole in zip(names, brief, shown())}
+    if len(set(found.values())) < len(names):
+        raise Failure("two kernels have the same name and the same parameters")
+    return found
 
 
 def bytes_of(line):

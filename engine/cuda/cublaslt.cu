@@ -404,7 +404,8 @@ size_t cublaslt_scratch(const struct backend *backend)
 
 /* out: for each number [rows][width], `distance` numbers apart. A thread splits four inputs. */
 template <enum weight_format format, int numbers>
-__global__ static void split_kernel(product_call call, int width, uint16_t *out, int64_t distance)
+__global__ static void split_rows_kernel(product_call call, int width, uint16_t *out,
+                                         int64_t distance)
 {
     int row = (int)blockIdx.x, k = (int)(blockIdx.y * THREADS + threadIdx.x) * 4;
     grid_wait();
@@ -462,7 +463,7 @@ static void run(struct backend *backend, const struct weight *weight,
     const size_t bytes = number_bytes(call->num_rows, width);
     char *workspace = static_cast<char *>(device_scratch(backend, WORKSPACE + numbers * bytes));
     char *x = workspace + WORKSPACE;
-    launch(backend, split_kernel<format, numbers>,
+    launch(backend, split_rows_kernel<format, numbers>,
            dim3((unsigned)call->num_rows, blocks_of(width / 4)), dim3(THREADS), 0, *call, width,
            reinterpret_cast<uint16_t *>(x), (int64_t)(bytes / sizeof(uint16_t)));
     for (int i = numbers - 1; i >= 0; i--)

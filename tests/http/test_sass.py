@@ -63,6 +63,21 @@ def test_kernels_that_differ_are_shown_and_no_others(build, monkeypatch, capsys)
     assert "| `fold_kernel` | 40 | 0 | 0 | 1,024 | 3 |" in capsys.readouterr().out
 
 
+def test_kernels_of_equal_names_keep_their_parameters(build, monkeypatch, capsys):
+    """Two of a name were one, and the other was in no count."""
+    both = [("_Z4copyIL4kind2EEviPt", 20, "MOV R1, R2"), ("_Z4copyIL4kind2EEvi", 30, "MOV R1, R2")]
+    monkeypatch.setattr(sys, "argv", ["sass.py", str(build("both", *both, (TILE, 96, "NOP")))])
+    sass.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[:2] for line in lines[2:-2]] == [
+        ["| `copy<2>(int)`", "30"], ["| `copy<2>(int, unsigned short*)`", "20"],
+        ["| `tile_kernel<4, false>`", "96"]]
+    assert lines[-1] == "sm_90: 3 kernels, 0 of them spill"
+    same = build("same", *((FOLD.format(hash=each), 40, "MOV R1, R2") for each in ("12345678", "9abcdef0")))
+    with pytest.raises(sass.Failure, match="two kernels have the same name"):
+        sass.kernels_of(same, "sm_90")
+
+
 def test_a_build_without_kernels_and_a_missing_tool_are_said(build, tmp_path, monkeypatch):
     with pytest.raises(sass.Failure, match=r"libregla_cuda.a or \*.cu.o"):
         sass.kernels_of(tmp_path, "sm_90")
