@@ -4,9 +4,11 @@
  *
  * A graph contains a step's launches with their arguments. These depend only on the model, the
  * number of rows, whether all of them draw, and the longest context, rounded up to a power of two
- * (as far as windows reach). So steps are padded to certain numbers of rows. The first step of a
- * kind runs as it is, since it may be the only one; the second is recorded; later ones are one
- * launch. Where kernels read the host's images, of which there are two, a kind has two graphs. */
+ * (as far as windows reach). Steps are of one kind when these are equal; to have few kinds, steps
+ * are padded to certain numbers of rows. The first step of a kind runs as it is, since it may be
+ * the only one; the second is recorded; later ones are one launch. Where kernels read the host's
+ * images, of which there are two that alternate, a kind has two graphs: the third step is recorded,
+ * too. */
 #include "engine/cuda/step.h"
 
 enum { MOST_GRAPHS = 128 };

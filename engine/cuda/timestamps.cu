@@ -17,7 +17,8 @@ static struct launched {
     struct kernel_time time; /* whose moments are not known yet */
     int file;
 } launches[MOST_KERNEL_TIMES + 1], next_launch; /* the last: too many */
-static int num_launches;
+static int num_launches;                        /* that are remembered */
+static int all_launches;
 static bool remembers;
 
 void timestamps_file(kernel_log_access *access)
@@ -43,6 +44,7 @@ void timestamps_next(kernel_log_access *access, const char *path, const char *te
 
 void timestamps_launched(dim3 grid, dim3 block)
 {
+    all_launches++;
     if (!remembers || num_launches > MOST_KERNEL_TIMES)
         return;
     next_launch.time.grid[0] = grid.x;
@@ -57,6 +59,11 @@ void timestamps_remember(bool on)
     if (on)
         num_launches = 0;
     remembers = on;
+}
+
+int timestamps_launches(void)
+{
+    return all_launches;
 }
 
 static int fail(cudaError_t error, struct error *err)

@@ -28,6 +28,10 @@ enum { MOST_KERNEL_TIMES = 4096 }; /* of a step */
  * false: no more. Launches into a graph that is being recorded count. */
 void timestamps_remember(bool on);
 
+/* Launches since the program began, those into a graph that is being recorded included. The launch
+ * of a graph is none. */
+int timestamps_launches(void);
+
 /* Waits for the device, and forgets what its kernels have stored. */
 int timestamps_clear(struct error *err);
 
