@@ -30,6 +30,39 @@ static inline void bench_fatal(const char *what, const struct error *err)
     exit(1);
 }
 
+/* ---- the environment ---- */
+
+/* Sets a variable, or unsets it (NULL). Returns what it was, for bench_restore. */
+static inline char *bench_set(const char *name, const char *value)
+{
+    const char *before = getenv(name);
+    char *copy = before != NULL ? strdup(before) : NULL;
+    if (value != NULL)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+    return copy;
+}
+
+static inline void bench_restore(const char *name, char *before)
+{
+    free(bench_set(name, before));
+    free(before);
+}
+
+/* These switches of the backend are off, besides what whoever started the program has put off: such
+ * as `overlap`, where a device hangs with it. Returns what bench_restore needs. */
+static inline char *bench_without(const char *names)
+{
+    const char *before = getenv("REGLA_CUDA_WITHOUT");
+    char all[512];
+    bool both = before != NULL && before[0] != '\0' && names[0] != '\0';
+    snprintf(all, sizeof all, "%s%s%s", before != NULL ? before : "", both ? "," : "", names);
+    return bench_set("REGLA_CUDA_WITHOUT", all);
+}
+
+/* ---- devices ---- */
+
 /* Of most tests: no draws, attention, products or state that is shared, for which a test says more.
  */
 static inline struct ops_limits bench_limits(int max_rows)
@@ -77,6 +110,13 @@ static inline void bench_open(struct bench_device *cpu, struct bench_device *cud
     if (cpu_open(&cpu->backend, &options, &err) != 0)
         bench_fatal("cpu", &err);
     bench_prepare(cpu, limits);
+}
+
+/* Whether that was why a device with cuBLASLt did not open: no library is here, and none was
+ * named. */
+static inline bool bench_lacks_cublaslt(const struct error *err)
+{
+    return strstr(err->message, "expected libcublasLt.so.13 or .12") != NULL;
 }
 
 static inline void bench_check_status(const struct bench_device *device)

@@ -435,9 +435,9 @@ int main(void)
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         check_overlap(models[i]);
     for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
-        setenv("REGLA_CUDA_WITHOUT", without[i], 1);
+        char *before = bench_without(without[i]);
         check_overlap(models[i % 2]);
-        unsetenv("REGLA_CUDA_WITHOUT");
+        bench_restore("REGLA_CUDA_WITHOUT", before);
     }
     check_lists(models[0]);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)

@@ -228,10 +228,10 @@ static void check_switches(struct devices *d, const struct ops_limits *limits)
                                     {3072, 80, 1}, {60, 70, 3},   {36, 1552, 1}};
     for (int i = 0; i < (int)(sizeof off / sizeof *off); i++) {
         int number = 0;
-        setenv("REGLA_CUDA_WITHOUT", off[i], 1);
+        char *before = bench_without(off[i]);
         const struct bench_device without[2] = {bench_open_cuda(ACTIVATIONS_F32, limits),
                                                 bench_open_cuda(ACTIVATIONS_16BIT, limits)};
-        unsetenv("REGLA_CUDA_WITHOUT");
+        bench_restore("REGLA_CUDA_WITHOUT", before);
         for (int k = 0; k < NUM_KINDS; k++)
             for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
                 for (size_t r = 0; r < sizeof rows_of / sizeof *rows_of; r++, number++)
@@ -292,9 +292,9 @@ static void check_ahead(struct devices *d, bool on)
         size_t bytes, extent;
     } cases[] = {{4, small, small}, {0, PART, PART}, {1, small + large - PART, 0}, {2, small, 0}};
     struct ops_limits limits = bench_limits(MOST_ROWS);
-    setenv("REGLA_CUDA_WITHOUT", on ? "" : "ahead", 1);
+    char *before = bench_set("REGLA_CUDA_WITHOUT", on ? "" : "ahead");
     const struct bench_device other = bench_open_cuda(ACTIVATIONS_F32, &limits);
-    unsetenv("REGLA_CUDA_WITHOUT");
+    bench_restore("REGLA_CUDA_WITHOUT", before);
     float *w = bench_floats(LARGE_IN * LARGE_OUT, -1, 1, 1);
     struct weight *weights[2] = {create(&other, &of_small, w, NULL),
                                  create(&other, &of_large, w, NULL)};

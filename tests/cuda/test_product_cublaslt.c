@@ -3,7 +3,7 @@
  * library's, and what memory they take. */
 #include "tests/cuda/product_bench.h"
 
-/* A device with cuBLASLt; false: the library cannot be loaded here. */
+/* A device with cuBLASLt; false: the library is not here. */
 static bool open_cublaslt(struct bench_device *device, bool rounded, int max_rows)
 {
     const struct cuda_options options = {.activations =
@@ -15,6 +15,8 @@ static bool open_cublaslt(struct bench_device *device, bool rounded, int max_row
     limits.max_input = 800;
     device->ops = cuda_ops();
     if (cuda_open(&device->backend, &options, &err) != 0) {
+        if (!bench_lacks_cublaslt(&err))
+            bench_fatal("products of cublaslt", &err);
         printf("products of cublaslt: skipped: %s\n", err.message);
         return false;
     }

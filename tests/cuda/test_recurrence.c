@@ -274,13 +274,13 @@ static void check_switches(struct bench_count *count, const struct problem *batc
     struct bench_device cuda[RUNS];
     struct run runs[RUNS];
     for (int i = 0; i < RUNS; i++) {
-        setenv("REGLA_CUDA_WITHOUT", without[i], 1);
+        char *before = bench_without(without[i]);
         cuda[i] = bench_open_cuda(ACTIVATIONS_F32, limits);
         open_run(&runs[i], &cuda[i], &p, &host);
         run_together(&runs[i], i == 0 ? 2 : 1);
         expect_bits(count, &runs[0], &runs[i], without[i]);
+        bench_restore("REGLA_CUDA_WITHOUT", before);
     }
-    unsetenv("REGLA_CUDA_WITHOUT");
     for (int i = 0; i < RUNS; i++) {
         close_run(&runs[i]);
         cuda[i].ops->close(cuda[i].backend);

@@ -129,7 +129,7 @@ static float *draw(struct engine *engine, struct state **states, float *out)
 /* What a model computes with these switches off; *numbers of them. The caller frees it. */
 static float *run(const struct kind *kind, const char *without, size_t *numbers)
 {
-    setenv("REGLA_CUDA_WITHOUT", without, 1);
+    char *before = bench_without(without);
     struct engine *engine = open_engine(kind);
     struct state *states[TEXTS];
     size_t vocab = (size_t)engine_info(engine)->vocab_size;
@@ -140,7 +140,7 @@ static float *run(const struct kind *kind, const char *without, size_t *numbers)
     for (int t = 0; t < TEXTS; t++)
         state_free(states[t]);
     engine_close(engine);
-    unsetenv("REGLA_CUDA_WITHOUT");
+    bench_restore("REGLA_CUDA_WITHOUT", before);
     return all;
 }
 
@@ -165,10 +165,10 @@ static void check_kind(const struct kind *kind)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i > 0 ? "," : "", name);
     }
     compare(kind, all, expected, numbers);
-    setenv("REGLA_CUDA_STREAMED_ROWS", "8", 1);
+    char *before = bench_set("REGLA_CUDA_STREAMED_ROWS", "8");
     compare(kind, "", expected, numbers);
     compare(kind, all, expected, numbers);
-    unsetenv("REGLA_CUDA_STREAMED_ROWS");
+    bench_restore("REGLA_CUDA_STREAMED_ROWS", before);
     free(expected);
 }
 
@@ -177,11 +177,24 @@ static void refuse(const char *variable, const char *value, const char *words)
     const struct cuda_options options = {.device = 0};
     struct error err = ERROR_INIT;
     struct backend *backend;
-    setenv(variable, value, 1);
+    char *before = bench_set(variable, value);
     bool refused = cuda_open(&backend, &options, &err) == -1 && err.code == ERROR_INVALID &&
                    strstr(err.message, words) != NULL;
     bench_expect(&count, refused, variable, err.message, 0);
-    unsetenv(variable);
+    bench_restore(variable, before);
+}
+
+/* What was off when the program started stays off. */
+static void check_without(void)
+{
+    static const char name[] = "REGLA_CUDA_WITHOUT";
+    char *start = bench_set(name, "overlap"), *before = bench_without("row");
+    bench_expect(&count, strcmp(getenv(name), "overlap,row") == 0, name, getenv(name), 0);
+    bench_restore(name, before);
+    bench_expect(&count, strcmp(getenv(name), "overlap") == 0, name, getenv(name), 0);
+    bench_restore(name, bench_without(""));
+    bench_expect(&count, strcmp(getenv(name), "overlap") == 0, name, getenv(name), 0);
+    bench_restore(name, start);
 }
 
 int main(void)
@@ -196,6 +209,7 @@ int main(void)
         printf("switches: skipped: no CUDA device\n");
         return BENCH_NO_DEVICE;
     }
+    check_without();
     refuse("REGLA_CUDA_WITHOUT", "overlap,nothing", "nothing");
     refuse("REGLA_CUDA_WITHOUT", "overlap,,row", "expected some of overlap, row");
     refuse("REGLA_CUDA_STREAMED_ROWS", "7", "from 8 to 256, got 7");
