@@ -10,21 +10,23 @@
 #    builds for sm_90 alone (build/cuda-session) and puts the programs, their libraries and a text
 #    into $CUDA_SESSION (.cuda-session, which git ignores), with the wheels of
 #    flash-linear-attention, and cuda_chain (build/cuda-chain). It ends with status 1 and says why
-#    where anything is missing (WHEELS=no does without the wheels; TEXT names another text), or where
-#    what git tracks and this are more than $MOST_MIB (40).
+#    where anything is missing, or where what git tracks and this are more than $MOST_MIB (40).
+#    WHEELS=no does without the wheels. The text is data/wikitext-2/test.txt of the folder shared/ in
+#    the checkout or beside it, or what TEXT names.
 #
-# 2. There, in two calls of the tool `run`: 15 minutes are lent in all, and with 90 s for each start
-#    these take 14. The tool carries the checkout that the session was started in: pack there. Each
-#    with carry=[".cuda-session"] and timeout_s=360, and as its command:
+# 2. There, in two calls of the tool `run`. 15 minutes of the device are lent in all; with 90 s for
+#    each start these two take 14. The tool carries the checkout that the session was started in: pack
+#    there. The arguments of both calls are carry=[".cuda-session"], timeout_s=360 and one of these as
+#    the command, whole:
 #
-#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run smoke latency kernels batches rows switches check serve
-#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run time prompts softmax timestamps ncu transformers sanitize study
+#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run smoke kernels check latency batches serve rows switches
+#    SECONDS_AT_MOST=330 loadtest/cuda_session.sh run time prompts softmax transformers timestamps ncu sanitize study
 #
-#    Between them copy the files from files_at, since the next call empties $OUT, and give the machine
-#    back unless the second comes within 30 s. Name kind nvidia-h200 in both where 4.8 TB/s are the
-#    yardstick; a call that names none may run on an H100 or an H200, and the table's first line says
-#    on which. Where less is left (`status`, budget_left_s): SECONDS_AT_MOST is that less 130, or less
-#    40 on a warm machine, and timeout_s 30 more. What did not fit is said to be left out.
+#    Copy the files from files_at after each: the next call empties $OUT. Call give_back unless the
+#    second call follows within 30 s. A call that names no kind may get an H100 or an H200, and the
+#    table's first line says which; for figures of one kind put the same kind= into both. Where less
+#    time is left (`status`, budget_left_s), SECONDS_AT_MOST is that less 130, or less 40 on a warm
+#    machine, and timeout_s is 30 more than SECONDS_AT_MOST. The table says what did not fit.
 #
 # What comes back, in $OUT (./cuda-session where it is not set), at most 8 files:
 #    table.txt   a line for each part, written anew before and after each: name, result, seconds,
@@ -38,8 +40,10 @@
 #    compute-sanitizer's memcheck, and all else is left out: give the machine back and mend it. To go
 #    on instead, put REGLA_CUDA_WITHOUT=overlap before the command where that passed, or name the
 #    stages without `smoke` where a golden case failed by little.
-#  - After a part that ran into its limit cuda_test_launch runs for 10 s, where that fails once more
-#    without overlap. If that passes, all that follows runs without overlap; else all ends.
+#  - After a part that ran into its limit cuda_test_launch runs for at most 15 s, and where that fails
+#    once more without overlap. If that passes, all that follows runs without overlap; else all ends.
+#  - Each stage has a limit too. Parts that hang one after the other take no more than that, and the
+#    next stage runs.
 #  - Any other part that fails is a line of the table, and the next one runs.
 # Status: 77 without a device, 1 when anything failed.
 #
@@ -51,15 +55,20 @@
 #
 # What fails, hangs, is missing or killed: tests/scripts/cuda_session_test.sh, with false programs.
 # Other variables: PROGRAMS, a folder of programs instead of the packed ones; LIMITS_PERCENT, which
-# makes all limits longer or shorter.
+# makes all limits longer or shorter; CUDA_TOOLS, where NVIDIA's tools are that are not on the PATH.
 set -uo pipefail
 # compute-sanitizer and ncu; nvidia-smi, where it is not on the PATH
-PATH=$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin
+PATH=$PATH:${CUDA_TOOLS-/usr/local/cuda/bin:/usr/local/nvidia/bin}
 self=$(readlink -f "$0")
 cd "$(dirname "$self")/.." || exit 1
 
-all_stages="smoke latency kernels batches rows switches check serve"
-all_stages+=" time prompts softmax timestamps ncu transformers sanitize study"
+# Seconds that a stage takes at most. What has to hold comes first, then what is measured, the dearest
+# last.
+declare -A stage_limits=([smoke]=200 [kernels]=90 [check]=150 [latency]=90 [batches]=80 [serve]=90
+    [rows]=60 [switches]=150 [time]=150 [prompts]=60 [softmax]=60 [transformers]=240 [timestamps]=60
+    [ncu]=60 [sanitize]=180 [study]=300)
+all_stages="smoke kernels check latency batches serve rows switches"
+all_stages+=" time prompts softmax transformers timestamps ncu sanitize study"
 at_most=${SECONDS_AT_MOST:-570}
 folder=${CUDA_SESSION:-.cuda-session}
 out=${OUT:-cuda-session}
@@ -89,6 +98,16 @@ fi
 missing() {
     echo "cuda_session: pack: $*" >&2
     exit 1
+}
+
+# The text that is packed where TEXT names none. shared/ is beside the repository, and a worktree of it
+# may be anywhere.
+find_text() {
+    local file=data/wikitext-2/test.txt at
+    for at in shared ../shared "$(git rev-parse --path-format=absolute --git-common-dir)/../../shared"; do
+        [ ! -r "$at/$file" ] || break
+    done
+    echo "$at/$file"
 }
 
 # What is needed, before a build of minutes.
@@ -131,7 +150,7 @@ build() { # preset, folder, its targets, what else cmake is told
 
 pack() {
     local preset=${PRESET:-cuda} folder_of folder_of_chain program source bytes
-    text=${TEXT:-../shared/data/wikitext-2/test.txt}
+    text=${TEXT:-$(find_text)}
     check_needs "$preset"
     folder_of=build/$preset folder_of_chain=build/$preset
     [ "$preset" != cuda ] || folder_of=build/cuda-session folder_of_chain=build/cuda-chain
@@ -203,6 +222,7 @@ find_programs() {
 table=() # its lines
 ended='' # why nothing more is to run
 status=0 # of the last part
+stage_end=$at_most # when the stage's time is over
 
 # As a whole, so that a reader sees the old one or the new one.
 write_table() { # a line that is not yet one of it
@@ -215,8 +235,9 @@ left_out() { # name, why
     write_table
 }
 
-left() {
-    echo $((at_most - SECONDS))
+left() { # of the stage's time, and of all
+    local end=$((stage_end < at_most ? stage_end : at_most))
+    echo $((end - SECONDS))
 }
 
 # The figures of an output for the table: what calls itself one, the tests of `regla bench` (share of
@@ -262,7 +283,7 @@ run_part() { # name, seconds, lines to show (more where it did not pass), comman
     shift 3
     if [ "$(left)" -lt 5 ]; then
         status=0
-        left_out "$name" "no time"
+        left_out "$name" "no time$([ $SECONDS -ge $((at_most - 5)) ] || echo ' left to its stage')"
         return
     fi
     [ $ms -lt $((1000 * $(left))) ] || ms=$((1000 * $(left)))
@@ -296,6 +317,7 @@ without() { # switch
 
 # After a part that ran into its limit, for the others not to do so too.
 look_again() { # name of the part
+    local stage_end=$at_most # the stage may have had its time
     run_part after_"$1" 10 1 "$programs/cuda_test_launch"
     [ $status -ne 0 ] || return
     [[ ,${REGLA_CUDA_WITHOUT:-}, == *,overlap,* ]] ||
@@ -316,7 +338,7 @@ part() { # as run_part
     run_part "$@"
     local result=$status
     if [ $result -eq 124 ] || [ $result -eq 137 ]; then
-        [ "$(left)" -lt 5 ] || look_again "$1"
+        [ $((at_most - SECONDS)) -lt 5 ] || look_again "$1"
     fi
     status=$result
 }
@@ -324,7 +346,7 @@ part() { # as run_part
 # A part that, where it fails, runs once more without what emulation knows least of.
 check_part() { # as run_part
     part "$@"
-    [ $status -eq 0 ] || part "$1_apart" 40 "$3" env "$(without overlap)" "${@:4}"
+    [ $status -eq 0 ] || part "$1_apart" "$2" "$3" env "$(without overlap)" "${@:4}"
 }
 
 has_pytorch() { # for what
@@ -347,6 +369,18 @@ switches() { # name, seconds, arguments of cuda_switches.py...
 
 check() { # `regla check` of folders and flags, as a command
     echo "${by_line[@]}" "$regla" check --device cuda --state-memory 64M "$@"
+}
+
+# Where cuBLASLt is: the library is CUDA's or PyTorch's. Nothing where it is not, nor where the device
+# is emulated, and with it the library.
+find_cublaslt() {
+    [ -z "$rehearsal" ] || return
+    python3 - <<'EOF'
+import glob, sys
+places = ["/usr/local/cuda/lib64", *(f"{at}/nvidia/*/lib" for at in sys.path if at)]
+found = [name for place in places for name in sorted(glob.glob(f"{place}/libcublasLt.so.1[0-9]"))]
+print(found[0] if found else "")
+EOF
 }
 
 # ---- stages: first what says whether the backend works, and how fast it is ----
@@ -373,15 +407,36 @@ stage_smoke() { # after cuda_test_launch
     done
 }
 
+stage_kernels() {
+    check_part kernels_check 60 1 "${by_line[@]}" "$programs/kernels" check
+}
+
+# shellcheck disable=SC2046 # words of check
+stage_check() {
+    local program formats weights kv activations text library seconds
+    library=$(find_cublaslt)
+    check_part golden_f32 60 0 \
+        $(check --weights f32 --kv f32 --reproducibility "${cases[@]}")
+    check_part golden 40 0 $(check "${cases[@]}")
+    for program in "$programs"/cuda_test_*; do
+        text=() seconds=40
+        [ "${program##*_}" != model ] || [ ! -r "$programs/text.txt" ] || [ -n "$rehearsal" ] ||
+            text=("$programs/text.txt" 8192) seconds=60
+        [ "${program##*_}" = launch ] || check_part "${program##*/}" $seconds 1 \
+            env ${library:+REGLA_CUDA_CUBLASLT=$library} "${by_line[@]}" "$program" "${text[@]}"
+    done
+    for formats in "bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "bf16 f16 16bit"; do
+        read -r weights kv activations <<<"$formats"
+        check_part "bits_${weights}_$activations" 30 0 $(check --bits-only --weights "$weights" \
+            --kv "$kv" --activations "$activations" "${cases[@]}")
+    done
+}
+
 stage_latency() {
     bench bench_6l 30 20 "${small[@]}" --pp "$(size 2048 8)" --tg "$(size 64,1024,8192 2,4)"
     # what it is worth that a kernel begins while the one before it ends
-    switches overlap 40 --bench "${small[*]} --weights bf16 --pp 0 --tg $(size 64,1024 2,4)" \
+    switches overlap 60 --bench "${small[*]} --weights bf16 --pp 0 --tg $(size 64,1024 2,4)" \
         --without overlap
-}
-
-stage_kernels() {
-    check_part kernels_check 120 1 "${by_line[@]}" "$programs/kernels" check
 }
 
 stage_batches() {
@@ -390,6 +445,19 @@ stage_batches() {
     # and that tensor cores multiply with one number of bf16 for an input, not two
     bench bench_12l_16bit 40 40 "${large[@]}" --pp "$(size 2048 8)" --tg "$(size 64 2)" \
         --batch "$(size 64,256 4,12)" --activations 16bit
+}
+
+# Streams over HTTP beside `regla bench`, and a step by cause.
+stage_serve() {
+    local model=(--preset regla-160m)
+    # of few tokens
+    [ -z "$rehearsal" ] || model=("${small[@]}" --vocabulary 256)
+    python3 -c 'import httpx' 2>/dev/null || { left_out serve "no httpx" && return; }
+    part serve 90 12 env PATH="$programs:$PATH" python3 loadtest/overhead.py --binary "$regla" \
+        --device cuda "${model[@]}" --streams "$(size 1,256 1,4)" --length "$(size 256 4)" \
+        --repeat "$(size 2 1)" --no-plots --out "$out/serve"
+    mv "$out/serve/overhead.csv" "$out/" 2>/dev/null
+    rm -rf "$out/serve"
 }
 
 # Up to how many rows products take the kernel for few rows.
@@ -406,64 +474,26 @@ stage_switches() {
 --repeat $(size 5 1)"
 }
 
-# shellcheck disable=SC2046 # words of check
-stage_check() {
-    local program formats weights kv activations text
-    check_part golden_f32 100 0 \
-        $(check --weights f32 --kv f32 --reproducibility "${cases[@]}")
-    check_part golden 60 0 $(check "${cases[@]}")
-    for program in "$programs"/cuda_test_*; do
-        text=()
-        [ "${program##*_}" != model ] || [ ! -r "$programs/text.txt" ] || [ -n "$rehearsal" ] ||
-            text=("$programs/text.txt" 8192)
-        [ "${program##*_}" = launch ] || check_part "${program##*/}" 60 1 "${by_line[@]}" "$program" "${text[@]}"
-    done
-    for formats in "bf16 f16 f32" "f16 bf16 f32" "q8 f16 f32" "bf16 f16 16bit"; do
-        read -r weights kv activations <<<"$formats"
-        check_part "bits_${weights}_$activations" 60 0 $(check --bits-only --weights "$weights" \
-            --kv "$kv" --activations "$activations" "${cases[@]}")
-    done
-}
-
-# Streams over HTTP beside `regla bench`, and a step by cause.
-stage_serve() {
-    local model=(--preset regla-160m)
-    # of few tokens
-    [ -z "$rehearsal" ] || model=("${small[@]}" --vocabulary 256)
-    python3 -c 'import httpx' 2>/dev/null || { left_out serve "no httpx" && return; }
-    part serve 120 12 env PATH="$programs:$PATH" python3 loadtest/overhead.py --binary "$regla" \
-        --device cuda "${model[@]}" --streams "$(size 1,256 1,4)" --length "$(size 256 4)" \
-        --repeat "$(size 2 1)" --no-plots --out "$out/serve"
-    mv "$out/serve/overhead.csv" "$out/" 2>/dev/null
-    rm -rf "$out/serve"
-}
-
 # ---- then what says more of it ----
 
 # Equal calls follow each other there, so that a kernel loads its weights while the one before it runs:
 # without overlap as well.
 stage_time() {
-    part kernels_time 90 100 "${by_line[@]}" "$programs/kernels" time
-    part kernels_time_apart 90 100 env "$(without overlap)" "${by_line[@]}" "$programs/kernels" time
+    part kernels_time 60 100 "${by_line[@]}" "$programs/kernels" time
+    part kernels_time_apart 60 100 env "$(without overlap)" "${by_line[@]}" "$programs/kernels" time
     # the same products by cuBLAS
     has_pytorch products_cublas &&
         part products_cublas 60 20 python3 loadtest/cuda_transformers.py --products
 }
 
-# Long prompts with the products of ours and of cuBLASLt, whose library is CUDA's or PyTorch's.
+# Long prompts with the products of ours and of cuBLASLt.
 stage_prompts() {
     local library
     if ! "$regla" bench --help | grep -q -- --products; then
         left_out prompts "regla bench has no --products"
         return
     fi
-    library=$(python3 - <<'EOF'
-import glob, sys
-places = ["/usr/local/cuda/lib64", *(f"{at}/nvidia/*/lib" for at in sys.path if at)]
-found = [name for place in places for name in sorted(glob.glob(f"{place}/libcublasLt.so.1[0-9]"))]
-print(found[0] if found else "")
-EOF
-    )
+    library=$(find_cublaslt)
     part prompts 60 30 env ${library:+REGLA_CUDA_CUBLASLT=$library} "$regla" bench --device cuda \
         "${large[@]}" --weights bf16,f16 --products own,cublaslt --tg 0 \
         --pp "$(size 512,2048,8192 8,16)" --repeat "$(size 3 1)"
@@ -472,6 +502,21 @@ EOF
 stage_softmax() {
     bench bench_softmax 60 30 "${softmax[@]}" --pp "$(size 2048 8)" --tg "$(size 64 2)" \
         --depth "$(size 0,2048 0,8)" --batch "$(size 1,64 1,4)" --operations
+}
+
+stage_transformers() {
+    local site='' seconds=180
+    has_pytorch transformers || return
+    if [ -d "$folder/wheels" ]; then
+        site=$programs/site # where they were unpacked, which goes when this ends
+        part wheels 60 0 python3 -m pip install -q --no-index --no-deps --no-compile \
+            --no-cache-dir --target "$site" "$folder"/wheels/*.whl
+    fi
+    [ "$(left)" -gt $((seconds + 60)) ] || seconds=$(($(left) - 60))
+    [ $seconds -ge 30 ] || { left_out transformers "no time" && return; }
+    part transformers 240 40 env PYTHONUNBUFFERED=1 ${site:+PYTHONPATH=$site} python3 \
+        loadtest/cuda_transformers.py --regla "$regla" --seconds "$seconds" \
+        --out "$out/transformers.csv"
 }
 
 # When the kernels of a decode step begin, have waited, and end: a build of its own (engine/README.md).
@@ -487,24 +532,10 @@ stage_timestamps() {
 
 stage_ncu() {
     has_tool ncu ncu || return
-    part ncu 90 100 ncu --clock-control none --target-processes all -k regex:'stream|recurrence' \
+    part ncu 60 100 ncu --clock-control none --target-processes all -k regex:'stream|recurrence' \
         --section SpeedOfLight --section MemoryWorkloadAnalysis --section SchedulerStats \
         --section Occupancy -c 40 "$regla" bench --device cuda "${small[@]}" --weights bf16 --pp 0 \
         --tg "$(size 4 2)" --repeat 1
-}
-
-stage_transformers() {
-    local site='' seconds=180
-    has_pytorch transformers || return
-    if [ -d "$folder/wheels" ]; then
-        site=$programs/site # where they were unpacked, which goes when this ends
-        part wheels 60 0 python3 -m pip install -q --no-index --no-deps --no-compile \
-            --no-cache-dir --target "$site" "$folder"/wheels/*.whl
-    fi
-    [ "$(left)" -gt $((seconds + 60)) ] || seconds=$(($(left) - 60))
-    part transformers 240 40 env PYTHONUNBUFFERED=1 ${site:+PYTHONPATH=$site} python3 \
-        loadtest/cuda_transformers.py --regla "$regla" --seconds "$seconds" \
-        --out "$out/transformers.csv"
 }
 
 sanitize() { # tool, what it runs, seconds, command...
@@ -518,8 +549,8 @@ stage_sanitize() {
     has_tool compute-sanitizer sanitize || return
     sanitize memcheck few 60 "${check[@]}" "${few[@]}"
     sanitize racecheck few 60 "${check[@]}" "${few[@]}"
-    sanitize memcheck kernels 90 "$programs/kernels" check
-    sanitize racecheck kernels 90 "$programs/kernels" check
+    sanitize memcheck kernels 60 "$programs/kernels" check
+    sanitize racecheck kernels 60 "$programs/kernels" check
     sanitize memcheck more 45 "${check[@]}" "${more[@]}"
     sanitize racecheck more 45 "${check[@]}" "${more[@]}"
     sanitize initcheck few 45 "${check[@]}" "${few[@]}"
@@ -540,7 +571,7 @@ stage_study() {
 # Whose GPU, which commit. What decides is cuda_test_launch: nvidia-smi need not be there.
 describe() {
     local gpu
-    gpu=$(timeout 10 nvidia-smi --query-gpu=name,driver_version,memory.total \
+    gpu=$(timeout -k 5 10 nvidia-smi --query-gpu=name,driver_version,memory.total \
         --format=csv,noheader 2>/dev/null) || gpu="no nvidia-smi"
     gpu+="; $(cat "$programs/commit" 2>/dev/null); $(date -u '+%F %T')"
     echo "# $gpu${rehearsal:+; a rehearsal}${REGLA_CUDA_WITHOUT:+; without $REGLA_CUDA_WITHOUT}; $*"
@@ -568,6 +599,7 @@ run() {
     fi
     for stage in "${stages[@]}"; do
         if [ -z "$ended" ]; then
+            stage_end=$((SECONDS + stage_limits[$stage] * percent / 100))
             "stage_$stage"
         else
             left_out "$stage" "$ended"

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each thing that can be switched off in the CUDA backend brings: `regla bench` as it is, then
 with one thing other than it is, in one table. Each run is a process of its own, since the backend
-reads its switches as it starts. The plain run comes first and once more last: how far these two are
-apart is how much a row may mean.
+reads its switches as it starts. Noise is measured, too: the first setting runs twice, and the plain
+run, which comes first, once more at the end. A ratio that differs from 1 by no more than such a pair
+of equal runs shows nothing; the last lines say which do so.
 
 Usage: cuda_switches.py --regla PROGRAM --bench "ARGUMENTS" [--bench ...] [--csv FILE]
            --without all|NAME,...          switches of engine/cuda/switches.h, each off alone, and
@@ -23,6 +24,7 @@ import sys
 from pathlib import Path
 
 SWITCHES = Path(__file__).resolve().parents[1] / "engine/cuda/switches.h"
+AGAIN = ", again"
 COLUMNS = "setting test batch tokens_per_second spread share_of_limit ratio".split()
 
 
@@ -63,7 +65,8 @@ def measure(arguments, environment):
 class Report:
     def __init__(self, arguments):
         self.on_over_off = bool(arguments.without)
-        self.base = None
+        self.base = self.noise = None
+        self.runs, self.rows = {}, []
         self.file = open(arguments.csv, "a", newline="") if arguments.csv else None  # noqa: SIM115
         self.csv = csv.DictWriter(self.file, COLUMNS, extrasaction="ignore") if self.file else None
         if self.csv and not self.file.tell():
@@ -77,14 +80,23 @@ class Report:
                  for name, one in zip(names, found))
         print("figure:", ", ".join(rates))
 
+    def ratios(self, found, base):
+        ratios = [one["tokens_per_second"] / other["tokens_per_second"]
+                  for one, other in zip(found, base)]
+        return [1 / ratio for ratio in ratios] if self.on_over_off else ratios
+
     def row(self, name, found):
         if self.base is None:
             self.base = found
             self.heading(found)
-        ratios = [one["tokens_per_second"] / base["tokens_per_second"]
-                  for one, base in zip(found, self.base)]
-        if self.on_over_off:
-            ratios = [1 / ratio for ratio in ratios]
+        first = self.runs.get(name.removesuffix(AGAIN)) if name.endswith(AGAIN) else None
+        ratios = self.ratios(found, first or self.base)
+        if first:
+            self.noise = [max(noise, abs(ratio - 1)) for noise, ratio in
+                          zip(self.noise or [0] * len(ratios), ratios)]
+        elif found is not self.base:
+            self.rows.append((name.removeprefix("without "), ratios))
+        self.runs[name] = found
         print(f"{name:<34}", *(f"{one['tokens_per_second']:>21.1f} {ratio:>7.3f}x"
                                for one, ratio in zip(found, ratios)), flush=True)
         if found is not self.base:
@@ -94,6 +106,16 @@ class Report:
             for one, ratio in zip(found, ratios):
                 self.csv.writerow({**one, "setting": name, "ratio": f"{ratio:.4f}"})
             self.file.flush()
+
+    def end(self):
+        """How far equal runs are apart, and which settings no further, test by test."""
+        if self.noise is None:
+            return
+        print("figure: noise", " ".join(f"{100 * noise:.1f} %" for noise in self.noise))
+        for test, noise in enumerate(self.noise):
+            names = [name for name, ratios in self.rows if abs(ratios[test] - 1) <= noise]
+            one = self.base[test]
+            print(f"figure: within noise in {one['test']} b{one['batch']}:", ", ".join(names) or "none")
 
 
 def main():
@@ -107,7 +129,9 @@ def main():
     what.add_argument("--environment")
     arguments = parser.parse_args()
     report, status = Report(arguments), 0
-    for name, environment in [("as it is", {}), *settings(arguments), ("as it is, again", {})]:
+    base, (first, *others) = ("as it is", {}), settings(arguments)
+    again = [(name + AGAIN, environment) for name, environment in (first, base)]
+    for name, environment in [base, first, again[0], *others, again[1]]:
         brief = name.removeprefix("without ")
         try:
             found = measure(arguments, environment)
@@ -121,6 +145,7 @@ def main():
             status = 1
         if report.base is None:
             return 1
+    report.end()
     return status
 
 

@@ -100,15 +100,19 @@ for part in smoke_launch smoke_hybrid_regla smoke_gla_fla bench_6l overlap kerne
 done
 not_in_table "$all" 'left out|FAILED|stopped|under way'
 in_table "$all" '^bench_6l .* tg64 b1 25.5/s 27.8%$'
-in_table "$all" '^switches .*m tg64, batch 1 100.0/s 25.0 %.*; overlap 1.000x.*; all of them 1.000x'
+in_table "$all" '^switches .*m tg64, batch 1 100.0/s 25.0 %.*; overlap 1.000x.*; all of them 1.000x.*; noise 0.0 %.*; within noise in tg64 b1: overlap, '
 in_table "$all" '^ncu .* stream_kernel 2 times 5.00 us, DRAM 31.7 %$'
 in_table "$all" '^timestamps_64 .* 33 kernels, gaps 30.00, times 60.00$'
 in_table "$all" '^kernels_check .* kernels: 5 passed, 0 failed$'
 expect "$all: files" [ "$(find "$work/out" -type f | wc -l)" -le 8 ]
-expect "$all: every switch" [ "$(grep -c '^regla bench .*--tg 256 .*without [a-z]*$' "$work/asked")" -eq \
+expect "$all: every switch" [ "$(grep '^regla bench .*--tg 256 .*without [a-z]*$' "$work/asked" | sort -u | wc -l)" -eq \
     "$(grep -c '    X(' engine/cuda/switches.h)" ]
 
-before=(PATH="/usr/bin:/bin")
+# all that this machine has, but NVIDIA's tools
+mkdir "$work/bare"
+ln -s /usr/bin/* /bin/* "$work/bare/" 2>/dev/null
+rm -f "$work"/bare/{nvidia-smi,ncu,compute-sanitizer}
+before=(PATH="$work/bare" CUDA_TOOLS=)
 session smoke ncu sanitize
 expect "no tools" [ $status -eq 0 ]
 in_table "no nvidia-smi" '^# no nvidia-smi; '
@@ -144,7 +148,7 @@ in_table "a golden case that fails" '^check +left out: smoke_gla_fla failed'
 before=(MISBEHAVE="^kernels check $" MISBEHAVIOUR=124)
 session kernels batches
 expect "a part that hangs" [ $status -eq 1 ]
-in_table "a part that hangs" '^kernels_check +stopped after 120.0 s '
+in_table "a part that hangs" '^kernels_check +stopped after 60.0 s '
 in_table "a part that hangs" '^after_kernels_check +passed '
 in_table "a part that hangs" '^kernels_check_apart +passed '
 in_table "a part that hangs" '^bench_12l +passed '
@@ -177,6 +181,40 @@ before=(MISBEHAVE="^regla bench.* without row$" MISBEHAVIOUR=hang LIMITS_PERCENT
 session switches
 in_table "a switch that hangs" '^switches +stopped after .*; overlap 1.000x .*; row stopped$'
 in_table "a switch that hangs" '^after_switches +passed '
+
+# programs that hang one after the other take the time of their stage, and no more
+before=(MISBEHAVE="^regla check" MISBEHAVIOUR=hang LIMITS_PERCENT=7)
+session check latency
+in_table "a stage that hangs" '^golden_f32_apart +stopped '
+in_table "a stage that hangs" '^bits_q8_f32 +left out: no time left to its stage$'
+in_table "a stage that hangs" '^bench_6l +passed '
+
+# nvidia-smi that does not end when asked to
+cp "$work/tools/nvidia-smi" "$work/smi"
+program "$work/tools/nvidia-smi" "trap '' TERM; for ((;;)); do sleep 1; done"
+began=$SECONDS
+before=(SECONDS_AT_MOST=40)
+session kernels
+expect "nvidia-smi that hangs" [ $((SECONDS - began)) -lt 25 ]
+in_table "nvidia-smi that hangs" '^# no nvidia-smi; '
+in_table "nvidia-smi that hangs" '^kernels_check +passed '
+mv "$work/smi" "$work/tools/nvidia-smi"
+
+# Equal runs that are 2 % apart: a switch that brings 1 % shows nothing, one that brings 50 % does.
+cp "$work/programs/regla" "$work/regla"
+program "$work/programs/regla" "case \"\$REGLA_CUDA_WITHOUT\" in
+    overlap) [ -e $work/again ] && speed=98 || speed=100; touch $work/again ;;
+    row) speed=99 ;;
+    bulk) speed=50 ;;
+    *) speed=100 ;;
+esac
+echo '$json' | sed \"s/: 100,/: \$speed,/\""
+python3 loadtest/cuda_switches.py --regla "$work/programs/regla" --bench "" \
+    --without overlap,row,bulk >"$work/switches" 2>&1
+expect "noise" grep -qx 'figure: noise 2.0 %' "$work/switches"
+expect "noise" grep -qx 'figure: overlap, again 1.020x' "$work/switches"
+expect "noise" grep -qx 'figure: within noise in tg64 b1: overlap, row, all of them' "$work/switches"
+mv "$work/regla" "$work/programs/regla"
 
 before=(SECONDS_AT_MOST=0)
 session kernels
@@ -223,6 +261,20 @@ for tool in bash env dirname readlink; do
     ln -s "$(command -v $tool)" "$work/few/$tool"
 done
 pack "no text /nowhere" PRESET=cuda-emulated TEXT=/nowhere
+mkdir -p "$work/tree/loadtest" "$work/shared/data/wikitext-2"
+cp loadtest/cuda_session.sh "$work/tree/loadtest/"
+git init -q "$work/tree"
+git -C "$work/tree" -c user.name=n -c user.email=e commit -q --allow-empty -m first
+git -C "$work/tree" worktree add -q "$work/elsewhere/tree" --detach
+cp -r "$work/tree/loadtest" "$work/elsewhere/tree/"
+for tree in "$work/tree" "$work/elsewhere/tree"; do
+    rm -f "$work/shared/data/wikitext-2/test.txt"
+    PRESET=cuda-emulated CUDA_SESSION="$work/packed" "$tree/loadtest/cuda_session.sh" pack >"$work/said" 2>&1
+    expect "the default text, missing" grep -q 'no text .*/shared/data/wikitext-2/test.txt' "$work/said"
+    touch "$work/shared/data/wikitext-2/test.txt"
+    PRESET=cuda-emulated CUDA_SESSION="$work/packed" "$tree/loadtest/cuda_session.sh" pack >"$work/said" 2>&1
+    expect "the default text" eval "! grep -q 'no text' '$work/said'"
+done
 program "$work/few/nvcc" ""
 pack "no wrk" PATH="$work/few"
 
