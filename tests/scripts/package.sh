@@ -50,7 +50,9 @@ say "installed: $(dpkg-query -W -f '${Package} ${Version}, depends on ${Depends}
 
 say "ldd: $(ldd /usr/bin/regla | wc -l) lines"
 ! ldd /usr/bin/regla | grep -E 'not found|libX11|cairo|freetype' || fail "ldd of regla"
-[ "$(ldd /usr/bin/regla | wc -l)" -le 17 ] || fail "regla loads more libraries than it should"
+# Those it names are libmicrohttpd, jansson, pcre2, utf8proc, sqlite3 and C's two; nine come with
+# libmicrohttpd's TLS; ldd lists the loader and the vDSO too: 18 in all on Debian 12.
+[ "$(ldd /usr/bin/regla | wc -l)" -le 18 ] || fail "regla loads more libraries than it should"
 
 say "regla serve, as a user without rights, with the settings of /etc/default/regla"
 cp /etc/default/regla /root/default
