@@ -146,3 +146,16 @@ def test_the_ignore_file_is_read_as_an_engine_reads_it(tmp_path):
     kept = [path for path in ("a", "a/x", "a/b", "a/b/x.c", "a/b/x.o", "a/b/n/x.o", "c/d", "c/x/y/d/z", "cc")
             if context.kept(path)]
     assert kept == ["a/b", "a/b/x.c", "a/b/n/x.o"]
+
+
+def test_whoever_stops_a_server_waits_longer_than_it_takes_to_end():
+    ends = int(re.search(r"--drain-timeout[^-]*?default (\d+)", output(BINARY, "serve", "--help"), re.S)[1])
+    deploy = ROOT / "deploy"
+    waits = [(file, seconds) for file, wait in [
+        ("compose.yaml", r"stop_grace_period: (\d+)s"),
+        ("kubernetes.yaml", r"terminationGracePeriodSeconds: (\d+)"),
+        ("systemd/regla.service.in", r"TimeoutStopSec=(\d+)"),
+        ("README.md", r"--stop-timeout (\d+)")]
+        for seconds in re.findall(wait, (deploy / file).read_text())]
+    assert len({file for file, _ in waits}) == 4
+    assert all(int(seconds) >= ends + 10 for _, seconds in waits), (ends, waits)
