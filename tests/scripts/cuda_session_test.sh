@@ -94,7 +94,7 @@ session
 expect "$all" [ $status -eq 0 ]
 in_table "$all" '^# A false GPU, 1.0, 1 MiB; '
 for part in smoke_launch smoke_hybrid_regla smoke_gla_fla bench_6l overlap kernels_check bench_12l \
-    rows switches golden_f32 cuda_test_model bits_q8_f32 serve kernels_time_apart prompts \
+    rows switches golden_f32 cuda_test_model bits_q8_f32 serve kernels_time_apart prompts_f16_cublaslt \
     bench_softmax timestamps_1 ncu transformers memcheck_few study; do
     in_table "$all" "^$part +passed "
 done
