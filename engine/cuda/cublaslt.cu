@@ -430,11 +430,11 @@ __global__ static void finish_kernel(product_call call)
 
 /* y and its rows lie at multiples of 16 bytes. What adds to y is added to before the activation,
  * so an activation of the sum alone is not for us; no model has one. */
-bool cublaslt_takes(const struct weight *weight, const struct product_call *call)
+bool cublaslt_takes(const struct ops_matmul *a)
 {
-    return weight->rows != NULL && call->num_rows >= LEAST_ROWS &&
-           (uintptr_t)call->y % Y_ALIGNMENT == 0 && call->y_stride % 4 == 0 &&
-           !(call->accumulate && call->activation != FORMULA_IDENTITY);
+    return a->weight->rows != NULL && a->num_rows >= LEAST_ROWS &&
+           (uintptr_t)a->y.data % Y_ALIGNMENT == 0 && a->y.stride % 4 == 0 &&
+           !(a->accumulate && a->activation != FORMULA_IDENTITY);
 }
 
 /* y = x W, or y += x W. */

@@ -174,8 +174,8 @@ size_t cublaslt_scratch(const struct backend *);
 size_t cublaslt_weight_bytes(const struct backend *, const struct weight *);
 size_t cublaslt_bytes(const struct backend *);
 int cublaslt_weight_add(struct backend *, struct weight *, struct error *);
-/* Whether a product is the library's; computes one that is. */
-bool cublaslt_takes(const struct weight *, const struct product_call *);
+/* Whether a product is the library's, its norm left to cuda_norm; computes one that is. */
+bool cublaslt_takes(const struct ops_matmul *);
 void cublaslt_product(struct backend *, const struct weight *, const struct product_call *);
 /* recurrence.cu. check: whether there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);

@@ -31,6 +31,8 @@ size_t product_scratch(const struct backend *backend)
 
 bool product_norms(const struct backend *backend, const struct ops_matmul *a)
 {
+    if (cublaslt_takes(a)) /* which reads x as it is */
+        return false;
     const struct ops_norm *norm = a->norm;
     int64_t numbers = (int64_t)a->num_rows * norm->groups * norm->size;
     bool fours = norm->size % 4 == 0 &&
@@ -71,7 +73,7 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.ahead = ahead_of(backend, a->next);
     call.stages = switch_on(backend, CUDA_SWITCH_STAGES);
     const int numbers = weight->rounded ? 1 : 2;
-    if (cublaslt_takes(weight, &call))
+    if (a->norm == NULL && cublaslt_takes(a))
         cublaslt_product(backend, weight, &call);
     else if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);

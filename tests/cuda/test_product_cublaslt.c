@@ -80,6 +80,60 @@ static void check_taken(struct devices *own, struct devices *other, struct kind 
     }
 }
 
+/* A product does not norm its x where it is the library's, however many rows the kernels for few
+ * rows take: the bits are those of a norm and then the product. */
+static void check_normed(struct devices *own, struct bench_count *count)
+{
+    enum { ROWS = 200, IN = 128, OUT = 40 };
+    const struct product_case c = {
+        .kind = {WEIGHTS_BF16, false}, .rows = ROWS, .in = IN, .out = OUT, .heads = 1, .parts = 1};
+    size_t x_bytes = ROWS * IN * sizeof(float), y_bytes = ROWS * OUT * sizeof(float);
+    struct bench_device other, *const devices[3] = {&own->cuda[false], &other, &other};
+    float *w = bench_floats(OUT * IN, -1, 1, 1), *host = bench_floats(ROWS * IN, -3, 5, 2), *y[3];
+    setenv("REGLA_CUDA_STREAMED_ROWS", "256", 1);
+    bool opened = open_cublaslt(&other, false, MOST_ROWS);
+    unsetenv("REGLA_CUDA_STREAMED_ROWS");
+    for (int i = 0; i < 3 && opened; i++) {
+        const struct bench_device *cuda = devices[i];
+        const bool apart = i < 2;
+        struct weight *weight = create(cuda, &c, w, NULL);
+        float *x = bench_memory(cuda, x_bytes, host), *normed = bench_memory(cuda, x_bytes, NULL);
+        float *out = bench_memory(cuda, y_bytes, NULL);
+        const struct ops_norm norm = {.kind = NORM_RMSNORM,
+                                      .eps = 1e-5f,
+                                      .num_rows = ROWS,
+                                      .groups = 1,
+                                      .size = IN,
+                                      .x = {x, IN},
+                                      .y = {normed, IN}};
+        y[i] = malloc(y_bytes);
+        if (apart)
+            cuda->ops->norm(cuda->backend, &norm);
+        cuda->ops->matmul(cuda->backend, &(struct ops_matmul){.weight = weight,
+                                                              .num_rows = ROWS,
+                                                              .x = norm.y,
+                                                              .y = {out, OUT},
+                                                              .norm = apart ? NULL : &norm});
+        cuda->ops->copy_out(cuda->backend, y[i], out, y_bytes);
+        bench_check_status(cuda);
+        cuda->ops->weight_free(cuda->backend, weight);
+        bench_free(cuda, x, x_bytes);
+        bench_free(cuda, normed, x_bytes);
+        bench_free(cuda, out, y_bytes);
+    }
+    free(w);
+    free(host);
+    if (!opened)
+        return;
+    other.ops->close(other.backend);
+    bench_expect(count, memcmp(y[0], y[1], y_bytes) != 0, "cublaslt, normed before", "is own", 0);
+    bench_expect(count, memcmp(y[1], y[2], y_bytes) == 0, "cublaslt, normed",
+                 "other bits than a norm and then a product",
+                 bench_distance(y[2], y[1], ROWS * OUT));
+    for (int i = 0; i < 3; i++)
+        free(y[i]);
+}
+
 /* Near the CPU's, whatever the shape. With so many rows that sums of a split do not fit its
  * workspace the library's second choice does them. */
 static void check_near(struct devices *d, struct kind kind)
@@ -154,6 +208,7 @@ int main(void)
     bench_open(&d.cpu, &d.cuda[false], &limits);
     d.cuda[true] = bench_open_cuda(ACTIVATIONS_16BIT, &limits);
     check_cublaslt(&d);
+    check_normed(&d, &d.count);
     for (int i = 0; i < 2; i++)
         d.cuda[i].ops->close(d.cuda[i].backend);
     d.cpu.ops->close(d.cpu.backend);
