@@ -2,8 +2,8 @@
 /* How the first kernel of a step brings the step's batch to where the others read it: from the
  * host's mapped memory, and with the tokens that the step before has drawn. Either may be absent.
  *
- * The host's memory is a microsecond away. So nothing but a row's token waits for another load, and
- * the others do not read there. */
+ * The host's memory is about a microsecond away, by estimate. So nothing but a row's token waits
+ * for another load, and the others do not read there. */
 #ifndef ENGINE_CUDA_ARRIVAL_CUH
 #define ENGINE_CUDA_ARRIVAL_CUH
 

@@ -380,7 +380,7 @@ using emulation::grid_wait;
 #else
 __device__ inline void grid_wait()
 {
-#if __CUDA_ARCH__ >= 900 /* on others kernels do not overlap: backend.cu, find_instructions */
+#if __CUDA_ARCH__ >= 900 /* on others kernels do not overlap: backend.cu, find_abilities */
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -471,7 +471,7 @@ void launch(struct backend *backend, void (*kernel)(P...), dim3 grid, dim3 block
 #ifdef REGLA_CUDA_TIMESTAMPS
 #include "engine/cuda/timestamps.cuh"
 #else
-/* At the beginning of a kernel that does something before it waits, or waits in a block. */
+/* At the beginning of a kernel that touches memory before it waits, or waits in a block. */
 #define KERNEL_TIMES() ((void)0)
 #endif
 

@@ -11,7 +11,7 @@
  * too. */
 #include "engine/cuda/step.h"
 
-enum { MOST_GRAPHS = 128 };
+enum { MOST_KINDS = 64 };
 
 struct kind {
     struct graph_key key;
@@ -19,7 +19,7 @@ struct kind {
 };
 
 struct graphs {
-    struct kind kinds[MOST_GRAPHS];
+    struct kind kinds[MOST_KINDS];
     int num_kinds;
     cudaGraphExec_t *current; /* of the step that is being recorded or replayed */
     bool recording;
@@ -79,7 +79,7 @@ void graphs_begin(struct backend *backend, const struct graph_key *key)
         return; /* the step runs without */
     struct kind *kind = find(graphs, key);
     if (kind == NULL) {
-        if (graphs->num_kinds == MOST_GRAPHS)
+        if (graphs->num_kinds == MOST_KINDS)
             forget(graphs);
         graphs->kinds[graphs->num_kinds++] = {*key, {NULL, NULL}};
         return;

@@ -53,9 +53,6 @@ template <enum weight_format format> constexpr bool HAS_SCALES = weight_format_b
     X(WEIGHTS_Q8, 1)     \
     X(WEIGHTS_Q8, 2)
 
-static_assert((int)MOST_NORMED_ROWS <= (int)LEAST_STREAMED_ROWS,
-              "only the kernel for few rows norms");
-
 /* How x is split for them: q8's integers are exact in bf16. */
 #define SPLIT_KINDS(X) \
     X(WEIGHTS_BF16, 1) \

@@ -82,6 +82,7 @@ template <bool DECAYS, bool FEATURES, bool DELTA>
 __global__ static void __launch_bounds__(MOST_WARPS * 32, 2)
     bulk_kernel(const struct recurrence_call call, const struct device_batch batch)
 {
+    KERNEL_TIMES();
     SHARED_MEMORY(float, shared); /* [BUFFERS, buffer_floats] */
     __shared__ struct ring ring;
     const int items = batch.num_spans * call.a.num_heads * call.pieces, step = (int)gridDim.x;

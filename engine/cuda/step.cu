@@ -15,7 +15,7 @@
 enum { MOST_PAGES = 1 << 18 };
 /* The lists of a decode step's draws that come with its batch. If they are longer, the requests go
  * to the device by themselves (draws.cu). */
-enum { LISTS_BYTES = 64 << 10 };
+enum { EARLY_LISTS_BYTES = 64 << 10 };
 /* Page tables of a decode step that are read before their length is known, at most. */
 enum { SURE_PAGES_BYTES = 4 << 10 };
 enum { PIECE = sizeof(int4), ALIGNED = 64 };
@@ -74,7 +74,7 @@ static int open_images(struct backend *backend, struct step_images *images, stru
     const struct ops_limits *limits = &backend->limits;
     size_t logits = (size_t)limits->max_logits;
     size_t bytes = lay_out((size_t)limits->max_rows, logits, logits).pages +
-                   (has_pages(limits) ? MOST_PAGES * sizeof(char *) : 0) + LISTS_BYTES;
+                   (has_pages(limits) ? MOST_PAGES * sizeof(char *) : 0) + EARLY_LISTS_BYTES;
     void *memory, *mapped;
     if (device_allocate(backend, bytes, "a step's batch", &memory, err) != 0)
         return -1;
@@ -250,9 +250,9 @@ static bool asks_early(const struct backend *backend, const struct batch *batch)
     if (batch->num_draws != batch->num_rows || !switch_on(backend, CUDA_SWITCH_DRAW))
         return false;
     size_t bytes = 0;
-    for (int i = 0; i < batch->num_draws && bytes <= LISTS_BYTES; i++)
+    for (int i = 0; i < batch->num_draws && bytes <= EARLY_LISTS_BYTES; i++)
         bytes += drawing_lists(batch->draws[i]);
-    return bytes <= LISTS_BYTES;
+    return bytes <= EARLY_LISTS_BYTES;
 }
 
 /* The batch's page tables may be as long as this. */

@@ -3,10 +3,11 @@
  * and launch() remembers their names.
  *
  * grid_wait() becomes a macro that also declares an object in the kernel. It stores the time there
- * and after the wait; its destructor stores that of the end. So a kernel that waits first needs no
- * change. One that does something before, or waits in a block of its own, says KERNEL_TIMES() at
- * its beginning, and the object is there. (On the emulated device a kernel that should and does not
- * ends the program at its next barrier.)
+ * and after the wait; its destructor stores that of the end. So a kernel that waits first, or only
+ * computes indices before, needs no change. One that touches memory or meets others before, or
+ * waits in a block of its own, says KERNEL_TIMES() at its beginning, and the object is there. (On
+ * the emulated device a kernel that waits in a block and does not say it ends the program at its
+ * next barrier.)
  *
  * A kernel's place in the list comes from a counter: an atomic whose answer is needed at the
  * kernel's end alone. What is stored there delays that end by some instructions, and registers are

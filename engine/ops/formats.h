@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The number formats that are chosen when a model is loaded, and whose matrix products, with their
- * names in flags and replies.
+/* The number formats that are chosen when a model is loaded, and who computes matrix products, with
+ * their names in flags and replies.
  * Between operations activations are f32 whatever is chosen, as are states, norms and softmax.
  *
  * A format of weights is a row of WEIGHT_FORMATS: its name, its size, and to what its products may
@@ -16,8 +16,8 @@
 /* To what products may round their inputs.
  *   f32: to 24 bits; on a GPU, with weights of two bytes or one, to 17 bits (f16: 23)
  *   16bit: with bf16 weights, and always on a GPU, to bf16; with weights in blocks to 16-bit
- * integers, scaled by the largest of 32 inputs 8bit: with weights in blocks to 8-bit integers,
- * likewise; not on a GPU */
+ * integers, scaled by the largest of 32 inputs
+ *   8bit: with weights in blocks to 8-bit integers, likewise; not on a GPU */
 #define ACTIVATION_FORMATS(X)     \
     X(ACTIVATIONS_F32, "f32")     \
     X(ACTIVATIONS_16BIT, "16bit") \

@@ -97,8 +97,8 @@ struct ops_norm {
  * norm, if not NULL, is done first, and its y is this x. Nothing else may use that y: a device that
  * norms or gates x while it reads it does not write it.
  *
- * next, if not NULL, lists the weights of the products that probably follow, in their order; it has
- * one at least, and NULL ends it. A device may prefetch them. */
+ * next, if not NULL, lists the weights of the products that probably follow, in their order: at
+ * least one, and NULL after the last. A device may prefetch them. */
 struct ops_matmul {
     const struct weight *weight;
     int num_rows;

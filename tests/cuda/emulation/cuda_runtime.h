@@ -3,12 +3,11 @@
  * its kernels run, slowly, where no GPU is, under the debugger and the sanitizers.
  *
  * Blocks, or clusters of them, run one after the other; every thread is a fiber that runs until it
- * waits. What
- * is launched or copied asynchronously happens when somebody waits for it, stream by stream, in the
- * thread that waits. Device memory is malloc's, filled with NaN. Threads that wait for each other
- * in vain, lanes that meet in different collectives, threads that end without grid_wait in a kernel
- * that may overlap the one before, and calls that a thread may not make while it captures a stream,
- * end the program with a message.
+ * waits. What is launched or copied asynchronously happens when somebody waits for it, stream by
+ * stream, in the thread that waits. Device memory is malloc's, filled with NaN. Threads that wait
+ * for each other in vain, lanes that meet in different collectives, threads that end without
+ * grid_wait in a kernel that may overlap the one before, and calls that a thread may not make while
+ * it captures a stream, end the program with a message.
  *
  * Settings, by environment:
  *   REGLA_EMULATION_ORDER   forward (default), backward, or a number: the order of blocks, warps
