@@ -83,16 +83,25 @@ enum {
 
 /* ---- the library ---- */
 
-static bool find_functions(struct library *library, void *loaded, const char **missing)
+/* The name of a function that it lacks; NULL: of none. */
+static const char *find_functions(struct library *library, void *loaded)
 {
-    *missing = NULL;
+    const char *missing = NULL;
 #define FIND(name)                                                                   \
     library->name = reinterpret_cast<decltype(library->name)>(dlsym(loaded, #name)); \
     if (library->name == NULL)                                                       \
-        *missing = #name;
+        missing = #name;
     CUBLASLT_FUNCTIONS(FIND)
 #undef FIND
-    return *missing == NULL;
+    return missing;
+}
+
+/* Opens a file; NULL: it cannot be, and why (until the next dl call). */
+static void *open_file(const char *name, const char **why)
+{
+    void *loaded = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    *why = loaded == NULL ? dlerror() : NULL;
+    return loaded;
 }
 
 /* It stays loaded until the program ends, as it has threads and handlers of its own. */
@@ -101,7 +110,7 @@ static int load(struct library *library, struct error *err)
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                         "/usr/local/cuda/lib64/libcublasLt.so.13",
                                         "/usr/local/cuda/lib64/libcublasLt.so.12"};
-    const char *named = getenv("REGLA_CUDA_CUBLASLT"), *missing;
+    const char *named = getenv("REGLA_CUDA_CUBLASLT"), *name = named, *why = NULL;
     void *loaded = NULL;
 #ifdef REGLA_CUDA_EMULATION
     if (named == NULL) {
@@ -112,23 +121,24 @@ static int load(struct library *library, struct error *err)
     }
 #endif
     if (named != NULL)
-        loaded = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+        loaded = open_file(named, &why);
     for (size_t i = 0; i < sizeof names / sizeof *names && named == NULL && loaded == NULL; i++)
-        loaded = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+        loaded = open_file(name = names[i], &why);
     if (loaded == NULL && named != NULL)
         return error_set(err, ERROR_UNSUPPORTED,
                          "products: cublaslt: REGLA_CUDA_CUBLASLT: expected a libcublasLt.so, got "
                          "%s: %s",
-                         named, dlerror());
+                         named, why);
     if (loaded == NULL)
         return error_set(err, ERROR_UNSUPPORTED,
                          "products: cublaslt: expected libcublasLt.so.13 or .12 where the loader "
-                         "looks or in /usr/local/cuda/lib64, found none (REGLA_CUDA_CUBLASLT names "
-                         "a file elsewhere)");
-    if (!find_functions(library, loaded, &missing))
-        return error_set(err, ERROR_UNSUPPORTED, "products: cublaslt: %s has no function %s",
-                         named != NULL ? named : "libcublasLt.so", missing);
-    return 0;
+                         "looks or in /usr/local/cuda/lib64, got for the last: %s "
+                         "(REGLA_CUDA_CUBLASLT names a file elsewhere)",
+                         why);
+    const char *missing = find_functions(library, loaded);
+    return missing == NULL ? 0
+                           : error_set(err, ERROR_UNSUPPORTED,
+                                       "products: cublaslt: %s has no function %s", name, missing);
 }
 
 static int refuse(const struct cublaslt *c, cublasStatus_t status, const char *what,
