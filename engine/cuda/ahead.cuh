@@ -27,15 +27,17 @@ struct ahead {
     unsigned bytes[2];
 };
 
-/* next: see ops_matmul. */
-inline struct ahead ahead_of(const struct backend *backend, const struct weight *const *next)
+/* next: see ops_matmul. num_rows: of this product, and probably of those; what is then cuBLASLt's
+ * reads its weights elsewhere. */
+inline struct ahead ahead_of(const struct backend *backend, const struct weight *const *next,
+                             int num_rows)
 {
     struct ahead ahead = {};
     if (next == NULL || !switch_on(backend, CUDA_SWITCH_AHEAD))
         return ahead;
     for (size_t i = 0, found = 0; i < AHEAD_PRODUCTS && next[i] != NULL && found < 2; i++) {
         size_t at = i * AHEAD_PART, bytes = next[i]->bytes;
-        if (bytes <= at)
+        if (bytes <= at || cublaslt_expects(next[i], num_rows))
             continue;
         ahead.from[found] = next[i]->data + at;
         ahead.bytes[found++] = (unsigned)(bytes - at < AHEAD_PART ? bytes - at : AHEAD_PART);

@@ -22,7 +22,9 @@
  *
  * An algorithm, with its tiles and its split of the inputs, is chosen once for each shape of
  * weights, for CHOSEN_ROWS rows, and does all numbers of rows: of what the library could do that
- * depends least on the batch. */
+ * depends least on the batch. The library is asked beforehand about some numbers of rows (`serves`)
+ * and again when a product has another one. If it refuses that, the product is own, which is one
+ * more way in which bits may depend on the number of rows. */
 #include "engine/cuda/product.cuh"
 
 #include <cublasLt.h>
@@ -60,6 +62,11 @@ struct shape {
     cublasLtMatrixLayout_t rows, x, y; /* x and y: of CHOSEN_ROWS rows, or of the last product */
     cublasLtMatmulAlgo_t algorithm;
     bool chosen;
+    struct {
+        int rows;
+        int64_t y_stride;
+        bool does;
+    } last; /* what was asked of the algorithm for a product */
 };
 
 struct cublaslt {
@@ -244,21 +251,26 @@ static int64_t any_stride(const struct shape *shape)
     return (shape->out + 3) / 4 * 4;
 }
 
-/* Whether an algorithm does every number of rows up to the largest of a step. */
+static bool does(const struct cublaslt *c, const struct shape *shape,
+                 const cublasLtMatmulAlgo_t *algorithm, int rows, int64_t y_stride)
+{
+    cublasLtMatmulHeuristicResult_t result = {};
+    return set_rows(c, shape, rows, y_stride) == CUBLAS_STATUS_SUCCESS &&
+           c->library.cublasLtMatmulAlgoCheck(c->handle, c->product, shape->rows, shape->x,
+                                              shape->y, shape->y, algorithm,
+                                              &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= WORKSPACE;
+}
+
+/* Whether an algorithm does these numbers of rows, up to the largest of a step: each kind of
+ * remainder that tiles leave, with one stride. cublaslt_takes asks about the rest. */
 static bool serves(const struct backend *backend, const struct shape *shape,
                    const cublasLtMatmulAlgo_t *algorithm)
 {
-    const struct cublaslt *c = backend->cublaslt;
     for (int rows : {128, 129, 192, 255, 256, 511, 512, 1000, 2048, 4095, INT32_MAX}) {
-        cublasLtMatmulHeuristicResult_t result = {};
         rows = rows < backend->limits.max_rows ? rows : backend->limits.max_rows;
-        if (rows < LEAST_ROWS)
-            continue;
-        if (set_rows(c, shape, rows, any_stride(shape)) != CUBLAS_STATUS_SUCCESS ||
-            c->library.cublasLtMatmulAlgoCheck(c->handle, c->product, shape->rows, shape->x,
-                                               shape->y, shape->y, algorithm,
-                                               &result) != CUBLAS_STATUS_SUCCESS ||
-            result.workspaceSize > WORKSPACE)
+        if (rows >= LEAST_ROWS &&
+            !does(backend->cublaslt, shape, algorithm, rows, any_stride(shape)))
             return false;
     }
     return true;
@@ -284,7 +296,7 @@ static int choose(struct backend *backend, struct shape *shape, struct error *er
         return 0;
     return error_set(err, ERROR_UNSUPPORTED,
                      "products: cublaslt: expected an algorithm for %s weights of %lld x %lld and "
-                     "%d to %d rows, got none of %d that does all (%s)",
+                     "%d to %d rows, got none of %d that does those asked about (%s)",
                      weight_format_name(shape->format), (long long)shape->out,
                      (long long)shape->width, (int)LEAST_ROWS, backend->limits.max_rows, count,
                      c->library.cublasLtGetStatusName(status));
@@ -438,13 +450,24 @@ __global__ static void finish_kernel(product_call call)
                    *place_of_sum(call, row, output));
 }
 
-/* y and its rows lie at multiples of 16 bytes. What adds to y is added to before the activation,
- * so an activation of the sum alone is not for us; no model has one. */
-bool cublaslt_takes(const struct ops_matmul *a)
+bool cublaslt_expects(const struct weight *weight, int num_rows)
 {
-    return a->weight->rows != NULL && a->num_rows >= LEAST_ROWS &&
-           (uintptr_t)a->y.data % Y_ALIGNMENT == 0 && a->y.stride % 4 == 0 &&
-           !(a->accumulate && a->activation != FORMULA_IDENTITY);
+    return weight->rows != NULL && num_rows >= LEAST_ROWS;
+}
+
+/* y and its rows lie at multiples of 16 bytes. What adds to y is added to before the activation,
+ * so an activation of the sum alone is not for us; no model has one. The library is asked where the
+ * shape's last product had other rows, never while a graph is replayed. */
+bool cublaslt_takes(const struct backend *backend, const struct ops_matmul *a)
+{
+    if (!cublaslt_expects(a->weight, a->num_rows) || (uintptr_t)a->y.data % Y_ALIGNMENT != 0 ||
+        a->y.stride % 4 != 0 || (a->accumulate && a->activation != FORMULA_IDENTITY))
+        return false;
+    struct shape *shape = &backend->cublaslt->shapes[a->weight->shape];
+    if (shape->last.rows != a->num_rows || shape->last.y_stride != a->y.stride)
+        shape->last = {a->num_rows, a->y.stride,
+                       does(backend->cublaslt, shape, &shape->algorithm, a->num_rows, a->y.stride)};
+    return shape->last.does;
 }
 
 /* y = x W, or y += x W. */

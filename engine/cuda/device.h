@@ -164,7 +164,7 @@ size_t product_scratch(const struct backend *);
 void cuda_matmul(struct backend *, const struct ops_matmul *);
 /* cublaslt.cu; all but open do nothing in a backend that has not opened the library. open:
  * ERROR_UNSUPPORTED when there is none that can be used. prepare: once the limits are known;
- * ERROR_UNSUPPORTED when the library cannot do a weight's products with every number of rows. */
+ * ERROR_UNSUPPORTED when the library has no algorithm for a weight's products. */
 int cublaslt_open(struct backend *, struct error *);
 void cublaslt_close(struct backend *);
 int cublaslt_prepare(struct backend *, struct error *);
@@ -174,8 +174,10 @@ size_t cublaslt_scratch(const struct backend *);
 size_t cublaslt_weight_bytes(const struct backend *, const struct weight *);
 size_t cublaslt_bytes(const struct backend *);
 int cublaslt_weight_add(struct backend *, struct weight *, struct error *);
-/* Whether a product is the library's, its norm left to cuda_norm; computes one that is. */
-bool cublaslt_takes(const struct ops_matmul *);
+/* Whether a weight's products of so many rows probably are the library's. Whether a product is, its
+ * norm left to cuda_norm; computes one that is. */
+bool cublaslt_expects(const struct weight *, int num_rows);
+bool cublaslt_takes(const struct backend *, const struct ops_matmul *);
 void cublaslt_product(struct backend *, const struct weight *, const struct product_call *);
 /* recurrence.cu. check: whether there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);

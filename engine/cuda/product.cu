@@ -31,7 +31,7 @@ size_t product_scratch(const struct backend *backend)
 
 bool product_norms(const struct backend *backend, const struct ops_matmul *a)
 {
-    if (cublaslt_takes(a)) /* which reads x as it is */
+    if (cublaslt_takes(backend, a)) /* which reads x as it is */
         return false;
     const struct ops_norm *norm = a->norm;
     int64_t numbers = (int64_t)a->num_rows * norm->groups * norm->size;
@@ -70,10 +70,10 @@ void cuda_matmul(struct backend *backend, const struct ops_matmul *a)
     call.activation = a->activation;
     if (a->norm != NULL)
         call.norm = *a->norm;
-    call.ahead = ahead_of(backend, a->next);
+    call.ahead = ahead_of(backend, a->next, a->num_rows);
     call.stages = switch_on(backend, CUDA_SWITCH_STAGES);
     const int numbers = weight->rounded ? 1 : 2;
-    if (a->norm == NULL && cublaslt_takes(a))
+    if (a->norm == NULL && cublaslt_takes(backend, a))
         cublaslt_product(backend, weight, &call);
     else if (weight->format == WEIGHTS_F32)
         product_f32(backend, &call, weight->heads);

@@ -59,7 +59,11 @@ static void check_taken(struct devices *own, struct devices *other, struct kind 
     } cases[] = {
         {128, 1, 4, FORMULA_IDENTITY, true, true},  {200, 1, 0, FORMULA_SILU, false, true},
         {127, 1, 4, FORMULA_IDENTITY, true, false}, {128, 2, 4, FORMULA_IDENTITY, true, false},
-        {128, 1, 3, FORMULA_IDENTITY, true, false}, {128, 1, 4, FORMULA_SILU, true, false}};
+        {128, 1, 3, FORMULA_IDENTITY, true, false}, {128, 1, 4, FORMULA_SILU, true, false},
+#ifdef REGLA_CUDA_EMULATION
+        {137, 1, 4, FORMULA_IDENTITY, true, false}, /* which the emulated library refuses */
+#endif
+    };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct product_case c = {.kind = kind,
                                        .rows = cases[i].rows,
@@ -156,6 +160,41 @@ static void check_near(struct devices *d, struct kind kind)
                                                     .activation = formulas[number % 5]});
 }
 
+#ifdef REGLA_CUDA_EMULATION
+void emulation_prefetched(size_t *bytes, size_t *extent);
+
+/* A product of the engine's asks for the next one's weights only where that will read them. */
+static void check_ahead(const struct bench_device *cuda, struct bench_count *count)
+{
+    static const int rows_of[] = {64, 128};
+    struct product_case c = {
+        .kind = {WEIGHTS_BF16, false}, .in = 64, .out = 32, .heads = 2, .parts = 1};
+    float *w = bench_floats(2 * 64 * 32, -1, 1, 1);
+    struct weight *own = create(cuda, &c, w, NULL);
+    c.heads = 1;
+    struct weight *dense = create(cuda, &c, w, NULL);
+    float *x = bench_memory(cuda, 128 * 128 * 4, NULL), *y = bench_memory(cuda, 128 * 64 * 4, NULL);
+    for (int i = 0; i < 2; i++) {
+        size_t bytes, extent;
+        const struct weight *const next[] = {dense, NULL};
+        emulation_prefetched(&bytes, &extent);
+        cuda->ops->matmul(
+            cuda->backend,
+            &(struct ops_matmul){
+                .weight = own, .num_rows = rows_of[i], .x = {x, 128}, .y = {y, 64}, .next = next});
+        cuda->ops->copy_out(cuda->backend, w, y, sizeof *w);
+        emulation_prefetched(&bytes, &extent);
+        bench_expect(count, bytes == (rows_of[i] == 64 ? 64 * 32 * 2 : 0), "asked ahead",
+                     rows_of[i] == 64 ? "64 rows" : "128 rows", (double)bytes);
+    }
+    bench_free(cuda, x, 128 * 128 * 4);
+    bench_free(cuda, y, 128 * 64 * 4);
+    cuda->ops->weight_free(cuda->backend, own);
+    cuda->ops->weight_free(cuda->backend, dense);
+    free(w);
+}
+#endif
+
 /* Its memory is counted: the weight's rows, with their padding, as long as they are there, and the
  * workspace. */
 static void check_memory(struct devices *own, struct devices *other)
@@ -188,6 +227,10 @@ static void check_cublaslt(struct devices *d)
                 return;
         if (i == 0)
             check_memory(d, &other);
+#ifdef REGLA_CUDA_EMULATION
+        if (i == 0)
+            check_ahead(&other.cuda[false], &other.count);
+#endif
         for (int k = 0; k < NUM_KINDS; k++) {
             if (products_fit(PRODUCTS_CUBLASLT, kinds[k].format))
                 check_near(&other, kinds[k]);
