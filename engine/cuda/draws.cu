@@ -26,7 +26,8 @@ struct draws {
 enum { LISTS_BYTES = 1 << 20 };
 
 struct drawing {
-    struct draws steps[2]; /* by the number of the step (step.h) */
+    struct draws steps[2];            /* by the number of the step (step.h) */
+    struct sampler_request *requests; /* [max_logits], between drawing_look and drawing_ask */
     sampling_text *device_asked;
     size_t lists_bytes; /* room for lists, there and in `asked`; one text's fit */
     sampling_drawn *device_results;
@@ -38,22 +39,25 @@ static size_t most_of_lists(int32_t vocab_size)
     return (size_t)vocab_size * (sizeof(logit_bias) + sizeof(seen_token) + 2 * sizeof(int32_t));
 }
 
-size_t drawing_lists(const struct draw *draw)
+/* Bytes of a draw's lists: a multiple of 8. */
+static size_t bytes_of_lists(const struct draw *draw, const struct sampler_request &request)
 {
-    struct sampler_request request = sampler_request(draw);
     size_t ids = draw->num_banned + draw->num_ends;
     return request.settings->num_logit_bias * sizeof(logit_bias) +
            (size_t)request.num_seen * sizeof(seen_token) + (ids + ids % 2) * sizeof(int32_t);
 }
 
-/* How many of the draws have room for their lists; at least one. */
-static int take_round(struct draw *const *draws, int count, size_t room)
+int drawing_look(struct backend *backend, struct draw *const *draws, int count, size_t room)
 {
-    size_t bytes = drawing_lists(draws[0]);
-    int n = 1;
-    while (n < count && (bytes += drawing_lists(draws[n])) <= room)
-        n++;
-    return n;
+    struct sampler_request *requests = backend->drawing->requests;
+    size_t bytes = 0;
+    for (int n = 0; n < count; n++) {
+        requests[n] = sampler_request(draws[n]);
+        bytes += bytes_of_lists(draws[n], requests[n]);
+        if (bytes > room)
+            return n;
+    }
+    return count;
 }
 
 /* A place in arrays of elements of this size, `at` bytes behind where they begin. */
@@ -90,8 +94,8 @@ static sampling_text settings_of(const struct draw *draw, const struct sampler_r
     return t;
 }
 
-size_t drawing_ask(struct draw *const *draws, int count, int rows, sampling_text *asked,
-                   size_t lists)
+size_t drawing_ask(const struct backend *backend, struct draw *const *draws, int count, int rows,
+                   sampling_text *asked, size_t lists)
 {
     static_assert(sizeof(logit_bias) == 8 && sizeof(seen_token) == 8, "lists follow each other");
     logit_bias *biases = (logit_bias *)(void *)asked;
@@ -99,7 +103,7 @@ size_t drawing_ask(struct draw *const *draws, int count, int rows, sampling_text
     int32_t *ids = (int32_t *)(void *)asked;
     for (int i = 0; i < count; i++) {
         const struct draw *draw = draws[i];
-        struct sampler_request request = sampler_request(draw);
+        const struct sampler_request &request = backend->drawing->requests[i];
         const sampling_text t = settings_of(draw, request, lists);
         asked[i] = t;
         for (int32_t j = 0; j < t.num_bias; j++)
@@ -110,7 +114,7 @@ size_t drawing_ask(struct draw *const *draws, int count, int rows, sampling_text
             ids[t.banned + j] = draw->banned[j];
         for (int32_t j = 0; j < t.num_ends; j++)
             ids[t.end + j] = draw->ends[j];
-        lists += drawing_lists(draw);
+        lists += bytes_of_lists(draw, request);
     }
     for (int i = count; i < rows; i++)
         asked[i].absent = true;
@@ -163,6 +167,10 @@ int drawing_open(struct backend *backend, struct error *err)
     drawing->lists_bytes = of_one > of_all ? of_one : of_all;
     size_t bytes = count * sizeof(sampling_text) + drawing->lists_bytes;
     void *asked, *results, *mapped;
+    drawing->requests =
+        static_cast<struct sampler_request *>(calloc(count, sizeof *drawing->requests));
+    if (drawing->requests == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "cuda: no memory");
     if (device_allocate(backend, bytes, "what is asked of draws", &asked, err) != 0)
         return -1;
     drawing->device_asked = static_cast<sampling_text *>(asked);
@@ -193,6 +201,7 @@ void drawing_close(struct backend *backend)
         device_unpin(step.results);
         free(step.draws);
     }
+    free(drawing->requests);
     device_free(backend, drawing->device_asked);
     device_free(backend, drawing->device_results);
     free(drawing);
@@ -234,10 +243,11 @@ static void draw_apart(struct backend *backend, const float *logits, int32_t voc
     if (!backend->replaying) /* what is recorded must not hold the copy */
         graphs_finish(backend);
     for (int first = 0, n; first < count && backend->failure == cudaSuccess; first += n) {
-        n = take_round(draws + first, count - first, drawing->lists_bytes);
+        /* at least one, as there is room for any text's lists */
+        n = drawing_look(backend, draws + first, count - first, drawing->lists_bytes);
         if (first > 0) /* what was asked before has been read */
             device_check(backend, cudaStreamSynchronize(backend->stream), "cudaStreamSynchronize");
-        size_t bytes = drawing_ask(draws + first, n, n, asked, (size_t)n * sizeof *asked);
+        size_t bytes = drawing_ask(backend, draws + first, n, n, asked, (size_t)n * sizeof *asked);
         device_check(backend,
                      cudaMemcpyAsync(drawing->device_asked, asked, bytes, cudaMemcpyHostToDevice,
                                      backend->stream),

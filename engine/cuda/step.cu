@@ -245,14 +245,11 @@ static struct device_batch describe(const struct image *image, const struct batc
 }
 
 /* Whether the draws of a decode step come with its batch. */
-static bool asks_early(const struct backend *backend, const struct batch *batch)
+static bool asks_early(struct backend *backend, const struct batch *batch)
 {
-    if (batch->num_draws != batch->num_rows || !switch_on(backend, CUDA_SWITCH_DRAW))
-        return false;
-    size_t bytes = 0;
-    for (int i = 0; i < batch->num_draws && bytes <= EARLY_LISTS_BYTES; i++)
-        bytes += drawing_lists(batch->draws[i]);
-    return bytes <= EARLY_LISTS_BYTES;
+    return batch->num_draws == batch->num_rows && switch_on(backend, CUDA_SWITCH_DRAW) &&
+           drawing_look(backend, batch->draws, batch->num_draws, EARLY_LISTS_BYTES) ==
+               batch->num_draws;
 }
 
 /* The batch's page tables may be as long as this. */
@@ -294,7 +291,7 @@ static size_t write_batch(struct backend *backend, const struct image *image,
                               padded > 0 ? padded : batch->num_spans,
                               padded > 0 ? padded : batch->num_logits, reach_of(&backend->limits));
     if (asks) {
-        bytes = layout->asked + drawing_ask(batch->draws, batch->num_draws, padded,
+        bytes = layout->asked + drawing_ask(backend, batch->draws, batch->num_draws, padded,
                                             on_host<sampling_text>(image, layout->asked),
                                             align(bytes) - layout->asked);
         backend->batch.asked = on_device<const sampling_text>(image, layout->asked);

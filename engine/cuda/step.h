@@ -43,11 +43,13 @@ size_t drawing_scratch(const struct backend *backend);        /* of device_scrat
 void drawing_take(struct backend *backend, int number);
 /* On the device: what the step before has drawn, by the number of the draw. */
 const struct sampling_drawn *drawing_results(const struct backend *backend);
-/* Bytes of a draw's lists: a multiple of 8. */
-size_t drawing_lists(const struct draw *draw);
-/* Writes what the draws ask for to asked [rows], where rows >= count is nobody's, and their lists
- * from byte `lists` on, a multiple of 8, counted from `asked`. Returns where they end. */
-size_t drawing_ask(struct draw *const *draws, int count, int rows, struct sampling_text *asked,
-                   size_t lists);
+/* Looks at what draws ask for, and keeps it for drawing_ask. Returns how many of them, from the
+ * first on, have lists of no more than `room` bytes together. */
+int drawing_look(struct backend *backend, struct draw *const *draws, int count, size_t room);
+/* Writes what the draws that were looked at ask for to asked [rows], where rows >= count is
+ * nobody's, and their lists from byte `lists` on, a multiple of 8, counted from `asked`. Returns
+ * where they end. */
+size_t drawing_ask(const struct backend *backend, struct draw *const *draws, int count, int rows,
+                   struct sampling_text *asked, size_t lists);
 
 #endif
