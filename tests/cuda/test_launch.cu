@@ -141,30 +141,66 @@ __global__ static void impatient_kernel(float *cells)
     cells[threadIdx.x] = 1.0f;
 }
 
-/* In programs of their own, which end. */
+static void run_impatient(struct backend *backend, int overlaps)
+{
+    float *cells = device_floats(backend, CELLS);
+    backend->overlaps = backend->overlaps && overlaps;
+    launch(backend, impatient_kernel, dim3(1), dim3(CELLS), 0, cells);
+}
+
+enum cluster_fault { NONE, TWICE, UNBEGUN, SYNC_BETWEEN, UNFINISHED, EARLY, CLUSTER_FAULTS };
+
+__global__ static void faulty_kernel(enum cluster_fault fault)
+{
+    SHARED_MEMORY(float, shared);
+    grid_wait();
+    if (fault != UNBEGUN)
+        cluster_begin();
+    if (fault == TWICE)
+        cluster_begin();
+    if (fault == SYNC_BETWEEN)
+        cluster_sync();
+    if (fault == EARLY)
+        cluster_shared(shared, 1 - blockIdx.x)[threadIdx.x] = 1.0f;
+    if (fault != UNFINISHED)
+        cluster_begun();
+}
+
+static void run_faulty(struct backend *backend, int fault)
+{
+    launch_clusters(backend, faulty_kernel, 2, dim3(2), dim3(CELLS), CELLS * sizeof(float),
+                    (enum cluster_fault)fault);
+}
+
+/* Whether a program that runs this is ended by the emulated device. */
+static bool is_ended(void (*run)(struct backend *, int), int how)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        struct error err = ERROR_INIT;
+        struct backend *backend;
+        const struct cuda_options options = {0};
+        must(cuda_open(&backend, &options, &err), &err);
+        fclose(stderr); /* it says what is wrong */
+        run(backend, how);
+        cudaDeviceSynchronize();
+        _exit(device_status(backend, &err) != 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    bool ended = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+    expect(ended || (WIFEXITED(status) && WEXITSTATUS(status) == 0), "how a program ends", status);
+    return ended;
+}
+
 static void check_emulation()
 {
-    for (bool overlaps : {true, false}) {
-        pid_t child = fork();
-        if (child == 0) {
-            struct error err = ERROR_INIT;
-            struct backend *backend;
-            const struct cuda_options options = {0};
-            float host;
-            must(cuda_open(&backend, &options, &err), &err);
-            float *cells = device_floats(backend, CELLS);
-            fclose(stderr); /* it says what is wrong */
-            backend->overlaps = backend->overlaps && overlaps;
-            launch(backend, impatient_kernel, dim3(1), dim3(CELLS), 0, cells);
-            cuda_ops()->copy_out(backend, &host, cells, sizeof host);
-            _exit(0);
-        }
-        int status = -1;
-        waitpid(child, &status, 0);
-        bool ended = WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
-        expect(ended == overlaps, "the program ends where a thread does not wait, and may have to",
-               status);
-    }
+    for (int overlaps = 0; overlaps < 2; overlaps++)
+        expect(is_ended(run_impatient, overlaps) == (overlaps != 0),
+               "the program ends where a thread does not wait, and may have to", overlaps);
+    for (int fault = NONE; fault < CLUSTER_FAULTS; fault++)
+        expect(is_ended(run_faulty, fault) == (fault != NONE),
+               "the program ends where a cluster begins wrongly", fault);
 }
 #endif
 

@@ -54,6 +54,8 @@ struct thread {
     unsigned collectives;  /* so far */
     bool has_waited;       /* for the kernel before */
     bool has_ended;        /* as its times say */
+    bool is_beginning;     /* between cluster_begin and cluster_begun */
+    bool has_met;          /* all threads of its cluster, once at least */
     uint3 index;
     std::vector<pending_copy> copies;
     std::vector<size_t> groups; /* copies of each committed group in flight, the oldest first */
@@ -161,6 +163,8 @@ void fiber()
             fail("ends with asynchronous copies in flight");
         if (kernel_overlaps && !thread->has_waited)
             fail("ends without grid_wait, and may have run before the kernel before it");
+        if (thread->is_beginning)
+            fail("ends after cluster_begin without cluster_begun");
         thread->state = DONE;
         switch_to(&thread->context, &scheduler);
     }
@@ -264,6 +268,8 @@ void run_cluster(const emulation::settings &settings)
         thread->collectives = 0;
         thread->has_waited = false;
         thread->has_ended = false;
+        thread->is_beginning = false;
+        thread->has_met = false;
         thread->index = {in_block % blockDim.x, in_block / blockDim.x % blockDim.y,
                          in_block / blockDim.x / blockDim.y};
     }
@@ -309,13 +315,17 @@ void *cluster_shared(void *own, unsigned block)
     size_t at = (size_t)(static_cast<char *>(own) - static_cast<char *>(shared_memory()));
     if (at >= shared_stride || block >= blocks.size())
         fail("looks for what is no shared memory of its cluster");
+    if (block != (unsigned)(current / block_threads) && !threads[(size_t)current].has_met)
+        fail("looks for another block's shared memory before that may be there");
     return shared + shared_stride * block + at;
 }
 
 /* Waits for all threads of the cluster. */
 static void meet(bool orders)
 {
-    threads[(size_t)current].state = AT_CLUSTER;
+    struct thread *thread = &threads[(size_t)current];
+    thread->state = AT_CLUSTER;
+    thread->has_met = true;
     cluster_orders |= orders;
     num_at_cluster++;
     wait();
@@ -323,15 +333,25 @@ static void meet(bool orders)
 
 void cluster_begin()
 {
+    struct thread *thread = &threads[(size_t)current];
+    if (thread->is_beginning)
+        fail("comes to cluster_begin again before cluster_begun");
+    thread->is_beginning = true;
 }
 
 void cluster_begun()
 {
+    struct thread *thread = &threads[(size_t)current];
+    if (!thread->is_beginning)
+        fail("comes to cluster_begun without cluster_begin");
+    thread->is_beginning = false;
     meet(false);
 }
 
 void cluster_sync(const char *file, int line)
 {
+    if (threads[(size_t)current].is_beginning)
+        fail("comes to cluster_sync between cluster_begin and cluster_begun");
     meet(!left_out(file, line));
 }
 
