@@ -182,6 +182,14 @@ int cuda_find(int device, struct error *err)
     return 0;
 }
 
+int cuda_multiprocessors(int device)
+{
+    struct cudaDeviceProp properties;
+    return cudaGetDeviceProperties(&properties, device) == cudaSuccess
+               ? properties.multiProcessorCount
+               : 0;
+}
+
 /* What the device's compute capability is not enough for: what was compiled for it counts, too. A
  * kernel may begin while the one before it ends (common.cuh, grid_wait) where the driver's graphs
  * know of it. */

@@ -16,6 +16,8 @@ const struct ops *cuda_ops(void);
 
 int cuda_devices(void);                       /* how many can be used; 0 without a driver */
 int cuda_find(int device, struct error *err); /* 0: the device exists */
+/* Of a device that exists. Which kernel runs often depends on it. */
+int cuda_multiprocessors(int device);
 int cuda_open(struct backend **out, const struct cuda_options *options, struct error *err);
 /* What REGLA_CUDA_WITHOUT may name (switches.h), one by one; NULL past the last. */
 const char *cuda_switch_name(int i);

@@ -172,9 +172,6 @@ static void use_attention(const struct job_case *c, int texts, int rows, int pos
     DELTA, .qk_heads = (queries), .has_row_decay = true, .per_head = true, \
            .row_decay = {FORMULA_SIGMOID, 0, {NULL, 0}, {NULL, 0}}
 
-/* Of one row each: their heads fill an emulated device (recurrence.cu, HEADS_AT_ONCE). */
-enum { FILLING_TEXTS = 9 };
-
 void recurrence_jobs(int rows, job_use *use, void *context)
 {
     static const struct job_case checked[] = {{"regla", 2, 2, 64, 64, REGLA},
@@ -194,7 +191,8 @@ void recurrence_jobs(int rows, job_use *use, void *context)
                                     {1, 2048, 1},
                                     {16, 512, 1}};
     for (size_t i = 0; i < sizeof checked / sizeof *checked && rows > 0; i++)
-        use_recurrence(&checked[i], rows == 1 ? FILLING_TEXTS : 2, rows, 1, use, context);
+        use_recurrence(&checked[i], rows == 1 ? bench_filling_texts(checked[i].heads) : 2, rows, 1,
+                       use, context);
     for (size_t i = 0; i < sizeof timed / sizeof *timed && rows == 0; i++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
             use_recurrence(&timed[i], shapes[s][0], shapes[s][1], shapes[s][2], use, context);

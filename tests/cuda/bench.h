@@ -126,6 +126,14 @@ static inline void bench_check_status(const struct bench_device *device)
         bench_fatal(device->ops->device, &err);
 }
 
+/* How many texts with so many heads are more than recurrence_kernel runs at once, so that another
+ * kernel computes phi and the gates before it (recurrence.cu, HEADS_AT_ONCE); at least 9. */
+static inline int bench_filling_texts(int heads)
+{
+    int texts = 2 * cuda_multiprocessors(0) / heads + 1;
+    return texts < 9 ? 9 : texts;
+}
+
 /* ---- arrays ---- */
 
 /* Uniform in [0, 1), by number: the same whatever was drawn before. */

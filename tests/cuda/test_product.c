@@ -5,13 +5,20 @@
  * switches off. */
 #include "tests/cuda/product_bench.h"
 
+/* So many outputs, of inputs that are one segment, that a CTA has two panels even of one row: then
+ * every multiprocessor has work for two CTAs with 256 outputs (product_stream.cu). */
+static int wide(void)
+{
+    return (2 * cuda_multiprocessors(0) - 1) * 256 + 10;
+}
+
 static void check_products(struct devices *d)
 {
     static const int rows_of[] = {1, 2, 7, 8, 9, 17, 33, 63, 64, 65, 130};
-    static const int shapes[][3] = {/* in, out, heads: 1, 2, 4, 8 and 16 segments */
-                                    {1, 1, 1},     {5, 3, 1},     {33, 17, 3},  {64, 48, 4},
-                                    {100, 50, 1},  {257, 130, 1}, {514, 70, 2}, {768, 96, 1},
-                                    {1601, 40, 1}, {40, 700, 1}};
+    const int shapes[][3] = {/* in, out, heads: 1, 2, 4, 8 and 16 segments */
+                             {1, 1, 1},     {5, 3, 1},      {33, 17, 3},  {64, 48, 4},
+                             {100, 50, 1},  {257, 130, 1},  {514, 70, 2}, {768, 96, 1},
+                             {1601, 40, 1}, {40, wide(), 1}};
     static const enum formula formulas[] = {
         FORMULA_IDENTITY, FORMULA_GELU,    FORMULA_GELU_NEW, FORMULA_RELU,
         FORMULA_SILU,     FORMULA_SIGMOID, FORMULA_IDENTITY, FORMULA_ONE_MINUS_SIGMOID};
@@ -218,14 +225,14 @@ static void check_without(struct devices *d, const struct bench_device *without,
 }
 
 /* All of these off, for every kind, shape and number of rows; and each of them for some. On a
- * device of 4 multiprocessors 40 outputs are spread, and 272 or 1552 are enough for a CTA to have
- * two panels. */
+ * device of 4 multiprocessors 40 outputs are spread, and 272 are enough for a CTA to have two
+ * panels. */
 static void check_switches(struct devices *d, const struct ops_limits *limits)
 {
     static const char *const off[] = {"row,early,spread,split", "row", "early", "spread", "split"};
     static const int rows_of[] = {1, 2, 8, 9, 33, 64};
-    static const int shapes[][3] = {{768, 40, 1},  {3072, 40, 1}, {768, 272, 1},
-                                    {3072, 80, 1}, {60, 70, 3},   {36, 1552, 1}};
+    const int shapes[][3] = {{768, 40, 1},  {3072, 40, 1}, {768, 272, 1},
+                             {3072, 80, 1}, {60, 70, 3},   {36, wide(), 1}};
     for (int i = 0; i < (int)(sizeof off / sizeof *off); i++) {
         int number = 0;
         char *before = bench_without(off[i]);
@@ -357,7 +364,7 @@ int main(void)
     check_products(&d);
     for (int k = 0; k < NUM_KINDS; k++) {
         check_bits(&d, kinds[k], 768, 40);
-        check_bits(&d, kinds[k], 70, 700);
+        check_bits(&d, kinds[k], 36, wide());
         check_bits(&d, kinds[k], 1700, 33);
         for (int gated = 0; gated < 2; gated++) {
             check_normed(&d, kinds[k], 768, 1, gated);
