@@ -6,7 +6,7 @@
 #include "engine/ops/sampler.h"
 #include "tests/cuda/bench.h"
 
-enum { TEXTS = 9, PROMPT = 30, DECODES = 7, DRAWS = 5, ROOM = 64 };
+enum { TEXTS = 9, PROMPT = 30, DECODES = 9, DRAWS = 5, ROOM = 64 };
 
 static struct bench_count count;
 
@@ -60,10 +60,11 @@ static void read_prompts(struct engine *engine, struct state **states)
     must(engine_step(engine, spans, TEXTS, &err), &err);
 }
 
-/* Decode steps whose logits come back: from graphs, in padded steps, and some before those. */
+/* Decode steps whose logits come back, one by one and padded: of those with as many texts the first
+ * runs, two are recorded, and the fourth is a graph that came before (graphs.cu). */
 static float *decode(struct engine *engine, struct state **states, float *out)
 {
-    static const int counts[DECODES] = {1, 1, 1, TEXTS, TEXTS, TEXTS, 3};
+    static const int counts[DECODES] = {1, 1, 1, 1, TEXTS, TEXTS, TEXTS, TEXTS, 3};
     struct error err = ERROR_INIT;
     size_t vocab = (size_t)engine_info(engine)->vocab_size;
     for (int round = 0; round < DECODES; round++) {
