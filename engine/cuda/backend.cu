@@ -19,7 +19,7 @@ static int cuda_status(struct backend *backend, struct error *err)
 
 /* ---- memory ---- */
 
-/* What no operation of any step needs more of. */
+/* As much scratch as the operation that needs most of it. */
 static int reserve_scratch(struct backend *backend, struct error *err)
 {
     size_t bytes = 0;

@@ -234,7 +234,8 @@ static void answer(struct backend *backend, const float *logits, int32_t vocab_s
     sampling_launch(backend, logits, vocab_size, count, asked, scratch, drawn, told);
 }
 
-/* Draws behind the step's graph: copies of requests are full edges. */
+/* Draws behind the step's graph, in which a copy of requests would keep kernels from overlapping.
+ */
 static void draw_apart(struct backend *backend, const float *logits, int32_t vocab_size,
                        struct draw *const *draws, int count, sampling_drawn *told)
 {
@@ -252,7 +253,7 @@ static void draw_apart(struct backend *backend, const float *logits, int32_t voc
                      cudaMemcpyAsync(drawing->device_asked, asked, bytes, cudaMemcpyHostToDevice,
                                      backend->stream),
                      "cudaMemcpy");
-        graphs_finish(backend); /* one that comes again: behind the copy, which is then no wait */
+        graphs_finish(backend); /* a replayed one: behind the copy, so that no draw waits for it */
         answer(backend, logits + (size_t)first * (size_t)vocab_size, vocab_size, n,
                drawing->device_asked, drawing->device_results + first,
                told == NULL ? NULL : told + first);

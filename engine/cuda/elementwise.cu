@@ -185,7 +185,7 @@ void cuda_norm(struct backend *backend, const struct ops_norm *a)
 
 /* ---- formulas ---- */
 
-/* A block per row and 256 columns; the formula is the template's, so that its branches are none. */
+/* A block per row and 256 columns. Each formula is a kernel of its own, without branches. */
 template <enum formula formula> __global__ static void map_kernel(struct ops_map a)
 {
     grid_wait();

@@ -20,8 +20,8 @@ static void nvtxRangePop()
 #endif
 
 /* A profiled step's first operation waits until about all of them are queued, at some 10 us each:
- * else small ones would take as long as a launch. So many there are at least, in rounds of 4
- * cycles. */
+ * else small ones would take as long as a launch. At least LEAST_OPERATIONS are expected. It waits
+ * in rounds of 4 cycles. */
 enum { LEAST_OPERATIONS = 200, ROUNDS_OF_AN_OPERATION = 5000 };
 
 struct timed {

@@ -78,7 +78,7 @@ void product_stream(struct backend *backend, const struct product_call *call, in
 template <enum weight_format format, int numbers>
 void product_tiles(struct backend *backend, const struct product_call *call, int heads);
 void product_f32(struct backend *backend, const struct product_call *call, int heads);
-/* What product_scratch is the larger of. */
+/* product_scratch is the larger of these. */
 size_t split_scratch(const struct backend *backend);
 size_t tiles_scratch(const struct backend *backend);
 

@@ -300,7 +300,8 @@ static void run_apart(struct backend *backend, const struct product_call *call, 
            dim3(ADDING_WARPS * 32), 0, *call, sums);
 }
 
-/* Of fewer small tiles than multiprocessors, with all segments of each. */
+/* For the sums of all segments of small tiles, which are shared only where there are fewer of them
+ * than multiprocessors. */
 size_t tiles_scratch(const struct backend *backend)
 {
     int blocks = (int)((backend->limits.max_input - 1) / BLOCK_INPUTS + 1);
