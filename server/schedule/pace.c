@@ -31,13 +31,13 @@ static void count_operations(struct pace *pace, const struct engine *engine)
     pace->token = first - pace->position * FIRST;
 }
 
-/* Takes so many tokens of a new text in one step. */
+/* Takes so many tokens of a new text in one step. 1: there is no memory for such a text. */
 static int time_tokens(struct engine *engine, int count, double *seconds, struct error *err)
 {
     static const int32_t tokens[TIMED_TOKENS] = {0};
     struct state *state;
     if (state_create(&state, engine, count, err))
-        return -1;
+        return 1;
     struct span span = {.state = state, .tokens = tokens, .num_tokens = count, .num_logits = 1};
     double began = clock_seconds();
     int result = engine_step(engine, &span, 1, err);
@@ -63,17 +63,17 @@ int pace_measure(struct pace *pace, struct engine *engine, double max_step_s, st
         count = (int)info->max_positions;
     *pace = (struct pace){.max_step_s = max_step_s};
     count_operations(pace, engine);
-    if (time_tokens(engine, 1, &first, err))
-        return err->code == ERROR_NO_MEMORY
-                   ? error_prefix(err, "--state-memory: not even one token fits")
-                   : -1;
-    if (time_tokens(engine, 1, &pace->decode_s, err))
+    int result = time_tokens(engine, 1, &first, err);
+    if (result != 0)
+        return result > 0 ? error_prefix(err, "--state-memory: not even one token fits") : -1;
+    if (time_tokens(engine, 1, &pace->decode_s, err) != 0)
         return -1;
-    if (time_tokens(engine, count, &many, &full)) {
-        if (full.code != ERROR_NO_MEMORY) {
-            *err = full;
-            return -1;
-        }
+    result = time_tokens(engine, count, &many, &full);
+    if (result < 0) {
+        *err = full;
+        return -1;
+    }
+    if (result > 0) {
         many = pace->decode_s; /* of one */
         count = 1;
     }

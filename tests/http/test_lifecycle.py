@@ -112,6 +112,13 @@ def test_a_start_that_fails_says_so_in_the_format_of_the_log():
         assert last.startswith("regla serve: --state-memory: "), done.stderr
 
 
+def test_the_memory_that_a_refused_start_asks_for_is_enough(server_factory):
+    done = regla("serve", "--model", HYBRID, "--port", 0, "--state-memory", 100)
+    needed = re.search(r"needs (\d+) bytes of state memory", done.stderr)[1]
+    server = server_factory(model=HYBRID, state_memory=needed)
+    assert server.complete(prompt=[1], max_tokens=1)
+
+
 def test_sigterm_drains(server_factory):
     """The running request finishes, the server exits 0."""
     server = server_factory()
