@@ -14,6 +14,7 @@ static const struct api_error_row rows[API_NUM_CODES] = {
     [API_OK] = {200, REQUEST, NULL, NULL, 0, NULL, false},
     [API_INVALID_JSON] = {400, REQUEST, "invalid_json", NULL, 0, NULL, false},
     [API_INVALID_TYPE] = {400, REQUEST, "invalid_type", NULL, 0, NULL, false},
+    [API_MALFORMED] = {400, REQUEST, "malformed_request", NULL, 0, NULL, true},
     [API_INVALID_VALUE] = {400, REQUEST, "invalid_value", NULL, 0, NULL, false},
     [API_MISSING_PARAMETER] = {400, REQUEST, "missing_required_parameter", NULL, 0, NULL, false},
     [API_UNSUPPORTED] = {400, REQUEST, "unsupported_parameter", NULL, 0, NULL, false},

@@ -11,6 +11,7 @@
 
 enum api_code {
     API_OK = 0,
+    API_MALFORMED,          /* no HTTP, or not clear where it ends; the connection is closed */
     API_INVALID_JSON,       /* malformed, not UTF-8, nested too deeply */
     API_INVALID_TYPE,       /* a field of the wrong JSON type */
     API_INVALID_VALUE,      /* a field out of its range */

@@ -41,3 +41,8 @@ void sse_done(struct strbuf *buf)
 {
     strbuf_puts(buf, "data: [DONE]\n\n");
 }
+
+void sse_comment(struct strbuf *buf)
+{
+    strbuf_puts(buf, ":\n\n");
+}

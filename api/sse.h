@@ -30,4 +30,7 @@ void sse_error_frame(struct strbuf *buf, const struct api_error *err);
 
 void sse_done(struct strbuf *buf);
 
+/* What clients ignore. */
+void sse_comment(struct strbuf *buf);
+
 #endif

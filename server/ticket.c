@@ -10,6 +10,7 @@ void ticket_init(struct ticket *ticket, void (*destroy)(struct ticket *ticket))
     pthread_mutex_init(&ticket->lock, NULL);
     ticket->done = false;
     ticket->waiting = false;
+    ticket->probed = false;
     ticket->wake = NULL;
     ticket->wake_context = NULL;
     ticket->destroy = destroy;
@@ -67,6 +68,21 @@ bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason)
         ticket_wake(ticket);
     ticket_unlock(ticket);
     return first;
+}
+
+void ticket_probe(struct ticket *ticket)
+{
+    ticket_lock(ticket);
+    ticket->probed = true;
+    ticket_wake(ticket);
+    ticket_unlock(ticket);
+}
+
+bool ticket_probed(struct ticket *ticket)
+{
+    bool probed = ticket->probed;
+    ticket->probed = false;
+    return probed;
 }
 
 enum cancel_reason ticket_cancelled(const struct ticket *ticket)

@@ -26,6 +26,7 @@ struct ticket {
     pthread_mutex_t lock;  /* of everything below and of what the holders share */
     bool done;             /* nothing more comes */
     bool waiting;          /* the connection is suspended until wake */
+    bool probed;           /* something is to be sent, to see whether the client is there */
     void (*wake)(void *context);
     void *wake_context;
     void (*destroy)(struct ticket *ticket);
@@ -47,6 +48,12 @@ void ticket_wake(struct ticket *ticket);
 /* Gives the work a reason to stop; a client that has left is woken, too. Returns whether it is the
  * first reason, and the work was not done. */
 bool ticket_cancel(struct ticket *ticket, enum cancel_reason reason);
+/* The client sends nothing more. It may wait for its reply, or have left: only an answer to what it
+ * is sent tells. Wakes the connection for that. */
+void ticket_probe(struct ticket *ticket);
+/* Whether ticket_probe was called since the last call. With the lock held. */
+bool ticket_probed(struct ticket *ticket);
+
 enum cancel_reason ticket_cancelled(const struct ticket *ticket);
 bool ticket_gone(const struct ticket *ticket); /* whether the client has left */
 

@@ -188,6 +188,14 @@ void completion_stream_make(struct completion *completion)
         end_record(completion);
 }
 
+void completion_stream_comment(struct completion *completion)
+{
+    struct completion_stream *stream = completion->stream;
+    strbuf_reset(&stream->frames);
+    stream->sent = 0;
+    sse_comment(&stream->frames);
+}
+
 void completion_stream_complete(struct completion *completion)
 {
     struct ticket *ticket = &completion->job.task.ticket;

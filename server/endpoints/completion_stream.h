@@ -35,6 +35,8 @@ bool completion_stream_take(struct completion *completion);
 /* Without the lock: makes frames of some of that, and records them. */
 void completion_stream_make(struct completion *completion);
 
+/* Makes a frame that clients ignore, to see whether this one is there. The record is without it. */
+void completion_stream_comment(struct completion *completion);
 /* After the job is done and the client has left before the last frame: completes the record. */
 void completion_stream_complete(struct completion *completion);
 

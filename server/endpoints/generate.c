@@ -23,12 +23,15 @@ static bool refill(struct http_request *request, struct completion *completion)
 {
     ticket_lock(request->ticket);
     bool some = completion_stream_take(completion);
-    if (!some)
+    bool probed = !some && ticket_probed(request->ticket);
+    if (!some && !probed)
         http_wait(request);
     ticket_unlock(request->ticket);
     if (some)
         completion_stream_make(completion);
-    return some;
+    if (probed)
+        completion_stream_comment(completion);
+    return some || probed;
 }
 
 /* While older connections idle, libmicrohttpd 0.9.75 forgets one whose reader ends with an error,

@@ -3,43 +3,28 @@
 
 #include "engine/base/clock.h"
 #include "server/http/auth.h"
-#include "server/http/framing.h"
+#include "server/http/connection.h"
 #include "server/http/listen.h"
-#include "server/http/watcher.h"
 #include "server/log.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 
-/* Enough for a few frames: more would only delay the moment a slow reader is noticed. */
-enum { SEND_BUFFER_BYTES = 128 * 1024, STREAM_BLOCK_BYTES = 8192, BODY_STEP_BYTES = 64 * 1024 };
+enum { STREAM_BLOCK_BYTES = 8192, BODY_STEP_BYTES = 64 * 1024 };
 
 struct http_server {
     struct MHD_Daemon *daemon;
     struct service *service;
-    struct watcher *watcher;
+    struct connections connections;
     struct http_options options;
     char address[128];
     int listen_fd;
     _Atomic size_t active;
 };
-
-/* A connection, as libmicrohttpd's socket context. */
-struct connection {
-    int slot;
-    bool linger;
-};
-
-static struct connection *connection_of(struct MHD_Connection *connection)
-{
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info ? info->socket_context : NULL;
-}
 
 /* Replies. */
 
@@ -83,6 +68,9 @@ static void queue(struct http_request *request, int status, struct MHD_Response 
     request->replied =
         MHD_queue_response(request->connection, (unsigned)status, response) == MHD_YES;
     request->hang_up = !request->replied;
+    struct connection *peer = connection_of(request->connection);
+    if (peer)
+        peer->replied = request->replied;
     MHD_destroy_response(response);
 }
 
@@ -223,10 +211,7 @@ void http_hang_up(struct http_request *request)
 
 void http_shutdown(const struct http_request *request)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (info)
-        shutdown(info->connect_fd, SHUT_RDWR);
+    shutdown(connection_fd(request->connection), SHUT_RDWR);
 }
 
 /* Work on other threads. */
@@ -252,13 +237,26 @@ void http_attach(struct http_request *request, struct ticket *ticket)
     ticket->wake_context = request->connection;
     ticket_unlock(ticket);
     request->ticket = ticket;
-    watcher_attach(request->server->watcher, request->slot, ticket);
+    watcher_attach(request->server->connections.watcher, request->slot, ticket,
+                   request->may_inform);
+}
+
+/* A client that is there ignores an interim reply (RFC 9110, section 15.2); one that has left
+ * answers it with a reset. */
+static bool probe(const struct http_request *request)
+{
+    static const char INTERIM[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    const int length = sizeof INTERIM - 1;
+    ssize_t sent = send(connection_fd(request->connection), INTERIM, (size_t)length,
+                        MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent == length || (sent < 0 && errno == EAGAIN);
 }
 
 bool http_wait(struct http_request *request)
 {
     /* If the client left before this, nobody waited for its wake-up call. */
-    if (ticket_gone(request->ticket)) {
+    if (ticket_gone(request->ticket) ||
+        (!request->replied && ticket_probed(request->ticket) && !probe(request))) {
         http_hang_up(request);
         return false;
     }
@@ -283,7 +281,7 @@ void http_detach(struct http_request *request)
     if (!ticket)
         return;
     request->ticket = NULL;
-    watcher_detach(request->server->watcher, request->slot);
+    watcher_detach(request->server->connections.watcher, request->slot);
     ticket_lock(ticket);
     ticket->waiting = false;
     ticket_unlock(ticket);
@@ -303,11 +301,7 @@ static void take_request_id(struct http_request *request)
         request->request_id_given = true;
         return;
     }
-    uint64_t random[2] = {0, 0};
-    if (getrandom(random, sizeof random, 0) < 0)
-        random[0] = (uint64_t)(clock_seconds() * 1e9);
-    snprintf(request->request_id, sizeof request->request_id, "req-%016llx%016llx",
-             (unsigned long long)random[0], (unsigned long long)random[1]);
+    connection_make_id(request->request_id);
 }
 
 const char *http_header(const struct http_request *request, const char *name)
@@ -422,15 +416,20 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     request->started = clock_seconds();
     struct connection *peer = connection_of(connection);
     request->slot = peer ? peer->slot : -1;
+    request->may_inform = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
+    if (peer) {
+        peer->in_request = true;
+        peer->replied = false;
+    }
     char clean[ROUTE_PATH_SIZE];
     const char *path = path_of(url);
     snprintf(request->path, sizeof request->path, "%s", path);
     atomic_fetch_add(&server->active, 1);
-    watcher_receiving(server->watcher, request->slot);
+    watcher_receiving(server->connections.watcher, request->slot);
     take_request_id(request);
     check_headers(request, route_clean(path, clean));
     struct api_error err = {0};
-    if (framing_check(connection, version, &err) != 0 || check_host(request, &err) != 0)
+    if (check_host(request, &err) != 0)
         return refuse(request, &err);
     if (declared_too_large(request)) {
         set_too_large(request, &err);
@@ -489,7 +488,7 @@ static enum MHD_Result run(struct http_request *request)
         return MHD_NO;
     if (!request->complete) {
         request->complete = true;
-        watcher_answering(request->server->watcher, request->slot);
+        watcher_answering(request->server->connections.watcher, request->slot);
     }
     if (request->error.code != API_OK)
         http_reply_error(request, &request->error);
@@ -522,8 +521,8 @@ int http_status(const struct http_request *request)
 {
     if (!request->aborted)
         return request->status;
-    if (request->error.code == API_BODY_TOO_LARGE)
-        return api_error_row(API_BODY_TOO_LARGE)->status;
+    if (request->error.code == API_BODY_TOO_LARGE || request->error.code == API_MALFORMED)
+        return api_error_row(request->error.code)->status;
     return request->timed_out ? 408 : 499;
 }
 
@@ -551,44 +550,29 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
 {
     struct http_server *server = context;
     struct http_request *request = *request_context;
-    (void)connection;
     if (!request)
         return;
     *request_context = NULL;
+    struct connection *peer = connection_of(connection);
+    if (peer) {
+        peer->in_request = false;
+        if (peer->receiver.refused)
+            request->error = peer->receiver.error;
+    }
     request->aborted = code != MHD_REQUEST_TERMINATED_COMPLETED_OK;
-    request->timed_out = request->aborted && watcher_timed_out(server->watcher, request->slot);
+    request->timed_out =
+        request->aborted && watcher_timed_out(server->connections.watcher, request->slot);
     if (request->route && request->route->end)
         request->route->end(request);
     else
         http_log(request);
     http_detach(request);
     release_body(request);
-    watcher_idle(server->watcher, request->slot);
+    watcher_idle(server->connections.watcher, request->slot);
     free(request);
     atomic_fetch_sub(&server->active, 1);
-}
-
-static void on_connection(void *context, struct MHD_Connection *connection, void **socket_context,
-                          enum MHD_ConnectionNotificationCode code)
-{
-    struct http_server *server = context;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        struct connection *peer = calloc(1, sizeof *peer);
-        *socket_context = peer;
-        if (!peer)
-            return;
-        int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-        int size = SEND_BUFFER_BYTES;
-        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-        peer->slot = watcher_add(server->watcher, fd);
-        atomic_fetch_add(&server->service->metrics.connections, 1);
-    } else if (*socket_context) {
-        struct connection *peer = *socket_context;
-        watcher_remove(server->watcher, peer->slot, peer->linger);
-        free(peer);
-        *socket_context = NULL;
-        atomic_fetch_sub(&server->service->metrics.connections, 1);
-    }
+    if (peer)
+        receive_answered(connection_fd(connection), &peer->receiver);
 }
 
 static void on_log(void *context, const char *format, va_list args)
@@ -623,8 +607,8 @@ static struct MHD_Daemon *start_daemon(struct http_server *server)
         {MHD_OPTION_END, 0, NULL}};
     return MHD_start_daemon(flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER,
                             on_log, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
-                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, server, MHD_OPTION_ARRAY,
-                            items, MHD_OPTION_END);
+                            MHD_OPTION_NOTIFY_CONNECTION, connection_notify, &server->connections,
+                            MHD_OPTION_ARRAY, items, MHD_OPTION_END);
 }
 
 int http_start(struct http_server **out, struct service *service,
@@ -634,6 +618,7 @@ int http_start(struct http_server **out, struct service *service,
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the HTTP server");
     server->service = service;
+    server->connections.service = service;
     server->options = *options;
     server->listen_fd =
         listen_open(options->host, options->port, server->address, sizeof server->address, err);
@@ -642,7 +627,8 @@ int http_start(struct http_server **out, struct service *service,
         (options->auth->keys.count == 0 && listen_is_loopback(server->address));
     struct watcher_options watching = {options->max_connections, options->request_timeout_s,
                                        options->cancelled, options->context};
-    if (server->listen_fd < 0 || watcher_create(&server->watcher, &watching, err)) {
+    if (server->listen_fd < 0 || receive_start(err) != 0 ||
+        watcher_create(&server->connections.watcher, &watching, err)) {
         http_stop(server);
         return -1;
     }
@@ -676,6 +662,6 @@ void http_stop(struct http_server *server)
         MHD_stop_daemon(server->daemon);
     else if (server->listen_fd >= 0)
         listen_close(server->listen_fd);
-    watcher_free(server->watcher);
+    watcher_free(server->connections.watcher);
     free(server);
 }

@@ -33,6 +33,7 @@ struct http_request {
     struct api_error error; /* goes out once the body has been read */
     double started;         /* clock_seconds() at the end of the headers */
     bool complete;          /* the whole request is there */
+    bool may_inform;        /* interim replies may be sent: the client knows HTTP/1.1 */
     bool asks_options;      /* OPTIONS; parameter: the methods that are allowed */
     bool replied, hang_up;
     bool replayed; /* the reply was kept of an earlier request */

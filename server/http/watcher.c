@@ -27,7 +27,10 @@ struct peer {
     int fd;
     enum peer_phase phase;
     uint32_t generation;
-    bool gone, timed_out;
+    bool half_closed; /* it sends nothing more */
+    bool gone;        /* it receives nothing more, either */
+    bool timed_out;
+    bool probes;       /* with a ticket: the ticket may be probed */
     double since;      /* of the phase */
     uint64_t received; /* bytes, when it became idle */
     struct ticket *ticket;
@@ -120,6 +123,19 @@ static bool peer_left(struct peer *peer)
     return peer->ticket && ticket_cancel(peer->ticket, CANCEL_GONE);
 }
 
+/* A client may close its half when its request is out, and still wait for the reply (RFC 9112,
+ * section 9.6). Returns whether a ticket was cancelled. */
+static bool peer_half_closed(struct peer *peer)
+{
+    peer->half_closed = true;
+    if (peer->ticket == NULL)
+        return false;
+    if (!peer->probes)
+        return peer_left(peer);
+    ticket_probe(peer->ticket);
+    return false;
+}
+
 static bool handle_event(struct watcher *watcher, const struct epoll_event *event)
 {
     int slot = (int)(uint32_t)event->data.u64;
@@ -130,9 +146,9 @@ static bool handle_event(struct watcher *watcher, const struct epoll_event *even
         discard(watcher, slot);
         return false;
     }
-    if (event->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+    if (event->events & (EPOLLHUP | EPOLLERR))
         return peer_left(peer);
-    return false;
+    return (event->events & EPOLLRDHUP) && !peer->half_closed ? peer_half_closed(peer) : false;
 }
 
 /* libmicrohttpd sees the end of both directions and closes the connection. */
@@ -171,7 +187,8 @@ static void check_peer(struct watcher *watcher, int slot, double now)
                now - peer->since > watcher->options.request_timeout_s) {
         peer->timed_out = true;
         cut(peer);
-    } else if (peer->gone && (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) &&
+    } else if ((peer->gone || peer->half_closed) &&
+               (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) &&
                now - peer->since > HALF_CLOSED_SECONDS) {
         /* Half a request has come, and nothing follows. A whole one would have been taken by
          * now. */
@@ -335,13 +352,17 @@ bool watcher_timed_out(struct watcher *watcher, int slot)
     return timed_out;
 }
 
-void watcher_attach(struct watcher *watcher, int slot, struct ticket *ticket)
+void watcher_attach(struct watcher *watcher, int slot, struct ticket *ticket, bool probes)
 {
     if (slot < 0)
         return;
     pthread_mutex_lock(&watcher->lock);
-    watcher->peers[slot].ticket = ticket;
-    bool cancelled = watcher->peers[slot].gone && ticket_cancel(ticket, CANCEL_GONE);
+    struct peer *peer = &watcher->peers[slot];
+    peer->ticket = ticket;
+    peer->probes = probes;
+    bool cancelled = peer->gone          ? peer_left(peer)
+                     : peer->half_closed ? peer_half_closed(peer)
+                                         : false;
     pthread_mutex_unlock(&watcher->lock);
     if (cancelled)
         watcher->options.cancelled(watcher->options.context);

@@ -3,8 +3,9 @@
  * at a socket while its connection is suspended, has no deadline for a whole request, and may
  * forget to look.
  *
- * - A client that closes cancels the ticket of its request. So does one that half-closes:
- *   shutdown(SHUT_WR) counts as leaving, as with nginx and uvicorn.
+ * - A client that closes cancels the ticket of its request. TCP does not tell that from a client
+ * that only sends nothing more and waits: so the client is sent something, and one that has left
+ * answers with a reset.
  * - A request whose last byte has not come `request_timeout` after its first is cut off.
  * - Every 200 ms the watcher shows unread bytes of a request to libmicrohttpd again, which may be
  *   waiting with 128 events in hand.
@@ -43,9 +44,10 @@ void watcher_idle(struct watcher *watcher, int slot);
 /* Whether the connection was cut because its request did not come in time. */
 bool watcher_timed_out(struct watcher *watcher, int slot);
 
-/* The ticket to cancel when the client leaves; it may have left already. Detach it before the
- * request gives up its reference. */
-void watcher_attach(struct watcher *watcher, int slot, struct ticket *ticket);
+/* The ticket to cancel when the client leaves; it may have left already. Where the client only
+ * closes its half of the connection the ticket is probed (ticket.h), or cancelled too if it may not
+ * be. Detach it before the request gives up its reference. */
+void watcher_attach(struct watcher *watcher, int slot, struct ticket *ticket, bool probes);
 void watcher_detach(struct watcher *watcher, int slot);
 
 #endif

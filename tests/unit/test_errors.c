@@ -39,6 +39,7 @@ Test(errors, each_code_has_its_status)
         int status;
         const char *name;
     } rows[] = {
+        {API_MALFORMED, 400, "malformed_request"},
         {API_INVALID_JSON, 400, "invalid_json"},
         {API_INVALID_TYPE, 400, "invalid_type"},
         {API_INVALID_VALUE, 400, "invalid_value"},
@@ -83,6 +84,7 @@ Test(errors, each_code_has_its_status)
                      row->status == 503;
         cr_expect_eq(row->retry_after_s > 0, retry, "%s", rows[i].name);
     }
+    cr_expect(api_error_row(API_MALFORMED)->close);
     cr_expect(api_error_row(API_BODY_TOO_LARGE)->close);
     cr_expect_str_eq(api_error_row(API_NOT_IMPLEMENTED)->should_retry, "false");
     cr_expect_str_eq(api_error_row(API_CANCELLED)->should_retry, "false");

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection from its beginning to its end: watched, and refused where what comes is no HTTP. */
+#ifndef SERVER_HTTP_CONNECTION_H
+#define SERVER_HTTP_CONNECTION_H
+
+#include "server/http/receive.h"
+#include "server/http/watcher.h"
+#include "server/service.h"
+
+#include <microhttpd.h>
+
+/* Of a server. */
+struct connections {
+    struct service *service;
+    struct watcher *watcher;
+};
+
+/* libmicrohttpd's context of a socket. */
+struct connection {
+    struct connections *all;
+    int slot;        /* in the watcher's table */
+    bool linger;     /* at its end, what still comes is read for a while */
+    bool in_request; /* a request's head has been read, and it has not ended */
+    bool replied;    /* its reply is under way, or out */
+    struct receiver receiver;
+};
+
+/* NULL: there was no memory for it, when it began. */
+struct connection *connection_of(struct MHD_Connection *connection);
+int connection_fd(struct MHD_Connection *connection);
+
+/* For libmicrohttpd; context: struct connections. */
+void connection_notify(void *context, struct MHD_Connection *connection, void **socket_context,
+                       enum MHD_ConnectionNotificationCode code);
+
+/* A new name for a request. */
+void connection_make_id(char id[REQUEST_ID_SIZE]);
+
+#endif
