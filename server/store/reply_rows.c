@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/store/reply_rows.h"
 
+#include "server/log.h"
+#include "server/store/session_rows.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -58,6 +61,7 @@ int reply_rows_put(struct store_database *database, const struct store_reply *re
     sqlite3_bind_int64(put, 9, (int64_t)reply->length);
     sqlite3_bind_int64(put, 10,
                        (int64_t)XXH3_64bits(reply->length > 0 ? reply->data : "", reply->length));
+    sqlite3_bind_int64(put, 11, session_rows_number(session));
     if (store_database_run(database, DATABASE_PUT_REPLY, WRITE, err) != 0)
         return -1;
     if (sqlite3_changes(database->handle) == 0) /* its session has been deleted */
@@ -68,6 +72,20 @@ int reply_rows_put(struct store_database *database, const struct store_reply *re
         if (put_part(database, at, (int64_t)(at_byte / DATABASE_PART_BYTES), reply, err) != 0)
             return -1;
     return 0;
+}
+
+int reply_rows_claim(struct store_database *database, const struct store_reply *claim,
+                     const char *session, struct error *err)
+{
+    sqlite3_stmt *statement = store_database_statement(database, DATABASE_CLAIM_REPLY);
+    sqlite3_bind_int64(statement, 1, key_of(claim->name, claim->name_length));
+    sqlite3_bind_text(statement, 2, session, -1, SQLITE_STATIC);
+    sqlite3_bind_blob(statement, 3, claim->name, (int)claim->name_length, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 4, claim->expires_ns);
+    if (store_database_run(database, DATABASE_CLAIM_REPLY, WRITE, err) != 0)
+        return -1;
+    return sqlite3_changes(database->handle) > 0 ? 0
+                                                 : reply_rows_put(database, claim, session, err);
 }
 
 static int drop(struct store_database *database, int64_t at, struct error *err)
@@ -84,43 +102,47 @@ int reply_rows_drop(struct store_database *database, const char *name, size_t na
     return drop(database, key_of(name, name_length), err);
 }
 
-/* The next row that a statement finds, whose parameter is bound. 0: none is left. */
-static int64_t next_of(struct store_database *database, enum database_statement which)
+/* One that nobody may repeat any more. */
+static int expired(struct store_database *database, int64_t now_ns, int64_t *at, struct error *err)
 {
-    sqlite3_stmt *find = store_database_statement(database, which);
-    int64_t at = sqlite3_step(find) == SQLITE_ROW ? sqlite3_column_int64(find, 0) : 0;
-    sqlite3_reset(find);
-    return at;
+    sqlite3_bind_int64(store_database_statement(database, DATABASE_EXPIRED_REPLIES), 1, now_ns);
+    return store_database_find(database, DATABASE_EXPIRED_REPLIES, "look for old replies", at, err);
+}
+
+bool reply_rows_has_expired(struct store_database *database, int64_t now_ns)
+{
+    int64_t at = 0;
+    struct error ignored = ERROR_INIT; /* a commit will meet it, too */
+    return expired(database, now_ns, &at, &ignored) == 0 && at != 0;
 }
 
 int reply_rows_expire(struct store_database *database, int64_t now_ns, struct error *err)
 {
     int64_t at;
-    sqlite3_bind_int64(store_database_statement(database, DATABASE_EXPIRED_REPLIES), 1, now_ns);
-    while ((at = next_of(database, DATABASE_EXPIRED_REPLIES)) != 0)
+    int result;
+    while ((result = expired(database, now_ns, &at, err)) == 0 && at != 0)
         if (drop(database, at, err) != 0)
             return -1;
-    return 0;
+    return result;
 }
 
-static int empty(struct store_database *database, int64_t at, struct error *err)
+int reply_rows_hush(struct store_database *database, const char *session, struct error *err)
+{
+    sqlite3_bind_text(store_database_statement(database, DATABASE_HUSH_REPLIES), 1, session, -1,
+                      SQLITE_STATIC);
+    return store_database_run(database, DATABASE_HUSH_REPLIES, REMOVE, err);
+}
+
+int reply_rows_hushed(struct store_database *database, int64_t *at, struct error *err)
+{
+    return store_database_find(database, DATABASE_HUSHED_REPLY, "look for removed replies", at,
+                               err);
+}
+
+int reply_rows_empty(struct store_database *database, int64_t at, struct error *err)
 {
     sqlite3_bind_int64(store_database_statement(database, DATABASE_EMPTY_REPLY), 1, at);
-    return store_database_run(database, DATABASE_EMPTY_REPLY, REMOVE, err) != 0
-               ? -1
-               : drop_parts(database, at, err);
-}
-
-int reply_rows_empty(struct store_database *database, const char *session, struct error *err)
-{
-    int64_t at;
-    sqlite3_stmt *find = store_database_statement(database, DATABASE_REPLIES_OF_SESSION);
-    sqlite3_bind_text(find, 1, session, -1, SQLITE_STATIC);
-    int result = 0;
-    while (result == 0 && (at = next_of(database, DATABASE_REPLIES_OF_SESSION)) != 0)
-        result = empty(database, at, err);
-    sqlite3_clear_bindings(find);
-    return result;
+    return store_database_run(database, DATABASE_EMPTY_REPLY, REMOVE, err);
 }
 
 /* The bytes of a reply, malloc'd; NULL: they are not all there. */
@@ -151,21 +173,30 @@ static void load_row(struct store_database *database, sqlite3_stmt *load, int64_
     int64_t length = sqlite3_column_int64(load, 8);
     const void *body = sqlite3_column_blob(load, 2);
     const char *error = (const char *)sqlite3_column_text(load, 5);
+    const char *session = (const char *)sqlite3_column_text(load, 3);
     struct store_reply reply = {.name = sqlite3_column_blob(load, 1),
                                 .name_length = (size_t)sqlite3_column_bytes(load, 1),
                                 .status = sqlite3_column_int(load, 4),
                                 .error = error != NULL ? error : "",
+                                .session = session != NULL ? session : "",
                                 .stream = sqlite3_column_int(load, 6) != 0,
                                 .expires_ns = sqlite3_column_int64(load, 7),
                                 .length = (size_t)length};
-    if (reply.name == NULL || body == NULL || sqlite3_column_bytes(load, 2) != STORE_BODY_BYTES ||
-        length < 0 || length > most)
+    if (reply.name == NULL || body == NULL || sqlite3_column_bytes(load, 2) != STORE_BODY_BYTES)
         return;
     memcpy(reply.body, body, STORE_BODY_BYTES);
-    char *data = load_data(database, sqlite3_column_int64(load, 0), (size_t)length,
-                           sqlite3_column_int64(load, 9));
-    if (data == NULL && reply.status != 0)
-        return;
+    char *data = reply.status != 0 && length >= 0 && length <= most
+                     ? load_data(database, sqlite3_column_int64(load, 0), (size_t)length,
+                                 sqlite3_column_int64(load, 9))
+                     : NULL;
+    if (data == NULL) { /* what it tells of has been done all the same */
+        if (reply.status != 0)
+            log_message(LOG_LEVEL_ERROR, "%s: the reply in row %lld is damaged", database->path,
+                        (long long)sqlite3_column_int64(load, 0));
+        reply.status = 0;
+        reply.error = "";
+        reply.length = 0;
+    }
     reply.data = data;
     each(context, &reply);
     free(data);

@@ -8,17 +8,28 @@
 
 /* All but the load: within a transaction. */
 
-/* session: the name of that whose turn the request was; "": unknown, or as it was. */
+/* session: the name of the row of that whose turn the request was; "": none, or as it was. A reply
+ * with a session that is not there is not written, but for its claim (status 0). */
 int reply_rows_put(struct store_database *database, const struct store_reply *reply,
                    const char *session, struct error *err);
 int reply_rows_drop(struct store_database *database, const char *name, size_t name_length,
                     struct error *err);
+/* That a turn of the session was the request's. Its reply may be there already. */
+int reply_rows_claim(struct store_database *database, const struct store_reply *claim,
+                     const char *session, struct error *err);
+bool reply_rows_has_expired(struct store_database *database, int64_t now_ns);
 /* Drops those that nobody may repeat any more. */
 int reply_rows_expire(struct store_database *database, int64_t now_ns, struct error *err);
-/* Drops what the replies of a session's turns say: of the session nothing is to be left. */
-int reply_rows_empty(struct store_database *database, const char *session, struct error *err);
+/* Drops what the replies of a session's turns say, but for their parts: those go once a removal has
+ * been committed. That there were such requests stays known. */
+int reply_rows_hush(struct store_database *database, const char *session, struct error *err);
+/* One whose parts may still be there. *at: its row; 0: there is none. Once they are gone
+ * reply_rows_empty says so. */
+int reply_rows_hushed(struct store_database *database, int64_t *at, struct error *err);
+int reply_rows_empty(struct store_database *database, int64_t at, struct error *err);
 
-/* Calls `each` for every whole one, those that expire first before the others. */
+/* Calls `each` for every one, those that expire first before the others. One whose bytes are not
+ * whole has status 0. */
 int reply_rows_load(struct store_database *database,
                     void (*each)(void *context, const struct store_reply *reply), void *context,
                     struct error *err);

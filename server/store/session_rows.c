@@ -11,10 +11,19 @@
 enum { PART_TOKENS = DATABASE_PART_BYTES / 4 };
 
 /* The row's number: 61 bits of a hash of its name, always of as many bytes in the database. */
-static int64_t key_of(const char *name)
+int64_t session_rows_number(const char *name)
 {
     uint64_t hash = XXH3_64bits(name, strlen(name));
     return (int64_t)((hash >> 4) | (uint64_t)1 << 60);
+}
+
+bool session_rows_has(struct store_database *database, const char *name)
+{
+    sqlite3_stmt *find = store_database_statement(database, DATABASE_FIND_SESSION);
+    sqlite3_bind_int64(find, 1, session_rows_number(name));
+    bool has = sqlite3_step(find) == SQLITE_ROW;
+    sqlite3_reset(find);
+    return has;
 }
 
 static int64_t parts_of(int64_t count)
@@ -113,7 +122,7 @@ static int drop_parts(struct store_database *database, int64_t at, int64_t first
 int session_rows_put(struct store_database *database, const struct session_row *row, int64_t from,
                      struct error *err)
 {
-    int64_t at = key_of(row->name), parts = parts_of(row->count);
+    int64_t at = session_rows_number(row->name), parts = parts_of(row->count);
     if (put_row(database, row, at, err) != 0)
         return -1;
     int64_t first = from < SESSION_ROW_TOKENS ? 0 : (from - SESSION_ROW_TOKENS) / PART_TOKENS;
@@ -126,19 +135,19 @@ int session_rows_put(struct store_database *database, const struct session_row *
 int session_rows_drop(struct store_database *database, const char *name, bool *was,
                       struct error *err)
 {
-    int64_t at = key_of(name);
+    int64_t at = session_rows_number(name);
     sqlite3_bind_int64(store_database_statement(database, DATABASE_DROP_SESSION), 1, at);
     if (store_database_run(database, DATABASE_DROP_SESSION, "remove a session", err) != 0)
         return -1;
     *was = sqlite3_changes(database->handle) > 0;
-    return drop_parts(database, at, 0, err);
+    return 0;
 }
 
 int session_rows_touch(struct store_database *database, const char *name, int64_t touched_ns,
                        struct error *err)
 {
     sqlite3_stmt *touch = store_database_statement(database, DATABASE_TOUCH_SESSION);
-    sqlite3_bind_int64(touch, 1, key_of(name));
+    sqlite3_bind_int64(touch, 1, session_rows_number(name));
     sqlite3_bind_int64(touch, 2, touched_ns);
     return store_database_run(database, DATABASE_TOUCH_SESSION, "note a session's use", err);
 }
@@ -200,6 +209,7 @@ static enum reading take_row(struct store_database *database, sqlite3_stmt *load
     const char *model = column(load, 1, &model_size), *name = column(load, 2, &name_size);
     const char *meta = column(load, 3, &meta_size), *own = column(load, 7, &own_size);
     *row = (struct session_row){.meta_length = meta_size,
+                                .at = at,
                                 .count = sqlite3_column_int64(load, 4),
                                 .touched_ns = sqlite3_column_int64(load, 5)};
     int64_t first = row->count < SESSION_ROW_TOKENS ? row->count : SESSION_ROW_TOKENS;
@@ -210,7 +220,7 @@ static enum reading take_row(struct store_database *database, sqlite3_stmt *load
     memcpy(row->model, model, model_size);
     memcpy(row->name, name, name_size);
     memcpy(row->meta, meta, meta_size);
-    if (at != key_of(row->name) ||
+    if (at != session_rows_number(row->name) ||
         sqlite3_column_int64(load, 6) !=
             row_sum(row->name, row->meta, meta_size, row->count, own, own_size))
         return READ_DAMAGED;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sessions in the database: each is a row with its first tokens, and parts of 1,000 tokens
- * after these. A turn writes its row and the parts that it adds to. Each row has a checksum. */
+ * after these. A turn writes its row and the parts that it adds to. Each row and each part has a
+ * checksum. */
 #ifndef SERVER_STORE_SESSION_ROWS_H
 #define SERVER_STORE_SESSION_ROWS_H
 
@@ -16,7 +17,12 @@ struct session_row {
     size_t meta_length;
     int64_t count, touched_ns;
     int32_t *tokens; /* [count] */
+    int64_t at;      /* the row's number, where it was loaded; they come in this order */
 };
+
+/* The number of the row that a session of that name has. */
+int64_t session_rows_number(const char *name);
+bool session_rows_has(struct store_database *database, const char *name);
 
 /* Within a transaction. `from` tokens are there already as they are. */
 int session_rows_put(struct store_database *database, const struct session_row *row, int64_t from,
@@ -27,9 +33,9 @@ int session_rows_drop(struct store_database *database, const char *name, bool *w
 int session_rows_touch(struct store_database *database, const char *name, int64_t touched_ns,
                        struct error *err);
 
-/* Calls `each` for every whole session of the model (NULL: of any); it may take over row->tokens by
- * setting it to NULL. Rows whose checksum is wrong are counted and left alone. -1: the database
- * cannot be read any further (ERROR_INVALID: it is corrupt), or `each` has failed. */
+/* Calls `each` for every whole session of the model (NULL: of any). Rows whose checksum is wrong
+ * are counted and left alone. -1: the database cannot be read any further (ERROR_INVALID: it is
+ * corrupt), or `each` has failed. */
 int session_rows_load(struct store_database *database, const unsigned char *model,
                       int (*each)(void *context, struct session_row *row, struct error *err),
                       void *context, int64_t *damaged, struct error *err);

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
 
 struct queue {
     struct store_op *first, **last;
@@ -117,6 +118,14 @@ static void run_file(struct store *store, struct store_op *op)
     tell(store, op);
 }
 
+/* With the mutex held. */
+static void tidy_rows(struct store *store)
+{
+    pthread_mutex_unlock(&store->mutex);
+    store->backend->tidy_rows(store->place);
+    pthread_mutex_lock(&store->mutex);
+}
+
 /* With the mutex held: everything that has come while the last commit was under way. */
 static void run_rows(struct store *store)
 {
@@ -134,9 +143,17 @@ static void run_rows(struct store *store)
     store_accounts_pend(&store->accounts, -written);
     pthread_mutex_lock(&store->mutex);
     tell(store, first);
-    pthread_mutex_unlock(&store->mutex);
-    store->backend->tidy_rows(store->place);
-    pthread_mutex_lock(&store->mutex);
+    tidy_rows(store);
+}
+
+/* With the mutex held. False: nothing has come for a while. */
+static bool wait_for_work(struct store *store)
+{
+    enum { TIDY_SECONDS = 5 };
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += TIDY_SECONDS;
+    return pthread_cond_timedwait(&store->filled, &store->mutex, &until) == 0;
 }
 
 static void *store_main(void *context)
@@ -145,6 +162,7 @@ static void *store_main(void *context)
     struct store_op *op;
     pthread_setname_np(pthread_self(), "regla-files");
     pthread_mutex_lock(&store->mutex);
+    tidy_rows(store); /* what an earlier server has left */
     for (;;) {
         if ((op = queue_take(&store->urgent)) != NULL)
             run_file(store, op);
@@ -154,8 +172,8 @@ static void *store_main(void *context)
             run_file(store, op);
         else if (store->closing)
             break;
-        else
-            pthread_cond_wait(&store->filled, &store->mutex);
+        else if (!wait_for_work(store))
+            tidy_rows(store);
     }
     pthread_mutex_unlock(&store->mutex);
     return NULL;
@@ -167,6 +185,7 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
     struct store *store = calloc(1, sizeof *store);
     if (store == NULL)
         return error_set(err, ERROR_NO_MEMORY, "%s: no memory", options->location);
+    pthread_condattr_t monotonic;
     store->backend = store_backends_find(options->location);
     store->engine = engine;
     store->options = *options;
@@ -176,7 +195,10 @@ int store_open(struct store **out, struct engine *engine, const struct store_opt
     queue_init(&store->background);
     queue_init(&store->ended);
     pthread_mutex_init(&store->mutex, NULL);
-    pthread_cond_init(&store->filled, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&store->filled, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     pthread_cond_init(&store->has_ended, NULL);
     if (store->backend->open(&store->place, engine, options, &store->accounts, err) != 0) {
         store_close(store);

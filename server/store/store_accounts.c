@@ -55,8 +55,9 @@ void store_accounts_wrote(struct store_accounts *accounts, enum store_kind kind,
     if (disk_free >= 0)
         accounts->report.disk_free = disk_free;
     if (kind == STORE_SESSION) {
-        accounts->report.full = outcome == STORE_NO_ROOM;
-        accounts->report.failing = outcome != STORE_WRITTEN;
+        accounts->report.full = outcome == STORE_NO_ROOM || outcome == STORE_OVER_BUDGET;
+        if (outcome != STORE_OVER_BUDGET)
+            accounts->report.failing = outcome != STORE_WRITTEN;
     }
     accounts->report.failures += outcome != STORE_WRITTEN;
     pthread_mutex_unlock(&accounts->mutex);

@@ -27,7 +27,8 @@ void store_accounts_add(struct store_accounts *accounts, enum store_kind kind, i
 /* An operation has failed. Returns -1. */
 int store_accounts_fail(struct store_accounts *accounts);
 
-enum store_outcome { STORE_WRITTEN, STORE_NO_ROOM, STORE_FAILED };
+/* STORE_OVER_BUDGET: refused, which tells nothing of the disk. */
+enum store_outcome { STORE_WRITTEN, STORE_NO_ROOM, STORE_OVER_BUDGET, STORE_FAILED };
 /* How the write of a checkpoint, or a commit, ended. disk_free: what is free afterwards; < 0: it
  * tells nothing about that. */
 void store_accounts_wrote(struct store_accounts *accounts, enum store_kind kind,

@@ -45,7 +45,7 @@ struct store_backend {
      * `what`, enum store_what), in as few commits as may be. Sets the error of each; one without is
      * on the disk. Without any: tries whether the disk takes commits. */
     void (*run_rows)(struct store_place *, struct store_op *first);
-    /* After that, and once its callers know: what may wait. */
+    /* After that, once its callers know; before the first; and every few seconds: what may wait. */
     void (*tidy_rows)(struct store_place *);
 
     /* [SIPHASH_BYTES], the same each time that the place is opened: see store_owner_tag. */

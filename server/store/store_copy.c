@@ -55,12 +55,12 @@ int store_copy(const char *directory, const char *copy, struct error *err)
     char from[PATH_SIZE], to[PATH_SIZE];
     if (strlen(directory) + 32 > sizeof from || strlen(copy) + 32 > sizeof to)
         return error_set(err, ERROR_INVALID, "the name of a directory is too long");
-    snprintf(from, sizeof from, "%s/sessions.db", directory);
+    snprintf(from, sizeof from, "%s/" DATABASE_NAME, directory);
     if (access(from, R_OK) != 0)
         return cannot(from, "open", err);
     if (mkdir(copy, 0700) != 0)
         return cannot(copy, "make", err);
-    snprintf(to, sizeof to, "%s/sessions.db", copy);
+    snprintf(to, sizeof to, "%s/" DATABASE_NAME, copy);
     if (copy_secret(directory, copy, err) != 0 || store_database_copy(directory, to, err) != 0)
         return -1;
     return sync_directory(copy, err);

@@ -2,6 +2,7 @@
 #include "server/store/store_database.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,25 +58,38 @@ static const char *const TEXTS[NUM_DATABASE_STATEMENTS] = {
     [DATABASE_LOAD_SESSIONS] =
         "SELECT at, model, name, meta, count, touched, sum, tokens FROM session"
         " WHERE ?1 IS NULL OR model = ?1 ORDER BY at",
+    [DATABASE_FIND_SESSION] = "SELECT 1 FROM session WHERE at = ?1",
     [DATABASE_PUT_PART] = "INSERT OR REPLACE INTO part VALUES (?1, ?2, ?3, ?4)",
     [DATABASE_DROP_PARTS] = "DELETE FROM part WHERE of = ?1 AND number >= ?2",
+    [DATABASE_DROP_SOME_PARTS] =
+        "DELETE FROM part WHERE rowid IN (SELECT rowid FROM part WHERE of = ?1 LIMIT ?2)",
+    [DATABASE_PARTS_OF_NONE] = "SELECT of FROM part WHERE NOT EXISTS (SELECT 1 FROM session WHERE"
+                               " at = of) AND NOT EXISTS (SELECT 1 FROM reply WHERE at = of AND"
+                               " length > 0) LIMIT 1",
     [DATABASE_LOAD_PARTS] = "SELECT number, sum, content FROM part WHERE of = ?1 ORDER BY number",
     /* A reply that comes once its session has been deleted stays out. */
     [DATABASE_PUT_REPLY] =
-        "INSERT INTO reply VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (at)"
+        "INSERT INTO reply SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10 WHERE ?4 = '' OR ?5 = 0"
+        " OR EXISTS (SELECT 1 FROM session WHERE at = ?11)"
+        " OR EXISTS (SELECT 1 FROM reply WHERE at = ?1) ON CONFLICT (at)"
         " DO UPDATE SET body = ?3, session = iif(?4 = '', session, ?4), status = ?5, error = ?6,"
         " stream = ?7, expires = ?8, length = ?9, sum = ?10"
         " WHERE name = ?2 AND (session <> 'deleted' OR ?5 = 0)",
     [DATABASE_DROP_REPLY] = "DELETE FROM reply WHERE at = ?1",
     [DATABASE_EXPIRED_REPLIES] = "SELECT at FROM reply WHERE expires <= ?1 LIMIT 1",
-    [DATABASE_REPLIES_OF_SESSION] = "SELECT at FROM reply WHERE session = ?1 LIMIT 1",
-    [DATABASE_EMPTY_REPLY] = "UPDATE reply SET status = 0, length = 0, session = 'deleted'"
-                             " WHERE at = ?1",
+    [DATABASE_HUSH_REPLIES] = "UPDATE reply SET status = 0, error = '', session = 'deleted'"
+                              " WHERE session = ?1",
+    [DATABASE_HUSHED_REPLY] = "SELECT at FROM reply WHERE session = 'deleted' AND length > 0"
+                              " LIMIT 1",
+    [DATABASE_EMPTY_REPLY] = "UPDATE reply SET length = 0 WHERE at = ?1",
+    [DATABASE_CLAIM_REPLY] = "UPDATE reply SET session = ?2 WHERE at = ?1 AND name = ?3 AND"
+                             " status <> 0 AND expires >= ?4",
     [DATABASE_LOAD_REPLIES] = "SELECT at, name, body, session, status, error, stream, expires,"
                               " length, sum FROM reply ORDER BY expires",
 };
 
-/* The errno of the last call on the database or its log that failed; 0: none is known. */
+/* The errno of the last call on the database or its log that failed; 0: none is known.
+ * (sqlite3_system_errno does not know that of a commit.) */
 static int system_error(sqlite3 *handle)
 {
     int code = 0;
@@ -123,6 +137,19 @@ int store_database_run(struct store_database *database, enum database_statement 
     return result;
 }
 
+int store_database_find(struct store_database *database, enum database_statement which,
+                        const char *what, int64_t *number, struct error *err)
+{
+    sqlite3_stmt *statement = database->statements[which];
+    int code = sqlite3_step(statement);
+    *number = code == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+    int result =
+        code == SQLITE_ROW || code == SQLITE_DONE ? 0 : store_database_cannot(database, what, err);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return result;
+}
+
 /* ---- opening ---- */
 
 static int set_up(sqlite3 *handle)
@@ -136,8 +163,7 @@ static int set_up(sqlite3 *handle)
     sqlite3_db_config(handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
     sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
-    /* A copy may be on its way: it reads for moments. */
-    sqlite3_busy_timeout(handle, 2000);
+    sqlite3_busy_timeout(handle, DATABASE_WAIT_MS);
     return sqlite3_exec(handle, PRAGMAS, NULL, NULL, NULL);
 }
 
@@ -196,29 +222,49 @@ static int on_commit(void *context, sqlite3 *handle, const char *name, int pages
     return SQLITE_OK;
 }
 
-int store_database_open(struct store_database *database, const char *directory, struct error *err)
+/* Opens the file, which may not be a link. But links may lead to the directory, and
+ * SQLITE_OPEN_NOFOLLOW takes none at all: so they are followed first. */
+static int open_file(struct store_database *database, const char *directory, const char *name,
+                     struct error *err)
 {
-    *database = (struct store_database){.path = join(directory, "sessions.db"),
-                                        .log_path = join(directory, "sessions.db-wal")};
     struct stat status;
-    int result = 0;
-    if (database->path == NULL || database->log_path == NULL)
-        result = error_set(err, ERROR_NO_MEMORY, "%s: no memory", directory);
-    else if (lstat(database->path, &status) == 0 && !S_ISREG(status.st_mode))
-        result = error_set(err, ERROR_INVALID, "%s: it is no regular file", database->path);
-    else if (sqlite3_open_v2(database->path, &database->handle,
-                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
-                                 SQLITE_OPEN_NOFOLLOW,
-                             NULL) != SQLITE_OK ||
-             chmod(database->path, 0600) != 0 || set_up(database->handle) != SQLITE_OK)
-        result = store_database_cannot(database, "open", err);
-    if (result == 0 && (make_tables(database, err) != 0 || prepare(database, err) != 0))
-        result = -1;
-    if (result != 0)
+    char real[PATH_MAX];
+    if (lstat(database->path, &status) == 0 && !S_ISREG(status.st_mode))
+        return error_set(err, ERROR_INVALID, "%s: it is no regular file", database->path);
+    char *path = realpath(directory, real) != NULL ? join(real, name) : NULL;
+    if (path == NULL)
+        return error_set(err, ERROR_IO, "%s: cannot open: %s", database->path, strerror(errno));
+    int code = sqlite3_open_v2(path, &database->handle,
+                               SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
+                                   SQLITE_OPEN_NOFOLLOW,
+                               NULL);
+    free(path);
+    if (code != SQLITE_OK)
+        return store_database_cannot(database, "open", err);
+    if (chmod(database->path, 0600) != 0)
+        return error_set(err, ERROR_IO, "%s: cannot set its mode: %s", database->path,
+                         strerror(errno));
+    return set_up(database->handle) == SQLITE_OK ? 0 : store_database_cannot(database, "open", err);
+}
+
+int store_database_open(struct store_database *database, const char *directory, const char *name,
+                        struct error *err)
+{
+    *database = (struct store_database){.path = join(directory, name)};
+    if (database->path == NULL || asprintf(&database->log_path, "%s-wal", database->path) < 0) {
+        database->log_path = NULL;
         store_database_close(database);
-    else
-        sqlite3_wal_hook(database->handle, on_commit, database);
-    return result;
+        return error_set(err, ERROR_NO_MEMORY, "%s: no memory", directory);
+    }
+    if (open_file(database, directory, name, err) != 0 || make_tables(database, err) != 0 ||
+        prepare(database, err) != 0) {
+        store_database_close(database);
+        return -1;
+    }
+    /* Of an earlier run: how much of it is in the database already is not known. */
+    database->log_pages = store_database_log_bytes(database) / DATABASE_FRAME_BYTES;
+    sqlite3_wal_hook(database->handle, on_commit, database);
+    return 0;
 }
 
 void store_database_close(struct store_database *database)
@@ -243,11 +289,32 @@ int store_database_set_aside(const char *directory, char *aside, size_t size, st
         snprintf(aside, size, "sessions.db.%d.rejected", i);
         snprintf(to, sizeof to, "%s/%s", directory, aside);
     }
+    if (lstat(to, &status) == 0)
+        return error_set(err, ERROR_IO, "%s: there are too many of them", to);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         snprintf(from, sizeof from, "%s/sessions.db%s", directory, ends[i]);
         snprintf(to, sizeof to, "%s/%s%s", directory, aside, ends[i]);
         if (rename(from, to) != 0 && errno != ENOENT)
             return error_set(err, ERROR_IO, "%s: cannot set it aside: %s", from, strerror(errno));
+    }
+    return 0;
+}
+
+int store_database_settle(const char *directory, struct error *err)
+{
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    char name[4096], fresh[4096];
+    struct stat status;
+    snprintf(name, sizeof name, "%s/" DATABASE_NAME, directory);
+    snprintf(fresh, sizeof fresh, "%s/" DATABASE_FRESH, directory);
+    if (lstat(name, &status) != 0 && errno == ENOENT)
+        return rename(fresh, name) == 0 || errno == ENOENT
+                   ? 0
+                   : error_set(err, ERROR_IO, "%s: cannot rename it: %s", fresh, strerror(errno));
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        snprintf(fresh, sizeof fresh, "%s/" DATABASE_FRESH "%s", directory, ends[i]);
+        if (unlink(fresh) != 0 && errno != ENOENT)
+            return error_set(err, ERROR_IO, "%s: cannot remove it: %s", fresh, strerror(errno));
     }
     return 0;
 }
@@ -284,12 +351,29 @@ int store_database_probe(struct store_database *database, struct error *err)
     return -1;
 }
 
-int store_database_checkpoint(struct store_database *database, bool truncate, struct error *err)
+int store_database_checkpoint(struct store_database *database, bool truncate, int wait_ms,
+                              struct error *err)
 {
     int mode = truncate ? SQLITE_CHECKPOINT_TRUNCATE : SQLITE_CHECKPOINT_PASSIVE;
-    int code = sqlite3_wal_checkpoint_v2(database->handle, NULL, mode, NULL, NULL);
-    database->log_pages = 0;
+    int log = -1, copied = -1;
+    sqlite3_busy_timeout(database->handle, wait_ms);
+    int code = sqlite3_wal_checkpoint_v2(database->handle, NULL, mode, &log, &copied);
+    sqlite3_busy_timeout(database->handle, DATABASE_WAIT_MS);
+    if (log >= 0 && copied >= 0) /* else it has not been looked at */
+        database->log_pages = log - copied;
     return code == SQLITE_OK ? 0 : store_database_cannot(database, "empty its log", err);
+}
+
+int store_database_drop_parts(struct store_database *database, int64_t of, int64_t most,
+                              int64_t *dropped, struct error *err)
+{
+    sqlite3_stmt *drop = store_database_statement(database, DATABASE_DROP_SOME_PARTS);
+    sqlite3_bind_int64(drop, 1, of);
+    sqlite3_bind_int64(drop, 2, most);
+    if (store_database_run(database, DATABASE_DROP_SOME_PARTS, "remove parts", err) != 0)
+        return -1;
+    *dropped = sqlite3_changes64(database->handle);
+    return 0;
 }
 
 /* ---- what it takes ---- */
@@ -312,9 +396,9 @@ int64_t store_database_bytes(const struct store_database *database)
 
 int64_t store_database_free_bytes(struct store_database *database)
 {
-    sqlite3_stmt *statement = database->statements[DATABASE_FREE_PAGES];
-    int64_t pages = sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
-    sqlite3_reset(statement);
+    int64_t pages;
+    struct error ignored = ERROR_INIT; /* then none is counted as free */
+    store_database_find(database, DATABASE_FREE_PAGES, "count free pages", &pages, &ignored);
     return pages * DATABASE_PAGE_BYTES;
 }
 
@@ -322,7 +406,7 @@ int64_t store_database_free_bytes(struct store_database *database)
 
 int store_database_copy(const char *directory, const char *to, struct error *err)
 {
-    struct store_database from = {.path = join(directory, "sessions.db")};
+    struct store_database from = {.path = join(directory, DATABASE_NAME)};
     struct store_database copy = {.path = (char *)to}; /* borrowed, and only read */
     int result = -1;
     if (from.path == NULL)

@@ -34,7 +34,9 @@ static void set_aside(const struct migration *migration, const char *name, const
     for (int i = 1; store_file_size(migration->folder, aside) >= 0 && i < MOST_REJECTED; i++)
         snprintf(aside, sizeof aside, "%s.%d.rejected", name, i);
     store_accounts_fail(migration->rows->accounts);
-    if (renameat(migration->folder, name, migration->folder, aside) != 0)
+    errno = EEXIST;
+    if (store_file_size(migration->folder, aside) >= 0 ||
+        renameat(migration->folder, name, migration->folder, aside) != 0)
         log_message(LOG_LEVEL_ERROR, "%s/%s is not accepted and cannot be set aside (%s): %s",
                     FOLDER, name, strerror(errno), why);
     else
@@ -58,7 +60,9 @@ static int put_file(struct migration *migration, const struct state_file *file,
         return error_set(err, ERROR_NO_MEMORY, "no memory for its tokens");
     state_file_tokens(file, row->tokens);
     struct error failed = ERROR_INIT;
-    int result = session_rows_put(&migration->rows->database, row, 0, &failed);
+    /* If it is there it has been taken over before, and may have gone on since. */
+    bool known = session_rows_has(&migration->rows->database, row->name);
+    int result = known ? 0 : session_rows_put(&migration->rows->database, row, 0, &failed);
     free(row->tokens);
     /* Whatever the database refuses, the file is whole. */
     return result == 0 ? 0 : error_set(err, ERROR_IO, "%s", failed.message);

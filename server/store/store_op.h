@@ -31,6 +31,8 @@ struct store_reply {
     int64_t expires_ns; /* since 1970 */
     const char *data;   /* [length] */
     size_t length;
+    const char *session;            /* found: name of the row of its session; "": none */
+    const struct store_reply *next; /* with a session: of another of its turns; NULL: none */
 };
 
 /* A session or a checkpoint that was there when the store opened. Header, META and tokens have been
@@ -73,8 +75,9 @@ struct store_op {
     int64_t count, position;
     int64_t from; /* session: so many of its tokens are in the database as they are */
     bool fresh;   /* session: it is not in the database */
+    bool cuts;    /* session: tokens that are in the database go */
     const struct store_reply
-        *reply;               /* the reply; with a session: that its turn was this request's */
+        *reply;               /* the reply; with a session: that its turns were these requests' */
     const void *image;        /* [state_image_bytes(position)] */
     struct state_save saving; /* of the image: the store waits for it before it writes */
     const float *logits;      /* [vocab_size], or NULL */
@@ -91,8 +94,8 @@ struct store_report {
     int64_t pending;             /* what operations under way will add, less what they will free */
     int64_t sessions, checkpoint_files; /* of this model, that are whole */
     int64_t failures;                   /* operations that failed, since the start */
-    bool failing;                       /* the last commit of sessions failed */
-    bool full;                          /* it found no room */
+    bool failing;      /* the disk, or SQLite, refused the last commit of sessions */
+    bool full;         /* the last commit found no room, on the disk or in the budget */
     int64_t disk_free; /* where the files lie, as of the last write; INT64_MAX: not known */
 };
 

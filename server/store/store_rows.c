@@ -4,6 +4,8 @@
 #include "engine/base/clock.h"
 #include "server/log.h"
 #include "server/store/reply_rows.h"
+#include "server/store/store_file.h"
+#include "server/store/store_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,41 +50,106 @@ static int check_pages(struct store_rows *rows, struct error *err)
 struct salvage {
     struct store_database *to;
     int64_t sessions;
+    struct error failed; /* a write, whatever is read */
 };
 
-static int salvage_one(void *context, struct session_row *row, struct error *err)
+static int salvage_session(void *context, struct session_row *row, struct error *err)
 {
     struct salvage *salvage = context;
     salvage->sessions++;
-    return session_rows_put(salvage->to, row, 0, err);
+    if (session_rows_put(salvage->to, row, 0, &salvage->failed) == 0)
+        return 0;
+    *err = salvage->failed;
+    return -1;
 }
 
-/* Sets a corrupt database aside, and makes a new one of what can be read of it. */
+/* Of a session that could not be read no reply is left either, but that there was one. */
+static void salvage_reply(void *context, const struct store_reply *found)
+{
+    struct salvage *salvage = context;
+    struct store_reply reply = *found;
+    if (salvage->failed.code != ERROR_NONE)
+        return;
+    if (reply.session[0] != '\0' && !session_rows_has(salvage->to, reply.session)) {
+        reply.status = 0;
+        reply.error = "";
+        reply.length = 0;
+    }
+    reply_rows_put(salvage->to, &reply, reply.session, &salvage->failed);
+}
+
+/* Copies what can be read. Where the one cannot be read any further, that is how it is; any other
+ * error might leave out what is whole. */
+static int take_over(struct store_database *old, struct salvage *salvage, struct error *err)
+{
+    struct error end[2] = {ERROR_INIT, ERROR_INIT};
+    int64_t damaged = 0;
+    if (store_database_begin(salvage->to, err) != 0)
+        return -1;
+    if (old->handle != NULL) {
+        session_rows_load(old, NULL, salvage_session, salvage, &damaged, &end[0]);
+        reply_rows_load(old, salvage_reply, salvage, &end[1]);
+    }
+    for (int i = 0; i < 2 && salvage->failed.code == ERROR_NONE; i++)
+        if (end[i].code != ERROR_NONE && end[i].code != ERROR_INVALID)
+            salvage->failed = end[i];
+    if (salvage->failed.code == ERROR_NONE)
+        return store_database_commit(salvage->to, err) != 0
+                   ? -1
+                   : store_database_checkpoint(salvage->to, true, DATABASE_WAIT_MS, err);
+    store_database_rollback(salvage->to);
+    *err = salvage->failed;
+    return -1;
+}
+
+/* Makes a new database of what can be read of a corrupt one, and then sets that aside. On an error
+ * it is as it was. */
 static int start_anew(struct store_rows *rows, const char *why, struct error *err)
 {
-    char name[64], aside[4200];
+    char aside[64];
     const char *directory = rows->root->path;
-    struct store_database old = rows->database;
-    struct error end = ERROR_INIT;
-    int64_t damaged = 0;
+    struct store_database old = rows->database, fresh = {0};
+    struct salvage salvage = {.to = &fresh};
+    struct error ignored = ERROR_INIT;
     rows->database = (struct store_database){0};
-    if (store_database_set_aside(directory, name, sizeof name, err) != 0 ||
-        store_database_open(&rows->database, directory, err) != 0) {
-        store_database_close(&old);
+    int result = store_database_settle(directory, err);
+    if (result == 0 && store_database_open(&fresh, directory, DATABASE_FRESH, err) != 0)
+        result = -1;
+    else if (result == 0)
+        result = take_over(&old, &salvage, err);
+    store_database_close(&fresh);
+    store_database_close(&old);
+    if (result != 0) {
+        log_message(LOG_LEVEL_ERROR, "%s", why);
+        store_database_settle(directory, &ignored);
         return -1;
     }
-    snprintf(aside, sizeof aside, "%s/%s", directory, name);
-    struct salvage salvage = {.to = &rows->database};
-    int result = store_database_begin(&rows->database, err);
-    if (result == 0 && old.handle != NULL)
-        session_rows_load(&old, NULL, salvage_one, &salvage, &damaged, &end);
-    if (result == 0)
-        result = store_database_commit(&rows->database, err);
-    store_database_close(&old);
+    if (store_database_set_aside(directory, aside, sizeof aside, err) != 0 ||
+        store_database_settle(directory, err) != 0 ||
+        store_database_open(&rows->database, directory, DATABASE_NAME, err) != 0)
+        return -1;
     store_accounts_fail(rows->accounts);
-    log_message(LOG_LEVEL_ERROR, "%s; it is now %s, and %lld sessions were taken over from it", why,
-                aside, (long long)salvage.sessions);
-    return result;
+    log_message(LOG_LEVEL_ERROR, "%s; it is now %s/%s, and %lld sessions were taken over from it",
+                why, directory, aside, (long long)salvage.sessions);
+    return 0;
+}
+
+/* What was set aside takes of the budget. */
+static void count_aside(struct store_rows *rows)
+{
+    static const char BEGIN[] = DATABASE_NAME ".";
+    int64_t bytes = 0;
+    char **names = store_folder_names(rows->root->fd);
+    for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
+        if (strncmp(names[i], BEGIN, sizeof BEGIN - 1) == 0) {
+            int64_t size = store_file_size(rows->root->fd, names[i]);
+            bytes += size > 0 ? size : 0;
+        }
+        free(names[i]);
+    }
+    free(names);
+    store_accounts_add(rows->accounts, STORE_SESSION, bytes - rows->aside, 0);
+    rows->aside = bytes;
 }
 
 int store_rows_open(struct store_rows *rows, const struct store_root *root,
@@ -92,7 +159,9 @@ int store_rows_open(struct store_rows *rows, const struct store_root *root,
     struct error why = ERROR_INIT;
     *rows = (struct store_rows){.root = root, .accounts = accounts, .vocab_size = vocab_size};
     memcpy(rows->model, model, sizeof rows->model);
-    if (store_database_open(&rows->database, root->path, &why) != 0 ||
+    if (store_database_settle(root->path, err) != 0)
+        return -1;
+    if (store_database_open(&rows->database, root->path, DATABASE_NAME, &why) != 0 ||
         check_pages(rows, &why) != 0) {
         if (why.code != ERROR_INVALID) {
             *err = why;
@@ -101,6 +170,10 @@ int store_rows_open(struct store_rows *rows, const struct store_root *root,
         if (start_anew(rows, why.message, err) != 0)
             return -1;
     }
+    /* What an earlier server has not come to. */
+    rows->sweep = true;
+    rows->scrub = store_database_log_bytes(&rows->database) > 0;
+    count_aside(rows);
     store_rows_account(rows, 0);
     return 0;
 }
@@ -109,7 +182,7 @@ void store_rows_close(struct store_rows *rows)
 {
     struct error ignored = ERROR_INIT;
     if (rows->database.handle != NULL)
-        store_database_checkpoint(&rows->database, true, &ignored);
+        store_database_checkpoint(&rows->database, true, DATABASE_WAIT_MS, &ignored);
     store_database_close(&rows->database);
 }
 
@@ -126,12 +199,16 @@ struct scan {
     struct store_rows *rows;
     const struct store_options *options;
     int64_t sessions, damaged;
+    int64_t told; /* the row of the last that was told */
 };
 
 static int tell_session(void *context, struct session_row *row, struct error *err)
 {
     struct scan *scan = context;
     (void)err;
+    if (row->at <= scan->told) /* the database is read anew */
+        return 0;
+    scan->told = row->at;
     for (int64_t i = 0; i < row->count; i++)
         if (row->tokens[i] < 0 || row->tokens[i] >= scan->rows->vocab_size) {
             scan->damaged++;
@@ -152,14 +229,31 @@ static int tell_session(void *context, struct session_row *row, struct error *er
     return 0;
 }
 
+static int read_all(struct store_rows *rows, struct scan *scan, struct error *err)
+{
+    const struct store_options *options = scan->options;
+    return session_rows_load(&rows->database, rows->model, tell_session, scan, &scan->damaged,
+                             err) != 0 ||
+                   (options->reply != NULL && reply_rows_load(&rows->database, options->reply,
+                                                              options->found_context, err) != 0)
+               ? -1
+               : 0;
+}
+
 int store_rows_scan(struct store_rows *rows, const struct store_options *options, struct error *err)
 {
-    struct scan scan = {.rows = rows, .options = options};
-    if (session_rows_load(&rows->database, rows->model, tell_session, &scan, &scan.damaged, err) !=
-            0 ||
-        (options->reply != NULL &&
-         reply_rows_load(&rows->database, options->reply, options->found_context, err) != 0))
-        return -1;
+    struct scan scan = {.rows = rows, .options = options, .told = -1};
+    struct error why = ERROR_INIT;
+    if (read_all(rows, &scan, &why) != 0) {
+        if (why.code != ERROR_INVALID) {
+            *err = why;
+            return -1;
+        }
+        /* A large one is not checked before it is read. */
+        if (start_anew(rows, why.message, err) != 0 || read_all(rows, &scan, err) != 0)
+            return -1;
+        count_aside(rows);
+    }
     for (int64_t i = 0; i < scan.damaged; i++)
         store_accounts_fail(rows->accounts);
     store_rows_account(rows, scan.sessions);
@@ -173,14 +267,19 @@ struct group {
     int64_t sessions; /* that have come, less those that are gone */
     int64_t bytes;    /* that its writes add */
     int64_t logged;   /* that they write to the log first */
-    bool removes;
+    int64_t room;     /* that the budget leaves them */
+    bool removes;     /* something that clients sent */
+    bool drops;       /* a whole session */
+    bool over_budget; /* it failed, and no disk is to blame */
 };
 
 static int64_t op_bytes(const struct store_op *op)
 {
     int64_t bytes =
         op->kind == STORE_SESSION ? session_rows_bytes(op->count, op->from, op->fresh) : 0;
-    return op->what != STORE_WRITE ? 0 : bytes + (op->reply ? reply_rows_bytes(op->reply) : 0);
+    for (const struct store_reply *reply = op->reply; reply != NULL; reply = reply->next)
+        bytes += reply_rows_bytes(reply);
+    return op->what != STORE_WRITE ? 0 : bytes;
 }
 
 /* The last of the disk is left to the log, and to deletions: without it nobody could make room.
@@ -194,19 +293,27 @@ static int check_disk(const struct store_rows *rows, int64_t logged, struct erro
     return error_set(err, ERROR_NO_MEMORY, "%s: no room on the disk", rows->database.path);
 }
 
-static int check_room(struct store_rows *rows, const struct group *group, struct error *err)
+static int check_room(const struct store_rows *rows, struct group *group, struct error *err)
 {
     const struct store_report *report = &rows->accounts->report;
-    int64_t left = report->budget_bytes - report->bytes;
     if (check_disk(rows, group->logged, err) != 0)
         return -1;
-    if (group->bytes == 0 || group->bytes <= left ||
-        group->bytes <= left + store_database_free_bytes(&rows->database))
+    if (group->bytes == 0 || group->bytes <= group->room)
         return 0;
+    group->over_budget = true;
     return error_set(err, ERROR_NO_MEMORY,
                      "%s: it would grow by %lld bytes, of the %lld of --disk-state are %lld taken",
                      rows->database.path, (long long)group->bytes, (long long)report->budget_bytes,
                      (long long)report->bytes);
+}
+
+/* That the session's turns were these requests'. */
+static int claim_all(struct store_rows *rows, const struct store_op *op, struct error *err)
+{
+    for (const struct store_reply *claim = op->reply; claim != NULL; claim = claim->next)
+        if (reply_rows_claim(&rows->database, claim, op->name, err) != 0)
+            return -1;
+    return 0;
 }
 
 static int write_session(struct store_rows *rows, const struct store_op *op, struct error *err)
@@ -222,7 +329,7 @@ static int write_session(struct store_rows *rows, const struct store_op *op, str
         memcpy(row.meta, op->meta, op->meta_length);
     if (session_rows_put(&rows->database, &row, op->from, err) != 0)
         return -1;
-    return op->reply != NULL ? reply_rows_put(&rows->database, op->reply, op->name, err) : 0;
+    return claim_all(rows, op, err);
 }
 
 static int run_one(struct store_rows *rows, const struct store_op *op, struct group *group,
@@ -239,7 +346,7 @@ static int run_one(struct store_rows *rows, const struct store_op *op, struct gr
         if (op->kind == STORE_REPLY)
             return reply_rows_put(database, op->reply, "", err);
         group->sessions += op->fresh;
-        group->removes |= !op->fresh && op->from >= op->count; /* a rewind */
+        group->removes |= op->cuts;
         return write_session(rows, op, err);
     case STORE_TOUCH:
         return session_rows_touch(database, op->name,
@@ -248,11 +355,11 @@ static int run_one(struct store_rows *rows, const struct store_op *op, struct gr
     default:
         if (op->kind == STORE_REPLY)
             return reply_rows_drop(database, op->reply->name, op->reply->name_length, err);
-        group->removes = true;
-        if (session_rows_drop(database, op->name, &was, err) != 0)
+        group->removes = group->drops = true;
+        if (session_rows_drop(database, op->name, &was, err) != 0 || claim_all(rows, op, err) != 0)
             return -1;
         group->sessions -= was;
-        return reply_rows_empty(database, op->name, err);
+        return reply_rows_hush(database, op->name, err);
     }
 }
 
@@ -261,14 +368,11 @@ static int run_group(struct store_rows *rows, struct store_op *first, const stru
                      struct group *group, struct error *err)
 {
     struct store_database *database = &rows->database;
-    int64_t now = clock_nanos(CLOCK_REALTIME);
+    const struct store_report *report = &rows->accounts->report;
     if (store_database_begin(database, err) != 0)
         return -1;
     int result = 0;
-    if (now - rows->expired_ns >= EXPIRE_NS || now < rows->expired_ns) {
-        rows->expired_ns = now;
-        result = reply_rows_expire(database, now, err);
-    }
+    group->room = report->budget_bytes - report->bytes + store_database_free_bytes(database);
     for (const struct store_op *op = first; op != end && result == 0; op = op->next)
         result = run_one(rows, op, group, err);
     if (result == 0)
@@ -277,21 +381,134 @@ static int run_group(struct store_rows *rows, struct store_op *first, const stru
     return -1;
 }
 
-/* What was removed leaves the log before anybody is told. */
-static void scrub(struct store_rows *rows)
+/* ---- removing ---- */
+
+/* What cannot be done now is tried again (store_rows_tidy), and said once. */
+static void tell_stuck(struct store_rows *rows, const struct error *err)
 {
-    struct error err = ERROR_INIT;
-    rows->scrub = store_database_checkpoint(&rows->database, true, &err) != 0;
-    if (rows->scrub && !rows->log_stuck)
-        log_message(LOG_LEVEL_WARN, "%s; what was deleted may still be in it", err.message);
-    rows->log_stuck = rows->scrub;
+    if (!rows->stuck)
+        log_message(LOG_LEVEL_WARN, "%s; what was deleted may still be there", err->message);
+    rows->stuck = true;
 }
 
+static int empty_log(struct store_rows *rows, int wait_ms, struct error *err)
+{
+    int result = store_database_checkpoint(&rows->database, true, wait_ms, err);
+    rows->scrub = result != 0;
+    return result;
+}
+
+/* What was removed leaves the log before anybody is told. */
+static void scrub(struct store_rows *rows, int wait_ms)
+{
+    struct error err = ERROR_INIT;
+    if (empty_log(rows, wait_ms, &err) != 0)
+        tell_stuck(rows, &err);
+    else if (!rows->sweep)
+        rows->stuck = false;
+}
+
+/* An empty log is room for others. */
+static void give_log(struct store_rows *rows)
+{
+    struct error ignored = ERROR_INIT;
+    if (store_database_checkpoint(&rows->database, true, DATABASE_WAIT_MS, &ignored) == 0)
+        rows->scrub = false;
+}
+
+/* Removes the parts of a row that is gone, in commits that a full disk has room for: what is zeroed
+ * goes to the log first, which then is emptied. */
+static int drop_parts(struct store_rows *rows, int64_t of, struct error *err)
+{
+    enum { LEAST = 4, MOST = 1024 };
+    int64_t most = store_root_free_bytes(rows->root) / (4 * DATABASE_FRAME_BYTES), dropped = 0;
+    most = most > MOST ? MOST : most < LEAST ? LEAST : most;
+    for (;;) {
+        if (store_database_drop_parts(&rows->database, of, most, &dropped, err) == 0) {
+            if (dropped < most)
+                return 0;
+        } else if (err->code != ERROR_NO_MEMORY || most == LEAST) {
+            return -1;
+        } else {
+            error_clear(err);
+            most = most / 4 > LEAST ? most / 4 : LEAST;
+        }
+        if (empty_log(rows, DATABASE_WAIT_MS, err) != 0)
+            return -1;
+    }
+}
+
+static int drop_hushed(struct store_rows *rows, struct error *err)
+{
+    int64_t at;
+    int result;
+    while ((result = reply_rows_hushed(&rows->database, &at, err)) == 0 && at != 0)
+        if (drop_parts(rows, at, err) != 0 || reply_rows_empty(&rows->database, at, err) != 0)
+            return -1;
+    return result;
+}
+
+/* The rows are gone: what they had in parts goes. */
+static void drop_removed(struct store_rows *rows, const struct store_op *first,
+                         const struct store_op *end)
+{
+    struct error err = ERROR_INIT;
+    int result = 0;
+    for (const struct store_op *op = first; op != end && result == 0; op = op->next)
+        if (op->what == STORE_REMOVE && op->kind == STORE_SESSION)
+            result = drop_parts(rows, session_rows_number(op->name), &err);
+    if (result == 0)
+        result = drop_hushed(rows, &err);
+    if (result == 0)
+        return;
+    rows->sweep = true;
+    tell_stuck(rows, &err);
+}
+
+/* The same for what nobody knows any more. */
+static void sweep(struct store_rows *rows)
+{
+    int64_t of = 0;
+    struct error err = ERROR_INIT;
+    int result = drop_hushed(rows, &err);
+    while (result == 0 &&
+           (result = store_database_find(&rows->database, DATABASE_PARTS_OF_NONE,
+                                         "look for parts of nothing", &of, &err)) == 0 &&
+           of != 0) {
+        rows->scrub = true;
+        result = drop_parts(rows, of, &err);
+    }
+    rows->sweep = result != 0 && err.code != ERROR_INVALID;
+    if (result != 0)
+        tell_stuck(rows, &err);
+}
+
+/* Replies that nobody may repeat any more. A failure is met again by whatever is written next. */
+static void expire(struct store_rows *rows)
+{
+    struct error ignored = ERROR_INIT;
+    struct store_database *database = &rows->database;
+    int64_t now = clock_nanos(CLOCK_REALTIME);
+    if ((now - rows->expired_ns < EXPIRE_NS && now >= rows->expired_ns) ||
+        !reply_rows_has_expired(database, now))
+        return;
+    rows->expired_ns = now;
+    if (store_database_begin(database, &ignored) != 0)
+        return;
+    if (reply_rows_expire(database, now, &ignored) != 0)
+        store_database_rollback(database);
+    else if (store_database_commit(database, &ignored) == 0)
+        rows->scrub = true;
+}
+
+/* ---- running ---- */
+
 /* Counts how a commit ended. */
-static void count(struct store_rows *rows, enum error_code code)
+static void count(struct store_rows *rows, enum error_code code, bool over_budget)
 {
     store_accounts_wrote(rows->accounts, STORE_SESSION,
-                         code == ERROR_NONE        ? STORE_WRITTEN
+                         over_budget               ? STORE_OVER_BUDGET
+                         : code == ERROR_NONE      ? STORE_WRITTEN
                          : code == ERROR_NO_MEMORY ? STORE_NO_ROOM
                                                    : STORE_FAILED,
                          store_root_free_bytes(rows->root));
@@ -303,12 +520,14 @@ static int finish_group(struct store_rows *rows, struct store_op *first, const s
 {
     struct group group = {0};
     int result = run_group(rows, first, end, &group, err);
+    if (result == 0 && group.drops)
+        drop_removed(rows, first, end);
     if (result == 0 && group.removes)
-        scrub(rows);
+        scrub(rows, DATABASE_WAIT_MS);
     for (struct store_op *op = first; op != end; op = op->next)
         op->error = *err;
     store_rows_account(rows, result == 0 ? group.sessions : 0);
-    count(rows, err->code);
+    count(rows, err->code, group.over_budget);
     return result;
 }
 
@@ -318,7 +537,7 @@ static void probe(struct store_rows *rows)
     /* a commit without room for what a turn writes is none */
     if (check_disk(rows, DATABASE_PAGE_BYTES + STORE_LOG_BYTES, &err) == 0)
         store_database_probe(&rows->database, &err);
-    count(rows, err.code);
+    count(rows, err.code, false);
 }
 
 void store_rows_run(struct store_rows *rows, struct store_op *first)
@@ -335,14 +554,13 @@ void store_rows_run(struct store_rows *rows, struct store_op *first)
     /* The log has given its pages to the database, and is only as long as it once was. */
     if (wanted > report->budget_bytes - report->bytes &&
         store_database_log_bytes(&rows->database) > 0) {
-        scrub(rows);
+        give_log(rows);
         store_rows_account(rows, 0);
     }
     if (finish_group(rows, first, NULL, &err) == 0 || err.code != ERROR_NO_MEMORY)
         return;
-    /* An empty log gives room. And where there was none for one of them, that is no reason for the
-     * others to fail. */
-    scrub(rows);
+    /* Where there was no room for one of them, that is no reason for the others to fail. */
+    give_log(rows);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         error_clear(&err);
         finish_group(rows, op, op->next, &err);
@@ -358,9 +576,13 @@ void store_rows_tidy(struct store_rows *rows)
     int64_t most = room / LOG_PART < MOST_LOG_BYTES ? room / LOG_PART : MOST_LOG_BYTES;
     if (most < LEAST_LOG_BYTES)
         most = LEAST_LOG_BYTES;
+    expire(rows);
+    if (rows->sweep)
+        sweep(rows);
     if (rows->scrub)
-        scrub(rows);
-    else if (rows->database.log_pages * DATABASE_PAGE_BYTES > most)
-        store_database_checkpoint(&rows->database, false, &err);
+        scrub(rows, 0);
+    else if (rows->database.log_pages * DATABASE_PAGE_BYTES > most &&
+             store_database_checkpoint(&rows->database, false, 0, &err) != 0)
+        tell_stuck(rows, &err);
     store_rows_account(rows, 0);
 }

@@ -15,8 +15,10 @@ struct store_rows {
     unsigned char model[SESSION_ROW_MODEL];
     int32_t vocab_size;
     int64_t bytes;      /* of the database, as the accounts have it */
+    int64_t aside;      /* bytes of databases that were set aside, likewise */
     bool scrub;         /* what was removed may still be in the log */
-    bool log_stuck;     /* the log could not be emptied: said once */
+    bool sweep;         /* parts may be there that belong to nothing */
+    bool stuck;         /* one of both could not be mended: said once */
     int64_t expired_ns; /* when replies were last looked through */
 };
 

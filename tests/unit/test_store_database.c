@@ -4,7 +4,10 @@
 #include "engine/state_file.h"
 #include "tests/unit/store_bench.h"
 
+#include <signal.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 /* A session as regla 0.2 left it: a file. */
 static int append(void *context, const void *bytes, size_t size, struct error *err)
@@ -106,6 +109,162 @@ Test(store_database, a_database_that_is_none_or_corrupt_is_set_aside)
              bench.path, bench.path);
     cr_expect(system(path) == 0);
     free(bytes);
+    bench_close(&bench);
+}
+
+/* --state-dir may lead through links; the database itself may not be one. */
+Test(store_database, a_directory_may_be_a_link)
+{
+    struct bench bench;
+    char command[256], path[64];
+    bench_open(&bench);
+    struct item *item = new_item(&bench, STORE_SESSION, "s", 70);
+    write_item(&bench, item);
+    store_close(bench.store);
+    bench.store = NULL;
+    memcpy(path, bench.path, sizeof path);
+    snprintf(bench.path, sizeof bench.path, "%.50s-link", path);
+    cr_assert(symlink(path, bench.path) == 0);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == 1);
+    store_close(bench.store);
+    bench.store = NULL;
+    snprintf(command, sizeof command, "cd %s && mv sessions.db other && ln -s other sessions.db",
+             path);
+    cr_assert(system(command) == 0);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == 0);
+    cr_assert(unlink(bench.path) == 0);
+    memcpy(bench.path, path, sizeof path);
+    free_item(item);
+    bench_close(&bench);
+}
+
+/* A session of an older regla's file that is there already has perhaps gone on since. */
+Test(store_database, a_file_does_not_overwrite_a_session)
+{
+    struct bench bench;
+    struct error err = ERROR_INIT;
+    char path[512];
+    bench_open(&bench);
+    struct item *item = new_item(&bench, STORE_SESSION, "old", 70);
+    write_item(&bench, item);
+    struct state_file_source source = {.num_tokens = 50,
+                                       .tokens = item->tokens,
+                                       .meta = item->op.meta,
+                                       .meta_bytes = item->op.meta_length};
+    cr_assert(mkdir(path_of(&bench, "sessions", path), 0700) == 0);
+    FILE *file = fopen(path_of(&bench, "sessions/old.session", path), "wb");
+    cr_assert(file && state_file_write(bench.engine, &source, append, file, &err) == 0);
+    fclose(file);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == 1 && bench.found[0].count == 70);
+    cr_expect(!there(&bench, "sessions/old.session"));
+    free_item(item);
+    bench_close(&bench);
+}
+
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes > 0 ? bytes : limit.rlim_max;
+    cr_assert(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+static struct item *write_long(struct bench *bench, int64_t count, int32_t **tokens)
+{
+    struct item *item = new_item(bench, STORE_SESSION, "long", 10);
+    *tokens = malloc((size_t)count * sizeof **tokens);
+    for (int64_t i = 0; i < count; i++)
+        (*tokens)[i] = text_token(bench->engine, 1, (int)(i % 200));
+    item->op.tokens = *tokens;
+    item->op.count = count;
+    write_item(bench, item);
+    return item;
+}
+
+/* A number from the database, which no store has open. */
+static int count_of(const struct bench *bench, const char *query)
+{
+    char path[512];
+    sqlite3 *handle;
+    sqlite3_stmt *statement;
+    cr_assert(sqlite3_open(database_of(bench, path), &handle) == SQLITE_OK);
+    cr_assert(sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK);
+    cr_assert(sqlite3_step(statement) == SQLITE_ROW);
+    int count = sqlite3_column_int(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(handle);
+    return count;
+}
+
+/* What is removed goes to the log first. Where the log may have no more pages than the database a
+ * long session is removed all the same. */
+Test(store_database, a_long_session_is_removed_from_a_full_disk)
+{
+    struct bench bench;
+    struct stat status;
+    char path[512];
+    int32_t *tokens;
+    bench_open(&bench);
+    struct item *item = write_long(&bench, 3000000, &tokens);
+    reopen(&bench, BUDGET); /* the log is empty */
+    cr_assert(stat(database_of(&bench, path), &status) == 0);
+    limit_files((rlim_t)status.st_size / 2);
+    int done = bench.done;
+    run_op(&bench, store_remove, item);
+    cr_expect(bench.done == done + 1);
+    cr_expect(item->op.error.code == ERROR_NONE, "%s", item->op.error.message);
+    limit_files(0);
+    reopen(&bench, BUDGET); /* what was left is swept */
+    cr_expect(bench.num_found == 0);
+    store_close(bench.store);
+    bench.store = NULL;
+    cr_expect(count_of(&bench, "SELECT count(*) FROM part") == 0);
+    free(tokens);
+    free_item(item);
+    bench_close(&bench);
+}
+
+/* A large database is not checked before it is read. */
+Test(store_database, a_large_corrupt_database_is_set_aside)
+{
+    struct bench bench;
+    char path[512], name[32];
+    size_t size;
+    int32_t *tokens;
+    bench_open(&bench);
+    reopen(&bench, 4 * BUDGET);
+    struct item *item = write_long(&bench, 18000000, &tokens);
+    item->op.count = 70;
+    for (int i = 0; i < 20; i++) {
+        snprintf(name, sizeof name, "s%d", i);
+        snprintf(item->op.name, sizeof item->op.name, "%s", name);
+        write_item(&bench, item);
+    }
+    store_close(bench.store);
+    bench.store = NULL;
+    char *bytes = read_whole(database_of(&bench, path), &size);
+    cr_assert(size > 64 << 20);
+    for (size_t page = 1; page < size / 4096; page++) {
+        const char *found = memmem(bytes + page * 4096, 4096, "{\"owner\"", 8);
+        if (found && bytes[page * 4096] == 13 && page > size / 4096 - 10) {
+            memset(bytes + page * 4096, 0x5a, 4096);
+            break;
+        }
+    }
+    write_whole(bench.path, "sessions.db", bytes, size);
+    reopen(&bench, BUDGET);
+    snprintf(path, sizeof path, "%s/sessions.db.rejected", bench.path);
+    cr_expect(access(path, R_OK) == 0 && bench.num_found < 20);
+    int found = bench.num_found;
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == found);
+    free(bytes);
+    free(tokens);
+    free_item(item);
     bench_close(&bench);
 }
 
