@@ -109,6 +109,8 @@ static void settled(struct job *job)
     bool well = job->task.error.code == API_OK;
     atomic_fetch_sub(job->queue.running ? &metrics->running : &metrics->waiting, 1);
     job->run.ended = clock_seconds();
+    if (completion->replay && job->bound.changed)
+        replay_worked(job->task.service->replay, completion->replay);
     if (well)
         histogram_observe(&metrics->request_duration, job->run.ended - job->asked.received);
     bool elsewhere = completion->replay || (well && job_reply_bytes(job) > LONG_REPLY_BYTES);

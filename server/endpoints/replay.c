@@ -18,6 +18,7 @@ struct replay_entry {
     XXH128_hash_t body;
     struct replay_reply *reply; /* NULL: still at work */
     double expires;             /* clock_seconds() */
+    bool worked;                /* what it asks for has been done, whatever becomes of the reply */
     size_t bucket;
     size_t name_length;
     char name[]; /* [name_length] owner, path and key, a NUL after each */
@@ -320,8 +321,7 @@ static int enter(struct replay *replay, struct replay_entry *entry, struct repla
     if (known->reply && known->reply->status == 0)
         return api_error_set(
             err, API_KEY_LOST, "Idempotency-Key",
-            "the request with this Idempotency-Key has been carried out; its reply "
-            "is lost, for the server ended before it was kept");
+            "the request with this Idempotency-Key has been carried out, and its reply is lost");
     if (!known->reply)
         return api_error_set(err, API_KEY_IN_FLIGHT, "Idempotency-Key",
                              "the request with this Idempotency-Key is still being answered");
@@ -350,13 +350,6 @@ int replay_begin(struct replay *replay, const struct replay_request *request,
     else
         *entry = fresh;
     return result;
-}
-
-void replay_drop(struct replay *replay, struct replay_entry *entry)
-{
-    pthread_mutex_lock(&replay->lock);
-    take_out(replay, entry);
-    pthread_mutex_unlock(&replay->lock);
 }
 
 /* A copy of a reply. NULL: no memory, or it is larger than all may be. */
@@ -390,6 +383,27 @@ static void answer(struct replay *replay, struct replay_entry *entry, struct rep
     entry->expires = clock_seconds() + lifetime_s;
     link_newest(replay, entry);
     replay->bytes += bytes_of(entry);
+}
+
+void replay_worked(struct replay *replay, struct replay_entry *entry)
+{
+    pthread_mutex_lock(&replay->lock);
+    entry->worked = true;
+    pthread_mutex_unlock(&replay->lock);
+}
+
+/* Without memory for that the request stays as one at work: it had better be refused than be done
+ * twice. */
+void replay_drop(struct replay *replay, struct replay_entry *entry)
+{
+    struct replay_reply *lost =
+        entry->worked ? copy_reply(replay, entry, (struct replay_reply){0}, NULL) : NULL;
+    pthread_mutex_lock(&replay->lock);
+    if (lost)
+        answer(replay, entry, lost, replay->lifetime_s);
+    else if (!entry->worked)
+        take_out(replay, entry);
+    pthread_mutex_unlock(&replay->lock);
 }
 
 static void keep(struct replay *replay, struct replay_entry *entry, struct replay_reply what,
@@ -437,8 +451,10 @@ void replay_found(void *context, const struct store_reply *found)
     memcpy(&entry->body, found->body, sizeof entry->body);
     entry->name_length = found->name_length;
     entry->bucket = bucket_of(entry);
-    struct replay_reply *reply =
-        left > 0 && !find(replay, entry) ? copy_reply(replay, entry, what, found->data) : NULL;
+    bool wanted = left > 0 && !find(replay, entry);
+    struct replay_reply *reply = wanted ? copy_reply(replay, entry, what, found->data) : NULL;
+    if (wanted && !reply) /* what it tells of has been done all the same */
+        reply = copy_reply(replay, entry, (struct replay_reply){0}, NULL);
     if (!reply) {
         free(entry);
         return;

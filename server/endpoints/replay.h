@@ -56,6 +56,10 @@ int replay_begin(struct replay *replay, const struct replay_request *request,
  * entry. */
 struct store_reply replay_claim(const struct replay *replay, const struct replay_entry *entry);
 
+/* What the request asks for has been done, or may have been. However its reply is lost from now on,
+ * the request is not done again: it gets API_KEY_LOST. */
+void replay_worked(struct replay *replay, struct replay_entry *entry);
+
 /* These end the entry: replay_keep with a copy of data [length], replay_drop with nothing.
  * after(context) is called, perhaps at once, when the reply is in the store or cannot be; NULL:
  * nobody waits for that. */

@@ -78,6 +78,7 @@ struct job_bound {
     char salt[SESSION_SPACE_SIZE];   /* of its space; "": that of cache_salt */
     struct token_list taken;         /* what it is to hold; without ids: as before the request */
     const struct store_reply *claim; /* of its Idempotency-Key; NULL: it has none */
+    bool changed;                    /* the session has the request's turn, or may have it */
     void (*settled)(struct job *job);
     struct session_view view; /* as the reply has it; id "": there is none */
 };

@@ -76,6 +76,8 @@ static void on_settled(void *context, const struct api_error *err)
     struct job *job = context;
     if (err)
         job_fail(job, err);
+    if (err && err->code != API_DRAINING)
+        job->bound.changed = false;
     struct sessions *sessions = job->task.service->sessions;
     /* By name: a session that was made for a request that failed is gone. */
     const struct session *session =
@@ -97,6 +99,7 @@ void session_job_settle(struct job *job, void (*done)(struct job *job))
         taken = job->bound.taken;
         job->bound.taken = (struct token_list){0};
     }
+    job->bound.changed = taken.ids != NULL;
     sessions_settle(job->bound.session, taken.ids, (int64_t)taken.count, job->bound.claim,
                     on_settled, job);
 }

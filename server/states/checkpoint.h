@@ -45,7 +45,8 @@ struct checkpoint_file {
     int64_t bytes;
     int64_t modified_ns; /* the file's time, as far as known */
     char name[STORE_NAME_SIZE];
-    struct checkpoint_wanted *list; /* NULL, or where it waits to be written */
+    struct checkpoint_wanted *list; /* NULL, or where it waits to be written, or to be gone */
+    uint64_t doomed;                /* the number of those that nobody wants any more; 0: wanted */
     struct checkpoint_file *before, *after;
 
     /* While an operation runs; freed after it. */

@@ -23,6 +23,9 @@ struct checkpoint_files {
     struct tiers *tiers;
     struct store *store;
     struct checkpoint_wanted soon, later;
+    struct checkpoint_wanted doomed; /* that nobody wants, and that may still be there */
+    uint64_t num_doomed;             /* so far */
+    struct checkpoint_waiter *waiters, **last_waiter;
     int writes, reads; /* under way */
     bool closing;      /* files outlive their checkpoints */
 };
@@ -78,13 +81,48 @@ static void file_clear(struct checkpoint_file *file)
     file->some_logits = NULL;
 }
 
+/* Who has waited for files of which none is left. */
+static void tell_waiters(struct checkpoint_files *files)
+{
+    struct checkpoint_waiter *waiter;
+    while ((waiter = files->waiters) != NULL &&
+           (!files->doomed.first || files->doomed.first->doomed > waiter->last)) {
+        files->waiters = waiter->next;
+        if (!files->waiters)
+            files->last_waiter = &files->waiters;
+        waiter->then(waiter->context);
+    }
+}
+
+void checkpoint_files_await_gone(struct checkpoint_files *files, struct checkpoint_waiter *waiter)
+{
+    waiter->next = NULL;
+    waiter->last = files->num_doomed;
+    *files->last_waiter = waiter;
+    files->last_waiter = &waiter->next;
+    tell_waiters(files);
+}
+
+/* Nobody wants it any more: it is to go as soon as it can. */
+static void doom(struct checkpoint_file *file)
+{
+    if (file->doomed)
+        return;
+    file->doomed = ++file->files->num_doomed;
+    enlist(&file->files->doomed, file);
+}
+
 static void file_free(struct checkpoint_file *file)
 {
+    struct checkpoint_files *files = file->files;
+    bool doomed = file->doomed != 0;
     unlist(file);
     if (file->checkpoint)
         file->checkpoint->file = NULL;
     file_clear(file);
     free(file);
+    if (doomed)
+        tell_waiters(files);
 }
 
 /* Begins an operation on the file. */
@@ -113,6 +151,7 @@ static void discard(struct checkpoint_file *file)
         file->checkpoint->file = NULL;
     file->checkpoint = NULL;
     file_clear(file);
+    doom(file);
     begin(file, FILE_REMOVING, removed);
     file->op.bytes = file->bytes;
     store_remove(files->store, &file->op);
@@ -456,6 +495,8 @@ static void on_dropped(void *context, struct checkpoint *checkpoint)
         file_free(file);
     else if (file->phase == FILE_WHOLE)
         discard(file);
+    else
+        doom(file); /* once it has been written or read */
 }
 
 int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, struct store *store,
@@ -466,6 +507,7 @@ int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, 
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the files of states");
     files->tiers = tiers;
     files->store = store;
+    files->last_waiter = &files->waiters;
     tiers->events = (struct tiers_events){.context = files,
                                           .used = on_used,
                                           .leaves = on_leaves,

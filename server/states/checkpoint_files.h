@@ -10,6 +10,14 @@
 
 struct checkpoint_files;
 
+/* Somebody who waits until files are gone. */
+struct checkpoint_waiter {
+    void (*then)(void *context);
+    void *context;
+    struct checkpoint_waiter *next; /* the files' */
+    uint64_t last;
+};
+
 /* Hangs its callbacks into tiers->events. tiers and store are borrowed. */
 int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, struct store *store,
                             struct error *err);
@@ -28,6 +36,10 @@ void checkpoint_files_found(struct checkpoint_files *files, const struct store_f
 /* Before a session's file is written: removes the least recently used files until `bytes` fit the
  * budget and what is free on the disk; none if that cannot be reached. */
 void checkpoint_files_make_room(struct checkpoint_files *files, int64_t bytes);
+
+/* Calls waiter->then, perhaps at once, when all files that nobody wants by now are gone from the
+ * disk, or cannot be removed. */
+void checkpoint_files_await_gone(struct checkpoint_files *files, struct checkpoint_waiter *waiter);
 
 /* Asks for a file of the checkpoint: soon, or when host memory runs short. */
 void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *checkpoint,

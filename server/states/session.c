@@ -59,11 +59,20 @@ static void release(struct session *session)
     session->held = false;
 }
 
+void session_claims_free(struct session_claim *first)
+{
+    for (struct session_claim *next; first; first = next) {
+        next = first->next;
+        free(first);
+    }
+}
+
 static void session_free(struct session *session)
 {
     session_set_unsaved(session, false);
     release(session);
     state_tree_space_release(session->sessions->options.tree, session->space);
+    session_claims_free(session->claims);
     free(session->tokens);
     free(session);
 }

@@ -9,6 +9,13 @@
 #include "server/states/session_options.h"
 #include "server/states/state_tree.h"
 
+/* That a request with an Idempotency-Key has made a turn, on its way to the store. */
+struct session_claim {
+    struct session_claim *next; /* of another of the session's turns; as reply.next */
+    struct store_reply reply;
+    char name[]; /* [reply.name_length] */
+};
+
 struct session {
     struct sessions *sessions;
     struct session_meta meta;
@@ -23,6 +30,7 @@ struct session {
     char name[STORE_NAME_SIZE];    /* of its row */
     bool stored;                   /* its row has been begun, and may not be whole */
     int64_t kept;                  /* so many of its tokens are there as they are */
+    int64_t most;                  /* so many tokens, of it as it is or was, may be there */
     double noted;                  /* meta.used as it is there, or will be soon */
     struct session_change *change; /* that somebody waits for; the session is busy */
     /* --session-durability memory. */
@@ -30,6 +38,7 @@ struct session {
     bool writing; /* it is being written as it was */
     bool changed; /* since then */
     int64_t low;  /* so many of the tokens that are being written are still its own */
+    struct session_claim *claims; /* of turns that are not in the store */
 
     double since; /* clock.running_s of its last use */
     bool found;   /* an earlier server used it last: `since` goes by the wall clock at our start */
@@ -39,14 +48,15 @@ struct sessions {
     struct sessions_options options;
     struct session **list; /* [count], by owner, then id */
     size_t count, capacity;
-    double opened;     /* clock.running_s of the start */
-    size_t writing;    /* operations of the store under way */
-    size_t changes;    /* of these, changes that somebody waits for, or waited */
-    size_t unsaved;    /* sessions that are */
-    size_t retry_next; /* where in the list to look for the next of them */
-    double retry_at;   /* clock.running_s */
-    double next_due;   /* clock.running_s when the first may have lived its time; 0: unknown */
-    bool failing;      /* the last write failed: the log says so once */
+    double opened;                  /* clock.running_s of the start */
+    size_t writing;                 /* operations of the store under way */
+    size_t changes;                 /* of these, changes that somebody waits for, or waited */
+    size_t unsaved;                 /* sessions that are */
+    size_t retry_next;              /* where in the list to look for the next of them */
+    double retry_at;                /* clock.running_s */
+    struct session_change *leaving; /* made, but for files that are still to go */
+    double next_due; /* clock.running_s when the first may have lived its time; 0: unknown */
+    bool failing;    /* the last write failed: the log says so once */
 };
 
 struct session_clock session_clock(const struct sessions *sessions); /* now */
@@ -69,6 +79,7 @@ void session_forget(struct session *session);
 void session_set_tokens(struct session *session, int32_t *tokens, int64_t count);
 /* Notes in memory that it is used now. */
 void session_use(struct session *session);
+void session_claims_free(struct session_claim *first);
 /* Whether the store does not have it as it is. */
 void session_set_unsaved(struct session *session, bool unsaved);
 

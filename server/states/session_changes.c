@@ -2,6 +2,7 @@
 #include "server/states/session_changes.h"
 
 #include "server/log.h"
+#include "server/states/checkpoint_files.h"
 #include "server/store/store.h"
 
 #include <stdio.h>
@@ -15,16 +16,19 @@ enum { MOST_BEHIND_SECONDS = 60, TTL_PARTS = 8 };
 /* A change that somebody waits for: of `session`, which is busy until it ends. */
 struct session_change {
     struct store_op op; /* the first member */
-    struct session *session;
-    int32_t *tokens; /* [count]: what it is to hold; NULL: of its own */
+    struct sessions *sessions;
+    struct session *session; /* NULL: it is gone */
+    int32_t *tokens;         /* [count]: what it is to hold; NULL: of its own */
     int64_t count;
     struct session_meta meta;
     char text[SESSION_META_SIZE];
     bool tried;         /* it found no room once */
+    bool forgets;       /* tokens that it held: their checkpoints' files are to be gone, too */
     session_done *done; /* NULL: nobody waits any more */
     void *context;
-    struct store_reply claim;
-    char claim_name[]; /* [claim.name_length] */
+    struct session_claim *claims;
+    struct checkpoint_waiter waiter;
+    struct session_change *next; /* in sessions->leaving */
 };
 
 static int64_t least(int64_t a, int64_t b)
@@ -61,6 +65,37 @@ static void free_again(struct session *session)
     session->promised = 0;
 }
 
+/* More claims of turns that are not in the store. */
+static void give_claims(struct session *session, struct session_claim *more)
+{
+    struct session_claim **last = &session->claims;
+    while (*last)
+        last = &(*last)->next;
+    *last = more;
+    for (struct session_claim *claim = session->claims; claim; claim = claim->next)
+        claim->reply.next = claim->next ? &claim->next->reply : NULL;
+}
+
+static struct session_claim *take_claims(struct session *session, struct store_op *op)
+{
+    struct session_claim *claims = session->claims;
+    session->claims = NULL;
+    op->reply = claims ? &claims->reply : NULL;
+    return claims;
+}
+
+/* Without memory the turn is not known by its request once the server ends. */
+static void add_claim(struct session *session, const struct store_reply *claim)
+{
+    struct session_claim *copy = claim ? malloc(sizeof *copy + claim->name_length) : NULL;
+    if (!copy)
+        return;
+    *copy = (struct session_claim){.reply = *claim};
+    memcpy(copy->name, claim->name, claim->name_length);
+    copy->reply.name = copy->name;
+    give_claims(session, copy);
+}
+
 /* Begins to write what `op` says but for the session's name, which it takes from the session. */
 static void begin_write(struct session *session, struct store_op *op)
 {
@@ -68,6 +103,9 @@ static void begin_write(struct session *session, struct store_op *op)
     op->kind = STORE_SESSION;
     op->from = least(session->kept, op->count);
     op->fresh = !session->stored;
+    op->cuts = session->stored && op->from < session->most;
+    if (session->most < op->count)
+        session->most = op->count;
     memcpy(op->name, session->name, sizeof session->name);
     session->stored = true;
     sessions->writing++;
@@ -85,6 +123,7 @@ struct behind {
     struct session_meta meta;
     char text[SESSION_META_SIZE];
     bool fresh;
+    struct session_claim *claims;
     int32_t tokens[];
 };
 
@@ -103,14 +142,18 @@ static void on_behind(struct store_op *op)
         session->writing = false;
         if (failed) {
             session->stored = !behind->fresh;
+            give_claims(session, behind->claims);
+            behind->claims = NULL;
         } else {
             session->kept = session->low;
+            session->most = op->count;
             session->noted = behind->meta.used;
             session_set_unsaved(session, session->changed);
             if (session->changed && !session->change)
                 begin_behind(session);
         }
     }
+    session_claims_free(behind->claims);
     free(behind);
     if (!failed)
         session_changes_retry(sessions, false);
@@ -132,6 +175,7 @@ static void begin_behind(struct session *session)
                                    .meta_length = session_meta_encode(&behind->meta, behind->text),
                                    .tokens = behind->tokens,
                                    .count = session->count};
+    behind->claims = take_claims(session, &behind->op);
     session->writing = true;
     session->changed = false;
     begin_write(session, &behind->op);
@@ -167,10 +211,32 @@ static void finish(struct session_change *change, const struct api_error *err)
 {
     session_done *done = change->done;
     void *context = change->context;
+    session_claims_free(change->claims);
     free(change->tokens);
     free(change);
     if (done)
         done(context, err);
+}
+
+static void on_files_gone(void *context)
+{
+    struct session_change *change = context, **link = &change->sessions->leaving;
+    while (*link != change)
+        link = &(*link)->next;
+    *link = change->next;
+    change->sessions->writing--;
+    finish(change, NULL);
+}
+
+/* The change is made. Who waits for it waits until what it dropped is gone from the disk. */
+static void finish_gone(struct session_change *change)
+{
+    struct sessions *sessions = change->sessions;
+    sessions->writing++;
+    change->next = sessions->leaving;
+    sessions->leaving = change;
+    change->waiter = (struct checkpoint_waiter){.then = on_files_gone, .context = change};
+    state_tree_await_gone(sessions->options.tree, &change->waiter);
 }
 
 static struct session_change *change_of(struct store_op *op)
@@ -220,10 +286,13 @@ static void on_saved(struct store_op *op)
         int32_t *tokens = change->tokens;
         change->tokens = NULL;
         apply(session, tokens, change->count);
-        session->kept = change->count;
+        session->kept = session->most = change->count;
         session->meta.used = session->noted = change->meta.used;
         free_again(session);
-        finish(change, NULL);
+        if (change->forgets)
+            finish_gone(change);
+        else
+            finish(change, NULL);
         return;
     }
     session->stored = !op->fresh;
@@ -234,24 +303,17 @@ static void on_saved(struct store_op *op)
 }
 
 static struct session_change *change_create(struct session *session,
-                                            const struct store_reply *claim,
                                             void (*ended_op)(struct store_op *op),
                                             session_done *done, void *context)
 {
-    size_t name_length = claim ? claim->name_length : 0;
-    struct session_change *change = calloc(1, sizeof *change + name_length);
+    struct session_change *change = calloc(1, sizeof *change);
     if (!change)
         return NULL;
+    change->sessions = session->sessions;
     change->session = session;
     change->done = done;
     change->context = context;
     change->op.done = ended_op;
-    if (claim) {
-        change->claim = *claim;
-        memcpy(change->claim_name, claim->name, name_length);
-        change->claim.name = change->claim_name;
-        change->op.reply = &change->claim;
-    }
     return change;
 }
 
@@ -278,7 +340,7 @@ static void refuse(struct session *session, session_done *done, void *context)
 static void save_now(struct session *session, int32_t *tokens, int64_t count,
                      const struct store_reply *claim, session_done *done, void *context)
 {
-    struct session_change *change = change_create(session, claim, on_saved, done, context);
+    struct session_change *change = change_create(session, on_saved, done, context);
     if (!change) {
         free(tokens);
         refuse(session, done, context);
@@ -287,11 +349,14 @@ static void save_now(struct session *session, int32_t *tokens, int64_t count,
     take_place(session, change);
     change->tokens = tokens;
     change->count = count;
+    change->forgets = !tokens && count < session->count;
     change->meta = session->meta;
     change->op.meta = change->text;
     change->op.meta_length = session_meta_encode(&change->meta, change->text);
     change->op.tokens = tokens ? tokens : session->tokens;
     change->op.count = count;
+    add_claim(session, claim);
+    change->claims = take_claims(session, &change->op);
     begin_write(session, &change->op);
 }
 
@@ -305,8 +370,10 @@ void session_changes_save(struct session *session, int32_t *tokens, int64_t coun
     }
     apply(session, tokens, count);
     free_again(session);
-    if (options->store)
+    if (options->store) {
+        add_claim(session, claim);
         write_later(session);
+    }
     done(context, NULL);
 }
 
@@ -317,27 +384,32 @@ static void on_removed(struct store_op *op)
     struct api_error err;
     bool gone = ended(change, &err);
     free_again(session);
-    if (gone)
-        session_forget(session);
-    finish(change, gone ? NULL : &err);
+    if (!gone) {
+        give_claims(session, change->claims);
+        change->claims = NULL;
+        finish(change, &err);
+        return;
+    }
+    session_forget(session);
+    finish_gone(change);
 }
 
 void session_changes_remove(struct session *session, session_done *done, void *context)
 {
     struct sessions *sessions = session->sessions;
-    if (!session->stored) {
-        session_forget(session);
-        if (done)
-            done(context, NULL);
-        return;
-    }
-    struct session_change *change = change_create(session, NULL, on_removed, done, context);
+    struct session_change *change = change_create(session, on_removed, done, context);
     if (!change) {
         refuse(session, done, context);
         return;
     }
+    if (!session->stored) {
+        session_forget(session);
+        finish_gone(change);
+        return;
+    }
     take_place(session, change);
     change->op.kind = STORE_SESSION;
+    change->claims = take_claims(session, &change->op);
     memcpy(change->op.name, session->name, sizeof session->name);
     sessions->writing++;
     store_remove(sessions->options.store, &change->op);
@@ -353,6 +425,12 @@ void session_changes_give_up(struct sessions *sessions, const struct api_error *
             continue;
         change->done = NULL;
         done(change->context, err);
+    }
+    for (struct session_change *change = sessions->leaving; change; change = change->next) {
+        session_done *done = change->done;
+        change->done = NULL;
+        if (done)
+            done(change->context, err);
     }
 }
 

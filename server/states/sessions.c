@@ -103,7 +103,7 @@ void sessions_found(struct sessions *sessions, const struct store_found *file)
     session->found = true;
     session->fresh = false;
     session->stored = true;
-    session->kept = file->count;
+    session->kept = session->most = file->count;
     snprintf(session->name, sizeof session->name, "%s", file->name);
 }
 

@@ -74,6 +74,14 @@ void state_tree_disk_room(struct state_tree *tree, int64_t bytes)
         checkpoint_files_make_room(tree->files, bytes);
 }
 
+void state_tree_await_gone(struct state_tree *tree, struct checkpoint_waiter *waiter)
+{
+    if (tree->files)
+        checkpoint_files_await_gone(tree->files, waiter);
+    else
+        waiter->then(waiter->context);
+}
+
 void state_tree_found(struct state_tree *tree, const struct store_found *file)
 {
     checkpoint_files_found(tree->files, file);

@@ -231,3 +231,50 @@ Test(replay, what_an_earlier_server_kept_is_given_again)
     replay_drop(replay, entry);
     replay_free(replay);
 }
+
+static void expect_lost(struct replay *replay, const char *key)
+{
+    struct replay_entry *entry;
+    struct replay_reply *kept;
+    struct api_error err;
+    cr_expect_eq(begin(replay, "o", "/p", key, "a", &entry, &kept, &err), -1, "%s", key);
+    cr_expect_eq(err.code, API_KEY_LOST, "%s", key);
+    if (entry)
+        replay_drop(replay, entry);
+}
+
+/* However the reply is lost, what has been done is not done again. */
+Test(replay, what_has_been_done_is_not_new_again)
+{
+    struct replay *replay = create(3000, 60);
+    struct api_error failed = {0};
+    char huge[4000] = {0};
+    api_error_set(&failed, API_OUT_OF_MEMORY, NULL, "for the reply");
+    struct replay_entry *entries[3];
+    const char *keys[] = {"dropped", "failed", "huge"};
+    for (int i = 0; i < 3; i++) {
+        entries[i] = begin_new(replay, keys[i], "a");
+        replay_worked(replay, entries[i]);
+    }
+    replay_drop(replay, entries[0]);
+    replay_keep_error(replay, entries[1], &failed, NULL, NULL);
+    replay_keep(replay, entries[2], 200, false, huge, sizeof huge, NULL, NULL);
+    for (int i = 0; i < 3; i++)
+        expect_lost(replay, keys[i]);
+    replay_free(replay);
+}
+
+Test(replay, a_kept_reply_that_is_too_large_now_is_lost)
+{
+    static const char name[] = "o\0/p\0large";
+    struct replay *replay = create(1000, 600);
+    char huge[4000] = {0};
+    struct store_reply reply = told(name, sizeof name, 200, 100);
+    XXH128_hash_t hash = XXH3_128bits("a", 1);
+    memcpy(reply.body, &hash, sizeof hash);
+    reply.data = huge;
+    reply.length = sizeof huge;
+    replay_found(replay, &reply);
+    expect_lost(replay, "large");
+    replay_free(replay);
+}

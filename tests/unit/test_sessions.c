@@ -396,16 +396,21 @@ Test(sessions, what_has_lived_its_time_and_cannot_be_removed_is_removed_later)
 }
 
 /* Gives "it" a turn of so many tokens more; what its client is told. */
-static struct api_error turn(int64_t count)
+static struct api_error claimed_turn(int64_t count, const struct store_reply *claim)
 {
     struct api_error told = {.code = API_INTERNAL, .message = "nothing"}, err = {0};
     struct session *session;
     int32_t *some = malloc(LONG * sizeof *some);
     make_text(some, LONG, 1, 0);
     cr_assert(sessions_bind(sessions, "me", "it", -1, &session, &err) == 0, "%s", err.message);
-    sessions_settle(session, some, count, NULL, note_error, &told);
+    sessions_settle(session, some, count, claim, note_error, &told);
     store_finish(store);
     return told;
+}
+
+static struct api_error turn(int64_t count)
+{
+    return claimed_turn(count, NULL);
 }
 
 static int64_t position(void)
@@ -462,6 +467,63 @@ Test(sessions, with_memory_a_turn_is_told_at_once_and_written_later)
     close_all();
     open_all();
     cr_expect_eq(position(), 25);
+    close_all();
+    remove_directory(directory);
+}
+
+/* The store has the turn and whose it was together, when it has it; and knows nothing of it once
+ * the session is gone. */
+Test(sessions, with_memory_a_turn_comes_with_its_claim)
+{
+    struct store_reply claims[2];
+    memory_only = true;
+    begin(0);
+    for (int i = 0; i < 2; i++)
+        claims[i] = (struct store_reply){.name = i ? "second" : "first",
+                                         .name_length = i ? 6 : 5,
+                                         .error = "",
+                                         .expires_ns = INT64_MAX};
+    block(true);
+    cr_expect_eq(claimed_turn(20, &claims[0]).code, API_OK);
+    cr_expect_eq(claimed_turn(22, &claims[1]).code, API_OK);
+    block(false);
+    sessions_save_all(sessions, clock_seconds() + 10);
+    cr_expect_eq(ask("SELECT count(*) FROM reply WHERE status = 0 AND session ="
+                     " (SELECT name FROM session)"),
+                 2);
+    block(true);
+    cr_expect_eq(turn(25).code, API_OK);
+    cr_expect_eq(sessions_unsaved(sessions), 1);
+    block(false);
+    cr_expect_eq(delete_session().code, API_OK);
+    cr_expect_eq(ask("SELECT count(*) FROM reply WHERE session = 'deleted'"), 2);
+    close_all();
+    remove_directory(directory);
+}
+
+static int64_t log_bytes(void)
+{
+    char path[100];
+    struct stat status;
+    snprintf(path, sizeof path, "%s/sessions.db-wal", directory);
+    return stat(path, &status) == 0 ? (int64_t)status.st_size : 0;
+}
+
+/* Fewer tokens and then more, before the store has either: what it had leaves its log, too. */
+Test(sessions, with_memory_what_a_rewind_took_back_leaves_the_log)
+{
+    struct api_error told = {0}, err = {0};
+    memory_only = true;
+    begin(0);
+    cr_expect_eq(turn(30).code, API_OK);
+    cr_expect(log_bytes() > 0);
+    block(true);
+    cr_assert(sessions_rewind(sessions, "me", "it", 5, note_error, &told, &err) == 0);
+    cr_expect_eq(turn(40).code, API_OK);
+    block(false);
+    sessions_save_all(sessions, clock_seconds() + 10);
+    cr_expect_eq(sessions_unsaved(sessions), 0);
+    cr_expect_eq(log_bytes(), 0);
     close_all();
     remove_directory(directory);
 }
