@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 
+#include "server/log.h"
+
+#include <string.h>
+
 int command_options(const struct options *options, void *values, int argc, char **argv,
                     struct option_arguments *arguments, int *status)
 {
@@ -14,4 +18,24 @@ int command_options(const struct options *options, void *values, int argc, char 
         *status = 2;
     }
     return got == 0 ? 0 : -1;
+}
+
+void command_hide_api_keys(int argc, char **argv)
+{
+    static const char FLAG[] = "--api-key";
+    bool hidden = false;
+    for (int i = 1; i < argc; i++) {
+        char *key = NULL;
+        if (strcmp(argv[i], FLAG) == 0 && i + 1 < argc)
+            key = argv[++i];
+        else if (strncmp(argv[i], "--api-key=", sizeof FLAG) == 0)
+            key = argv[i] + sizeof FLAG;
+        if (key)
+            memset(key, 'x', strlen(key));
+        hidden |= key != NULL;
+    }
+    if (hidden)
+        log_message(LOG_LEVEL_WARN,
+                    "--api-key: the command line shows keys to whoever looked at it until now; "
+                    "--api-key-file and REGLA_API_KEY do not");
 }

@@ -42,4 +42,8 @@ extern const struct options command_study_options;
 int command_options(const struct options *options, void *values, int argc, char **argv,
                     struct option_arguments *arguments, int *status);
 
+/* Whoever may run ps on this machine reads the command line: takes the values of --api-key out of
+ * it, once they have been copied. */
+void command_hide_api_keys(int argc, char **argv);
+
 #endif

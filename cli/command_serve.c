@@ -301,27 +301,6 @@ static int listen_with_model(struct server *server, const struct serve_options *
     return server_listen(server, model, tokenizer, err);
 }
 
-/* Whoever may run ps on this machine reads the command line. The server has its own copies. */
-static void hide_api_keys(int argc, char **argv)
-{
-    static const char FLAG[] = "--api-key";
-    bool hidden = false;
-    for (int i = 1; i < argc; i++) {
-        char *key = NULL;
-        if (strcmp(argv[i], FLAG) == 0 && i + 1 < argc)
-            key = argv[++i];
-        else if (strncmp(argv[i], "--api-key=", sizeof FLAG) == 0)
-            key = argv[i] + sizeof FLAG;
-        if (key)
-            memset(key, 'x', strlen(key));
-        hidden |= key != NULL;
-    }
-    if (hidden)
-        log_message(LOG_LEVEL_WARN,
-                    "--api-key: the command line shows keys to whoever looked at it until now; "
-                    "--api-key-file and REGLA_API_KEY do not");
-}
-
 static int run(const struct serve_options *options, int argc, char **argv, struct error *err)
 {
     static struct lifecycle life; /* the thread of the signals outlives this function */
@@ -333,7 +312,7 @@ static int run(const struct serve_options *options, int argc, char **argv, struc
     serving.unsaved = &life.unsaved;
     if (server_create(&life.server, &serving, err))
         return -1;
-    hide_api_keys(argc, argv);
+    command_hide_api_keys(argc, argv);
     int result = -1;
     if (listen_with_model(life.server, options, err) == 0 && watch_signals(&life, err) == 0 &&
         server_load(life.server, err) == 0) {

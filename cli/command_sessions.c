@@ -12,7 +12,7 @@
 struct sessions_options {
     struct option_list api_keys;
     const char *api_key_file;
-    bool remove;
+    bool no_api_key, remove;
 };
 
 #define AT(field) offsetof(struct sessions_options, field)
@@ -22,6 +22,8 @@ static const struct option items[] = {
      "orphans: a key of the server; several: repeat it, or part them by commas"},
     {"api-key-file", OPTION_TEXT, AT(api_key_file), "PATH", NULL, 0, 0, NULL,
      "orphans: file with one API key a line"},
+    {"no-api-key", OPTION_FLAG, AT(no_api_key), NULL, "false", 0, 0, NULL,
+     "orphans --remove: the server has no API key, so whoever had one has none any more"},
     {"remove", OPTION_FLAG, AT(remove), NULL, "false", 0, 0, NULL,
      "orphans: remove them; the server may not run meanwhile"},
 };
@@ -36,12 +38,28 @@ const struct options command_sessions_options = {
     .operands = OPERANDS_DIRECTORIES,
 };
 
-static int orphans(const char *directory, const struct sessions_options *options, struct error *err)
+/* With keys that were forgotten here all sessions would be orphans. */
+static int check_keys(const struct sessions_options *options, size_t count, struct error *err)
+{
+    if (count > 0 && options->no_api_key)
+        return error_set(err, ERROR_INVALID, "--no-api-key: expected no key, got %zu", count);
+    if (count == 0 && options->remove && !options->no_api_key)
+        return error_set(err, ERROR_INVALID,
+                         "--remove: expected the server's keys (--api-key-file, REGLA_API_KEY), or "
+                         "--no-api-key if it has none");
+    return 0;
+}
+
+static int orphans(const char *directory, const struct sessions_options *options, int argc,
+                   char **argv, struct error *err)
 {
     struct auth auth = {0};
     struct session_orphans found;
     int result = auth_init(&auth, options->api_keys.items, options->api_keys.count,
                            options->api_key_file, err);
+    command_hide_api_keys(argc, argv);
+    if (result == 0)
+        result = check_keys(options, auth.keys.count, err);
     if (result == 0)
         result = session_orphans_find(directory, auth.keys.items, auth.keys.count, options->remove,
                                       &found, err);
@@ -74,7 +92,7 @@ int command_sessions(int argc, char **argv)
         if (words[0] && strcmp(words[0], "backup") == 0 && words[2])
             result = backup(words[1], words[2], &err);
         else if (words[0] && strcmp(words[0], "orphans") == 0 && words[1] && !words[2])
-            result = orphans(words[1], &options, &err);
+            result = orphans(words[1], &options, argc, argv, &err);
         else {
             fprintf(stderr, "regla sessions: expected backup DIR COPY or orphans DIR; usage: %s\n",
                     command_sessions_options.usage);

@@ -262,7 +262,8 @@ static int name_owners(struct service *service, const struct auth *auth, struct 
         log_message(
             LOG_LEVEL_WARN,
             "%zu sessions in --state-dir belong to none of the API keys (was one taken away, "
-            "or DIR/secret lost?); `regla sessions orphans DIR --remove` removes them",
+            "or DIR/secret lost?); `regla sessions orphans DIR --api-key-file PATH --remove` "
+            "removes them",
             orphans);
     return 0;
 }

@@ -6,6 +6,9 @@
 #include "server/store/session_rows.h"
 #include "server/store/store_root.h"
 
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -92,9 +95,15 @@ int session_orphans_find(const char *directory, char *const *keys, size_t count,
     struct store_root root = {.fd = -1, .lock = -1};
     struct finding finding = {.num_tags = count ? count : 1, .out = out};
     struct stat status;
+    char secret[PATH_MAX];
     *out = (struct session_orphans){0};
     if (stat(directory, &status) != 0 || !S_ISDIR(status.st_mode))
         return error_set(err, ERROR_INVALID, "%s: expected a directory", directory);
+    /* A new one would make orphans of all. */
+    snprintf(secret, sizeof secret, "%s/secret", directory);
+    if (stat(secret, &status) != 0)
+        return error_set(err, ERROR_INVALID, "%s: cannot read it, so no owner is known: %s", secret,
+                         strerror(errno));
     finding.tags = calloc(finding.num_tags, sizeof *finding.tags);
     int result = finding.tags ? store_root_open(&root, directory, err)
                               : error_set(err, ERROR_NO_MEMORY, "out of memory for API keys");
