@@ -46,33 +46,25 @@ static int look_at(void *context, struct session_row *row, struct error *err)
     return 0;
 }
 
-static int drop_parts(struct store_database *database, int64_t of, struct error *err)
-{
-    int64_t dropped;
-    return store_database_drop_parts(database, of, INT64_MAX, &dropped, err);
-}
-
 static int remove_all(struct store_database *database, const struct finding *finding,
                       struct error *err)
 {
     int result = store_database_begin(database, err);
     for (size_t i = 0; i < finding->count && result == 0; i++) {
         bool was;
+        int64_t of = session_rows_number(finding->names[i]), dropped;
         result = session_rows_drop(database, finding->names[i], &was, err);
+        if (result == 0)
+            result = store_database_drop_parts(database, of, INT64_MAX, &dropped, err);
         if (result == 0)
             result = reply_rows_hush(database, finding->names[i], err);
     }
-    if (result != 0) {
+    if (result == 0)
+        result = reply_rows_drop_hushed(database, err);
+    if (result == 0)
+        result = store_database_commit(database, err);
+    else
         store_database_rollback(database);
-        return -1;
-    }
-    result = store_database_commit(database, err);
-    for (size_t i = 0; i < finding->count && result == 0; i++)
-        result = drop_parts(database, session_rows_number(finding->names[i]), err);
-    int64_t at;
-    while (result == 0 && (result = reply_rows_hushed(database, &at, err)) == 0 && at != 0)
-        if (drop_parts(database, at, err) != 0 || reply_rows_empty(database, at, err) != 0)
-            result = -1;
     return result == 0 ? store_database_checkpoint(database, true, DATABASE_WAIT_MS, err) : -1;
 }
 

@@ -145,6 +145,16 @@ int reply_rows_empty(struct store_database *database, int64_t at, struct error *
     return store_database_run(database, DATABASE_EMPTY_REPLY, REMOVE, err);
 }
 
+int reply_rows_drop_hushed(struct store_database *database, struct error *err)
+{
+    int64_t at;
+    int result;
+    while ((result = reply_rows_hushed(database, &at, err)) == 0 && at != 0)
+        if (drop_parts(database, at, err) != 0 || reply_rows_empty(database, at, err) != 0)
+            return -1;
+    return result;
+}
+
 /* The bytes of a reply, malloc'd; NULL: they are not all there. */
 static char *load_data(struct store_database *database, int64_t at, size_t length, int64_t sum)
 {

@@ -280,7 +280,8 @@ void store_database_close(struct store_database *database)
 int store_database_set_aside(const char *directory, char *aside, size_t size, struct error *err)
 {
     enum { MOST = 1000 };
-    static const char *const ends[] = {"", "-wal", "-shm"};
+    /* The log first: it is not to meet the database that comes. */
+    static const char *const ends[] = {"-wal", "-shm", ""};
     char from[4096], to[4096];
     struct stat status;
     snprintf(aside, size, "sessions.db.rejected");

@@ -105,7 +105,7 @@ int store_database_probe(struct store_database *database, struct error *err);
 int store_database_checkpoint(struct store_database *database, bool truncate, int wait_ms,
                               struct error *err);
 
-/* A commit of its own: removes at most so many of a row's parts. */
+/* Removes at most so many of a row's parts; without a transaction that is a commit of its own. */
 int store_database_drop_parts(struct store_database *database, int64_t of, int64_t most,
                               int64_t *dropped, struct error *err);
 

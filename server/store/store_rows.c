@@ -270,6 +270,7 @@ struct group {
     int64_t room;     /* that the budget leaves them */
     bool removes;     /* something that clients sent */
     bool drops;       /* a whole session */
+    bool sparing;     /* what it drops goes later, in commits of its own */
     bool over_budget; /* it failed, and no disk is to blame */
 };
 
@@ -332,11 +333,30 @@ static int write_session(struct store_rows *rows, const struct store_op *op, str
     return claim_all(rows, op, err);
 }
 
+/* The row of the session, and what the replies to its turns say. */
+static int remove_session(struct store_rows *rows, const struct store_op *op, struct group *group,
+                          struct error *err)
+{
+    struct store_database *database = &rows->database;
+    int64_t of = session_rows_number(op->name), dropped;
+    bool was = false;
+    group->removes = true;
+    group->drops |= group->sparing;
+    if (session_rows_drop(database, op->name, &was, err) != 0 || claim_all(rows, op, err) != 0 ||
+        reply_rows_hush(database, op->name, err) != 0)
+        return -1;
+    group->sessions -= was;
+    if (group->sparing)
+        return 0;
+    return store_database_drop_parts(database, of, INT64_MAX, &dropped, err) != 0
+               ? -1
+               : reply_rows_drop_hushed(database, err);
+}
+
 static int run_one(struct store_rows *rows, const struct store_op *op, struct group *group,
                    struct error *err)
 {
     struct store_database *database = &rows->database;
-    bool was = false;
     group->bytes += op_bytes(op);
     group->logged += op_bytes(op) + STORE_LOG_BYTES;
     if (op->what == STORE_WRITE && check_room(rows, group, err) != 0)
@@ -355,11 +375,7 @@ static int run_one(struct store_rows *rows, const struct store_op *op, struct gr
     default:
         if (op->kind == STORE_REPLY)
             return reply_rows_drop(database, op->reply->name, op->reply->name_length, err);
-        group->removes = group->drops = true;
-        if (session_rows_drop(database, op->name, &was, err) != 0 || claim_all(rows, op, err) != 0)
-            return -1;
-        group->sessions -= was;
-        return reply_rows_hush(database, op->name, err);
+        return remove_session(rows, op, group, err);
     }
 }
 
@@ -386,8 +402,10 @@ static int run_group(struct store_rows *rows, struct store_op *first, const stru
 /* What cannot be done now is tried again (store_rows_tidy), and said once. */
 static void tell_stuck(struct store_rows *rows, const struct error *err)
 {
+    bool deleted = rows->scrub || rows->sweep;
     if (!rows->stuck)
-        log_message(LOG_LEVEL_WARN, "%s; what was deleted may still be there", err->message);
+        log_message(LOG_LEVEL_WARN, "%s%s", err->message,
+                    deleted ? "; what was deleted may still be there" : "");
     rows->stuck = true;
 }
 
@@ -516,9 +534,9 @@ static void count(struct store_rows *rows, enum error_code code, bool over_budge
 
 /* Runs and counts them; the errors are set. */
 static int finish_group(struct store_rows *rows, struct store_op *first, const struct store_op *end,
-                        struct error *err)
+                        bool sparing, struct error *err)
 {
-    struct group group = {0};
+    struct group group = {.sparing = sparing};
     int result = run_group(rows, first, end, &group, err);
     if (result == 0 && group.drops)
         drop_removed(rows, first, end);
@@ -540,11 +558,22 @@ static void probe(struct store_rows *rows)
     count(rows, err.code, false);
 }
 
+/* The scan has failed: what it has begun ends. */
+static void refuse_all(struct store_op *first)
+{
+    for (struct store_op *op = first; op != NULL; op = op->next)
+        error_set(&op->error, ERROR_IO, "the database is not open");
+}
+
 void store_rows_run(struct store_rows *rows, struct store_op *first)
 {
     struct error err = ERROR_INIT;
     const struct store_report *report = &rows->accounts->report;
     int64_t wanted = 0;
+    if (rows->database.handle == NULL) {
+        refuse_all(first);
+        return;
+    }
     if (first == NULL) {
         probe(rows);
         return;
@@ -557,13 +586,13 @@ void store_rows_run(struct store_rows *rows, struct store_op *first)
         give_log(rows);
         store_rows_account(rows, 0);
     }
-    if (finish_group(rows, first, NULL, &err) == 0 || err.code != ERROR_NO_MEMORY)
+    if (finish_group(rows, first, NULL, false, &err) == 0 || err.code != ERROR_NO_MEMORY)
         return;
     /* Where there was no room for one of them, that is no reason for the others to fail. */
     give_log(rows);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         error_clear(&err);
-        finish_group(rows, op, op->next, &err);
+        finish_group(rows, op, op->next, true, &err);
     }
 }
 
@@ -576,6 +605,8 @@ void store_rows_tidy(struct store_rows *rows)
     int64_t most = room / LOG_PART < MOST_LOG_BYTES ? room / LOG_PART : MOST_LOG_BYTES;
     if (most < LEAST_LOG_BYTES)
         most = LEAST_LOG_BYTES;
+    if (rows->database.handle == NULL)
+        return;
     expire(rows);
     if (rows->sweep)
         sweep(rows);
