@@ -283,7 +283,8 @@ def test_orphans_are_told_and_removed(server_factory, tmp_path):
     server.stop()
     server = server_factory(state_dir=folder, api_key="bob")
     server.ends_clean = False
-    assert "2 sessions in --state-dir belong to none of the API keys" in server.tail(1 << 20)
+    wait_until(lambda: "2 sessions in --state-dir belong to none of the API keys"
+               in server.tail(1 << 20), "its log tells of them")
     server.stop()
     told = sessions("--api-key", "bob")
     assert told[0] == 0 and told[1].startswith("2 sessions of 8 tokens belong to no key, 1 to one\n")
