@@ -12,7 +12,7 @@
 struct sessions_options {
     struct option_list api_keys;
     const char *api_key_file;
-    bool no_api_key, remove;
+    bool without_api_key, remove;
 };
 
 #define AT(field) offsetof(struct sessions_options, field)
@@ -22,7 +22,7 @@ static const struct option items[] = {
      "orphans: a key of the server; several: repeat it, or part them by commas"},
     {"api-key-file", OPTION_TEXT, AT(api_key_file), "PATH", NULL, 0, 0, NULL,
      "orphans: file with one API key a line"},
-    {"no-api-key", OPTION_FLAG, AT(no_api_key), NULL, "false", 0, 0, NULL,
+    {"without-api-key", OPTION_FLAG, AT(without_api_key), NULL, "false", 0, 0, NULL,
      "orphans --remove: the server has no API key, so whoever had one has none any more"},
     {"remove", OPTION_FLAG, AT(remove), NULL, "false", 0, 0, NULL,
      "orphans: remove them; the server may not run meanwhile"},
@@ -41,12 +41,12 @@ const struct options command_sessions_options = {
 /* With keys that were forgotten here all sessions would be orphans. */
 static int check_keys(const struct sessions_options *options, size_t count, struct error *err)
 {
-    if (count > 0 && options->no_api_key)
-        return error_set(err, ERROR_INVALID, "--no-api-key: expected no key, got %zu", count);
-    if (count == 0 && options->remove && !options->no_api_key)
+    if (count > 0 && options->without_api_key)
+        return error_set(err, ERROR_INVALID, "--without-api-key: expected no key, got %zu", count);
+    if (count == 0 && options->remove && !options->without_api_key)
         return error_set(err, ERROR_INVALID,
                          "--remove: expected the server's keys (--api-key-file, REGLA_API_KEY), or "
-                         "--no-api-key if it has none");
+                         "--without-api-key if it has none");
     return 0;
 }
 

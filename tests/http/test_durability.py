@@ -289,7 +289,7 @@ def test_orphans_are_told_and_removed(server_factory, tmp_path):
     told = sessions("--api-key", "bob")
     assert told[0] == 0 and told[1].startswith("2 sessions of 8 tokens belong to no key, 1 to one\n")
     status, said = sessions("--remove")
-    assert status == 1 and "--no-api-key" in said
+    assert status == 1 and "--without-api-key" in said
     secret = (folder / "secret").read_bytes()
     (folder / "secret").unlink()
     status, said = sessions("--api-key", "bob", "--remove")
