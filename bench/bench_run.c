@@ -47,6 +47,7 @@ struct bench {
     struct entry *entries;        /* [count] */
     struct device *devices;       /* [num_devices], of at most count */
     int num_devices;
+    int num_engines; /* as many will there be */
     struct bench_peaks highest;
     const struct device *measured; /* NULL: something else has run since the last measurement */
     struct bench_peaks last;
@@ -85,16 +86,31 @@ static void progress(const struct bench *bench, const char *what, int index)
     fflush(stderr);
 }
 
+static bool same_engine(const struct bench_case *a, const struct bench_case *b)
+{
+    return a->weights == b->weights && a->kv == b->kv && a->activations == b->activations &&
+           a->products == b->products && a->threads == b->threads;
+}
+
+static int count_engines(const struct bench *bench)
+{
+    int count = 0;
+    for (int i = 0; i < bench->count; i++) {
+        bool first = true;
+        for (int k = 0; k < i && first; k++)
+            first = !same_engine(&bench->results[k].test, &bench->results[i].test);
+        count += first;
+    }
+    return count;
+}
+
 /* The engine for a test: opened, or the one that is. max_batch: of all tests. */
 static int find_device(struct bench *bench, struct device **out, const struct bench_case *test,
                        int max_batch, struct error *err)
 {
     for (int i = 0; i < bench->num_devices; i++) {
-        const struct bench_case *asked = &bench->devices[i].asked;
         *out = &bench->devices[i];
-        if (asked->weights == test->weights && asked->kv == test->kv &&
-            asked->activations == test->activations && asked->products == test->products &&
-            asked->threads == test->threads)
+        if (same_engine(&bench->devices[i].asked, test))
             return 0;
     }
     struct device *device = &bench->devices[bench->num_devices];
@@ -107,6 +123,7 @@ static int find_device(struct bench *bench, struct device **out, const struct be
         .threads = test->threads,
         .max_step_tokens = max_batch > LEAST_STEP_TOKENS ? max_batch : LEAST_STEP_TOKENS,
         .max_step_logits = max_batch,
+        .sharing = bench->num_engines - bench->num_devices,
     };
     int result = bench->options.preset != NULL
                      ? engine_open_preset(&device->engine, bench->options.preset, &options, err)
@@ -371,6 +388,7 @@ static int run_all(struct bench *bench, struct error *err)
         const struct bench_case *test = &bench->results[i].test;
         max_batch = test->batch > max_batch ? test->batch : max_batch;
     }
+    bench->num_engines = count_engines(bench);
     for (int i = 0; i < bench->count; i++)
         if (open_entry(bench, i, max_batch, err) != 0)
             return -1;

@@ -155,8 +155,10 @@ static int choose_budget(struct engine *engine, const struct engine_options *opt
                          "%zu",
                          given - used, info->state_memory_bytes);
     if (info->state_memory_bytes == 0)
-        info->state_memory_bytes =
-            given > 0 ? given - used : engine->ops->state_memory(engine->backend);
+        info->state_memory_bytes = given > 0
+                                       ? given - used
+                                       : engine->ops->state_memory(engine->backend) /
+                                             (size_t)(options->sharing > 1 ? options->sharing : 1);
     return 0;
 }
 

@@ -19,8 +19,10 @@ struct engine_options {
     enum products products; /* ERROR_INVALID if they do not fit the weights, ERROR_UNSUPPORTED if
                                not the device */
     int threads;            /* of the CPU; 0: as many as the affinity mask and the cgroups allow */
-    size_t state_memory_bytes;  /* budget for all states and KV pages; 0: a share of free memory,
-                                   or what device_memory_bytes leaves */
+    size_t state_memory_bytes; /* budget for all states and KV pages; 0: a share of free memory,
+                                  or what device_memory_bytes leaves */
+    int sharing; /* engines that share the device's memory, this one and those that are opened after
+                    it: their states get equal parts of it; 0: this one alone */
     size_t device_memory_bytes; /* for weights, workspace and states together; 0: no limit */
     int max_step_tokens;        /* most tokens of a step, over all spans; 0: 512 */
     int max_step_logits;        /* most positions of a step with logits or draws; 0: 128 */

@@ -56,6 +56,15 @@ def test_bench_measures_the_device_it_is_told(device):
         ((1, True) if device == "cuda" else (0, False)), done.stderr
 
 
+def test_bench_has_several_engines_on_one_device():
+    """Each takes a part of the memory that is free, in the end nine tenths of what all leave."""
+    done = subprocess.run(
+        [harness.BINARY, "bench", "--model", MODEL, "--device", "cuda", "--weights", "f32,bf16,f16",
+         "--kv", "f32,f16", "--pp", "0", "--tg", "3", "--repeat", "1", "--slice", "3", "--json"],
+        capture_output=True, text=True, timeout=harness.START_SECONDS)
+    assert done.returncode == 0, done.stderr
+
+
 def test_products_of_cublaslt_are_said_and_give_other_bits(server_factory):
     """270 rows: in one step; and what starts says which promise is gone."""
     flags = {"REGLA_DEVICE": "cuda", "REGLA_STATE_MEMORY": "16M", "REGLA_WEIGHTS": "bf16",
