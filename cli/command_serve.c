@@ -5,6 +5,7 @@
 #include "cli/command_model.h"
 #include "engine/base/clock.h"
 #include "engine/model/model.h"
+#include "server/http/socket_file.h"
 #include "server/log.h"
 #include "server/server.h"
 
@@ -22,8 +23,8 @@
 struct serve_options {
     const char *directory; /* NULL: model.preset */
     struct command_model_options model;
-    const char *host, *api_key_file;
-    struct option_list served_model_names, api_keys, allowed_origins, allowed_hosts;
+    const char *api_key_file, *socket_mode, *tls_certificate, *tls_key;
+    struct option_list hosts, served_model_names, api_keys, allowed_origins, allowed_hosts;
     int64_t port, max_model_len, http_threads, tokenizer_threads;
     int64_t max_queue, max_queue_tokens, max_running, max_connections, max_prompts;
     int64_t max_body_bytes, max_body_memory, max_step_tokens, prefill_chunk, max_step_ms;
@@ -42,17 +43,25 @@ static const struct option ITEMS[] = {
     {"model", OPTION_TEXT, FIELD(directory), "DIR", NULL, 0, 0, NULL,
      "directory of the model: config.json, tokenizer.json, *.safetensors"},
     COMMAND_PRESET_OPTION(struct serve_options),
-    {"host", OPTION_TEXT, FIELD(host), "HOST", "127.0.0.1", 0, 0, NULL,
-     "name or address to listen on; 0.0.0.0 or :: for all"},
+    {"host", OPTION_LIST, FIELD(hosts), "HOST", "127.0.0.1", 0, 0, NULL,
+     "name or address to listen on; 0.0.0.0 or :: for all; unix:PATH for a Unix socket; several: "
+     "repeat it, or part them by commas"},
     {"port", OPTION_INTEGER, FIELD(port), "PORT", "8000", 0, 65535, NULL,
      "TCP port to listen on; 0 picks a free one, which the log names"},
+    {"socket-mode", OPTION_CHOICE, FIELD(socket_mode), NULL, "660", 0, 0, "600|660|666",
+     "who may connect to a Unix socket: its owner, its group too, or all users"},
+    {"tls-cert", OPTION_TEXT, FIELD(tls_certificate), "PATH", NULL, 0, 0, NULL,
+     "certificate in PEM, with those that vouch for it behind it: TCP then speaks TLS 1.2 and 1.3 "
+     "alone; Unix sockets do not. SIGHUP reads it again, and the files of keys"},
+    {"tls-key", OPTION_TEXT, FIELD(tls_key), "PATH", NULL, 0, 0, NULL,
+     "private key of --tls-cert in PEM, not encrypted"},
     {"served-model-name", OPTION_LIST, FIELD(served_model_names), "NAME", NULL, 0, 0, NULL,
      "the model's name to clients; without it the directory's name; several: repeat it, or part "
      "them by commas; replies have the first"},
     {"api-key", OPTION_LIST, FIELD(api_keys), "KEY", NULL, 0, 0, NULL,
      "key that requests must bear; several: repeat it, or part them by commas"},
     {"api-key-file", OPTION_TEXT, FIELD(api_key_file), "PATH", NULL, 0, 0, NULL,
-     "file with one API key a line; lines that begin with # are skipped"},
+     "file with one API key a line; lines that begin with # are skipped; SIGHUP reads it again"},
     {"allowed-origins", OPTION_LIST, FIELD(allowed_origins), "ORIGIN", NULL, 0, 0, NULL,
      "origin of web pages that may read replies (CORS), as http://localhost:3000; * for all; "
      "several: repeat it, or part them by commas"},
@@ -142,7 +151,8 @@ static const double LAST_LOG_SECONDS = 0.2; /* when the drain has none left */
 
 /* What main and the thread of the signals share. */
 struct lifecycle {
-    struct server *server;
+    pthread_mutex_t lock;
+    struct server *server; /* guarded by the lock; NULL: it ends */
     double drain_timeout;
     sigset_t signals;
     sem_t stop;
@@ -161,20 +171,44 @@ static int await_end(struct lifecycle *life)
         if (left <= 0)
             return 0;
         int number = sigtimedwait(&life->signals, NULL, &rest);
-        if (number > 0)
+        if (number > 0 && number != SIGHUP)
             return number;
     }
 }
 
-/* The first signal begins the drain, the second ends the process at once. */
+enum answer { ANSWER_RELOAD, ANSWER_EXIT, ANSWER_DRAIN, ANSWER_NONE };
+
+static enum answer answer_signal(struct lifecycle *life, int number)
+{
+    enum answer answer = ANSWER_NONE;
+    pthread_mutex_lock(&life->lock);
+    if (life->server && number == SIGHUP) {
+        server_reload(life->server);
+        answer = ANSWER_RELOAD;
+    } else if (life->server) {
+        answer = server_refuse(life->server) ? ANSWER_DRAIN : ANSWER_EXIT;
+    }
+    pthread_mutex_unlock(&life->lock);
+    return answer;
+}
+
+/* SIGHUP reads files again. The first other signal begins the drain, the second ends the process at
+ * once. */
 static void *signal_main(void *context)
 {
     struct lifecycle *life = context;
     int number = 0;
+    enum answer answer = ANSWER_RELOAD;
     pthread_setname_np(pthread_self(), "regla-signals");
-    sigwait(&life->signals, &number);
-    if (!server_refuse(life->server)) {
+    while (answer == ANSWER_RELOAD) {
+        sigwait(&life->signals, &number);
+        answer = answer_signal(life, number);
+    }
+    if (answer == ANSWER_NONE) /* the process ends by itself */
+        return NULL;
+    if (answer == ANSWER_EXIT) {
         log_message(LOG_LEVEL_INFO, "signal %d while loading: exiting", number);
+        socket_file_remove_all();
         log_flush(LOG_SECONDS);
         _exit(0);
     }
@@ -193,14 +227,27 @@ static void *signal_main(void *context)
     _exit(1);
 }
 
+/* None of these ends the process, at no time. */
+static void hold_signals(void)
+{
+    sigset_t hang_up;
+    sigemptyset(&hang_up);
+    sigaddset(&hang_up, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &hang_up, NULL);
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGUSR2, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+}
+
 static void block_signals(struct lifecycle *life)
 {
     sem_init(&life->stop, 0, 0);
+    pthread_mutex_init(&life->lock, NULL);
     sigemptyset(&life->signals);
     sigaddset(&life->signals, SIGTERM);
     sigaddset(&life->signals, SIGINT);
+    sigaddset(&life->signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &life->signals, NULL);
-    signal(SIGPIPE, SIG_IGN);
 }
 
 static int watch_signals(struct lifecycle *life, struct error *err)
@@ -214,8 +261,7 @@ static int watch_signals(struct lifecycle *life, struct error *err)
 }
 
 /* Each connection is a file, and the soft limit is often 1024. Returns as many of the connections
- * as there may be files for: a thread of libmicrohttpd that accepts its first one without a file
- * left tries again and again, and the files of states need some too. */
+ * as there may be files for: the files of states need some too. */
 static int64_t fit_file_limit(int64_t connections)
 {
     enum { OTHER_FILES = 256 };
@@ -249,7 +295,11 @@ static struct server_options server_options(const struct serve_options *options)
         .num_allowed_origins = options->allowed_origins.count,
         .allowed_hosts = options->allowed_hosts.items,
         .num_allowed_hosts = options->allowed_hosts.count,
-        .host = options->host,
+        .hosts = options->hosts.items,
+        .num_hosts = options->hosts.count,
+        .socket_mode = (mode_t)strtol(options->socket_mode, NULL, 8),
+        .tls_certificate = options->tls_certificate,
+        .tls_key = options->tls_key,
         .port = (int)options->port,
         .http_threads = (int)options->http_threads,
         .max_connections = (int)fit_file_limit(options->max_connections),
@@ -321,7 +371,11 @@ static int run(const struct serve_options *options, int argc, char **argv, struc
         server_drain(life.server, options->drain_timeout);
         result = 0;
     }
-    size_t unsaved = server_free(life.server);
+    pthread_mutex_lock(&life.lock);
+    struct server *server = life.server;
+    life.server = NULL;
+    pthread_mutex_unlock(&life.lock);
+    size_t unsaved = server_free(server);
     atomic_store(&life.over, true);
     if (unsaved > 0)
         return error_set(err, ERROR_IO, "%zu sessions could not be saved to --state-dir", unsaved);
@@ -335,6 +389,7 @@ int command_serve(int argc, char **argv)
     struct serve_options options = {0};
     struct error err = ERROR_INIT;
     int status = 0;
+    hold_signals();
     if (command_options(&command_serve_options, &options, argc, argv, NULL, &status)) {
         options_clear(&command_serve_options, &options);
         return status;

@@ -53,17 +53,17 @@ static int check_keys(const struct sessions_options *options, size_t count, stru
 static int orphans(const char *directory, const struct sessions_options *options, int argc,
                    char **argv, struct error *err)
 {
-    struct auth auth = {0};
+    struct names keys = {0};
     struct session_orphans found;
-    int result = auth_init(&auth, options->api_keys.items, options->api_keys.count,
+    int result = auth_read(&keys, options->api_keys.items, options->api_keys.count,
                            options->api_key_file, err);
     command_hide_api_keys(argc, argv);
     if (result == 0)
-        result = check_keys(options, auth.keys.count, err);
+        result = check_keys(options, keys.count, err);
     if (result == 0)
-        result = session_orphans_find(directory, auth.keys.items, auth.keys.count, options->remove,
-                                      &found, err);
-    auth_clear(&auth);
+        result =
+            session_orphans_find(directory, keys.items, keys.count, options->remove, &found, err);
+    names_clear(&keys);
     if (result != 0)
         return -1;
     printf("%lld sessions of %lld tokens belong to no key%s, %lld to one\n",

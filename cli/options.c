@@ -322,6 +322,8 @@ static int apply_environment(const struct options *options, void *values, struct
          * not meant for us. */
         if (!text || (option->type == OPTION_INTEGER && strncmp(text, "tcp://", 6) == 0))
             continue;
+        if (option->type == OPTION_LIST) /* without the default */
+            ((struct option_list *)((char *)values + option->offset))->count = 0;
         if (set_value(option, values, text, name, err))
             return -1;
     }

@@ -7,9 +7,8 @@
 #include "server/capacity.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/replay.h"
-#include "server/http/auth.h"
+#include "server/http/credentials.h"
 #include "server/http/http.h"
-#include "server/http/listen.h"
 #include "server/log.h"
 #include "server/schedule/pace.h"
 #include "server/schedule/scheduler.h"
@@ -31,9 +30,10 @@ enum { SAVE_SECONDS = 10, LEAST_END_SECONDS = 2 };
 struct server {
     struct service service;
     struct server_options options;
-    struct auth auth;
+    struct credentials *credentials;
     struct origin_rules origins;
-    struct names names;  /* of the model */
+    struct names names; /* of the model */
+    struct names hosts;
     struct model *model; /* until it is the engine's */
     struct http_server *http;
     _Atomic size_t unsaved; /* where options.unsaved is NULL */
@@ -67,8 +67,16 @@ int server_create(struct server **out, const struct server_options *options, str
     metrics_init(&service->metrics);
     registry_init(&service->registry);
     admission_init(&service->admission, &options->limits);
-    if (auth_init(&server->auth, options->api_keys, options->num_api_keys, options->api_key_file,
-                  err) ||
+    pthread_mutex_init(&service->owners_lock, NULL);
+    const struct credential_options credentials = {
+        .api_keys = options->api_keys,
+        .num_api_keys = options->num_api_keys,
+        .api_key_file = options->api_key_file,
+        .tls_certificate = options->tls_certificate,
+        .tls_key = options->tls_key,
+    };
+    if (credentials_open(&server->credentials, &credentials, err) ||
+        names_add_lists(&server->hosts, options->hosts, options->num_hosts, err) ||
         names_add_lists(&server->origins.origins, options->allowed_origins,
                         options->num_allowed_origins, err) ||
         names_add_lists(&server->origins.hosts, options->allowed_hosts, options->num_allowed_hosts,
@@ -144,13 +152,14 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
 {
     struct service *service = &server->service;
     const struct server_options *options = &server->options;
-    struct http_options listening = {.host = options->host,
+    struct http_options listening = {.hosts = &server->hosts,
                                      .port = options->port,
+                                     .socket_mode = options->socket_mode,
                                      .threads = options->http_threads,
                                      .max_connections = options->max_connections,
                                      .request_timeout_s = options->request_timeout_s,
                                      .idle_timeout_s = options->idle_timeout_s,
-                                     .auth = &server->auth,
+                                     .credentials = server->credentials,
                                      .origins = server->origins,
                                      .routes = &endpoints,
                                      .cancelled = wake_engine,
@@ -161,9 +170,8 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
         worker_pool_create(&service->workers, options->tokenizer_threads, err) ||
         http_start(&server->http, service, &listening, err))
         return -1;
-    const char *address = http_address(server->http);
-    log_message(LOG_LEVEL_INFO, "listening on http://%s, loading the model", address);
-    if (server->auth.keys.count == 0 && !listen_is_loopback(address))
+    log_message(LOG_LEVEL_INFO, "listening on %s, loading the model", http_addresses(server->http));
+    if (credentials_auth(server->credentials)->keys.count == 0 && http_is_exposed(server->http))
         log_message(LOG_LEVEL_WARN,
                     "without --api-key: whoever reaches this address may use the server");
     return 0;
@@ -241,23 +249,29 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
 }
 
 /* Without API keys everybody is one owner, of the empty key. */
-static int name_owners(struct service *service, const struct auth *auth, struct error *err)
+static int name_owners(void *context, const struct names *keys, struct error *err)
 {
-    _Static_assert((int)SERVICE_OWNER_SIZE == (int)STORE_OWNER_SIZE,
-                   "the store's tags are owners' names");
-    size_t count = auth->keys.count ? auth->keys.count : 1;
-    service->owners = calloc(count, sizeof *service->owners);
-    if (!service->owners)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory for API keys");
-    for (size_t i = 0; i < count; i++) {
-        const char *key = auth->keys.count ? auth->keys.items[i] : "";
+    struct service *service = context;
+    char tag[STORE_OWNER_SIZE];
+    int result = 0;
+    pthread_mutex_lock(&service->owners_lock);
+    struct names *owners = &service->owners;
+    for (size_t i = owners->count; i < keys->count || i == 0; i++) {
+        const char *key = keys->count ? keys->items[i] : "";
         if (service->store)
-            store_owner_tag(service->store, key, service->owners[i]);
+            store_owner_tag(service->store, key, tag);
         else
-            snprintf(service->owners[i], sizeof *service->owners, "%d", auth_first(auth, (int)i));
+            snprintf(tag, sizeof tag, "%zu", i);
+        if ((result = names_add(owners, tag, strlen(tag), err)))
+            break;
     }
-    size_t orphans = sessions_orphans(service->sessions,
-                                      (const char(*)[STORE_OWNER_SIZE])service->owners, count);
+    pthread_mutex_unlock(&service->owners_lock);
+    return result;
+}
+
+static void report_orphans(const struct service *service)
+{
+    size_t orphans = sessions_orphans(service->sessions, &service->owners);
     if (orphans > 0)
         log_message(
             LOG_LEVEL_WARN,
@@ -265,7 +279,6 @@ static int name_owners(struct service *service, const struct auth *auth, struct 
             "or DIR/secret lost?); `regla sessions orphans DIR --api-key-file PATH --remove` "
             "removes them",
             orphans);
-    return 0;
 }
 
 /* Whoever sends the longest text that fits holds so much for so long. */
@@ -299,8 +312,10 @@ int server_load(struct server *server, struct error *err)
     if (states_open(service, &keeping, err))
         return -1;
     replay_attach(service->replay, service->store, &service->replies_waiting);
-    if (name_owners(service, &server->auth, err) ||
-        scheduler_create(&service->scheduler, service, max_running, options->prefill_chunk, &pace,
+    if (credentials_name(server->credentials, name_owners, service, err))
+        return -1;
+    report_orphans(service);
+    if (scheduler_create(&service->scheduler, service, max_running, options->prefill_chunk, &pace,
                          err))
         return -1;
     log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
@@ -308,9 +323,13 @@ int server_load(struct server *server, struct error *err)
     if (service->limits.max_model_len == 0)
         report_longest(service->engine, &pace);
     atomic_compare_exchange_strong(&service->phase, &loading, SERVICE_READY);
-    log_message(LOG_LEVEL_INFO, "ready: %s on http://%s/v1", service->model,
-                http_address(server->http));
+    log_message(LOG_LEVEL_INFO, "ready: %s on %s", service->model, http_addresses(server->http));
     return 0;
+}
+
+void server_reload(struct server *server)
+{
+    credentials_reload(server->credentials);
 }
 
 /* Ending. */
@@ -410,6 +429,7 @@ size_t server_free(struct server *server)
     worker_pool_stop(service->workers);
     scheduler_stop(service->scheduler);
     http_stop(server->http);
+    credentials_close(server->credentials);
     worker_pool_free(service->workers);
     double left = server->end_by - clock_seconds() - LAST_SECONDS;
     states_close(service, server->end_by == 0 || left > SAVE_SECONDS ? SAVE_SECONDS : left);
@@ -422,13 +442,14 @@ size_t server_free(struct server *server)
         tokenizer_free(service->tokenizer);
     model_close(server->model);
     log_steps(&service->metrics);
-    free(service->owners);
+    names_clear(&service->owners);
+    pthread_mutex_destroy(&service->owners_lock);
     free((void *)service->card.layer_types);
     free((void *)service->eos_ids);
-    auth_clear(&server->auth);
     names_clear(&server->origins.origins);
     names_clear(&server->origins.hosts);
     names_clear(&server->names);
+    names_clear(&server->hosts);
     registry_destroy(&service->registry);
     admission_destroy(&service->admission);
     free(server);

@@ -10,6 +10,8 @@
 #include "server/admission.h"
 #include "server/states/states.h"
 
+#include <sys/types.h>
+
 struct http_server;
 struct model;
 struct server;
@@ -28,8 +30,11 @@ struct server_options {
     const char *const *allowed_hosts; /* [num_allowed_hosts] */
     size_t num_allowed_hosts;
 
-    const char *host;
-    int port; /* 0: any */
+    const char *const *hosts; /* [num_hosts]: listen.h */
+    size_t num_hosts;
+    int port;                              /* 0: any */
+    mode_t socket_mode;                    /* of a Unix socket's file */
+    const char *tls_certificate, *tls_key; /* both, or NULL: no TLS */
     int http_threads, max_connections;
     double request_timeout_s, idle_timeout_s, stall_timeout_s;
 
@@ -61,6 +66,9 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
 
 /* Loads the model, opens the tree, the sessions and their store, and starts the engine thread. */
 int server_load(struct server *server, struct error *err);
+
+/* From any thread; returns at once. The files of API keys and of the certificate are read again. */
+void server_reload(struct server *server);
 
 /* From any thread: nothing new comes in from now on. False: the model is still being loaded. */
 bool server_refuse(struct server *server);

@@ -27,3 +27,11 @@ int service_check_tokenizer(const struct service *service, struct api_error *err
     return api_error_set(err, API_NOT_IMPLEMENTED, NULL,
                          "this model has no tokenizer: the server takes and gives token ids only");
 }
+
+const char *service_owner(struct service *service, int key)
+{
+    pthread_mutex_lock(&service->owners_lock);
+    const char *owner = service->owners.items[key];
+    pthread_mutex_unlock(&service->owners_lock);
+    return owner;
+}

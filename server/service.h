@@ -11,12 +11,11 @@
 #include "engine/text/tokenizer.h"
 #include "server/admission.h"
 #include "server/metrics.h"
+#include "server/names.h"
 #include "server/registry.h"
 #include "server/worker.h"
 
 enum service_phase { SERVICE_LOADING, SERVICE_READY, SERVICE_DRAINING, SERVICE_FAILED };
-
-enum { SERVICE_OWNER_SIZE = 33 };
 
 struct scheduler;
 struct store;
@@ -59,15 +58,15 @@ struct service {
     struct state_tree *tree;
     struct sessions *sessions;
 
-    char (*owners)[SERVICE_OWNER_SIZE]; /* by the index of the API key; one, if there are no keys */
-    struct replay *replay;              /* any thread's: it has a lock of its own */
+    struct replay *replay; /* any thread's: it has a lock of its own */
+
+    pthread_mutex_t owners_lock;
+    struct names owners; /* by the index of the API key; one, if there are no keys */
 };
 
-/* The name that the tree, sessions and files use for an API key; key: its index. */
-static inline const char *service_owner(const struct service *service, int key)
-{
-    return service->owners[key];
-}
+/* The name that the tree, sessions and files use for an API key; key: its index. Any thread; it
+ * lives as long as the service. */
+const char *service_owner(struct service *service, int key);
 
 static inline enum service_phase service_phase(struct service *service)
 {

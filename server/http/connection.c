@@ -2,8 +2,10 @@
 #include "server/http/connection.h"
 
 #include "engine/base/clock.h"
+#include "server/http/front.h"
 #include "server/log.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/random.h>
@@ -22,6 +24,14 @@ struct connection *connection_of(struct MHD_Connection *connection)
 int connection_fd(struct MHD_Connection *connection)
 {
     return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+}
+
+bool connection_send(struct connection *peer, const char *bytes, size_t length)
+{
+    if (peer->session) /* what it could not send whole would be taken for a part of the reply */
+        return gnutls_record_send(peer->session, bytes, length) == (ssize_t)length;
+    ssize_t sent = send(peer->fd, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return sent == (ssize_t)length || (sent < 0 && errno == EAGAIN);
 }
 
 void connection_make_id(char id[REQUEST_ID_SIZE])
@@ -44,7 +54,7 @@ static void log_refusal(const char *id, const struct api_error *err)
 }
 
 /* libmicrohttpd has not seen a whole request here, so the reply is written past it. */
-static void refuse(struct receiver *receiver, int fd)
+static void refuse(struct receiver *receiver)
 {
     struct connection *peer = receiver->context;
     const struct api_error_row *row = api_error_row(receiver->error.code);
@@ -62,51 +72,102 @@ static void refuse(struct receiver *receiver, int fd)
     strbuf_append(&reply, body.data, body.length);
     /* All earlier replies are out, so there is room; who left does not wait for it. */
     if (!body.failed && !reply.failed)
-        send(fd, reply.data, reply.length, MSG_NOSIGNAL | MSG_DONTWAIT);
+        connection_send(peer, reply.data, reply.length);
     strbuf_clear(&body);
     strbuf_clear(&reply);
     if (!peer->in_request) /* else its end is logged */
         log_refusal(id, &receiver->error);
 }
 
-static void begin(struct connections *all, int fd, void **socket_context)
+/* What comes after a handshake is a request, which has its own time. */
+static int on_handshake(gnutls_session_t session, unsigned type, unsigned when, unsigned incoming,
+                        const gnutls_datum_t *message)
+{
+    const struct connection *peer = gnutls_session_get_ptr(session);
+    (void)type, (void)when, (void)message;
+    if (incoming)
+        watcher_secured(peer->all->watcher, peer->slot);
+    return 0;
+}
+
+static void begin_tls(struct connection *peer)
+{
+    peer->identity = tls_begin(peer->all->tls, peer->session);
+    peer->receiver.secure = true;
+    gnutls_session_set_ptr(peer->session, peer);
+    gnutls_handshake_set_hook_function(peer->session, GNUTLS_HANDSHAKE_FINISHED, GNUTLS_HOOK_POST,
+                                       on_handshake);
+}
+
+static void find_kind(struct connection *peer, struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *from =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const union MHD_ConnectionInfo *secured =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    peer->by_file = from && from->client_addr->sa_family == AF_UNIX;
+    if (secured) {
+        peer->session = secured->tls_session;
+        begin_tls(peer);
+    }
+}
+
+static void begin(struct connections *all, struct MHD_Connection *connection, void **socket_context)
 {
     struct connection *peer = calloc(1, sizeof *peer);
     int size = SEND_BUFFER_BYTES;
     if (!peer)
         return;
     peer->all = all;
+    peer->fd = connection_fd(connection);
     peer->receiver.refuse = refuse;
     peer->receiver.context = peer;
-    if (receive_watch(fd, &peer->receiver) != 0) {
+    find_kind(peer, connection);
+    if (receive_watch(peer->fd, &peer->receiver) != 0) {
+        tls_end(peer->identity);
         free(peer);
         return;
     }
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    peer->slot = watcher_add(all->watcher, fd);
-    atomic_fetch_add(&all->service->metrics.connections, 1);
+    setsockopt(peer->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    peer->slot = watcher_add(all->watcher, peer->fd);
     *socket_context = peer;
 }
 
-static void end(struct connection *peer, int fd)
+static void end(struct connection *peer)
 {
-    receive_forget(fd);
+    receive_forget(peer->fd);
     watcher_remove(peer->all->watcher, peer->slot, peer->linger);
-    atomic_fetch_sub(&peer->all->service->metrics.connections, 1);
+    tls_end(peer->identity);
     free(peer);
 }
 
 void connection_notify(void *context, struct MHD_Connection *connection, void **socket_context,
                        enum MHD_ConnectionNotificationCode code)
 {
-    int fd = connection_fd(connection);
+    struct connections *all = context;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-        begin(context, fd, socket_context);
+        atomic_fetch_add(&all->service->metrics.connections, 1);
+        acceptor_begun(all->front->acceptor);
+        begin(all, connection, socket_context);
         /* Nobody looks at what comes there, so nothing of it is taken. */
         if (!*socket_context)
-            shutdown(fd, SHUT_RDWR);
-    } else if (*socket_context) {
-        end(*socket_context, fd);
-        *socket_context = NULL;
+            shutdown(connection_fd(connection), SHUT_RDWR);
+        return;
     }
+    if (*socket_context)
+        end(*socket_context);
+    *socket_context = NULL;
+    atomic_fetch_sub(&all->service->metrics.connections, 1);
+    acceptor_ended(all->front->acceptor);
+}
+
+/* Of a Unix socket nobody counts the bytes: a request's time begins with its first line. */
+void *connection_target(void *context, const char *target, struct MHD_Connection *connection)
+{
+    const struct connections *all = context;
+    const struct connection *peer = connection_of(connection);
+    (void)target;
+    if (peer && peer->by_file)
+        watcher_receiving(all->watcher, peer->slot);
+    return NULL;
 }

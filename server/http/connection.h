@@ -4,15 +4,20 @@
 #define SERVER_HTTP_CONNECTION_H
 
 #include "server/http/receive.h"
+#include "server/http/tls.h"
 #include "server/http/watcher.h"
 #include "server/service.h"
 
 #include <microhttpd.h>
 
+struct front;
+
 /* Of a server. */
 struct connections {
     struct service *service;
     struct watcher *watcher;
+    struct tls *tls; /* of those with TLS; NULL: there are none */
+    const struct front *front;
 };
 
 /* libmicrohttpd's context of a socket. */
@@ -22,6 +27,10 @@ struct connection {
     bool linger;     /* at its end, what still comes is read for a while */
     bool in_request; /* a request's head has been read, and it has not ended */
     bool replied;    /* its reply is under way, or out */
+    int fd;
+    bool by_file;                  /* through a Unix socket */
+    gnutls_session_t session;      /* NULL: without TLS */
+    struct tls_identity *identity; /* its certificate */
     struct receiver receiver;
 };
 
@@ -29,9 +38,15 @@ struct connection {
 struct connection *connection_of(struct MHD_Connection *connection);
 int connection_fd(struct MHD_Connection *connection);
 
-/* For libmicrohttpd; context: struct connections. */
+/* Sends bytes past libmicrohttpd, on the thread that serves the connection, while it sends nothing.
+ * False: the client has left. */
+bool connection_send(struct connection *peer, const char *bytes, size_t length);
+
+/* For libmicrohttpd; context: struct connections. A connection begins or ends; it has received the
+ * first line of a request. */
 void connection_notify(void *context, struct MHD_Connection *connection, void **socket_context,
                        enum MHD_ConnectionNotificationCode code);
+void *connection_target(void *context, const char *target, struct MHD_Connection *connection);
 
 /* A new name for a request. */
 void connection_make_id(char id[REQUEST_ID_SIZE]);

@@ -2,12 +2,11 @@
 #include "server/http/http.h"
 
 #include "engine/base/clock.h"
-#include "server/http/auth.h"
 #include "server/http/connection.h"
-#include "server/http/listen.h"
+#include "server/http/credentials.h"
+#include "server/http/front.h"
 #include "server/log.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +16,10 @@
 enum { STREAM_BLOCK_BYTES = 8192, BODY_STEP_BYTES = 64 * 1024 };
 
 struct http_server {
-    struct MHD_Daemon *daemon;
+    struct front front;
     struct service *service;
     struct connections connections;
     struct http_options options;
-    char address[128];
-    int listen_fd;
     _Atomic size_t active;
 };
 
@@ -246,10 +243,8 @@ void http_attach(struct http_request *request, struct ticket *ticket)
 static bool probe(const struct http_request *request)
 {
     static const char INTERIM[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    const int length = sizeof INTERIM - 1;
-    ssize_t sent = send(connection_fd(request->connection), INTERIM, (size_t)length,
-                        MSG_NOSIGNAL | MSG_DONTWAIT);
-    return sent == length || (sent < 0 && errno == EAGAIN);
+    struct connection *peer = connection_of(request->connection);
+    return peer && connection_send(peer, INTERIM, sizeof INTERIM - 1);
 }
 
 bool http_wait(struct http_request *request)
@@ -327,7 +322,8 @@ static void check_headers(struct http_request *request, const char *path)
     request->route = route_find(options->routes, request->method, path, request->parameter,
                                 sizeof request->parameter, err);
     bool open = request->route && request->route->open;
-    request->owner = auth_check(options->auth, header(request->connection, "Authorization"),
+    request->owner = auth_check(credentials_auth(options->credentials),
+                                header(request->connection, "Authorization"),
                                 header(request->connection, "X-Api-Key"));
     if (strcmp(request->method, "OPTIONS") == 0 &&
         route_methods(options->routes, path, request->parameter, sizeof request->parameter)) {
@@ -391,10 +387,13 @@ static enum MHD_Result refuse(struct http_request *request, const struct api_err
     return request->replied ? MHD_YES : MHD_NO;
 }
 
+/* No web page reaches a Unix socket. */
 static int check_host(const struct http_request *request, struct api_error *err)
 {
     const char *host = header(request->connection, "Host");
-    if (origin_host_allowed(&request->server->options.origins, host))
+    const struct origin_rules *rules = &request->server->options.origins;
+    const struct connection *peer = connection_of(request->connection);
+    if (origin_host_allowed(rules, host) || (rules->hosts.count == 0 && peer && peer->by_file))
         return 0;
     return api_error_set(err, API_HOST_NOT_ALLOWED, NULL,
                          "Host: %.200s is not a name of this server; --allowed-hosts adds names",
@@ -575,40 +574,34 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
         receive_answered(connection_fd(connection), &peer->receiver);
 }
 
-static void on_log(void *context, const char *format, va_list args)
-{
-    (void)context;
-    char text[512];
-    vsnprintf(text, sizeof text, format, args);
-    text[strcspn(text, "\n")] = 0;
-    log_message(LOG_LEVEL_DEBUG, "libmicrohttpd: %s", text);
-}
-
-/* A path with a NUL stays escaped, as it was sent, and so names nothing. Unescaped, the NUL would
- * end it. */
-static size_t unescape(void *context, struct MHD_Connection *connection, char *text)
-{
-    (void)context;
-    (void)connection;
-    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
-}
-
-static struct MHD_Daemon *start_daemon(struct http_server *server)
+static int start(struct http_server *server, struct error *err)
 {
     const struct http_options *options = &server->options;
-    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
-    struct MHD_OptionItem items[] = {
-        {MHD_OPTION_LISTEN_SOCKET, server->listen_fd, NULL},
-        {MHD_OPTION_CONNECTION_LIMIT, options->max_connections, NULL},
-        {MHD_OPTION_CONNECTION_TIMEOUT, (intptr_t)(options->idle_timeout_s + 0.999), NULL},
-        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)unescape, NULL},
-        /* A pool of one thread is none. */
-        {MHD_OPTION_THREAD_POOL_SIZE, options->threads > 1 ? options->threads : 0, NULL},
-        {MHD_OPTION_END, 0, NULL}};
-    return MHD_start_daemon(flags, 0, NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER,
-                            on_log, NULL, MHD_OPTION_NOTIFY_COMPLETED, on_completed, server,
-                            MHD_OPTION_NOTIFY_CONNECTION, connection_notify, &server->connections,
-                            MHD_OPTION_ARRAY, items, MHD_OPTION_END);
+    struct watcher_options watching = {options->max_connections, options->request_timeout_s,
+                                       options->cancelled, options->context};
+    const struct front_options front = {.hosts = options->hosts,
+                                        .port = options->port,
+                                        .socket_mode = options->socket_mode,
+                                        .threads = options->threads,
+                                        .max_connections = options->max_connections,
+                                        .idle_timeout_s = options->idle_timeout_s,
+                                        .tls = credentials_tls(options->credentials) != NULL,
+                                        .request = on_request,
+                                        .completed = on_completed,
+                                        .context = server,
+                                        .connection = connection_notify,
+                                        .target = connection_target,
+                                        .connection_context = &server->connections};
+    server->connections.service = server->service;
+    server->connections.front = &server->front;
+    server->connections.tls = credentials_tls(options->credentials);
+    if (front_open(&server->front, &front, err) || receive_start(err) ||
+        watcher_create(&server->connections.watcher, &watching, err))
+        return -1;
+    server->options.origins.checks_host =
+        options->origins.hosts.count > 0 ||
+        (credentials_auth(options->credentials)->keys.count == 0 && !server->front.exposed);
+    return front_serve(&server->front, &front, err);
 }
 
 int http_start(struct http_server **out, struct service *service,
@@ -618,33 +611,23 @@ int http_start(struct http_server **out, struct service *service,
     if (!server)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the HTTP server");
     server->service = service;
-    server->connections.service = service;
     server->options = *options;
-    server->listen_fd =
-        listen_open(options->host, options->port, server->address, sizeof server->address, err);
-    server->options.origins.checks_host =
-        options->origins.hosts.count > 0 ||
-        (options->auth->keys.count == 0 && listen_is_loopback(server->address));
-    struct watcher_options watching = {options->max_connections, options->request_timeout_s,
-                                       options->cancelled, options->context};
-    if (server->listen_fd < 0 || receive_start(err) != 0 ||
-        watcher_create(&server->connections.watcher, &watching, err)) {
+    if (start(server, err)) {
         http_stop(server);
         return -1;
-    }
-    server->daemon = start_daemon(server);
-    if (!server->daemon) {
-        http_stop(server);
-        return error_set(err, ERROR_IO, "cannot start the HTTP server on %s:%d", options->host,
-                         options->port);
     }
     *out = server;
     return 0;
 }
 
-const char *http_address(const struct http_server *server)
+const char *http_addresses(const struct http_server *server)
 {
-    return server->address;
+    return server->front.addresses.data;
+}
+
+bool http_is_exposed(const struct http_server *server)
+{
+    return server->front.exposed;
 }
 
 size_t http_active(const struct http_server *server)
@@ -656,12 +639,7 @@ void http_stop(struct http_server *server)
 {
     if (!server)
         return;
-    /* Without MHD_quiesce_daemon before: it takes the listening socket out of the epoll sets while
-     * their threads do the same, and aborts the process when it comes second. */
-    if (server->daemon)
-        MHD_stop_daemon(server->daemon);
-    else if (server->listen_fd >= 0)
-        listen_close(server->listen_fd);
+    front_close(&server->front);
     watcher_free(server->connections.watcher);
     free(server);
 }

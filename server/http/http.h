@@ -11,9 +11,10 @@
 #include "server/service.h"
 
 #include <microhttpd.h>
+#include <sys/types.h>
 
 struct http_server;
-struct auth;
+struct credentials;
 
 struct http_request {
     struct MHD_Connection *connection;
@@ -46,13 +47,14 @@ struct http_request {
 };
 
 struct http_options {
-    const char *host;
-    int port; /* 0: any */
+    const struct names *hosts; /* listen.h */
+    int port;                  /* 0: any */
+    mode_t socket_mode;        /* of a Unix socket's file */
     int threads;
     int max_connections;
     double request_timeout_s, idle_timeout_s;
-    const struct auth *auth;     /* borrowed, as what follows */
-    struct origin_rules origins; /* checks_host is http_start's to set */
+    struct credentials *credentials; /* borrowed, as what follows */
+    struct origin_rules origins;     /* checks_host is http_start's to set */
     const struct route_table *routes;
     void (*cancelled)(void *context); /* from any thread: a request's ticket was cancelled */
     void *context;
@@ -61,8 +63,10 @@ struct http_options {
 /* Binds and listens. From now on requests are answered. */
 int http_start(struct http_server **out, struct service *service,
                const struct http_options *options, struct error *err);
-/* "127.0.0.1:8000" or "[::1]:8000": where it listens. */
-const char *http_address(const struct http_server *server);
+/* "http://127.0.0.1:8000, http://[::1]:8000, unix:/run/regla.sock": where it listens. */
+const char *http_addresses(const struct http_server *server);
+/* Whether others than this machine reach it. */
+bool http_is_exposed(const struct http_server *server);
 size_t http_active(const struct http_server *server); /* requests that are not answered yet */
 /* Before this all requests must have been answered or cancelled. */
 void http_stop(struct http_server *server);

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/http/listen.h"
 
+#include "server/http/socket_file.h"
+
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,17 +16,57 @@
  * full, a client tries again after one second, then three, then seven. */
 enum { BACKLOG = 4096 };
 
-static int open_one(const struct addrinfo *info)
+static const char UNIX_PREFIX[] = "unix:";
+
+/* An address of TCP that is to be listened on. */
+struct target {
+    const char *host;
+    struct addrinfo *found; /* tried in order, until one works */
+};
+
+/* "[::1]" is "::1". */
+static int resolve(struct target *target, const char *host, int port, struct error *err)
+{
+    struct addrinfo hints = {.ai_family = AF_UNSPEC,
+                             .ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    size_t length = strlen(host);
+    char service[16], *bare = NULL;
+    if (length > 2 && host[0] == '[' && host[length - 1] == ']')
+        bare = strndup(host + 1, length - 2);
+    snprintf(service, sizeof service, "%d", port);
+    target->host = host;
+    int code = getaddrinfo(bare ? bare : host, service, &hints, &target->found);
+    free(bare);
+    if (code)
+        return error_set(err, ERROR_IO, "--host %s: %s", host, gai_strerror(code));
+    return 0;
+}
+
+static void set_port(struct sockaddr *address, int port)
+{
+    if (address->sa_family == AF_INET6)
+        ((struct sockaddr_in6 *)(void *)address)->sin6_port = htons((uint16_t)port);
+    else
+        ((struct sockaddr_in *)(void *)address)->sin_port = htons((uint16_t)port);
+}
+
+static int port_of(const struct sockaddr_storage *address)
+{
+    return ntohs(address->ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)address)->sin6_port
+                                                : ((const struct sockaddr_in *)address)->sin_port);
+}
+
+static int open_one(const struct addrinfo *info, bool only_v6)
 {
     int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK,
                     info->ai_protocol);
     if (fd < 0)
         return -1;
-    int on = 1, off = 0;
+    int on = 1, v6 = only_v6;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    /* "::" means every address, IPv4 too. */
     if (info->ai_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &v6, sizeof v6);
     if (bind(fd, info->ai_addr, info->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
         return fd;
     int code = errno;
@@ -31,50 +75,130 @@ static int open_one(const struct addrinfo *info)
     return -1;
 }
 
-static void describe(int fd, char *address, size_t size)
-{
-    struct sockaddr_storage name;
-    socklen_t length = sizeof name;
-    char host[64] = "?", port[16] = "?";
-    if (getsockname(fd, (struct sockaddr *)&name, &length) == 0)
-        getnameinfo((struct sockaddr *)&name, length, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV);
-    snprintf(address, size, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
-}
-
-int listen_open(const char *host, int port, char *address, size_t size, struct error *err)
-{
-    struct addrinfo hints = {.ai_family = AF_UNSPEC,
-                             .ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    int code = getaddrinfo(host, service, &hints, &found);
-    if (code)
-        return error_set(err, ERROR_IO, "--host %s: %s", host, gai_strerror(code));
-    int fd = -1;
-    for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next)
-        fd = open_one(at);
-    code = errno;
-    freeaddrinfo(found);
-    if (fd < 0)
-        return error_set(err, ERROR_IO, "cannot listen on %s port %d: %s", host, port,
-                         strerror(code));
-    describe(fd, address, size);
-    return fd;
-}
-
-void listen_close(int fd)
-{
-    close(fd);
-}
-
-bool listen_is_loopback(const char *address)
+static bool is_loopback(const char *address)
 {
     static const char *const beginnings[] = {"127.", "[::1]:", "[::ffff:127."};
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (strncmp(address, beginnings[i], strlen(beginnings[i])) == 0)
             return true;
     return false;
+}
+
+/* Returns the port. */
+static int describe(struct listener *listener)
+{
+    struct sockaddr_storage name = {0};
+    socklen_t length = sizeof name;
+    char host[64] = "?", port[16] = "?";
+    if (getsockname(listener->fd, (struct sockaddr *)&name, &length) == 0)
+        getnameinfo((struct sockaddr *)&name, length, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV);
+    snprintf(listener->address, sizeof listener->address, strchr(host, ':') ? "[%s]:%s" : "%s:%s",
+             host, port);
+    listener->loopback = is_loopback(listener->address);
+    return port_of(&name);
+}
+
+/* Whether an address is listened on already: "localhost,127.0.0.1" is one. */
+static bool is_open(const struct listeners *listeners, const struct addrinfo *info)
+{
+    for (size_t i = 0; i < listeners->count; i++) {
+        struct sockaddr_storage name = {0};
+        socklen_t length = sizeof name;
+        if (getsockname(listeners->items[i].fd, (struct sockaddr *)&name, &length) == 0 &&
+            length == info->ai_addrlen && memcmp(&name, info->ai_addr, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int open_target(struct listeners *listeners, const struct target *target, int *port,
+                       bool only_v6, struct error *err)
+{
+    struct listener *listener = &listeners->items[listeners->count];
+    *listener = (struct listener){.fd = -1};
+    for (struct addrinfo *at = target->found; at && listener->fd < 0; at = at->ai_next) {
+        set_port(at->ai_addr, *port);
+        if (is_open(listeners, at))
+            return 0;
+        listener->fd = open_one(at, only_v6);
+    }
+    if (listener->fd < 0)
+        return error_set(err, ERROR_IO, "cannot listen on %s port %d: %s", target->host, *port,
+                         strerror(errno));
+    *port = describe(listener); /* of --port 0 the others take the same */
+    listeners->count++;
+    return 0;
+}
+
+/* "::" means every address, IPv4 too, unless one of IPv4 is named beside it. */
+static bool names_v4(const struct target *targets, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (targets[i].found && targets[i].found->ai_family == AF_INET)
+            return true;
+    return false;
+}
+
+static int open_tcp(struct listeners *listeners, const struct names *hosts, int port,
+                    struct error *err)
+{
+    struct target *targets = calloc(hosts->count, sizeof *targets);
+    size_t count = 0;
+    int result = 0;
+    if (!targets)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for addresses");
+    for (size_t i = 0; i < hosts->count && result == 0; i++)
+        if (strncmp(hosts->items[i], UNIX_PREFIX, strlen(UNIX_PREFIX)) != 0)
+            result = resolve(&targets[count++], hosts->items[i], port, err);
+    bool only_v6 = names_v4(targets, count);
+    for (size_t i = 0; i < count && result == 0; i++)
+        result = open_target(listeners, &targets[i], &port, only_v6, err);
+    for (size_t i = 0; i < count; i++)
+        if (targets[i].found)
+            freeaddrinfo(targets[i].found);
+    free(targets);
+    return result;
+}
+
+static int open_files(struct listeners *listeners, const struct names *hosts, mode_t mode,
+                      struct error *err)
+{
+    for (size_t i = 0; i < hosts->count; i++) {
+        const char *host = hosts->items[i];
+        if (strncmp(host, UNIX_PREFIX, strlen(UNIX_PREFIX)) != 0)
+            continue;
+        struct listener *listener = &listeners->items[listeners->count];
+        *listener = (struct listener){.is_file = true, .loopback = true};
+        snprintf(listener->address, sizeof listener->address, "%s", host);
+        listener->fd = socket_file_open(host + strlen(UNIX_PREFIX), mode, BACKLOG, err);
+        if (listener->fd < 0)
+            return error_prefix(err, "--host %s", host);
+        listeners->count++;
+    }
+    return 0;
+}
+
+int listeners_open(struct listeners *listeners, const struct names *hosts, int port, mode_t mode,
+                   struct error *err)
+{
+    if (hosts->count == 0)
+        return error_set(err, ERROR_INVALID,
+                         "--host (REGLA_HOST): expected an address, got an empty text");
+    listeners->items = calloc(hosts->count, sizeof *listeners->items);
+    if (!listeners->items)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for addresses");
+    return open_tcp(listeners, hosts, port, err) || open_files(listeners, hosts, mode, err) ? -1
+                                                                                            : 0;
+}
+
+void listeners_close(struct listeners *listeners)
+{
+    for (size_t i = 0; i < listeners->count; i++)
+        if (listeners->items[i].is_file)
+            socket_file_close(listeners->items[i].fd);
+        else
+            close(listeners->items[i].fd);
+    free(listeners->items);
+    *listeners = (struct listeners){0};
 }

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <gnutls/gnutls.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -13,18 +14,25 @@ enum { MOST_DESCRIPTORS = 1 << 20 };
 /* By descriptor. A connection is read and closed by one thread only. */
 static struct receiver *_Atomic *receivers;
 static size_t num_receivers;
+static ssize_t (*record_recv)(gnutls_session_t session, void *bytes, size_t size);
 
 /* Not called by the name `recv` here: headers may have an inline function of that name. */
 ssize_t receive_some(int fd, void *bytes, size_t size, int flags) __asm__("recv")
     __attribute__((visibility("default")));
 
+static const char RECORD_RECV[] = "gnutls_record_recv";
+
 int receive_start(struct error *err)
 {
     long most = sysconf(_SC_OPEN_MAX);
     size_t count = most > 0 && most < MOST_DESCRIPTORS ? (size_t)most : MOST_DESCRIPTORS;
-    if (dlsym(RTLD_DEFAULT, "recv") != (void *)receive_some)
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "this build cannot look at what it receives: its recv is not exported");
+    record_recv = (ssize_t(*)(gnutls_session_t, void *, size_t))dlsym(RTLD_NEXT, RECORD_RECV);
+    if (dlsym(RTLD_DEFAULT, "recv") != (void *)receive_some || record_recv == NULL ||
+        dlsym(RTLD_DEFAULT, RECORD_RECV) != (void *)gnutls_record_recv)
+        return error_set(
+            err, ERROR_UNSUPPORTED,
+            "this build cannot look at what it receives: its recv or %s is not exported",
+            RECORD_RECV);
     if (receivers == NULL)
         receivers = calloc(count, sizeof *receivers);
     if (receivers == NULL)
@@ -54,13 +62,13 @@ static bool all_answered(const struct receiver *receiver)
 
 /* Whether libmicrohttpd is told that the connection has ended: it drops requests that it still
  * answers then. */
-static bool ends(struct receiver *receiver, int fd)
+static bool ends(struct receiver *receiver)
 {
     if (!all_answered(receiver))
         return false;
     if (receiver->error.code != API_OK && !receiver->refused) {
         receiver->refused = true;
-        receiver->refuse(receiver, fd);
+        receiver->refuse(receiver);
     }
     return receiver->refused || receiver->closed;
 }
@@ -68,27 +76,55 @@ static bool ends(struct receiver *receiver, int fd)
 void receive_answered(int fd, struct receiver *receiver)
 {
     receiver->answered++;
-    if (ends(receiver, fd))
+    if (ends(receiver))
         shutdown(fd, SHUT_RDWR); /* an event for libmicrohttpd, which reads again */
+}
+
+static struct receiver *receiver_of(int fd, bool secure)
+{
+    struct receiver *receiver =
+        fd >= 0 && (size_t)fd < num_receivers ? atomic_load(&receivers[fd]) : NULL;
+    return receiver && receiver->secure == secure ? receiver : NULL;
+}
+
+static bool reads(const struct receiver *receiver)
+{
+    return receiver->error.code == API_OK && !receiver->closed;
+}
+
+/* How many of the bytes that were read (0: the end) libmicrohttpd gets. */
+static size_t take(struct receiver *receiver, char *bytes, size_t got)
+{
+    receiver->closed = got == 0;
+    size_t good = wire_read(&receiver->wire, bytes, got, &receiver->error);
+    return good == got || !all_answered(receiver) ? good : 0;
 }
 
 ssize_t receive_some(int fd, void *bytes, size_t size, int flags)
 {
-    struct receiver *receiver =
-        fd >= 0 && (size_t)fd < num_receivers ? atomic_load(&receivers[fd]) : NULL;
+    struct receiver *receiver = receiver_of(fd, false);
     if (receiver == NULL)
         return recvfrom(fd, bytes, size, flags, NULL, NULL);
-    if (receiver->error.code == API_OK && !receiver->closed) {
-        ssize_t got = recvfrom(fd, bytes, size, flags, NULL, NULL);
-        if (got < 0)
-            return got;
-        receiver->closed = got == 0;
-        size_t good = wire_read(&receiver->wire, bytes, (size_t)got, &receiver->error);
-        if (good > 0 && (good == (size_t)got || !all_answered(receiver)))
-            return (ssize_t)good;
-    }
-    if (ends(receiver, fd))
-        return 0;
+    ssize_t got = reads(receiver) ? recvfrom(fd, bytes, size, flags, NULL, NULL) : 0;
+    if (got < 0)
+        return got;
+    size_t taken = reads(receiver) ? take(receiver, bytes, (size_t)got) : 0;
+    if (taken > 0 || ends(receiver))
+        return (ssize_t)taken;
     errno = EAGAIN;
     return -1;
+}
+
+/* A client that closes its socket without saying so in TLS sends nothing more, either: wire.h knows
+ * whether its request was whole. */
+ssize_t gnutls_record_recv(gnutls_session_t session, void *bytes, size_t size)
+{
+    struct receiver *receiver = receiver_of(gnutls_transport_get_int(session), true);
+    if (receiver == NULL)
+        return record_recv(session, bytes, size);
+    ssize_t got = reads(receiver) ? record_recv(session, bytes, size) : 0;
+    if (got < 0 && got != GNUTLS_E_PREMATURE_TERMINATION)
+        return got;
+    size_t taken = reads(receiver) ? take(receiver, bytes, got < 0 ? 0 : (size_t)got) : 0;
+    return taken > 0 || ends(receiver) ? (ssize_t)taken : GNUTLS_E_AGAIN;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What libmicrohttpd receives goes through wire.h first. It has no hook for that, but it calls
- * recv, and a program may define that function itself: for all its libraries, this one is called.
- */
+ * recv, or with TLS gnutls_record_recv, and a program may define such a function itself: for all
+ * its libraries, this one is called. */
 #ifndef SERVER_HTTP_RECEIVE_H
 #define SERVER_HTTP_RECEIVE_H
 
@@ -14,9 +14,10 @@ struct receiver {
     uint64_t answered;      /* requests */
     bool refused;           /* the reply has been sent */
     bool closed;            /* the client sends nothing more */
+    bool secure;            /* it comes through TLS */
     /* Sends the reply of a malformed request. Called on the thread that serves the connection, when
      * replies to earlier requests are out. */
-    void (*refuse)(struct receiver *receiver, int fd);
+    void (*refuse)(struct receiver *receiver);
     void *context;
 };
 

@@ -30,9 +30,9 @@ struct peer {
     bool half_closed; /* it sends nothing more */
     bool gone;        /* it receives nothing more, either */
     bool timed_out;
-    bool probes;       /* with a ticket: the ticket may be probed */
-    double since;      /* of the phase */
-    uint64_t received; /* bytes, when it became idle */
+    bool probes;    /* with a ticket: the ticket may be probed */
+    double since;   /* of the phase */
+    uint64_t taken; /* bytes, when it became idle */
     struct ticket *ticket;
     int next_free;
 };
@@ -61,6 +61,16 @@ static uint64_t bytes_received(int fd)
     struct tcp_info info = {0};
     socklen_t size = sizeof info;
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) ? 0 : info.tcpi_bytes_received;
+}
+
+/* Of these, what we have read: the rest begins the next request. */
+static uint64_t bytes_taken(int fd)
+{
+    uint64_t received = bytes_received(fd);
+    int unread = 0;
+    return ioctl(fd, FIONREAD, &unread) || (uint64_t)unread > received
+               ? received
+               : received - (uint64_t)unread;
 }
 
 /* Called with the lock held, as everything below except watcher_main and the public functions. */
@@ -160,22 +170,30 @@ static void cut(struct peer *peer)
 
 /* libmicrohttpd takes 128 events at a time. After exactly 128 it waits for more before it serves
  * any, as long as connections may idle. When SO_RCVLOWAT is set, Linux reports unread bytes once
- * more, and that is an event. */
+ * more, and that is an event. Of a Unix socket it does not; there it reports room to write when
+ * SO_SNDBUF is set, here to what it is (Linux doubles what it is given). */
 static void remind_of_bytes(int fd)
 {
-    int unread = 0, least = 1;
-    if (ioctl(fd, FIONREAD, &unread) == 0 && unread > 0)
+    int unread = 0, least = 1, domain = 0, room = 0;
+    socklen_t size = sizeof domain, room_size = sizeof room;
+    if (ioctl(fd, FIONREAD, &unread) || unread == 0)
+        return;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) || domain != AF_UNIX) {
         setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+    } else if (getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, &room_size) == 0) {
+        room /= 2;
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    }
 }
 
 static void check_peer(struct watcher *watcher, int slot, double now)
 {
     struct peer *peer = &watcher->peers[slot];
-    if (peer->phase == PEER_IDLE && bytes_received(peer->fd) > peer->received) {
+    if (peer->phase == PEER_IDLE && bytes_received(peer->fd) > peer->taken) {
         peer->phase = PEER_RECEIVING;
         peer->since = now;
     }
-    /* Idle, too: what came before the reply's end had been counted is not new to us. */
+    /* Idle, too: libmicrohttpd may have read the beginning of a request with the one before. */
     if (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING)
         remind_of_bytes(peer->fd);
     if (peer->phase == PEER_LINGERING) {
@@ -322,7 +340,7 @@ static void enter(struct watcher *watcher, int slot, enum peer_phase phase)
         peer->phase = phase;
         peer->since = clock_seconds();
         if (phase == PEER_IDLE)
-            peer->received = bytes_received(peer->fd);
+            peer->taken = bytes_taken(peer->fd);
     }
     pthread_mutex_unlock(&watcher->lock);
 }
@@ -340,6 +358,20 @@ void watcher_answering(struct watcher *watcher, int slot)
 void watcher_idle(struct watcher *watcher, int slot)
 {
     enter(watcher, slot, PEER_IDLE);
+}
+
+void watcher_secured(struct watcher *watcher, int slot)
+{
+    if (slot < 0)
+        return;
+    pthread_mutex_lock(&watcher->lock);
+    struct peer *peer = &watcher->peers[slot];
+    if (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) {
+        peer->phase = PEER_IDLE;
+        peer->since = clock_seconds();
+        peer->taken = bytes_taken(peer->fd);
+    }
+    pthread_mutex_unlock(&watcher->lock);
 }
 
 bool watcher_timed_out(struct watcher *watcher, int slot)

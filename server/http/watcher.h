@@ -41,6 +41,9 @@ void watcher_remove(struct watcher *watcher, int slot, bool linger);
 void watcher_receiving(struct watcher *watcher, int slot);
 void watcher_answering(struct watcher *watcher, int slot);
 void watcher_idle(struct watcher *watcher, int slot);
+/* Its TLS handshake is over: what has not been read yet begins a request. The handshake's own bytes
+ * had the time of one. */
+void watcher_secured(struct watcher *watcher, int slot);
 /* Whether the connection was cut because its request did not come in time. */
 bool watcher_timed_out(struct watcher *watcher, int slot);
 

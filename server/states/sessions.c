@@ -286,14 +286,13 @@ void sessions_each(struct sessions *sessions, const char *owner,
             each(context, sessions->list[i]);
 }
 
-size_t sessions_orphans(const struct sessions *sessions, const char (*owners)[STORE_OWNER_SIZE],
-                        size_t count)
+size_t sessions_orphans(const struct sessions *sessions, const struct names *owners)
 {
     size_t orphans = 0;
     for (size_t i = 0; i < sessions->count; i++) {
         bool known = false;
-        for (size_t j = 0; j < count && !known; j++)
-            known = strcmp(sessions->list[i]->meta.owner, owners[j]) == 0;
+        for (size_t j = 0; j < owners->count && !known; j++)
+            known = strcmp(sessions->list[i]->meta.owner, owners->items[j]) == 0;
         orphans += !known;
     }
     return orphans;

@@ -11,6 +11,7 @@
 
 #include "api/errors.h"
 #include "api/sessions.h"
+#include "server/names.h"
 #include "server/states/session.h"
 
 /* What a reply says about a session. */
@@ -63,9 +64,8 @@ void session_view(struct sessions *sessions, const struct session *session,
 void sessions_each(struct sessions *sessions, const char *owner,
                    void (*each)(void *context, const struct session *session), void *context);
 
-/* Sessions whose owner is none of owners [count]. */
-size_t sessions_orphans(const struct sessions *sessions, const char (*owners)[STORE_OWNER_SIZE],
-                        size_t count);
+/* Sessions whose owner is none of these. */
+size_t sessions_orphans(const struct sessions *sessions, const struct names *owners);
 
 /* Counts the sessions of all owners by the tier of their states. counts: [4], by enum tier. */
 void sessions_count(struct sessions *sessions, int64_t counts[4]);

@@ -49,8 +49,8 @@ def shipped_model():
 
 
 class Server:
-    """One `regla serve` on a free loopback port. Flags as keywords: max_queue=2 is --max-queue 2;
-    preset=… takes the place of the model."""
+    """One `regla serve` on a free loopback port. Flags as keywords: max_queue=2 is --max-queue 2, and
+    a list is the flag several times; preset=… takes the place of the model."""
 
     def __init__(self, log_path, model, environment=None, wait=True, **flags):
         self.log_path = Path(log_path)
@@ -63,13 +63,14 @@ class Server:
             arguments += ["--model", str(self.model)]
         for name, value in flags.items():
             flag = "--" + name.replace("_", "-")
-            arguments += [flag] if value is True else [flag, str(value)]
+            for each in value if isinstance(value, list) else [value]:
+                arguments += [flag] if each is True else [flag, str(each)]
         self.log = open(self.log_path, "wb")  # noqa: SIM115
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})})
         self.port = flags["port"] or self.listening_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http{'s' if 'tls_cert' in flags else ''}://127.0.0.1:{self.port}"
         client = CONTRACT.Client if CONTRACT else httpx.Client
         self.http = client(  # reads no certificates: that takes longer than our server's start
             base_url=self.url, timeout=REQUEST_SECONDS, trust_env=False, verify=False,
@@ -88,7 +89,7 @@ class Server:
 
     def listening_port(self):
         """Of --port 0, which no other server can take before this one does."""
-        said = re.compile(r"listening on http://[^/ ]*:(\d+)\b")
+        said = re.compile(r"listening on https?://[^/ ]*:(\d+)\b")
         found = self.wait_for(
             "listening", lambda: said.search(self.log_path.read_text(errors="replace")))
         return int(found.group(1))

@@ -38,8 +38,10 @@ static struct server *server;
 static void start_server(void)
 {
     struct error err = ERROR_INIT;
+    static const char *const host = "127.0.0.1";
     const struct server_options options = {
-        .host = "127.0.0.1",
+        .hosts = &host,
+        .num_hosts = 1,
         .http_threads = 1,
         .max_connections = 16,
         .request_timeout_s = 30,
@@ -76,7 +78,7 @@ static void stop_server(void)
 static int send_request(const char *method, const char *path, const char *body)
 {
     char request[2048];
-    const char *colon = strrchr(http_address(server_http(server)), ':');
+    const char *colon = strrchr(http_addresses(server_http(server)), ':');
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_port = htons((uint16_t)atoi(colon + 1)),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
