@@ -1,21 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA), `make deb` or `make test` needs.
-# Usage: deploy/deps.sh serve|cuda|deb|test|tidy      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
+# Gets from apt what is missing of what `make serve`, `make cuda` (but for CUDA), `make deb` or `make test` needs;
+# proxies: nginx, HAProxy and Caddy for `make test-all`.
+# Usage: deploy/deps.sh serve|cuda|deb|test|proxies|tidy      (Debian 12 and 13, Ubuntu 24.04; asks nothing)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(gcc libc6-dev make cmake pkg-config
-          libmicrohttpd-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsqlite3-dev
+          libmicrohttpd-dev libgnutls28-dev libjansson-dev libpcre2-dev libutf8proc-dev libxxhash-dev libsqlite3-dev
           libcairo2-dev fonts-dejavu-core)
 case ${1:-} in
 serve) ;;
 cuda) packages+=(g++) ;;
 deb) packages+=(dpkg-dev file) ;;
-test) packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk) ;;
+test) packages+=(g++ libcriterion-dev clang git python3 python3-venv ca-certificates wrk
+                curl openssl) ;;
+proxies) packages=(openssl) ;;
 tidy) packages+=(clang-tidy) ;;
 *)
-    echo "usage: deploy/deps.sh serve|cuda|deb|test|tidy" >&2
+    echo "usage: deploy/deps.sh serve|cuda|deb|test|proxies|tidy" >&2
     exit 2
     ;;
 esac
@@ -67,6 +70,20 @@ unpack_prometheus() {
     mv $folder.new $folder
 }
 
+# Proxies for the tests, only unpacked, too, with what they need beside OpenSSL and the like.
+unpack_proxies() {
+    local folder=tests/.proxies package
+    [ ! -d $folder ] || return 0
+    echo "deps: unpacking nginx, haproxy and caddy into $folder"
+    rm -rf $folder.new
+    refresh
+    for package in nginx haproxy caddy $(apt-cache depends --recurse --important haproxy |
+        grep -oE '^lib(lua|opentracing)[a-z0-9.-]+' | sort -u); do
+        unpack "$package" $folder.new
+    done
+    mv $folder.new $folder
+}
+
 unpack() { # package, folder
     download "$1" || { refresh; download "$1"; } ||
         { tail -n 30 "$log" >&2; echo "deps: apt-get download failed: $1" >&2; exit 1; }
@@ -90,3 +107,4 @@ if [ "$1" = test ]; then
     install "libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev"
     unpack_prometheus
 fi
+[ "$1" != proxies ] || unpack_proxies

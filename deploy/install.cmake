@@ -40,7 +40,7 @@ configure_file(${DEPLOY}/systemd/regla.service.in regla.service @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/regla.service DESTINATION lib/systemd/system COMPONENT regla)
 install(FILES ${DEPLOY}/systemd/regla.default RENAME regla
         DESTINATION ${SETTINGS} COMPONENT regla)
-install(DIRECTORY ${DEPLOY}/prometheus ${DEPLOY}/grafana
+install(DIRECTORY ${DEPLOY}/prometheus ${DEPLOY}/grafana ${DEPLOY}/proxy
         DESTINATION ${CMAKE_INSTALL_DATADIR}/regla COMPONENT regla)
 install(FILES README.md CHANGELOG.md LICENSE api/api.md ${CMAKE_BINARY_DIR}/openapi.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/regla COMPONENT regla)

@@ -4,7 +4,7 @@
 # row run side by side, where two cores are done sooner so: one builds while another mostly waits.
 # Usage: tests/run.sh [test|rest|all|stage...]      (default: test; names as in `rows` below)
 #   test  what a newcomer waits for: lint, build, unit, golden, HTTP with the small clients
-#   rest  the others: sanitizers, the emulated GPU, fuzz corpora, the big clients, clang-tidy
+#   rest  the others: sanitizers, the emulated GPU, fuzz corpora, the big clients, proxies, clang-tidy
 #   all   both
 # A stage that fails stops the run after its row. Each one's output is kept in build/test-logs/. The
 # end of the output is every runner's own closing line, the times, and the sum: "N passed, N failed, N
@@ -13,7 +13,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 test_rows=(deps "lint build" "unit golden" http)
-rest_rows=(deps "clients cuda-build" "cuda asan-build" "asan-unit races-build"
+rest_rows=(deps "clients cuda-build" "cuda asan-build" "asan-unit races-build proxies"
            "asan-golden asan-http tsan-build" "tsan-http cuda-races" "fuzz-corpus tidy")
 logs=build/test-logs
 jobs=${JOBS:-$(nproc)}
@@ -82,7 +82,7 @@ rounded_bits() { # preset
 # A test that has not ended after so long hangs: the slowest takes a tenth of it.
 http() { # preset, seconds for each test
     REGLA_BINARY=build/$1/regla "${fixed_addresses[@]}" $python -m pytest -q -p no:cacheprovider \
-        -n "$jobs" --dist loadfile --durations=5 --timeout "$2" tests/http
+        -n "$jobs" --dist loadfile --durations=5 --timeout "$2" tests/http --ignore tests/http/proxies
 }
 
 stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }
@@ -99,6 +99,11 @@ stage_clients() {
     tests/scripts/venv.sh tests/clients && build dev regla || return
     REGLA_BINARY=build/dev/regla tests/clients/.venv/bin/python -m pytest -q -p no:cacheprovider \
         --timeout 600 tests/http/clients
+}
+# nginx, HAProxy and Caddy in front.
+stage_proxies() {
+    deploy/deps.sh proxies && build dev regla || return
+    REGLA_BINARY=build/dev/regla $python -m pytest -q -p no:cacheprovider --timeout 300 -rs tests/http/proxies
 }
 # The CUDA backend: on the emulated device, and compiled for real ones where there is a compiler.
 stage_cuda-build() {
@@ -120,7 +125,7 @@ stage_tidy() { deploy/deps.sh tidy && build dev && tests/lint/tidy.sh; }
 # Prints "passed failed skipped" of one stage's log, from the closing line of its runner.
 count() { # stage, log
     case $1 in
-    *http | clients)
+    *http | clients | proxies)
         awk '/^=* ?[0-9].*(passed|failed|skipped|error)/ { line = $0 }
              END { while (match(line, /[0-9]+ (passed|failed|skipped|error)/)) {
                        split(substr(line, RSTART, RLENGTH), part, " ")
