@@ -5,6 +5,7 @@
 #include "engine/text/unicode.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -89,17 +90,67 @@ static void make_reals(char *body, size_t length)
 
 /* jansson calls some failed allocations bad JSON. So its allocations note when one fails. */
 static _Thread_local bool lacking;
+/* A tree can take fifty times the bytes of its text. So what trees take is counted, and asked for
+ * beyond a small part of each thread. A tree belongs to one thread. */
+static _Thread_local int64_t held, reserved;
+static bool (*reserve_memory)(void *context, int64_t bytes);
+static void *reserve_context;
+
+enum { OWN_BYTES = 64 << 10, STEP_BYTES = 256 << 10 };
+
+void request_bound_memory(bool (*reserve)(void *context, int64_t bytes), void *context)
+{
+    reserve_memory = reserve;
+    reserve_context = context;
+}
+
+static bool take(int64_t bytes)
+{
+    held += bytes;
+    int64_t more = held - reserved - OWN_BYTES;
+    if (more <= 0 || !reserve_memory)
+        return true;
+    more = more < STEP_BYTES ? STEP_BYTES : more;
+    if (!reserve_memory(reserve_context, more)) {
+        held -= bytes;
+        return false;
+    }
+    reserved += more;
+    return true;
+}
+
+static void give_back(int64_t bytes)
+{
+    held -= bytes;
+    if (held > 0)
+        return;
+    held = 0;
+    if (reserved > 0)
+        reserve_memory(reserve_context, -reserved);
+    reserved = 0;
+}
 
 static void *note_malloc(size_t size)
 {
     void *bytes = malloc(size);
+    if (bytes && !take((int64_t)malloc_usable_size(bytes))) {
+        free(bytes);
+        bytes = NULL;
+    }
     lacking |= !bytes;
     return bytes;
 }
 
+static void note_free(void *bytes)
+{
+    int64_t size = (int64_t)malloc_usable_size(bytes);
+    free(bytes);
+    give_back(size);
+}
+
 static void set_allocator(void)
 {
-    json_set_alloc_funcs(note_malloc, free);
+    json_set_alloc_funcs(note_malloc, note_free);
 }
 
 /* As json_loadb. *no_memory: an allocation failed. */

@@ -11,6 +11,11 @@
 #include <jansson.h>
 #include <stdint.h>
 
+/* Whom to ask for the memory of JSON that is being read, beyond some of each thread: in steps,
+ * which are given back as a negative number when it has been freed. False: none is left. All
+ * threads; NULL: nobody. */
+void request_bound_memory(bool (*reserve)(void *context, int64_t bytes), void *context);
+
 /* Parses body [length]: one JSON object in UTF-8, nested at most 64 deep, without repeated keys.
  * Returns NULL with *err set (the message gives the byte offset), or a reference that the caller
  * owns. */

@@ -83,20 +83,24 @@ static const struct option ITEMS[] = {
      "most requests that wait to run; more are refused with 429"},
     {"max-queue-tokens", OPTION_INTEGER, FIELD(max_queue_tokens), "tokens", "4194304", 1, 1e15,
      NULL, "most tokens that wait, by estimate; more are refused with 429"},
-    {"max-connections", OPTION_INTEGER, FIELD(max_connections), "connections", "4096", 1, 1e6, NULL,
-     "most open connections, as far as ulimit -n allows; more wait to be accepted"},
+    {"max-connections", OPTION_INTEGER, FIELD(max_connections), "connections", "auto", 1, 1e6, NULL,
+     "most open connections, as far as ulimit -n allows; more wait to be accepted; auto: 4096, or "
+     "fewer where memory is scarce"},
     {"max-prompts", OPTION_INTEGER, FIELD(max_prompts), "prompts", "2048", 1, 1e6, NULL,
      "most prompts of one request"},
     {"max-body-bytes", OPTION_BYTES, FIELD(max_body_bytes), "bytes", "8M", 1024, 1e12, NULL,
      "largest request body; larger ones are refused with 413"},
-    {"max-body-memory", OPTION_BYTES, FIELD(max_body_memory), "bytes", "512M", 65536, 1e15, NULL,
-     "memory for the bodies, prompts and replies of all requests together; beyond it: 429, or 503"},
+    {"max-body-memory", OPTION_BYTES, FIELD(max_body_memory), "bytes", "auto", 65536, 1e15, NULL,
+     "memory for the bodies, prompts and replies of all requests together; beyond it: 429, or 503; "
+     "auto: 512M, or a share of what is free if that is less; a body or a state may then have a "
+     "part of it at most"},
     {"prefix-cache", OPTION_FLAG, FIELD(prefix_cache), NULL, "true", 0, 0, NULL,
      "reuse the states of prompts that begin as earlier ones did"},
     {"checkpoint-interval", OPTION_INTEGER, FIELD(checkpoint_interval), "tokens", "0", 0, 1e9, NULL,
      "keep a state every so many tokens; 0: from the model, so that it costs less than the KV"},
-    {"host-state-memory", OPTION_BYTES, FIELD(host_state_memory), "bytes", "1G", 0, 1e18, NULL,
-     "memory for states that --state-memory has no room for"},
+    {"host-state-memory", OPTION_BYTES, FIELD(host_state_memory), "bytes", "auto", 0, 1e18, NULL,
+     "memory for states that --state-memory has no room for; auto: 1G, or a share of what is free "
+     "if that is less"},
     {"state-dir", OPTION_TEXT, FIELD(state_dir), "DIR", NULL, 0, 0, NULL,
      "directory for sessions and states: they survive a restart; made if need be"},
     {"session-durability", OPTION_CHOICE, FIELD(session_durability), NULL, "commit", 0, 0,
@@ -110,8 +114,9 @@ static const struct option ITEMS[] = {
      "most bytes of the sessions of one API key; 0: any"},
     {"max-state-bytes", OPTION_BYTES, FIELD(max_state_bytes), "bytes", "256M", 1024, 1e12, NULL,
      "largest state file that may be imported; larger ones are refused with 413"},
-    {"idempotency-memory", OPTION_BYTES, FIELD(idempotency_memory), "bytes", "64M", 0, 1e15, NULL,
-     "memory for the replies of requests with an Idempotency-Key, kept for ten minutes"},
+    {"idempotency-memory", OPTION_BYTES, FIELD(idempotency_memory), "bytes", "auto", 0, 1e15, NULL,
+     "memory for the replies of requests with an Idempotency-Key, kept for ten minutes; auto: 64M, "
+     "or a share of what is free if that is less"},
     {"max-step-tokens", OPTION_INTEGER, FIELD(max_step_tokens), "tokens", "0", 0, 65536, NULL,
      "most tokens of one step of the engine: less shortens the gaps between tokens while prompts "
      "are read; 0: 512"},
@@ -283,6 +288,8 @@ static int64_t fit_file_limit(int64_t connections)
     return fit;
 }
 
+_Static_assert((int)OPTION_AUTO == (int)MEMORY_AUTO, "an option that is left to the server");
+
 static struct server_options server_options(const struct serve_options *options)
 {
     struct server_options server = {
@@ -302,7 +309,9 @@ static struct server_options server_options(const struct serve_options *options)
         .tls_key = options->tls_key,
         .port = (int)options->port,
         .http_threads = (int)options->http_threads,
-        .max_connections = (int)fit_file_limit(options->max_connections),
+        .max_connections =
+            (int)fit_file_limit(options->max_connections == OPTION_AUTO ? memory_connections()
+                                                                        : options->max_connections),
         .request_timeout_s = options->request_timeout,
         .idle_timeout_s = options->idle_timeout,
         .stall_timeout_s = options->stall_timeout,

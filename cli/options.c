@@ -36,11 +36,14 @@ const char *option_value(const struct option *option)
     return option->unit ? option->unit : "";
 }
 
+static const char AUTO[] = "auto";
+
 bool option_default(const struct option *option, char text[OPTION_NAME_SIZE])
 {
     /* "PORT" stands for the value itself, "tokens" says what it counts. */
-    bool counts =
-        option->type != OPTION_CHOICE && option->unit && islower((unsigned char)*option->unit);
+    bool counts = option->type != OPTION_CHOICE && option->unit &&
+                  islower((unsigned char)*option->unit) && option->value &&
+                  strcmp(option->value, AUTO) != 0;
     if (option->value)
         snprintf(text, OPTION_NAME_SIZE, "%s%s%s", option->value, counts ? " " : "",
                  counts ? option->unit : "");
@@ -164,6 +167,10 @@ static int set_number(const struct option *option, void *field, const char *text
     }
     double value;
     bool whole = option->type == OPTION_INTEGER || option->type == OPTION_BYTES;
+    if (whole && option->value && strcmp(option->value, AUTO) == 0 && strcmp(text, AUTO) == 0) {
+        *(int64_t *)field = OPTION_AUTO;
+        return 0;
+    }
     if (parse_number(text, suffixes, count, &value) ||
         (option->type == OPTION_INTEGER && value != floor(value)))
         return error_set(err, ERROR_INVALID, "%s: expected %s, got \"%s\"", place, expected(option),

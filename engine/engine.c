@@ -159,7 +159,11 @@ static int choose_budget(struct engine *engine, const struct engine_options *opt
                                        ? given - used
                                        : engine->ops->state_memory(engine->backend) /
                                              (size_t)(options->sharing > 1 ? options->sharing : 1);
-    return 0;
+    if (options->budget == NULL)
+        return 0;
+    size_t asked =
+        options->state_memory_bytes == 0 && given > 0 ? given - used : options->state_memory_bytes;
+    return options->budget(options->budget_context, info, asked, &info->state_memory_bytes, err);
 }
 
 int engine_open(struct engine **out, const char *model_directory,

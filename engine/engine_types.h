@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct engine_info;
+struct error;
+
 struct engine_options {
     const char *device; /* "auto" (NULL), "cpu", "cuda", "cuda:N": engine/device.h */
     enum weight_format weights;
@@ -24,8 +27,13 @@ struct engine_options {
     int sharing; /* engines that share the device's memory, this one and those that are opened after
                     it: their states get equal parts of it; 0: this one alone */
     size_t device_memory_bytes; /* for weights, workspace and states together; 0: no limit */
-    int max_step_tokens;        /* most tokens of a step, over all spans; 0: 512 */
-    int max_step_logits;        /* most positions of a step with logits or draws; 0: 128 */
+    /* Chooses the budget for states instead, or refuses it, once the weights and the workspace are
+     * there; NULL: nobody does. *bytes: what would be taken; given: what was asked for, or 0. */
+    int (*budget)(void *context, const struct engine_info *info, size_t given, size_t *bytes,
+                  struct error *err);
+    void *budget_context;
+    int max_step_tokens; /* most tokens of a step, over all spans; 0: 512 */
+    int max_step_logits; /* most positions of a step with logits or draws; 0: 128 */
     const char
         *instruction_set; /* "avx512vnni", "avx512", "avx2", "generic"; NULL: the best there is */
     bool poison;          /* for tests: fill all memory with NaN before its first use */

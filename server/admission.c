@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/admission.h"
 
+#include <malloc.h>
+
 void admission_init(struct admission *admission, const struct admission_limits *limits)
 {
     *admission = (struct admission){.limits = *limits};
@@ -64,6 +66,13 @@ void admission_update(struct admission *admission, int64_t running, bool saturat
     pthread_mutex_unlock(&admission->lock);
 }
 
+void admission_limit_bodies(struct admission *admission, int64_t bytes)
+{
+    pthread_mutex_lock(&admission->lock);
+    admission->limits.max_body_bytes = bytes;
+    pthread_mutex_unlock(&admission->lock);
+}
+
 bool admission_upload(struct admission *admission, int64_t held, int64_t bytes)
 {
     pthread_mutex_lock(&admission->lock);
@@ -94,6 +103,15 @@ bool admission_body(struct admission *admission, int64_t bytes)
         admission->body_bytes += bytes;
     pthread_mutex_unlock(&admission->lock);
     return fits;
+}
+
+bool admission_work(struct admission *admission, int64_t bytes)
+{
+    enum { LEAST_LARGE_BYTES = 256 << 10, LARGE_PART = 64 };
+    int64_t large = admission->limits.max_body_bytes / LARGE_PART;
+    if (bytes <= -LEAST_LARGE_BYTES && bytes <= -large)
+        malloc_trim(0);
+    return admission_body(admission, bytes);
 }
 
 void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,

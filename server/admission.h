@@ -40,6 +40,9 @@ void admission_leave(struct admission *admission, int64_t tokens);
  * room (saturated). If none does, requests that are about to start do not count as waiting. */
 void admission_update(struct admission *admission, int64_t running, bool saturated);
 
+/* Before requests are served: limits.max_body_bytes becomes another. */
+void admission_limit_bodies(struct admission *admission, int64_t bytes);
+
 /* Takes memory for a body that is being received and has `held` bytes by now. False: none is left.
  * While several are being received, a quarter is left to requests that are whole. So a client that
  * only begins many requests cannot end texts that run. */
@@ -49,6 +52,10 @@ void admission_received(struct admission *admission, int64_t bytes);
 
 /* Takes memory for a request; a negative number gives it back. False: none is left. */
 bool admission_body(struct admission *admission, int64_t bytes);
+
+/* The same for work on a request, which ends soon. A larger amount that comes back is taken from
+ * what malloc keeps, too. */
+bool admission_work(struct admission *admission, int64_t bytes);
 
 /* Reads how many requests and estimated tokens wait, and bytes held by bodies and jobs. */
 void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,

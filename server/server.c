@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/server.h"
 
+#include "api/request.h"
 #include "engine/base/clock.h"
 #include "engine/cost.h"
 #include "engine/model/model.h"
+#include "engine/ops/packing.h"
 #include "server/capacity.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/replay.h"
 #include "server/http/credentials.h"
 #include "server/http/http.h"
 #include "server/log.h"
+#include "server/memory.h"
 #include "server/schedule/pace.h"
 #include "server/schedule/scheduler.h"
 #include "server/states/sessions.h"
@@ -36,6 +39,8 @@ struct server {
     struct names hosts;
     struct model *model; /* until it is the engine's */
     struct http_server *http;
+    struct memory_needs needs; /* once the engine has been opened */
+    struct memory_plan memory;
     _Atomic size_t unsaved; /* where options.unsaved is NULL */
     double end_by; /* clock_seconds() when the process is to be gone; 0: no drain has begun */
 };
@@ -47,6 +52,25 @@ static void wake_engine(void *context)
     struct service *service = context;
     if (service_phase(service) != SERVICE_LOADING)
         scheduler_poke(service->scheduler);
+}
+
+/* A body takes several times its bytes while it is read: of a budget that was not asked for, one
+ * may take a part. */
+static void limit_bodies(struct server *server, int64_t bytes)
+{
+    enum { BODY_PART = 16, STATE_PART = 2 };
+    struct service *service = &server->service;
+    const struct server_options *options = &server->options;
+    bool chosen = options->limits.max_body_bytes == MEMORY_AUTO;
+    int64_t body = options->max_body_bytes, state = options->max_state_bytes;
+    admission_limit_bodies(&service->admission, bytes);
+    service->max_body_bytes = chosen && body > bytes / BODY_PART ? bytes / BODY_PART : body;
+    service->max_state_bytes = chosen && state > bytes / STATE_PART ? bytes / STATE_PART : state;
+}
+
+static bool reserve_work(void *context, int64_t bytes)
+{
+    return admission_work(context, bytes);
 }
 
 /* Creating. */
@@ -61,13 +85,16 @@ int server_create(struct server **out, const struct server_options *options, str
     atomic_init(&service->phase, SERVICE_LOADING);
     service->unsaved = options->unsaved ? options->unsaved : &server->unsaved;
     service->vllm_names = options->vllm_names;
-    service->max_body_bytes = options->max_body_bytes;
-    service->max_state_bytes = options->max_state_bytes;
     service->stall_timeout_s = options->stall_timeout_s;
     metrics_init(&service->metrics);
     registry_init(&service->registry);
     admission_init(&service->admission, &options->limits);
     pthread_mutex_init(&service->owners_lock, NULL);
+    memory_tune_malloc();
+    request_bound_memory(reserve_work, &service->admission);
+    limit_bodies(server, options->limits.max_body_bytes == MEMORY_AUTO
+                             ? memory_bodies()
+                             : options->limits.max_body_bytes);
     const struct credential_options credentials = {
         .api_keys = options->api_keys,
         .num_api_keys = options->num_api_keys,
@@ -231,6 +258,83 @@ static int describe_model(struct service *service, struct error *err)
     return 0;
 }
 
+/* Threads beside those that compute: HTTP's, the workers, and the engine's, the store's, the
+ * watcher's, the log's, the signals', main. */
+static int64_t num_threads(const struct server *server)
+{
+    enum { OTHER_THREADS = 6 };
+    return server->options.http_threads + server->options.tokenizer_threads + OTHER_THREADS;
+}
+
+/* What has no budget of its own. Little of a stack is ever touched, but all of it is address space.
+ */
+static int64_t taken_memory(const struct server *server, const struct engine_info *info)
+{
+    enum { STACK_BYTES = 128 << 10, STACK_ADDRESSES = 8 << 20 };
+    bool addresses = server->needs.now.limiting == FREE_MEMORY_ADDRESS;
+    int64_t stack = addresses ? STACK_ADDRESSES : STACK_BYTES;
+    int64_t bytes = memory_connection_bytes(server->options.max_connections) +
+                    (num_threads(server) + info->threads) * stack;
+    if (strcmp(info->device, "cpu") == 0)
+        bytes += (int64_t)info->workspace_bytes;
+    return bytes;
+}
+
+/* The state of a text of so many tokens, and of the checkpoint that it begins on. */
+static int64_t text_memory(const struct engine_info *info, int64_t tokens)
+{
+    return 2 * (int64_t)info->recurrent_bytes_per_text + tokens * (int64_t)info->kv_bytes_per_token;
+}
+
+/* For engine_options.budget: what is left is handed out. */
+static int share_memory(void *context, const struct engine_info *info, size_t given, size_t *bytes,
+                        struct error *err)
+{
+    enum { SHORT_TEXT = 256, USUAL_TEXT = 4096 };
+    struct server *server = context;
+    const struct server_options *options = &server->options;
+    struct memory_needs *needs = &server->needs;
+    bool host = strcmp(info->device, "cpu") == 0, store = options->states.directory != NULL;
+    int64_t longest = options->max_model_len > 0 && options->max_model_len < USUAL_TEXT
+                          ? options->max_model_len
+                          : USUAL_TEXT;
+    free_memory_read(&needs->now, &needs->sure);
+    needs->taken = taken_memory(server, info);
+    needs->short_text = text_memory(info, longest < SHORT_TEXT ? longest : SHORT_TEXT);
+    needs->usual_text = text_memory(info, longest);
+    const int64_t asked[NUM_MEMORY_PARTS] = {
+        [MEMORY_STATES] = !host       ? 0
+                          : given > 0 ? (int64_t)given
+                                      : MEMORY_AUTO,
+        [MEMORY_HOST] = options->states.host_bytes,
+        [MEMORY_FILES] = store ? MEMORY_AUTO : 0,
+        [MEMORY_BODIES] = options->limits.max_body_bytes,
+        [MEMORY_REPLIES] = options->idempotency_bytes,
+        [MEMORY_TEXTS] = MEMORY_AUTO,
+        [MEMORY_DATABASE] = store ? MEMORY_AUTO : 0,
+    };
+    memcpy(needs->asked, asked, sizeof asked);
+    if (memory_plan_make(&server->memory, needs, err))
+        return -1;
+    if (host)
+        *bytes = (size_t)server->memory.bytes[MEMORY_STATES];
+    return 0;
+}
+
+/* Before they are read, as far as that can be known: packed, without embeddings, which may stay in
+ * the file. */
+static int check_weights(const struct model *model, const struct engine_options *options,
+                         struct error *err)
+{
+    static const double BYTES[WEIGHT_FORMAT_COUNT] = {
+        [WEIGHTS_F32] = 4, [WEIGHTS_BF16] = 2, [WEIGHTS_F16] = 2, [WEIGHTS_Q8] = 1.0625};
+    enum weight_format format =
+        options->weights == WEIGHTS_AUTO ? packing_dtype_format(model->dtype) : options->weights;
+    double embeddings = (double)model->embeddings.rows * (double)model->embeddings.cols;
+    double bytes = ((double)model->parameters - embeddings) * BYTES[format];
+    return bytes > 0 ? memory_check((int64_t)bytes, "the weights alone", err) : 0;
+}
+
 static int open_engine(struct server *server, struct pace *pace, struct error *err)
 {
     struct service *service = &server->service;
@@ -239,6 +343,10 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
     int told = -10;
     options.progress = on_progress;
     options.progress_context = &told;
+    options.budget = share_memory;
+    options.budget_context = server;
+    if (check_weights(model, &options, err))
+        return -1;
     server->model = NULL; /* the engine's, also on an error */
     if (engine_open_model(&service->engine, model, &options, err) || describe_model(service, err) ||
         pace_measure(pace, service->engine, server->options.max_step_s, err))
@@ -299,14 +407,20 @@ int server_load(struct server *server, struct error *err)
     struct service *service = &server->service;
     const struct server_options *options = &server->options;
     struct states_options keeping = options->states;
+    const struct memory_plan *memory = &server->memory;
     int max_running = (int)options->limits.max_running, loading = SERVICE_LOADING;
     double began = clock_seconds();
     struct pace pace;
     keeping.wake = wake_engine;
     keeping.wake_context = service;
     if (open_engine(server, &pace, err) ||
-        replay_create(&service->replay, options->idempotency_bytes, IDEMPOTENCY_SECONDS, err))
+        replay_create(&service->replay, memory->bytes[MEMORY_REPLIES], IDEMPOTENCY_SECONDS, err))
         return -1;
+    limit_bodies(server, memory->bytes[MEMORY_BODIES]);
+    keeping.host_bytes = memory->bytes[MEMORY_HOST];
+    keeping.files_bytes = memory->bytes[MEMORY_FILES];
+    keeping.texts_bytes = memory->bytes[MEMORY_TEXTS];
+    keeping.database_bytes = memory->bytes[MEMORY_DATABASE];
     keeping.reply = replay_found;
     keeping.reply_context = service->replay;
     if (states_open(service, &keeping, err))
@@ -319,6 +433,7 @@ int server_load(struct server *server, struct error *err)
                          err))
         return -1;
     log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
+    memory_plan_report(memory, &server->needs);
     capacity_report(service->engine, service->limits.max_model_len, max_running);
     if (service->limits.max_model_len == 0)
         report_longest(service->engine, &pace);
@@ -451,6 +566,7 @@ size_t server_free(struct server *server)
     names_clear(&server->names);
     names_clear(&server->hosts);
     registry_destroy(&service->registry);
+    request_bound_memory(NULL, NULL);
     admission_destroy(&service->admission);
     free(server);
     return unsaved;

@@ -8,6 +8,7 @@
 #define SERVER_SERVER_H
 
 #include "server/admission.h"
+#include "server/memory.h"
 #include "server/states/states.h"
 
 #include <sys/types.h>
@@ -17,7 +18,8 @@ struct model;
 struct server;
 
 /* Strings are borrowed until server_free. A field that is not needed may be 0 or NULL. A list's
- * texts may each hold several, parted by commas. */
+ * texts may each hold several, parted by commas. MEMORY_AUTO (memory.h), for limits.max_body_bytes,
+ * states.host_bytes and idempotency_bytes: a share of what is left. */
 struct server_options {
     const char *const *served_model_names; /* [num_served_model_names]: the model's names to
                                             * clients; none: its own */
@@ -42,11 +44,12 @@ struct server_options {
     int64_t max_model_len;        /* tokens of a prompt and its completion; 0: no limit */
     bool token_ids_only;          /* the tokenizer is one without tokens */
     int tokenizer_threads;
-    struct admission_limits limits; /* max_running: texts that are advanced at once */
-    int prefill_chunk;              /* most tokens of one prompt in a step; 0: any */
-    double max_step_s;              /* of a step with prompts; 0: schedule/pace.h */
-    size_t max_prompts;             /* of one request */
-    int64_t max_body_bytes, max_state_bytes;
+    struct admission_limits limits;          /* max_running: texts that are advanced at once */
+    int prefill_chunk;                       /* most tokens of one prompt in a step; 0: any */
+    double max_step_s;                       /* of a step with prompts; 0: schedule/pace.h */
+    size_t max_prompts;                      /* of one request */
+    int64_t max_body_bytes, max_state_bytes; /* where limits.max_body_bytes is MEMORY_AUTO: less, if
+                                              * memory is scarce */
 
     struct states_options states; /* but for its wake */
     int64_t idempotency_bytes;    /* of kept replies */

@@ -38,9 +38,9 @@ struct service {
     int32_t bos_token_id;   /* -1: none */
     const int32_t *eos_ids; /* [num_eos] */
     size_t num_eos;
-    char fingerprint[128];                   /* system_fingerprint */
-    bool vllm_names;                         /* --metrics-compat vllm */
-    int64_t max_body_bytes, max_state_bytes; /* of a request's body; of an imported state */
+    char fingerprint[128];                           /* system_fingerprint */
+    bool vllm_names;                                 /* --metrics-compat vllm */
+    _Atomic int64_t max_body_bytes, max_state_bytes; /* of a request; of an imported state */
     double stall_timeout_s; /* a reader that takes nothing for so long is cancelled */
 
     struct metrics metrics;

@@ -39,7 +39,7 @@ void task_to_workers(struct task *task, void (*run)(struct task *task));
 /* Takes so many bytes more of the budget for bodies and replies, until the task is destroyed.
  * False: there is no room for them. */
 bool task_reserve(struct task *task, int64_t bytes);
-/* The body has been parsed: frees it, and gives back all that is reserved. */
+/* The body is not needed: frees it, and gives back all that is reserved. */
 void task_drop_body(struct task *task);
 
 /* Tells the request that the task is done, and gives the thread's reference back. */

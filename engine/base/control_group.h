@@ -10,8 +10,8 @@
 /* The number of CPUs that the quotas allow, rounded up; LLONG_MAX: no limit. membership: a file
  * like /proc/self/cgroup. root: where the hierarchies are mounted. */
 long long control_group_cpus(const char *membership, const char *root);
-/* Bytes of memory that may still be allocated; LLONG_MAX: no limit. Memory that only caches files
- * nobody uses now counts as free. */
-long long control_group_memory(const char *membership, const char *root);
+/* Bytes of memory that may still be allocated; LLONG_MAX: no limit, and *limit stays as it is.
+ * *limit: of the group that leaves least. Memory that only caches files counts as free. */
+long long control_group_memory(const char *membership, const char *root, long long *limit);
 
 #endif

@@ -36,10 +36,36 @@ static bool is_greedy(const struct sampling *s)
     return s->temperature < FLT_MIN;
 }
 
-static bool has_cuts(const struct sampler *sampler)
+static bool has_cuts(const struct sampling *s, int32_t vocab_size)
 {
-    const struct sampling *s = &sampler->settings;
-    return (s->top_k > 0 && s->top_k < sampler->vocab_size) || s->top_p < 1;
+    return (s->top_k > 0 && s->top_k < vocab_size) || s->top_p < 1;
+}
+
+/* Which arrays of the vocabulary's size the settings need. */
+static bool needs_work(const struct sampling *s)
+{
+    return !is_greedy(s) || has_penalties(s) || s->num_logit_bias > 0;
+}
+
+static bool needs_ids(const struct sampling *s, int32_t vocab_size)
+{
+    return !is_greedy(s) && has_cuts(s, vocab_size);
+}
+
+size_t sampler_bytes(const struct sampling *sampling, int32_t vocab_size)
+{
+    const struct sampler *sampler = NULL;
+    size_t each = 0;
+    if (needs_work(sampling))
+        each += sizeof *sampler->work;
+    if (!is_greedy(sampling))
+        each += sizeof *sampler->weights;
+    if (needs_ids(sampling, vocab_size))
+        each += sizeof *sampler->ids;
+    if (has_penalties(sampling))
+        each += sizeof *sampler->counts + sizeof *sampler->seen + sizeof *sampler->is_seen;
+    return sizeof *sampler + each * (size_t)vocab_size +
+           sampling->num_logit_bias * sizeof *sampling->logit_bias;
 }
 
 static void see(struct sampler *sampler, int32_t id)
@@ -55,11 +81,11 @@ static int allocate(struct sampler *sampler, struct error *err)
     const struct sampling *s = &sampler->settings;
     size_t vocab = (size_t)sampler->vocab_size;
     bool missing = false;
-    if (!is_greedy(s) || has_penalties(s) || s->num_logit_bias > 0)
+    if (needs_work(s))
         missing |= !(sampler->work = malloc(vocab * sizeof *sampler->work));
     if (!is_greedy(s))
         missing |= !(sampler->weights = malloc(vocab * sizeof *sampler->weights));
-    if (!is_greedy(s) && has_cuts(sampler))
+    if (needs_ids(s, sampler->vocab_size))
         missing |= !(sampler->ids = malloc(vocab * sizeof *sampler->ids));
     if (has_penalties(s)) {
         missing |= !(sampler->counts = calloc(vocab, sizeof *sampler->counts));

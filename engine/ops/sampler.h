@@ -32,6 +32,9 @@ struct sampling {
 
 struct sampler; /* of one text: settings and counts of its tokens */
 
+/* What a sampler allocates. */
+size_t sampler_bytes(const struct sampling *sampling, int32_t vocab_size);
+
 /* prompt: [num_prompt] token ids, for the repetition penalty. Allocates scratch of [vocab_size] if
  * the settings need it, so that a draw allocates nothing. */
 int sampler_create(struct sampler **out, const struct sampling *sampling, int32_t vocab_size,

@@ -245,7 +245,10 @@ static int parse(struct completion *completion, struct completion_request *parse
                      ? api_error_set(err, API_CANCELLED, NULL, "the request was cancelled")
                      : completion->format->parse(parsed, body->data, body->length,
                                                  &task->service->limits, err);
-    task_drop_body(task);
+    strbuf_clear(&task->body);
+    /* What has been parsed is in its place, until it is known how much that is. */
+    if (result)
+        task_drop_body(task);
     return result;
 }
 

@@ -2,6 +2,7 @@
 #include "server/endpoints/tokenize.h"
 
 #include "api/tokenizer.h"
+#include "server/schedule/prompt.h"
 #include "server/task.h"
 
 #include <stdlib.h>
@@ -11,6 +12,12 @@ struct text_task {
     int64_t admitted_tokens;
 };
 
+static void no_room(struct task *task)
+{
+    api_error_set(&task->error, API_OUT_OF_MEMORY, NULL,
+                  "the requests that are being answered hold as much as --max-body-memory allows");
+}
+
 /* The reply takes the body's place in the budget for bodies and replies. */
 static void account_for_reply(struct task *task)
 {
@@ -18,8 +25,7 @@ static void account_for_reply(struct task *task)
     if (task_reserve(task, (int64_t)task->reply.length - task->reserved))
         return;
     strbuf_clear(&task->reply);
-    api_error_set(&task->error, API_OUT_OF_MEMORY, NULL,
-                  "the requests that are being answered hold as much as --max-body-memory allows");
+    no_room(task);
 }
 
 static void finish(struct task *task)
@@ -29,24 +35,33 @@ static void finish(struct task *task)
     task_done(task);
 }
 
-static void run_tokenize(struct task *task)
+static void encode(struct task *task, const struct tokenize_request *wanted)
 {
-    const struct completion_limits *limits = &task->service->limits;
-    const struct tokenizer *tokenizer = task->service->tokenizer;
-    struct tokenize_request wanted = {0};
+    struct service *service = task->service;
     struct token_list ids = {0};
     struct error err = ERROR_INIT;
-    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
-        tokenize_parse(&wanted, task->body.data, task->body.length, limits, &task->error) == 0) {
-        if (tokenizer_encode(tokenizer, wanted.prompt, wanted.length, wanted.add_special_tokens,
-                             &ids, &err))
-            api_error_from_engine(&task->error, &err, "prompt");
-        else
-            tokenize_reply_encode(&task->reply, ids.ids, ids.count, limits->max_model_len,
-                                  wanted.return_token_strs ? tokenizer : NULL);
-    }
-    tokenize_request_clear(&wanted);
+    if (tokenizer_encode(service->tokenizer, wanted->prompt, wanted->length,
+                         wanted->add_special_tokens, &ids, &err))
+        api_error_from_engine(&task->error, &err, "prompt");
+    else
+        tokenize_reply_encode(&task->reply, ids.ids, ids.count, service->limits.max_model_len,
+                              wanted->return_token_strs ? service->tokenizer : NULL);
     token_list_clear(&ids);
+}
+
+/* The reply is made with the memory that tokenizing has given back. */
+static void run_tokenize(struct task *task)
+{
+    struct tokenize_request wanted = {0};
+    int64_t work = 0;
+    if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
+        tokenize_parse(&wanted, task->body.data, task->body.length, &task->service->limits,
+                       &task->error) == 0 &&
+        (work = prompt_encode_begin(task->service, wanted.length, &task->error)) >= 0)
+        encode(task, &wanted);
+    tokenize_request_clear(&wanted);
+    if (work > 0)
+        prompt_encode_end(task->service, work);
     finish(task);
 }
 

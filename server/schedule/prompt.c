@@ -7,15 +7,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+int64_t prompt_encode_begin(struct service *service, size_t length, struct api_error *err)
+{
+    enum { BYTES_OF_BYTE = 20, SHORT_TEXT = 4096 };
+    int64_t work = length > SHORT_TEXT ? (int64_t)length * BYTES_OF_BYTE : 0;
+    if (admission_work(&service->admission, work))
+        return work;
+    api_error_set(err, API_OUT_OF_MEMORY, "prompt",
+                  "to tokenize %zu bytes takes more memory than --max-body-memory has left",
+                  length);
+    return -1;
+}
+
+void prompt_encode_end(struct service *service, int64_t work)
+{
+    admission_work(&service->admission, -work);
+}
+
 /* Tokenizes a text behind what a session held. If it held anything, no special tokens are added. */
-static int from_text(struct job_prompt *prompt, const struct service *service,
+static int from_text(struct job_prompt *prompt, struct service *service,
                      const struct completion_request *request,
                      const struct completion_prompt *source, struct api_error *err)
 {
     struct error error = ERROR_INIT;
     struct token_list *list = &prompt->tokens;
-    if (tokenizer_encode(service->tokenizer, source->text, source->length,
-                         request->add_special_tokens && !prompt->context, list, &error))
+    int64_t work = prompt_encode_begin(service, source->length, err);
+    if (work < 0)
+        return -1;
+    int result = tokenizer_encode(service->tokenizer, source->text, source->length,
+                                  request->add_special_tokens && !prompt->context, list, &error);
+    prompt_encode_end(service, work);
+    if (result)
         return api_error_from_engine(err, &error, "prompt");
     /* Where the tokenizer adds nothing to "", a text begins with the BOS token. */
     if (list->count == 0 && service->bos_token_id >= 0 &&
@@ -182,7 +204,7 @@ static int prepare_echo(struct job *job, struct job_prompt *prompt,
 static int prepare(struct job *job, size_t index, struct api_error *err)
 {
     struct job_prompt *prompt = &job->prepared.prompts[index];
-    const struct service *service = job->task.service;
+    struct service *service = job->task.service;
     const struct completion_request *request = &job->asked.request;
     const struct completion_prompt *source = &request->prompts[index];
     struct error error = ERROR_INIT;

@@ -25,7 +25,10 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     sequence->characters = sequence->prompt->characters;
     struct sampling sampling = request->sampling;
     sampling.choice = (int32_t)(index % (size_t)request->best_of);
-    if (sampler_create(&sequence->sampler, &sampling, job->task.service->limits.vocab_size,
+    sequence->held =
+        sizeof *sequence + sampler_bytes(&sampling, job->task.service->limits.vocab_size);
+    if (job_reserve(job, sequence->held, err) ||
+        sampler_create(&sequence->sampler, &sampling, job->task.service->limits.vocab_size,
                        sequence->prompt->ids + sequence->prompt->context,
                        job_prompt_own(sequence->prompt), err) ||
         detokenizer_create(&sequence->detokenizer, job->task.service->tokenizer,
@@ -43,6 +46,7 @@ void sequence_close(struct sequence *sequence)
 {
     if (!sequence)
         return;
+    sequence->job->held_bytes -= (int64_t)sequence->held;
     state_free(sequence->state);
     sampler_free(sequence->sampler);
     detokenizer_free(sequence->detokenizer);

@@ -29,7 +29,8 @@ struct sequence {
     struct job *job;
     struct job_prompt *prompt;
     struct job_choice *choice;
-    int index; /* of the choice, within the request */
+    int index;   /* of the choice, within the request */
+    size_t held; /* bytes, that the job has reserved for it */
     struct state *state;
     struct sampler *sampler;
     struct draw draws[2]; /* for tokens of even and of odd index */

@@ -40,8 +40,9 @@ struct checkpoint_file {
     struct checkpoint_files *files;
     struct checkpoint *checkpoint; /* NULL: it has let go of the file */
     enum file_phase phase;
-    bool logits;   /* the file has them */
-    bool unplaced; /* it was read, and no tier had room for the state */
+    bool logits;    /* the file has them */
+    bool unplaced;  /* it was read, and no tier had room for the state */
+    int64_t copied; /* bytes of memory, while an operation runs */
     int64_t bytes;
     int64_t modified_ns; /* the file's time, as far as known */
     char name[STORE_NAME_SIZE];

@@ -26,8 +26,9 @@ struct checkpoint_files {
     struct checkpoint_wanted doomed; /* that nobody wants, and that may still be there */
     uint64_t num_doomed;             /* so far */
     struct checkpoint_waiter *waiters, **last_waiter;
-    int writes, reads; /* under way */
-    bool closing;      /* files outlive their checkpoints */
+    int writes, reads;                  /* under way */
+    int64_t memory_bytes, copied_bytes; /* for what is under way, and of that taken; 0: any */
+    bool closing;                       /* files outlive their checkpoints */
 };
 
 bool checkpoint_files_take_unplaced(struct checkpoint *checkpoint)
@@ -123,6 +124,35 @@ static void file_free(struct checkpoint_file *file)
     free(file);
     if (doomed)
         tell_waiters(files);
+}
+
+/* What an operation takes of memory. image: the checkpoint has none that could be lent. */
+static int64_t bytes_of(const struct checkpoint_files *files, int64_t position, bool image)
+{
+    int64_t bytes = image ? (int64_t)state_image_bytes(files->tiers->engine, position) : 0;
+    return bytes + position * (int64_t)sizeof(int32_t) + (int64_t)files->tiers->logits_size;
+}
+
+static bool has_memory(const struct checkpoint_files *files, int64_t bytes)
+{
+    return files->memory_bytes == 0 || bytes <= files->memory_bytes - files->copied_bytes;
+}
+
+bool checkpoint_files_fit(const struct checkpoint_files *files, int64_t position)
+{
+    return files->memory_bytes == 0 || bytes_of(files, position, true) <= files->memory_bytes;
+}
+
+static void take_memory(struct checkpoint_file *file, int64_t bytes)
+{
+    file->copied = bytes;
+    file->files->copied_bytes += bytes;
+}
+
+static void give_memory(struct checkpoint_file *file)
+{
+    file->files->copied_bytes -= file->copied;
+    file->copied = 0;
 }
 
 /* Begins an operation on the file. */
@@ -266,6 +296,7 @@ static void written(struct store_op *op)
     struct checkpoint *checkpoint = file->checkpoint;
     bool failed = file->op.error.code != ERROR_NONE;
     files->writes--;
+    give_memory(file);
     file_clear(file);
     file->phase = FILE_WHOLE;
     file->modified_ns = clock_nanos(CLOCK_REALTIME);
@@ -319,8 +350,10 @@ static void fill_image(struct checkpoint_file *file)
 static void begin_write(struct checkpoint_files *files, struct checkpoint_file *file)
 {
     struct checkpoint *checkpoint = file->checkpoint;
+    int64_t memory = bytes_of(files, checkpoint->position, !checkpoint->image);
     unlist(file);
-    if ((!checkpoint->state && !checkpoint->image) || fill_write(files, file)) {
+    if ((!checkpoint->state && !checkpoint->image) || !has_memory(files, memory) ||
+        fill_write(files, file)) {
         file_free(file);
         return;
     }
@@ -332,6 +365,7 @@ static void begin_write(struct checkpoint_files *files, struct checkpoint_file *
         return;
     }
     files->writes++;
+    take_memory(file, memory);
     fill_image(file);
     begin(file, FILE_WRITING, written);
     store_write(files->store, &file->op);
@@ -355,6 +389,13 @@ static struct checkpoint_file *file_create(struct checkpoint_files *files,
     return file;
 }
 
+/* Whether there will be memory to write it once something else has been. */
+static bool must_wait(const struct checkpoint_files *files, const struct checkpoint *checkpoint)
+{
+    return files->copied_bytes > 0 &&
+           !has_memory(files, bytes_of(files, checkpoint->position, !checkpoint->image));
+}
+
 /* Writes what is wanted, as far as that may go on at once. */
 static void pump(struct checkpoint_files *files)
 {
@@ -363,7 +404,7 @@ static void pump(struct checkpoint_files *files)
         struct checkpoint_file *file = files->soon.first;
         if (!file && scarce)
             file = files->later.first;
-        if (!file)
+        if (!file || must_wait(files, file->checkpoint))
             return;
         /* It takes the file out of its list, which the analyzer does not follow. */
         begin_write(files, file); // NOLINT(clang-analyzer-unix.Malloc)
@@ -428,6 +469,7 @@ static void was_read(struct store_op *op)
     struct checkpoint_files *files = file->files;
     void *image = file->image;
     files->reads--;
+    give_memory(file);
     file->phase = FILE_WHOLE;
     if (file->op.error.code != ERROR_NONE) {
         log_message(LOG_LEVEL_WARN, "a checkpoint cannot be read: %s", file->op.error.message);
@@ -456,7 +498,9 @@ int checkpoint_files_read(struct checkpoint_files *files, struct checkpoint *che
                           struct error *err)
 {
     struct checkpoint_file *file = checkpoint->file;
-    if (!file || file->phase == FILE_READING || files->reads >= MOST_READS)
+    int64_t memory = bytes_of(files, checkpoint->position, true);
+    if (!file || file->phase == FILE_READING || files->reads >= MOST_READS ||
+        !has_memory(files, memory))
         return 0;
     file->image = malloc(state_image_bytes(files->tiers->engine, checkpoint->position));
     file->tokens = checkpoint_tokens(checkpoint);
@@ -472,6 +516,7 @@ int checkpoint_files_read(struct checkpoint_files *files, struct checkpoint *che
     file->op.image_out = file->image;
     file->op.logits_out = file->some_logits;
     files->reads++;
+    take_memory(file, memory);
     begin(file, FILE_READING, was_read);
     store_read(files->store, &file->op);
     tiers_settle(files->tiers, checkpoint);
@@ -500,7 +545,7 @@ static void on_dropped(void *context, struct checkpoint *checkpoint)
 }
 
 int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, struct store *store,
-                            struct error *err)
+                            int64_t memory_bytes, struct error *err)
 {
     struct checkpoint_files *files = calloc(1, sizeof *files);
     if (!files)
@@ -508,6 +553,7 @@ int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, 
     files->tiers = tiers;
     files->store = store;
     files->last_waiter = &files->waiters;
+    files->memory_bytes = memory_bytes;
     tiers->events = (struct tiers_events){.context = files,
                                           .used = on_used,
                                           .leaves = on_leaves,

@@ -18,9 +18,10 @@ struct checkpoint_waiter {
     uint64_t last;
 };
 
-/* Hangs its callbacks into tiers->events. tiers and store are borrowed. */
+/* Hangs its callbacks into tiers->events. tiers and store are borrowed. memory_bytes: for states on
+ * their way to and from files; 0: any. */
 int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, struct store *store,
-                            struct error *err);
+                            int64_t memory_bytes, struct error *err);
 /* Waits for the operations under way. After it checkpoints are dropped without their files. */
 void checkpoint_files_close(struct checkpoint_files *files);
 /* After the last checkpoint has gone. NULL is allowed. */
@@ -40,6 +41,9 @@ void checkpoint_files_make_room(struct checkpoint_files *files, int64_t bytes);
 /* Calls waiter->then, perhaps at once, when all files that nobody wants by now are gone from the
  * disk, or cannot be removed. */
 void checkpoint_files_await_gone(struct checkpoint_files *files, struct checkpoint_waiter *waiter);
+
+/* Whether there is memory to read the file of a checkpoint of so many tokens at all. */
+bool checkpoint_files_fit(const struct checkpoint_files *files, int64_t position);
 
 /* Asks for a file of the checkpoint: soon, or when host memory runs short. */
 void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *checkpoint,

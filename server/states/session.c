@@ -70,6 +70,7 @@ void session_claims_free(struct session_claim *first)
 static void session_free(struct session *session)
 {
     session_set_unsaved(session, false);
+    session->sessions->tokens -= session->count;
     release(session);
     state_tree_space_release(session->sessions->options.tree, session->space);
     session_claims_free(session->claims);
@@ -145,6 +146,7 @@ void session_set_tokens(struct session *session, int32_t *tokens, int64_t count)
     if (tokens != session->tokens)
         free(session->tokens);
     session->tokens = tokens;
+    session->sessions->tokens += count - session->count;
     session->count = count;
     session->held = held;
 }

@@ -45,6 +45,7 @@ struct session {
 };
 
 struct sessions {
+    int64_t tokens; /* of all of them */
     struct sessions_options options;
     struct session **list; /* [count], by owner, then id */
     size_t count, capacity;

@@ -351,6 +351,32 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
     return 0;
 }
 
+/* What so many tokens take of memory: each is in the session and in the tree. */
+static int64_t memory_of(const struct sessions *sessions, int64_t tokens)
+{
+    enum { BYTES = 2 * sizeof(int32_t), SESSION_BYTES = 1024 };
+    return tokens * BYTES + (int64_t)sessions->count * SESSION_BYTES;
+}
+
+/* What there is for them. The rest is for tokens of checkpoints that no session holds. */
+static int64_t memory_budget(const struct sessions *sessions)
+{
+    int64_t budget = sessions->options.texts_bytes;
+    return budget == 0 ? INT64_MAX : budget - budget / 4;
+}
+
+int sessions_check_memory(const struct sessions *sessions, struct error *err)
+{
+    int64_t bytes = memory_of(sessions, sessions->tokens), budget = memory_budget(sessions);
+    if (bytes <= budget)
+        return 0;
+    return error_set(err, ERROR_NO_MEMORY,
+                     "memory: the first %zu sessions have %lld tokens and take %.1f MiB, expected "
+                     "at most %.1f MiB; they would fit where so much more memory is left",
+                     sessions->count, (long long)sessions->tokens, (double)bytes / (1 << 20),
+                     (double)budget / (1 << 20));
+}
+
 /* Whether the owner's sessions have room for `session` (NULL: another) to hold so many tokens. */
 static int check_quota(const struct sessions *sessions, const char *owner,
                        const struct session *session, int64_t tokens, struct api_error *err)
@@ -358,6 +384,12 @@ static int check_quota(const struct sessions *sessions, const char *owner,
     int64_t quota = sessions->options.quota_bytes, held = 0;
     int64_t wanted = state_bytes_of(sessions, tokens);
     bool found;
+    int64_t others = sessions->tokens - (session ? session->count : 0);
+    if (memory_of(sessions, others + tokens) > memory_budget(sessions))
+        return api_error_set(err, API_SESSION_QUOTA, NULL,
+                             "this session can have %lld tokens; the %lld tokens of all sessions "
+                             "have taken the memory that is there for them",
+                             (long long)tokens, (long long)sessions->tokens);
     if (quota == 0)
         return 0;
     for (size_t i = session_place(sessions, owner, "", &found);

@@ -37,11 +37,12 @@ int state_tree_create(struct state_tree **out, struct engine *engine,
     if (!tree)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the state tree");
     tiers_init(&tree->tiers, engine, options->host_budget_bytes);
+    tree->tiers.texts_budget_bytes = options->texts_bytes;
     tree->options = *options;
     tree->interval =
         options->interval_tokens ? options->interval_tokens : interval_of(engine_info(engine));
-    if (options->store &&
-        checkpoint_files_create(&tree->files, &tree->tiers, options->store, err)) {
+    if (options->store && checkpoint_files_create(&tree->files, &tree->tiers, options->store,
+                                                  options->files_bytes, err)) {
         free(tree);
         return -1;
     }
@@ -85,6 +86,7 @@ void state_tree_await_gone(struct state_tree *tree, struct checkpoint_waiter *wa
 void state_tree_found(struct state_tree *tree, const struct store_found *file)
 {
     checkpoint_files_found(tree->files, file);
+    tiers_bound_texts(&tree->tiers);
 }
 
 void state_tree_poll(struct state_tree *tree)
@@ -137,9 +139,11 @@ void state_tree_space_release(struct state_tree *tree, struct space *space)
 /* Looking up. */
 
 /* Whether it will do for a text of `count` tokens. */
-static bool usable(const struct checkpoint *checkpoint, int64_t count, enum match_end end)
+static bool usable(const struct state_tree *tree, const struct checkpoint *checkpoint,
+                   int64_t count, enum match_end end)
 {
-    if (checkpoint->tier == TIER_NONE)
+    if (checkpoint->tier == TIER_NONE ||
+        (checkpoint->tier == TIER_DISK && !checkpoint_files_fit(tree->files, checkpoint->position)))
         return false;
     if (checkpoint->position < count || end == MATCH_ANY)
         return true;
@@ -171,7 +175,7 @@ void state_tree_match(struct state_tree *tree, struct space *space, const int32_
     struct token_node *known = token_tree_find(&space->tokens, tokens, count, &match->shared);
     for (struct token_node *at = known; at->parent; at = at->parent) {
         struct checkpoint *checkpoint = at->value;
-        if (checkpoint && usable(checkpoint, count, end)) {
+        if (checkpoint && usable(tree, checkpoint, count, end)) {
             match->checkpoint = checkpoint;
             match->position = checkpoint->position;
             match->tier = checkpoint->tier;
@@ -293,6 +297,7 @@ static void hang(struct state_tree *tree, struct space *space, const int32_t *to
         return;
     tiers_touch(&tree->tiers, checkpoint);
     tiers_keep_logits(&tree->tiers, checkpoint, logits);
+    tiers_bound_texts(&tree->tiers);
 }
 
 void state_tree_keep(struct state_tree *tree, struct space *space, const int32_t *tokens,
@@ -350,6 +355,7 @@ int state_tree_give_image(struct state_tree *tree, struct space *space, const in
     tiers_touch(&tree->tiers, checkpoint);
     if (checkpoint->image)
         want_file(tree, checkpoint, false);
+    tiers_bound_texts(&tree->tiers);
     return 0;
 }
 

@@ -19,7 +19,9 @@ static void open_memory(struct opening *opening)
     struct state_tree_options growing = {.reuse = options->reuse,
                                          .host_budget_bytes = options->host_bytes,
                                          .interval_tokens = options->interval_tokens,
-                                         .store = service->store};
+                                         .store = service->store,
+                                         .files_bytes = options->files_bytes,
+                                         .texts_bytes = options->texts_bytes};
     if (opening->result || service->sessions)
         return;
     opening->result = state_tree_create(&service->tree, service->engine, &growing, opening->err);
@@ -30,7 +32,8 @@ static void open_memory(struct opening *opening)
                                        .store = service->store,
                                        .ttl_s = options->session_ttl_s,
                                        .memory_only = options->memory_durability,
-                                       .quota_bytes = options->session_quota_bytes};
+                                       .quota_bytes = options->session_quota_bytes,
+                                       .texts_bytes = options->texts_bytes};
     opening->result = sessions_create(&service->sessions, &keeping, opening->err);
 }
 
@@ -41,10 +44,12 @@ static void on_found(void *context, const struct store_found *file)
     open_memory(opening);
     if (opening->result)
         return;
-    if (file->kind == STORE_SESSION)
+    if (file->kind == STORE_SESSION) {
         sessions_found(opening->service->sessions, file);
-    else
+        opening->result = sessions_check_memory(opening->service->sessions, opening->err);
+    } else {
         state_tree_found(opening->service->tree, file);
+    }
 }
 
 static void on_reply(void *context, const struct store_reply *reply)
@@ -58,6 +63,7 @@ int states_open(struct service *service, const struct states_options *options, s
     struct opening opening = {.service = service, .options = options, .err = err};
     struct store_options storing = {.location = options->directory,
                                     .budget_bytes = options->disk_bytes,
+                                    .database_bytes = options->database_bytes,
                                     .wake = options->wake,
                                     .wake_context = options->wake_context,
                                     .found = on_found,

@@ -10,7 +10,10 @@
 struct states_options {
     bool reuse; /* of prompts' prefixes */
     int64_t interval_tokens, host_bytes;
-    const char *directory; /* NULL: no store */
+    int64_t files_bytes;    /* of states on their way to and from files; 0: any */
+    int64_t texts_bytes;    /* of the tokens of sessions and checkpoints; 0: any */
+    int64_t database_bytes; /* store_options */
+    const char *directory;  /* NULL: no store */
     int64_t disk_bytes;
     double session_ttl_s;
     int64_t session_quota_bytes;

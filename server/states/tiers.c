@@ -138,6 +138,28 @@ static void bound_tombstones(struct tiers *tiers, const struct checkpoint *last)
     tiers->pinned = pinned;
 }
 
+/* Sessions have copies of their tokens, for which three eighths of the budget are left. */
+static bool texts_fit(const struct tiers *tiers)
+{
+    enum { SESSIONS_PART = 3, PARTS = 8 };
+    const int64_t each =
+        sizeof(struct token_node) + sizeof(struct checkpoint) + sizeof(struct checkpoint_file);
+    int64_t bytes =
+        tiers->spaces.totals.nodes * each + tiers->spaces.totals.tokens * (int64_t)sizeof(int32_t);
+    int64_t budget = tiers->texts_budget_bytes;
+    return budget == 0 || bytes <= budget - budget / PARTS * SESSIONS_PART;
+}
+
+void tiers_bound_texts(struct tiers *tiers)
+{
+    for (enum tier tier = TIER_NONE; tier < NUM_TIERS; tier++)
+        while (!texts_fit(tiers) && tiers->lists[tier][0].oldest) {
+            struct checkpoint *oldest = tiers->lists[tier][0].oldest;
+            tiers->dropped += oldest->tier != TIER_NONE;
+            tiers_drop(tiers, oldest);
+        }
+}
+
 void tiers_settle(struct tiers *tiers, struct checkpoint *checkpoint)
 {
     bool whole = checkpoint_in_file(checkpoint), busy = checkpoint_file_busy(checkpoint);

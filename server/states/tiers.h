@@ -28,7 +28,8 @@ struct tiers_events {
 struct tiers {
     struct engine *engine; /* borrowed */
     int64_t host_budget_bytes;
-    size_t logits_size; /* bytes */
+    int64_t texts_budget_bytes; /* for tokens, and what hangs on them; 0: any */
+    size_t logits_size;         /* bytes */
     struct tiers_events events;
     struct spaces spaces;
     /* Of those that no session holds; of the others. DISK: files that can be removed now. HOST:
@@ -54,6 +55,9 @@ void tiers_drop(struct tiers *tiers, struct checkpoint *checkpoint);
 /* To be called after each change of where a checkpoint lies: moves it between lists and counts, and
  * drops the oldest tombstones if there are too many. */
 void tiers_settle(struct tiers *tiers, struct checkpoint *checkpoint);
+/* Drops the least recently used, tombstones first, while tokens take more memory than they may.
+ * Those that sessions hold stay. Pointers to checkpoints are not valid after it. */
+void tiers_bound_texts(struct tiers *tiers);
 /* The least recently used of a tier that is not pinned; those that sessions hold come last. */
 struct checkpoint *tiers_oldest(const struct tiers *tiers, enum tier tier);
 

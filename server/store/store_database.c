@@ -277,6 +277,11 @@ void store_database_close(struct store_database *database)
     *database = (struct store_database){0};
 }
 
+void store_database_limit_memory(int64_t bytes)
+{
+    sqlite3_soft_heap_limit64(bytes);
+}
+
 int store_database_set_aside(const char *directory, char *aside, size_t size, struct error *err)
 {
     enum { MOST = 1000 };

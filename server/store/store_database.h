@@ -71,6 +71,8 @@ void store_database_close(struct store_database *database);
 /* A DATABASE_FRESH becomes the database if there is none; if there is one, the other was never
  * finished, and goes. */
 int store_database_settle(const char *directory, struct error *err);
+/* How much memory all databases of the process should do with; they take more where they must. */
+void store_database_limit_memory(int64_t bytes);
 /* Renames a database that cannot be used, with its log, to a name that nothing has (.rejected),
  * which is written to aside [size]. */
 int store_database_set_aside(const char *directory, char *aside, size_t size, struct error *err);

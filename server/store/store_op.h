@@ -52,6 +52,7 @@ struct store_found {
 struct store_options {
     const char *location;        /* a directory, or what another backend takes (store_backend.h) */
     int64_t budget_bytes;        /* --disk-state */
+    int64_t database_bytes;      /* of memory, that SQLite should do with; 0: any */
     void (*wake)(void *context); /* from the store's thread: call store_poll */
     void *wake_context;
     void (*found)(void *context, const struct store_found *file);

@@ -144,9 +144,9 @@ def test_replies_that_are_held_have_a_budget(server_factory):
 def test_replies_of_the_tokenizer_have_a_budget(server_factory):
     """Clients that do not read hold what they asked for."""
     small = server_factory(max_body_memory="4M")
-    body = {"prompt": "a" * 200_000, "return_token_strs": True}
+    body = {"prompt": "a" * 60_000, "return_token_strs": True}
     clients = []
-    for _ in range(4):
+    for _ in range(16):
         clients.append(small.connect(receive_buffer=4096))
         clients[-1].sendall(request_bytes("/tokenize", body))
     wait_until(lambda: small.metric("regla_request_body_bytes") > 1_000_000, "a reply is held")
@@ -155,7 +155,7 @@ def test_replies_of_the_tokenizer_have_a_budget(server_factory):
     for client in clients:
         client.close()
     wait_for_bodies(small)
-    assert small.post("/tokenize", body).json()["count"] >= 200_000
+    assert small.post("/tokenize", body).json()["count"] >= 60_000
 
 
 def unread_stream(server, key, **fields):

@@ -47,9 +47,17 @@ static long long quota(const char *membership)
     return limit(control_group_cpus, membership);
 }
 
+static long long least; /* of what memory() has asked */
+
+static long long memory_left(const char *membership, const char *of)
+{
+    least = 0;
+    return control_group_memory(membership, of, &least);
+}
+
 static long long memory(const char *membership)
 {
-    return limit(control_group_memory, membership);
+    return limit(memory_left, membership);
 }
 
 static void begin(void)
@@ -118,14 +126,24 @@ Test(control_group, memory_is_what_the_group_and_all_above_it_leave, .init = beg
     cr_expect(memory("0::/slurm/job\n") == 1500, "of that group nothing says how much it has");
     put("/slurm/memory.current", "1900\n");
     cr_expect(memory("0::/slurm/job\n") == 1100);
+    cr_expect(least == 3000);
     put("/slurm/memory.stat", "anon 100\ninactive_file 1000\nfile 1800\n");
     cr_expect(memory("0::/slurm/job\n") == 1500);
+    cr_expect(least == 2000);
+    put("/slurm/memory.stat", "active_file 400\ninactive_file 1000\nfile_mapped 900\n");
+    cr_expect(memory("0::/slurm/job\n") == 1500, "what is mapped stays");
+    put("/slurm/memory.stat", "inactive_file 100\nfile_mapped 900\n");
+    cr_expect(memory("0::/slurm/job\n") == 1100, "some of that is other pages");
+    put("/slurm/job/memory.high", "900\n");
+    cr_expect(memory("0::/slurm/job\n") == 400);
+    cr_expect(least == 900);
+    put("/slurm/job/memory.high", "max\n");
     put("/slurm/job/memory.current", "2100\n");
-    cr_expect(control_group_memory("/nowhere/at/all", root) == LLONG_MAX);
+    cr_expect(memory_left("/nowhere/at/all", root) == LLONG_MAX);
     put("/self", "0::/slurm/job\n");
     char path[512];
     snprintf(path, sizeof path, "%s/self", root);
-    cr_expect(control_group_memory(path, root) == 0, "nothing is left");
+    cr_expect(memory_left(path, root) == 0, "nothing is left");
     put("/memory/g/memory.limit_in_bytes", "700\n");
     put("/memory/g/memory.usage_in_bytes", "300\n");
     put("/memory/g/memory.stat", "inactive_file 5\ntotal_inactive_file 100\n");

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/base/free_memory.h"
+
+#include "engine/base/control_group.h"
+
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+const char *free_memory_name(enum free_memory_limit limit)
+{
+    static const char *const NAMES[] = {
+        "the memory of the machine", "the limit of the control groups", "ulimit -v", "ulimit -d"};
+    return NAMES[limit];
+}
+
+/* The kilobytes in the line that begins with `name` of a file of the system, in bytes; otherwise:
+ * there is none. */
+static size_t read_kilobytes(const char *path, const char *name, size_t otherwise)
+{
+    FILE *file = fopen(path, "re");
+    char line[256];
+    unsigned long long kilobytes;
+    size_t bytes = otherwise, length = strlen(name);
+    if (file == NULL)
+        return otherwise;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (strncmp(line, name, length) == 0 && sscanf(line + length, "%llu kB", &kilobytes) == 1)
+            bytes = (size_t)kilobytes * 1024;
+    fclose(file);
+    return bytes;
+}
+
+static void lower(struct free_memory *memory, size_t bytes, enum free_memory_limit limiting,
+                  size_t limit)
+{
+    if (bytes < memory->bytes)
+        *memory = (struct free_memory){bytes, limiting, limit};
+}
+
+/* used: the line of /proc/self/status that says what counts. */
+static void lower_by_ulimit(struct free_memory *memory, int resource, const char *used,
+                            enum free_memory_limit limiting)
+{
+    struct rlimit limit;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return;
+    size_t taken = read_kilobytes("/proc/self/status", used, 0), most = (size_t)limit.rlim_cur;
+    lower(memory, most > taken ? most - taken : 0, limiting, most);
+}
+
+static void lower_by_limits(struct free_memory *memory)
+{
+    long long limit = 0, left = control_group_memory(CONTROL_GROUP_OWN, &limit);
+    if (left != LLONG_MAX)
+        lower(memory, (size_t)left, FREE_MEMORY_GROUPS, (size_t)limit);
+    lower_by_ulimit(memory, RLIMIT_AS, "VmSize:", FREE_MEMORY_ADDRESS);
+    lower_by_ulimit(memory, RLIMIT_DATA, "VmData:", FREE_MEMORY_DATA);
+}
+
+void free_memory_read(struct free_memory *now, struct free_memory *sure)
+{
+    enum { UNKNOWN = 1 << 30 };
+    size_t available = read_kilobytes("/proc/meminfo", "MemAvailable:", UNKNOWN);
+    size_t total = read_kilobytes("/proc/meminfo", "MemTotal:", available);
+    *now = (struct free_memory){available, FREE_MEMORY_MACHINE, total};
+    lower_by_limits(now);
+    if (sure == NULL)
+        return;
+    *sure = (struct free_memory){total, FREE_MEMORY_MACHINE, total};
+    lower_by_limits(sure);
+}
