@@ -125,15 +125,21 @@ static void give_back(int64_t bytes)
     if (held > 0)
         return;
     held = 0;
-    if (reserved > 0)
+    if (reserved > 0 && reserve_memory)
         reserve_memory(reserve_context, -reserved);
     reserved = 0;
+}
+
+/* With what malloc keeps before it. */
+static int64_t size_of(void *bytes)
+{
+    return (int64_t)(malloc_usable_size(bytes) + sizeof(size_t));
 }
 
 static void *note_malloc(size_t size)
 {
     void *bytes = malloc(size);
-    if (bytes && !take((int64_t)malloc_usable_size(bytes))) {
+    if (bytes && !take(size_of(bytes))) {
         free(bytes);
         bytes = NULL;
     }
@@ -143,7 +149,7 @@ static void *note_malloc(size_t size)
 
 static void note_free(void *bytes)
 {
-    int64_t size = (int64_t)malloc_usable_size(bytes);
+    int64_t size = bytes ? size_of(bytes) : 0;
     free(bytes);
     give_back(size);
 }

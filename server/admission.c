@@ -105,11 +105,20 @@ bool admission_body(struct admission *admission, int64_t bytes)
     return fits;
 }
 
+/* Whether so much comes back that it is worth some milliseconds: malloc keeps less than that for
+ * each thread. */
+static bool worth_trimming(struct admission *admission, int64_t bytes)
+{
+    enum { LEAST_BYTES = 256 << 10, PART = 64 };
+    pthread_mutex_lock(&admission->lock);
+    int64_t part = admission->limits.max_body_bytes / PART;
+    pthread_mutex_unlock(&admission->lock);
+    return bytes >= LEAST_BYTES && bytes >= part;
+}
+
 bool admission_work(struct admission *admission, int64_t bytes)
 {
-    enum { LEAST_LARGE_BYTES = 256 << 10, LARGE_PART = 64 };
-    int64_t large = admission->limits.max_body_bytes / LARGE_PART;
-    if (bytes <= -LEAST_LARGE_BYTES && bytes <= -large)
+    if (bytes < 0 && worth_trimming(admission, -bytes))
         malloc_trim(0);
     return admission_body(admission, bytes);
 }

@@ -14,7 +14,7 @@
 
 /* What libmicrohttpd touches of a connection's buffer, our own structs, and the kernel's. */
 static const int64_t CONNECTION_BYTES = 40 * KIB;
-enum { LEAST_CONNECTIONS = 32, MOST_CONNECTIONS = 4096, CONNECTIONS_PART = 16 };
+enum { LEAST_CONNECTIONS = 32, MOST_CONNECTIONS = 4096, CONNECTIONS_PART = 24 };
 
 /* How much each part gets of what states leave: so many of all parts' shares, between least and
  * most bytes. */

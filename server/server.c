@@ -270,11 +270,11 @@ static int64_t num_threads(const struct server *server)
  */
 static int64_t taken_memory(const struct server *server, const struct engine_info *info)
 {
-    enum { STACK_BYTES = 128 << 10, STACK_ADDRESSES = 8 << 20 };
+    enum { STACK_BYTES = 128 << 10, STACK_ADDRESSES = 8 << 20, LOG_BYTES = 1 << 20 };
     bool addresses = server->needs.now.limiting == FREE_MEMORY_ADDRESS;
     int64_t stack = addresses ? STACK_ADDRESSES : STACK_BYTES;
     int64_t bytes = memory_connection_bytes(server->options.max_connections) +
-                    (num_threads(server) + info->threads) * stack;
+                    (num_threads(server) + info->threads) * stack + LOG_BYTES;
     if (strcmp(info->device, "cpu") == 0)
         bytes += (int64_t)info->workspace_bytes;
     return bytes;

@@ -4,6 +4,7 @@
 #include "engine/base/control_group.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +13,8 @@
 const char *free_memory_name(enum free_memory_limit limit)
 {
     static const char *const NAMES[] = {
-        "the memory of the machine", "the limit of the control groups", "ulimit -v", "ulimit -d"};
+        "the memory of the machine", "CommitLimit (vm.overcommit_memory)",
+        "the limit of the control groups", "ulimit -v", "ulimit -d"};
     return NAMES[limit];
 }
 
@@ -51,8 +53,25 @@ static void lower_by_ulimit(struct free_memory *memory, int resource, const char
     lower(memory, most > taken ? most - taken : 0, limiting, most);
 }
 
+/* Where the system promises no more than it has. */
+static void lower_by_commit(struct free_memory *memory)
+{
+    FILE *file = fopen("/proc/sys/vm/overcommit_memory", "re");
+    int mode = 0;
+    if (file == NULL)
+        return;
+    bool strict = fscanf(file, "%d", &mode) == 1 && mode == 2;
+    fclose(file);
+    if (!strict)
+        return;
+    size_t limit = read_kilobytes("/proc/meminfo", "CommitLimit:", SIZE_MAX);
+    size_t promised = read_kilobytes("/proc/meminfo", "Committed_AS:", 0);
+    lower(memory, limit > promised ? limit - promised : 0, FREE_MEMORY_COMMIT, limit);
+}
+
 static void lower_by_limits(struct free_memory *memory)
 {
+    lower_by_commit(memory);
     long long limit = 0, left = control_group_memory(CONTROL_GROUP_OWN, &limit);
     if (left != LLONG_MAX)
         lower(memory, (size_t)left, FREE_MEMORY_GROUPS, (size_t)limit);

@@ -8,6 +8,7 @@
 
 enum free_memory_limit {
     FREE_MEMORY_MACHINE, /* what the system counts as available, which changes */
+    FREE_MEMORY_COMMIT,  /* vm.overcommit_memory = 2: no more may be promised */
     FREE_MEMORY_GROUPS,  /* control groups: who takes more is killed */
     FREE_MEMORY_ADDRESS, /* ulimit -v (RLIMIT_AS) */
     FREE_MEMORY_DATA     /* ulimit -d (RLIMIT_DATA) */

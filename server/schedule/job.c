@@ -94,15 +94,22 @@ int job_take_request(struct job *job, struct completion_request *request, const 
                      struct api_error *err)
 {
     struct job_run *run = &job->run;
+    struct error error = ERROR_INIT;
     job->asked.request = *request;
     if (!job->asked.request_id_given && request->request_id)
         snprintf(job->asked.request_id, sizeof job->asked.request_id, "%s", request->request_id);
     job->asked.created = (int64_t)time(NULL);
     job->asked.received = clock_seconds();
     job->queue.tokens = estimate_tokens(request);
+    size_t choices = request->num_prompts * (size_t)request->best_of;
+    if (job_reserve(job,
+                    request->num_prompts * sizeof *job->prepared.prompts +
+                        choices * sizeof *run->choices,
+                    &error))
+        return api_error_from_engine(err, &error, NULL);
     job->prepared.prompts = calloc(request->num_prompts, sizeof *job->prepared.prompts);
-    run->num_choices = request->num_prompts * (size_t)request->best_of;
-    run->choices = calloc(run->num_choices, sizeof *run->choices);
+    run->num_choices = choices;
+    run->choices = calloc(choices, sizeof *run->choices);
     if (!run->choices)
         run->num_choices = 0;
     for (size_t i = 0; i < run->num_choices; i++) {

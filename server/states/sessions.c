@@ -351,11 +351,11 @@ int sessions_peek(struct sessions *sessions, const char *owner, const char *id, 
     return 0;
 }
 
-/* What so many tokens take of memory: each is in the session and in the tree. */
-static int64_t memory_of(const struct sessions *sessions, int64_t tokens)
+/* What they take of memory with so many more: each token is in its session and in the tree. */
+static int64_t memory_with(const struct sessions *sessions, size_t more, int64_t tokens)
 {
     enum { BYTES = 2 * sizeof(int32_t), SESSION_BYTES = 1024 };
-    return tokens * BYTES + (int64_t)sessions->count * SESSION_BYTES;
+    return (sessions->tokens + tokens) * BYTES + (int64_t)(sessions->count + more) * SESSION_BYTES;
 }
 
 /* What there is for them. The rest is for tokens of checkpoints that no session holds. */
@@ -365,16 +365,23 @@ static int64_t memory_budget(const struct sessions *sessions)
     return budget == 0 ? INT64_MAX : budget - budget / 4;
 }
 
-int sessions_check_memory(const struct sessions *sessions, struct error *err)
+bool sessions_fit(const struct sessions *sessions, size_t more, int64_t tokens)
 {
-    int64_t bytes = memory_of(sessions, sessions->tokens), budget = memory_budget(sessions);
-    if (bytes <= budget)
-        return 0;
+    return memory_with(sessions, more, tokens) <= memory_budget(sessions);
+}
+
+int sessions_too_many(const struct sessions *sessions, size_t more, int64_t tokens,
+                      struct error *err)
+{
+    double bytes = (double)memory_with(sessions, more, tokens);
+    double budget = (double)memory_budget(sessions);
+    /* Their part grows with the limit, and faster than that. */
     return error_set(err, ERROR_NO_MEMORY,
-                     "memory: the first %zu sessions have %lld tokens and take %.1f MiB, expected "
-                     "at most %.1f MiB; they would fit where so much more memory is left",
-                     sessions->count, (long long)sessions->tokens, (double)bytes / (1 << 20),
-                     (double)budget / (1 << 20));
+                     "memory: the %zu sessions of --state-dir have %lld tokens and take %.1f MiB, "
+                     "expected at most %.1f MiB, their part of what is left; a limit %.1f times as "
+                     "high would do",
+                     sessions->count + more, (long long)(sessions->tokens + tokens),
+                     bytes / (1 << 20), budget / (1 << 20), bytes / budget + 0.1);
 }
 
 /* Whether the owner's sessions have room for `session` (NULL: another) to hold so many tokens. */
@@ -384,8 +391,7 @@ static int check_quota(const struct sessions *sessions, const char *owner,
     int64_t quota = sessions->options.quota_bytes, held = 0;
     int64_t wanted = state_bytes_of(sessions, tokens);
     bool found;
-    int64_t others = sessions->tokens - (session ? session->count : 0);
-    if (memory_of(sessions, others + tokens) > memory_budget(sessions))
+    if (!sessions_fit(sessions, 0, tokens - (session ? session->count : 0)))
         return api_error_set(err, API_SESSION_QUOTA, NULL,
                              "this session can have %lld tokens; the %lld tokens of all sessions "
                              "have taken the memory that is there for them",

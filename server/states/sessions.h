@@ -79,8 +79,11 @@ int sessions_bind(struct sessions *sessions, const char *owner, const char *id, 
  * session, and the request treats it as an empty one. */
 int sessions_peek(struct sessions *sessions, const char *owner, const char *id, int64_t expected,
                   const struct session **out, struct api_error *err);
-/* ERROR_NO_MEMORY: their tokens take more memory than there is for them. */
-int sessions_check_memory(const struct sessions *sessions, struct error *err);
+/* Whether there is memory for so many more, with so many tokens. */
+bool sessions_fit(const struct sessions *sessions, size_t more, int64_t tokens);
+/* The error of a start for which there is not: ERROR_NO_MEMORY. */
+int sessions_too_many(const struct sessions *sessions, size_t more, int64_t tokens,
+                      struct error *err);
 
 /* A bound request may leave the session with so many tokens. Fails with API_SESSION_QUOTA if the
  * owner's sessions would then take more than their quota. */

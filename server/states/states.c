@@ -9,7 +9,20 @@ struct opening {
     const struct states_options *options;
     int result;
     struct error *err;
+    size_t left_out; /* sessions, for which there is no memory */
+    int64_t left_out_tokens;
 };
+
+static void session_found(struct opening *opening, const struct store_found *file)
+{
+    struct sessions *sessions = opening->service->sessions;
+    if (opening->left_out == 0 && sessions_fit(sessions, 1, file->count)) {
+        sessions_found(sessions, file);
+    } else {
+        opening->left_out++;
+        opening->left_out_tokens += file->count;
+    }
+}
 
 /* The tree and the sessions, over the store that is there by now. */
 static void open_memory(struct opening *opening)
@@ -44,12 +57,10 @@ static void on_found(void *context, const struct store_found *file)
     open_memory(opening);
     if (opening->result)
         return;
-    if (file->kind == STORE_SESSION) {
-        sessions_found(opening->service->sessions, file);
-        opening->result = sessions_check_memory(opening->service->sessions, opening->err);
-    } else {
+    if (file->kind == STORE_SESSION)
+        session_found(opening, file);
+    else
         state_tree_found(opening->service->tree, file);
-    }
 }
 
 static void on_reply(void *context, const struct store_reply *reply)
@@ -74,6 +85,8 @@ int states_open(struct service *service, const struct states_options *options, s
     open_memory(&opening);
     if (opening.result)
         return -1;
+    if (opening.left_out > 0)
+        return sessions_too_many(service->sessions, opening.left_out, opening.left_out_tokens, err);
     state_tree_disk_room(service->tree, 0); /* --disk-state may be less than it was */
     return 0;
 }

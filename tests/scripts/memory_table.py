@@ -33,12 +33,18 @@ LIMITS = "40,100,300,1000,4000"
 
 def version():
     """The version of control groups that limits memory here; None: there is none that we may use."""
-    if os.getuid() != 0:
+    found = 1 if (CGROUPS / "memory/memory.limit_in_bytes").exists() else 2
+    if found == 2 and not (CGROUPS / "cgroup.controllers").exists():
         return None
-    if (CGROUPS / "memory/memory.limit_in_bytes").exists():
-        return 1
-    controllers = CGROUPS / "cgroup.controllers"
-    return 2 if controllers.exists() and "memory" in controllers.read_text().split() else None
+    if found == 2 and "memory" not in (CGROUPS / "cgroup.controllers").read_text().split():
+        return None
+    probe = (CGROUPS / "memory" if found == 1 else CGROUPS) / f"regla-probe-{os.getpid()}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError:
+        return None
+    return found
 
 
 class Group:
@@ -97,6 +103,7 @@ class Server:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
+        self.vocabulary = json.loads((Path(model) / "config.json").read_text())["vocab_size"]
         handle, self.log = tempfile.mkstemp(suffix=".log")
         self.process = group.start([binary, "serve", "--model", model, "--port", self.port, *flags],
                                    stderr=handle)
@@ -132,17 +139,20 @@ class Server:
             return 0
 
     def complete(self, tokens, dice, **fields):
-        ids = [dice.randrange(1, 4096) for _ in range(tokens)]
+        ids = [dice.randrange(1, self.vocabulary) for _ in range(tokens)]
         return self.post("/v1/completions", {"prompt": ids, "max_tokens": 2, **fields})
 
     def end(self):
         """How it ended: its exit code, negative for a signal."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(60)
-        self.last = self.text()
-        os.unlink(self.log)
-        return code
+        return self.process.wait(60)
+
+    def discard(self):
+        """Ends it at once, if it runs, and removes its log."""
+        self.process.kill()
+        self.process.wait()
+        Path(self.log).unlink()
 
 
 def copy_in(group, folder, binary, model):
@@ -164,7 +174,10 @@ def serve(group, folder, options, dice):
         most = max(most, group.in_use())
         if status == 0:
             break
-    return server, statuses, server.end(), most
+    code = server.end()
+    log = [line for line in server.text().splitlines() if " completion " not in line]
+    server.discard()
+    return log, statuses, code, most
 
 
 def row(mib, options):
@@ -172,15 +185,14 @@ def row(mib, options):
     group = Group("table", mib)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            server, statuses, code, most = serve(group, folder, options, random.Random(mib))
+            log, statuses, code, most = serve(group, folder, options, random.Random(mib))
         if options.verbose:
-            lines = [line for line in server.last.splitlines() if " completion " not in line]
-            print("\n".join(lines), file=sys.stderr)
-        states = re.search(r"([0-9.]+) MiB for states and", server.last)
+            print(*log, sep="\n", file=sys.stderr)
+        states = re.search(r"([0-9.]+) MiB for states and", "\n".join(log))
         answers = ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items()))
         return code == 0 and 0 not in statuses, [
             f"{mib}", f"{group.peak() / 2**20:.1f}", f"{most / 2**20:.1f}", states[1] if states else "-",
-            answers or server.last.strip().splitlines()[-1], "yes" if code == -signal.SIGKILL else "no"]
+            answers or log[-1], "yes" if code == -signal.SIGKILL else "no"]
     finally:
         group.remove()
 

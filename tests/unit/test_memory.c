@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the memory that is left is handed out, and when a start is refused. */
+#include "api/errors.h"
+#include "api/request.h"
+#include "server/memory.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((int64_t)1 << 20)
+
+/* As the shipped model's: 13 MiB of buffers, 8 MiB for a text of usual length. */
+static struct memory_needs needs_of(int64_t left)
+{
+    struct memory_needs needs = {
+        .taken = 13 * MIB,
+        .short_text = MIB,
+        .usual_text = 8 * MIB,
+        .now = {(size_t)left, FREE_MEMORY_GROUPS, (size_t)(left + 20 * MIB)}};
+    needs.sure = needs.now;
+    for (enum memory_part part = 0; part < NUM_MEMORY_PARTS; part++)
+        needs.asked[part] = MEMORY_AUTO;
+    return needs;
+}
+
+static int64_t sum(const struct memory_plan *plan)
+{
+    int64_t bytes = plan->taken;
+    for (enum memory_part part = 0; part < NUM_MEMORY_PARTS; part++)
+        bytes += plan->bytes[part];
+    return bytes;
+}
+
+Test(memory, all_parts_together_stay_inside_what_is_left)
+{
+    for (int64_t left = 17 * MIB; left < 100000 * MIB; left += left / 7) {
+        struct memory_needs needs = needs_of(left);
+        struct memory_plan plan;
+        struct error err = ERROR_INIT;
+        cr_assert(memory_plan_make(&plan, &needs, &err) == 0, "%lld: %s", (long long)left,
+                  err.message);
+        cr_expect(sum(&plan) <= left);
+        cr_expect(plan.spare == left - sum(&plan));
+        cr_expect(plan.bytes[MEMORY_STATES] >= needs.short_text);
+        for (enum memory_part part = 0; part < NUM_MEMORY_PARTS; part++)
+            cr_expect(plan.bytes[part] >= 0);
+        if (left >= 32 * MIB)
+            cr_expect(plan.bytes[MEMORY_STATES] >= needs.usual_text, "%lld: %lld", (long long)left,
+                      (long long)plan.bytes[MEMORY_STATES]);
+    }
+}
+
+Test(memory, where_there_is_enough_the_shares_have_an_upper_end)
+{
+    struct memory_needs needs = needs_of(24000 * MIB);
+    struct memory_plan plan;
+    cr_assert(memory_plan_make(&plan, &needs, NULL) == 0);
+    cr_expect(plan.bytes[MEMORY_HOST] == 1024 * MIB);
+    cr_expect(plan.bytes[MEMORY_BODIES] == 512 * MIB);
+    cr_expect(plan.bytes[MEMORY_REPLIES] == 64 * MIB);
+    cr_expect(plan.bytes[MEMORY_STATES] > 11000 * MIB);
+}
+
+Test(memory, what_is_asked_for_is_given_and_the_others_share_the_rest)
+{
+    struct memory_needs needs = needs_of(100 * MIB);
+    struct memory_plan plan;
+    needs.asked[MEMORY_HOST] = 60 * MIB;
+    needs.asked[MEMORY_FILES] = needs.asked[MEMORY_DATABASE] = 0;
+    cr_assert(memory_plan_make(&plan, &needs, NULL) == 0);
+    cr_expect(plan.bytes[MEMORY_HOST] == 60 * MIB);
+    cr_expect(plan.bytes[MEMORY_FILES] == 0);
+    cr_expect(sum(&plan) <= 100 * MIB);
+    needs.asked[MEMORY_STATES] = 20 * MIB;
+    cr_assert(memory_plan_make(&plan, &needs, NULL) == 0);
+    cr_expect(plan.bytes[MEMORY_STATES] == 20 * MIB);
+    cr_expect(sum(&plan) <= 100 * MIB);
+}
+
+/* The number before "MiB would do". */
+static int64_t enough(const struct error *err)
+{
+    const char *end = strstr(err->message, " MiB would do");
+    cr_assert(end, "%s", err->message);
+    while (end[-1] >= '0' && end[-1] <= '9')
+        end--;
+    return atoll(end) * MIB;
+}
+
+Test(memory, what_cannot_work_is_refused_with_the_limit_that_would)
+{
+    struct error err = ERROR_INIT;
+    struct memory_plan plan;
+    struct memory_needs needs = needs_of(9 * MIB);
+    cr_assert(memory_plan_make(&plan, &needs, &err) == -1);
+    cr_expect(err.code == ERROR_NO_MEMORY);
+    cr_expect(strstr(err.message, "the limit of the control groups (29.0 MiB)"), "%s", err.message);
+    needs = needs_of(enough(&err) - 20 * MIB);
+    cr_expect(memory_plan_make(&plan, &needs, NULL) == 0);
+
+    error_clear(&err);
+    needs = needs_of(100 * MIB);
+    needs.asked[MEMORY_HOST] = 1024 * MIB;
+    cr_assert(memory_plan_make(&plan, &needs, &err) == -1);
+    cr_expect(strstr(err.message, "--host-state-memory"), "%s", err.message);
+    needs = needs_of(enough(&err) - 20 * MIB);
+    needs.asked[MEMORY_HOST] = 1024 * MIB;
+    cr_expect(memory_plan_make(&plan, &needs, NULL) == 0);
+}
+
+/* What the system counts as available changes. */
+Test(memory, what_is_asked_for_may_be_more_than_is_available_now)
+{
+    struct memory_needs needs = needs_of(1000 * MIB);
+    struct memory_plan plan;
+    needs.now = (struct free_memory){100 * MIB, FREE_MEMORY_MACHINE, 1000 * MIB};
+    needs.asked[MEMORY_STATES] = 500 * MIB;
+    cr_assert(memory_plan_make(&plan, &needs, NULL) == 0);
+    cr_expect(plan.bytes[MEMORY_STATES] == 500 * MIB);
+    cr_expect(plan.bytes[MEMORY_HOST] == 0);
+    cr_expect(plan.bytes[MEMORY_BODIES] == 512 << 10);
+}
+
+/* ---- JSON ---- */
+
+static int64_t json_bytes, json_most, json_limit;
+
+static bool reserve(void *context, int64_t bytes)
+{
+    cr_expect(context == &json_bytes);
+    if (bytes > json_limit - json_bytes)
+        return false;
+    json_bytes += bytes;
+    json_most = json_bytes > json_most ? json_bytes : json_most;
+    return true;
+}
+
+/* 100,000 numbers. */
+static json_t *load_numbers(struct api_error *err)
+{
+    enum { COUNT = 100000 };
+    static char body[16 + 2 * COUNT];
+    strcpy(body, "{\"prompt\":[1");
+    size_t length = strlen(body);
+    for (int i = 1; i < COUNT; i++, length += 2)
+        memcpy(body + length, ",1", 2);
+    memcpy(body + length, "]}", 2);
+    return request_load(body, length + 2, err);
+}
+
+Test(memory, json_is_read_as_far_as_its_tree_has_memory)
+{
+    struct api_error err = {0};
+    request_bound_memory(reserve, &json_bytes);
+    json_limit = 1 << 20;
+    cr_expect(load_numbers(&err) == NULL);
+    cr_expect(err.code == API_OUT_OF_MEMORY);
+    cr_expect(json_bytes == 0, "all is given back");
+    json_limit = 100 << 20;
+    json_t *root = load_numbers(&err);
+    cr_assert(root != NULL);
+    cr_expect(json_bytes > 3 << 20, "%lld", (long long)json_bytes);
+    json_decref(root);
+    cr_expect(json_bytes == 0);
+    request_bound_memory(NULL, NULL);
+    root = load_numbers(&err);
+    cr_assert(root != NULL);
+    json_decref(root);
+    cr_expect(json_most > 3 << 20 && json_bytes == 0);
+}
+
+/* A small one asks nobody. */
+Test(memory, json_of_a_small_request_costs_no_lock)
+{
+    struct api_error err = {0};
+    static const char body[] = "{\"prompt\":\"once\",\"max_tokens\":3}";
+    request_bound_memory(reserve, &json_bytes);
+    json_limit = 0;
+    json_t *root = request_load(body, sizeof body - 1, &err);
+    cr_assert(root != NULL);
+    json_decref(root);
+    request_bound_memory(NULL, NULL);
+}
+
+Test(memory, no_part_of_the_machine_has_more_than_all_of_it)
+{
+    struct free_memory now, sure;
+    free_memory_read(&now, &sure);
+    cr_expect(now.bytes > 0 && now.bytes <= now.limit);
+    cr_expect(sure.bytes >= now.bytes);
+    cr_expect(memory_connections() >= 32 && memory_connections() <= 4096);
+    struct error err = ERROR_INIT;
+    cr_expect(memory_check(1, "a byte", &err) == 0);
+    cr_expect(memory_check(INT64_MAX / 4, "the weights alone", &err) == -1);
+    cr_expect(strstr(err.message, "memory: the weights alone take "), "%s", err.message);
+}
