@@ -70,8 +70,9 @@ static int64_t total(const struct memory_needs *needs, bool asked)
 static int refuse(const struct free_memory *memory, int64_t bytes, const char *what,
                   struct error *err)
 {
-    int64_t left = (int64_t)memory->bytes, limit = (int64_t)memory->limit;
-    int64_t enough = (limit + bytes - left) / MIB + 2;
+    int64_t left = (int64_t)memory->bytes, limit = (int64_t)memory->limit, lack = bytes - left;
+    /* Where more is left there are more connections, too. */
+    int64_t enough = (limit + lack + lack / (CONNECTIONS_PART / 2)) / MIB + 2;
     return error_set(err, ERROR_NO_MEMORY,
                      "memory: %s take%s %.1f MiB, expected at most the %.1f MiB that are left of "
                      "%s (%.1f MiB); %lld MiB would do",
