@@ -36,13 +36,20 @@ struct drawing {
 /* The most bytes of a text's lists, none of which is longer than the vocabulary (sampler.h). */
 static size_t most_of_lists(int32_t vocab_size)
 {
-    return (size_t)vocab_size * (sizeof(logit_bias) + sizeof(seen_token) + 2 * sizeof(int32_t));
+    return (size_t)vocab_size * (sizeof(logit_bias) + sizeof(seen_token) + 3 * sizeof(int32_t)) +
+           SAMPLER_MOST_WANTED * sizeof(int32_t);
+}
+
+static int num_wanted(const struct draw *draw)
+{
+    return draw->wants_logprob && draw->wanted != NULL ? draw->num_top : 0;
 }
 
 /* Bytes of a draw's lists: a multiple of 8. */
 static size_t bytes_of_lists(const struct draw *draw, const struct sampler_request &request)
 {
-    size_t ids = draw->num_banned + draw->num_ends;
+    size_t ids = draw->num_banned + draw->num_ends + request.settings->num_allowed +
+                 (size_t)num_wanted(draw);
     return request.settings->num_logit_bias * sizeof(logit_bias) +
            (size_t)request.num_seen * sizeof(seen_token) + (ids + ids % 2) * sizeof(int32_t);
 }
@@ -74,6 +81,7 @@ static sampling_text settings_of(const struct draw *draw, const struct sampler_r
     t.temperature = s->temperature;
     t.top_p = s->top_p;
     t.min_p = s->min_p;
+    t.typical_p = s->typical_p;
     t.presence = s->presence_penalty;
     t.frequency = s->frequency_penalty;
     t.repetition = s->repetition_penalty;
@@ -86,11 +94,15 @@ static sampling_text settings_of(const struct draw *draw, const struct sampler_r
     t.num_seen = request.num_seen;
     t.num_banned = (int32_t)draw->num_banned;
     t.num_ends = (int32_t)draw->num_ends;
+    t.num_allowed = (int32_t)s->num_allowed;
+    t.num_wanted = num_wanted(draw);
     t.bias = number_of(lists, sizeof(logit_bias));
     t.seen = t.bias + t.num_bias; /* of the same size */
     t.banned =
         number_of(lists + (size_t)(t.num_bias + t.num_seen) * sizeof(seen_token), sizeof(int32_t));
     t.end = t.banned + t.num_banned;
+    t.allowed = t.end + t.num_ends;
+    t.wanted = t.allowed + t.num_allowed;
     return t;
 }
 
@@ -114,6 +126,10 @@ size_t drawing_ask(const struct backend *backend, struct draw *const *draws, int
             ids[t.banned + j] = draw->banned[j];
         for (int32_t j = 0; j < t.num_ends; j++)
             ids[t.end + j] = draw->ends[j];
+        for (int32_t j = 0; j < t.num_allowed; j++)
+            ids[t.allowed + j] = request.settings->allowed[j];
+        for (int32_t j = 0; j < t.num_wanted; j++)
+            ids[t.wanted + j] = draw->wanted[j];
         lists += bytes_of_lists(draw, request);
     }
     for (int i = count; i < rows; i++)
@@ -132,10 +148,10 @@ static void take(struct draw *draw, const sampling_drawn &drawn, int32_t vocab_s
         return;
     draw->logprob = logprob_from(drawn.logit, drawn.max, drawn.sum);
     for (int i = 0; i < draw->num_top; i++) {
-        bool there = i < vocab_size;
-        draw->top[i].id = there ? drawn.top[i] : -1;
+        bool there = draw->wanted != NULL || i < vocab_size;
+        draw->top[i].id = there ? drawn.top[i].id : -1;
         draw->top[i].logprob =
-            there ? logprob_from(drawn.top_logits[i], drawn.max, drawn.sum) : -INFINITY;
+            there ? logprob_from(drawn.top[i].logit, drawn.max, drawn.sum) : -INFINITY;
     }
 }
 

@@ -15,6 +15,7 @@
 
 extern "C" {
 #include "engine/base/exponential.h"
+#include "engine/base/nearness.h"
 }
 
 namespace
@@ -24,10 +25,25 @@ namespace
 struct sampling_lists {
     const logit_bias *biases;
     const seen_token *seen;
-    const int32_t *ids; /* banned ones and ends */
+    const int32_t *ids; /* banned ones, ends, allowed and wanted ones */
 };
 
 /* ---- what may come ---- */
+
+/* The logits of what may come, as the host's copy_logits. */
+__device__ void copy_logits(const sampling_text &t, const sampling_lists &lists, int32_t vocab_size,
+                            const float *logits, float *work)
+{
+    const bool all = t.num_allowed == 0;
+    for_each(logits, vocab_size,
+             [&](int32_t i, float logit) { work[i] = all ? logit : -INFINITY; });
+    __syncthreads();
+    for (int32_t i = (int32_t)threadIdx.x; i < t.num_allowed; i += THREADS) {
+        int32_t id = lists.ids[t.allowed + i];
+        store_same(&work[id], logits[id]); /* it may be listed twice */
+    }
+    __syncthreads();
+}
 
 /* logit_bias, penalties and bans, as the host's adjust. */
 __device__ void adjust(const sampling_text &t, const sampling_lists &lists, int32_t vocab_size,
@@ -169,15 +185,46 @@ __device__ int32_t place_at(block_memory *m, const candidates &c, double target,
     return m->place;
 }
 
+/* The heaviest of the candidates. */
+__device__ float heaviest_of(block_memory *m, const candidates &c)
+{
+    best mine = {0.0f, INT32_MAX};
+    for_each(c.weights, c.count, [&](int32_t i, float weight) {
+        mine = better(mine, {weight, i});
+    });
+    return block_best(m, mine).logit;
+}
+
+/* As the host's keep_typical. */
+__device__ double keep_typical(block_memory *m, const sampling_text &t, candidates *c, double total)
+{
+    const candidates all = *c;
+    double sum = ordered_sum(m, all.logits, all.count, [&](int32_t i, float logit) {
+        float weight = all.weights[i];
+        return weight > 0 ? (double)weight * (double)logit : 0.0;
+    });
+    const double expected = sum / total;
+    cut(m, c, {0, t.temperature, (double)t.typical_p * total, true, true},
+        [=](float logit) { return order_key(nearness(logit, expected)); });
+    return ordered_sum(m, c->weights, c->count,
+                       [](int32_t, float weight) { return (double)weight; });
+}
+
 __device__ int32_t draw_weighted(block_memory *m, const sampling_text &t, candidates c, float max,
                                  double *sums)
 {
+    auto by_logit = [](float logit) { return order_key(logit); };
     if (t.top_k > 0 && t.top_k < c.count)
-        cut(m, &c, max, 1, t.top_k, false);
+        cut(m, &c, {max, 1, (double)t.top_k, false, false}, by_logit);
     double total = weigh(m, c, max, t.temperature);
+    float heaviest = 1;
+    if (is_typical(t.typical_p) && !isinf(max)) {
+        total = keep_typical(m, t, &c, total);
+        heaviest = heaviest_of(m, c);
+    }
     if (t.top_p < 1)
-        cut(m, &c, max, t.temperature, (double)t.top_p * total, true);
-    const float min_p = t.min_p;
+        cut(m, &c, {max, t.temperature, (double)t.top_p * total, true, false}, by_logit);
+    const float min_p = t.min_p * heaviest;
     if (t.top_p < 1 || min_p > 0)
         total = ordered_sum(m, c.weights, c.count, [&](int32_t i, float weight) {
             if (weight < min_p)
@@ -189,8 +236,8 @@ __device__ int32_t draw_weighted(block_memory *m, const sampling_text &t, candid
 }
 
 /* What a log-probability needs of the untouched logits. */
-__device__ void describe(block_memory *m, const sampling_text &t, const float *logits,
-                         int32_t vocab_size, sampling_drawn *result)
+__device__ void describe(block_memory *m, const sampling_text &t, const sampling_lists &lists,
+                         const float *logits, int32_t vocab_size, sampling_drawn *result)
 {
     float max = result->max;
     double sum = ordered_sum(m, logits, vocab_size,
@@ -199,23 +246,30 @@ __device__ void describe(block_memory *m, const sampling_text &t, const float *l
         result->logit = logits[result->id];
         result->sum = sum;
     }
+    for (int32_t i = (int32_t)threadIdx.x; i < t.num_wanted; i += THREADS) {
+        int32_t id = lists.ids[t.wanted + i];
+        result->top[i] = {id, logits[id]};
+    }
+    if (t.num_wanted > 0)
+        return;
     best last = {INFINITY, -1};
     for (int i = 0; i < t.num_top && i < vocab_size; i++) {
         last = best_after(m, logits, vocab_size, last);
-        if (threadIdx.x == 0) {
-            result->top[i] = last.id;
-            result->top_logits[i] = last.logit;
-        }
+        if (threadIdx.x == 0)
+            result->top[i] = {last.id, last.logit};
     }
 }
 
 enum { WORDS = sizeof(sampling_drawn) / sizeof(uint32_t) };
 static_assert((int)WORDS <= (int)THREADS, "a word a thread");
 
-/* A word a thread: the host's memory is far away, and gets a result in a few long writes. */
-__device__ void tell(const uint32_t words[WORDS], sampling_drawn *drawn, sampling_drawn *told)
+/* A word a thread: the host's memory is far away, and gets a result in a few long writes. The
+ * tokens at the end that nobody asks for stay as they are. */
+__device__ void tell(const uint32_t words[WORDS], int num_top, sampling_drawn *drawn,
+                     sampling_drawn *told)
 {
-    if (threadIdx.x >= WORDS)
+    const size_t bytes = offsetof(sampling_drawn, top) + (size_t)num_top * sizeof(token_logit);
+    if (threadIdx.x >= bytes / sizeof(uint32_t))
         return;
     reinterpret_cast<uint32_t *>(drawn)[threadIdx.x] = words[threadIdx.x];
     if (told != NULL)
@@ -246,7 +300,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                     vocab_size, scratch.work + at,    scratch.ids + at};
     bool has_nan;
     /* the logits do not wait for these, nor does what follows */
-    const bool absent = t.absent, changes = t.num_bias + t.num_seen + t.num_banned > 0;
+    const bool absent = t.absent,
+               changes = t.num_bias + t.num_seen + t.num_banned + t.num_allowed > 0;
     best first = block_first(m, logits, vocab_size, &has_nan);
     if (absent)
         return;
@@ -257,8 +312,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     } else {
         if (changes) {
             bool ignored;
-            for_each(logits, vocab_size, [&](int32_t i, float logit) { c.room_logits[i] = logit; });
-            __syncthreads();
+            copy_logits(t, lists, vocab_size, logits, c.room_logits);
             adjust(t, lists, vocab_size, c.room_logits);
             c.logits = c.room_logits;
             first = block_first(m, c.logits, vocab_size, &ignored);
@@ -282,9 +336,10 @@ __global__ void __launch_bounds__(THREADS, 1)
             store_same(&result.next, (int32_t)-1);
     __syncthreads();
     if (t.wants_sum && id >= 0)
-        describe(m, t, logits, vocab_size, &result);
+        describe(m, t, lists, logits, vocab_size, &result);
     __syncthreads();
-    tell(out.words, all_drawn + blockIdx.x, all_told == NULL ? NULL : all_told + blockIdx.x);
+    tell(out.words, t.num_top, all_drawn + blockIdx.x,
+         all_told == NULL ? NULL : all_told + blockIdx.x);
 }
 
 } // namespace

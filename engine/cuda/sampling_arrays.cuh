@@ -19,12 +19,18 @@ struct seen_token {
 /* A text's settings, and where its lists lie: number i of an array that begins where the first
  * text's settings do. */
 struct sampling_text {
-    float temperature, top_p, min_p, presence, frequency, repetition;
+    float temperature, top_p, min_p, typical_p, presence, frequency, repetition;
     int32_t top_k, num_top;
     bool greedy, wants_sum;
     bool absent; /* there is no text: nothing is drawn, and the rest is not set */
     double uniform;
     int32_t bias, num_bias, seen, num_seen, banned, num_banned, end, num_ends;
+    int32_t allowed, num_allowed, wanted, num_wanted; /* num_wanted: 0, or num_top */
+};
+
+struct token_logit {
+    int32_t id;
+    float logit;
 };
 
 struct sampling_drawn {
@@ -32,8 +38,8 @@ struct sampling_drawn {
     int32_t next;       /* the id, or -1 if it ends the text: draw_ends */
     float max;          /* of the untouched logits */
     double sum;
-    float logit, top_logits[SAMPLER_MOST_TOP];
-    int32_t top[SAMPLER_MOST_TOP];
+    float logit;
+    token_logit top[SAMPLER_MOST_WANTED]; /* of which num_top are set, and told */
 };
 
 /* [count][vocab_size] each; sums: [count][vocab_size / SAMPLING_BLOCK + 1]. */

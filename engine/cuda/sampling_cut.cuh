@@ -31,8 +31,10 @@ struct candidates {
 
 /* Keeps the candidates with a larger key, and the first `ties` of those with this key; also their
  * weights, if there are any. One number has two counts: larger keys, and ties in the lower 16 bits.
- */
-__device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties, bool weighted)
+ * key_of(logit): the candidate's key. */
+template <typename Key>
+__device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties, bool weighted,
+                     Key key_of)
 {
     int32_t lane = (int32_t)threadIdx.x % 32, warp = (int32_t)threadIdx.x / 32, kept = 0;
     unsigned before = (1u << lane) - 1;
@@ -47,18 +49,18 @@ __device__ void keep(block_memory *m, candidates *c, uint32_t key, int32_t ties,
 #pragma unroll
         for (int k = 0; k < CUT_BATCH; k++) {
             int32_t i = first + 32 * k;
-            bool may_stay = logits[k] == logits[k] && order_key(logits[k]) >= key;
+            bool may_stay = logits[k] == logits[k] && key_of(logits[k]) >= key;
             weights[k] = may_stay && weighted ? c->weights[i] : 0.0f;
             ids[k] = may_stay && c->ids != NULL ? c->ids[i] : i;
-            bool larger = may_stay && order_key(logits[k]) > key;
+            bool larger = may_stay && key_of(logits[k]) > key;
             rank += (uint32_t)__popc(__ballot_sync(FULL_WARP, larger)) << 16;
             rank += (uint32_t)__popc(__ballot_sync(FULL_WARP, may_stay && !larger));
         }
         rank = count_before(m, rank, &all); /* the chunk has been read */
 #pragma unroll
         for (int k = 0; k < CUT_BATCH; k++) {
-            bool may_stay = logits[k] == logits[k] && order_key(logits[k]) >= key;
-            bool larger = may_stay && order_key(logits[k]) > key;
+            bool may_stay = logits[k] == logits[k] && key_of(logits[k]) >= key;
+            bool larger = may_stay && key_of(logits[k]) > key;
             unsigned larger_ones = __ballot_sync(FULL_WARP, larger);
             unsigned equal_ones = __ballot_sync(FULL_WARP, may_stay && !larger);
             uint32_t mine = rank + ((uint32_t)__popc(larger_ones & before) << 16) +
@@ -94,8 +96,9 @@ struct view {
  * sums: how many have a key from low to high; the tests are in this range or above. A thread that
  * looks at candidates keeps its first FEW from tests[0] on, and the function returns how many there
  * are. The sums have the same order in both views, so that they never rise with the key. */
+template <typename Key>
 __device__ int32_t weigh_from(block_memory *m, const view &v, uint32_t low, uint32_t high,
-                              const uint32_t tests[TESTS], double sums[TOTALS])
+                              const uint32_t tests[TESTS], double sums[TOTALS], Key key_of)
 {
     int32_t tid = (int32_t)threadIdx.x, found = 0;
     bool aside = v.logits == m->few.logits;
@@ -108,12 +111,12 @@ __device__ int32_t weigh_from(block_memory *m, const view &v, uint32_t low, uint
             x[k] = first + k * THREADS < v.count ? v.logits[first + k * THREADS] : NAN;
 #pragma unroll
         for (int k = 0; k < CUT_BATCH; k++) {
-            bool counts = x[k] == x[k] && order_key(x[k]) >= tests[0];
+            bool counts = x[k] == x[k] && key_of(x[k]) >= tests[0];
             w[k] = !counts ? 0.0f : v.weights != NULL ? v.weights[first + k * THREADS] : 1.0f;
         }
 #pragma unroll
         for (int k = 0; k < CUT_BATCH; k++) {
-            uint32_t key = order_key(x[k]);
+            uint32_t key = key_of(x[k]);
             inside += x[k] == x[k] && key >= low && key <= high;
             if (!(x[k] == x[k]) || key < tests[0])
                 continue;
@@ -132,33 +135,45 @@ __device__ int32_t weigh_from(block_memory *m, const view &v, uint32_t low, uint
 }
 
 /* The key of the only candidate whose key is from low to high. */
-__device__ uint32_t key_between(block_memory *m, const view &v, uint32_t low, uint32_t high)
+template <typename Key>
+__device__ uint32_t key_between(block_memory *m, const view &v, uint32_t low, uint32_t high,
+                                Key key_of)
 {
     best mine = {-INFINITY, INT32_MAX};
     for_each(v.logits, v.count, [&](int32_t i, float logit) {
-        if (order_key(logit) >= low && order_key(logit) <= high)
+        if (key_of(logit) >= low && key_of(logit) <= high)
             mine = better(mine, {logit, i});
     });
-    return order_key(block_best(m, mine).logit);
+    return key_of(block_best(m, mine).logit);
 }
 
-/* Keeps the fewest of the best candidates whose weights reach `wanted`; at least one. max is their
- * largest logit. The key of the last one is the largest key from which on candidates weigh enough;
- * which keys are tested changes only the time. The first tests are a few times `scale` below the
- * largest. */
-__device__ void cut(block_memory *m, candidates *c, float max, float scale, double wanted,
-                    bool weighted)
+/* Where to cut. The first keys that are tested are a few times `scale` below the largest. */
+struct cut_at {
+    float max; /* no candidate's key is that of a larger number */
+    float scale;
+    double wanted;
+    bool weighted; /* else each weighs 1 */
+    bool all_ties; /* which may weigh different amounts, and all stay */
+};
+
+/* Keeps the fewest of the best candidates whose weights reach `wanted`; at least one. The key of
+ * the last one is the largest key from which on candidates weigh enough; which keys are tested
+ * changes only the time. */
+template <typename Key>
+__device__ void cut(block_memory *m, candidates *c, const cut_at &at, Key key_of)
 {
+    const double wanted = at.wanted;
+    const bool weighted = at.weighted;
     view v = {c->logits, weighted ? c->weights : NULL, c->count};
-    uint32_t low = 0, high = order_key(max), tests[TESTS];
+    uint32_t low = 0, high = order_key(at.max), tests[TESTS];
     for (int j = 0; j < TESTS; j++)
-        tests[j] = order_key(max - fminf(scale * (float)(12 >> j), FLT_MAX));
+        tests[j] = order_key(at.max - fminf(at.scale * (float)(12 >> j), FLT_MAX));
     double above = 0; /* the weight of those above `high` */
     while (low < high) {
         double sums[TOTALS];
-        int32_t found = weigh_from(m, v, low, high, tests, sums);
+        int32_t found = weigh_from(m, v, low, high, tests, sums, key_of);
         if (low > 0 && sums[TESTS] == 1) {
-            high = key_between(m, v, low, high);
+            high = key_between(m, v, low, high, key_of);
             break;
         }
         for (int j = 0; j < TESTS; j++) {
@@ -181,12 +196,14 @@ __device__ void cut(block_memory *m, candidates *c, float max, float scale, doub
     if (weighted) { /* all of them weigh the same */
         best tie = {-INFINITY, INT32_MAX};
         for (int32_t i = (int32_t)threadIdx.x; i < v.count; i += THREADS)
-            if (order_key(v.logits[i]) == high)
+            if (key_of(v.logits[i]) == high)
                 tie = better(tie, {v.weights[i], 0});
         each = (double)block_best(m, tie).logit;
     }
     double ties = each > 0 ? ceil((wanted - above) / each) : (double)INT32_MAX;
-    keep(m, c, high, ties < 1 ? 1 : ties < (double)INT32_MAX ? (int32_t)ties : INT32_MAX, weighted);
+    if (at.all_ties || !(ties < (double)INT32_MAX))
+        ties = (double)INT32_MAX;
+    keep(m, c, high, ties < 1 ? 1 : (int32_t)ties, weighted, key_of);
 }
 
 } // namespace

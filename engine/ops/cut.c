@@ -102,12 +102,13 @@ static struct cut best_reaching(const float *logits, const float *weights, int32
     return (struct cut){high, most};
 }
 
-static void keep(struct candidates *c, struct cut cut)
+/* logits: [count], the candidates' own or others in their place. */
+static void keep(struct candidates *c, const float *logits, struct cut cut)
 {
     int32_t kept = 0;
     for (int32_t i = 0; i < c->count; i++) {
-        float logit = c->logits[i];
-        c->logits[kept] = logit;
+        float logit = logits[i];
+        c->logits[kept] = c->logits[i];
         c->weights[kept] = c->weights[i];
         c->ids[kept] = c->ids[i];
         kept += logit > cut.logit; /* no branch */
@@ -128,13 +129,21 @@ void cut_to_count(struct candidates *candidates, int32_t count)
         logits_block_max(candidates->logits, candidates->count, candidates->weights);
         struct cut cut = best_reaching(candidates->weights, NULL, blocks, count);
         cut.ties = INT32_MAX;
-        keep(candidates, cut);
+        keep(candidates, candidates->logits, cut);
     }
-    keep(candidates, best_reaching(candidates->logits, NULL, candidates->count, count));
+    keep(candidates, candidates->logits,
+         best_reaching(candidates->logits, NULL, candidates->count, count));
 }
 
 void cut_to_weight(struct candidates *candidates, double wanted)
 {
-    keep(candidates,
+    keep(candidates, candidates->logits,
          best_reaching(candidates->logits, candidates->weights, candidates->count, wanted));
+}
+
+void cut_by(struct candidates *candidates, const float *keys, double wanted)
+{
+    struct cut cut = best_reaching(keys, candidates->weights, candidates->count, wanted);
+    cut.ties = INT32_MAX; /* which may weigh different amounts */
+    keep(candidates, keys, cut);
 }

@@ -20,4 +20,8 @@ void cut_to_count(struct candidates *candidates, int32_t count);
  * never weigh less. */
 void cut_to_weight(struct candidates *candidates, double wanted);
 
+/* Keeps the fewest with the largest keys [count] whose weights reach `wanted`, and all whose keys
+ * equal the last one's. */
+void cut_by(struct candidates *candidates, const float *keys, double wanted);
+
 #endif

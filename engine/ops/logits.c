@@ -205,6 +205,14 @@ double logits_sum(const float *weights, int32_t count)
     return passes()->sum(weights, count);
 }
 
+double logits_weighted(const float *logits, const float *weights, int32_t count)
+{
+    double lanes[LANES] = {0};
+    for (int32_t i = 0; i < count; i++)
+        lanes[i % LANES] += weights[i] > 0 ? (double)weights[i] * (double)logits[i] : 0;
+    return fold(lanes);
+}
+
 struct logits_split logits_split(const float *logits, const float *weights, int32_t count, float at)
 {
     return passes()->split(logits, weights, count, at);

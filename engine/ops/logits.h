@@ -20,6 +20,10 @@ double logits_weights(const float *logits, int32_t count, float max, float tempe
 /* The sum of weights [count], with the bits that logits_weights returned. */
 double logits_sum(const float *weights, int32_t count);
 
+/* The sum of weights [count] times logits, in the order of logits_sum. What weighs 0 does not
+ * count: its logit may be infinite. */
+double logits_weighted(const float *logits, const float *weights, int32_t count);
+
 /* Splits logits [count] at `at`. above, num_above, least_above: the weight, the number and the
  * least of those that are at least `at`. most_below: the largest of the others. The last two are
  * infinite where there is none. weights [count]; NULL: each weighs 1. */

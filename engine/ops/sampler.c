@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/sampler.h"
 
+#include "engine/base/nearness.h"
 #include "engine/base/philox.h"
 #include "engine/ops/cut.h"
 #include "engine/ops/logits.h"
@@ -12,12 +13,13 @@
 #include <string.h>
 
 struct sampler {
-    struct sampling settings; /* logit_bias is ours */
+    struct sampling settings; /* logit_bias and allowed are ours */
     int32_t vocab_size;
     int64_t num_generated;
     float *work;    /* [V] adjusted logits; NULL: greedy on untouched logits */
     float *weights; /* [V]; NULL: greedy */
-    int32_t *ids;   /* [V] of what top_k and top_p keep; NULL without them */
+    int32_t *ids;   /* [V] of what top_k, typical_p and top_p keep; NULL without them */
+    float *near;    /* [V] scratch of typical_p; NULL without it */
     /* Tokens a penalty may touch; NULL without penalties. */
     int32_t *counts;  /* [V] how often generated */
     int32_t *seen;    /* [num_seen] distinct ids, at most V */
@@ -38,18 +40,24 @@ static bool is_greedy(const struct sampling *s)
 
 static bool has_cuts(const struct sampling *s, int32_t vocab_size)
 {
-    return (s->top_k > 0 && s->top_k < vocab_size) || s->top_p < 1;
+    return (s->top_k > 0 && s->top_k < vocab_size) || s->top_p < 1 ||
+           is_typical(s->typical_p);
 }
 
 /* Which arrays of the vocabulary's size the settings need. */
 static bool needs_work(const struct sampling *s)
 {
-    return !is_greedy(s) || has_penalties(s) || s->num_logit_bias > 0;
+    return !is_greedy(s) || has_penalties(s) || s->num_logit_bias > 0 || s->num_allowed > 0;
 }
 
 static bool needs_ids(const struct sampling *s, int32_t vocab_size)
 {
     return !is_greedy(s) && has_cuts(s, vocab_size);
+}
+
+static bool needs_near(const struct sampling *s)
+{
+    return !is_greedy(s) && is_typical(s->typical_p);
 }
 
 size_t sampler_bytes(const struct sampling *sampling, int32_t vocab_size)
@@ -62,10 +70,13 @@ size_t sampler_bytes(const struct sampling *sampling, int32_t vocab_size)
         each += sizeof *sampler->weights;
     if (needs_ids(sampling, vocab_size))
         each += sizeof *sampler->ids;
+    if (needs_near(sampling))
+        each += sizeof *sampler->near;
     if (has_penalties(sampling))
         each += sizeof *sampler->counts + sizeof *sampler->seen + sizeof *sampler->is_seen;
     return sizeof *sampler + each * (size_t)vocab_size +
-           sampling->num_logit_bias * sizeof *sampling->logit_bias;
+           sampling->num_logit_bias * sizeof *sampling->logit_bias +
+           sampling->num_allowed * sizeof *sampling->allowed;
 }
 
 static void see(struct sampler *sampler, int32_t id)
@@ -87,6 +98,8 @@ static int allocate(struct sampler *sampler, struct error *err)
         missing |= !(sampler->weights = malloc(vocab * sizeof *sampler->weights));
     if (needs_ids(s, sampler->vocab_size))
         missing |= !(sampler->ids = malloc(vocab * sizeof *sampler->ids));
+    if (needs_near(s))
+        missing |= !(sampler->near = malloc(vocab * sizeof *sampler->near));
     if (has_penalties(s)) {
         missing |= !(sampler->counts = calloc(vocab, sizeof *sampler->counts));
         missing |= !(sampler->seen = malloc(vocab * sizeof *sampler->seen));
@@ -117,6 +130,28 @@ static int copy_bias(struct sampler *sampler, const struct sampling *sampling, s
     return 0;
 }
 
+static int copy_allowed(struct sampler *sampler, const struct sampling *sampling, struct error *err)
+{
+    size_t count = sampling->num_allowed;
+    if (count == 0)
+        return 0;
+    if (count > (size_t)sampler->vocab_size)
+        return error_set(err, ERROR_INVALID, "allowed tokens: expected at most %d ids, got %zu",
+                         (int)sampler->vocab_size, count);
+    int32_t *copy = malloc(count * sizeof *copy);
+    if (!copy)
+        return error_set(err, ERROR_NO_MEMORY, "sampler: out of memory");
+    sampler->settings.allowed = copy;
+    sampler->settings.num_allowed = count;
+    for (size_t i = 0; i < count; i++) {
+        copy[i] = sampling->allowed[i];
+        if (copy[i] < 0 || copy[i] >= sampler->vocab_size)
+            return error_set(err, ERROR_INVALID, "allowed tokens: token id %d is not in [0, %d)",
+                             (int)copy[i], (int)sampler->vocab_size);
+    }
+    return 0;
+}
+
 int sampler_create(struct sampler **out, const struct sampling *sampling, int32_t vocab_size,
                    const int32_t *prompt, size_t num_prompt, struct error *err)
 {
@@ -130,8 +165,11 @@ int sampler_create(struct sampler **out, const struct sampling *sampling, int32_
     sampler->settings = *sampling;
     sampler->settings.logit_bias = NULL;
     sampler->settings.num_logit_bias = 0;
+    sampler->settings.allowed = NULL;
+    sampler->settings.num_allowed = 0;
     sampler->settings.repetition_penalty = fmaxf(sampling->repetition_penalty, FLT_MIN);
-    if (copy_bias(sampler, sampling, err) != 0 || allocate(sampler, err) != 0) {
+    if (copy_bias(sampler, sampling, err) != 0 || copy_allowed(sampler, sampling, err) != 0 ||
+        allocate(sampler, err) != 0) {
         sampler_free(sampler);
         return -1;
     }
@@ -152,22 +190,39 @@ void sampler_free(struct sampler *sampler)
     if (!sampler)
         return;
     free((void *)sampler->settings.logit_bias);
+    free((void *)sampler->settings.allowed);
     free(sampler->work);
     free(sampler->weights);
     free(sampler->ids);
+    free(sampler->near);
     free(sampler->counts);
     free(sampler->seen);
     free(sampler->is_seen);
     free(sampler);
 }
 
-/* Logits, bias, penalties and ban into work. */
+/* The logits of what may come. */
+static void copy_logits(struct sampler *sampler, const float *logits)
+{
+    const struct sampling *s = &sampler->settings;
+    float *work = sampler->work;
+    if (s->num_allowed == 0) {
+        memcpy(work, logits, (size_t)sampler->vocab_size * sizeof *work);
+        return;
+    }
+    for (int32_t i = 0; i < sampler->vocab_size; i++)
+        work[i] = -INFINITY;
+    for (size_t i = 0; i < s->num_allowed; i++)
+        work[s->allowed[i]] = logits[s->allowed[i]];
+}
+
+/* Logits, bias, penalties and bans into work. */
 static void adjust(struct sampler *sampler, const float *logits, const int32_t *banned,
                    size_t num_banned)
 {
     const struct sampling *s = &sampler->settings;
     float *work = sampler->work;
-    memcpy(work, logits, (size_t)sampler->vocab_size * sizeof *work);
+    copy_logits(sampler, logits);
     for (size_t i = 0; i < s->num_logit_bias; i++)
         work[s->logit_bias[i].id] += s->logit_bias[i].bias;
     for (int32_t i = 0; i < sampler->num_seen; i++) {
@@ -230,7 +285,20 @@ static int32_t place_at(const float *weights, int32_t count, double target)
     return last;
 }
 
-/* Draws from what top_k, then top_p of what that left, then min_p keep. */
+/* Keeps what is typical, as long as it weighs enough: the tokens whose information content, -log p,
+ * is nearest to what is expected of it (Meister et al., "Locally Typical Sampling"). That is those
+ * whose logits are nearest to the expected logit. Returns the weight of those that are left. */
+static double keep_typical(struct sampler *sampler, struct candidates *c, double total)
+{
+    double expected = logits_weighted(c->logits, c->weights, c->count) / total;
+    double wanted = (double)sampler->settings.typical_p * total;
+    for (int32_t i = 0; i < c->count; i++)
+        sampler->near[i] = nearness(c->logits[i], expected);
+    cut_by(c, sampler->near, wanted);
+    return logits_sum(c->weights, c->count);
+}
+
+/* Draws from what top_k, then typical_p of what that left, then top_p, then min_p keep. */
 static int32_t draw_weighted(struct sampler *sampler, float max, double u)
 {
     const struct sampling *s = &sampler->settings;
@@ -240,9 +308,14 @@ static int32_t draw_weighted(struct sampler *sampler, float max, double u)
     if (s->top_k > 0 && s->top_k < sampler->vocab_size)
         cut_to_count(&c, s->top_k);
     double total = logits_weights(c.logits, c.count, max, s->temperature, c.weights);
+    float heaviest = 1;
+    if (is_typical(s->typical_p) && !isinf(max)) {
+        total = keep_typical(sampler, &c, total);
+        heaviest = logits_max(c.weights, c.count);
+    }
     if (s->top_p < 1)
         cut_to_weight(&c, (double)s->top_p * total);
-    const float min_p = s->min_p;
+    const float min_p = s->min_p * heaviest;
     for (int32_t i = 0; i < c.count && min_p > 0; i++)
         c.weights[i] = c.weights[i] < min_p ? 0 : c.weights[i];
     if (s->top_p < 1 || min_p > 0)
@@ -279,6 +352,35 @@ static int32_t pick(struct sampler *sampler, const float *logits, float max, con
                            : -1;
 }
 
+/* log(sum of exp(logits - *max)) in double, in one order. NaN in, NaN out. */
+static double log_sum(const float *logits, int32_t vocab_size, float *max)
+{
+    *max = logits_max(logits, vocab_size);
+    return isnan(*max) ? NAN : log(logits_weights(logits, vocab_size, *max, 1, NULL));
+}
+
+static float logprob(float logit, float max, double sum)
+{
+    if (isnan(sum))
+        return NAN;
+    if (logit == max)
+        return max == -INFINITY ? -INFINITY : (float)-sum;
+    if (logit == -INFINITY || max == INFINITY)
+        return -INFINITY;
+    return (float)((double)logit - (double)max - sum);
+}
+
+/* Like logprobs_top, of the ids [count] instead of the best. */
+static float logprobs_at(const float *logits, int32_t vocab_size, int32_t id, const int32_t *ids,
+                         int count, struct token_logprob *out)
+{
+    float max;
+    double sum = log_sum(logits, vocab_size, &max);
+    for (int i = 0; i < count; i++)
+        out[i] = (struct token_logprob){ids[i], logprob(logits[ids[i]], max, sum)};
+    return logprob(logits[id], max, sum);
+}
+
 void sampler_draw(struct draw *draw, const float *logits)
 {
     struct sampler *sampler = draw->sampler;
@@ -293,7 +395,10 @@ void sampler_draw(struct draw *draw, const float *logits)
     if (draw->id < 0)
         return;
     sampler_accept(sampler, draw->id);
-    if (draw->wants_logprob)
+    if (draw->wants_logprob && draw->wanted)
+        draw->logprob =
+            logprobs_at(logits, vocab_size, draw->id, draw->wanted, draw->num_top, draw->top);
+    else if (draw->wants_logprob)
         draw->logprob = draw->num_top > 0
                             ? logprobs_top(logits, vocab_size, draw->id, draw->num_top, draw->top)
                             : logprob_of(logits, vocab_size, draw->id);
@@ -339,24 +444,6 @@ void sampler_accept(struct sampler *sampler, int32_t id)
     }
 }
 
-/* log(sum of exp(logits - *max)) in double, in one order. NaN in, NaN out. */
-static double log_sum(const float *logits, int32_t vocab_size, float *max)
-{
-    *max = logits_max(logits, vocab_size);
-    return isnan(*max) ? NAN : log(logits_weights(logits, vocab_size, *max, 1, NULL));
-}
-
-static float logprob(float logit, float max, double sum)
-{
-    if (isnan(sum))
-        return NAN;
-    if (logit == max)
-        return max == -INFINITY ? -INFINITY : (float)-sum;
-    if (logit == -INFINITY || max == INFINITY)
-        return -INFINITY;
-    return (float)((double)logit - (double)max - sum);
-}
-
 float logprob_from(float logit, float max, double total)
 {
     return logprob(logit, max, log(total));
@@ -391,4 +478,12 @@ float logprobs_top(const float *logits, int32_t vocab_size, int32_t id, int coun
         top[i].logprob = i < found ? logprob(logits[top[i].id], max, sum) : -INFINITY;
     }
     return logprob(logits[id], max, sum);
+}
+
+int32_t logprob_rank(const float *logits, int32_t vocab_size, int32_t id)
+{
+    int32_t rank = 1;
+    for (int32_t i = 0; i < vocab_size; i++)
+        rank += logits[i] > logits[id] || (logits[i] == logits[id] && i < id);
+    return rank;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws a token from logits, and computes log-probabilities for replies.
  *
- * Order (api.md): logits (f32) -> logit_bias -> penalties -> ban of EOS until min_tokens ->
- * temperature -> top_k -> top_p -> min_p -> draw. The generator is counter-based: a draw depends
- * only on (seed, choice, number of tokens generated so far). */
+ * Order (api.md): logits (f32) -> allowed -> logit_bias -> penalties -> bans -> temperature ->
+ * top_k
+ * -> typical_p -> top_p -> min_p -> draw. The generator is counter-based: a draw depends only on
+ * (seed, choice, number of tokens generated so far). */
 #ifndef ENGINE_OPS_SAMPLER_H
 #define ENGINE_OPS_SAMPLER_H
 
@@ -21,11 +22,14 @@ struct logit_bias {
 struct sampling {
     float temperature; /* 0: greedy (ties: the smallest id) */
     float top_p, min_p;
+    float typical_p;                           /* off unless it is in (0, 1) */
     int32_t top_k;                             /* <= 0: off */
     float presence_penalty, frequency_penalty; /* over generated tokens */
     float repetition_penalty;                  /* over prompt and generated tokens; 1: off */
     const struct logit_bias *logit_bias;       /* [num_logit_bias <= V]; copied by sampler_create */
     size_t num_logit_bias;
+    const int32_t *allowed; /* [num_allowed <= V]: no others may come; none: all may; copied */
+    size_t num_allowed;
     int64_t seed;
     int32_t choice; /* j: the choice within its prompt */
 };
@@ -46,7 +50,7 @@ struct token_logprob {
     float logprob; /* natural logarithm, of the untouched logits */
 };
 
-enum { SAMPLER_MOST_TOP = 20 };
+enum { SAMPLER_MOST_TOP = 20, SAMPLER_MOST_WANTED = 128 };
 
 /* A text's next token: the request and its result, wherever the logits are (engine.h). */
 struct draw {
@@ -54,8 +58,9 @@ struct draw {
     const int32_t *banned; /* [num_banned <= V] ids that may not come now */
     size_t num_banned;
     bool wants_logprob;
-    int num_top;         /* with wants_logprob: how many of the best, at most SAMPLER_MOST_TOP */
-    const int32_t *ends; /* [num_ends <= V] ids that end the text: draw_ends */
+    int num_top;           /* with wants_logprob: how many of the best, at most SAMPLER_MOST_TOP */
+    const int32_t *wanted; /* [num_top <= SAMPLER_MOST_WANTED]: of these instead; NULL: the best */
+    const int32_t *ends;   /* [num_ends <= V] ids that end the text: draw_ends */
     size_t num_ends;
     /* Set by the engine. number: its place in its step. ahead: the text's draw before it is not
      * known yet. dropped: that draw ended the text, so nothing is drawn. */
@@ -65,7 +70,7 @@ struct draw {
     int32_t id;     /* -1: none; draw_check says why */
     int32_t nan_id; /* the first token whose logit is NaN; -1: there is none */
     float logprob;
-    struct token_logprob top[SAMPLER_MOST_TOP]; /* [num_top], as from logprobs_top */
+    struct token_logprob top[SAMPLER_MOST_WANTED]; /* [num_top], as from logprobs_top */
 };
 
 /* Draws from logits [vocab_size] (not changed) and counts the token as generated. */
@@ -103,5 +108,8 @@ float logprob_from(float logit, float max, double total);
  * Entries that a smaller vocabulary cannot fill have the id -1. */
 float logprobs_top(const float *logits, int32_t vocab_size, int32_t id, int count,
                    struct token_logprob *top);
+
+/* The number of a token among all, the best first: 1 and more, in the order of logprobs_top. */
+int32_t logprob_rank(const float *logits, int32_t vocab_size, int32_t id);
 
 #endif

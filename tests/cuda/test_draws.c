@@ -20,6 +20,8 @@ static const struct sampling settings[TEXTS] = {
 static const struct sampling penalties = {
     .temperature = 1, .top_p = 1, .repetition_penalty = 1.2f, .frequency_penalty = 1, .seed = 5};
 
+static const int32_t wanted[] = {11, 0, 40};
+
 /* Texts of an engine; a step reads one of the two sets of spans and draws. */
 struct texts {
     struct engine *engine;
@@ -78,7 +80,8 @@ static void open_texts(struct texts *texts, const char *model, size_t memory)
         must(engine_step(texts->engine, &span, 1, &err), &err);
         struct draw draw = {.sampler = open_sampler(texts->engine, &settings[t]),
                             .wants_logprob = true,
-                            .num_top = t};
+                            .num_top = t,
+                            .wanted = t == 3 ? wanted : NULL};
         texts->draws[0][t] = texts->draws[1][t] = draw;
         texts->tokens[t] = 3 + 7 * t;
     }

@@ -10,6 +10,7 @@ enum { VOCAB = 5003, LARGEST = 17003, DRAWS = 3, MOST = 32, KINDS = 7 };
 static struct bench_device cpu, cuda;
 static struct bench_count count;
 
+static const int32_t some[] = {4999, 7, 9, 250, 4000, 3, 7};
 static const struct logit_bias biases[] = {{7, 5.0f}, {9, -100.0f}, {7, -2.5f}, {4000, 6.0f}};
 
 /* Every setting by itself, and together. */
@@ -39,6 +40,25 @@ static const struct sampling settings[] = {
     {.temperature = 1e-3f, .top_p = 0.999f, .min_p = 1, .repetition_penalty = 1, .seed = 12},
     {.temperature = 1, .top_p = 1e-6f, .top_k = 50, .repetition_penalty = 1, .seed = 13},
     {.temperature = 1, .top_p = 1, .top_k = VOCAB - 1, .repetition_penalty = 1, .seed = 14},
+    {.temperature = 1, .top_p = 1, .typical_p = 0.3f, .repetition_penalty = 1, .seed = 15},
+    {.temperature = 2,
+     .top_p = 0.9f,
+     .min_p = 0.2f,
+     .top_k = 900,
+     .typical_p = 0.95f,
+     .repetition_penalty = 1,
+     .seed = 16},
+    {.temperature = 0.2f, .top_p = 1, .typical_p = 1e-7f, .repetition_penalty = 1, .seed = 17},
+    {.temperature = 0, .top_p = 1, .repetition_penalty = 1, .allowed = some, .num_allowed = 7},
+    {.temperature = 1,
+     .top_p = 1,
+     .typical_p = 0.9f,
+     .repetition_penalty = 1.2f,
+     .allowed = some,
+     .num_allowed = 6,
+     .logit_bias = biases,
+     .num_logit_bias = 4,
+     .seed = 18},
 };
 static const int32_t prompt[] = {5, 17, 4000, 5, 0}, banned[] = {VOCAB - 1, 3, -1, VOCAB + 5, 17};
 enum { SETTINGS = sizeof settings / sizeof *settings, BANNED = sizeof banned / sizeof *banned };
@@ -77,12 +97,18 @@ static struct sampler *open_sampler(const struct sampling *s, int vocab)
     struct sampler *sampler;
     struct sampling here = *s;
     struct logit_bias here_biases[4];
-    int32_t here_prompt[5];
+    int32_t here_prompt[5], here_allowed[7];
     struct error err = ERROR_INIT;
     for (int i = 0; i < 4; i++)
         here_biases[i] = (struct logit_bias){biases[i].id % vocab, biases[i].bias};
     for (int i = 0; i < 5; i++)
         here_prompt[i] = prompt[i] % vocab;
+    for (int i = 0; i < 7; i++)
+        here_allowed[i] = some[i] % vocab;
+    if (s->num_allowed > 0)
+        here.allowed = here_allowed;
+    if (s->num_allowed > (size_t)vocab)
+        here.num_allowed = (size_t)vocab;
     if (s->num_logit_bias > 0)
         here.logit_bias = here_biases;
     if (s->num_logit_bias > (size_t)vocab)
@@ -133,13 +159,19 @@ static void check_kind(int kind, int vocab, int num_draws, const int32_t *ids, s
     float *logits = malloc(bytes);
     float *device = bench_memory(&cuda, bytes, NULL);
     struct draw host[SETTINGS], alone[SETTINGS], draws[SETTINGS];
+    int32_t wanted[SAMPLER_MOST_WANTED];
+    for (int i = 0; i < SAMPLER_MOST_WANTED; i++)
+        wanted[i] = (i * 37 + 11) % vocab;
     for (int i = 0; i < SETTINGS; i++) {
         host[i] = (struct draw){.banned = ids,
                                 .num_banned = i % 2 ? num_ids : 0,
                                 .ends = ids,
                                 .num_ends = num_ids,
                                 .wants_logprob = i % 3 != 0,
-                                .num_top = i % 3 == 1 ? SAMPLER_MOST_TOP : i % 3};
+                                .num_top = i % 3 == 1 ? SAMPLER_MOST_TOP : i % 3,
+                                .wanted = i % 4 == 3 ? wanted : NULL};
+        if (i % 8 == 7)
+            host[i].num_top = SAMPLER_MOST_WANTED;
         alone[i] = draws[i] = host[i];
         host[i].sampler = open_sampler(&settings[i], vocab);
         alone[i].sampler = open_sampler(&settings[i], vocab);

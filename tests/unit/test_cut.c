@@ -137,6 +137,41 @@ Test(cut, a_share_keeps_the_fewest_of_the_sorted_that_reach_it)
     }
 }
 
+Test(cut, keys_keep_the_fewest_that_reach_a_share_and_what_equals_the_last)
+{
+    static const float shares[] = {1e-6f, 0.3f, 0.9f, 0.9999f};
+    uint32_t state = 5;
+    for (int round = 0; round < KINDS * 4 * 3; round++) {
+        double share = (double)shares[round / KINDS % 4];
+        struct bench *b = prepare(round < KINDS * 4 ? MOST : 300, round % KINDS, 1, &state);
+        float keys[MOST], of_id[MOST];
+        fill(keys, b->c.count, (round + 1 + round / KINDS) % KINDS, &state);
+        memcpy(of_id, keys, sizeof keys);
+        for (int32_t i = 0; i < b->c.count; i++)
+            b->sorted[i] = (struct ranked){keys[i], b->weights[i], i};
+        qsort(b->sorted, (size_t)b->c.count, sizeof *b->sorted, falling);
+        double sum = 0;
+        int32_t fewest = 0, most = 0, count = b->c.count;
+        for (int32_t i = 0; i < count; i++) {
+            fewest += sum < share * b->total * (1 - 1e-12);
+            most += sum < share * b->total * (1 + 1e-12);
+            sum += (double)b->sorted[i].weight;
+        }
+        while (most < count && b->sorted[most].logit == b->sorted[most - 1].logit)
+            most++;
+        cut_by(&b->c, keys, share * b->total);
+        char what[64];
+        snprintf(what, sizeof what, "round %d, share %g", round, share);
+        cr_assert(b->c.count >= fewest && b->c.count <= most, "%s: %d to %d, got %d", what, fewest,
+                  most, b->c.count);
+        expect_best(b, b->c.count, what);
+        cr_assert(b->c.count == count ||
+                      b->sorted[b->c.count].logit < of_id[b->sorted[b->c.count - 1].id],
+                  "%s: a tie was cut", what);
+        free(b);
+    }
+}
+
 Test(cut, infinite_logits_share_everything)
 {
     float logits[] = {1, INFINITY, -INFINITY, INFINITY, 2}, weights[5];

@@ -260,8 +260,42 @@ static int falling(const void *a, const void *b)
     return x->id < y->id ? -1 : 1;
 }
 
-/* Which tokens may be drawn, by sorting everything and cutting thrice; returns how many. *least is
- * the probability of the last of them. */
+/* What TypicalLogitsWarper of transformers keeps of the sorted [n], in their order: by -log p,
+ * sorted by its distance from the entropy. Returns how many, and moves their p to the front. */
+static int reference_typical(const struct sampling *s, struct candidate *sorted, double *p, int n,
+                             double *total)
+{
+    double away[VOCAB], entropy = 0, mass = 0, worst = 0;
+    bool taken[VOCAB] = {false};
+    for (int i = 0; i < n; i++)
+        entropy -= p[i] > 0 ? p[i] / *total * log(p[i] / *total) : 0;
+    for (int i = 0; i < n; i++)
+        away[i] = p[i] > 0 ? fabs(-log(p[i] / *total) - entropy) : INFINITY;
+    while (mass < (double)s->typical_p * *total) { /* the nearest of what is left */
+        int nearest = -1;
+        for (int i = 0; i < n; i++)
+            if (!taken[i] && (nearest < 0 || away[i] < away[nearest]))
+                nearest = i;
+        if (nearest < 0)
+            break;
+        taken[nearest] = true;
+        worst = away[nearest];
+        mass += p[nearest];
+    }
+    int kept = 0;
+    *total = 0;
+    for (int i = 0; i < n; i++) {
+        if (away[i] > worst + 1e-6)
+            continue;
+        sorted[kept] = sorted[i];
+        p[kept++] = p[i];
+        *total += p[i];
+    }
+    return kept;
+}
+
+/* Which tokens may be drawn, by sorting everything and cutting; returns how many. *least is the
+ * probability of the last of them. */
 static int reference_kept(const struct sampling *s, const float *logits, bool *kept, double *least)
 {
     struct candidate sorted[VOCAB];
@@ -275,6 +309,8 @@ static int reference_kept(const struct sampling *s, const float *logits, bool *k
         p[i] = exp(((double)sorted[i].logit - (double)sorted[0].logit) / (double)s->temperature);
         total += p[i];
     }
+    if (s->typical_p > 0 && s->typical_p < 1)
+        n = reference_typical(s, sorted, p, n, &total);
     double sum = 0;
     int nucleus = 0;
     while (nucleus < n && (nucleus == 0 || sum < (double)s->top_p * total))
@@ -295,14 +331,15 @@ Test(sampler, filters_keep_what_a_full_sort_keeps)
     const float top_p[] = {1, 0.95f, 0.5f, 0.01f};
     const int32_t top_k[] = {0, 1, 7, 100, VOCAB};
     const float min_p[] = {0, 0.05f, 0.5f, 1};
-    const float temperature[] = {0.3f, 1, 2};
+    const float temperature[] = {0.3f, 1, 2}, typical_p[] = {1, 0.9f, 0.2f};
     uint64_t state = 3;
-    for (int round = 0; round < 4 * 5 * 4 * 3; round++) {
+    for (int round = 0; round < 4 * 5 * 4 * 3 * 3; round++) {
         struct sampling s = plain;
         s.top_p = top_p[round % 4];
         s.top_k = top_k[round / 4 % 5];
         s.min_p = min_p[round / 20 % 4];
-        s.temperature = temperature[round / 80];
+        s.temperature = temperature[round / 80 % 3];
+        s.typical_p = typical_p[round / 240];
         s.seed = round;
         float logits[VOCAB];
         float before[VOCAB];
@@ -425,6 +462,66 @@ static void expect_greedy(struct sampling s, const float *logits, int32_t vocab_
     sampler_free(sampler);
 }
 
+Test(sampler, only_allowed_tokens_come)
+{
+    float logits[VOCAB];
+    uint64_t state = 21;
+    random_logits(logits, VOCAB, &state);
+    logits[17] = 30; /* never, since it is not allowed */
+    const int32_t allowed[] = {400, 3, 250, 3}, banned[] = {250};
+    logits[400] = 1;
+    logits[3] = logits[250] = 2;
+    const struct logit_bias bias = {17, 100};
+    for (int round = 0; round < 3; round++) {
+        struct sampling s = plain;
+        s.temperature = round == 0 ? 0 : 1.5f;
+        s.typical_p = round == 2 ? 0.9999f : 0;
+        s.allowed = allowed;
+        s.num_allowed = 4;
+        s.logit_bias = &bias;
+        s.num_logit_bias = 1;
+        bool drawn[VOCAB] = {false};
+        struct sampler *sampler = create(&s, VOCAB, NULL, 0);
+        for (int i = 0; i < 200; i++)
+            drawn[pick(sampler, logits)] = true;
+        cr_expect(drawn[3] && drawn[400] == (round > 0) && drawn[250] == (round > 0));
+        for (int i = 0; i < VOCAB; i++)
+            cr_expect(!drawn[i] || i == 3 || i == 250 || i == 400, "%d", i);
+        for (int i = 0; i < 200; i++)
+            cr_expect_neq(pick_but(sampler, logits, banned, 1, NULL), 250);
+        cr_expect_eq(pick_but(sampler, logits, allowed, 4, NULL), -1);
+        sampler_free(sampler);
+    }
+}
+
+Test(sampler, a_typical_token_need_not_be_the_likeliest)
+{
+    /* Of 3.6 : 1 : 1 : 1 : 1 the entropy is nearer to -log p of the four, of 4.4 : ... of the one.
+     */
+    const float ratio[] = {3.6f, 4.4f};
+    struct sampling s = plain;
+    s.typical_p = 0.4f;
+    struct sampler *sampler;
+    for (int round = 0; round < 2; round++) {
+        float logits[] = {logf(ratio[round]), 0, 0, 0, 0, -INFINITY};
+        int first = 0;
+        sampler = create(&s, 6, NULL, 0);
+        for (int i = 0; i < 100; i++)
+            first += pick(sampler, logits) == 0;
+        cr_expect_eq(first, round * 100);
+        sampler_free(sampler);
+    }
+    /* Many unlikely ones: each is nearer to what is expected than the likeliest, and min_p counts
+     * from the likeliest that is left. */
+    float many[VOCAB] = {4.0f};
+    s.typical_p = 0.5f;
+    s.min_p = 0.5f;
+    sampler = create(&s, VOCAB, NULL, 0);
+    for (int i = 0; i < 100; i++)
+        cr_expect_neq(pick(sampler, many), 0);
+    sampler_free(sampler);
+}
+
 Test(sampler, presence_is_charged_once)
 {
     const float logits[] = {3, 2.5f, 2};
@@ -520,6 +617,28 @@ Test(sampler, the_best_come_in_order_with_the_same_bits)
             cr_expect_eq(memcmp(&top[i].logprob, &alone, sizeof alone), 0);
         }
     }
+}
+
+Test(sampler, wanted_tokens_get_their_log_probabilities_and_all_have_a_rank)
+{
+    float logits[VOCAB];
+    uint64_t state = 8;
+    random_logits(logits, VOCAB, &state);
+    const int32_t wanted[] = {499, 0, 123};
+    struct sampler *sampler = create(&plain, VOCAB, NULL, 0);
+    struct draw draw = {.sampler = sampler, .wants_logprob = true, .num_top = 3, .wanted = wanted};
+    sampler_draw(&draw, logits);
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(draw.top[i].id, wanted[i]);
+        float expected = logprob_of(logits, VOCAB, wanted[i]);
+        cr_expect_eq(memcmp(&draw.top[i].logprob, &expected, sizeof expected), 0);
+    }
+    cr_expect_eq(draw.logprob, logprob_of(logits, VOCAB, draw.id));
+    sampler_free(sampler);
+    struct token_logprob top[SAMPLER_MOST_TOP];
+    logprobs_top(logits, VOCAB, 0, SAMPLER_MOST_TOP, top);
+    for (int i = 0; i < SAMPLER_MOST_TOP; i++)
+        cr_expect_eq(logprob_rank(logits, VOCAB, top[i].id), i + 1);
 }
 
 Test(sampler, log_probabilities_at_the_edges)
