@@ -108,6 +108,7 @@ static int parse_sampling(const json_t *fields, struct completion_request *reque
         request_float(fields, "top_p", 0, 1, true, &s->top_p, err) != 0 ||
         request_int(fields, "top_k", -1, INT32_MAX, &top_k, err) != 0 ||
         request_float(fields, "min_p", 0, 1, false, &s->min_p, err) != 0 ||
+        request_float(fields, "typical_p", 0, 1, true, &s->typical_p, err) != 0 ||
         request_float(fields, "presence_penalty", -2, 2, false, &s->presence_penalty, err) != 0 ||
         request_float(fields, "frequency_penalty", -2, 2, false, &s->frequency_penalty, err) != 0 ||
         request_float(fields, "repetition_penalty", 0, FLT_MAX, true, &s->repetition_penalty,
@@ -170,35 +171,56 @@ static int parse_logit_bias(const json_t *fields, struct completion_request *req
     return 0;
 }
 
-static int parse_stop(const json_t *fields, struct completion_request *request,
-                      const struct completion_limits *limits, struct api_error *err)
+/* A string or, with list_only, a list of non-empty strings, at most `most`. */
+static int parse_strings(const json_t *value, const char *name, bool list_only, size_t most,
+                         struct completion_string **strings, size_t *count, struct api_error *err)
 {
-    const json_t *value = request_field(fields, "stop");
-    if (!value)
-        return 0;
-    if (limits->token_ids_only)
+    bool is_list = json_is_array(value);
+    if (!is_list && (list_only || !json_is_string(value)))
+        return request_wrong_type(
+            err, name, list_only ? "a list of strings" : "a string or a list of strings", value);
+    size_t size = is_list ? json_array_size(value) : 1;
+    if (size > most)
+        return api_error_set(err, API_INVALID_VALUE, name, "%s: expected at most %zu, got %zu",
+                             name, most, size);
+    *strings = calloc(size ? size : 1, sizeof **strings);
+    if (!*strings)
+        return request_no_memory(err);
+    *count = size;
+    for (size_t i = 0; i < size; i++) {
+        const json_t *item = is_list ? json_array_get(value, i) : value;
+        struct completion_string *string = &(*strings)[i];
+        if (!json_is_string(item))
+            return api_error_set(err, API_INVALID_TYPE, name,
+                                 "%s: item %zu: expected a string, got %s", name, i,
+                                 fields_kind(item));
+        if (json_string_length(item) == 0)
+            return api_error_set(err, API_INVALID_VALUE, name, "%s: item %zu: an empty string",
+                                 name, i);
+        if (copy_text(item, &string->text, &string->length, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int parse_words(const json_t *fields, struct completion_request *request,
+                       const struct completion_limits *limits, struct api_error *err)
+{
+    const json_t *stop = request_field(fields, "stop"), *bad = request_field(fields, "bad_words");
+    if (stop && limits->token_ids_only)
         return api_error_set(err, API_INVALID_VALUE, "stop",
                              "stop: this model has no tokenizer, so that its text is empty; "
                              "stop_token_ids takes token ids");
-    bool is_list = json_is_array(value);
-    if (!is_list && !json_is_string(value))
-        return request_wrong_type(err, "stop", "a string or a list of strings", value);
-    size_t size = is_list ? json_array_size(value) : 1;
-    request->stops = calloc(size ? size : 1, sizeof *request->stops);
-    if (!request->stops)
-        return request_no_memory(err);
-    request->num_stops = size;
-    for (size_t i = 0; i < size; i++) {
-        const json_t *item = is_list ? json_array_get(value, i) : value;
-        if (!json_is_string(item))
-            return api_error_set(err, API_INVALID_TYPE, "stop",
-                                 "stop: item %zu: expected a string, got %s", i, fields_kind(item));
-        if (json_string_length(item) == 0)
-            return api_error_set(err, API_INVALID_VALUE, "stop", "stop: item %zu: an empty string",
-                                 i);
-        if (copy_text(item, &request->stops[i].text, &request->stops[i].length, err) != 0)
-            return -1;
-    }
+    if (stop && parse_strings(stop, "stop", false, SIZE_MAX, &request->stops, &request->num_stops,
+                              err) != 0)
+        return -1;
+    if (bad && parse_strings(bad, "bad_words", true, COMPLETION_MOST_BAD_WORDS, &request->bad_words,
+                             &request->num_bad_words, err) != 0)
+        return -1;
+    if (request->num_bad_words > 0 && limits->token_ids_only)
+        return api_error_set(err, API_INVALID_VALUE, "bad_words",
+                             "bad_words: this model has no tokenizer; allowed_token_ids and "
+                             "logit_bias take token ids");
     return 0;
 }
 
@@ -270,9 +292,10 @@ static int parse_counts(const json_t *fields, struct completion_request *request
                         struct api_error *err)
 {
     int64_t n = 1;
-    int64_t logprobs = -1;
+    int64_t logprobs = -1, prompt_logprobs = -1;
     if (request_int(fields, "n", 1, 128, &n, err) != 0 ||
-        request_int(fields, "logprobs", 0, 20, &logprobs, err) != 0 ||
+        request_int(fields, "logprobs", 0, SAMPLER_MOST_TOP, &logprobs, err) != 0 ||
+        request_int(fields, "prompt_logprobs", 0, SAMPLER_MOST_TOP, &prompt_logprobs, err) != 0 ||
         parse_max_tokens(fields, request, err) != 0 ||
         request_int(fields, "min_tokens", 0, INT64_MAX, &request->min_tokens, err) != 0 ||
         parse_truncation(fields, request, err) != 0 ||
@@ -284,6 +307,7 @@ static int parse_counts(const json_t *fields, struct completion_request *request
     request->n = (int)n;
     request->best_of = (int)best_of;
     request->logprobs = (int)logprobs;
+    request->prompt_logprobs = (int)prompt_logprobs;
     return 0;
 }
 
@@ -346,6 +370,38 @@ static int drop_repeats(int32_t **list, size_t *count, int32_t vocab_size, struc
     return 0;
 }
 
+/* A list of token ids, not empty unless may_be_empty. */
+static int parse_ids(const json_t *fields, const char *name, int32_t vocab_size, bool may_be_empty,
+                     int32_t **ids, size_t *count, struct api_error *err)
+{
+    const json_t *list = request_field(fields, name);
+    if (!list)
+        return 0;
+    if (!json_is_array(list))
+        return request_wrong_type(err, name, "a list of token ids", list);
+    if (!may_be_empty && json_array_size(list) == 0)
+        return api_error_set(err, API_INVALID_VALUE, name, "%s: an empty list", name);
+    return request_token_ids(list, name, vocab_size, ids, count, err) != 0
+               ? -1
+               : drop_repeats(ids, count, vocab_size, err);
+}
+
+static int parse_id_lists(const json_t *fields, struct completion_request *request,
+                          int32_t vocab_size, struct api_error *err)
+{
+    int32_t *allowed = NULL;
+    int result = parse_ids(fields, "allowed_token_ids", vocab_size, false, &allowed,
+                           &request->sampling.num_allowed, err);
+    request->sampling.allowed = allowed;
+    if (result != 0 ||
+        parse_ids(fields, "stop_token_ids", vocab_size, true, &request->stop_token_ids,
+                  &request->num_stop_token_ids, err) != 0 ||
+        parse_ids(fields, "logprob_token_ids", vocab_size, false, &request->logprob_token_ids,
+                  &request->num_logprob_token_ids, err) != 0)
+        return -1;
+    return 0;
+}
+
 /* session_id, expected_position, store. */
 static int parse_session(const json_t *fields, struct completion_request *request,
                          struct api_error *err)
@@ -385,6 +441,28 @@ static int check_session(const struct completion_request *request, struct api_er
     return 0;
 }
 
+static int check_logprobs(const struct completion_request *request, struct api_error *err)
+{
+    static const char name[] = "logprob_token_ids";
+    size_t count = request->num_logprob_token_ids;
+    if (count > SAMPLER_MOST_WANTED)
+        return api_error_set(err, API_INVALID_VALUE, name,
+                             "logprob_token_ids: expected at most %d, got %zu", SAMPLER_MOST_WANTED,
+                             count);
+    if (count > 0 && request->logprobs < 0)
+        return api_error_set(err, API_INVALID_VALUE, name,
+                             "logprob_token_ids is only allowed with logprobs");
+    if (count > 0 && request->max_tokens == 0)
+        return api_error_set(err, API_INVALID_VALUE, name,
+                             "logprob_token_ids is not allowed with max_tokens 0: it is about "
+                             "generated tokens");
+    if (request->prompt_logprobs > 0 && request->stream)
+        return api_error_set(err, API_INVALID_VALUE, "prompt_logprobs",
+                             "prompt_logprobs: with stream expected 0, got %d",
+                             request->prompt_logprobs);
+    return 0;
+}
+
 static int check_together(const struct completion_request *request, struct api_error *err)
 {
     if (request->max_tokens == 0 && !request->echo && !request->session_id)
@@ -400,7 +478,7 @@ static int check_together(const struct completion_request *request, struct api_e
     if (request->best_of > request->n && request->stream)
         return api_error_set(err, API_INVALID_VALUE, "best_of",
                              "best_of: more than n is not allowed with stream");
-    return 0;
+    return check_logprobs(request, err);
 }
 
 static int parse_fields(const json_t *fields, struct completion_request *request,
@@ -416,18 +494,10 @@ static int parse_fields(const json_t *fields, struct completion_request *request
     if (parse_prompt(fields, request, &of_prompt, err) != 0 ||
         parse_counts(fields, request, err) != 0 || parse_flags(fields, request, err) != 0 ||
         parse_sampling(fields, request, err) != 0 || parse_stream(fields, request, err) != 0 ||
-        parse_stop(fields, request, limits, err) != 0 ||
+        parse_words(fields, request, limits, err) != 0 ||
         parse_logit_bias(fields, request, limits->vocab_size, err) != 0 ||
+        parse_id_lists(fields, request, limits->vocab_size, err) != 0 ||
         parse_names(fields, request, err) != 0 || check_session(request, err) != 0)
-        return -1;
-    const json_t *stop_ids = request_field(fields, "stop_token_ids");
-    if (stop_ids && !json_is_array(stop_ids))
-        return request_wrong_type(err, "stop_token_ids", "a list of token ids", stop_ids);
-    if (stop_ids &&
-        (request_token_ids(stop_ids, "stop_token_ids", limits->vocab_size, &request->stop_token_ids,
-                           &request->num_stop_token_ids, err) != 0 ||
-         drop_repeats(&request->stop_token_ids, &request->num_stop_token_ids, limits->vocab_size,
-                      err) != 0))
         return -1;
     return check_together(request, err);
 }
@@ -440,12 +510,13 @@ int completion_parse(struct completion_request *request, const char *body, size_
         .n = 1,
         .best_of = 1,
         .logprobs = -1,
+        .prompt_logprobs = -1,
         .add_special_tokens = true,
         .skip_special_tokens = true,
         .expected_position = -1,
         .store = true,
         .return_token_ids = limits->token_ids_only,
-        .sampling = {.temperature = 1, .top_p = 1, .repetition_penalty = 1},
+        .sampling = {.temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1},
     };
     json_t *fields = request_load(body, length, err);
     if (!fields)
@@ -457,6 +528,13 @@ int completion_parse(struct completion_request *request, const char *body, size_
     return result;
 }
 
+static void free_strings(struct completion_string *strings, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        free(strings[i].text);
+    free(strings);
+}
+
 void completion_request_clear(struct completion_request *request)
 {
     for (size_t i = 0; i < request->num_prompts; i++) {
@@ -464,11 +542,12 @@ void completion_request_clear(struct completion_request *request)
         free(request->prompts[i].ids);
     }
     free(request->prompts);
-    for (size_t i = 0; i < request->num_stops; i++)
-        free(request->stops[i].text);
-    free(request->stops);
+    free_strings(request->stops, request->num_stops);
+    free_strings(request->bad_words, request->num_bad_words);
     free(request->stop_token_ids);
+    free(request->logprob_token_ids);
     free((void *)request->sampling.logit_bias);
+    free((void *)request->sampling.allowed);
     free(request->user);
     free(request->request_id);
     free(request->cache_salt);

@@ -21,10 +21,13 @@ struct completion_prompt {
     size_t num_ids; /* >= 1 unless a text */
 };
 
-struct completion_stop {
+struct completion_string {
     char *text;    /* [length], and a NUL after it */
     size_t length; /* >= 1 */
 };
+
+/* Most of bad_words in a request: each is looked for at every token. */
+enum { COMPLETION_MOST_BAD_WORDS = 1024 };
 
 struct completion_request {
     struct completion_prompt *prompts; /* [num_prompts] */
@@ -36,9 +39,14 @@ struct completion_request {
     bool include_usage;          /* a last frame with the usage */
     bool continuous_usage_stats; /* usage on every frame */
     int logprobs;                /* -1: off; 0..20 */
+    int prompt_logprobs;         /* the same */
+    int32_t *logprob_token_ids;  /* [num_logprob_token_ids]: instead of the best; each once */
+    size_t num_logprob_token_ids;
     bool echo;
-    struct completion_stop *stops; /* [num_stops] */
+    struct completion_string *stops; /* [num_stops] */
     size_t num_stops;
+    struct completion_string *bad_words; /* [num_bad_words] */
+    size_t num_bad_words;
     int32_t *stop_token_ids; /* [num_stop_token_ids], each once */
     size_t num_stop_token_ids;
     bool include_stop_str_in_output;
@@ -48,7 +56,7 @@ struct completion_request {
     int64_t truncate_prompt_tokens; /* keeps so many tokens; 0: all; -1: as many as leave room */
     bool truncate_end;              /* drops the last ones, not the first */
     bool seed_given;                /* false: the server draws sampling.seed */
-    /* The request owns sampling.logit_bias. The server sets sampling.choice. */
+    /* The request owns sampling.logit_bias and allowed. The server sets sampling.choice. */
     struct sampling sampling;
     char *user;       /* NULL: absent */
     char *request_id; /* NULL: absent; else request_id_valid */

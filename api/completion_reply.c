@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define MAX_TOP 20 /* api.md: logprobs is 0..20 */
-
 void reply_token_string(struct strbuf *buf, const struct tokenizer *tokenizer, int32_t id)
 {
     size_t length = 0;
@@ -38,10 +36,10 @@ static bool same_string(const struct tokenizer *tokenizer, int32_t a, int32_t b)
 static void encode_top(struct strbuf *buf, const struct reply_logprobs *logprobs,
                        const struct reply_token *token)
 {
-    struct token_logprob entries[MAX_TOP + 1];
+    struct token_logprob entries[SAMPLER_MOST_WANTED + 1];
     int count = 0;
     bool listed = false;
-    for (int i = 0; i < token->num_top && i < MAX_TOP; i++) {
+    for (int i = 0; i < token->num_top && i < SAMPLER_MOST_WANTED; i++) {
         if (token->top[i].id < 0) /* a vocabulary of fewer than num_top */
             break;
         listed |= token->top[i].id == token->id;
@@ -127,6 +125,50 @@ static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *log
     strbuf_puts(buf, "}");
 }
 
+static void encode_ranked(struct strbuf *buf, const struct tokenizer *tokenizer,
+                          const struct token_logprob *entry, int rank)
+{
+    strbuf_printf(buf, "\"%d\":{\"logprob\":", (int)entry->id);
+    strbuf_json_f32(buf, entry->logprob);
+    strbuf_printf(buf, ",\"rank\":%d,\"decoded_token\":", rank);
+    reply_token_string(buf, tokenizer, entry->id);
+    strbuf_puts(buf, "}");
+}
+
+/* As vLLM: null for the first token, of the others {id: ...}, the token itself first. */
+static void encode_prompt_logprobs(struct strbuf *buf, const struct reply_prompt_logprobs *prompt)
+{
+    strbuf_puts(buf, "[");
+    for (size_t i = 0; i < prompt->num_tokens; i++) {
+        const struct reply_token *token = &prompt->tokens[i];
+        const struct token_logprob own = {token->id, token->logprob};
+        strbuf_puts(buf, i > 0 ? "," : "");
+        if (!token->has_logprob) {
+            strbuf_puts(buf, "null");
+            continue;
+        }
+        strbuf_puts(buf, "{");
+        encode_ranked(buf, prompt->tokenizer, &own, token->rank);
+        for (int j = 0; j < prompt->num_top && token->top[j].id >= 0; j++) {
+            if (token->top[j].id == token->id)
+                continue;
+            strbuf_puts(buf, ",");
+            encode_ranked(buf, prompt->tokenizer, &token->top[j], j + 1);
+        }
+        strbuf_puts(buf, "}");
+    }
+    strbuf_puts(buf, "]");
+}
+
+static void encode_ids(struct strbuf *buf, const char *name, const int32_t *ids, size_t count)
+{
+    strbuf_printf(buf, ",\"%s\":", name);
+    if (ids)
+        strbuf_json_ints(buf, ids, count);
+    else
+        strbuf_puts(buf, "null");
+}
+
 void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
 {
     static const char *const reasons[] = {
@@ -149,14 +191,13 @@ void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
         strbuf_json_int(buf, choice->stop_token);
     else
         strbuf_puts(buf, "null");
-    if (choice->token_ids) {
-        strbuf_puts(buf, ",\"token_ids\":");
-        strbuf_json_ints(buf, choice->token_ids, choice->num_token_ids);
-    }
-    if (choice->prompt_token_ids) {
-        strbuf_puts(buf, ",\"prompt_token_ids\":");
-        strbuf_json_ints(buf, choice->prompt_token_ids, choice->num_prompt_token_ids);
-    }
+    encode_ids(buf, "token_ids", choice->token_ids, choice->num_token_ids);
+    encode_ids(buf, "prompt_token_ids", choice->prompt_token_ids, choice->num_prompt_token_ids);
+    strbuf_puts(buf, ",\"prompt_logprobs\":");
+    if (choice->prompt_logprobs)
+        encode_prompt_logprobs(buf, choice->prompt_logprobs);
+    else
+        strbuf_puts(buf, "null");
     strbuf_puts(buf, "}");
 }
 

@@ -26,6 +26,7 @@ enum finish_reason { FINISH_NONE, FINISH_STOP, FINISH_LENGTH };
 /* One token's entry in `logprobs`. */
 struct reply_token {
     int32_t id;
+    int32_t rank;        /* 1: the likeliest; with prompt_logprobs, else 0 */
     int64_t text_offset; /* characters of the choice's own text before this token */
     bool has_logprob;    /* false: null (the first token of an echoed prompt) */
     float logprob;
@@ -40,6 +41,14 @@ struct reply_logprobs {
     bool as_token_ids; /* every token string is "token_id:N" */
 };
 
+/* prompt_logprobs: of every token its own log-probability, and the num_top best. */
+struct reply_prompt_logprobs {
+    const struct tokenizer *tokenizer;
+    const struct reply_token *tokens; /* [num_tokens], whose top has num_top at least */
+    size_t num_tokens;
+    int num_top;
+};
+
 /* One choice: all of it or, in a stream, what is new of it. */
 struct reply_choice {
     int index;
@@ -48,9 +57,11 @@ struct reply_choice {
     enum finish_reason finish_reason;
     const char *stop_string; /* [stop_string_length]: the stop string that ended it, or NULL */
     size_t stop_string_length;
-    int32_t stop_token;                    /* the stop token that ended it, or -1 */
-    const struct reply_logprobs *logprobs; /* NULL: null */
-    const int32_t *token_ids;              /* [num_token_ids]; NULL: not requested */
+    int32_t stop_token;                                  /* the stop token that ended it, or -1 */
+    const struct reply_logprobs *logprobs;               /* NULL: null */
+    const struct reply_prompt_logprobs *prompt_logprobs; /* the same; in a stream likewise only in
+                                                            the first part */
+    const int32_t *token_ids;                            /* [num_token_ids]; NULL: not requested */
     size_t num_token_ids;
     const int32_t
         *prompt_token_ids; /* [num_prompt_token_ids], or NULL; in a stream only in the first part */

@@ -70,6 +70,9 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
                                   .text = echo ? prompt->text : piece->text.data,
                                   .text_length = echo ? prompt->text_length : piece->text.length,
                                   .logprobs = request->logprobs >= 0 ? &logprobs : NULL};
+    struct reply_prompt_logprobs prompt_logprobs = job_reply_prompt_logprobs(job, prompt);
+    if (record->prompt && request->prompt_logprobs >= 0)
+        choice.prompt_logprobs = &prompt_logprobs;
     job_reply_ending(&choice, job, record->finish, record->stop_index, record->stop_token);
     if (request->return_token_ids) {
         if (collect_ids(stream, piece)) {

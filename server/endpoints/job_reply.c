@@ -61,6 +61,15 @@ void job_reply_ending(struct reply_choice *reply, const struct job *job, enum fi
     }
 }
 
+struct reply_prompt_logprobs job_reply_prompt_logprobs(const struct job *job,
+                                                       const struct job_prompt *prompt)
+{
+    return (struct reply_prompt_logprobs){.tokenizer = job->task.service->tokenizer,
+                                          .tokens = prompt->logprobs,
+                                          .num_tokens = job_prompt_own(prompt),
+                                          .num_top = job->asked.request.prompt_logprobs};
+}
+
 /* The index that clients see: best_of candidates become n choices. */
 static int reply_index(const struct job *job, size_t prompt, int rank)
 {
@@ -73,6 +82,7 @@ struct whole_choice {
     struct reply_token *tokens;
     int32_t *ids;
     struct reply_logprobs logprobs;
+    struct reply_prompt_logprobs prompt_logprobs;
 };
 
 static void *join(const void *a, size_t a_size, const void *b, size_t b_size)
@@ -124,6 +134,9 @@ static int make_choice(struct reply_choice *reply, struct whole_choice *whole, s
         return -1;
     if (request->logprobs >= 0)
         reply->logprobs = &whole->logprobs;
+    whole->prompt_logprobs = job_reply_prompt_logprobs(job, prompt);
+    if (request->prompt_logprobs >= 0)
+        reply->prompt_logprobs = &whole->prompt_logprobs;
     if (request->return_token_ids) {
         reply->token_ids = whole->ids;
         reply->num_token_ids = piece->num_tokens;
@@ -196,15 +209,18 @@ int job_reply_encode(struct strbuf *body, struct completion *completion)
 
 size_t job_reply_bytes(const struct job *job)
 {
-    enum { BYTES_PER_ENTRY = 16 };
+    enum { BYTES_PER_ENTRY = 16, BYTES_PER_RANKED = 64 };
     const struct completion_request *request = &job->asked.request;
-    size_t per_token = request->logprobs >= 0 ? 3 + (size_t)request->logprobs : 1, bytes = 0;
+    size_t listed = request->num_logprob_token_ids, bytes = 0;
+    size_t tops = request->logprobs > 0 ? (size_t)request->logprobs : 0;
+    size_t per_token = request->logprobs >= 0 ? 3 + (listed > tops ? listed : tops) : 1;
+    size_t ranked = (size_t)(request->prompt_logprobs + 1) * BYTES_PER_RANKED;
     for (size_t i = 0; i < job->run.num_choices; i++) {
         const struct job_prompt *prompt = &job->prepared.prompts[i / (size_t)request->best_of];
         const struct piece *piece = &job->run.choices[i].piece;
         size_t echoed = request->echo ? job_prompt_own(prompt) : 0;
         bytes += (piece->num_tokens + echoed) * per_token * BYTES_PER_ENTRY + piece->text.length +
-                 prompt->text_length;
+                 prompt->text_length + job_prompt_own(prompt) * ranked;
     }
     return bytes;
 }

@@ -15,6 +15,10 @@ struct reply_timings job_reply_timings(const struct job *job);
  * no session. */
 const struct session_card *job_reply_session(const struct job *job, struct session_card *card);
 
+/* If the request has prompt_logprobs. */
+struct reply_prompt_logprobs job_reply_prompt_logprobs(const struct job *job,
+                                                       const struct job_prompt *prompt);
+
 /* Writes into *reply how a choice ended. */
 void job_reply_ending(struct reply_choice *reply, const struct job *job, enum finish_reason finish,
                       int32_t stop_index, int32_t stop_token);

@@ -220,7 +220,8 @@ static bool goes_on(const struct batch *batch, const struct sequence *sequence, 
     const struct job_choice *choice = sequence->choice;
     return sequence->decoding && choice->finish == FINISH_NONE && !job->failed &&
            !job->prepared.stops && choice->generated + 1 < job->asked.request.max_tokens &&
-           !sampler_looks_back(sequence->sampler) && !prefix_due(batch->tree, sequence) &&
+           !sampler_looks_back(sequence->sampler) && !job->prepared.words &&
+           !prefix_due(batch->tree, sequence) &&
            ticket_cancelled(&job->task.ticket) == CANCEL_NONE && !reader_behind(job, now);
 }
 
@@ -243,7 +244,8 @@ static void take_prompt_logprobs(struct sequence *sequence, const struct span *s
 {
     struct job_prompt *prompt = sequence->prompt;
     int32_t vocab_size = sequence->job->task.service->limits.vocab_size;
-    int count = sequence->job->asked.request.logprobs;
+    const struct completion_request *request = &sequence->job->asked.request;
+    int count = prompt->num_top;
     size_t position = (size_t)(sequence->taken + span->num_tokens - span->num_logits);
     for (int i = 0; i < span->num_logits; i++, position++) {
         if (position + 1 == prompt->count)
@@ -252,9 +254,11 @@ static void take_prompt_logprobs(struct sequence *sequence, const struct span *s
         size_t at = position + 1 - prompt->context;
         struct reply_token *token = &prompt->logprobs[at];
         token->has_logprob = true;
-        token->num_top = count;
+        token->num_top = request->logprobs > 0 ? request->logprobs : 0;
         if (count > 0)
             token->top = prompt->tops + at * (size_t)count;
+        if (request->prompt_logprobs >= 0)
+            token->rank = logprob_rank(logits, vocab_size, token->id);
         token->logprob = count > 0 ? logprobs_top(logits, vocab_size, token->id, count,
                                                   prompt->tops + at * (size_t)count)
                                    : logprob_of(logits, vocab_size, token->id);

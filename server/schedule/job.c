@@ -2,6 +2,7 @@
 #include "server/schedule/job.h"
 
 #include "engine/base/clock.h"
+#include "server/schedule/bad_words.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,6 +41,8 @@ void job_clear(struct job *job)
         piece_clear(&job->run.choices[i].piece);
     free(prepared->prompts);
     free(prepared->ends);
+    free(prepared->bans);
+    bad_words_free(prepared->words);
     stop_set_free(prepared->stops);
     free(job->run.choices);
     outbox_clear(&job->shared.outbox);
@@ -61,10 +64,13 @@ static int64_t estimate_tokens(const struct completion_request *request)
         const struct completion_prompt *prompt = &request->prompts[i];
         tokens += prompt->text ? (int64_t)(prompt->length / 4) : (int64_t)prompt->num_ids;
     }
-    if (request->echo && request->logprobs > 0)
-        tokens += tokens * request->logprobs / 4;
+    int tops = request->echo && request->logprobs > 0 ? request->logprobs : 0;
+    tops += request->prompt_logprobs > 0 ? request->prompt_logprobs : 0;
+    tokens += tokens * tops / 4;
     for (size_t i = 0; i < request->num_stops; i++)
         tokens += 16 + (int64_t)request->stops[i].length;
+    for (size_t i = 0; i < request->num_bad_words; i++)
+        tokens += 16 + (int64_t)request->bad_words[i].length;
     tokens += (int64_t)(request->user ? strlen(request->user) : 0) / 4;
     tokens += (int64_t)request->cache_salt_length / 4;
     return tokens + 16 * (int64_t)request->num_prompts * request->best_of;
@@ -114,7 +120,9 @@ int job_take_request(struct job *job, struct completion_request *request, const 
         run->num_choices = 0;
     for (size_t i = 0; i < run->num_choices; i++) {
         run->choices[i].stop_index = run->choices[i].stop_token = -1;
-        run->choices[i].piece.num_top = request->logprobs > 0 ? request->logprobs : 0;
+        int wanted = (int)request->num_logprob_token_ids;
+        run->choices[i].piece.num_top =
+            wanted > 0 || request->logprobs < 0 ? wanted : request->logprobs;
     }
     if (!job->prepared.prompts || !run->choices)
         return out_of_memory(err);

@@ -11,6 +11,7 @@
 #include "server/task.h"
 
 struct job;
+struct bad_words;
 
 enum { JOB_ID_SIZE = 48 };
 
@@ -25,8 +26,10 @@ struct job_prompt {
     size_t text_length;
     char *text_owned;
     int64_t characters;
-    struct reply_token *logprobs; /* [count - context]: with logprobs; else NULL */
-    struct token_logprob *tops;   /* [count - context, logprobs] */
+    /* With echo and logprobs, or with prompt_logprobs. */
+    struct reply_token *logprobs; /* [count - context]; else NULL */
+    struct token_logprob *tops;   /* [count - context, num_top] */
+    int num_top;                  /* as many as either asks for */
 };
 
 /* Tokens of the request's own prompt. */
@@ -68,8 +71,12 @@ struct job_prepared {
     struct job_prompt *prompts; /* [asked.request.num_prompts] */
     int64_t prompt_tokens;      /* of all prompts */
     struct stop_set *stops;     /* NULL: none */
-    int32_t *ends;              /* [num_ends]: end a text; may not come before min_tokens */
+    int32_t *ends;              /* [num_ends]: end a text */
     size_t num_ends;
+    struct bad_words *words; /* of more than one token; NULL: none */
+    int32_t *bans;           /* [num_bans]: may not come before min_tokens, the last */
+    size_t num_bans;         /* num_always of them never */
+    size_t num_always;
 };
 
 /* With a session (session_job.h): the engine thread's. */

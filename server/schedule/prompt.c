@@ -3,6 +3,7 @@
 
 #include "engine/text/detokenize.h"
 #include "engine/text/unicode.h"
+#include "server/schedule/bad_words.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -154,7 +155,6 @@ static int find_offsets(struct job_prompt *prompt, const struct service *service
         size_t length;
         result = detokenizer_push(detokenizer, id, &text, &length, err);
         int64_t offset = characters + (int64_t)detokenizer_lead(detokenizer);
-        prompt->logprobs[i].id = id;
         prompt->logprobs[i].text_offset = offset < prompt->characters ? offset : prompt->characters;
         if (result == 0) {
             bytes += length;
@@ -188,16 +188,32 @@ static int prepare_echo(struct job *job, struct job_prompt *prompt,
             return -1;
     }
     prompt->characters = (int64_t)utf8_characters(prompt->text, prompt->text_length);
-    if (request->logprobs < 0)
+    return 0;
+}
+
+/* Where the prompt's own log-probabilities go, if they are asked for. */
+static int prepare_logprobs(struct job *job, struct job_prompt *prompt, bool verbatim,
+                            struct error *err)
+{
+    const struct completion_request *request = &job->asked.request;
+    size_t own = job_prompt_own(prompt);
+    int echoed = request->echo ? request->logprobs : -1;
+    int most = echoed > request->prompt_logprobs ? echoed : request->prompt_logprobs;
+    if (most < 0)
         return 0;
-    size_t tops = own * (size_t)request->logprobs;
+    size_t tops = own * (size_t)most;
+    prompt->num_top = most;
     if (job_reserve(job, own * sizeof *prompt->logprobs + tops * sizeof *prompt->tops, err))
         return -1;
     prompt->logprobs = calloc(own + 1, sizeof *prompt->logprobs);
     prompt->tops = calloc(tops + 1, sizeof *prompt->tops);
     if (!prompt->logprobs || !prompt->tops)
         return error_set(err, ERROR_NO_MEMORY, "out of memory for the prompt's logprobs");
-    return find_offsets(prompt, service, verbatim, request->skip_special_tokens, err);
+    for (size_t i = 0; i < own; i++)
+        prompt->logprobs[i].id = prompt->ids[prompt->context + i];
+    return request->echo ? find_offsets(prompt, job->task.service, verbatim,
+                                        request->skip_special_tokens, err)
+                         : 0;
 }
 
 /* Prepares the prompt of that index. It borrows from the request. */
@@ -220,44 +236,118 @@ static int prepare(struct job *job, size_t index, struct api_error *err)
                                 &service->limits, err) ||
         check_memory(prompt, service, request, err))
         return -1;
-    if (request->echo && prepare_echo(job, prompt, source, verbatim, &error))
+    if ((request->echo && prepare_echo(job, prompt, source, verbatim, &error)) ||
+        prepare_logprobs(job, prompt, verbatim, &error))
         return api_error_from_engine(err, &error, "prompt");
     return 0;
 }
 
-/* Prepares stop strings, and the tokens that end a text. */
-static int prepare_stops(struct job *job, struct api_error *err)
+/* The tokens that end a text. */
+static int prepare_ends(struct job *job, struct api_error *err)
 {
-    struct error error = ERROR_INIT;
     struct job_prepared *prepared = &job->prepared;
     const struct completion_request *request = &job->asked.request;
     const struct service *service = job->task.service;
     size_t num_eos = request->ignore_eos ? 0 : service->num_eos;
     prepared->ends = malloc((num_eos + request->num_stop_token_ids + 1) * sizeof *prepared->ends);
-    struct stop_string *strings = malloc((request->num_stops + 1) * sizeof *strings);
-    if (!prepared->ends || !strings) {
-        free(strings);
+    if (!prepared->ends)
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
-    }
     for (size_t i = 0; i < num_eos; i++)
         prepared->ends[prepared->num_ends++] = service->eos_ids[i];
     for (size_t i = 0; i < request->num_stop_token_ids; i++)
         if (!token_list_contains(service->eos_ids, num_eos, request->stop_token_ids[i]))
             prepared->ends[prepared->num_ends++] = request->stop_token_ids[i];
+    return 0;
+}
+
+static int prepare_stops(struct job *job, struct api_error *err)
+{
+    struct error error = ERROR_INIT;
+    struct job_prepared *prepared = &job->prepared;
+    const struct completion_request *request = &job->asked.request;
+    if (request->num_stops == 0)
+        return 0;
+    struct stop_string *strings = malloc(request->num_stops * sizeof *strings);
+    if (!strings)
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
     size_t length = 0;
     for (size_t i = 0; i < request->num_stops; i++) {
         strings[i] = (struct stop_string){request->stops[i].text, request->stops[i].length};
         length += strings[i].length;
     }
     int result = 0;
-    if (request->min_tokens > 0 && prepared->num_ends >= (size_t)service->limits.vocab_size)
-        result = api_error_set(err, API_INVALID_VALUE, "stop_token_ids",
-                               "stop_token_ids: no token is left that may come before min_tokens");
-    else if (request->num_stops &&
-             (job_reserve(job, stop_set_bytes(length), &error) ||
-              stop_set_create(&prepared->stops, strings, request->num_stops, &error)))
+    if (job_reserve(job, stop_set_bytes(length), &error) ||
+        stop_set_create(&prepared->stops, strings, request->num_stops, &error))
         result = api_error_from_engine(err, &error, "stop");
     free(strings);
+    return result;
+}
+
+/* Whether a token may come at first that is not marked. */
+static int check_left(const struct job *job, const bool *marked, struct api_error *err)
+{
+    const struct completion_request *request = &job->asked.request;
+    const struct sampling *sampling = &request->sampling;
+    bool left = false;
+    for (size_t i = 0; i < sampling->num_allowed && !left; i++)
+        left = !marked[sampling->allowed[i]];
+    for (int32_t i = 0; i < job->task.service->limits.vocab_size && !left; i++)
+        left = sampling->num_allowed == 0 && !marked[i];
+    if (left)
+        return 0;
+    if (sampling->num_allowed == 0 && job->prepared.num_always == 0)
+        return api_error_set(err, API_INVALID_VALUE, "stop_token_ids",
+                             "stop_token_ids: no token is left that may come before min_tokens");
+    const char *name = sampling->num_allowed > 0 ? "allowed_token_ids" : "bad_words";
+    return api_error_set(err, API_INVALID_VALUE, name, "%s: no token is left that may come", name);
+}
+
+/* Lists what ends a text and then the singles, each token once. */
+static int list_bans(struct job *job, const struct token_list *singles, struct api_error *err)
+{
+    struct job_prepared *prepared = &job->prepared;
+    int32_t vocab_size = job->task.service->limits.vocab_size;
+    bool early = job->asked.request.min_tokens > 0;
+    bool *marked = calloc((size_t)vocab_size, sizeof *marked);
+    size_t most = prepared->num_ends + singles->count;
+    prepared->bans = malloc((most + 1) * sizeof *prepared->bans);
+    if (!marked || !prepared->bans) {
+        free(marked);
+        return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
+    }
+    for (size_t i = 0; i < singles->count; i++)
+        marked[singles->ids[i]] = true;
+    for (size_t i = 0; i < prepared->num_ends && early; i++) {
+        int32_t id = prepared->ends[i];
+        if (id >= vocab_size || marked[id])
+            continue;
+        marked[id] = true;
+        prepared->bans[prepared->num_bans++] = id;
+    }
+    for (size_t i = 0; i < singles->count; i++)
+        prepared->bans[prepared->num_bans++] = singles->ids[i];
+    prepared->num_always = singles->count;
+    int result = check_left(job, marked, err);
+    free(marked);
+    return result;
+}
+
+/* The tokens that may not come: those that end a text before min_tokens, and bad words. */
+static int prepare_bans(struct job *job, struct api_error *err)
+{
+    const struct completion_request *request = &job->asked.request;
+    const struct service *service = job->task.service;
+    struct token_list singles = {0};
+    if (request->num_bad_words == 0 && request->min_tokens == 0)
+        return 0;
+    int result = 0;
+    if (request->num_bad_words > 0)
+        result =
+            bad_words_create(&job->prepared.words, &singles, service->tokenizer, request->bad_words,
+                             request->num_bad_words, service->limits.vocab_size, err);
+    if (result == 0)
+        result = list_bans(job, &singles, err);
+    token_list_clear(&singles);
     return result;
 }
 
@@ -270,5 +360,5 @@ int prompt_prepare(struct job *job, struct api_error *err)
             return -1;
         job->prepared.prompt_tokens += (int64_t)job->prepared.prompts[i].count;
     }
-    return prepare_stops(job, err);
+    return prepare_ends(job, err) || prepare_stops(job, err) || prepare_bans(job, err) ? -1 : 0;
 }

@@ -244,7 +244,8 @@ static void drop_cancelled(struct scheduler *scheduler)
 /* Whether the echo alone is the reply. No token is asked for then, so nothing is computed. */
 static bool needs_no_engine(const struct job *job)
 {
-    return job->asked.request.max_tokens == 0 && job->asked.request.logprobs < 0 &&
+    const struct completion_request *request = &job->asked.request;
+    return request->max_tokens == 0 && request->logprobs < 0 && request->prompt_logprobs < 0 &&
            !session_job(job);
 }
 

@@ -38,6 +38,11 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
         sequence_close(sequence);
         return -1;
     }
+    const struct job_prepared *prepared = &job->prepared;
+    if (prepared->words && bad_words_open(&sequence->words, prepared->words, prepared->num_bans)) {
+        sequence_close(sequence);
+        return no_memory(err);
+    }
     *out = sequence;
     return 0;
 }
@@ -50,6 +55,7 @@ void sequence_close(struct sequence *sequence)
     state_free(sequence->state);
     sampler_free(sequence->sampler);
     detokenizer_free(sequence->detokenizer);
+    bad_words_close(&sequence->words);
     token_list_clear(&sequence->prefix.ids);
     free(sequence);
 }
@@ -262,6 +268,20 @@ static int keep_id(struct sequence *sequence, int32_t id, struct error *err)
     return token_list_push(&sequence->prefix.ids, id, err);
 }
 
+/* What may not come next. */
+static void ban(struct sequence *sequence, bool may_end, struct draw *draw)
+{
+    const struct job_prepared *prepared = &sequence->job->prepared;
+    size_t first = may_end ? prepared->num_bans - prepared->num_always : 0;
+    draw->banned = prepared->num_bans > 0 ? prepared->bans + first : NULL;
+    draw->num_banned = prepared->num_bans - first;
+    if (!prepared->words)
+        return;
+    draw->num_banned =
+        bad_words_ban(&sequence->words, prepared->words, draw->banned, draw->num_banned);
+    draw->banned = sequence->words.banned;
+}
+
 struct draw *sequence_draw(struct sequence *sequence, bool ahead)
 {
     const struct job *job = sequence->job;
@@ -269,13 +289,24 @@ struct draw *sequence_draw(struct sequence *sequence, bool ahead)
     bool may_end = sequence->choice->generated + ahead >= request->min_tokens;
     struct draw *draw = draw_of(sequence, ahead);
     *draw = (struct draw){.sampler = sequence->sampler,
-                          .banned = job->prepared.ends,
-                          .num_banned = may_end ? 0 : job->prepared.num_ends,
+                          .wanted = request->logprob_token_ids,
                           .wants_logprob = request->logprobs >= 0 || request->best_of > request->n,
                           .num_top = sequence->choice->piece.num_top,
                           .ends = job->prepared.ends,
                           .num_ends = job->prepared.num_ends};
+    ban(sequence, may_end, draw);
     return draw;
+}
+
+/* The request's own bans have left no token: a word of bad_words would be complete. */
+static int nothing_left(struct sequence *sequence, struct error *err)
+{
+    struct api_error api = {0};
+    api_error_set(&api, API_INVALID_VALUE, "bad_words",
+                  "bad_words: no token is left that may come after %lld",
+                  (long long)sequence->choice->generated);
+    job_fail(sequence->job, &api);
+    return error_set(err, ERROR_INVALID, "no token is left to draw");
 }
 
 int sequence_take(struct sequence *sequence, double now, struct error *err)
@@ -283,10 +314,14 @@ int sequence_take(struct sequence *sequence, double now, struct error *err)
     struct job *job = sequence->job;
     struct job_choice *choice = sequence->choice;
     const struct draw *draw = draw_of(sequence, false);
+    if (draw->id < 0 && draw->nan_id < 0 && job->prepared.words)
+        return nothing_left(sequence, err);
     if (draw_check(draw, err))
         return -1;
     int32_t id = draw->id;
     sequence->next_token = id;
+    if (job->prepared.words)
+        bad_words_take(&sequence->words, job->prepared.words, id);
     if (choice->generated > 0)
         histogram_observe(&job->task.service->metrics.inter_token_latency,
                           now - sequence->last_token);

@@ -8,6 +8,7 @@
 #include "engine/engine.h"
 #include "engine/ops/sampler.h"
 #include "engine/text/detokenize.h"
+#include "server/schedule/bad_words.h"
 #include "server/schedule/job.h"
 
 /* What the text shares with others (prefix.h). */
@@ -36,9 +37,10 @@ struct sequence {
     struct draw draws[2]; /* for tokens of even and of odd index */
     struct detokenizer *detokenizer;
     struct stop_scan scan;
-    int64_t taken;      /* tokens of the prompt that the state holds */
-    int32_t next_token; /* to feed next, once the prompt is done */
-    bool decoding;      /* the prompt is done */
+    struct bad_words_text words; /* if the job has any of several tokens */
+    int64_t taken;               /* tokens of the prompt that the state holds */
+    int32_t next_token;          /* to feed next, once the prompt is done */
+    bool decoding;               /* the prompt is done */
     struct prefix prefix;
     int64_t characters; /* of the choice's text so far, echo included */
     double last_token;  /* clock_seconds() */

@@ -498,7 +498,8 @@ def test_null_is_absent_for_every_optional_field(server):
               "add_special_tokens", "skip_special_tokens", "return_token_ids",
               "return_tokens_as_token_ids", "truncate_prompt_tokens", "user", "request_id",
               "priority", "cache_salt", "model", "suffix", "guided_json",
-              "prompt_logprobs", "samplers", "n_predict", "max_completion_tokens", "truncation_side"]
+              "prompt_logprobs", "logprob_token_ids", "allowed_token_ids", "bad_words", "typical_p",
+              "samplers", "n_predict", "max_completion_tokens", "truncation_side"]
     reply = server.complete(prompt="x", **dict.fromkeys(fields))
     assert reply["usage"]["completion_tokens"] >= 1
 

@@ -152,6 +152,8 @@ DRAWS = [
     {"temperature": 1, "seed": 10, "stop_token_ids": list(range(60)), "min_tokens": 9,
      "ignore_eos": False, "n": 2},
     {"temperature": 0, "logit_bias": {"50": 100}, "stop_token_ids": [50], "min_tokens": 3},
+    {"temperature": 1.2, "seed": 11, "typical_p": 0.8, "logprobs": 2, "logprob_token_ids": [9, 60, 3]},
+    {"temperature": 1, "seed": 12, "allowed_token_ids": list(range(90, 120)), "bad_words": ["b", "cd"]},
 ]
 
 

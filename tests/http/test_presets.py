@@ -95,7 +95,7 @@ def test_completion_by_token_ids(preset_server):
     several = preset_server.complete(prompt=[PROMPT, PROMPT[:2]], **GREEDY)["choices"]
     assert several[0]["token_ids"] == choice["token_ids"]
     without = preset_server.complete(prompt=PROMPT, return_token_ids=False, **GREEDY)["choices"][0]
-    assert "token_ids" not in without
+    assert without["token_ids"] is None
 
 
 def test_stream_of_token_ids(preset_server):
@@ -118,6 +118,7 @@ def test_stop_token_ids(preset_server):
 @pytest.mark.parametrize("fields, param", [
     ({"prompt": "a text"}, "prompt"), ({"prompt": ["a", "b"]}, "prompt"), ({"prompt": ""}, "prompt"),
     ({"prompt": [1], "stop": "a"}, "stop"), ({"prompt": [1], "stop": ["a"]}, "stop"),
+    ({"prompt": [1], "bad_words": ["a"]}, "bad_words"),
     ({"prompt": [VOCAB_SIZE]}, "prompt")])
 def test_texts_are_refused(preset_server, fields, param):
     error = preset_server.refuse(400, **fields)

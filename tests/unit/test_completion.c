@@ -92,9 +92,14 @@ Test(completion, null_is_absent_everywhere)
         "\"expected_position\":null,\"store\":null,\"suffix\":null,\"response_format\":null,"
         "\"structured_outputs\":null,\"guided_json\":null,\"grammar\":null,\"json_schema\":null,"
         "\"use_beam_search\":null,\"prompt_logprobs\":null,\"prompt_embeds\":null,"
+        "\"logprob_token_ids\":null,\"typical_p\":null,"
         "\"bad_words\":null,\"allowed_token_ids\":null,\"logits_processors\":null}");
     cr_expect_eq(r.max_tokens, 16);
     cr_expect_eq(r.logprobs, -1);
+    cr_expect_eq(r.prompt_logprobs, -1);
+    cr_expect_eq(r.sampling.typical_p, 1);
+    cr_expect_eq(r.sampling.num_allowed, 0);
+    cr_expect_eq(r.num_bad_words, 0);
     cr_expect(r.add_special_tokens);
     cr_expect_not(r.seed_given);
     completion_request_clear(&r);
@@ -113,7 +118,17 @@ Test(completion, every_field_arrives)
         "\"logit_bias\":{\"0\":-100,\"299\":100,\"5\":1.5},\"ignore_eos\":true,"
         "\"add_special_tokens\":false,\"skip_special_tokens\":false,\"return_token_ids\":true,"
         "\"return_tokens_as_token_ids\":true,\"truncate_prompt_tokens\":9,\"user\":\"u\","
-        "\"request_id\":\"r-1\",\"priority\":-3,\"cache_salt\":\"s\\u0000t\"}");
+        "\"request_id\":\"r-1\",\"priority\":-3,\"cache_salt\":\"s\\u0000t\","
+        "\"prompt_logprobs\":0,\"logprob_token_ids\":[3,299,3],\"allowed_token_ids\":[9,8,9],"
+        "\"bad_words\":[\"no\",\" never\"],\"typical_p\":0.75}");
+    cr_expect_eq(r.prompt_logprobs, 0);
+    cr_assert_eq(r.num_logprob_token_ids, 2);
+    cr_expect_eq(r.logprob_token_ids[1], 299);
+    cr_assert_eq(r.sampling.num_allowed, 2);
+    cr_expect_eq(r.sampling.allowed[0], 9);
+    cr_assert_eq(r.num_bad_words, 2);
+    cr_expect_str_eq(r.bad_words[1].text, " never");
+    cr_expect_eq(r.sampling.typical_p, 0.75f);
     cr_expect_eq(r.max_tokens, 50);
     cr_expect_eq(r.min_tokens, 3);
     cr_expect_eq(r.sampling.temperature, 0.5f);

@@ -104,7 +104,8 @@ Test(reply, logprobs_have_four_arrays)
     expect_buffer(&buf, "{\"index\":0,\"text\":\"\",\"logprobs\":{\"tokens\":[\"a\",\" b\"],"
                         "\"token_logprobs\":[null,-0.5],\"top_logprobs\":[null,{\" b\":-0.5,"
                         "\"a\":-1.25}],\"text_offset\":[0,1]},\"finish_reason\":null,"
-                        "\"stop_reason\":null}");
+                        "\"stop_reason\":null,\"token_ids\":null,\"prompt_token_ids\":null,"
+                        "\"prompt_logprobs\":null}");
 }
 
 Test(reply, the_chosen_token_is_always_in_its_top)
@@ -191,18 +192,18 @@ Test(reply, choices_say_why_they_ended)
         const char *expected;
     } cases[] = {
         {{.finish_reason = FINISH_LENGTH, .stop_token = -1},
-         "\"finish_reason\":\"length\",\"stop_reason\":null}"},
+         "\"finish_reason\":\"length\",\"stop_reason\":null,"},
         {{.finish_reason = FINISH_STOP, .stop_token = -1},
-         "\"finish_reason\":\"stop\",\"stop_reason\":null}"},
+         "\"finish_reason\":\"stop\",\"stop_reason\":null,"},
         {{.finish_reason = FINISH_STOP, .stop_token = 7},
-         "\"finish_reason\":\"stop\",\"stop_reason\":7}"},
+         "\"finish_reason\":\"stop\",\"stop_reason\":7,"},
         {{.finish_reason = FINISH_STOP,
           .stop_string = "\n\n",
           .stop_string_length = 2,
           .stop_token = -1},
-         "\"finish_reason\":\"stop\",\"stop_reason\":\"\\n\\n\"}"},
+         "\"finish_reason\":\"stop\",\"stop_reason\":\"\\n\\n\","},
         {{.finish_reason = FINISH_NONE, .stop_token = -1},
-         "\"finish_reason\":null,\"stop_reason\":null}"},
+         "\"finish_reason\":null,\"stop_reason\":null,"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct strbuf buf = {0};
@@ -225,8 +226,31 @@ Test(reply, token_ids_come_when_asked_for)
     struct strbuf buf = {0};
     reply_choice_encode(&buf, &choice);
     strbuf_append(&buf, "", 1);
-    cr_expect(strstr(buf.data, ",\"token_ids\":[4,5],\"prompt_token_ids\":[1]}"), "%s", buf.data);
+    cr_expect(strstr(buf.data, ",\"token_ids\":[4,5],\"prompt_token_ids\":[1],"), "%s", buf.data);
     strbuf_clear(&buf);
+}
+
+Test(reply, prompt_logprobs_are_those_of_vllm)
+{
+    const struct token_logprob top[] = {{7, -0.25f}, {4, -1.5f}, {-1, 0}};
+    const struct reply_token tokens[] = {
+        {.id = 4},
+        {.id = 4, .has_logprob = true, .logprob = -1.5f, .rank = 2, .top = top},
+        {.id = 0, .has_logprob = true, .logprob = -INFINITY, .rank = 9, .top = top},
+    };
+    const struct reply_prompt_logprobs three = {tokenizer, tokens, 3, 3};
+    const struct reply_choice choice = {.stop_token = -1, .prompt_logprobs = &three};
+    struct strbuf buf = {0};
+    reply_choice_encode(&buf, &choice);
+    json_decref(read_back(&buf));
+    expect_buffer(
+        &buf, "{\"index\":0,\"text\":\"\",\"logprobs\":null,\"finish_reason\":null,\"stop_reason\":"
+              "null,\"token_ids\":null,\"prompt_token_ids\":null,\"prompt_logprobs\":[null,"
+              "{\"4\":{\"logprob\":-1.5,\"rank\":2,\"decoded_token\":\"x\"},"
+              "\"7\":{\"logprob\":-0.25,\"rank\":1,\"decoded_token\":\"<|end|>\"}},"
+              "{\"0\":{\"logprob\":-9999.0,\"rank\":9,\"decoded_token\":\"a\"},"
+              "\"7\":{\"logprob\":-0.25,\"rank\":1,\"decoded_token\":\"<|end|>\"},"
+              "\"4\":{\"logprob\":-1.5,\"rank\":2,\"decoded_token\":\"x\"}}]}");
 }
 
 Test(reply, the_whole_reply)
@@ -253,8 +277,10 @@ Test(reply, the_whole_reply)
         &buf, "{\"id\":\"cmpl-1\",\"object\":\"text_completion\",\"created\":1700000000,"
               "\"model\":\"tiny\",\"system_fingerprint\":\"fp\",\"choices\":["
               "{\"index\":0,\"text\":\"a\\n\",\"logprobs\":null,\"finish_reason\":\"length\","
-              "\"stop_reason\":null},{\"index\":1,\"text\":\"\",\"logprobs\":null,"
-              "\"finish_reason\":\"stop\",\"stop_reason\":null}],\"usage\":{\"prompt_tokens\":3,"
+              "\"stop_reason\":null,\"token_ids\":null,\"prompt_token_ids\":null,"
+              "\"prompt_logprobs\":null},{\"index\":1,\"text\":\"\",\"logprobs\":null,"
+              "\"finish_reason\":\"stop\",\"stop_reason\":null,\"token_ids\":null,"
+              "\"prompt_token_ids\":null,\"prompt_logprobs\":null}],\"usage\":{\"prompt_tokens\":3,"
               "\"completion_tokens\":4,\"total_tokens\":7,\"prompt_tokens_details\":"
               "{\"cached_tokens\":2,\"cache_miss_reason\":\"diverged\"}},\"timings\":"
               "{\"queue_ms\":0.5,\"prefill_ms\":2.0,\"prefill_tokens_per_second\":1500.0,"

@@ -16,7 +16,7 @@ static const struct reply_choice choice = {
     "\"model\":\"tiny\",\"system_fingerprint\":\"fp\",\"choices\":["
 #define CHOICE                                                                  \
     "{\"index\":2,\"text\":\"a\\nb\",\"logprobs\":null,\"finish_reason\":null," \
-    "\"stop_reason\":null}]"
+    "\"stop_reason\":null,\"token_ids\":null,\"prompt_token_ids\":null,\"prompt_logprobs\":null}]"
 #define USAGE                                                          \
     "{\"prompt_tokens\":3,\"completion_tokens\":1,\"total_tokens\":4," \
     "\"prompt_tokens_details\":{\"cached_tokens\":0,\"cache_miss_reason\":\"no_checkpoint\"}}"
