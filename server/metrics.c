@@ -13,6 +13,9 @@ static const double LATENCY_BOUNDS[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 static const double BATCH_BOUNDS[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096};
 static const double SPEED_BOUNDS[] = {1,   2.5, 5,    10,   25,   50,   100,
                                       250, 500, 1000, 2500, 5000, 10000};
+static const double TOKEN_BOUNDS[] = {1,    2,    5,     10,    20,    50,  100, 200, 500, 1000,
+                                      2000, 5000, 10000, 20000, 50000, 1e5, 2e5, 5e5, 1e6};
+static const double CHOICE_BOUNDS[] = {1, 2, 5, 10, 20, 50, 100};
 static const int64_t LENGTHS[NUM_LENGTH_CLASSES] = {64,   128,  256,  512,      1024,
                                                     2048, 4096, 8192, INT64_MAX};
 static const char *const LENGTH_NAMES[NUM_LENGTH_CLASSES] = {"64",   "128",  "256",  "512", "1024",
@@ -35,6 +38,14 @@ void metrics_init(struct metrics *metrics)
     SET_BOUNDS(&metrics->request_duration, LATENCY_BOUNDS);
     SET_BOUNDS(&metrics->queue, LATENCY_BOUNDS);
     SET_BOUNDS(&metrics->batch_tokens, BATCH_BOUNDS);
+    SET_BOUNDS(&metrics->step_tokens, BATCH_BOUNDS);
+    SET_BOUNDS(&metrics->text_prompt_tokens, TOKEN_BOUNDS);
+    SET_BOUNDS(&metrics->text_generated_tokens, TOKEN_BOUNDS);
+    SET_BOUNDS(&metrics->text_max_tokens, TOKEN_BOUNDS);
+    SET_BOUNDS(&metrics->text_prefill, LATENCY_BOUNDS);
+    SET_BOUNDS(&metrics->text_decode, LATENCY_BOUNDS);
+    SET_BOUNDS(&metrics->text_inference, LATENCY_BOUNDS);
+    SET_BOUNDS(&metrics->prompt_choices, CHOICE_BOUNDS);
     for (int i = 0; i < NUM_LENGTH_CLASSES; i++)
         SET_BOUNDS(&metrics->tokens_per_second[i], SPEED_BOUNDS);
 }
@@ -47,8 +58,10 @@ void histogram_observe(struct histogram *histogram, double value)
     while (i < histogram->num_bounds && value > histogram->bounds[i])
         i++;
     atomic_fetch_add_explicit(&histogram->buckets[i], 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&histogram->sum_micros, (int64_t)llround(value * 1e6),
-                              memory_order_relaxed);
+    double sum = atomic_load_explicit(&histogram->sum, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&histogram->sum, &sum, sum + value,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
 }
 
 const char *metrics_outcome(enum outcome outcome)
@@ -64,25 +77,34 @@ void metrics_request(struct metrics *metrics, int status, enum outcome outcome)
     atomic_fetch_add_explicit(&metrics->requests[row][outcome], 1, memory_order_relaxed);
 }
 
-void metrics_generation(struct metrics *metrics, int64_t generated, double seconds,
-                        int64_t state_bytes)
+void metrics_text(struct metrics *metrics, const struct metrics_text *text)
 {
     int row = 0;
-    while (generated > LENGTHS[row])
+    while (text->generated > LENGTHS[row])
         row++;
     /* The first token belongs to the prompt's time. */
-    if (generated > 1 && seconds > 0)
-        histogram_observe(&metrics->tokens_per_second[row], (double)(generated - 1) / seconds);
+    if (text->generated > 1 && text->decode_s > 0)
+        histogram_observe(&metrics->tokens_per_second[row],
+                          (double)(text->generated - 1) / text->decode_s);
     int64_t peak = atomic_load(&metrics->peak_state_bytes[row]);
-    while (peak < state_bytes &&
-           !atomic_compare_exchange_weak(&metrics->peak_state_bytes[row], &peak, state_bytes))
+    while (peak < text->state_bytes &&
+           !atomic_compare_exchange_weak(&metrics->peak_state_bytes[row], &peak, text->state_bytes))
         ;
+    histogram_observe(&metrics->text_prompt_tokens, (double)text->prompt_tokens);
+    histogram_observe(&metrics->text_generated_tokens, (double)text->generated);
+    histogram_observe(&metrics->text_max_tokens, (double)text->max_tokens);
+    histogram_observe(&metrics->text_prefill, text->prefill_s);
+    histogram_observe(&metrics->text_decode, text->decode_s);
+    histogram_observe(&metrics->text_inference, text->prefill_s + text->decode_s);
 }
 
-void metrics_lookup(struct metrics *metrics, int64_t cached, enum miss_reason miss)
+void metrics_lookup(struct metrics *metrics, int64_t tokens, int64_t cached, enum miss_reason miss)
 {
     atomic_fetch_add_explicit(&metrics->cached_tokens, (uint64_t)cached, memory_order_relaxed);
     atomic_fetch_add_explicit(&metrics->lookups[miss], 1, memory_order_relaxed);
+    if (miss != MISS_DISABLED)
+        atomic_fetch_add_explicit(&metrics->looked_up_tokens, (uint64_t)tokens,
+                                  memory_order_relaxed);
 }
 
 void metrics_set_memory(struct metrics *metrics, const struct metrics_memory *memory)
@@ -155,7 +177,7 @@ static void histogram_samples(const struct family *family, const struct histogra
     }
     labels(family, "_sum", more);
     strbuf_printf(family->out, "%.15g\n",
-                  (double)atomic_load_explicit(&histogram->sum_micros, memory_order_relaxed) / 1e6);
+                  atomic_load_explicit(&histogram->sum, memory_order_relaxed));
     labels(family, "_count", more);
     strbuf_printf(family->out, "%llu\n", (unsigned long long)count);
 }
@@ -318,38 +340,102 @@ static void generation_families(struct family *family, const struct metrics *met
     }
 }
 
-/* The names that gateways and dashboards for vLLM read. */
+/* Of requests that have ended so, with any status. */
+static double ended(const struct metrics *m, enum outcome outcome)
+{
+    uint64_t count = 0;
+    for (int i = 0; i < NUM_STATUSES; i++)
+        count += atomic_load(&m->requests[i][outcome]);
+    return (double)count;
+}
+
+/* What vLLM calls requests are texts here: each choice of each prompt. */
+static void vllm_histograms(struct family *family, const struct metrics *m)
+{
+    const struct {
+        const char *name, *help;
+        const struct histogram *histogram;
+    } all[] = {
+        {"time_to_first_token_seconds", "Time to the first token.", &m->time_to_first_token},
+        {"inter_token_latency_seconds", "Time between tokens of a text.", &m->inter_token_latency},
+        {"time_per_output_token_seconds", "The same, by its old name.", &m->inter_token_latency},
+        {"e2e_request_latency_seconds", "Duration of requests.", &m->request_duration},
+        {"request_queue_time_seconds", "Time before a request runs.", &m->queue},
+        {"request_prefill_time_seconds", "Of a text: to its first token.", &m->text_prefill},
+        {"request_decode_time_seconds", "Of a text: from its first to its last token.",
+         &m->text_decode},
+        {"request_inference_time_seconds", "Of a text: both together.", &m->text_inference},
+        {"request_prompt_tokens", "Of a text: tokens of its prompt.", &m->text_prompt_tokens},
+        {"request_generation_tokens", "Of a text: generated tokens.", &m->text_generated_tokens},
+        {"request_params_max_tokens", "Of a text: max_tokens.", &m->text_max_tokens},
+        {"request_params_n", "Of a prompt: n.", &m->prompt_choices},
+        {"iteration_tokens_total", "Of a step: tokens of prompts, and generated tokens.",
+         &m->step_tokens},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "vllm:%s", all[i].name);
+        histogram_family(family, name, all[i].help, all[i].histogram);
+    }
+}
+
+static void vllm_cache_info(struct family *family, const struct metrics_view *view)
+{
+    struct strbuf *out = family->out;
+    begin(family, "vllm:cache_config_info", "gauge", "KV pages, and whether prefixes are reused.");
+    strbuf_printf(out, "%s{block_size=\"%d\",cache_dtype=\"%s\",enable_prefix_caching=\"%s\",",
+                  family->name, view->kv_page_tokens, view->kv_format ? view->kv_format : "",
+                  view->reuses_prefixes ? "True" : "False");
+    strbuf_printf(out, "num_gpu_blocks=\"%lld\"} 1\n", (long long)view->kv_pages);
+}
+
+/* The names that gateways and dashboards for vLLM read. What never happens here is 0. */
 static void vllm_families(struct family *family, const struct metrics *m,
                           const struct metrics_view *view, double reserved)
 {
-    double budget = (double)view->state_budget_bytes;
+    double budget = (double)view->state_budget_bytes, used = budget > 0 ? reserved / budget : 0;
+    double waiting = (double)atomic_load(&m->waiting),
+           cached = (double)atomic_load(&m->cached_tokens);
+    const struct {
+        const char *name, *type, *help;
+        double value;
+    } all[] = {
+        {"num_requests_running", "gauge", "Requests that run.", (double)atomic_load(&m->running)},
+        {"num_requests_waiting", "gauge", "Requests that wait.", waiting},
+        {"kv_cache_usage_perc", "gauge", "Share of the state budget reserved, 0..1.", used},
+        {"gpu_cache_usage_perc", "gauge", "The same, by its old name.", used},
+        {"prompt_tokens_total", "counter", "Prompt tokens.",
+         (double)atomic_load(&m->prompt_tokens)},
+        {"generation_tokens_total", "counter", "Generated tokens.",
+         (double)atomic_load(&m->generated_tokens)},
+        {"prefix_cache_queries_total", "counter", "Tokens of prompts that were looked up.",
+         (double)atomic_load(&m->looked_up_tokens)},
+        {"prefix_cache_hits_total", "counter", "Of them, those that were not computed again.",
+         cached},
+        {"gpu_prefix_cache_queries_total", "counter", "Queries by their old name.",
+         (double)atomic_load(&m->looked_up_tokens)},
+        {"gpu_prefix_cache_hits_total", "counter", "Hits by their old name.", cached},
+        {"num_preemptions_total", "counter", "0: what runs is never put back.", 0},
+        {"mm_cache_queries_total", "counter", "0: there is only text.", 0},
+        {"mm_cache_hits_total", "counter", "0: there is only text.", 0},
+    };
     family->label = "model_name";
-    single(family, "vllm:num_requests_running", "gauge", "Requests that run.",
-           (double)atomic_load(&m->running));
-    single(family, "vllm:num_requests_waiting", "gauge", "Requests that wait.",
-           (double)atomic_load(&m->waiting));
-    single(family, "vllm:kv_cache_usage_perc", "gauge", "Share of the state budget reserved, 0..1.",
-           budget > 0 ? reserved / budget : 0);
-    single(family, "vllm:gpu_cache_usage_perc", "gauge",
-           "Share of the state budget reserved, 0..1.", budget > 0 ? reserved / budget : 0);
-    single(family, "vllm:prompt_tokens_total", "counter", "Prompt tokens.",
-           (double)atomic_load(&m->prompt_tokens));
-    single(family, "vllm:generation_tokens_total", "counter", "Generated tokens.",
-           (double)atomic_load(&m->generated_tokens));
-    begin(family, "vllm:request_success_total", "counter", "Requests that have ended well.");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "vllm:%s", all[i].name);
+        single(family, name, all[i].type, all[i].help, all[i].value);
+    }
+    begin(family, "vllm:num_requests_waiting_by_reason", "gauge", "Requests that wait, by why.");
+    sample(family, ",reason=\"capacity\"", waiting);
+    sample(family, ",reason=\"deferred\"", 0);
+    begin(family, "vllm:request_success_total", "counter", "Requests that have ended.");
     sample(family, ",finished_reason=\"stop\"", (double)atomic_load(&m->requests[0][OUTCOME_STOP]));
     sample(family, ",finished_reason=\"length\"",
            (double)atomic_load(&m->requests[0][OUTCOME_LENGTH]));
-    histogram_family(family, "vllm:time_to_first_token_seconds", "Time to the first token.",
-                     &m->time_to_first_token);
-    histogram_family(family, "vllm:inter_token_latency_seconds", "Time between tokens of a text.",
-                     &m->inter_token_latency);
-    histogram_family(family, "vllm:time_per_output_token_seconds", "Time between tokens of a text.",
-                     &m->inter_token_latency);
-    histogram_family(family, "vllm:e2e_request_latency_seconds", "Duration of requests.",
-                     &m->request_duration);
-    histogram_family(family, "vllm:request_queue_time_seconds", "Time before a request runs.",
-                     &m->queue);
+    sample(family, ",finished_reason=\"abort\"", ended(m, OUTCOME_CANCELLED));
+    sample(family, ",finished_reason=\"error\"", ended(m, OUTCOME_ERROR));
+    vllm_cache_info(family, view);
+    vllm_histograms(family, m);
 }
 
 void metrics_write(struct strbuf *out, struct metrics *m, const struct metrics_view *view)

@@ -33,7 +33,7 @@ struct histogram {
     const double *bounds; /* [num_bounds], rising; +Inf is implied */
     int num_bounds;
     _Atomic uint64_t buckets[HISTOGRAM_MAX_BOUNDS + 1]; /* not cumulative */
-    _Atomic int64_t sum_micros;                         /* sum of values x 1e6 */
+    _Atomic double sum;
 };
 
 /* Checkpoints whose highest tier is this one. */
@@ -62,9 +62,15 @@ struct metrics {
     struct histogram time_to_first_token, inter_token_latency, request_duration, queue;
     struct histogram batch_tokens;
     struct histogram tokens_per_second[NUM_LENGTH_CLASSES];
+    /* as vLLM has them: of steps, texts, and prompts */
+    struct histogram step_tokens;
+    struct histogram text_prompt_tokens, text_generated_tokens, text_max_tokens;
+    struct histogram text_prefill, text_decode, text_inference;
+    struct histogram prompt_choices;
     _Atomic int64_t peak_state_bytes[NUM_LENGTH_CLASSES];
 
     _Atomic uint64_t lookups[NUM_MISS_REASONS]; /* prompts, by why no more was reused */
+    _Atomic uint64_t looked_up_tokens;          /* of those that could be reused */
 
     pthread_mutex_t lock; /* of `memory`: its numbers must add up in every scrape */
     struct metrics_memory memory;
@@ -80,14 +86,18 @@ void histogram_observe(struct histogram *histogram, double value);
 void metrics_request(struct metrics *metrics, int status, enum outcome outcome);
 const char *metrics_outcome(enum outcome outcome); /* its name */
 
-/* Counts a text. generated: its tokens; seconds: from the first to the last of them; state_bytes:
- * the most state that its request held. */
-void metrics_generation(struct metrics *metrics, int64_t generated, double seconds,
-                        int64_t state_bytes);
+/* A text that has ended. */
+struct metrics_text {
+    int64_t prompt_tokens, generated, max_tokens;
+    double prefill_s;    /* from when it ran to its first token */
+    double decode_s;     /* from then to its last */
+    int64_t state_bytes; /* the most state that its request held */
+};
+void metrics_text(struct metrics *metrics, const struct metrics_text *text);
 
-/* Counts a prompt that was looked up in the tree. cached: how many of its tokens were there; miss:
- * why no more were. */
-void metrics_lookup(struct metrics *metrics, int64_t cached, enum miss_reason miss);
+/* Counts a prompt of `tokens` that was looked up in the tree. cached: how many of them were there;
+ * miss: why no more were. */
+void metrics_lookup(struct metrics *metrics, int64_t tokens, int64_t cached, enum miss_reason miss);
 void metrics_set_memory(struct metrics *metrics, const struct metrics_memory *memory);
 
 /* What the Prometheus text says besides these numbers; read when it is written. */
@@ -95,7 +105,11 @@ struct metrics_view {
     const char *model, *device;
     int64_t weights_bytes, workspace_bytes, pinned_bytes, state_budget_bytes;
     int64_t queue_requests, queue_tokens, body_bytes;
-    bool vllm_names; /* also as vllm:* */
+    bool vllm_names;       /* also as vllm:*, with what follows */
+    int64_t kv_pages;      /* that the state budget could hold, were there nothing else */
+    int kv_page_tokens;    /* tokens of one */
+    const char *kv_format; /* its name */
+    bool reuses_prefixes;
 };
 
 void metrics_write(struct strbuf *out, struct metrics *metrics, const struct metrics_view *view);

@@ -85,6 +85,7 @@ int server_create(struct server **out, const struct server_options *options, str
     atomic_init(&service->phase, SERVICE_LOADING);
     service->unsaved = options->unsaved ? options->unsaved : &server->unsaved;
     service->vllm_names = options->vllm_names;
+    service->reuses_prefixes = options->states.reuse;
     service->stall_timeout_s = options->stall_timeout_s;
     metrics_init(&service->metrics);
     registry_init(&service->registry);

@@ -40,6 +40,7 @@ struct service {
     size_t num_eos;
     char fingerprint[128];                           /* system_fingerprint */
     bool vllm_names;                                 /* --metrics-compat vllm */
+    bool reuses_prefixes;                            /* --prefix-cache */
     _Atomic int64_t max_body_bytes, max_state_bytes; /* of a request; of an imported state */
     double stall_timeout_s; /* a reader that takes nothing for so long is cancelled */
 

@@ -7,12 +7,17 @@ void metrics_page_handle(struct http_request *request)
     const struct engine_info *info = service_engine_info(service);
     struct metrics_view view = {.model = service->model,
                                 .device = info ? info->device : "",
-                                .vllm_names = service->vllm_names};
+                                .vllm_names = service->vllm_names,
+                                .reuses_prefixes = service->reuses_prefixes};
     if (info) {
         view.weights_bytes = (int64_t)info->weights_bytes;
         view.workspace_bytes = (int64_t)info->workspace_bytes;
         view.pinned_bytes = (int64_t)info->pinned_bytes;
         view.state_budget_bytes = (int64_t)info->state_memory_bytes;
+        view.kv_format = kv_format_name(info->kv);
+        view.kv_page_tokens = info->kv_page_tokens;
+        int64_t page = (int64_t)info->kv_bytes_per_token * info->kv_page_tokens;
+        view.kv_pages = page > 0 ? view.state_budget_bytes / page : 0;
     }
     admission_read(&service->admission, &view.queue_requests, &view.queue_tokens, &view.body_bytes);
     struct strbuf body = {0};

@@ -113,6 +113,8 @@ static void settled(struct job *job)
         replay_worked(job->task.service->replay, completion->replay);
     if (well)
         histogram_observe(&metrics->request_duration, job->run.ended - job->asked.received);
+    for (size_t i = 0; well && i < job->asked.request.num_prompts; i++)
+        histogram_observe(&metrics->prompt_choices, job->asked.request.n);
     bool elsewhere = completion->replay || (well && job_reply_bytes(job) > LONG_REPLY_BYTES);
     if (!streams(job) && elsewhere)
         to_workers(completion, run_encode);

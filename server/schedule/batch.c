@@ -75,8 +75,14 @@ void batch_close(struct batch *batch, size_t at)
     struct sequence *sequence = batch->running[at];
     struct job *job = sequence->job;
     if (sequence->choice->finish != FINISH_NONE && sequence->choice->generated)
-        metrics_generation(&batch->service->metrics, sequence->choice->generated,
-                           sequence->last_token - sequence->first_token, job->run.peak_state_bytes);
+        metrics_text(
+            &batch->service->metrics,
+            &(struct metrics_text){.prompt_tokens = (int64_t)sequence->prompt->count,
+                                   .generated = sequence->choice->generated,
+                                   .max_tokens = job->asked.request.max_tokens,
+                                   .prefill_s = sequence->first_token - sequence->opened,
+                                   .decode_s = sequence->last_token - sequence->first_token,
+                                   .state_bytes = job->run.peak_state_bytes});
     prefix_end(batch->tree, sequence);
     batch->num_running--;
     memmove(batch->running + at, batch->running + at + 1,
@@ -273,7 +279,8 @@ static void count_cached(struct sequence *sequence)
     job->shared.cached_tokens += prefix->cached;
     if (job->shared.miss == MISS_NONE)
         job->shared.miss = prefix->miss;
-    metrics_lookup(&job->task.service->metrics, prefix->cached, prefix->miss);
+    metrics_lookup(&job->task.service->metrics, (int64_t)sequence->prompt->count, prefix->cached,
+                   prefix->miss);
 }
 
 /* The text has taken its whole prompt: draws its first token from these logits. NULL: no token is
@@ -395,7 +402,8 @@ static void take_results(struct batch *batch, const struct step *step)
 {
     struct metrics *metrics = &batch->service->metrics;
     double now = clock_seconds();
-    int tokens = 0;
+    int tokens = 0, of_prompts = 0;
+    uint64_t generated = atomic_load(&metrics->generated_tokens);
     batch->failed_steps = 0;
     for (size_t i = 0; i < step->num_spans; i++) {
         struct sequence *sequence = step->stepped[i];
@@ -404,11 +412,14 @@ static void take_results(struct batch *batch, const struct step *step)
         if (sequence->choice->finish != FINISH_NONE)
             continue;
         tokens += step->spans[i].num_tokens;
+        of_prompts += sequence->decoding ? 0 : step->spans[i].num_tokens;
         if (!sequence->job->failed && take_result(batch, sequence, &step->spans[i], now, &err))
             job_fail_engine(sequence->job, &err);
     }
     atomic_fetch_add(&metrics->steps, 1);
     histogram_observe(&metrics->batch_tokens, tokens);
+    generated = atomic_load(&metrics->generated_tokens) - generated; /* only this thread adds */
+    histogram_observe(&metrics->step_tokens, of_prompts + (double)generated);
 }
 
 /* Part of a step on this thread: engine_submit with the step, or engine_collect with NULL. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/schedule/sequence.h"
 
+#include "engine/base/clock.h"
 #include "engine/text/unicode.h"
 
 #include <stdlib.h>
@@ -23,6 +24,7 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     sequence->choice = &job->run.choices[index];
     sequence->index = (int)index;
     sequence->characters = sequence->prompt->characters;
+    sequence->opened = clock_seconds();
     struct sampling sampling = request->sampling;
     sampling.choice = (int32_t)(index % (size_t)request->best_of);
     sequence->held =

@@ -43,8 +43,8 @@ struct sequence {
     bool decoding;               /* the prompt is done */
     struct prefix prefix;
     int64_t characters; /* of the choice's text so far, echo included */
-    double last_token;  /* clock_seconds() */
-    double first_token;
+    double opened;      /* clock_seconds() */
+    double first_token, last_token;
 };
 
 /* Opens the text of choice `index`. The caller sets its state. */

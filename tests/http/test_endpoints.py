@@ -181,13 +181,65 @@ def test_histogram_buckets_add_up(server):
     assert counts[-1] == sum(v for (n, _), v in values.items() if n == name + "_count")
 
 
+def of_vllm():
+    """What vLLM's own test asks for (tests/entrypoints/instrumentator/test_metrics.py): these 49 of
+    0.11, with those that it hides since; and what came later."""
+    histograms = ["request_prompt_tokens", "request_generation_tokens", "request_params_n",
+                  "request_params_max_tokens", "time_per_output_token_seconds",
+                  "time_to_first_token_seconds", "inter_token_latency_seconds",
+                  "e2e_request_latency_seconds", "request_queue_time_seconds",
+                  "request_inference_time_seconds", "request_prefill_time_seconds",
+                  "request_decode_time_seconds"]
+    plain = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc",
+             "prefix_cache_queries", "prefix_cache_hits", "num_preemptions_total",
+             "prompt_tokens_total", "generation_tokens_total", "iteration_tokens_total",
+             "cache_config_info", "request_success_total", "mm_cache_queries", "mm_cache_hits"]
+    names = plain + [f"{name}_{part}" for name in histograms for part in ("sum", "bucket", "count")]
+    assert len(names) == 49
+    later = ["gpu_cache_usage_perc", "gpu_prefix_cache_queries", "gpu_prefix_cache_hits",
+             "num_requests_waiting_by_reason"]
+    return [f"vllm:{name}" for name in names + later]
+
+
 def test_metrics_with_vllm_names(server_factory):
     server = server_factory(metrics_compat="vllm")
-    server.complete(prompt="x", max_tokens=2)
+    requests, max_tokens = 6, 10
+    prompts = [list(range(40 + i, 50 + i)) for i in range(requests)]  # none begins as another
+    for prompt in prompts:
+        server.complete(prompt=prompt, max_tokens=max_tokens, ignore_eos=True)
     text = server.get("/metrics").text
-    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting",
-                 "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds"):
+    for name in of_vllm():
         assert name in text
+
+    def total(name, **labels):
+        return sum(value for (n, found), value in server.metrics().items()
+                   if n == f"vllm:{name}" and set(labels.items()) <= set(found))
+    # as its test counts
+    once = ["time_to_first_token_seconds", "e2e_request_latency_seconds",
+            "request_queue_time_seconds", "request_inference_time_seconds",
+            "request_prefill_time_seconds", "request_decode_time_seconds", "request_prompt_tokens",
+            "request_generation_tokens", "request_params_n", "request_params_max_tokens"]
+    assert {name: total(f"{name}_count") for name in once} == dict.fromkeys(once, requests)
+    assert total("inter_token_latency_seconds_count") == requests * (max_tokens - 1)
+    prompt_tokens, generated = sum(map(len, prompts)), requests * max_tokens
+    assert total("request_prompt_tokens_sum") == total("prompt_tokens_total") == prompt_tokens
+    assert total("request_generation_tokens_sum") == total("generation_tokens_total") == generated
+    assert total("request_params_max_tokens_sum") == generated
+    assert total("iteration_tokens_total_sum") == prompt_tokens + generated
+    assert total("iteration_tokens_total_count") == generated
+    assert total("request_success_total") == requests
+    assert total("prefix_cache_queries_total") == prompt_tokens
+    assert total("prefix_cache_hits_total") == total("num_preemptions_total") == 0
+    assert total("request_inference_time_seconds_sum") == pytest.approx(
+        total("request_prefill_time_seconds_sum") + total("request_decode_time_seconds_sum"))
+    assert total("cache_config_info", block_size="64", enable_prefix_caching="True") == 1
+    # several texts, some of it reused, something refused
+    server.complete(prompt=prompts[0], max_tokens=2, n=3, ignore_eos=True)
+    server.refuse(400, prompt=prompts[0], max_tokens=-1)
+    assert total("prefix_cache_hits_total") == len(prompts[0])
+    assert total("request_params_n_sum") == requests + 3
+    assert total("request_generation_tokens_count") == requests + 3
+    assert total("request_success_total", finished_reason="error") == 1
 
 
 def test_memory_is_in_use_while_a_text_is(server):

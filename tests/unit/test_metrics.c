@@ -79,11 +79,15 @@ Test(metrics, time_by_cause_is_in_seconds)
 
 Test(metrics, a_generation_counts_in_the_smallest_length_that_holds_it)
 {
-    metrics_generation(&metrics, 64, 1.0, 500);
-    metrics_generation(&metrics, 65, 2.0, 700);
-    metrics_generation(&metrics, 66, 2.0, 600);
-    metrics_generation(&metrics, 8193, 1.0, 900);
-    metrics_generation(&metrics, 1, 0.0, 1);
+    const struct metrics_text texts[] = {
+        {.generated = 64, .decode_s = 1, .state_bytes = 500},
+        {.generated = 65, .decode_s = 2, .state_bytes = 700},
+        {.generated = 66, .decode_s = 2, .state_bytes = 600},
+        {.generated = 8193, .decode_s = 1, .state_bytes = 900},
+        {.generated = 1, .decode_s = 0, .state_bytes = 1},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        metrics_text(&metrics, &texts[i]);
     char *text = text_of(&VIEW);
     expect_line(text, "regla_generation_peak_memory_bytes{model=\"m\",length=\"64\"} 500");
     expect_line(text, "regla_generation_peak_memory_bytes{model=\"m\",length=\"128\"} 700");
@@ -92,6 +96,29 @@ Test(metrics, a_generation_counts_in_the_smallest_length_that_holds_it)
     expect_line(text, "regla_generation_tokens_per_second_sum{model=\"m\",length=\"64\"} 63");
     expect_line(text, "regla_generation_tokens_per_second_count{model=\"m\",length=\"64\"} 1");
     expect_line(text, "regla_generation_tokens_per_second_sum{model=\"m\",length=\"128\"} 64.5");
+    free(text);
+}
+
+Test(metrics, texts_and_lookups_as_vllm_counts_them)
+{
+    struct metrics_view view = VIEW;
+    view.vllm_names = true;
+    metrics_text(&metrics, &(struct metrics_text){.prompt_tokens = 7,
+                                                  .generated = 3,
+                                                  .max_tokens = INT64_C(1) << 53,
+                                                  .prefill_s = 0.5,
+                                                  .decode_s = 0.25});
+    metrics_lookup(&metrics, 7, 5, MISS_DIVERGED);
+    metrics_lookup(&metrics, 100, 0, MISS_DISABLED);
+    metrics_request(&metrics, 499, OUTCOME_CANCELLED);
+    char *text = text_of(&view);
+    expect_line(text, "vllm:request_prompt_tokens_sum{model_name=\"m\"} 7");
+    expect_line(text, "vllm:request_generation_tokens_bucket{model_name=\"m\",le=\"5\"} 1");
+    expect_line(text, "vllm:request_params_max_tokens_sum{model_name=\"m\"} 9.00719925474099e+15");
+    expect_line(text, "vllm:request_inference_time_seconds_sum{model_name=\"m\"} 0.75");
+    expect_line(text, "vllm:prefix_cache_queries_total{model_name=\"m\"} 7");
+    expect_line(text, "vllm:prefix_cache_hits_total{model_name=\"m\"} 5");
+    expect_line(text, "vllm:request_success_total{model_name=\"m\",finished_reason=\"abort\"} 1");
     free(text);
 }
 
@@ -110,9 +137,16 @@ Test(metrics, vllm_names_are_there_when_asked_for)
     char *plain = text_of(&view);
     cr_assert_null(strstr(plain, "vllm:"));
     view.vllm_names = true;
+    view.kv_pages = 9;
+    view.kv_page_tokens = 64;
+    view.kv_format = "f16";
+    view.reuses_prefixes = true;
     atomic_store(&metrics.running, 3);
     char *compatible = text_of(&view);
     expect_line(compatible, "vllm:num_requests_running{model_name=\"m\"} 3");
+    expect_line(compatible, "vllm:num_preemptions_total{model_name=\"m\"} 0");
+    expect_line(compatible, "vllm:cache_config_info{block_size=\"64\",cache_dtype=\"f16\","
+                            "enable_prefix_caching=\"True\",num_gpu_blocks=\"9\"} 1");
     free(plain);
     free(compatible);
 }
