@@ -79,6 +79,9 @@ static void fuzz_completion(const char *body, size_t length)
     require(request.n >= 1 && request.n <= request.best_of && request.best_of <= 128);
     require(request.max_tokens >= request.min_tokens && request.min_tokens >= 0);
     require(request.logprobs >= -1 && request.logprobs <= 20);
+    require(request.prompt_logprobs >= -1 && request.prompt_logprobs <= 20);
+    require(request.num_logprob_token_ids <= SAMPLER_MOST_WANTED);
+    require(request.num_bad_words <= COMPLETION_MOST_BAD_WORDS);
     for (size_t i = 0; i < request.num_prompts; i++)
         check_prompt(&request, &request.prompts[i]);
     struct sampler *sampler = NULL;
@@ -89,12 +92,17 @@ static void fuzz_completion(const char *body, size_t length)
     for (int i = 0; i < 300; i++)
         logits[i] = (float)(i % 7) - (float)(i % 11);
     for (int i = 0; i < 4; i++) {
-        size_t banned = request.num_stop_token_ids;
+        size_t banned = request.sampling.num_allowed == 0 ? request.num_stop_token_ids : 0;
         struct draw draw = {.sampler = sampler,
                             .banned = request.stop_token_ids,
-                            .num_banned = banned < 299 ? banned : 0};
+                            .num_banned = banned < 299 ? banned : 0,
+                            .wants_logprob = request.logprobs >= 0,
+                            .num_top = (int)request.num_logprob_token_ids,
+                            .wanted = request.logprob_token_ids};
         sampler_draw(&draw, logits);
         require(draw_check(&draw, &error) == 0 && draw.id < limits.vocab_size);
+        for (int j = 0; draw.wants_logprob && j < draw.num_top; j++)
+            require(draw.top[j].id == request.logprob_token_ids[j]);
     }
     sampler_free(sampler);
     completion_request_clear(&request);

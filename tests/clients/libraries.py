@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tests of the libraries that generate text, each in its own environment (run.sh), against
+one `regla serve`; of openai's client those that are in `make test`, too.
+
+    tests/clients/run.sh libraries [NAME...]
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+WORK = ROOT / "build" / "clients"
+sys.path.insert(0, str(ROOT / "tests" / "http"))
+import harness  # noqa: E402
+
+FOLDER = HERE / "libraries"
+LIMIT = 512  # as conftest.py there has it
+# The environment of each; None: that of this program.
+TESTS = {
+    "openai": (None, ROOT / "tests" / "http" / "test_clients_openai.py"),
+    "litellm": ("litellm", FOLDER / "test_litellm.py"),
+    "llama_index": ("llama-index-llms-openai-like", FOLDER / "test_llama_index.py"),
+    "dspy": ("dspy", FOLDER / "test_dspy.py"),
+    "semantic_kernel": ("semantic-kernel", FOLDER / "test_semantic_kernel.py"),
+    "llm": ("llm", FOLDER / "test_llm.py"),
+}
+
+
+def run(name, server):
+    venv, file = TESTS[name]
+    python = WORK / venv / "bin" / "python" if venv else sys.executable
+    environment = {**os.environ, "REGLA_URL": server.url, "REGLA_MODEL": server.model_id,
+                   "NO_PROXY": "127.0.0.1", "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                   "DSPY_CACHEDIR": str(WORK / "cache")}
+    environment.pop("OPENAI_API_KEY", None)
+    print(f"==> {name}", flush=True)
+    return subprocess.run([python, "-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider",
+                           file], cwd=ROOT, env=environment, timeout=1200).returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TESTS))
+    names = parser.parse_args().names or list(TESTS)
+    if unknown := set(names) - set(TESTS):
+        parser.error(f"no library {', '.join(sorted(unknown))}; there are {', '.join(TESTS)}")
+    WORK.mkdir(parents=True, exist_ok=True)
+    server = harness.Server(WORK / "libraries.log", harness.GOLDEN / "hybrid_regla",
+                            max_model_len=LIMIT)
+    try:
+        failed = [name for name in names if not run(name, server)]
+    finally:
+        server.stop()
+    if failed:
+        sys.exit(f"libraries: {len(failed)} failed: {', '.join(failed)}")
+    print(f"libraries: {len(names)} passed")
+
+
+main()
