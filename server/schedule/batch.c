@@ -260,7 +260,7 @@ static void take_prompt_logprobs(struct sequence *sequence, const struct span *s
         size_t at = position + 1 - prompt->context;
         struct reply_token *token = &prompt->logprobs[at];
         token->has_logprob = true;
-        token->num_top = request->logprobs > 0 ? request->logprobs : 0;
+        token->num_top = request->echo && request->logprobs > 0 ? request->logprobs : 0;
         if (count > 0)
             token->top = prompt->tops + at * (size_t)count;
         if (request->prompt_logprobs >= 0)

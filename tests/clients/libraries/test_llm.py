@@ -21,9 +21,9 @@ def llm(server, tmp_path_factory):
     (folder / "extra-openai-models.yaml").write_text(json.dumps([model]))
     environment = {**os.environ, "LLM_USER_PATH": str(folder), "OPENAI_API_KEY": "none"}
 
-    def run(*words, **options):
+    def run(*words, text=""):
         return subprocess.run([Path(sys.executable).with_name("llm"), *words], env=environment,
-                              capture_output=True, text=True, timeout=60, **options)
+                              input=text, capture_output=True, text=True, timeout=60)
 
     return run
 
@@ -49,5 +49,5 @@ def test_options(server, llm):
 
 
 def test_an_error_is_told(llm, too_long):
-    done = llm("-m", "here", input=too_long)
+    done = llm("-m", "here", text=too_long)
     assert done.returncode != 0 and "maximum context length is 512 tokens" in done.stderr

@@ -11,6 +11,7 @@ from semantic_kernel.connectors.ai.open_ai import (
     OpenAITextPromptExecutionSettings,
 )
 from semantic_kernel.exceptions import ServiceResponseException
+from semantic_kernel.functions import KernelArguments
 
 PROMPT = "Once upon a time"
 
@@ -39,8 +40,10 @@ def test_text(server, service):
 
 def test_several_choices(server, service):
     got = contents(service, PROMPT, number_of_responses=2, best_of=2, temperature=1, logprobs=1,
-                   extension_data={"seed": 4})
-    assert len(got) == 2 and all(content.text for content in got)
+                   seed=4)
+    expected = server.complete(prompt=PROMPT, n=2, temperature=1, seed=4)
+    assert [content.text for content in got] == [c["text"] for c in expected["choices"]]
+    assert all(content.metadata["logprobs"].tokens for content in got)
 
 
 def test_stream(server, service):
@@ -53,7 +56,8 @@ def test_stream(server, service):
 def test_in_a_kernel(server, service):
     kernel = Kernel()
     kernel.add_service(service)
-    result = asyncio.run(kernel.invoke_prompt(PROMPT, settings=settings()))
+    result = asyncio.run(kernel.invoke_prompt(PROMPT,
+                                              arguments=KernelArguments(settings=settings())))
     assert str(result) == server.text(PROMPT)
 
 
