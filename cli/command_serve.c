@@ -181,18 +181,16 @@ static int await_end(struct lifecycle *life)
     }
 }
 
-enum answer { ANSWER_RELOAD, ANSWER_EXIT, ANSWER_DRAIN, ANSWER_NONE };
+enum answer { ANSWER_RELOAD, ANSWER_EXIT, ANSWER_DRAIN };
 
 static enum answer answer_signal(struct lifecycle *life, int number)
 {
-    enum answer answer = ANSWER_NONE;
+    enum answer answer = number == SIGHUP ? ANSWER_RELOAD : ANSWER_EXIT;
     pthread_mutex_lock(&life->lock);
-    if (life->server && number == SIGHUP) {
+    if (life->server && number == SIGHUP)
         server_reload(life->server);
-        answer = ANSWER_RELOAD;
-    } else if (life->server) {
-        answer = server_refuse(life->server) ? ANSWER_DRAIN : ANSWER_EXIT;
-    }
+    else if (life->server && server_refuse(life->server))
+        answer = ANSWER_DRAIN;
     pthread_mutex_unlock(&life->lock);
     return answer;
 }
@@ -209,8 +207,6 @@ static void *signal_main(void *context)
         sigwait(&life->signals, &number);
         answer = answer_signal(life, number);
     }
-    if (answer == ANSWER_NONE) /* the process ends by itself */
-        return NULL;
     if (answer == ANSWER_EXIT) {
         log_message(LOG_LEVEL_INFO, "signal %d while loading: exiting", number);
         socket_file_remove_all();
