@@ -72,7 +72,7 @@ static int refuse(const struct free_memory *memory, int64_t bytes, const char *w
 {
     int64_t left = (int64_t)memory->bytes, limit = (int64_t)memory->limit, lack = bytes - left;
     /* Where more is left there are more connections, too. */
-    int64_t enough = (limit + lack + lack / (CONNECTIONS_PART / 2)) / MIB + 2;
+    int64_t enough = (limit + lack + lack / (CONNECTIONS_PART - 1)) / MIB + 2;
     return error_set(err, ERROR_NO_MEMORY,
                      "memory: %s take%s %.1f MiB, expected at most the %.1f MiB that are left of "
                      "%s (%.1f MiB); %lld MiB would do",
