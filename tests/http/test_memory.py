@@ -15,7 +15,7 @@ import harness
 from harness import GOLDEN
 
 sys.path.insert(0, str(harness.ROOT / "tests" / "scripts"))
-import memory_table  # noqa: E402
+import memory_table
 
 pytestmark = pytest.mark.builds("dev")  # the sanitizers take many times the memory
 

@@ -198,14 +198,15 @@ def row(mib, options):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__.strip(),
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=Path)
     parser.add_argument("--model", type=Path, default=ROOT / "models/regla-books-4.5m")
     parser.add_argument("--limits", default=LIMITS, help=f"MiB ({LIMITS})")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--tokens", type=int, default=3000, help="of a prompt (3000)")
     parser.add_argument("--state-dir", action="store_true", help="with sessions, in a directory")
-    parser.add_argument("--verbose", action="store_true", help="the server's log, without its requests")
+    parser.add_argument("--verbose", action="store_true", help="the server's log")
     parser.add_argument("flags", nargs="*", help="further flags of the server, after --")
     options = parser.parse_args()
     if version() is None:
