@@ -40,8 +40,7 @@ static bool is_greedy(const struct sampling *s)
 
 static bool has_cuts(const struct sampling *s, int32_t vocab_size)
 {
-    return (s->top_k > 0 && s->top_k < vocab_size) || s->top_p < 1 ||
-           is_typical(s->typical_p);
+    return (s->top_k > 0 && s->top_k < vocab_size) || s->top_p < 1 || is_typical(s->typical_p);
 }
 
 /* Which arrays of the vocabulary's size the settings need. */
