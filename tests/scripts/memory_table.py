@@ -123,7 +123,7 @@ class Server:
                 time.sleep(0.05)
         return False
 
-    def post(self, path, body, timeout=120):
+    def post(self, path, body, timeout=600):
         """The status; 0: the server has gone."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
