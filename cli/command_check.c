@@ -308,6 +308,7 @@ static int check(struct check_case *c, struct error *err)
                             .company = (int)c->options->company};
     if (open_engine(c, manner.threads, err) != 0)
         return -1;
+    command_model_warn(engine_model(c->engine));
     int32_t vocab_size = engine_info(c->engine)->vocab_size;
     if (expected_open(&c->expected, c->directory, vocab_size, err) != 0 ||
         transcribe(&c->first, c->engine, &c->expected, manner, err) != 0)

@@ -224,6 +224,7 @@ static int run(const char *directory, const struct info_options *options, struct
         return -1;
     const double seconds = clock_seconds() - began;
     int result = 0;
+    command_model_warn(model);
     if (options->json)
         result = print_json(engine, err);
     else

@@ -100,6 +100,13 @@ int command_model_load(struct model **out, const char *directory,
     return directory ? model_open(out, directory, err) : preset_open(out, options->preset, err);
 }
 
+void command_model_warn(const struct model *model)
+{
+    const char *text;
+    for (size_t i = 0; (text = warnings_at(&model->warnings, i)); i++)
+        fprintf(stderr, "regla: warning: %s/%s\n", model->directory, text);
+}
+
 int command_model_open(struct command_model *model, const char *directory,
                        const struct command_model_options *options, int step_tokens,
                        bool all_logits, struct error *err)
@@ -113,8 +120,10 @@ int command_model_open(struct command_model *model, const char *directory,
         engine_open_model(&model->engine, loaded, &engine, err) == 0 &&
         command_tokenizer_open(&model->tokenizer, directory, err) == 0 &&
         command_tokenizer_check(model->tokenizer, directory, engine_info(model->engine)->vocab_size,
-                                err) == 0)
+                                err) == 0) {
+        command_model_warn(engine_model(model->engine));
         return 0;
+    }
     command_model_close(model);
     return -1;
 }

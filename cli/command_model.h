@@ -107,6 +107,9 @@ struct engine_options command_engine_options(const struct command_model_options 
 int command_model_load(struct model **out, const char *directory,
                        const struct command_model_options *options, struct error *err);
 
+/* Prints what was odd about the model's files. */
+void command_model_warn(const struct model *model);
+
 struct command_model {
     struct engine *engine;
     struct tokenizer *tokenizer; /* a preset's has no tokens */

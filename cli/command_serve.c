@@ -353,6 +353,9 @@ static int listen_with_model(struct server *server, const struct serve_options *
             tokenizer_free(tokenizer);
         return -1;
     }
+    const char *warning;
+    for (size_t i = 0; (warning = warnings_at(&model->warnings, i)); i++)
+        log_message(LOG_LEVEL_WARN, "%s", warning);
     return server_listen(server, model, tokenizer, err);
 }
 

@@ -50,11 +50,20 @@ static const char *separator(const struct fields *fields)
     return strstr(fields->place, ": ") ? "." : ": ";
 }
 
+/* What python_json.h makes of a number that is not finite; NULL: it is something else. */
+static const char *not_finite(const json_t *value)
+{
+    const json_t *word = json_object_get(value, "__float__");
+    return json_object_size(value) == 1 ? json_string_value(word) : NULL;
+}
+
 static int mistake(const struct fields *fields, const char *key, const char *expected,
                    const json_t *got, struct error *err)
 {
     char text[80];
-    if (json_is_integer(got))
+    if (not_finite(got))
+        snprintf(text, sizeof text, "%.60s", not_finite(got));
+    else if (json_is_integer(got))
         snprintf(text, sizeof text, "%lld", (long long)json_integer_value(got));
     else if (json_is_real(got))
         snprintf(text, sizeof text, "%.17g", json_real_value(got));
@@ -73,7 +82,7 @@ static int get(const struct fields *fields, const char *key, enum field_need nee
     *value = json_object_get(fields->object, key);
     if (*value && !json_is_null(*value))
         return 0;
-    if (need == FIELD_REQUIRED)
+    if (need == FIELD_REQUIRED || (need == FIELD_NOT_NULL && *value))
         return mistake(fields, key, expected, *value, err);
     *value = NULL;
     return 0;
@@ -125,7 +134,7 @@ int fields_object(const struct fields *fields, const char *key, enum field_need 
                          separator(fields), key);
     if (wrote < 0 || (size_t)wrote >= sizeof member->place)
         memcpy(member->place + sizeof member->place - 4, "...", 4);
-    if (member->object && !json_is_object(member->object))
+    if (member->object && (!json_is_object(member->object) || not_finite(member->object)))
         return mistake(fields, key, "an object", member->object, err);
     return 0;
 }

@@ -19,7 +19,7 @@ struct fields {
     char place[192];      /* of the object, for messages */
 };
 
-enum field_need { FIELD_OPTIONAL, FIELD_REQUIRED };
+enum field_need { FIELD_OPTIONAL, FIELD_REQUIRED, FIELD_NOT_NULL /* may be absent */ };
 
 /* Parses text ([length] bytes) into *document, which the caller json_decrefs. Repeated keys, bytes
  * that are not UTF-8, and trailing text are errors. `file` is the place in messages. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Converts numbers of two bytes, f16 (IEEE 754 binary16) and bf16 (the upper half of an f32), to
- * f32 and back.
+ * f32 and back; and those of one byte, e4m3, to f32.
  *
  * To f32 every value converts exactly: subnormals, infinities and NaNs (which become quiet). To two
  * bytes it is rounded to nearest, ties to even; too large becomes infinite. Nothing branches on
@@ -45,6 +45,17 @@ static inline uint16_t f32_to_f16(float value)
     normal = rest < 0x38800000 ? subnormal : normal;
     normal = rest >= 0x47800000 ? 0x7c00 : normal;
     return (uint16_t)(sign | (rest > 0x7f800000 ? quiet : normal));
+}
+
+/* OCP's 8-bit float with 4 bits of exponent: no infinities, and 0x7f is the only NaN. */
+static inline float e4m3_to_f32(uint8_t bits)
+{
+    uint32_t sign = (uint32_t)(bits & 0x80) << 24, rest = (uint32_t)(bits & 0x7f) << 20;
+    uint32_t normal = rest + (120u << 23), nan = 0x7fc00000;
+    /* 2^-6 (1 + f) - 2^-6 */
+    uint32_t subnormal = bits_of_float(float_of_bits(rest + (121u << 23)) - 0x1p-6f);
+    normal = rest < 0x00800000 ? subnormal : normal;
+    return float_of_bits(sign | (rest == 0x07f00000 ? nan : normal));
 }
 
 #endif

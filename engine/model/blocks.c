@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 int blocks_bind_matrices(const struct block_mixer *block, const struct block_matrix *matrices,
                          size_t count, struct error *err)
@@ -17,19 +18,25 @@ int blocks_bind_matrices(const struct block_mixer *block, const struct block_mat
     return 0;
 }
 
+/* "prefix.name", or the name alone when the prefix is empty. */
+static const char *below(char full[WEIGHT_NAME_SIZE], const char *prefix, const char *name)
+{
+    return weights_name(full, "%s%s%s", prefix, *prefix ? "." : "", name);
+}
+
 static int bind_norm(struct weights *weights, const char *prefix, const char *name, int64_t size,
                      struct norm *norm, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
-    return weights_norm(weights, weights_name(full, "%s.%s", prefix, name), size, norm, err);
+    return weights_norm(weights, below(full, prefix, name), size, norm, err);
 }
 
 static int bind_table(const struct model *model, struct weights *weights, const char *prefix,
                       const char *name, int64_t rows, struct matrix *table, struct error *err)
 {
-    char full[WEIGHT_NAME_SIZE];
-    return weights_matrix(weights, weights_name(full, "%s.%s.weight", prefix, name), rows,
-                          model->hidden_size, table, err);
+    char full[WEIGHT_NAME_SIZE], tensor[WEIGHT_NAME_SIZE];
+    return weights_matrix(weights, weights_name(tensor, "%s.weight", below(full, prefix, name)),
+                          rows, model->hidden_size, table, err);
 }
 
 static int bind_mlp(struct weights *weights, const struct model *model,
@@ -59,7 +66,7 @@ static int bind_layer(struct model *model, const struct config *config, struct w
     struct layer *layer = &model->layers[i];
     const struct mixer_config *mixer = &config->mixers[config->layer_mixers[i]];
     char prefix[48];
-    snprintf(prefix, sizeof prefix, "%s.layers.%d", names->root, i);
+    snprintf(prefix, sizeof prefix, "%s%slayers.%d", names->root, *names->root ? "." : "", i);
     layer->attn_norm = layer->mlp_norm =
         (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
     layer->mixer = mixer->mixer;
@@ -76,6 +83,38 @@ static int bind_layer(struct model *model, const struct config *config, struct w
         bind_mixer(&block, err) != 0)
         return -1;
     return bind_mlp(weights, model, names, prefix, layer, err);
+}
+
+/* transformers ties the two matrices only where a file has one of them, or two that are equal. */
+static int bind_tied_head(struct model *model, struct weights *weights,
+                          const struct block_names *names, struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE], full[WEIGHT_NAME_SIZE], table[WEIGHT_NAME_SIZE];
+    struct tensor *head =
+        safetensors_find(weights->file, weights_name(name, "%s.weight", names->lm_head));
+    model->lm_head = model->embeddings;
+    if (!head)
+        return 0;
+    const struct tensor *embeddings =
+        safetensors_find(weights->file, weights_name(table, "%s.weight",
+                                                     below(full, names->root, names->embeddings)));
+    if (embeddings && head->dtype == embeddings->dtype && head->bytes == embeddings->bytes &&
+        memcmp(head->data, embeddings->data, head->bytes) == 0) {
+        weights_ignore(head);
+        warnings_add(
+            weights->warnings,
+            "%s: tensor \"%s\": left out: tie_word_embeddings is true, and it is a copy of "
+            "the embeddings",
+            head->file, name);
+        return 0;
+    }
+    warnings_add(weights->warnings,
+                 "%s: tensor \"%s\": tie_word_embeddings is true, but it differs from the "
+                 "embeddings: it is used, as in transformers",
+                 head->file, name);
+    model->tied = false;
+    return weights_linear(weights, names->lm_head, model->vocab_size, model->hidden_size,
+                          names->head_biased, &model->lm_head, err);
 }
 
 /* What stands before the layers and behind them. */
@@ -99,21 +138,39 @@ static int bind_ends(struct model *model, const struct config *config, struct we
     if (bind_norm(weights, names->root, names->final_norm, model->hidden_size, &model->final_norm,
                   err) != 0)
         return -1;
-    if (!model->tied)
-        return weights_linear(weights, names->lm_head, model->vocab_size, model->hidden_size,
-                              names->biased, &model->lm_head, err);
-    model->lm_head = model->embeddings;
-    return 0;
+    if (model->tied)
+        return bind_tied_head(model, weights, names, err);
+    return weights_linear(weights, names->lm_head, model->vocab_size, model->hidden_size,
+                          names->head_biased, &model->lm_head, err);
+}
+
+/* Where a file was saved from the model below its head, its names do not begin with the root, which
+ * transformers calls base_model_prefix and puts before them. */
+static const char *find_root(struct weights *weights, const struct block_names *names)
+{
+    char full[WEIGHT_NAME_SIZE], with[WEIGHT_NAME_SIZE], without[WEIGHT_NAME_SIZE];
+    below(full, names->root, names->embeddings);
+    weights_name(with, "%s.weight", full);
+    weights_name(without, "%s.weight", names->embeddings);
+    const struct tensor *bare = safetensors_find(weights->file, without);
+    if (!bare || weights_has(weights, with))
+        return names->root;
+    warnings_add(weights->warnings,
+                 "%s: tensor \"%s\": names do not begin with \"%s.\": they are read as if they did",
+                 bare->file, without, names->root);
+    return "";
 }
 
 int blocks_bind(struct model *model, const struct config *config, struct weights *weights,
                 const struct block_names *names,
                 int (*bind_mixer)(const struct block_mixer *, struct error *), struct error *err)
 {
-    if (bind_ends(model, config, weights, names, err) != 0)
+    struct block_names found = *names;
+    found.root = find_root(weights, names);
+    if (bind_ends(model, config, weights, &found, err) != 0)
         return -1;
     for (int i = 0; i < model->num_layers; i++)
-        if (bind_layer(model, config, weights, names, i, bind_mixer, err) != 0)
+        if (bind_layer(model, config, weights, &found, i, bind_mixer, err) != 0)
             return -1;
     return 0;
 }

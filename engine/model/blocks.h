@@ -13,13 +13,13 @@ enum block_mlp { BLOCK_MLP_PLAIN, BLOCK_MLP_GATED, BLOCK_MLP_EITHER /* as the fi
 
 /* Names without .weight and .bias. NULL: no model of the family has that tensor. */
 struct block_names {
-    const char *root; /* "model": all but the head's begin so */
+    const char *root; /* "model": all but the head's begin so, or none does */
     const char *embeddings, *position_embeddings, *embedding_norm, *final_norm;
     /* of layer N, below root.layers.N */
     const char *attn_norm, *mixer, *mlp_norm, *gate_proj, *up_proj, *down_proj;
     const char *lm_head; /* the whole name */
     enum block_mlp mlp;
-    bool biased; /* matrices of MLPs and the head may have a bias */
+    bool biased, head_biased; /* matrices of MLPs, and the head, may have a bias */
 };
 
 /* The names that flash-linear-attention gives, and the family regla with it. */

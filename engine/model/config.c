@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/config.h"
 
+#include "engine/base/python_json.h"
+
 int config_parse_file(struct config *config, const char *file, const char *text, size_t length,
                       config_parse_root *parse_root, struct error *err)
 {
     json_t *document;
-    if (fields_parse(&document, file, text, length, err) != 0)
+    if (python_json_parse(&document, file, text, length, err) != 0)
         return -1;
     struct fields root;
     int result = fields_root(&root, document, file, err);
@@ -15,38 +17,48 @@ int config_parse_file(struct config *config, const char *file, const char *text,
     return result;
 }
 
-int config_parse_generation(struct config *config, const char *text, size_t length,
-                            struct error *err)
+/* *id is -1 where the vocabulary does not have it. */
+static int token_id(struct config *config, const struct fields *fields, const char *key,
+                    const json_t *value, int32_t *id, struct error *err)
 {
-    return config_parse_file(config, "generation_config.json", text, length, config_token_ids, err);
+    long long got = (long long)json_integer_value(value);
+    if (!json_is_integer(value))
+        return error_set(err, ERROR_INVALID, "%s: %s: expected an integer, got %s", fields->place,
+                         key, fields_kind(value));
+    bool known = got >= 0 && got < config->vocab_size;
+    *id = known ? (int32_t)got : -1;
+    if (!known)
+        warnings_add(&config->warnings,
+                     "%s: %s: expected an id in [0, %lld), got %lld: no text has that token",
+                     fields->place, key, (long long)config->vocab_size, got);
+    return 0;
 }
 
 static int add_eos(struct config *config, const struct fields *fields, const json_t *value,
                    struct error *err)
 {
-    if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-        json_integer_value(value) >= config->vocab_size)
-        return error_set(err, ERROR_INVALID,
-                         "%s: eos_token_id: expected ids in [0, %lld), got %s %lld", fields->place,
-                         (long long)config->vocab_size, fields_kind(value),
-                         (long long)json_integer_value(value));
+    int32_t id;
+    if (token_id(config, fields, "eos_token_id", value, &id, err) != 0)
+        return -1;
     for (size_t i = 0; i < config->num_eos; i++)
-        if (config->eos[i] == json_integer_value(value))
+        if (config->eos[i] == id)
             return 0;
+    if (id < 0)
+        return 0;
     if (config->num_eos == CONFIG_MAX_EOS)
         return error_set(err, ERROR_INVALID, "%s: eos_token_id: expected at most %d ids",
                          fields->place, CONFIG_MAX_EOS);
-    config->eos[config->num_eos++] = (int32_t)json_integer_value(value);
+    config->eos[config->num_eos++] = id;
     return 0;
 }
 
 int config_token_ids(struct config *config, const struct fields *fields, struct error *err)
 {
-    int64_t bos = config->bos_token_id;
-    if (fields_int(fields, "bos_token_id", FIELD_OPTIONAL, 0, config->vocab_size - 1, &bos, err) !=
-        0)
+    static const char bos[] = "bos_token_id";
+    if (fields_has(fields, bos) &&
+        token_id(config, fields, bos, json_object_get(fields->object, bos), &config->bos_token_id,
+                 err) != 0)
         return -1;
-    config->bos_token_id = (int32_t)bos;
     if (!fields_has(fields, "eos_token_id"))
         return 0;
     config->num_eos = 0;

@@ -9,6 +9,7 @@
 
 #include "engine/base/arena.h"
 #include "engine/base/fields.h"
+#include "engine/base/warnings.h"
 #include "engine/model/model.h"
 
 /* Bounds of a sane model: products of any three stay inside 64 bits. */
@@ -30,6 +31,13 @@ struct mixer_config {
     double rotary_pct;
 };
 
+/* How matrices of F8_E4M3 become numbers: each is multiplied by the scale of its block. */
+struct fp8_config {
+    bool scaled;      /* tensors NAME_scale_inv and NAME_scale are scales; else they are unknown */
+    int64_t block[2]; /* rows and columns of a block; 0: as the shapes say */
+    enum dtype dtype; /* what the products are rounded to */
+};
+
 struct config {
     const struct family *family;
     int64_t vocab_size, hidden_size, num_layers, num_heads, intermediate_size;
@@ -46,6 +54,9 @@ struct config {
     int num_mixers;
     int *layer_mixers; /* [num_layers]: indices into mixers */
 
+    struct fp8_config fp8;
+    struct warnings warnings;
+
     const void *own; /* what only the family's parser and binder know: in the arena, or NULL */
 
     struct arena *arena; /* owns the arrays and names above; the caller's */
@@ -56,11 +67,8 @@ typedef int config_parse_root(struct config *config, const struct fields *root, 
 int config_parse_file(struct config *config, const char *file, const char *text, size_t length,
                       config_parse_root *parse_root, struct error *err);
 
-/* Takes bos_token_id and eos_token_id from generation_config.json, where it has them. */
-int config_parse_generation(struct config *config, const char *text, size_t length,
-                            struct error *err);
-
-/* bos_token_id and eos_token_id (an id, a list, or null) of `fields`. */
+/* bos_token_id and eos_token_id (an id, a list, or null) of `fields`. An id outside the vocabulary
+ * is a warning, as in transformers: no text has it. */
 int config_token_ids(struct config *config, const struct fields *fields, struct error *err);
 
 /* The sizes that all of them have; heads_key names the heads' number. */

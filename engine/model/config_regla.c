@@ -313,6 +313,7 @@ int config_regla_parse(struct config *config, const struct fields *root, struct 
         fields_bool(root, "embedding_norm", FIELD_OPTIONAL, &config->embedding_norm, err) != 0)
         return -1;
     config->norm_eps = (float)eps;
+    config->fp8.scaled = true;
     if (parse_sizes(config, root, err) != 0 || parse_token_ids(config, root, err) != 0 ||
         parse_mixers(config, root, err) != 0)
         return -1;

@@ -31,7 +31,7 @@ static int parse_root(struct config *config, const struct fields *root, struct e
 int family_parse(struct config *config, struct arena *arena, const char *text, size_t length,
                  struct error *err)
 {
-    *config = (struct config){.arena = arena, .bos_token_id = -1};
+    *config = (struct config){.arena = arena, .bos_token_id = -1, .fp8.dtype = DTYPE_BF16};
     return config_parse_file(config, "config.json", text, length, parse_root, err);
 }
 

@@ -1,43 +1,65 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gated Linear Attention, as `flash-linear-attention` saves GLAForCausalLM. */
 #include "engine/model/blocks.h"
+#include "engine/model/config_library.h"
 #include "engine/model/family.h"
+
+#include <math.h>
 
 /* What the configuration says beside struct config. */
 struct gla_config {
     int64_t num_kv_heads, key_dim, value_dim;
     bool elementwise_affine;
+    bool fused; /* fla fuses the norm after the recurrence with the gate: it has another name */
 };
 
-/* Options that would change what is computed, and that we do not compute. */
+/* Options that would change what is computed, and that we do not compute. fla has
+ * gate_logit_normalizer only as an argument of its layer: a file's value has no effect there. */
 static int refuse_options(const struct fields *root, struct error *err)
 {
-    static const char *const absent[] = {"attn", "clamp_min", "attnres_block_size"};
-    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-        if (fields_has(root, absent[i]))
-            return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: %s: expected null, got %s (not supported)", root->place,
-                             absent[i], fields_kind(json_object_get(root->object, absent[i])));
-    bool convolution = false;
-    if (fields_bool(root, "use_short_conv", FIELD_OPTIONAL, &convolution, err) != 0)
-        return -1;
-    if (convolution)
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "%s: use_short_conv: expected false, got true (not supported)",
-                         root->place);
-    return 0;
+    static const struct config_refusal refusals[] = {
+        {"attn", ""},
+        {"attnres_block_size", ""},
+        {"clamp_min", ""},
+        {"gate_logit_normalizer", "16"},
+        {"use_short_conv", "false"},
+    };
+    return config_library_refuse(root, refusals, sizeof refusals / sizeof *refusals, err);
+}
+
+/* A flag whose null is false, as Python takes it; absent it is *value. */
+static int parse_flag(const struct fields *root, const char *key, bool *value, struct error *err)
+{
+    if (json_is_null(json_object_get(root->object, key)))
+        *value = false;
+    return fields_bool(root, key, FIELD_OPTIONAL, value, err);
 }
 
 /* fla/modules/mlp.py: a multiple of 256, about 2/3 of hidden_size * hidden_ratio. */
 static int parse_intermediate(struct config *config, const struct fields *root, struct error *err)
 {
-    int64_t ratio = 4;
-    if (fields_int(root, "hidden_ratio", FIELD_OPTIONAL, 1, 1024, &ratio, err) != 0)
+    double ratio = 4;
+    if (fields_double(root, "hidden_ratio", FIELD_OPTIONAL, 1.0 / 1024, 1024, &ratio, err) != 0)
         return -1;
-    int64_t inner = (int64_t)((double)(config->hidden_size * ratio * 2) / 3);
+    int64_t inner = (int64_t)((double)config->hidden_size * ratio * 2 / 3);
     config->intermediate_size = (inner + 255) / 256 * 256;
     return fields_int(root, "intermediate_size", FIELD_OPTIONAL, 1, CONFIG_MAX_INTERMEDIATE,
                       &config->intermediate_size, err);
+}
+
+/* hidden_size times the factor under `key`, which must be whole: Python's math.isclose. */
+static int parse_expansion(const struct config *config, const struct fields *root, const char *key,
+                           double factor, int64_t *size, struct error *err)
+{
+    if (fields_double(root, key, FIELD_NOT_NULL, 0, 64, &factor, err) != 0)
+        return -1;
+    double exact = (double)config->hidden_size * factor, whole = nearbyint(exact);
+    *size = (int64_t)whole;
+    if (fabs(exact - whole) <= 1e-9 * fmax(exact, whole))
+        return 0;
+    return error_set(err, ERROR_INVALID,
+                     "%s: %s: expected an integer as hidden_size * %s, got %.17g", root->place, key,
+                     key, exact);
 }
 
 static int check_heads(const struct config *config, const struct gla_config *own,
@@ -47,8 +69,8 @@ static int check_heads(const struct config *config, const struct gla_config *own
         const char *what;
         int64_t value, divisor;
     } rules[] = {
-        {"int(hidden_size * expand_k), a multiple of num_heads", own->key_dim, config->num_heads},
-        {"int(hidden_size * expand_v), a multiple of num_heads", own->value_dim, config->num_heads},
+        {"hidden_size * expand_k, a multiple of num_heads", own->key_dim, config->num_heads},
+        {"hidden_size * expand_v, a multiple of num_heads", own->value_dim, config->num_heads},
         {"num_heads, a multiple of num_kv_heads", config->num_heads, own->num_kv_heads},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
@@ -61,14 +83,11 @@ static int check_heads(const struct config *config, const struct gla_config *own
 static int parse_sizes(struct config *config, struct gla_config *own, const struct fields *root,
                        struct error *err)
 {
-    double expand_k = 0.5, expand_v = 1;
     if (config_sizes(config, root, "num_heads", err) != 0 ||
-        fields_double(root, "expand_k", FIELD_OPTIONAL, 0, 64, &expand_k, err) != 0 ||
-        fields_double(root, "expand_v", FIELD_OPTIONAL, 0, 64, &expand_v, err) != 0)
+        parse_expansion(config, root, "expand_k", 0.5, &own->key_dim, err) != 0 ||
+        parse_expansion(config, root, "expand_v", 1, &own->value_dim, err) != 0)
         return -1;
     own->num_kv_heads = config->num_heads;
-    own->key_dim = (int64_t)((double)config->hidden_size * expand_k);
-    own->value_dim = (int64_t)((double)config->hidden_size * expand_v);
     if (fields_int(root, "num_kv_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &own->num_kv_heads,
                    err) != 0 ||
         fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
@@ -85,17 +104,14 @@ static int parse_mixer(const struct fields *root, struct mixer_config *out, stru
     static const char *const maps[] = {"identity", "relu"};
     struct mixer *mixer = &out->mixer;
     int map = FEATURE_IDENTITY;
-    double normalizer = 16;
     bool output_gate = true;
     if (fields_choice(root, "feature_map", FIELD_OPTIONAL, maps, 2, &map, err) != 0 ||
-        fields_double(root, "gate_logit_normalizer", FIELD_OPTIONAL, 1e-6, 1e9, &normalizer, err) !=
-            0 ||
-        fields_bool(root, "use_output_gate", FIELD_OPTIONAL, &output_gate, err) != 0)
+        parse_flag(root, "use_output_gate", &output_gate, err) != 0)
         return -1;
     mixer->kind = MIXER_LINEAR;
     mixer->feature_map = map;
     mixer->gate = GATE_GLA;
-    mixer->gate_logit_normalizer = (float)normalizer;
+    mixer->gate_logit_normalizer = 16;
     mixer->query_scale = QUERY_SCALE_SQRT_DIM;
     mixer->dpfp_nu = 1;
     mixer->position.base = 10000;
@@ -115,16 +131,17 @@ static int parse(struct config *config, const struct fields *root, struct error 
     struct mixer_config mixer = {0};
     double eps = 1e-6;
     int activation = 0;
-    own->elementwise_affine = true;
-    if (refuse_options(root, err) != 0 || parse_sizes(config, own, root, err) != 0 ||
-        parse_mixer(root, &mixer, err) != 0 ||
-        fields_choice(root, "hidden_act", FIELD_OPTIONAL, activations, 2, &activation, err) != 0 ||
-        fields_double(root, "norm_eps", FIELD_OPTIONAL, 0, 1, &eps, err) != 0 ||
-        fields_bool(root, "elementwise_affine", FIELD_OPTIONAL, &own->elementwise_affine, err) !=
-            0 ||
+    own->elementwise_affine = own->fused = true;
+    if (config_library_keys(config, root, err) != 0 || refuse_options(root, err) != 0 ||
+        parse_sizes(config, own, root, err) != 0 || parse_mixer(root, &mixer, err) != 0 ||
+        fields_choice(root, "hidden_act", FIELD_NOT_NULL, activations, 2, &activation, err) != 0 ||
+        fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
+        parse_flag(root, "elementwise_affine", &own->elementwise_affine, err) != 0 ||
+        parse_flag(root, "fuse_norm", &own->fused, err) != 0 ||
         fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0 ||
         config_token_ids(config, root, err) != 0)
         return -1;
+    own->fused &= activation == 0 && mixer.mixer.output_gate == OUTPUT_GATE_SWISH;
     config->hidden_act = ACT_SILU;
     config->norm_kind = NORM_RMSNORM;
     config->norm_eps = (float)eps;
@@ -132,7 +149,7 @@ static int parse(struct config *config, const struct fields *root, struct error 
     return config_single_mixer(config, "gla", &mixer, err);
 }
 
-/* The norm after the recurrence, whose name says whether fla fused it with the gate. Without
+/* The norm after the recurrence, whose name depends on whether fla fuses it with the gate. Without
  * elementwise_affine it has no parameters: a weight of ones. */
 static int bind_output_norm(const struct block_mixer *block, struct error *err)
 {
@@ -141,8 +158,7 @@ static int bind_output_norm(const struct block_mixer *block, struct error *err)
     struct mixer *mixer = block->mixer;
     char name[WEIGHT_NAME_SIZE];
     if (own->elementwise_affine) {
-        weights_name(name, "%s.g_norm_swish_gate.weight", block->prefix);
-        const char *norm = weights_has(weights, name) ? "g_norm_swish_gate" : "g_norm";
+        const char *norm = own->fused ? "g_norm_swish_gate" : "g_norm";
         return weights_norm(weights, weights_name(name, "%s.%s", block->prefix, norm),
                             mixer->value_dim, &mixer->output_norm, err);
     }

@@ -301,9 +301,12 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
         random_list_linear(list, prefix, "out_gate_proj", values, hidden, 0);
 }
 
-static const struct block_names names = {
-    BLOCK_FLA_NAMES, .position_embeddings = "position_embeddings",
-    .embedding_norm = "embedding_norm", .mlp = BLOCK_MLP_EITHER, .biased = true};
+static const struct block_names names = {BLOCK_FLA_NAMES,
+                                         .position_embeddings = "position_embeddings",
+                                         .embedding_norm = "embedding_norm",
+                                         .mlp = BLOCK_MLP_EITHER,
+                                         .biased = true,
+                                         .head_biased = true};
 
 static int bind(struct model *model, const struct config *config, struct weights *weights,
                 struct error *err)

@@ -25,6 +25,16 @@ static void add_real(XXH3_state_t *hash, double value)
     XXH3_128bits_update(hash, &value, sizeof value);
 }
 
+/* Numbers of F8_E4M3 become what the configuration says. */
+static void add_scaling(XXH3_state_t *hash, const struct model *model, const struct tensor *tensor)
+{
+    if (tensor->dtype != TENSOR_F8_E4M3)
+        return;
+    add_int(hash, model->fp8_dtype);
+    add_int(hash, tensor->block[0]);
+    add_int(hash, tensor->block[1]);
+}
+
 static int add_tensors(XXH3_state_t *hash, const struct model *model, struct error *err)
 {
     struct safetensors *file = model_tensors(model);
@@ -39,6 +49,7 @@ static int add_tensors(XXH3_state_t *hash, const struct model *model, struct err
         add_int(hash, tensor->rank);
         for (int j = 0; j < tensor->rank; j++)
             add_int(hash, tensor->shape[j]);
+        add_scaling(hash, model, tensor);
         XXH3_128bits_update(hash, tensor->data, tensor->bytes);
     }
     return 0;

@@ -12,6 +12,7 @@
 #include "engine/base/arena.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
+#include "engine/base/warnings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -210,7 +211,8 @@ struct model {
     int64_t max_position_embeddings; /* a limit only with learned positions; 0: none given */
     int32_t bos_token_id;            /* -1: none */
     struct model_eos eos;
-    enum dtype dtype; /* of most of the file's bytes */
+    enum dtype dtype;     /* of most of its matrices' bytes */
+    enum dtype fp8_dtype; /* of matrices that the file has as F8_E4M3 */
     int64_t parameters;
     int64_t file_bytes; /* of all shards; 0: it is from memory */
 
@@ -221,6 +223,7 @@ struct model {
     struct matrix lm_head; /* [V, D]; the same data as embeddings when tied */
     struct layer *layers;  /* [num_layers] */
 
+    struct warnings warnings; /* of what was read */
     struct model_storage *storage;
 };
 

@@ -2,6 +2,7 @@
 #include "engine/model/model_load.h"
 
 #include "engine/base/file.h"
+#include "engine/model/config_library.h"
 #include "engine/model/family.h"
 
 #include <errno.h>
@@ -26,6 +27,9 @@ static int describe(struct model *model, const struct config *config, struct err
     model->position_embedding = config->position_embedding;
     model->max_position_embeddings = config->max_position_embeddings;
     model->bos_token_id = config->bos_token_id;
+    model->fp8_dtype = config->fp8.dtype;
+    model->warnings = config->warnings;
+    warnings_add_all(&model->warnings, safetensors_warnings(model->storage->file));
     model->layers = arena_alloc(arena, (size_t)model->num_layers, sizeof *model->layers, err);
     model->eos.ids = arena_alloc(arena, config->num_eos, sizeof *model->eos.ids, err);
     if (!model->layers || !model->eos.ids)
@@ -38,7 +42,10 @@ static int describe(struct model *model, const struct config *config, struct err
 /* Fills the model from a parsed config and the opened tensors in model->storage. */
 static int load(struct model *model, const struct config *config, struct error *err)
 {
-    struct weights weights = {.file = model->storage->file, .arena = &model->storage->arena};
+    struct weights weights = {.file = model->storage->file,
+                              .arena = &model->storage->arena,
+                              .fp8 = &config->fp8,
+                              .warnings = &model->warnings};
     if (describe(model, config, err) != 0 ||
         config->family->bind(model, config, &weights, err) != 0)
         return -1;
@@ -59,6 +66,17 @@ static int read_text(const char *directory, const char *name, bool optional, cha
     return file_read(path, MAX_CONFIG_BYTES, text, size, err);
 }
 
+/* transformers puts an adapter that lies beside a model's configuration on top of it. */
+static int refuse_adapter(const char *directory, struct error *err)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/adapter_config.json", directory);
+    if (!file_exists(path))
+        return 0;
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "%s: adapters are not supported: merge it into the model's weights", path);
+}
+
 static int read_config(struct config *config, struct arena *arena, const char *directory,
                        struct error *err)
 {
@@ -71,9 +89,9 @@ static int read_config(struct config *config, struct arena *arena, const char *d
     if (result != 0 || read_text(directory, "generation_config.json", true, &text, &size, err) != 0)
         return -1;
     if (text)
-        result = config_parse_generation(config, text, size, err);
+        result = config_library_generation(config, text, size, err);
     free(text);
-    return result;
+    return result == 0 ? refuse_adapter(directory, err) : -1;
 }
 
 int model_open(struct model **out, const char *directory, struct error *err)

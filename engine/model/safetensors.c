@@ -26,10 +26,10 @@ static const struct {
     [TENSOR_BF16] = {"BF16", 2},       [TENSOR_I32] = {"I32", 4},
     [TENSOR_I64] = {"I64", 8},         [TENSOR_F64] = {"F64", 8},
     [TENSOR_F8_E4M3] = {"F8_E4M3", 1}, [TENSOR_F8_E5M2] = {"F8_E5M2", 1},
-    [TENSOR_I16] = {"I16", 2},         [TENSOR_I8] = {"I8", 1},
-    [TENSOR_U64] = {"U64", 8},         [TENSOR_U32] = {"U32", 4},
-    [TENSOR_U16] = {"U16", 2},         [TENSOR_U8] = {"U8", 1},
-    [TENSOR_BOOL] = {"BOOL", 1},
+    [TENSOR_F8_E8M0] = {"F8_E8M0", 1}, [TENSOR_I16] = {"I16", 2},
+    [TENSOR_I8] = {"I8", 1},           [TENSOR_U64] = {"U64", 8},
+    [TENSOR_U32] = {"U32", 4},         [TENSOR_U16] = {"U16", 2},
+    [TENSOR_U8] = {"U8", 1},           [TENSOR_BOOL] = {"BOOL", 1},
 };
 enum { NUM_DTYPES = sizeof dtypes / sizeof *dtypes };
 
@@ -40,6 +40,7 @@ struct safetensors {
     size_t num_maps;
     int64_t file_bytes;
     const char *name; /* of the single file or of the index */
+    struct warnings warnings;
     struct arena names;
 };
 
@@ -231,8 +232,14 @@ static int check_cover(const struct reader *r, size_t first, struct error *err)
     return 0;
 }
 
-static int check_metadata(const char *file, const json_t *metadata, struct error *err)
+/* The library reads null as if there were none. */
+static int check_metadata(struct warnings *warnings, const char *file, const json_t *metadata,
+                          struct error *err)
 {
+    if (json_is_null(metadata)) {
+        warnings_add(warnings, "%s: __metadata__: expected an object, got null", file);
+        return 0;
+    }
     if (!json_is_object(metadata))
         return error_set(err, ERROR_INVALID, "%s: __metadata__: expected an object, got %s", file,
                          fields_kind(metadata));
@@ -283,8 +290,9 @@ static int add_file(struct safetensors *out, const unsigned char *bytes, size_t 
     json_t *entry;
     json_object_foreach(header, name, entry)
     {
-        result = strcmp(name, "__metadata__") == 0 ? check_metadata(file, entry, err)
-                                                   : add_tensor(&r, name, entry, err);
+        result = strcmp(name, "__metadata__") == 0
+                     ? check_metadata(&out->warnings, file, entry, err)
+                     : add_tensor(&r, name, entry, err);
         if (result != 0)
             break;
     }
@@ -367,7 +375,8 @@ static int add_shards(struct safetensors *out, const char *directory, const json
     return result;
 }
 
-/* The index and the shards must agree on every tensor. */
+/* What the index names must be there. transformers reads whole shards, what the index does not name
+ * included, such as buffers that a tool has left in them. */
 static int check_weight_map(struct safetensors *out, const json_t *weight_map, struct error *err)
 {
     const char *name;
@@ -380,11 +389,15 @@ static int check_weight_map(struct safetensors *out, const json_t *weight_map, s
                              "%s: weight_map: tensor \"%.100s\" is not in %.120s", index_file, name,
                              json_string_value(value));
     }
+    const struct tensor *first = NULL;
+    size_t unlisted = 0;
     for (size_t i = 0; i < out->count; i++)
-        if (!json_object_get(weight_map, out->tensors[i].name))
-            return error_set(err, ERROR_INVALID,
-                             "%s: tensor \"%.100s\" is not in the weight_map of %s",
-                             out->tensors[i].file, out->tensors[i].name, index_file);
+        if (!json_object_get(weight_map, out->tensors[i].name) && unlisted++ == 0)
+            first = &out->tensors[i];
+    if (unlisted > 0)
+        warnings_add(
+            &out->warnings, "%s: tensor \"%.100s\"%s not in the weight_map of %s: read as if in it",
+            first->file, first->name, unlisted == 1 ? " is" : " and others are", index_file);
     return 0;
 }
 
@@ -473,6 +486,11 @@ size_t safetensors_count(const struct safetensors *file)
 int64_t safetensors_file_bytes(const struct safetensors *file)
 {
     return file->file_bytes;
+}
+
+const struct warnings *safetensors_warnings(const struct safetensors *file)
+{
+    return &file->warnings;
 }
 
 const char *safetensors_name(const struct safetensors *file)

@@ -9,6 +9,7 @@
 #define ENGINE_MODEL_SAFETENSORS_H
 
 #include "engine/base/error.h"
+#include "engine/base/warnings.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,6 +27,7 @@ enum tensor_dtype {
     TENSOR_F64,
     TENSOR_F8_E4M3,
     TENSOR_F8_E5M2,
+    TENSOR_F8_E8M0,
     TENSOR_I16,
     TENSOR_I8,
     TENSOR_U64,
@@ -44,7 +46,10 @@ struct tensor {
     const unsigned char *data; /* [bytes], at any alignment */
     size_t bytes;
     size_t elements;
-    bool used; /* for the reader's own bookkeeping */
+    /* for the reader's own bookkeeping */
+    bool used;
+    bool scale;       /* of another tensor: no parameter of the model */
+    int64_t block[2]; /* rows and columns that share a scale; 0: it has none */
 };
 
 struct safetensors;
@@ -60,6 +65,7 @@ void safetensors_close(struct safetensors *file); /* NULL is allowed */
 
 size_t safetensors_count(const struct safetensors *file);
 int64_t safetensors_file_bytes(const struct safetensors *file); /* of all shards */
+const struct warnings *safetensors_warnings(const struct safetensors *file);
 /* The name of the single file, or of the index. A message about a missing tensor names it. */
 const char *safetensors_name(const struct safetensors *file);
 /* The i-th tensor, in the order of their names; i < count. */

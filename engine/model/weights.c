@@ -2,7 +2,7 @@
 #include "engine/model/weights.h"
 
 #include "engine/base/bytes.h"
-#include "engine/base/half.h"
+#include "engine/model/conversion.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -75,23 +75,14 @@ static struct tensor *take(struct weights *weights, const char *name, int rank, 
     return tensor;
 }
 
-static int float_dtype(const struct weights *weights, const struct tensor *tensor,
-                       enum dtype *dtype, struct error *err)
+static int check_number(const struct weights *weights, const struct tensor *tensor,
+                        struct error *err)
 {
-    switch (tensor->dtype) {
-    case TENSOR_F32:
-        *dtype = DTYPE_F32;
+    if (conversion_is_number(tensor->dtype))
         return 0;
-    case TENSOR_F16:
-        *dtype = DTYPE_F16;
-        return 0;
-    case TENSOR_BF16:
-        *dtype = DTYPE_BF16;
-        return 0;
-    default:
-        return weights_bad(weights, tensor->name, err, "expected dtype F32, F16 or BF16, got %s",
-                           tensor_dtype_name(tensor->dtype));
-    }
+    return weights_bad(weights, tensor->name, err,
+                       "expected dtype F32, F16, BF16, F64 or F8_E4M3, got %s",
+                       tensor_dtype_name(tensor->dtype));
 }
 
 int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
@@ -99,12 +90,14 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
 {
     int64_t shape[2] = {rows, cols};
     struct tensor *tensor = take(weights, name, 2, shape, err);
-    if (!tensor || float_dtype(weights, tensor, &matrix->dtype, err) != 0)
+    if (!tensor || check_number(weights, tensor, err) != 0)
         return -1;
-    matrix->rows = shape[0];
-    matrix->cols = shape[1];
-    matrix->bias = NULL;
-    matrix->data = tensor->data;
+    *matrix = (struct matrix){.rows = shape[0],
+                              .cols = shape[1],
+                              .dtype = conversion_dtype(weights->fp8, tensor),
+                              .data = tensor->data};
+    if (tensor->dtype > TENSOR_BF16)
+        return conversion_matrix(weights->file, weights->arena, weights->fp8, tensor, matrix, err);
     if ((uintptr_t)tensor->data % dtype_bytes(matrix->dtype) != 0) {
         void *copy = arena_alloc(weights->arena, tensor->bytes, 1, err);
         if (!copy)
@@ -127,25 +120,17 @@ int weights_linear(struct weights *weights, const char *name, int64_t rows, int6
     return weights_floats(weights, full, 1, &matrix->rows, &matrix->bias, err);
 }
 
-static float value_at(const struct tensor *tensor, size_t i)
-{
-    switch (tensor->dtype) {
-    case TENSOR_F16:
-        return f16_to_f32(read_u16(tensor->data + 2 * i));
-    case TENSOR_BF16:
-        return bf16_to_f32(read_u16(tensor->data + 2 * i));
-    default:
-        return float_of_bits(read_u32(tensor->data + 4 * i));
-    }
-}
-
-/* Whether n numbers from element `first` on are finite: their exponents are not all ones. */
+/* Whether n numbers from element `first` on are finite: the exponents of those that a file mostly
+ * has are not all ones. */
 static bool are_finite(const struct tensor *tensor, size_t first, size_t n)
 {
     const unsigned char *at = tensor->data + first * tensor_dtype_bytes(tensor->dtype);
     uint16_t half = tensor->dtype == TENSOR_BF16 ? 0x7f80 : 0x7c00, halves = 0;
     uint32_t whole = 0x7f800000, wholes = 0;
-    if (tensor->dtype == TENSOR_F32)
+    if (tensor->dtype > TENSOR_BF16)
+        for (size_t i = first; i < first + n; i++)
+            wholes |= !isfinite(conversion_value(tensor, i));
+    else if (tensor->dtype == TENSOR_F32)
         for (size_t i = 0; i < n; i++)
             wholes |= (read_u32(at + 4 * i) & whole) == whole;
     else
@@ -161,11 +146,11 @@ int weights_check_finite(const struct tensor *tensor, struct error *err)
         size_t left = tensor->elements - first, n = left < BLOCK ? left : BLOCK, i = first;
         if (are_finite(tensor, first, n))
             continue;
-        while (isfinite(value_at(tensor, i)))
+        while (isfinite(conversion_value(tensor, i)))
             i++;
         return error_set(err, ERROR_INVALID,
                          "%s: tensor \"%s\": expected finite numbers, got %f at element %zu",
-                         tensor->file, tensor->name, (double)value_at(tensor, i), i);
+                         tensor->file, tensor->name, (double)conversion_value(tensor, i), i);
     }
     return 0;
 }
@@ -173,16 +158,15 @@ int weights_check_finite(const struct tensor *tensor, struct error *err)
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
                    const float **values, struct error *err)
 {
-    enum dtype dtype;
     struct tensor *tensor = take(weights, name, rank, shape, err);
-    if (!tensor || float_dtype(weights, tensor, &dtype, err) != 0 ||
+    if (!tensor || check_number(weights, tensor, err) != 0 ||
         weights_check_finite(tensor, err) != 0)
         return -1;
     float *out = arena_alloc(weights->arena, tensor->elements, sizeof *out, err);
     if (!out)
         return -1;
     for (size_t i = 0; i < tensor->elements; i++)
-        out[i] = value_at(tensor, i);
+        out[i] = conversion_value(tensor, i);
     *values = out;
     return 0;
 }
@@ -245,12 +229,11 @@ int weights_finish(struct weights *weights, struct model *model, struct error *e
             return error_set(err, ERROR_INVALID,
                              "%s: tensor \"%.100s\": the configuration has no use for it",
                              tensor->file, tensor->name);
-        if (tensor->elements == 0 || tensor->dtype > TENSOR_BF16)
+        if (tensor->elements == 0 || tensor->scale || !conversion_is_number(tensor->dtype))
             continue;
         model->parameters += (int64_t)tensor->elements;
-        bytes[tensor->dtype == TENSOR_F32   ? DTYPE_F32
-              : tensor->dtype == TENSOR_F16 ? DTYPE_F16
-                                            : DTYPE_BF16] += tensor->bytes;
+        const enum dtype dtype = conversion_dtype(weights->fp8, tensor);
+        bytes[dtype] += tensor->elements * dtype_bytes(dtype);
     }
     model->dtype = DTYPE_F32;
     for (enum dtype dtype = DTYPE_F16; dtype <= DTYPE_BF16; dtype++)

@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes tensors out of a safetensors file: each once, with the expected shape and dtype.
  *
- * A matrix stays in the file; it is copied only where it is not aligned. Vectors, norms and small
- * arrays per head become f32 in the arena, and must be finite. Every error names file, tensor,
- * expected and got. */
+ * A matrix stays in the file; it is copied only where it is not aligned, and converted where it is
+ * of F64 or F8_E4M3. Vectors, norms and small arrays per head become f32 in the arena, and must be
+ * finite. Every error names file, tensor, expected and got. */
 #ifndef ENGINE_MODEL_WEIGHTS_H
 #define ENGINE_MODEL_WEIGHTS_H
 
 #include "engine/base/arena.h"
+#include "engine/base/warnings.h"
 #include "engine/model/model.h"
 #include "engine/model/safetensors.h"
 
+struct fp8_config;
+
 struct weights {
     struct safetensors *file;
-    struct arena *arena; /* converted and copied tensors */
+    struct arena *arena;          /* converted and copied tensors */
+    const struct fp8_config *fp8; /* NULL: tensors of F8_E4M3 have no scales */
+    struct warnings *warnings;
 };
 
 enum { WEIGHT_NAME_SIZE = 160 };
@@ -44,8 +49,8 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
                    const float **values, struct error *err);
 
-/* Refuses infinities and NaNs in a tensor of F32, F16 or BF16. Matrices are checked later, when the
- * fingerprint reads all weights. */
+/* Refuses infinities and NaNs in a tensor of numbers, and what f32 cannot hold. Matrices of F32,
+ * F16 and BF16 are checked later, when the fingerprint reads all weights. */
 int weights_check_finite(const struct tensor *tensor, struct error *err);
 
 /* A norm of the kind and eps in *norm, with `size` parameters `name`.weight and `name`.bias. */

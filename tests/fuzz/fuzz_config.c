@@ -2,7 +2,7 @@
 /* Any bytes as config.json, beside tensors that fit some configurations: D = 4, H = 2, V = 8, one
  * layer, in the names of all three families. A configuration refuses those it has no use for, last
  * of all, so that the binding is walked too. */
-#include "engine/model/config.h"
+#include "engine/model/config_library.h"
 #include "engine/model/model_load.h"
 
 #include <stdio.h>
@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct arena arena = {0};
     struct config config = {.arena = &arena, .vocab_size = 8};
     error_clear(&err);
-    if (config_parse_generation(&config, (const char *)data, size, &err) != 0 && !err.message[0])
+    if (config_library_generation(&config, (const char *)data, size, &err) != 0 && !err.message[0])
         abort();
     arena_clear(&arena);
     return 0;

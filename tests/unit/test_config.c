@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/config_library.h"
 #include "engine/model/family.h"
 
 #include "tests/unit/checkpoint.h"
@@ -85,11 +86,12 @@ static const struct change native_changes[] = {
     {"max_position_embeddings", "8192", NULL},
     {"bos_token_id", NULL, "config.json: bos_token_id: expected an id or null, got nothing"},
     {"bos_token_id", "null", NULL},
-    {"bos_token_id", "275", "config.json: bos_token_id: expected an integer in [0, 274], got 275"},
+    {"bos_token_id", "275", NULL},
+    {"bos_token_id", "1.0", "config.json: bos_token_id: expected an integer, got a number"},
     {"eos_token_id", NULL, "config.json: eos_token_id: expected an id or null, got nothing"},
     {"eos_token_id", "[0, 1]", NULL},
-    {"eos_token_id", "[0, 275]",
-     "config.json: eos_token_id: expected ids in [0, 275), got a number 275"},
+    {"eos_token_id", "[0, 275, -1]", NULL},
+    {"eos_token_id", "[0, null]", "config.json: eos_token_id: expected an integer, got null"},
     {"layer_types", NULL, "config.json: layer_types: expected a list, got nothing"},
     {"layer_types/3", "\"foo\"",
      "config.json: layer_types[3]: unknown mixer \"foo\" (known: r, s)"},
@@ -209,7 +211,7 @@ Test(config, gpt_neox_changes)
         {"hidden_act", "\"gelu_fast\"", NULL},
         {"hidden_act", "\"mish\"",
          "config.json: hidden_act: unknown hidden_act \"mish\" (known: gelu, gelu_new, relu, silu, "
-         "gelu_pytorch_tanh, gelu_fast, swish)"},
+         "gelu_pytorch_tanh, gelu_fast, swish, gelu_python, gelu_python_tanh, gelu_accurate)"},
         {"num_attention_heads", "3",
          "config.json: hidden_size: expected a multiple of num_attention_heads (3), got 32"},
         {"rope_parameters/rope_type", "\"yarn\"",
@@ -220,7 +222,8 @@ Test(config, gpt_neox_changes)
          "\"default\", got \"linear\""},
         {"rope_parameters/rope_theta", "\"big\"",
          "config.json: rope_parameters.rope_theta: expected a number in [1, 1e+12], got \"big\""},
-        {"layer_norm_eps", "null", NULL},
+        {"layer_norm_eps", "null",
+         "config.json: layer_norm_eps: expected a number in [0, 1], got null"},
         {"hidden_size", NULL,
          "config.json: hidden_size: expected an integer in [1, 262144], got nothing"},
     };
@@ -240,15 +243,18 @@ Test(config, gla_changes)
          "config.json: feature_map: unknown feature_map \"gelu\" (known: identity, relu)"},
         {"attn", "{\"layers\": [1]}",
          "config.json: attn: expected null, got an object (not supported)"},
-        {"clamp_min", "-5", "config.json: clamp_min: expected null, got a number (not supported)"},
+        {"clamp_min", "-5", "config.json: clamp_min: expected null, got -5 (not supported)"},
         {"use_short_conv", "true",
          "config.json: use_short_conv: expected false, got true (not supported)"},
         {"num_kv_heads", "3",
          "config.json: expected num_heads, a multiple of num_kv_heads (3), got 4"},
         {"expand_k", "0.02",
-         "config.json: expected int(hidden_size * expand_k), a multiple of num_heads (4), got 0"},
+         "config.json: expand_k: expected an integer as hidden_size * expand_k, got "
+         "0.95999999999999996"},
+        {"expand_k", "0",
+         "config.json: expected hidden_size * expand_k, a multiple of num_heads (4), got 0"},
         {"num_heads", "5",
-         "config.json: expected int(hidden_size * expand_k), a multiple of num_heads (5), got 48"},
+         "config.json: expected hidden_size * expand_k, a multiple of num_heads (5), got 48"},
     };
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         expect_patched("gla_two_kv_heads", changes[i].path, changes[i].value, changes[i].message);
@@ -309,18 +315,19 @@ Test(config, generation_config)
     cr_expect(config.num_eos == 1 && config.eos[0] == 0 && config.bos_token_id == 0);
 
     static const char none[] = "{\"temperature\": 0.7, \"eos_token_id\": null}";
-    cr_assert(config_parse_generation(&config, none, strlen(none), &err) == 0, "%s", err.message);
+    cr_assert(config_library_generation(&config, none, strlen(none), &err) == 0, "%s", err.message);
     cr_expect(config.num_eos == 1 && config.eos[0] == 0, "null leaves config.json's");
 
     static const char list[] = "{\"eos_token_id\": [5, 7, 5, 5], \"bos_token_id\": 3}";
-    cr_assert(config_parse_generation(&config, list, strlen(list), &err) == 0, "%s", err.message);
+    cr_assert(config_library_generation(&config, list, strlen(list), &err) == 0, "%s", err.message);
     cr_expect(config.num_eos == 2 && config.eos[0] == 5 && config.eos[1] == 7);
     cr_expect_eq(config.bos_token_id, 3);
 
     static const char bad[] = "{\"eos_token_id\": \"</s>\"}";
-    cr_expect(config_parse_generation(&config, bad, strlen(bad), &err) == -1);
-    cr_expect_str_eq(err.message, "generation_config.json: eos_token_id: expected ids in [0, 275), "
-                                  "got a string 0");
+    cr_expect(config_library_generation(&config, bad, strlen(bad), &err) == -1);
+    cr_expect_str_eq(err.message,
+                     "generation_config.json: eos_token_id: expected an integer, got a "
+                     "string");
     free(text);
     json_decref(json);
     arena_clear(&arena);

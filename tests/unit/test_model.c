@@ -227,17 +227,19 @@ static const struct tensor_case tensor_cases[] = {
     {"regla", "model.embeddings.weight", SHAPE, "[274, 48]",
      "model.safetensors: tensor \"model.embeddings.weight\": expected shape [275, 48], got [274, "
      "48]"},
-    {"regla", "model.embeddings.weight", DTYPE, "F64",
-     "model.safetensors: tensor \"model.embeddings.weight\": expected dtype F32, F16 or BF16, got "
-     "F64"},
+    {"regla", "model.embeddings.weight", DTYPE, "I32",
+     "model.safetensors: tensor \"model.embeddings.weight\": expected dtype F32, F16, BF16, F64 or "
+     "F8_E4M3, got I32"},
     {"regla", "model.norm.weight", DTYPE, "I32",
-     "model.safetensors: tensor \"model.norm.weight\": expected dtype F32, F16 or BF16, got I32"},
+     "model.safetensors: tensor \"model.norm.weight\": expected dtype F32, F16, BF16, F64 or "
+     "F8_E4M3, got I32"},
     {"regla", "model.norm.weight", FILL, "ff",
      "model.safetensors: tensor \"model.norm.weight\": expected finite numbers, got -nan at "
      "element "
      "0"},
-    {"regla_tied_glu_wide", "lm_head.weight", ADD, "[275, 32]",
-     "model.safetensors: tensor \"lm_head.weight\": the configuration has no use for it"},
+    {"regla_tied_glu_wide", "lm_head.weight", ADD, "[275, 32]", NULL},
+    {"regla_tied_glu_wide", "lm_head.weight", ADD, "[274, 32]",
+     "model.safetensors: tensor \"lm_head.weight\": expected shape [275, 32], got [274, 32]"},
     {"regla_tied_glu_wide", "model.layers.0.attn_norm.bias", ADD, "[32]",
      "model.safetensors: tensor \"model.layers.0.attn_norm.bias\": the configuration has no use "
      "for "
@@ -299,7 +301,11 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"gpt_neox.layers.9.attention.dense.bias\": the configuration has "
      "no use for it"},
     {"gla", "model.layers.0.attn.g_norm_swish_gate.weight", RENAME,
-     "model.layers.0.attn.g_norm.weight", NULL},
+     "model.layers.0.attn.g_norm.weight",
+     "model.safetensors: tensor \"model.layers.0.attn.g_norm_swish_gate.weight\": expected shape "
+     "[24], got nothing: the tensor is missing"},
+    {"gpt_neox", "embed_out.bias", ADD, "[275]",
+     "model.safetensors: tensor \"embed_out.bias\": the configuration has no use for it"},
     {"gla", "model.layers.0.attn.q_conv1d.weight", ADD, "[24, 1, 4]",
      "model.safetensors: tensor \"model.layers.0.attn.q_conv1d.weight\": the configuration has no "
      "use for it"},

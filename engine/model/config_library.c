@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/config_library.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static bool same(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b) != 0;
+}
+
+/* Whether the value is null or one of those in `nothing`. */
+static bool asks_nothing(const json_t *value, const char *nothing)
+{
+    bool found = !value || json_is_null(value);
+    while (!found && *nothing) {
+        size_t length = strcspn(nothing, " ");
+        json_t *one = json_loadb(nothing, length, JSON_DECODE_ANY, NULL);
+        found = one && same(one, value);
+        json_decref(one);
+        nothing += length + (nothing[length] == ' ');
+    }
+    return found;
+}
+
+int config_library_refuse(const struct fields *root, const struct config_refusal *refusals,
+                          size_t count, struct error *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct config_refusal *refusal = &refusals[i];
+        json_t *value = json_object_get(root->object, refusal->key);
+        if (asks_nothing(value, refusal->nothing))
+            continue;
+        char *text = json_is_string(value) || json_is_real(value) || json_is_integer(value)
+                         ? json_dumps(value, JSON_ENCODE_ANY)
+                         : NULL;
+        error_set(err, ERROR_UNSUPPORTED, "%s: %s: expected %s, got %.60s (not supported)",
+                  root->place, refusal->key, *refusal->nothing ? refusal->nothing : "null",
+                  text ? text : fields_kind(value));
+        free(text);
+        return -1;
+    }
+    return 0;
+}
+
+static int parse_block(struct config *config, const struct fields *fields, struct error *err)
+{
+    const json_t *sizes;
+    if (fields_list(fields, "weight_block_size", FIELD_OPTIONAL, &sizes, err) != 0)
+        return -1;
+    int64_t usual = json_object_get(fields->object, "weight_block_size") ? 0 : 128;
+    config->fp8.block[0] = config->fp8.block[1] = usual;
+    if (!sizes)
+        return 0;
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *size = json_array_get(sizes, i);
+        if (json_array_size(sizes) != 2 || !json_is_integer(size) || json_integer_value(size) < 1 ||
+            json_integer_value(size) > INT32_MAX)
+            return error_set(err, ERROR_INVALID, "%s.weight_block_size: expected two integers >= 1",
+                             fields->place);
+        config->fp8.block[i] = json_integer_value(size);
+    }
+    return 0;
+}
+
+/* Only transformers' fine-grained FP8. Its products are rounded to the model's dtype. */
+static int parse_quantization(struct config *config, const struct fields *root, struct error *err)
+{
+    static const char *const methods[] = {"fp8"};
+    static const char *const names[] = {"float32", "float16", "bfloat16"};
+    static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+    struct fields fields;
+    int method = 0, dtype = 2;
+    if (fields_object(root, "quantization_config", FIELD_OPTIONAL, &fields, err) != 0)
+        return -1;
+    if (!fields.object)
+        return 0;
+    const char *key = fields_has(root, "dtype") ? "dtype" : "torch_dtype";
+    if (fields_choice(&fields, "quant_method", FIELD_REQUIRED, methods, COUNT(methods), &method,
+                      err) != 0 ||
+        fields_choice(root, key, FIELD_OPTIONAL, names, COUNT(names), &dtype, err) != 0)
+        return -1;
+    config->fp8.scaled = true;
+    config->fp8.dtype = dtypes[dtype];
+    return parse_block(config, &fields, err);
+}
+
+/* One warning that names the defaults of transformers' generate that the file sets. */
+static void warn_sampling(struct config *config, const struct fields *root)
+{
+    static const struct config_refusal defaults[] = {
+        {"bad_words_ids", "[]"},
+        {"begin_suppress_tokens", "[]"},
+        {"constraints", ""},
+        {"diversity_penalty", "0"},
+        {"do_sample", "false"},
+        {"dola_layers", ""},
+        {"early_stopping", "false"},
+        {"encoder_repetition_penalty", "1"},
+        {"epsilon_cutoff", "0"},
+        {"eta_cutoff", "0"},
+        {"exponential_decay_length_penalty", ""},
+        {"force_words_ids", ""},
+        {"forced_bos_token_id", ""},
+        {"forced_eos_token_id", ""},
+        {"guidance_scale", "1"},
+        {"length_penalty", "1"},
+        {"max_length", "20"},
+        {"max_new_tokens", ""},
+        {"max_time", ""},
+        {"min_length", "0"},
+        {"min_new_tokens", "0"},
+        {"min_p", "0"},
+        {"no_repeat_ngram_size", "0"},
+        {"num_beam_groups", "1"},
+        {"num_beams", "1"},
+        {"penalty_alpha", "0"},
+        {"renormalize_logits", "false"},
+        {"repetition_penalty", "1"},
+        {"sequence_bias", ""},
+        {"stop_strings", "[]"},
+        {"suppress_tokens", "[]"},
+        {"temperature", "1"},
+        {"token_healing", "false"},
+        {"top_h", ""},
+        {"top_k", "0 50"},
+        {"top_p", "1"},
+        {"typical_p", "1"},
+        {"watermarking_config", ""},
+    };
+    char names[WARNING_BYTES / 2] = "";
+    size_t used = 0, left_out = 0;
+    for (size_t i = 0; i < COUNT(defaults); i++) {
+        if (asks_nothing(json_object_get(root->object, defaults[i].key), defaults[i].nothing))
+            continue;
+        size_t need = strlen(defaults[i].key) + 2;
+        if (used + need + sizeof ", ..." > sizeof names) {
+            left_out++;
+            continue;
+        }
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "",
+                                 defaults[i].key);
+    }
+    if (used > 0 && left_out > 0)
+        snprintf(names + used, sizeof names - used, ", ...");
+    if (used > 0)
+        warnings_add(&config->warnings,
+                     "%s: %s: defaults of transformers' generate, which are not applied here: "
+                     "requests say what they want",
+                     root->place, names);
+}
+
+int config_library_keys(struct config *config, const struct fields *root, struct error *err)
+{
+    static const struct config_refusal refusals[] = {
+        {"attribute_map", "{}"},  {"configuration_files", "[]"},
+        {"decoder", ""},          {"fusion_config", ""},
+        {"generator", ""},        {"is_encoder_decoder", "false"},
+        {"per_layer_config", ""}, {"text_config", ""},
+        {"text_encoder", ""},     {"transformers_weights", "\"model.safetensors\""},
+    };
+    if (config_library_refuse(root, refusals, COUNT(refusals), err) != 0 ||
+        parse_quantization(config, root, err) != 0)
+        return -1;
+    warn_sampling(config, root);
+    return 0;
+}
+
+static int parse_generation(struct config *config, const struct fields *root, struct error *err)
+{
+    if (config_token_ids(config, root, err) != 0)
+        return -1;
+    if (!fields_has(root, "eos_token_id") && config->num_eos > 0)
+        warnings_add(&config->warnings,
+                     "%s: eos_token_id: it gives none, so transformers' generate would never end a "
+                     "text; here config.json's does",
+                     root->place);
+    warn_sampling(config, root);
+    return 0;
+}
+
+int config_library_generation(struct config *config, const char *text, size_t length,
+                              struct error *err)
+{
+    return config_parse_file(config, "generation_config.json", text, length, parse_generation, err);
+}

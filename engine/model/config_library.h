@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys that transformers reads in every config.json and generation_config.json, whatever the model,
+ * and that this program refuses, warns of, or shares among families. config-keys.md lists all. */
+#ifndef ENGINE_MODEL_CONFIG_LIBRARY_H
+#define ENGINE_MODEL_CONFIG_LIBRARY_H
+
+#include "engine/model/config.h"
+
+/* A key that would change what is computed, and the values that ask for nothing, as JSON, parted by
+ * spaces; null always does. */
+struct config_refusal {
+    const char *key, *nothing;
+};
+
+int config_library_refuse(const struct fields *root, const struct config_refusal *refusals,
+                          size_t count, struct error *err);
+
+/* The keys of a config.json of transformers that have nothing to do with its model_type: refuses
+ * some, takes quantization_config and dtype, warns of defaults for sampling. */
+int config_library_keys(struct config *config, const struct fields *root, struct error *err);
+
+/* Takes bos_token_id and eos_token_id from the text of generation_config.json, where it has them,
+ * and warns of defaults for sampling, which nobody here applies. */
+int config_library_generation(struct config *config, const char *text, size_t length,
+                              struct error *err);
+
+#endif
