@@ -100,7 +100,7 @@ static int bind_tied_head(struct model *model, struct weights *weights,
                                                      below(full, names->root, names->embeddings)));
     if (embeddings && head->dtype == embeddings->dtype && head->bytes == embeddings->bytes &&
         memcmp(head->data, embeddings->data, head->bytes) == 0) {
-        weights_ignore(head);
+        tensor_ignore(head);
         warnings_add(
             weights->warnings,
             "%s: tensor \"%s\": left out: tie_word_embeddings is true, and it is a copy of "

@@ -71,16 +71,32 @@ static float scale_at(const struct scales *scales, int64_t row, int64_t col)
     return byte == 255 ? NAN : ldexpf(1, byte - 127);
 }
 
+/* The tensor whose name is `tensor`'s, without `cut` characters at its end and with `end`. */
+static struct tensor *find_beside(struct safetensors *file, const struct tensor *tensor, size_t cut,
+                                  const char *end)
+{
+    char name[256];
+    int length = (int)(strlen(tensor->name) - cut);
+    snprintf(name, sizeof name, "%.*s%s", length, tensor->name, end);
+    return safetensors_find(file, name);
+}
+
+/* NAME.weight has NAME.weight_scale_inv or NAME.weight_scale, and maybe scales of activations,
+ * which are not quantized here. */
 static struct tensor *find_scale(struct safetensors *file, const struct tensor *tensor)
 {
-    static const char *const ends[] = {"_scale_inv", "_scale"};
-    char name[256];
-    struct tensor *found = NULL;
-    for (size_t i = 0; i < sizeof ends / sizeof *ends && !found; i++) {
-        snprintf(name, sizeof name, "%s%s", tensor->name, ends[i]);
-        found = safetensors_find(file, name);
+    static const char weight[] = ".weight";
+    static const char *const ignored[] = {".activation_scale", ".input_scale"};
+    size_t length = strlen(tensor->name), cut = sizeof weight - 1;
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
+        struct tensor *found = length > cut && strcmp(tensor->name + length - cut, weight) == 0
+                                   ? find_beside(file, tensor, cut, ignored[i])
+                                   : NULL;
+        if (found)
+            tensor_ignore(found);
     }
-    return found;
+    struct tensor *inverse = find_beside(file, tensor, 0, "_scale_inv");
+    return inverse ? inverse : find_beside(file, tensor, 0, "_scale");
 }
 
 static int64_t blocks_in(int64_t size, int64_t block)

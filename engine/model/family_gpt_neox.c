@@ -267,7 +267,7 @@ static void ignore_buffers(struct weights *weights)
         struct tensor *tensor = safetensors_at(weights->file, i);
         for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
             if (ends_with(tensor->name, ends[e]))
-                weights_ignore(tensor);
+                tensor_ignore(tensor);
     }
 }
 

@@ -54,6 +54,12 @@ size_t tensor_dtype_bytes(enum tensor_dtype dtype)
     return dtypes[dtype].bytes;
 }
 
+void tensor_ignore(struct tensor *tensor)
+{
+    tensor->used = true;
+    tensor->elements = 0;
+}
+
 const char *tensor_shape_text(const int64_t *shape, int rank, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "[");

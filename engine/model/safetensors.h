@@ -72,6 +72,9 @@ const char *safetensors_name(const struct safetensors *file);
 struct tensor *safetensors_at(struct safetensors *file, size_t i);
 struct tensor *safetensors_find(struct safetensors *file, const char *name); /* NULL: none */
 
+/* Marks it as used, and as no part of the model. */
+void tensor_ignore(struct tensor *tensor);
+
 const char *tensor_dtype_name(enum tensor_dtype dtype);
 size_t tensor_dtype_bytes(enum tensor_dtype dtype);
 

@@ -213,12 +213,6 @@ int weights_permutation(struct weights *weights, const char *name, int64_t size,
     return 0;
 }
 
-void weights_ignore(struct tensor *tensor)
-{
-    tensor->used = true;
-    tensor->elements = 0; /* no parameter of the model */
-}
-
 int weights_finish(struct weights *weights, struct model *model, struct error *err)
 {
     size_t bytes[3] = {0};

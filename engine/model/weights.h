@@ -61,9 +61,6 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
 int weights_permutation(struct weights *weights, const char *name, int64_t size,
                         const int32_t **permutation, struct error *err);
 
-/* Takes a tensor of any kind and ignores it. */
-void weights_ignore(struct tensor *tensor);
-
 /* Fails when a tensor was never taken; sets the model's dtype, parameters and file_bytes. */
 int weights_finish(struct weights *weights, struct model *model, struct error *err);
 

@@ -13,6 +13,7 @@ import shutil
 import sys
 
 import fla.layers.gla
+import fla.modules.mlp
 import torch
 import torch.nn.functional as F
 from fla.models import GLAConfig, GLAForCausalLM
@@ -47,6 +48,8 @@ def use_plain_operations():
     fla.layers.gla.chunk_gla = naive_gla
     RMSNorm.forward = rms_norm
     FusedRMSNormGated.forward = lambda self, x, g: rms_norm(self, x) * F.silu(g)
+    fla.layers.gla.ACT2FN = {"swish": F.silu, "silu": F.silu, "relu": F.relu}
+    fla.modules.mlp.swiglu = lambda x, y: F.silu(x) * y
     SwiGLULinear.forward = lambda self, x, y, weight, bias: F.linear(F.silu(x) * y, weight, bias)
 
 
@@ -75,4 +78,5 @@ def main():
         make(golden / name, keys, dtype, length, 600 + seed)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,8 @@
 
 #include "tests/unit/checkpoint.h"
 
+#include <math.h>
+
 /* Parses text and expects success (message NULL) or an error with exactly this message. */
 static void expect_text(const char *what, const char *text, const char *message)
 {
@@ -283,6 +285,51 @@ Test(config, gla_intermediate_size_by_their_rule)
     }
 }
 
+/* As transformers does. */
+Test(config, ids_outside_the_vocabulary_are_no_ids)
+{
+    struct arena arena = {0};
+    struct config config;
+    struct error err = ERROR_INIT;
+    json_t *json = golden_config("gpt_neox");
+    json_patch(json, "bos_token_id", "-1");
+    json_patch(json, "eos_token_id", "[3, 50256, 274]");
+    char *text = json_dumps(json, 0);
+    cr_assert(family_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+    cr_expect_eq(config.bos_token_id, -1);
+    cr_expect(config.num_eos == 2 && config.eos[0] == 3 && config.eos[1] == 274);
+    cr_expect_str_eq(warnings_at(&config.warnings, 0),
+                     "config.json: bos_token_id: expected an id in [0, 275), got -1: no text has "
+                     "that token");
+    cr_expect_str_eq(warnings_at(&config.warnings, 1),
+                     "config.json: eos_token_id: expected an id in [0, 275), got 50256: no text "
+                     "has that token");
+    free(text);
+    json_decref(json);
+    arena_clear(&arena);
+}
+
+/* int(d * factor) = 11 of a head's 16: 12 are rotated, by angles t * base^(-2i/11). */
+Test(config, odd_rotary_dimensions)
+{
+    struct arena arena = {0};
+    struct config config;
+    struct error err = ERROR_INIT;
+    json_t *json = golden_config("gpt_neox_tf5");
+    json_patch(json, "rope_parameters/partial_rotary_factor", "0.7");
+    char *text = json_dumps(json, 0);
+    cr_assert(family_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+    const struct position *position = &config.mixers[0].mixer.position;
+    cr_assert_eq(position->rotary_dims, 12);
+    for (int i = 0; i < 6; i++) {
+        double angle = pow(position->base, -2.0 * i / 12), expected = pow(10000, -2.0 * i / 11);
+        cr_expect(fabs(angle - expected) < 1e-14, "%d: %g, expected %g", i, angle, expected);
+    }
+    free(text);
+    json_decref(json);
+    arena_clear(&arena);
+}
+
 Test(config, broken_json)
 {
     expect_text("empty", "",
@@ -317,6 +364,13 @@ Test(config, generation_config)
     static const char none[] = "{\"temperature\": 0.7, \"eos_token_id\": null}";
     cr_assert(config_library_generation(&config, none, strlen(none), &err) == 0, "%s", err.message);
     cr_expect(config.num_eos == 1 && config.eos[0] == 0, "null leaves config.json's");
+    cr_expect_eq(config.warnings.count, 2);
+    cr_expect_str_eq(warnings_at(&config.warnings, 0),
+                     "generation_config.json: eos_token_id: it gives none, so transformers' "
+                     "generate would never end a text; here config.json's does");
+    cr_expect_str_eq(warnings_at(&config.warnings, 1),
+                     "generation_config.json: temperature: defaults of transformers' generate, "
+                     "which are not applied here: requests say what they want");
 
     static const char list[] = "{\"eos_token_id\": [5, 7, 5, 5], \"bos_token_id\": 3}";
     cr_assert(config_library_generation(&config, list, strlen(list), &err) == 0, "%s", err.message);

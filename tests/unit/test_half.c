@@ -81,3 +81,19 @@ Test(half, f16_is_the_same_where_denormals_are_flushed)
     threads_restore_float(saved);
     cr_assert_eq(plain, flushed);
 }
+
+/* 4 bits of exponent; the largest exponent is one of numbers, but for the last fraction. */
+Test(half, every_e4m3_is_exact)
+{
+    for (int bits = 0; bits < 256; bits++) {
+        int exponent = bits >> 3 & 15;
+        double fraction = (bits & 7) / 8.0;
+        double value = exponent == 0 ? ldexp(fraction, -6) : ldexp(1 + fraction, exponent - 7);
+        float got = e4m3_to_f32((uint8_t)bits);
+        if ((bits & 0x7f) == 0x7f)
+            cr_expect(isnan(got), "0x%02x: %g", (unsigned)bits, (double)got);
+        else
+            cr_expect((double)fabsf(got) == value && !signbit(got) == !(bits & 0x80),
+                      "0x%02x: %g, expected %g", (unsigned)bits, (double)got, value);
+    }
+}

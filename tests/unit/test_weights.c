@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/base/arena.h"
 #include "engine/base/bytes.h"
+#include "engine/base/half.h"
+#include "engine/model/config.h"
 #include "engine/model/weights.h"
 
 #include "tests/unit/checkpoint.h"
@@ -65,4 +67,85 @@ Test(weights, dtypes)
     cr_expect(permutation[0] == 2 && permutation[1] == 0 && permutation[2] == 1);
     safetensors_close(weights.file);
     arena_clear(&arena);
+}
+
+/* A safetensors file of one [2, 4] matrix "m" of F8_E4M3 and its [1, 2] scales. */
+static size_t write_fp8(unsigned char *bytes, const unsigned char *numbers, const float *scales)
+{
+    static const char header[] =
+        "{\"m\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,4],\"data_offsets\":[0,8]},"
+        "\"m_scale_inv\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[8,16]}}";
+    const uint64_t length = sizeof header - 1;
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, length);
+    memcpy(bytes + 8 + length, numbers, 8);
+    memcpy(bytes + 16 + length, scales, 8);
+    return 24 + length;
+}
+
+Test(weights, fp8_times_the_scale_of_its_block)
+{
+    /* 1, 2, 0.5, -448; 2^-9, 1.125, -0, 3.5 */
+    static const unsigned char numbers[] = {0x38, 0x40, 0x30, 0xfe, 0x01, 0x39, 0x80, 0x46};
+    static const float expected[] = {0.5f, 1, 1.5f, -1344, 0x1p-10f, 0.5625f, 0, 10.5f};
+    unsigned char bytes[512];
+    const size_t size = write_fp8(bytes, numbers, (float[]){0.5f, 3});
+    for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++)
+        for (int scaled = 0; scaled < 2; scaled++) {
+            const struct fp8_config fp8 = {.scaled = scaled, .block = {2, 2}, .dtype = dtype};
+            struct arena arena = {0};
+            struct error err = ERROR_INIT;
+            struct weights weights = {.arena = &arena, .fp8 = &fp8};
+            struct matrix matrix;
+            cr_assert(safetensors_load(&weights.file, bytes, size, "f", &err) == 0, "%s",
+                      err.message);
+            cr_assert(weights_matrix(&weights, "m", 2, 4, &matrix, &err) == 0, "%s", err.message);
+            cr_expect_eq(matrix.dtype, dtype);
+            cr_expect_eq(safetensors_find(weights.file, "m_scale_inv")->used, scaled);
+            for (size_t i = 0; i < 8; i++) {
+                const float wanted = scaled ? expected[i] : e4m3_to_f32(numbers[i]);
+                const uint16_t *halves = matrix.data;
+                const float got = dtype == DTYPE_F32   ? ((const float *)matrix.data)[i]
+                                  : dtype == DTYPE_F16 ? f16_to_f32(halves[i])
+                                                       : bf16_to_f32(halves[i]);
+                const float same = dtype == DTYPE_F32   ? wanted
+                                   : dtype == DTYPE_F16 ? f16_to_f32(f32_to_f16(wanted))
+                                                        : bf16_to_f32(f32_to_bf16(wanted));
+                cr_expect(got == same, "%zu: %g, expected %g", i, (double)got, (double)same);
+            }
+            safetensors_close(weights.file);
+            arena_clear(&arena);
+        }
+}
+
+Test(weights, fp8_that_is_not_finite)
+{
+    static const unsigned char nan[] = {0x38, 0x40, 0x7f, 0, 0, 0, 0, 0};
+    static const unsigned char large[] = {0, 0, 0, 0, 0, 0, 0, 0x7e};
+    const struct {
+        const unsigned char *numbers;
+        float scale;
+        enum dtype dtype;
+        const char *message;
+    } cases[] = {
+        {nan, 1, DTYPE_F32, "f: tensor \"m\": expected finite numbers, got another at element 2"},
+        {large, 1e38f, DTYPE_F32,
+         "f: tensor \"m\": expected finite numbers, got another at element 7"},
+        {large, 200, DTYPE_F16,
+         "f: tensor \"m\": expected finite numbers, got another at element 7"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char bytes[512];
+        const size_t size = write_fp8(bytes, cases[i].numbers, (float[]){1, cases[i].scale});
+        const struct fp8_config fp8 = {.scaled = true, .dtype = cases[i].dtype};
+        struct arena arena = {0};
+        struct error err = ERROR_INIT;
+        struct weights weights = {.arena = &arena, .fp8 = &fp8};
+        struct matrix matrix;
+        cr_assert(safetensors_load(&weights.file, bytes, size, "f", &err) == 0, "%s", err.message);
+        cr_expect(weights_matrix(&weights, "m", 2, 4, &matrix, &err) == -1);
+        cr_expect_str_eq(err.message, cases[i].message);
+        safetensors_close(weights.file);
+        arena_clear(&arena);
+    }
 }
