@@ -132,7 +132,7 @@ CASES = [
     ("no stage of rope", mixer("r", position={"type": "rope"}), ["stage"]),
     ("bad rotary_pct", mixer("s", position={"type": "rope", "rotary_pct": 7}), ["rotary_pct"]),
     ("window without size", mixer("s", window="block"), ["window_size"]),
-    ("eos beyond the vocabulary", config(eos_token_id=99999), ["eos_token_id"]),
+    ("eos that is a text", config(eos_token_id="</s>"), ["eos_token_id"]),
 
     ("empty weights", text("model.safetensors", b""), ["model.safetensors"]),
     ("only a length", text("model.safetensors", b"\x08\0\0\0\0\0\0\0"), ["model.safetensors"]),
