@@ -9,31 +9,20 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err)
 {
     static const char none[] = "{\"model\": {\"type\": \"BPE\", \"vocab\": {}, \"merges\": []}}";
-    char file[4096];
-    struct stat status;
     if (!path)
         return tokenizer_load(out, none, sizeof none - 1, err);
-    bool directory = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
-    int length = snprintf(file, sizeof file, "%s%s", path, directory ? "/tokenizer.json" : "");
-    if (length < 0 || (size_t)length >= sizeof file)
-        return error_set(err, ERROR_INVALID, "%.100s...: the path is too long", path);
-    return tokenizer_open(out, file, err);
+    return tokenizer_open(out, path, err);
 }
 
-int command_tokenizer_check(const struct tokenizer *tokenizer, const char *directory,
-                            int32_t vocab_size, struct error *err)
+void command_tokenizer_warn(const struct tokenizer *tokenizer)
 {
-    int32_t ids = tokenizer_size(tokenizer);
-    if (ids <= vocab_size)
-        return 0;
-    return error_set(err, ERROR_INVALID,
-                     "%s/tokenizer.json: expected at most %d ids, the model's vocab_size, got %d",
-                     directory, vocab_size, ids);
+    const char *text;
+    for (size_t i = 0; (text = tokenizer_warning(tokenizer, i)); i++)
+        fprintf(stderr, "regla: warning: %s\n", text);
 }
 
 int command_parse_ids(const char *text, size_t length, struct token_list *ids, struct error *err)
@@ -119,9 +108,9 @@ int command_model_open(struct command_model *model, const char *directory,
     if (command_model_load(&loaded, directory, options, err) == 0 &&
         engine_open_model(&model->engine, loaded, &engine, err) == 0 &&
         command_tokenizer_open(&model->tokenizer, directory, err) == 0 &&
-        command_tokenizer_check(model->tokenizer, directory, engine_info(model->engine)->vocab_size,
-                                err) == 0) {
+        tokenizer_limit(model->tokenizer, engine_info(model->engine)->vocab_size, err) == 0) {
         command_model_warn(engine_model(model->engine));
+        command_tokenizer_warn(model->tokenizer);
         return 0;
     }
     command_model_close(model);

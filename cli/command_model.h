@@ -125,9 +125,9 @@ void command_model_close(struct command_model *model);
 /* Opens only the tokenizer. `path`: a model's directory, or a tokenizer.json. NULL: a tokenizer
  * without tokens, in which all ids decode to nothing. */
 int command_tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
-/* Fails when the model has fewer ids than its tokenizer; more are allowed. */
-int command_tokenizer_check(const struct tokenizer *tokenizer, const char *directory,
-                            int32_t vocab_size, struct error *err);
+
+/* Prints what was odd about its file. */
+void command_tokenizer_warn(const struct tokenizer *tokenizer);
 
 /* Appends the ids in a text (with a NUL after it), separated by spaces, commas, brackets or
  * newlines. */

@@ -347,7 +347,7 @@ static int listen_with_model(struct server *server, const struct serve_options *
     struct tokenizer *tokenizer = NULL;
     if (command_model_load(&model, options->directory, &options->model, err) ||
         command_tokenizer_open(&tokenizer, options->directory, err) ||
-        command_tokenizer_check(tokenizer, options->directory, model->vocab_size, err)) {
+        tokenizer_limit(tokenizer, model->vocab_size, err)) {
         model_close(model);
         if (tokenizer)
             tokenizer_free(tokenizer);
@@ -355,6 +355,8 @@ static int listen_with_model(struct server *server, const struct serve_options *
     }
     const char *warning;
     for (size_t i = 0; (warning = warnings_at(&model->warnings, i)); i++)
+        log_message(LOG_LEVEL_WARN, "%s", warning);
+    for (size_t i = 0; (warning = tokenizer_warning(tokenizer, i)); i++)
         log_message(LOG_LEVEL_WARN, "%s", warning);
     return server_listen(server, model, tokenizer, err);
 }

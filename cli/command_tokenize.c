@@ -122,6 +122,8 @@ static int run(const char *path, const struct tokenize_options *options, struct 
     int result = command_tokenizer_open(&tokenizer, path, err);
     if (result == 0 && !options->text)
         result = command_read_stdin(&input, &length, err);
+    if (result == 0)
+        command_tokenizer_warn(tokenizer);
     const char *text = options->text ? options->text : input;
     if (result == 0)
         result = options->decode ? decode(tokenizer, options, text, length, err)

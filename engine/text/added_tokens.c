@@ -132,6 +132,8 @@ static bool next_match(struct section_reader *reader, struct section *match)
         }
         size_t end = start + token->length;
         reader->searched = end;
+        if (token->special && reader->leave_special)
+            continue;
         if (token->single_word &&
             ((start > 0 && is_word(reader->text, utf8_previous(reader->text, start))) ||
              (end < reader->length && is_word(reader->text, end))))

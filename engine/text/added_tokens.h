@@ -19,6 +19,7 @@ struct added_token {
     bool single_word;
     bool lstrip;
     bool rstrip;
+    bool special;
 };
 
 /* A set of tokens that are searched for together. Zero-initialise; push tokens, then sort once. */
@@ -43,11 +44,13 @@ struct section {
     int32_t id;
 };
 
-/* Walks through a text. Set tokens, text and length (valid UTF-8); leave the rest zero. */
+/* Walks through a text. Set tokens, text, length (valid UTF-8) and leave_special; leave the rest
+ * zero. */
 struct section_reader {
     const struct added_tokens *tokens;
     const char *text;
     size_t length;
+    bool leave_special;  /* special tokens in the text are text */
     size_t searched;     /* where to search for the next match */
     size_t done;         /* where the sections so far end */
     size_t spaces_start; /* the last run of spaces seen, to walk it only once */

@@ -30,8 +30,23 @@ void decoder_clear(struct decoder *decoder)
     }
     free(decoder->replacements);
     free(decoder->by_id);
+    free(decoder->respellings);
+    text_buffer_clear(&decoder->respelled);
     text_buffer_clear(&decoder->texts);
     *decoder = (struct decoder){0};
+}
+
+int decoder_respell(struct decoder *decoder, int32_t id, const char *spelling, size_t length,
+                    struct error *err)
+{
+    size_t offset = decoder->respelled.length;
+    if (array_grow((void **)&decoder->respellings, &decoder->respelling_capacity,
+                   decoder->respelling_count + 1, sizeof *decoder->respellings, err) ||
+        text_buffer_append(&decoder->respelled, spelling, length, err))
+        return -1;
+    decoder->respellings[decoder->respelling_count++] =
+        (struct decoder_respelling){id, offset, length};
+    return 0;
 }
 
 /* The bytes a token spells in GPT-2's alphabet, or its own when it is not of that alphabet. */
@@ -162,7 +177,9 @@ static int prepare_token(struct decoder *decoder, int32_t id, struct error *err)
     decoded->offset = (uint32_t)offset;
     decoded->length = (uint32_t)(texts->length - offset);
     decoded->byte = -1;
-    decoded->skipped = decoder->tokens->tokens[id].flags & TOKEN_SPECIAL;
+    /* The library looks for the spelling among the contents of special tokens. */
+    int32_t same = vocabulary_find(decoder->tokens, content, length);
+    decoded->skipped = same >= 0 && decoder->tokens->tokens[same].flags & TOKEN_SPECIAL;
     if (decoder->byte_fallback && decoded->length == 6) {
         int byte = fallback_byte(texts->data + offset, decoded->length);
         if (byte >= 0) {
@@ -174,8 +191,7 @@ static int prepare_token(struct decoder *decoder, int32_t id, struct error *err)
     return 0;
 }
 
-int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens,
-                    const struct added_tokens *normalized, struct error *err)
+int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens, struct error *err)
 {
     decoder->tokens = tokens;
     decoder->by_id = calloc((size_t)tokens->size + 1, sizeof *decoder->by_id);
@@ -186,10 +202,11 @@ int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens,
             decoder->by_id[id].spelling = vocabulary_content(tokens, id);
             decoder->by_id[id].spelling_length = tokens->tokens[id].length;
         }
-    for (size_t i = 0; i < normalized->count; i++) {
-        struct decoder_token *token = &decoder->by_id[normalized->items[i].id];
-        token->spelling = normalized->items[i].content;
-        token->spelling_length = (uint32_t)normalized->items[i].length;
+    for (size_t i = 0; i < decoder->respelling_count; i++) {
+        const struct decoder_respelling *respelling = &decoder->respellings[i];
+        struct decoder_token *token = &decoder->by_id[respelling->id];
+        token->spelling = decoder->respelled.data + respelling->offset;
+        token->spelling_length = (uint32_t)respelling->length;
     }
     for (int32_t id = 0; id < tokens->size; id++)
         if (vocabulary_knows(tokens, id) && prepare_token(decoder, id, err))

@@ -7,7 +7,6 @@
 #define ENGINE_TEXT_DECODER_H
 
 #include "engine/base/error.h"
-#include "engine/text/added_tokens.h"
 #include "engine/text/buffer.h"
 #include "engine/text/pattern.h"
 #include "engine/text/vocabulary.h"
@@ -28,6 +27,12 @@ struct decoder_replacement {
     size_t length;
 };
 
+/* A token that decodes to another spelling than its content. */
+struct decoder_respelling {
+    int32_t id;
+    size_t offset, length; /* in `respelled` */
+};
+
 struct decoder_token {
     const char
         *spelling; /* what the decoder reads: the content, or that of a normalized added token */
@@ -45,12 +50,16 @@ struct decoder {
     size_t replacement_count;
     size_t replacement_capacity;
     bool byte_fallback;
-    char strip[5];                   /* Strip: one character */
-    size_t strip_count;              /* how often it is removed from the start */
-    char metaspace[5];               /* the character that stands for a space */
-    bool metaspace_prepends;         /* the first token loses its metaspaces */
-    const struct vocabulary *tokens; /* borrowed */
-    struct decoder_token *by_id;     /* [tokens->size] */
+    char strip[5];                          /* Strip: one character */
+    size_t strip_count;                     /* how often it is removed from the start */
+    char metaspace[5];                      /* the character that stands for a space */
+    bool metaspace_prepends;                /* the first token loses its metaspaces */
+    const struct vocabulary *tokens;        /* borrowed */
+    struct decoder_respelling *respellings; /* [respelling_count] */
+    size_t respelling_count;
+    size_t respelling_capacity;
+    struct text_buffer respelled;
+    struct decoder_token *by_id; /* [tokens->size] */
     struct text_buffer texts;
 };
 
@@ -58,13 +67,13 @@ struct decoder {
 int decoder_add_replacement(struct decoder *decoder, struct pattern *pattern, char *content,
                             size_t length, struct error *err);
 
-/* Computes the text of every token. Set kind and options first. Borrows `tokens` and `normalized`.
- *
- * normalized: the added tokens that are searched for in normalized text. As in the library, they
- * decode to the form that is searched for. (Where that differs from their content, the library also
- * forgets that they are special. We do not.) */
-int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens,
-                    const struct added_tokens *normalized, struct error *err);
+/* Lets a token decode to a spelling ([length] bytes) that is not its content: as in the library, an
+ * added token that is searched for in normalized text decodes to what is searched for. */
+int decoder_respell(struct decoder *decoder, int32_t id, const char *spelling, size_t length,
+                    struct error *err);
+
+/* Computes the text of every token. Set kind and options first. Borrows `tokens`. */
+int decoder_prepare(struct decoder *decoder, const struct vocabulary *tokens, struct error *err);
 void decoder_clear(struct decoder *decoder);
 
 /* One text that is being decoded. Set `decoder`, zero the rest; decode_run_clear frees it. */

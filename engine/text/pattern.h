@@ -2,9 +2,8 @@
 /* Searches for the patterns of tokenizer.json: a plain string, or a regular expression of
  * Oniguruma.
  *
- * Regular expressions run on PCRE2. Where the two libraries differ (\s, \h, \w, \p{..} of newly
- * assigned characters, ^ and $), the expression is rewritten to mean what Oniguruma means. What has
- * no equivalent (class intersections, nested classes, \X, ...) is refused at load. */
+ * Regular expressions run on PCRE2, translated (pattern_translate.h). What has no equivalent there
+ * (\X, backreferences, ...) is refused at load. */
 #ifndef ENGINE_TEXT_PATTERN_H
 #define ENGINE_TEXT_PATTERN_H
 
@@ -20,6 +19,9 @@ struct pattern;
 int pattern_create(struct pattern **out, const char *text, size_t length, bool is_regex,
                    struct error *err);
 void pattern_free(struct pattern *pattern);
+
+/* Whether it may match no text at all, as "a*" and "^" do. */
+bool pattern_may_be_empty(const struct pattern *pattern);
 
 /* Appends all matches in text ([length] bytes of valid UTF-8) to *matches, in order, empty ones
  * too. Many threads may call it at once. ERROR_INVALID when matching takes unreasonably long. */

@@ -182,12 +182,13 @@ static int split_pattern(const struct pretokenizer_step *step, struct pieces *pi
     return cut_at_matches(pieces, span, step->behavior, step->invert, err);
 }
 
-static int split_digits(const struct pretokenizer_step *step, struct pieces *pieces,
-                        struct text_span span, struct error *err)
+/* Every character of `class` is a match. */
+static int split_class(const struct pretokenizer_step *step, struct pieces *pieces,
+                       struct text_span span, unsigned class, struct error *err)
 {
     pieces->matches.count = 0;
     for (size_t at = span.start, end; at < span.end; at = end)
-        if (class_at(pieces->text, at, &end) & UNICODE_NUMERIC &&
+        if (class_at(pieces->text, at, &end) & class &&
             span_list_push(&pieces->matches, at - span.start, end - span.start, err))
             return -1;
     return cut_at_matches(pieces, span, step->behavior, false, err);
@@ -258,6 +259,24 @@ static int rewrite_prefix_space(struct pieces *pieces, struct text_span span,
     return span_list_push(&pieces->next, start, out->length, err);
 }
 
+static int rewrite_byte_level(struct pieces *pieces, struct text_span span, struct text_buffer *out,
+                              struct error *err)
+{
+    size_t start = out->length;
+    if (text_buffer_reserve(out, 2 * (span.end - span.start), err))
+        return -1;
+    for (size_t at = span.start; at < span.end; at++)
+        out->length += utf8_encode(byte_level_character((unsigned char)pieces->text[at]),
+                                   out->data + out->length);
+    return span_list_push(&pieces->next, start, out->length, err);
+}
+
+bool pretokenizer_rewrites(enum pretokenizer_kind kind)
+{
+    return kind == PRETOKENIZER_METASPACE || kind == PRETOKENIZER_PREFIX_SPACE ||
+           kind == PRETOKENIZER_BYTE_LEVEL;
+}
+
 static int apply_to_span(const struct pretokenizer_step *step, struct pieces *pieces,
                          struct text_span span, bool at_start, struct text_buffer *out,
                          struct error *err)
@@ -272,11 +291,15 @@ static int apply_to_span(const struct pretokenizer_step *step, struct pieces *pi
     case PRETOKENIZER_SPLIT:
         return split_pattern(step, pieces, span, err);
     case PRETOKENIZER_DIGITS:
-        return split_digits(step, pieces, span, err);
+        return split_class(step, pieces, span, UNICODE_NUMERIC, err);
+    case PRETOKENIZER_PUNCTUATION:
+        return split_class(step, pieces, span, UNICODE_PUNCTUATION, err);
     case PRETOKENIZER_WHITESPACE:
         return split_runs(pieces, span, UNICODE_WORD | UNICODE_SPACE, err);
     case PRETOKENIZER_WHITESPACE_SPLIT:
         return split_runs(pieces, span, UNICODE_SPACE, err);
+    case PRETOKENIZER_BYTE_LEVEL:
+        return rewrite_byte_level(pieces, span, out, err);
     }
     return error_set(err, ERROR_INTERNAL, "tokenizer: a pre-tokenizer of kind %d", step->kind);
 }
@@ -297,8 +320,10 @@ int pretokenize(const struct pretokenizer *pretokenizer, const char *text, size_
         for (size_t k = 0; k < pieces->spans.count; k++)
             if (apply_to_span(step, pieces, pieces->spans.items[k], at_start && k == 0, out, err))
                 return -1;
-        if (step->kind == PRETOKENIZER_METASPACE || step->kind == PRETOKENIZER_PREFIX_SPACE)
+        if (pretokenizer_rewrites(step->kind))
             pieces->text = out->data;
+        else if (pieces->next.count > 0 && pieces->next.items[0].start > 0)
+            at_start = false; /* what the text began with is gone */
         struct span_list done = pieces->spans;
         pieces->spans = pieces->next;
         pieces->next = done;

@@ -15,8 +15,10 @@ enum pretokenizer_kind {
     PRETOKENIZER_METASPACE,
     PRETOKENIZER_SPLIT,
     PRETOKENIZER_DIGITS,
+    PRETOKENIZER_PUNCTUATION,
     PRETOKENIZER_WHITESPACE,       /* words and runs of other characters; spaces are removed */
     PRETOKENIZER_WHITESPACE_SPLIT, /* the text between spaces */
+    PRETOKENIZER_BYTE_LEVEL,       /* spells the text in GPT-2's alphabet */
 };
 
 /* What happens to the matches of a splitting pattern. */
@@ -32,7 +34,7 @@ enum prepend_scheme { PREPEND_ALWAYS, PREPEND_FIRST, PREPEND_NEVER };
 
 struct pretokenizer_step {
     enum pretokenizer_kind kind;
-    enum split_behavior behavior; /* SPLIT, DIGITS */
+    enum split_behavior behavior; /* SPLIT, DIGITS, PUNCTUATION */
     bool invert;                  /* SPLIT: the text between matches counts as the matches */
     struct pattern *pattern;      /* SPLIT: owned */
     enum prepend_scheme prepend;  /* METASPACE */
@@ -50,6 +52,9 @@ struct pretokenizer {
 /* Adds a step and takes ownership of its pattern, also on failure. */
 int pretokenizer_push(struct pretokenizer *pretokenizer, struct pretokenizer_step step,
                       struct error *err);
+
+/* Whether such a step makes a new text of its pieces. */
+bool pretokenizer_rewrites(enum pretokenizer_kind kind);
 void pretokenizer_clear(struct pretokenizer *pretokenizer);
 
 /* The scratch memory of one call, and its result. Zero-initialise; pieces_clear frees it. */

@@ -38,7 +38,8 @@ static int encode_plain(struct encoder *encoder, const char *text, size_t length
 static int encode_section(struct encoder *encoder, const char *text, size_t length, bool at_start)
 {
     const struct tokenizer *tokenizer = encoder->tokenizer;
-    struct section_reader reader = {.tokens = &tokenizer->normalized_tokens};
+    struct section_reader reader = {.tokens = &tokenizer->normalized_tokens,
+                                    .leave_special = tokenizer->split_special_tokens};
     if (normalizer_apply(&tokenizer->normalizer, text, length, encoder->normal, &reader.text,
                          &reader.length, encoder->err))
         return -1;
@@ -65,8 +66,10 @@ static int encode_text(struct encoder *encoder, const char *text, size_t length,
     const struct tokenizer *tokenizer = encoder->tokenizer;
     if (special && push_all(encoder->ids, &tokenizer->prefix, encoder->err))
         return -1;
-    struct section_reader reader = {
-        .tokens = &tokenizer->plain_tokens, .text = text, .length = length};
+    struct section_reader reader = {.tokens = &tokenizer->plain_tokens,
+                                    .text = text,
+                                    .length = length,
+                                    .leave_special = tokenizer->split_special_tokens};
     struct section section;
     while (section_next(&reader, &section))
         if (section.id >= 0 ? token_list_push(encoder->ids, section.id, encoder->err)
@@ -89,6 +92,12 @@ int tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t
     struct encoder encoder = {.tokenizer = tokenizer, .ids = ids, .err = err};
     size_t before = ids->count;
     int failed = encode_text(&encoder, text, length, add_special_tokens);
+    for (size_t i = before; !failed && tokenizer->limit && i < ids->count; i++)
+        if (ids->ids[i] >= tokenizer->limit)
+            failed = error_set(err, ERROR_INVALID,
+                               "text: token \"%.60s\" has id %d, and the model has %d ids",
+                               vocabulary_content(&tokenizer->vocabulary, ids->ids[i]), ids->ids[i],
+                               tokenizer->limit);
     if (failed)
         ids->count = before;
     pieces_clear(&encoder.pieces);
@@ -117,6 +126,32 @@ int tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids, size
     }
     decode_run_clear(&run);
     return failed;
+}
+
+int tokenizer_limit(struct tokenizer *tokenizer, int32_t vocab_size, struct error *err)
+{
+    if (tokenizer->vocabulary.size <= vocab_size)
+        return 0;
+    const struct token_list *const around[] = {&tokenizer->prefix, &tokenizer->suffix};
+    for (size_t k = 0; k < 2; k++)
+        for (size_t i = 0; i < around[k]->count; i++)
+            if (around[k]->ids[i] >= vocab_size)
+                return error_set(err, ERROR_INVALID,
+                                 "tokenizer.json: post_processor: id %d: expected ids below the "
+                                 "model's vocab_size, %d",
+                                 around[k]->ids[i], vocab_size);
+    tokenizer->limit = vocab_size;
+    warnings_add(
+        &tokenizer->warnings,
+        "tokenizer.json: it has ids up to %d, the model's vocab_size is %d: texts with the "
+        "tokens that the model lacks are refused",
+        tokenizer->vocabulary.size - 1, vocab_size);
+    return 0;
+}
+
+const char *tokenizer_warning(const struct tokenizer *tokenizer, size_t i)
+{
+    return warnings_at(&tokenizer->warnings, i);
 }
 
 int32_t tokenizer_size(const struct tokenizer *tokenizer)

@@ -2,8 +2,9 @@
 /* Turns text into token ids and back, with a tokenizer.json, as Hugging Face's `tokenizers` does.
  *
  * It has BPE models: byte-level ones (GPT-2, GPT-NeoX, Llama 3, Qwen) and metaspace with byte
- * fallback (Llama 2, Mistral). Loading fails on anything else in the file and names it.
- * "truncation" and "padding" are not applied, as in transformers by default.
+ * fallback (Llama 2, Mistral). Loading fails on anything else in the file and names it;
+ * tokenizer.md has the table. "truncation" and "padding" are not applied, as in transformers by
+ * default.
  *
  * A loaded tokenizer never changes: many threads may call the functions below at once. Text is
  * UTF-8; encode refuses other bytes. */
@@ -18,11 +19,19 @@
 
 struct tokenizer;
 
-/* Reads `path` (a tokenizer.json). The caller frees *out with tokenizer_free. */
+/* Reads `path`: a tokenizer.json, or a folder with one and perhaps a tokenizer_config.json. The
+ * caller frees *out with tokenizer_free. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
 
 /* The same from memory. json: [length] bytes, borrowed for the call. */
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err);
+
+/* What is odd about the file (engine/base/warnings.h): the i-th sentence; NULL past the last. */
+const char *tokenizer_warning(const struct tokenizer *tokenizer, size_t i);
+
+/* The model has ids below vocab_size only. Where the tokenizer has others, there is a warning, and
+ * texts that contain one are refused. Call it before others use the tokenizer. */
+int tokenizer_limit(struct tokenizer *tokenizer, int32_t vocab_size, struct error *err);
 
 void tokenizer_free(struct tokenizer *tokenizer);
 

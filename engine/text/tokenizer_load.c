@@ -2,11 +2,15 @@
 /* tokenizer.json into a struct tokenizer. The JSON is freed before this returns. */
 #include "engine/base/file.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/tokenizer_config.h"
 #include "engine/text/tokenizer_parts.h"
 #include "engine/text/unicode.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_FILE_BYTES = 256 << 20 };
 
@@ -95,6 +99,11 @@ static int read_merges(struct tokenizer *tokenizer, json_t *model, struct error 
     for (size_t i = 0; !failed && i < json_array_size(merges); i++) {
         const json_t *merge = json_array_get(merges, i);
         const char *text = json_string_value(merge);
+        if (!text != !json_string_value(json_array_get(merges, 0))) {
+            failed = error_set(err, ERROR_INVALID,
+                               "model: merges[%zu]: expected strings only, or pairs only", i);
+            break;
+        }
         if (text && strncmp(text, "#version", 8) == 0)
             continue; /* the first line of a merges.txt */
         failed = read_merge(&tokenizer->bpe, merge, &whole, err);
@@ -115,14 +124,17 @@ static int check_model(json_t *model, struct error *err)
         return error_set(err, ERROR_UNSUPPORTED, "model: type: expected \"BPE\", got \"%.60s\"",
                          json_is_string(type) ? json_string_value(type) : "(no string)");
     const json_t *dropout = json_object_get(model, "dropout");
-    if (dropout && !json_is_null(dropout) && json_number_value(dropout) != 0)
+    if (dropout && !json_is_null(dropout) &&
+        (!json_is_number(dropout) || json_number_value(dropout) != 0))
         return error_set(err, ERROR_UNSUPPORTED, "model: dropout: expected null, got a value");
     static const char *const AFFIXES[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++) {
         const json_t *affix = json_object_get(model, AFFIXES[i]);
-        if (affix && !json_is_null(affix) && json_string_length(affix) > 0)
+        if (affix && !json_is_null(affix) &&
+            (!json_is_string(affix) || json_string_length(affix) > 0))
             return error_set(err, ERROR_UNSUPPORTED, "model: %s: expected null, got \"%.60s\"",
-                             AFFIXES[i], json_string_value(affix));
+                             AFFIXES[i],
+                             json_is_string(affix) ? json_string_value(affix) : "(no string)");
     }
     return 0;
 }
@@ -151,104 +163,106 @@ static int read_model(struct tokenizer *tokenizer, json_t *model, size_t added, 
     return 0;
 }
 
-/* Enters an added token into the vocabulary, where it may be already. */
-static int register_added(struct vocabulary *vocabulary, int32_t id, const char *content,
-                          unsigned flags, struct error *err)
+/* "truncation" and "padding" are not applied; what the library cannot read is refused as there. */
+static int open_unused(struct fields *fields, const json_t *root, const char *key,
+                       struct error *err)
 {
-    int32_t known = vocabulary_find(vocabulary, content, strlen(content));
-    if (known < 0)
-        return vocabulary_add(vocabulary, id, content, strlen(content), flags, err);
-    if (known != id)
-        return error_set(err, ERROR_INVALID,
-                         "\"%.60s\": expected id %d as in the vocabulary, got %d", content, known,
-                         id);
-    if (vocabulary->tokens[known].flags & TOKEN_ADDED)
-        return error_set(err, ERROR_INVALID, "\"%.60s\": given twice", content);
-    vocabulary->tokens[known].flags |= flags;
+    *fields = (struct fields){json_object_get(root, key), ""};
+    snprintf(fields->place, sizeof fields->place, "%s", key);
+    if (fields->object && !json_is_null(fields->object) && !json_is_object(fields->object))
+        return error_set(err, ERROR_INVALID, "%s: expected an object or null, got %s", key,
+                         fields_kind(fields->object));
     return 0;
 }
 
-/* The text that is looked for: the content, or what the normalizer makes of it. */
-static int added_text(const struct normalizer *normalizer, const char *content, bool normalized,
-                      struct added_token *token, struct error *err)
+static int check_truncation(const json_t *root, struct error *err)
 {
-    struct text_buffer buffers[2] = {{0}};
-    const char *text = content;
-    size_t length = strlen(content);
-    int failed = 0;
-    if (normalized)
-        failed = normalizer_apply(normalizer, content, length, buffers, &text, &length, err);
-    if (!failed && (length == 0 || length > ADDED_TOKEN_MAX_LENGTH))
-        failed = error_set(err, ERROR_INVALID,
-                           "\"%.60s\": expected 1 to %d bytes once normalized, got %zu", content,
-                           ADDED_TOKEN_MAX_LENGTH, length);
-    token->content = failed ? NULL : malloc(length + 1);
-    if (!failed && !token->content)
-        failed = error_set(err, ERROR_NO_MEMORY, "no memory for an added token");
-    if (!failed) {
-        memcpy(token->content, text, length);
-        token->content[length] = 0;
-        token->length = length;
+    static const char *const SIDES[] = {"Left", "Right"};
+    static const char *const STRATEGIES[] = {"LongestFirst", "OnlyFirst", "OnlySecond"};
+    struct fields fields;
+    int choice;
+    int64_t number;
+    if (open_unused(&fields, root, "truncation", err))
+        return -1;
+    if (!json_is_object(fields.object))
+        return 0;
+    enum field_need side =
+        json_object_get(fields.object, "direction") ? FIELD_REQUIRED : FIELD_OPTIONAL;
+    return fields_choice(&fields, "direction", side, SIDES, 2, &choice, err) ||
+                   fields_choice(&fields, "strategy", FIELD_REQUIRED, STRATEGIES, 3, &choice,
+                                 err) ||
+                   fields_int(&fields, "max_length", FIELD_REQUIRED, 0, INT64_MAX, &number, err) ||
+                   fields_int(&fields, "stride", FIELD_REQUIRED, 0, INT64_MAX, &number, err)
+               ? -1
+               : 0;
+}
+
+static int check_padding(const json_t *root, struct error *err)
+{
+    static const char *const SIDES[] = {"Left", "Right"};
+    struct fields fields, fixed;
+    int choice;
+    int64_t number;
+    const char *text;
+    if (open_unused(&fields, root, "padding", err))
+        return -1;
+    if (!json_is_object(fields.object))
+        return 0;
+    if (json_is_object(json_object_get(fields.object, "strategy"))) {
+        if (fields_object(&fields, "strategy", FIELD_REQUIRED, &fixed, err) ||
+            fields_int(&fixed, "Fixed", FIELD_REQUIRED, 0, INT64_MAX, &number, err))
+            return -1;
+    } else {
+        static const char *const LONGEST[] = {"BatchLongest"};
+        if (fields_choice(&fields, "strategy", FIELD_REQUIRED, LONGEST, 1, &choice, err))
+            return -1;
     }
-    text_buffer_clear(&buffers[0]);
-    text_buffer_clear(&buffers[1]);
-    return failed;
+    return fields_choice(&fields, "direction", FIELD_REQUIRED, SIDES, 2, &choice, err) ||
+                   fields_int(&fields, "pad_to_multiple_of", FIELD_OPTIONAL, 0, INT64_MAX, &number,
+                              err) ||
+                   fields_int(&fields, "pad_id", FIELD_REQUIRED, 0, UINT32_MAX, &number, err) ||
+                   fields_int(&fields, "pad_type_id", FIELD_REQUIRED, 0, UINT32_MAX, &number,
+                              err) ||
+                   fields_string(&fields, "pad_token", FIELD_REQUIRED, &text, err)
+               ? -1
+               : 0;
 }
 
-static int read_added_token(struct tokenizer *tokenizer, const json_t *json, struct error *err)
+static int read_parts(struct tokenizer *tokenizer, const json_t *root, const json_t *more,
+                      struct error *err)
 {
-    struct fields fields = {json, "token"};
-    const char *content;
-    struct added_token token = {.id = json_id(json_object_get(json, "id"))};
-    bool special = false;
-    if (fields_string(&fields, "content", FIELD_REQUIRED, &content, err) ||
-        fields_bool(&fields, "special", FIELD_OPTIONAL, &special, err))
-        return -1;
-    bool normalized = !special;
-    if (fields_bool(&fields, "normalized", FIELD_OPTIONAL, &normalized, err) ||
-        fields_bool(&fields, "single_word", FIELD_OPTIONAL, &token.single_word, err) ||
-        fields_bool(&fields, "lstrip", FIELD_OPTIONAL, &token.lstrip, err) ||
-        fields_bool(&fields, "rstrip", FIELD_OPTIONAL, &token.rstrip, err))
-        return -1;
-    if (token.id < 0)
-        return error_set(err, ERROR_INVALID, "\"%.60s\": expected an id in [0, %d)", content,
-                         VOCABULARY_MAX_IDS);
-    unsigned flags = TOKEN_ADDED | (special ? TOKEN_SPECIAL : 0);
-    if (register_added(&tokenizer->vocabulary, token.id, content, flags, err) ||
-        added_text(&tokenizer->normalizer, content, normalized, &token, err))
-        return -1;
-    return added_tokens_push(normalized ? &tokenizer->normalized_tokens : &tokenizer->plain_tokens,
-                             token, err);
-}
-
-static int read_added_tokens(struct tokenizer *tokenizer, const json_t *json, struct error *err)
-{
-    for (size_t i = 0; i < json_array_size(json); i++)
-        if (read_added_token(tokenizer, json_array_get(json, i), err))
-            return error_prefix(err, "added_tokens[%zu]", i);
-    if (added_tokens_sort(&tokenizer->plain_tokens, err))
-        return -1;
-    return added_tokens_sort(&tokenizer->normalized_tokens, err);
-}
-
-static int read_all(struct tokenizer *tokenizer, json_t *root, struct error *err)
-{
-    const json_t *version = json_object_get(root, "version");
     json_t *added = json_object_get(root, "added_tokens");
+    if (added && !json_is_array(added))
+        return error_set(err, ERROR_INVALID, "added_tokens: expected an array");
+    if (check_truncation(root, err) || check_padding(root, err) ||
+        read_model(tokenizer, json_object_get(root, "model"),
+                   json_array_size(added) + json_array_size(more), err) ||
+        normalizer_read(&tokenizer->normalizer, json_object_get(root, "normalizer"), err) ||
+        pretokenizer_read(&tokenizer->pretokenizer, &tokenizer->normalizer,
+                          json_object_get(root, "pre_tokenizer"), &tokenizer->bpe.byte_level,
+                          err) ||
+        added_tokens_read(tokenizer, added, more, err) ||
+        decoder_read(&tokenizer->decoder, json_object_get(root, "decoder"), err))
+        return -1;
+    return template_read(tokenizer, json_object_get(root, "post_processor"), err);
+}
+
+static int read_all(struct tokenizer *tokenizer, const json_t *root, const json_t *more,
+                    struct error *err)
+{
+    static const char *const KNOWN[] = {"version",        "truncation", "padding",
+                                        "added_tokens",   "normalizer", "pre_tokenizer",
+                                        "post_processor", "decoder",    "model"};
+    const json_t *version = json_object_get(root, "version");
     if (!json_is_object(root))
         return error_set(err, ERROR_INVALID, "expected an object");
+    const struct fields fields = {root, "top level"};
+    if (fields_only(&fields, KNOWN, sizeof KNOWN / sizeof *KNOWN, err))
+        return -1;
     if (version && (!json_is_string(version) || strcmp(json_string_value(version), "1.0") != 0))
         return error_set(err, ERROR_UNSUPPORTED, "version: expected \"1.0\", got \"%.40s\"",
                          json_is_string(version) ? json_string_value(version) : "(no string)");
-    if (added && !json_is_null(added) && !json_is_array(added))
-        return error_set(err, ERROR_INVALID, "added_tokens: expected an array");
-    if (read_model(tokenizer, json_object_get(root, "model"), json_array_size(added), err) ||
-        normalizer_read(&tokenizer->normalizer, json_object_get(root, "normalizer"), err) ||
-        pretokenizer_read(&tokenizer->pretokenizer, json_object_get(root, "pre_tokenizer"),
-                          &tokenizer->bpe.byte_level, err) ||
-        read_added_tokens(tokenizer, added, err) ||
-        decoder_read(&tokenizer->decoder, json_object_get(root, "decoder"), err) ||
-        template_read(tokenizer, json_object_get(root, "post_processor"), err))
+    if (read_parts(tokenizer, root, more, err))
         return -1;
     bpe_finish(&tokenizer->bpe);
     if (tokenizer->bpe.byte_level && tokenizer->bpe.byte_fallback)
@@ -257,23 +271,33 @@ static int read_all(struct tokenizer *tokenizer, json_t *root, struct error *err
                 return error_set(err, ERROR_UNSUPPORTED,
                                  "model: byte_fallback with ByteLevel and no token for byte %d",
                                  byte);
-    return decoder_prepare(&tokenizer->decoder, &tokenizer->vocabulary,
-                           &tokenizer->normalized_tokens, err);
+    return decoder_prepare(&tokenizer->decoder, &tokenizer->vocabulary, err);
 }
 
-int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err)
+/* Loads a tokenizer.json with the files beside it; `place` is for messages about it. */
+static int load(struct tokenizer **out, const char *json, size_t length, const char *place,
+                struct tokenizer_config *files, struct error *err)
 {
     if (length > MAX_FILE_BYTES)
-        return error_set(err, ERROR_INVALID, "expected at most %d bytes, got %zu", MAX_FILE_BYTES,
-                         length);
+        return error_set(err, ERROR_INVALID, "%sexpected at most %d bytes, got %zu", place,
+                         MAX_FILE_BYTES, length);
     json_error_t json_error;
     json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &json_error);
     if (!root)
-        return error_set(err, ERROR_INVALID, "line %d, column %d: %s", json_error.line,
+        return error_set(err, ERROR_INVALID, "%sline %d, column %d: %s", place, json_error.line,
                          json_error.column, json_error.text);
-    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
-    int failed = tokenizer ? read_all(tokenizer, root, err)
-                           : error_set(err, ERROR_NO_MEMORY, "no memory for a tokenizer");
+    static const char WORD[] = "\"ByteLevel\"";
+    files->mentions_byte_level = memmem(json, length, WORD, sizeof WORD - 1) != NULL;
+    struct tokenizer *tokenizer = NULL;
+    int failed = tokenizer_config_apply(files, root, err);
+    if (!failed && !(tokenizer = calloc(1, sizeof *tokenizer)))
+        failed = error_set(err, ERROR_NO_MEMORY, "no memory for a tokenizer");
+    if (!failed) {
+        tokenizer->split_special_tokens = files->split_special_tokens;
+        failed = read_all(tokenizer, root, files->more, err);
+        if (failed && place[0])
+            error_prefix(err, "%.*s", (int)strlen(place) - 2, place);
+    }
     json_decref(root);
     if (failed) {
         tokenizer_free(tokenizer);
@@ -283,15 +307,34 @@ int tokenizer_load(struct tokenizer **out, const char *json, size_t length, stru
     return 0;
 }
 
+int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err)
+{
+    struct tokenizer_config none = {0};
+    int failed = load(out, json, length, "", &none, err);
+    tokenizer_config_clear(&none);
+    return failed;
+}
+
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err)
 {
+    struct stat status;
+    struct tokenizer_config files = {0};
+    bool folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    char file[PATH_MAX], place[PATH_MAX + 2];
+    int wrote = snprintf(file, sizeof file, "%s%s", path, folder ? "/tokenizer.json" : "");
+    if (wrote < 0 || (size_t)wrote >= sizeof file)
+        return error_set(err, ERROR_INVALID, "%.100s...: the path is too long", path);
+    snprintf(place, sizeof place, "%s: ", file);
     char *content;
     size_t length;
-    if (file_read(path, MAX_FILE_BYTES, &content, &length, err))
+    if (file_read(file, MAX_FILE_BYTES, &content, &length, err))
         return -1;
-    int failed = tokenizer_load(out, content, length, err);
+    int failed = folder ? tokenizer_config_read(&files, path, err) : 0;
+    if (!failed)
+        failed = load(out, content, length, place, &files, err);
+    tokenizer_config_clear(&files);
     free(content);
-    return failed ? error_prefix(err, "%s", path) : 0;
+    return failed;
 }
 
 void tokenizer_free(struct tokenizer *tokenizer)

@@ -29,6 +29,14 @@ static char *copy_content(const struct fields *fields, const char *key, size_t *
     return copy;
 }
 
+/* A boolean that may be absent, but not null. */
+static int read_flag(const struct fields *fields, const char *key, bool *value, struct error *err)
+{
+    return json_object_get(fields->object, key)
+               ? fields_bool(fields, key, FIELD_REQUIRED, value, err)
+               : 0;
+}
+
 /* The one character that the string `key` must be, as UTF-8 with a NUL. */
 static int read_character(const struct fields *fields, const char *key, char character[5],
                           struct error *err)
@@ -109,16 +117,21 @@ static int read_normalizer(void *part, const json_t *json, int depth, struct err
     struct normalizer_step step = {.kind = (enum normalizer_kind)kind};
     int failed = 0;
     if (step.kind == NORMALIZER_STRIP) {
-        step.strip_left = step.strip_right = true;
-        failed = fields_bool(&fields, "strip_left", FIELD_OPTIONAL, &step.strip_left, err) ||
-                 fields_bool(&fields, "strip_right", FIELD_OPTIONAL, &step.strip_right, err);
+        failed = fields_bool(&fields, "strip_left", FIELD_REQUIRED, &step.strip_left, err) ||
+                 fields_bool(&fields, "strip_right", FIELD_REQUIRED, &step.strip_right, err);
     }
     if (step.kind == NORMALIZER_REPLACE)
         failed = !(step.pattern = read_pattern(&fields, err));
+    /* Where it matches nothing at the start of a text, the library replaces it twice. */
+    if (!failed && step.pattern && pattern_may_be_empty(step.pattern))
+        failed = error_set(err, ERROR_UNSUPPORTED,
+                           "normalizer: pattern: one that may match nothing is not supported");
     if (!failed && (step.kind == NORMALIZER_REPLACE || step.kind == NORMALIZER_PREPEND)) {
         const char *key = step.kind == NORMALIZER_PREPEND ? "prepend" : "content";
         failed = !(step.content = copy_content(&fields, key, &step.content_length, err));
     }
+    if (!failed && step.kind == NORMALIZER_PREPEND && step.content_length == 0)
+        failed = error_set(err, ERROR_INVALID, "normalizer: prepend: expected a text, got \"\"");
     if (!failed)
         return normalizer_push(normalizer, step, err);
     pattern_free(step.pattern);
@@ -134,22 +147,24 @@ int normalizer_read(struct normalizer *normalizer, const json_t *json, struct er
 /* What read_pretokenizer fills. */
 struct pretokenizer_target {
     struct pretokenizer *pretokenizer;
-    bool byte_level;
+    const struct normalizer *normalizer;
 };
 
-static int read_byte_level(struct pretokenizer_target *target, const struct fields *fields,
+static int read_byte_level(const struct pretokenizer_target *target, const struct fields *fields,
                            struct error *err)
 {
-    bool prefix_space = true, use_regex = true;
-    if (fields_bool(fields, "add_prefix_space", FIELD_OPTIONAL, &prefix_space, err) ||
-        fields_bool(fields, "use_regex", FIELD_OPTIONAL, &use_regex, err))
+    bool prefix_space, trim_offsets, use_regex = true;
+    if (fields_bool(fields, "add_prefix_space", FIELD_REQUIRED, &prefix_space, err) ||
+        fields_bool(fields, "trim_offsets", FIELD_REQUIRED, &trim_offsets, err) ||
+        read_flag(fields, "use_regex", &use_regex, err))
         return -1;
-    target->byte_level = true;
     struct pretokenizer_step space = {.kind = PRETOKENIZER_PREFIX_SPACE};
     struct pretokenizer_step split = {.kind = PRETOKENIZER_GPT2};
-    if (prefix_space && pretokenizer_push(target->pretokenizer, space, err))
+    struct pretokenizer_step spell = {.kind = PRETOKENIZER_BYTE_LEVEL};
+    if ((prefix_space && pretokenizer_push(target->pretokenizer, space, err)) ||
+        (use_regex && pretokenizer_push(target->pretokenizer, split, err)))
         return -1;
-    return use_regex ? pretokenizer_push(target->pretokenizer, split, err) : 0;
+    return pretokenizer_push(target->pretokenizer, spell, err);
 }
 
 static int read_metaspace(const struct fields *fields, struct pretokenizer_step *step,
@@ -166,8 +181,7 @@ static int read_metaspace(const struct fields *fields, struct pretokenizer_step 
         fields_bool(fields, "split", FIELD_OPTIONAL, &step->split, err) ||
         fields_bool(fields, "add_prefix_space", FIELD_OPTIONAL, &prefix_space, err))
         return -1;
-    if (!prefix_space && scheme != PREPEND_NEVER &&
-        json_object_get(fields->object, "prepend_scheme"))
+    if (!prefix_space && scheme != PREPEND_NEVER)
         return error_set(err, ERROR_INVALID,
                          "%s: expected prepend_scheme \"never\" with add_prefix_space false, got "
                          "\"%s\"",
@@ -176,27 +190,55 @@ static int read_metaspace(const struct fields *fields, struct pretokenizer_step 
     return 0;
 }
 
+static const char *const BEHAVIORS[] = {"Removed", "Isolated", "MergedWithPrevious",
+                                        "MergedWithNext", "Contiguous"}; /* enum split_behavior */
+
 static int read_split(const struct fields *fields, struct pretokenizer_step *step,
                       struct error *err)
 {
-    static const char *const BEHAVIORS[] = {"Removed", "Isolated", "MergedWithPrevious",
-                                            "MergedWithNext", "Contiguous"};
     int behavior = tokenizer_parts_choice(fields, "behavior", BEHAVIORS, COUNT(BEHAVIORS), err);
-    if (behavior < 0 || fields_bool(fields, "invert", FIELD_OPTIONAL, &step->invert, err))
+    if (behavior < 0 || fields_bool(fields, "invert", FIELD_REQUIRED, &step->invert, err))
         return -1;
     step->behavior = (enum split_behavior)behavior;
     step->pattern = read_pattern(fields, err);
     return step->pattern ? 0 : -1;
 }
 
+/* "first" looks at where a piece begins in the text before it was normalized. We know that where
+ * nothing can have been put or taken there. */
+static int check_first(const struct pretokenizer_target *target, struct error *err)
+{
+    bool known = true;
+    for (size_t i = 0; i < target->pretokenizer->count; i++)
+        known &= !pretokenizer_rewrites(target->pretokenizer->steps[i].kind);
+    for (size_t i = 0; i < target->normalizer->count; i++) {
+        const struct normalizer_step *step = &target->normalizer->steps[i];
+        known &= !step->strip_left && step->kind != NORMALIZER_STRIP_ACCENTS &&
+                 (step->kind != NORMALIZER_REPLACE || step->content_length > 0);
+    }
+    return known ? 0
+                 : error_set(err, ERROR_UNSUPPORTED,
+                             "pre_tokenizer: prepend_scheme \"first\" behind a step that changes "
+                             "where a text begins");
+}
+
 static int read_pretokenizer(void *part, const json_t *json, int depth, struct error *err)
 {
-    static const char *const NAMES[] = {"ByteLevel",  "Metaspace",       "Split",   "Digits",
-                                        "Whitespace", "WhitespaceSplit", "Sequence"};
-    enum { BYTE_LEVEL, METASPACE, SPLIT, DIGITS, WHITESPACE, WHITESPACE_SPLIT, SEQUENCE };
+    static const char *const NAMES[] = {"ByteLevel",   "Metaspace",  "Split",           "Digits",
+                                        "Punctuation", "Whitespace", "WhitespaceSplit", "Sequence"};
+    enum {
+        BYTE_LEVEL,
+        METASPACE,
+        SPLIT,
+        DIGITS,
+        PUNCTUATION,
+        WHITESPACE,
+        WHITESPACE_SPLIT,
+        SEQUENCE
+    };
     static const enum pretokenizer_kind KINDS[] = {
-        [BYTE_LEVEL] = PRETOKENIZER_GPT2,       [METASPACE] = PRETOKENIZER_METASPACE,
-        [SPLIT] = PRETOKENIZER_SPLIT,           [DIGITS] = PRETOKENIZER_DIGITS,
+        [METASPACE] = PRETOKENIZER_METASPACE,   [SPLIT] = PRETOKENIZER_SPLIT,
+        [DIGITS] = PRETOKENIZER_DIGITS,         [PUNCTUATION] = PRETOKENIZER_PUNCTUATION,
         [WHITESPACE] = PRETOKENIZER_WHITESPACE, [WHITESPACE_SPLIT] = PRETOKENIZER_WHITESPACE_SPLIT};
     struct pretokenizer_target *target = part;
     struct fields fields = {json, "pre_tokenizer"};
@@ -205,32 +247,40 @@ static int read_pretokenizer(void *part, const json_t *json, int depth, struct e
         return -1;
     if (name == SEQUENCE)
         return read_sequence(part, &fields, "pretokenizers", depth, read_pretokenizer, err);
-    if (target->byte_level)
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "pre_tokenizer: expected nothing after ByteLevel, got %s", NAMES[name]);
     if (name == BYTE_LEVEL)
         return read_byte_level(target, &fields, err);
-    struct pretokenizer_step step = {.kind = KINDS[name]};
-    if (name == METASPACE && read_metaspace(&fields, &step, err))
+    struct pretokenizer_step step = {.kind = KINDS[name], .behavior = SPLIT_ISOLATED};
+    if (name == METASPACE && (read_metaspace(&fields, &step, err) ||
+                              (step.prepend == PREPEND_FIRST && check_first(target, err))))
         return -1;
     if (name == SPLIT && read_split(&fields, &step, err))
         return -1;
+    if (name == PUNCTUATION && json_object_get(json, "behavior")) {
+        int behavior =
+            tokenizer_parts_choice(&fields, "behavior", BEHAVIORS, COUNT(BEHAVIORS), err);
+        if (behavior < 0)
+            return -1;
+        step.behavior = (enum split_behavior)behavior;
+    }
     if (name == DIGITS) {
-        bool individual = false;
-        if (fields_bool(&fields, "individual_digits", FIELD_OPTIONAL, &individual, err))
+        bool individual;
+        if (fields_bool(&fields, "individual_digits", FIELD_REQUIRED, &individual, err))
             return -1;
         step.behavior = individual ? SPLIT_ISOLATED : SPLIT_CONTIGUOUS;
     }
     return pretokenizer_push(target->pretokenizer, step, err);
 }
 
-int pretokenizer_read(struct pretokenizer *pretokenizer, const json_t *json, bool *byte_level,
-                      struct error *err)
+int pretokenizer_read(struct pretokenizer *pretokenizer, const struct normalizer *normalizer,
+                      const json_t *json, bool *byte_level, struct error *err)
 {
-    struct pretokenizer_target target = {pretokenizer, false};
+    struct pretokenizer_target target = {pretokenizer, normalizer};
     if (json && !json_is_null(json) && read_pretokenizer(&target, json, 0, err))
         return -1;
-    *byte_level = target.byte_level;
+    /* BPE takes the bytes themselves where nothing comes between. */
+    size_t count = pretokenizer->count;
+    *byte_level = count > 0 && pretokenizer->steps[count - 1].kind == PRETOKENIZER_BYTE_LEVEL;
+    pretokenizer->count -= *byte_level;
     return 0;
 }
 
@@ -282,6 +332,17 @@ static int read_metaspace_decoder(struct decoder *decoder, const struct fields *
     return 0;
 }
 
+/* Its options are for pre-tokenizers; the library wants them all the same. */
+static int check_byte_level(const struct fields *fields, struct error *err)
+{
+    bool flag;
+    return fields_bool(fields, "add_prefix_space", FIELD_REQUIRED, &flag, err) ||
+                   fields_bool(fields, "trim_offsets", FIELD_REQUIRED, &flag, err) ||
+                   read_flag(fields, "use_regex", &flag, err)
+               ? -1
+               : 0;
+}
+
 static int read_decoder(void *part, const json_t *json, int depth, struct error *err)
 {
     static const char *const NAMES[] = {"ByteLevel", "Metaspace", "Replace", "ByteFallback",
@@ -312,7 +373,7 @@ static int read_decoder(void *part, const json_t *json, int depth, struct error 
     case BYTE_LEVEL:
         decoder->kind = DECODER_BYTE_LEVEL;
         target->stage = STAGE_WHOLE;
-        return 0;
+        return check_byte_level(&fields, err);
     case METASPACE:
         target->stage = STAGE_WHOLE;
         return read_metaspace_decoder(decoder, &fields, err);

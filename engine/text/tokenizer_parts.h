@@ -4,6 +4,7 @@
 #define ENGINE_TEXT_TOKENIZER_PARTS_H
 
 #include "engine/base/fields.h"
+#include "engine/base/warnings.h"
 #include "engine/text/added_tokens.h"
 #include "engine/text/bpe.h"
 #include "engine/text/decoder.h"
@@ -20,14 +21,19 @@ struct tokenizer {
     struct normalizer normalizer;
     struct pretokenizer pretokenizer;
     struct decoder decoder;
-    struct token_list prefix; /* what the post-processor puts before a text's ids */
-    struct token_list suffix; /* and after */
+    struct token_list prefix;  /* what the post-processor puts before a text's ids */
+    struct token_list suffix;  /* and after */
+    bool split_special_tokens; /* special tokens in a text are text */
+    int32_t limit;             /* ids from here on are refused; 0: none */
+    struct warnings warnings;
 };
 
 /* Each reads one section of tokenizer.json (NULL or null: none) into the part. The error names the
  * place below tokenizer.json. */
 int normalizer_read(struct normalizer *normalizer, const json_t *json, struct error *err);
-int pretokenizer_read(struct pretokenizer *pretokenizer, const json_t *json, bool *byte_level,
+int pretokenizer_read(struct pretokenizer *pretokenizer, const struct normalizer *normalizer,
+                      const json_t *json, bool *byte_level, struct error *err);
+int added_tokens_read(struct tokenizer *tokenizer, const json_t *list, const json_t *more,
                       struct error *err);
 int decoder_read(struct decoder *decoder, const json_t *json, struct error *err);
 int template_read(struct tokenizer *tokenizer, const json_t *json, struct error *err);

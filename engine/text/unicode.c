@@ -40,7 +40,9 @@ unsigned unicode_class(uint32_t c)
         return DIGITS | UNICODE_WORD;
     if (c == ' ' || (c >= '\t' && c <= '\r'))
         return UNICODE_SPACE;
-    return c == '_' ? UNICODE_WORD : 0;
+    if (c < ' ' || c == 0x7F)
+        return 0;
+    return UNICODE_PUNCTUATION | (c == '_' ? UNICODE_WORD : 0);
 }
 
 int unicode_lowercase_of(uint32_t c, uint32_t out[2])

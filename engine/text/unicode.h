@@ -11,12 +11,13 @@
 #include <stdint.h>
 
 enum unicode_class {
-    UNICODE_LETTER = 1,   /* \p{L} of the library's regular expressions */
-    UNICODE_NUMBER = 2,   /* \p{N} of the same */
-    UNICODE_SPACE = 4,    /* White_Space */
-    UNICODE_WORD = 8,     /* what single_word counts as part of a word */
-    UNICODE_MARK = 16,    /* what StripAccents removes */
-    UNICODE_NUMERIC = 32, /* what Digits splits */
+    UNICODE_LETTER = 1,       /* \p{L} of the library's regular expressions */
+    UNICODE_NUMBER = 2,       /* \p{N} of the same */
+    UNICODE_SPACE = 4,        /* White_Space */
+    UNICODE_WORD = 8,         /* what single_word counts as part of a word */
+    UNICODE_MARK = 16,        /* what StripAccents removes */
+    UNICODE_NUMERIC = 32,     /* what Digits splits */
+    UNICODE_PUNCTUATION = 64, /* what Punctuation splits */
 };
 
 /* The classes of a code point: a set of enum unicode_class. */
@@ -89,7 +90,7 @@ struct unicode_category_run {
 };
 extern const uint32_t unicode_class_edges[]; /* first << 8 | classes, up to the next entry */
 extern const size_t unicode_class_edge_count;
-extern const struct unicode_category_run unicode_new_categories[]; /* assigned since Unicode 14 */
+extern const struct unicode_category_run unicode_new_categories[]; /* since Unicode 14 */
 extern const size_t unicode_new_category_count;
 extern const struct unicode_run unicode_inert[];
 extern const size_t unicode_inert_count;
@@ -98,5 +99,16 @@ extern const struct unicode_run
 extern const size_t unicode_pattern_word_count;
 extern const struct unicode_run unicode_lowercase[]; /* where it is not Unicode 14's */
 extern const size_t unicode_lowercase_count;
+
+/* The scripts that patterns may name, as \p{Han}; and Mn, which Unicode versions disagree about. */
+struct unicode_script_run {
+    uint32_t first;
+    uint32_t last;
+    int script; /* index into unicode_script_names */
+};
+extern const char *const unicode_script_names[];
+extern const size_t unicode_script_count;
+extern const struct unicode_script_run unicode_script_runs[]; /* by script, then first */
+extern const size_t unicode_script_run_count;
 
 #endif

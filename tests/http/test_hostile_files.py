@@ -74,6 +74,19 @@ def tokenizer(change):
     return damage
 
 
+FAR = {"id": 9000, "content": "<far>", "special": True, "single_word": False, "lstrip": False,
+       "rstrip": False, "normalized": False}
+
+
+def beyond_vocabulary(values):
+    """A token that the model has no row for, and that is put before each text."""
+    values["added_tokens"].append(FAR)
+    values["post_processor"] = {
+        "type": "TemplateProcessing", "pair": [],
+        "single": [{"SpecialToken": {"id": "<far>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "special_tokens": {"<far>": {"id": "<far>", "ids": [275], "tokens": ["<far>"]}}}
+
+
 def remove(name):
     return lambda folder: (folder / name).unlink()
 
@@ -202,8 +215,7 @@ CASES = [
      ["tokenizer.json"]),
     ("added token without id", tokenizer(lambda t: t["added_tokens"].append({"content": "x"})),
      ["tokenizer.json", "added_tokens"]),
-    ("tokens beyond the model's vocabulary", tokenizer(lambda t: t["added_tokens"].append(
-        {"id": 9000, "content": "<far>", "special": True})), ["tokenizer.json", "275"]),
+    ("a template beyond the model's vocabulary", tokenizer(beyond_vocabulary), ["tokenizer.json", "275"]),
 ]
 
 
@@ -229,6 +241,16 @@ def test_error_names_what_is_wrong(tmp_path, damage, names):
         for name in names:
             assert any(word in said[-1] for word in name.split("|")), (command[0], said[-1])
         assert len(said[-1]) < 700
+
+
+def test_a_token_beyond_the_vocabulary(tmp_path, server_factory):
+    """As in transformers it loads, with a warning; here a text with it is refused."""
+    folder = damaged(tmp_path, tokenizer(lambda t: t["added_tokens"].append(FAR)))
+    server = server_factory(model=folder)
+    assert "the model's vocab_size is 275" in server.tail()
+    assert "its id is 275, as in Hugging Face's library, not the 9000 that is stated" in server.tail()
+    server.complete(prompt="far", max_tokens=1)
+    assert "<far>" in server.refuse(400, prompt="a<far>", max_tokens=1)["message"]
 
 
 def test_no_such_folder(tmp_path):

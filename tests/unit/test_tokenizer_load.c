@@ -13,6 +13,11 @@
 
 #define MODEL "'model':{'type':'BPE','vocab':{'a':0,'b':1,'ab':2},'merges':['a b']}"
 
+/* What an added token must have, but for its content and id, and but for `special`. */
+#define FLAGS "'single_word':false,'lstrip':false,'rstrip':false,'normalized':false"
+#define PLAIN FLAGS ",'special':false"
+#define BYTE_LEVEL "{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':true}"
+
 /* ' stands for ". */
 static int load(struct tokenizer **tokenizer, const char *json, struct error *err)
 {
@@ -70,48 +75,54 @@ static const struct refusal refusals[] = {
     {"{'added_tokens':{}," MODEL "}", "added_tokens: expected an array", ERROR_INVALID},
     {"{'added_tokens':[{'id':7}]," MODEL "}",
      "added_tokens[0]: token: content: expected a string, got nothing", ERROR_INVALID},
-    {"{'added_tokens':[{'content':'x'}]," MODEL "}", "added_tokens[0]: \"x\": expected an id",
+    {"{'added_tokens':[{'content':'x'," PLAIN "}]," MODEL "}",
+     "added_tokens[0]: token: id: expected an integer in [0, 4294967295], got nothing",
      ERROR_INVALID},
-    {"{'added_tokens':[{'content':'a','id':7}]," MODEL "}",
-     "added_tokens[0]: \"a\": expected id 0 as in the vocabulary, got 7", ERROR_INVALID},
-    {"{'added_tokens':[{'content':'x','id':1}]," MODEL "}",
-     "added_tokens[0]: \"x\": id 1 is already that of \"b\"", ERROR_INVALID},
-    {"{'added_tokens':[{'content':'x','id':7},{'content':'x','id':7}]," MODEL "}",
-     "added_tokens[1]: \"x\": given twice", ERROR_INVALID},
-    {"{'added_tokens':[{'content':'','id':7}]," MODEL "}", "expected 1 to 512 bytes",
-     ERROR_INVALID},
-    {"{'added_tokens':[{'content':'x','id':7},{'content':'X','id':8}],"
+    {"{'added_tokens':[{'content':'x','id':3," FLAGS "}]," MODEL "}",
+     "added_tokens[0]: token: special: expected true or false, got nothing", ERROR_INVALID},
+    {"{'added_tokens':null," MODEL "}", "added_tokens: expected an array", ERROR_INVALID},
+    {"{'added_tokens':[{'content':'x','id':3," PLAIN "}],"
+     "'model':{'vocab':{'a':0,'b':2},'merges':[]}}",
+     "\"x\": the next free id is 2 to the library, but the vocabulary, whose ids have a gap, gives "
+     "that to \"b\"",
+     ERROR_UNSUPPORTED},
+    {"{'added_tokens':[{'content':' ','id':3,'single_word':false,'lstrip':false,'rstrip':false,"
+     "'normalized':true,'special':false}],'normalizer':{'type':'Strip','strip_left':true,"
+     "'strip_right':true}," MODEL "}",
+     "expected 1 to 512 bytes", ERROR_INVALID},
+    {"{'added_tokens':[{'content':'x','id':3,'single_word':false,'lstrip':false,'rstrip':false,"
+     "'normalized':true,'special':false},{'content':'X','id':4,'single_word':false,'lstrip':false,"
+     "'rstrip':false,'normalized':true,'special':false}],"
      "'normalizer':{'type':'Lowercase'}," MODEL "}",
-     "ids 7 and 8 are the same text", ERROR_INVALID},
+     "ids 3 and 4 are the same text", ERROR_INVALID},
+    {"{'truncation':3," MODEL "}", "truncation: expected an object or null, got ", ERROR_INVALID},
+    {"{'padding':{'strategy':'Longest'}," MODEL "}",
+     "padding: strategy: unknown strategy \"Longest\"", ERROR_INVALID},
+    {"{'model':{'vocab':{'a':0},'merges':[],'dropout':'0'}}", "dropout: expected null",
+     ERROR_UNSUPPORTED},
+    {"{'model':{'vocab':{'a':0,'b':1,'ab':2},'merges':['a b',['a','b']]}}",
+     "merges[1]: expected strings only, or pairs only", ERROR_INVALID},
     {"{'normalizer':{'type':'Precompiled'}," MODEL "}",
      "normalizer: type: unknown type \"Precompiled\" (known: NFC", ERROR_UNSUPPORTED},
     {"{'normalizer':{'type':'Sequence','normalizers':[{'type':'NFC'},{'type':'Nmt'}]}," MODEL "}",
      "normalizers[1]: normalizer: type: unknown type \"Nmt\"", ERROR_UNSUPPORTED},
     {"{'normalizer':{'type':'Replace','pattern':{'Regex':'('},'content':''}," MODEL "}",
-     "normalizer: pattern \"(\": ", ERROR_INVALID},
+     "normalizer: pattern \"(\": ", ERROR_UNSUPPORTED},
     {"{'normalizer':{'type':'Replace','pattern':'a','content':''}," MODEL "}",
      "pattern: expected {\"String\": text} or {\"Regex\": text}, got a string", ERROR_INVALID},
     {"{'normalizer':{'type':'Replace','pattern':{'String':''},'content':''}," MODEL "}",
      "pattern: expected 1 to", ERROR_UNSUPPORTED},
     {"{'pre_tokenizer':{'type':'BertPreTokenizer'}," MODEL "}",
      "pre_tokenizer: type: unknown type \"BertPreTokenizer\"", ERROR_UNSUPPORTED},
-    {"{'pre_tokenizer':{'type':'Sequence','pretokenizers':[{'type':'ByteLevel'},"
-     "{'type':'Digits'}]}," MODEL "}",
-     "pretokenizers[1]: pre_tokenizer: expected nothing after ByteLevel, got Digits",
-     ERROR_UNSUPPORTED},
-    {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[a[b]]'},'behavior':'Isolated'}," MODEL
-     "}",
-     "a class within a class is not supported", ERROR_UNSUPPORTED},
-    {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'[a&&b]'},'behavior':'Isolated'}," MODEL
-     "}",
-     "a class within a class is not supported", ERROR_UNSUPPORTED},
-    {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'\\\\bx'},'behavior':'Isolated'}," MODEL
-     "}",
-     "a word boundary is not supported", ERROR_UNSUPPORTED},
-    {"{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'(*LIMIT_MATCH=9)x'},"
-     "'behavior':'Isolated'}," MODEL "}",
-     "is not supported", ERROR_UNSUPPORTED},
-    {"{'pre_tokenizer':{'type':'Split','pattern':{'String':'x'},'behavior':'Sideways'}," MODEL "}",
+    {"{'pre_tokenizer':{'type':'Sequence','pretokenizers':[" BYTE_LEVEL ","
+     "{'type':'Metaspace','replacement':'_','prepend_scheme':'first'}]}," MODEL "}",
+     "pretokenizers[1]: pre_tokenizer: prepend_scheme \"first\" behind a step", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'ByteLevel','add_prefix_space':true}," MODEL "}",
+     "pre_tokenizer: trim_offsets: expected true or false, got nothing", ERROR_INVALID},
+    {"{'pre_tokenizer':{'type':'Punctuation','behavior':'Sometimes'}," MODEL "}",
+     "behavior: unknown behavior \"Sometimes\"", ERROR_UNSUPPORTED},
+    {"{'pre_tokenizer':{'type':'Split','pattern':{'String':'x'},'invert':false,'behavior':'"
+     "Sideways'}," MODEL "}",
      "behavior: unknown behavior \"Sideways\" (known: Removed", ERROR_UNSUPPORTED},
     {"{'pre_tokenizer':{'type':'Metaspace','replacement':'ab'}," MODEL "}",
      "replacement: expected one character, got \"ab\"", ERROR_INVALID},
@@ -125,14 +136,25 @@ static const struct refusal refusals[] = {
      "decoders[1]: decoder: ByteFallback in this place", ERROR_UNSUPPORTED},
     {"{'post_processor':{'type':'Unheard'}," MODEL "}",
      "post_processor: type: unknown type \"Unheard\"", ERROR_UNSUPPORTED},
-    {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x'}}]}," MODEL
-     "}",
-     "special_tokens: \"x\": expected a list of ids", ERROR_INVALID},
-    {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x'}}],"
-     "'special_tokens':{'x':{'ids':[3]}}}," MODEL "}",
+    {"{'post_processor':{'type':'TemplateProcessing','pair':[],'special_tokens':{},"
+     "'single':[{'SpecialToken':{'id':'x','type_id':0}}]}," MODEL "}",
+     "special_tokens: \"x\": expected an id, a list of ids", ERROR_INVALID},
+    {"{'post_processor':{'type':'TemplateProcessing','pair':[],"
+     "'single':[{'SpecialToken':{'id':'x','type_id':0}}],"
+     "'special_tokens':{'x':{'id':'x','ids':[3],'tokens':['x']}}}," MODEL "}",
      "expected the id of a token, got 3", ERROR_INVALID},
-    {"{'post_processor':{'type':'TemplateProcessing','single':[]}," MODEL "}",
+    {"{'post_processor':{'type':'TemplateProcessing','pair':[],'special_tokens':{},'single':[]}"
+     "," MODEL "}",
      "single: expected special tokens around one sequence A", ERROR_UNSUPPORTED},
+    {"{'post_processor':{'type':'TemplateProcessing','single':[]}," MODEL "}",
+     "pair: expected a list, got nothing", ERROR_INVALID},
+    {"{'post_processor':{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':true,"
+     "'cls':['a',0],'sep':['b',1]}," MODEL "}",
+     "post_processor: cls: not a key of ByteLevel", ERROR_UNSUPPORTED},
+    {"{'post_processor':{'type':'Sequence','processors':["
+     "{'type':'BertProcessing','cls':['a',0],'sep':['b',1]},"
+     "{'type':'BertProcessing','cls':['a',0],'sep':['b',1]}]}," MODEL "}",
+     "processors: BertProcessing behind one that adds tokens", ERROR_UNSUPPORTED},
 };
 
 Test(tokenizer_load, refusals_name_the_place)
@@ -196,8 +218,9 @@ Test(tokenizer_load, a_pipe_is_refused_at_once)
 Test(tokenizer_load, truncated_file_is_refused)
 {
     static const char JSON[] =
-        "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true}],"
-        "\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"decoder\":{\"type\":\"ByteLevel\"},"
+        "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":3,\"content\":\"<s>\",\"special\":true,"
+        "\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false}],"
+        "\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"decoder\":{\"type\":\"Fuse\"},"
         "\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[[\"a\",\"b\"]]}}";
     struct error err = ERROR_INIT;
     struct tokenizer *tokenizer;
@@ -216,20 +239,24 @@ Test(tokenizer_load, lookups)
     struct error err = ERROR_INIT;
     struct tokenizer *tokenizer;
     cr_assert_eq(load(&tokenizer,
-                      "{'added_tokens':[{'id':9,'content':'<s>','special':true},"
-                      "{'id':0,'content':'a','special':false}],"
-                      "'decoder':{'type':'ByteLevel'},'pre_tokenizer':{'type':'ByteLevel'},"
+                      "{'added_tokens':[{'id':9,'content':'<s>','special':true," FLAGS "},"
+                      "{'id':0,'content':'a'," PLAIN "}],"
+                      "'decoder':" BYTE_LEVEL ",'pre_tokenizer':" BYTE_LEVEL ","
                       "'model':{'vocab':{'a':0,'\xC4\xA0':1,'\xC4\xA0"
                       "a':2,'\xC3\xA2':3},'merges':['\xC4\xA0 a']}}",
                       &err),
                  0, "%s", err.message);
-    cr_assert_eq(tokenizer_size(tokenizer), 10);
-    cr_assert_eq(token_id(tokenizer, "<s>"), 9);
+    cr_assert_eq(tokenizer_size(tokenizer), 5);
+    cr_assert_eq(token_id(tokenizer, "<s>"), 4);
+    cr_assert_str_eq(tokenizer_warning(tokenizer, 0),
+                     "tokenizer.json: added_tokens: \"<s>\": its id is 4, as in Hugging Face's "
+                     "library, not the 9 that is stated");
+    cr_assert_null(tokenizer_warning(tokenizer, 1));
     cr_assert_eq(token_id(tokenizer, "\xC4\xA0"
                                      "a"),
                  2);
     cr_assert_eq(token_id(tokenizer, "zz"), -1);
-    cr_assert(tokenizer_is_special(tokenizer, 9));
+    cr_assert(tokenizer_is_special(tokenizer, 4));
     cr_assert_not(tokenizer_is_special(tokenizer, 0));
     static const int32_t NOBODY[] = {-1, 5, 10, INT32_MAX, INT32_MIN};
     size_t length;
@@ -277,7 +304,7 @@ Test(tokenizer_load, hostile_pattern_does_not_hang)
         char json[512];
         snprintf(json, sizeof json,
                  "{'pre_tokenizer':{'type':'Split','pattern':{'Regex':'%s'},"
-                 "'behavior':'Isolated'}," MODEL "}",
+                 "'behavior':'Isolated','invert':false}," MODEL "}",
                  PATTERNS[i]);
         struct error err = ERROR_INIT;
         struct tokenizer *tokenizer;
@@ -318,8 +345,10 @@ Test(tokenizer_load, hostile_text_does_not_hang)
     struct error err = ERROR_INIT;
     struct tokenizer *tokenizer;
     cr_assert_eq(load(&tokenizer,
-                      "{'added_tokens':[{'id':5,'content':' ','rstrip':true,'normalized':false},"
-                      "{'id':6,'content':'x','lstrip':true,'normalized':false}],"
+                      "{'added_tokens':[{'id':3,'content':' ','single_word':false,'lstrip':false,"
+                      "'rstrip':true,'normalized':false,'special':false},"
+                      "{'id':4,'content':'x','single_word':false,'lstrip':true,"
+                      "'rstrip':false,'normalized':false,'special':false}],"
                       "'normalizer':{'type':'NFC'}," MODEL "}",
                       &err),
                  0, "%s", err.message);
@@ -389,4 +418,35 @@ Test(tokenizer_load, many_threads_share_one_tokenizer)
         }
         tokenizer_free(tokenizer);
     }
+}
+
+/* The ids of added tokens are the library's, whatever the file says. */
+Test(tokenizer_load, added_tokens_take_the_next_free_ids)
+{
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    cr_assert_eq(load(&tokenizer,
+                      "{'added_tokens':[{'id':9,'content':'<b>'," PLAIN "},"
+                      "{'id':1,'content':'<a>'," PLAIN "},{'id':7,'content':'b'," PLAIN "},"
+                      "{'id':3,'content':'<b>','special':true," FLAGS "},"
+                      "{'id':0,'content':''," PLAIN "}]," MODEL "}",
+                      &err),
+                 0, "%s", err.message);
+    cr_expect_eq(token_id(tokenizer, "<b>"), 3);
+    cr_expect_eq(token_id(tokenizer, "<a>"), 4);
+    cr_expect_eq(token_id(tokenizer, "b"), 1);
+    cr_expect_eq(tokenizer_size(tokenizer), 5);
+    cr_expect(tokenizer_is_special(tokenizer, 3), "given twice: the last one counts");
+    cr_expect_not_null(tokenizer_warning(tokenizer, 2));
+    cr_expect_null(tokenizer_warning(tokenizer, 3));
+    struct token_list ids = {0};
+    cr_assert_eq(tokenizer_limit(tokenizer, 4, &err), 0, "%s", err.message);
+    cr_expect_not_null(strstr(tokenizer_warning(tokenizer, 3), "ids up to 4"));
+    cr_expect_eq(tokenizer_encode(tokenizer, "a<b>", 4, true, &ids, &err), 0);
+    cr_expect_eq(ids.count, 2);
+    cr_expect_eq(tokenizer_encode(tokenizer, "a<a>", 4, true, &ids, &err), -1);
+    cr_expect_str_eq(err.message, "text: token \"<a>\" has id 4, and the model has 4 ids");
+    cr_expect_eq(ids.count, 2);
+    token_list_clear(&ids);
+    tokenizer_free(tokenizer);
 }
