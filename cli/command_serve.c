@@ -73,7 +73,8 @@ static const struct option ITEMS[] = {
      "most tokens of a prompt and its completion together; 0: what the model and memory allow"},
     COMMAND_MODEL_OPTIONS(struct serve_options),
     {"http-threads", OPTION_INTEGER, FIELD(http_threads), "threads", "2", 1, 256, NULL,
-     "threads of the HTTP event loops"},
+     "threads of the HTTP event loops; as many once more where some addresses have TLS and others "
+     "have not"},
     {"tokenizer-threads", OPTION_INTEGER, FIELD(tokenizer_threads), "threads", "2", 1, 256, NULL,
      "threads that tokenize prompts"},
     {"max-running", OPTION_INTEGER, FIELD(max_running), "texts", "128", 1, 65536, NULL,
@@ -218,6 +219,7 @@ static void *signal_main(void *context)
     number = await_end(life);
     if (atomic_load(&life->over))
         return NULL;
+    socket_file_remove_all();
     if (number != 0)
         _exit(128 + number);
     log_message(LOG_LEVEL_ERROR,

@@ -378,9 +378,11 @@ static int name_owners(void *context, const struct names *keys, struct error *er
     return result;
 }
 
-static void report_orphans(const struct service *service)
+static void report_orphans(struct service *service)
 {
+    pthread_mutex_lock(&service->owners_lock); /* keys may be read again meanwhile */
     size_t orphans = sessions_orphans(service->sessions, &service->owners);
+    pthread_mutex_unlock(&service->owners_lock);
     if (orphans > 0)
         log_message(
             LOG_LEVEL_WARN,

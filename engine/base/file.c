@@ -12,7 +12,8 @@
 
 bool file_exists(const char *path)
 {
-    return access(path, F_OK) == 0;
+    struct stat status;
+    return lstat(path, &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 /* Opens a regular file; returns the descriptor, or -1. O_NONBLOCK: a FIFO must not hang us. */

@@ -98,7 +98,11 @@ static int bind_tied_head(struct model *model, struct weights *weights,
     const struct tensor *embeddings =
         safetensors_find(weights->file, weights_name(table, "%s.weight",
                                                      below(full, names->root, names->embeddings)));
-    if (embeddings && head->dtype == embeddings->dtype && head->bytes == embeddings->bytes &&
+    /* What has scales or a bias beside it is more than a copy. */
+    bool alone = head->dtype != TENSOR_F8_E4M3 &&
+                 !safetensors_find(weights->file, weights_name(full, "%s.bias", names->lm_head));
+    if (alone && embeddings && head->dtype == embeddings->dtype &&
+        head->bytes == embeddings->bytes &&
         memcmp(head->data, embeddings->data, head->bytes) == 0) {
         tensor_ignore(head);
         warnings_add(
@@ -109,7 +113,7 @@ static int bind_tied_head(struct model *model, struct weights *weights,
         return 0;
     }
     warnings_add(weights->warnings,
-                 "%s: tensor \"%s\": tie_word_embeddings is true, but it differs from the "
+                 "%s: tensor \"%s\": tie_word_embeddings is true, but it is no copy of the "
                  "embeddings: it is used, as in transformers",
                  head->file, name);
     model->tied = false;

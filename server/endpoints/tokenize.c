@@ -57,7 +57,7 @@ static void run_tokenize(struct task *task)
     if (ticket_cancelled(&task->ticket) == CANCEL_NONE &&
         tokenize_parse(&wanted, task->body.data, task->body.length, &task->service->limits,
                        &task->error) == 0 &&
-        (work = prompt_encode_begin(task->service, wanted.length, &task->error)) >= 0)
+        (work = prompt_encode_begin(task->service, wanted.length, "prompt", &task->error)) >= 0)
         encode(task, &wanted);
     tokenize_request_clear(&wanted);
     if (work > 0)

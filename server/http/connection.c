@@ -63,7 +63,10 @@ static void refuse(struct receiver *receiver)
     peer->linger = true;
     if (peer->in_request && peer->replied) /* early: the connection is being closed */
         return;
-    connection_make_id(id);
+    if (peer->in_request)
+        snprintf(id, sizeof id, "%s", peer->request_id);
+    else
+        connection_make_id(id);
     api_error_encode(&body, &receiver->error);
     strbuf_printf(&reply,
                   "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nX-Request-Id: %s\r\n"

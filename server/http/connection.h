@@ -23,10 +23,11 @@ struct connections {
 /* libmicrohttpd's context of a socket. */
 struct connection {
     struct connections *all;
-    int slot;        /* in the watcher's table */
-    bool linger;     /* at its end, what still comes is read for a while */
-    bool in_request; /* a request's head has been read, and it has not ended */
-    bool replied;    /* its reply is under way, or out */
+    int slot;               /* in the watcher's table */
+    bool linger;            /* at its end, what still comes is read for a while */
+    bool in_request;        /* a request's head has been read, and it has not ended */
+    const char *request_id; /* of that */
+    bool replied;           /* its reply is under way, or out */
     int fd;
     bool by_file;                  /* through a Unix socket */
     gnutls_session_t session;      /* NULL: without TLS */

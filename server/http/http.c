@@ -418,6 +418,7 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     request->may_inform = strcmp(version, MHD_HTTP_VERSION_1_1) == 0;
     if (peer) {
         peer->in_request = true;
+        peer->request_id = request->request_id;
         peer->replied = false;
     }
     char clean[ROUTE_PATH_SIZE];

@@ -4,9 +4,9 @@
  * A page of any site can make a browser send requests to this machine. Three rules keep it out of a
  * server that asks for no key. Whatever changes something wants a body of application/json, or is a
  * PUT or DELETE: before these a browser asks (http.c, check_headers). Only a cancel does not, which
- * needs the id of a request. Without --allowed-origins no
- * reply tells the browser to hand it to a page. And a page whose own name the attacker lets point
- * here (DNS rebinding) is refused by the Host that the browser sends: that name. */
+ * needs the id of a request. Without --allowed-origins no reply tells the browser to hand it to a
+ * page. And a page whose own name the attacker lets point here (DNS rebinding) is refused by the
+ * Host that the browser sends: that name. */
 #ifndef SERVER_HTTP_ORIGIN_H
 #define SERVER_HTTP_ORIGIN_H
 

@@ -61,7 +61,8 @@ static int describe(struct tls_identity *identity, const struct tls *tls, struct
     int code = gnutls_certificate_get_x509_crt(identity->credentials, 0, &chain, &length);
     if (code || length == 0)
         return failed(err, "--tls-cert", tls->certificate, code);
-    if (gnutls_x509_crt_get_subject_alt_name(chain[0], 0, identity->subject, &size, NULL) < 0) {
+    if (gnutls_x509_crt_get_subject_alt_name(chain[0], 0, identity->subject, &size, NULL) !=
+        GNUTLS_SAN_DNSNAME) { /* an address is not text */
         size = sizeof identity->subject;
         if (gnutls_x509_crt_get_dn(chain[0], identity->subject, &size) < 0)
             size = 0;

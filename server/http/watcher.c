@@ -28,7 +28,8 @@ struct peer {
     enum peer_phase phase;
     uint32_t generation;
     bool half_closed; /* it sends nothing more */
-    bool gone;        /* it receives nothing more, either */
+    double half_closed_at;
+    bool gone; /* it receives nothing more, either */
     bool timed_out;
     bool probes;    /* with a ticket: the ticket may be probed */
     double since;   /* of the phase */
@@ -137,6 +138,8 @@ static bool peer_left(struct peer *peer)
  * section 9.6). Returns whether a ticket was cancelled. */
 static bool peer_half_closed(struct peer *peer)
 {
+    if (!peer->half_closed)
+        peer->half_closed_at = clock_seconds();
     peer->half_closed = true;
     if (peer->ticket == NULL)
         return false;
@@ -207,7 +210,8 @@ static void check_peer(struct watcher *watcher, int slot, double now)
         cut(peer);
     } else if ((peer->gone || peer->half_closed) &&
                (peer->phase == PEER_IDLE || peer->phase == PEER_RECEIVING) &&
-               now - peer->since > HALF_CLOSED_SECONDS) {
+               now - peer->since > HALF_CLOSED_SECONDS &&
+               (!peer->half_closed || now - peer->half_closed_at > HALF_CLOSED_SECONDS)) {
         /* Half a request has come, and nothing follows. A whole one would have been taken by
          * now. */
         cut(peer);

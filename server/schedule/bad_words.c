@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of all words together, so that a text need not remember more. */
+/* Of all forms of words of several tokens, so that a text need not remember more. */
 enum { MOST_TOKENS = 16384 };
 
 struct bad_words {
@@ -35,20 +35,9 @@ static size_t skip_space(const char *text, size_t length)
     return at;
 }
 
-/* A token that the model does not know never comes, and so no word with it. */
-static bool may_come(const struct token_list *form, int32_t vocab_size)
-{
-    for (size_t i = 0; i < form->count; i++)
-        if (form->ids[i] >= vocab_size)
-            return false;
-    return true;
-}
-
 static int add_form(struct bad_words *words, struct token_list *singles,
-                    const struct token_list *form, int32_t vocab_size, struct error *err)
+                    const struct token_list *form, struct error *err)
 {
-    if (!may_come(form, vocab_size))
-        return 0;
     if (form->count == 1)
         return token_list_contains(singles->ids, singles->count, form->ids[0])
                    ? 0
@@ -65,7 +54,7 @@ static int add_form(struct bad_words *words, struct token_list *singles,
 /* Both forms of a word. spaced: room for it behind a space. */
 static int add_word(struct bad_words *words, struct token_list *singles,
                     const struct tokenizer *tokenizer, const struct completion_string *word,
-                    char *spaced, int32_t vocab_size, struct error *err)
+                    char *spaced, struct error *err)
 {
     size_t skipped = skip_space(word->text, word->length), length = word->length - skipped;
     struct token_list plain = {0}, behind = {0};
@@ -79,9 +68,9 @@ static int add_word(struct bad_words *words, struct token_list *singles,
         error_set(err, ERROR_INVALID, "\"%.40s\" has no tokens", word->text);
         goto done;
     }
-    result = add_form(words, singles, &plain, vocab_size, err);
+    result = add_form(words, singles, &plain, err);
     if (result == 0 && behind.count == plain.count && behind.ids[0] != plain.ids[0])
-        result = add_form(words, singles, &behind, vocab_size, err);
+        result = add_form(words, singles, &behind, err);
     if (result == 0 && words->tokens.count > MOST_TOKENS)
         result =
             error_set(err, ERROR_INVALID, "all together have more than %d tokens", MOST_TOKENS);
@@ -93,7 +82,7 @@ done:
 
 int bad_words_create(struct bad_words **out, struct token_list *singles,
                      const struct tokenizer *tokenizer, const struct completion_string *list,
-                     size_t count, int32_t vocab_size, struct api_error *err)
+                     size_t count, struct api_error *err)
 {
     size_t longest = 0;
     for (size_t i = 0; i < count; i++)
@@ -105,7 +94,7 @@ int bad_words_create(struct bad_words **out, struct token_list *singles,
     int result = words && spaced && words->ends ? 0 : no_memory(err);
     for (size_t i = 0; i < count && result == 0; i++) {
         struct error error = ERROR_INIT;
-        if (add_word(words, singles, tokenizer, &list[i], spaced, vocab_size, &error) == 0)
+        if (add_word(words, singles, tokenizer, &list[i], spaced, &error) == 0)
             continue;
         result = error.code == ERROR_NO_MEMORY
                      ? no_memory(err)
@@ -128,6 +117,11 @@ void bad_words_free(struct bad_words *words)
     token_list_clear(&words->tokens);
     free(words->ends);
     free(words);
+}
+
+size_t bad_words_bytes(const struct bad_words *words, size_t more)
+{
+    return (2 * words->longest + more + words->count) * sizeof(int32_t);
 }
 
 int bad_words_open(struct bad_words_text *text, const struct bad_words *words, size_t more)

@@ -12,10 +12,10 @@
 struct bad_words; /* those of several tokens */
 
 /* singles: those of one token, each once. *out is NULL if there are no others. API_INVALID_VALUE: a
- * word has no tokens, or all have too many. */
+ * word has no tokens, or one that the model lacks, or all have too many. */
 int bad_words_create(struct bad_words **out, struct token_list *singles,
                      const struct tokenizer *tokenizer, const struct completion_string *words,
-                     size_t count, int32_t vocab_size, struct api_error *err);
+                     size_t count, struct api_error *err);
 void bad_words_free(struct bad_words *words);
 
 /* What a text remembers. */
@@ -25,6 +25,8 @@ struct bad_words_text {
     int32_t *banned; /* for the next draw */
 };
 
+/* What a text takes; `more` as below. */
+size_t bad_words_bytes(const struct bad_words *words, size_t more);
 /* more: how many other tokens are banned at a time, at most. -1: out of memory. */
 int bad_words_open(struct bad_words_text *text, const struct bad_words *words, size_t more);
 void bad_words_close(struct bad_words_text *text);

@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t prompt_encode_begin(struct service *service, size_t length, struct api_error *err)
+int64_t prompt_encode_begin(struct service *service, size_t length, const char *param,
+                            struct api_error *err)
 {
     enum { BYTES_OF_BYTE = 20, SHORT_TEXT = 4096 };
     int64_t work = length > SHORT_TEXT ? (int64_t)length * BYTES_OF_BYTE : 0;
     if (admission_work(&service->admission, work))
         return work;
-    api_error_set(err, API_OUT_OF_MEMORY, "prompt",
+    api_error_set(err, API_OUT_OF_MEMORY, param,
                   "to tokenize %zu bytes takes more memory than --max-body-memory has left",
                   length);
     return -1;
@@ -32,7 +33,7 @@ static int from_text(struct job_prompt *prompt, struct service *service,
 {
     struct error error = ERROR_INIT;
     struct token_list *list = &prompt->tokens;
-    int64_t work = prompt_encode_begin(service, source->length, err);
+    int64_t work = prompt_encode_begin(service, source->length, "prompt", err);
     if (work < 0)
         return -1;
     int result = tokenizer_encode(service->tokenizer, source->text, source->length,
@@ -310,7 +311,9 @@ static int list_bans(struct job *job, const struct token_list *singles, struct a
     bool early = job->asked.request.min_tokens > 0;
     bool *marked = calloc((size_t)vocab_size, sizeof *marked);
     size_t most = prepared->num_ends + singles->count;
-    prepared->bans = malloc((most + 1) * sizeof *prepared->bans);
+    struct error full = ERROR_INIT;
+    if (job_reserve(job, (most + 1) * sizeof *prepared->bans, &full) == 0)
+        prepared->bans = malloc((most + 1) * sizeof *prepared->bans);
     if (!marked || !prepared->bans) {
         free(marked);
         return api_error_set(err, API_OUT_OF_MEMORY, NULL, "out of memory for this request");
@@ -319,7 +322,7 @@ static int list_bans(struct job *job, const struct token_list *singles, struct a
         marked[singles->ids[i]] = true;
     for (size_t i = 0; i < prepared->num_ends && early; i++) {
         int32_t id = prepared->ends[i];
-        if (id >= vocab_size || marked[id])
+        if (marked[id])
             continue;
         marked[id] = true;
         prepared->bans[prepared->num_bans++] = id;
@@ -332,19 +335,34 @@ static int list_bans(struct job *job, const struct token_list *singles, struct a
     return result;
 }
 
+/* Tokenizes bad_words, of which the longest takes the most memory. */
+static int prepare_words(struct job *job, struct token_list *singles, struct api_error *err)
+{
+    const struct completion_request *request = &job->asked.request;
+    struct service *service = job->task.service;
+    size_t longest = 0;
+    for (size_t i = 0; i < request->num_bad_words; i++)
+        if (request->bad_words[i].length > longest)
+            longest = request->bad_words[i].length;
+    int64_t work = prompt_encode_begin(service, longest + 1, "bad_words", err);
+    if (work < 0)
+        return -1;
+    int result = bad_words_create(&job->prepared.words, singles, service->tokenizer,
+                                  request->bad_words, request->num_bad_words, err);
+    prompt_encode_end(service, work);
+    return result;
+}
+
 /* The tokens that may not come: those that end a text before min_tokens, and bad words. */
 static int prepare_bans(struct job *job, struct api_error *err)
 {
     const struct completion_request *request = &job->asked.request;
-    const struct service *service = job->task.service;
     struct token_list singles = {0};
     if (request->num_bad_words == 0 && request->min_tokens == 0)
         return 0;
     int result = 0;
     if (request->num_bad_words > 0)
-        result =
-            bad_words_create(&job->prepared.words, &singles, service->tokenizer, request->bad_words,
-                             request->num_bad_words, service->limits.vocab_size, err);
+        result = prepare_words(job, &singles, err);
     if (result == 0)
         result = list_bans(job, &singles, err);
     token_list_clear(&singles);

@@ -10,7 +10,8 @@
 /* Around the tokenizing of so many bytes: takes what that needs of memory, at most (for each byte a
  * place, a pair, a token, and copies where the tokenizer changes the text), from the budget for
  * bodies. Returns it for prompt_encode_end; -1: none is left. */
-int64_t prompt_encode_begin(struct service *service, size_t length, struct api_error *err);
+int64_t prompt_encode_begin(struct service *service, size_t length, const char *param,
+                            struct api_error *err);
 void prompt_encode_end(struct service *service, int64_t work);
 
 /* Fills job->prepared. A job that is cancelled meanwhile is left as it is. */

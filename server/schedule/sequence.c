@@ -29,6 +29,9 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
     sampling.choice = (int32_t)(index % (size_t)request->best_of);
     sequence->held =
         sizeof *sequence + sampler_bytes(&sampling, job->task.service->limits.vocab_size);
+    const struct job_prepared *prepared = &job->prepared;
+    if (prepared->words)
+        sequence->held += bad_words_bytes(prepared->words, prepared->num_bans);
     if (job_reserve(job, sequence->held, err) ||
         sampler_create(&sequence->sampler, &sampling, job->task.service->limits.vocab_size,
                        sequence->prompt->ids + sequence->prompt->context,
@@ -40,7 +43,6 @@ int sequence_open(struct sequence **out, struct job *job, size_t index, struct e
         sequence_close(sequence);
         return -1;
     }
-    const struct job_prepared *prepared = &job->prepared;
     if (prepared->words && bad_words_open(&sequence->words, prepared->words, prepared->num_bans)) {
         sequence_close(sequence);
         return no_memory(err);

@@ -66,6 +66,8 @@ class Server:
             for each in value if isinstance(value, list) else [value]:
                 arguments += [flag] if each is True else [flag, str(each)]
         self.log = open(self.log_path, "wb")  # noqa: SIM115
+        level = (environment or {}).get("REGLA_LOG_LEVEL", flags.get("log_level", "info"))
+        self.tells_start = level in ("debug", "info")
         self.process = subprocess.Popen(
             arguments, stdin=subprocess.DEVNULL, stdout=self.log, stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})})
@@ -101,7 +103,10 @@ class Server:
             return False
 
     def wait_ready(self):
+        """Until it answers, and has logged what it has to say of its start."""
         self.wait_for("ready", self.is_ready)
+        if self.tells_start:
+            self.wait_for("ready, in the log", lambda: "ready: " in self.tail(1_000_000))
 
     def tail(self, characters=4000):
         return self.log_path.read_text(errors="replace")[-characters:]

@@ -4,6 +4,7 @@ waits for its reply. TCP tells the server no more of one that has left."""
 
 import json
 import re
+import signal
 import socket
 import time
 
@@ -56,6 +57,23 @@ def test_every_endpoint_answers(server, path, body, method):
         connection.shutdown(socket.SHUT_WR)
         status, _, _ = last_reply(connection)
         assert status == (400 if body == {"prompt": 3} else 200)
+
+
+def test_a_request_that_takes_its_time_is_answered(server_factory):
+    """Its end and the half-close come at once, while the server has no processor: it has a second
+    from then on, not from the request's first byte."""
+    server = server_factory()
+    request = request_bytes("/v1/completions", {"prompt": "x" * 100, "max_tokens": 1})
+    for _ in range(5):
+        with server.connect() as connection:
+            connection.sendall(request[:-50])
+            time.sleep(1.2)
+            server.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.3)
+            connection.sendall(request[-50:])
+            connection.shutdown(socket.SHUT_WR)
+            server.process.send_signal(signal.SIGCONT)
+            assert last_reply(connection)[0] == 200
 
 
 @pytest.mark.parametrize("stream", [False, True])
