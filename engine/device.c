@@ -101,6 +101,13 @@ static int find(const char *name, int *device, struct error *err)
     return find_cuda(*device, err);
 }
 
+bool device_is_cpu(const char *name)
+{
+    struct error ignored = ERROR_INIT; /* device_open will tell */
+    int device;
+    return find(name, &device, &ignored) == 0 && device == CPU;
+}
+
 int device_find(const char *name, struct error *err)
 {
     int device;

@@ -12,6 +12,9 @@
 /* 0: device_open would find the device. Call it before you read a model of gigabytes. */
 int device_find(const char *name, struct error *err);
 
+/* Whether device_open would find the CPU. */
+bool device_is_cpu(const char *name);
+
 /* The caller closes *backend with (*ops)->close. ERROR_INVALID: no device has such a name.
  * ERROR_UNSUPPORTED: the device does not exist here. */
 int device_open(const struct ops **ops, struct backend **backend,

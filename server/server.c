@@ -4,6 +4,7 @@
 #include "api/request.h"
 #include "engine/base/clock.h"
 #include "engine/cost.h"
+#include "engine/device.h"
 #include "engine/model/model.h"
 #include "engine/ops/packing.h"
 #include "server/capacity.h"
@@ -346,7 +347,8 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
     options.progress_context = &told;
     options.budget = share_memory;
     options.budget_context = server;
-    if (check_weights(model, &options, err))
+    /* A GPU's weights come to it in pieces. */
+    if (device_is_cpu(options.device) && check_weights(model, &options, err))
         return -1;
     server->model = NULL; /* the engine's, also on an error */
     if (engine_open_model(&service->engine, model, &options, err) || describe_model(service, err) ||
@@ -390,6 +392,21 @@ static void report_orphans(struct service *service)
             "or DIR/secret lost?); `regla sessions orphans DIR --api-key-file PATH --remove` "
             "removes them",
             orphans);
+}
+
+/* A budget that was not asked for may leave less than was. */
+static void report_bodies(const struct server *server)
+{
+    const struct service *service = &server->service;
+    const struct server_options *options = &server->options;
+    if (service->max_body_bytes < options->max_body_bytes ||
+        service->max_state_bytes < options->max_state_bytes)
+        log_message(LOG_LEVEL_INFO,
+                    "bodies     %.1f MiB at most (--max-body-bytes), imported states %.1f MiB "
+                    "(--max-state-bytes): what --max-body-memory auto leaves; a number there "
+                    "leaves as much as was asked for",
+                    (double)service->max_body_bytes / (1 << 20),
+                    (double)service->max_state_bytes / (1 << 20));
 }
 
 /* Whoever sends the longest text that fits holds so much for so long. */
@@ -437,6 +454,7 @@ int server_load(struct server *server, struct error *err)
         return -1;
     log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
     memory_plan_report(memory, &server->needs);
+    report_bodies(server);
     capacity_report(service->engine, service->limits.max_model_len, max_running);
     if (service->limits.max_model_len == 0)
         report_longest(service->engine, &pace);

@@ -591,7 +591,8 @@ static void save_list(struct checkpoint_files *files, enum tier tier, bool held,
     struct checkpoint *older;
     for (struct checkpoint *at = files->tiers->lists[tier][held].newest; at; at = older) {
         older = at->link[tier].older;
-        while (files->writes >= MOST_WRITES && clock_seconds() < deadline) {
+        while ((files->writes >= MOST_WRITES || must_wait(files, at)) &&
+               clock_seconds() < deadline) {
             store_poll(files->store);
             wait_a_little();
         }

@@ -391,7 +391,7 @@ static int check_quota(const struct sessions *sessions, const char *owner,
     int64_t quota = sessions->options.quota_bytes, held = 0;
     int64_t wanted = state_bytes_of(sessions, tokens);
     bool found;
-    if (!sessions_fit(sessions, 0, tokens - (session ? session->count : 0)))
+    if (!sessions_fit(sessions, session ? 0 : 1, tokens - (session ? session->count : 0)))
         return api_error_set(err, API_SESSION_QUOTA, NULL,
                              "this session can have %lld tokens; the %lld tokens of all sessions "
                              "have taken the memory that is there for them",

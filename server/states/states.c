@@ -59,7 +59,7 @@ static void on_found(void *context, const struct store_found *file)
         return;
     if (file->kind == STORE_SESSION)
         session_found(opening, file);
-    else
+    else if (opening->left_out == 0) /* else the start fails, and files stay */
         state_tree_found(opening->service->tree, file);
 }
 
