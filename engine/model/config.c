@@ -37,7 +37,7 @@ static int token_id(struct config *config, const struct fields *fields, const ch
 static int add_eos(struct config *config, const struct fields *fields, const json_t *value,
                    struct error *err)
 {
-    int32_t id;
+    int32_t id = -1; /* gcc does not see that it is set */
     if (token_id(config, fields, "eos_token_id", value, &id, err) != 0)
         return -1;
     for (size_t i = 0; i < config->num_eos; i++)

@@ -370,7 +370,7 @@ static struct replay_reply *copy_reply(const struct replay *replay,
         free(reply);
         return NULL;
     }
-    if (what.length)
+    if (data && what.length)
         memcpy(reply->data, data, what.length);
     return reply;
 }
