@@ -40,8 +40,8 @@ INLINE double weigh_all(const bool store, const float *logits, int32_t count, do
     double lanes[LANES] = {0};
     int32_t i = 0;
     for (; i + LANES <= count; i += LANES)
-        weigh(store, LANES, logits + i, max, factor, weights + (store ? i : 0), lanes);
-    weigh(store, count - i, logits + i, max, factor, weights + (store ? i : 0), lanes);
+        weigh(store, LANES, logits + i, max, factor, store ? weights + i : NULL, lanes);
+    weigh(store, count - i, logits + i, max, factor, store ? weights + i : NULL, lanes);
     return fold(lanes);
 }
 

@@ -404,9 +404,9 @@ static void pump(struct checkpoint_files *files)
         struct checkpoint_file *file = files->soon.first;
         if (!file && scarce)
             file = files->later.first;
-        if (!file || must_wait(files, file->checkpoint))
+        /* begin_write takes the file out of its list, which the analyzer does not follow. */
+        if (!file || must_wait(files, file->checkpoint)) // NOLINT(clang-analyzer-unix.Malloc)
             return;
-        /* It takes the file out of its list, which the analyzer does not follow. */
         begin_write(files, file); // NOLINT(clang-analyzer-unix.Malloc)
     }
 }
