@@ -155,14 +155,14 @@ static const struct parameter TABLE[] = {
     {"xtc_threshold", L, PARAMETER_HARMLESS, NULL, "of xtc_probability"},
     {"timings_per_token", L, PARAMETER_HARMLESS, NULL, "timings are in the reply"},
     {"rid", S, PARAMETER_HARMLESS, NULL, "request_id is logged"},
-    {"data_parallel_rank", S, PARAMETER_HARMLESS, NULL, "there is one"},
-    {"routed_dp_rank", S, PARAMETER_HARMLESS, NULL, "there is one"},
-    {"disagg_prefill_dp_rank", S, PARAMETER_HARMLESS, NULL, "there is one"},
+    {"data_parallel_rank", S, PARAMETER_HARMLESS, NULL, "there is only one rank"},
+    {"routed_dp_rank", S, PARAMETER_HARMLESS, NULL, "there is only one rank"},
+    {"disagg_prefill_dp_rank", S, PARAMETER_HARMLESS, NULL, "there is only one rank"},
     {"custom_labels", S, PARAMETER_HARMLESS, NULL, "of metrics"},
-    {"stream_interval", V, PARAMETER_HARMLESS, NULL, "a frame has a token"},
+    {"stream_interval", V, PARAMETER_HARMLESS, NULL, "each frame has one token"},
     {"n_cache_reuse", L, PARAMETER_HARMLESS, NULL, "reuse changes no result"},
     {"adaptive_decay", L, PARAMETER_HARMLESS, NULL, "of adaptive_target"},
-    {"backend_sampling", L, PARAMETER_HARMLESS, NULL, "where is no matter"},
+    {"backend_sampling", L, PARAMETER_HARMLESS, NULL, "where sampling runs changes no result"},
     {"speculative.n_max", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
     {"speculative.n_min", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
     {"speculative.p_min", L, PARAMETER_HARMLESS, NULL, "speculation changes no result"},
@@ -249,7 +249,7 @@ int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t s
 void parameters_print(FILE *out)
 {
     static const char *const KINDS[] = {"honoured", "refused", "harmless"};
-    fprintf(out, "| parameter | who has it | here | asks for nothing | |\n|---|---|---|---|---|\n");
+    fprintf(out, "| parameter | who has it | here | accepted values | |\n|---|---|---|---|---|\n");
     for (int i = 0; i < COUNT; i++) {
         const struct parameter *p = &TABLE[i];
         const char *nothing = p->nothing ? p->nothing : "";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes the stream of POST /v1/completions as server-sent events: frames of exactly
- * `data: {json}\n\n`, one choice each, no comments, and `data: [DONE]\n\n` last. */
+ * `data: {json}\n\n`, one choice each, and `data: [DONE]\n\n` last. sse_comment is the one
+ * exception. */
 #ifndef API_SSE_H
 #define API_SSE_H
 

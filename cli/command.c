@@ -36,6 +36,6 @@ void command_hide_api_keys(int argc, char **argv)
     }
     if (hidden)
         log_message(LOG_LEVEL_WARN,
-                    "--api-key: the command line shows keys to whoever looked at it until now; "
-                    "--api-key-file and REGLA_API_KEY do not");
+                    "--api-key: until now other users of this machine could see the keys in the "
+                    "process list; use --api-key-file or REGLA_API_KEY instead");
 }

@@ -45,26 +45,27 @@ static const struct option ITEMS[] = {
     COMMAND_PRESET_OPTION(struct serve_options),
     {"host", OPTION_LIST, FIELD(hosts), "HOST", "127.0.0.1", 0, 0, NULL,
      "name or address to listen on; 0.0.0.0 or :: for all; unix:PATH for a Unix socket; several: "
-     "repeat it, or part them by commas"},
+     "repeat it, or separate them with commas"},
     {"port", OPTION_INTEGER, FIELD(port), "PORT", "8000", 0, 65535, NULL,
      "TCP port to listen on; 0 picks a free one, which the log names"},
     {"socket-mode", OPTION_CHOICE, FIELD(socket_mode), NULL, "660", 0, 0, "600|660|666",
      "who may connect to a Unix socket: its owner, its group too, or all users"},
     {"tls-cert", OPTION_TEXT, FIELD(tls_certificate), "PATH", NULL, 0, 0, NULL,
-     "certificate in PEM, with those that vouch for it behind it: TCP then speaks TLS 1.2 and 1.3 "
-     "alone; Unix sockets do not. SIGHUP reads it again, and the files of keys"},
+     "certificate chain in PEM, the server's own first; all TCP addresses then speak TLS 1.2 and "
+     "1.3 only, Unix sockets stay plain. SIGHUP reads this file, --tls-key and --api-key-file "
+     "again"},
     {"tls-key", OPTION_TEXT, FIELD(tls_key), "PATH", NULL, 0, 0, NULL,
      "private key of --tls-cert in PEM, not encrypted"},
     {"served-model-name", OPTION_LIST, FIELD(served_model_names), "NAME", NULL, 0, 0, NULL,
-     "the model's name to clients; without it the directory's name; several: repeat it, or part "
-     "them by commas; replies have the first"},
+     "the model's name to clients; without it the directory's name; several: repeat it, or "
+     "separate them with commas; replies have the first"},
     {"api-key", OPTION_LIST, FIELD(api_keys), "KEY", NULL, 0, 0, NULL,
-     "key that requests must bear; several: repeat it, or part them by commas"},
+     "key that requests must bear; several: repeat it, or separate them with commas"},
     {"api-key-file", OPTION_TEXT, FIELD(api_key_file), "PATH", NULL, 0, 0, NULL,
      "file with one API key a line; lines that begin with # are skipped; SIGHUP reads it again"},
     {"allowed-origins", OPTION_LIST, FIELD(allowed_origins), "ORIGIN", NULL, 0, 0, NULL,
      "origin of web pages that may read replies (CORS), as http://localhost:3000; * for all; "
-     "several: repeat it, or part them by commas"},
+     "several: repeat it, or separate them with commas"},
     {"allowed-hosts", OPTION_LIST, FIELD(allowed_hosts), "NAME", NULL, 0, 0, NULL,
      "other name that a request may be sent to; .NAME for all below it too, * for any. Always "
      "allowed: localhost, names without a dot, addresses. Without this flag names are checked only "
@@ -92,13 +93,14 @@ static const struct option ITEMS[] = {
     {"max-body-bytes", OPTION_BYTES, FIELD(max_body_bytes), "bytes", "8M", 1024, 1e12, NULL,
      "largest request body; larger ones are refused with 413"},
     {"max-body-memory", OPTION_BYTES, FIELD(max_body_memory), "bytes", "auto", 65536, 1e15, NULL,
-     "memory for the bodies, prompts and replies of all requests together; beyond it: 429, or 503; "
-     "auto: 512M, or a share of what is free if that is less; a body or a state may then have a "
-     "part of it at most"},
+     "memory for the bodies, prompts and replies of all requests together; beyond it requests get "
+     "429 or 503; auto: 512M, or a share of what is free if that is less; a body may then have a "
+     "32nd of it, and an imported state half"},
     {"prefix-cache", OPTION_FLAG, FIELD(prefix_cache), NULL, "true", 0, 0, NULL,
      "reuse the states of prompts that begin as earlier ones did"},
     {"checkpoint-interval", OPTION_INTEGER, FIELD(checkpoint_interval), "tokens", "0", 0, 1e9, NULL,
-     "keep a state every so many tokens; 0: from the model, so that it costs less than the KV"},
+     "keep a state every so many tokens; 0: 512, or up to 4096 where a state is larger than the KV "
+     "of 512 tokens"},
     {"host-state-memory", OPTION_BYTES, FIELD(host_state_memory), "bytes", "auto", 0, 1e18, NULL,
      "memory for states that --state-memory has no room for; auto: 1G, or a share of what is free "
      "if that is less"},
@@ -112,7 +114,7 @@ static const struct option ITEMS[] = {
     {"session-ttl", OPTION_SECONDS, FIELD(session_ttl), "seconds", "0", 0, 1e9, NULL,
      "a session that is not used for so long is deleted; 0: never"},
     {"session-quota", OPTION_BYTES, FIELD(session_quota), "bytes", "0", 0, 1e18, NULL,
-     "most bytes of the sessions of one API key; 0: any"},
+     "most bytes of the sessions of one API key; 0: no limit"},
     {"max-state-bytes", OPTION_BYTES, FIELD(max_state_bytes), "bytes", "256M", 1024, 1e12, NULL,
      "largest state file that may be imported; larger ones are refused with 413"},
     {"idempotency-memory", OPTION_BYTES, FIELD(idempotency_memory), "bytes", "auto", 0, 1e15, NULL,
@@ -122,8 +124,8 @@ static const struct option ITEMS[] = {
      "most tokens of one step of the engine: less shortens the gaps between tokens while prompts "
      "are read; 0: 512"},
     {"max-step-ms", OPTION_INTEGER, FIELD(max_step_ms), "ms", "0", 0, 60000, NULL,
-     "milliseconds that a step should take while prompts are read, which others wait for; 0: twice "
-     "as long as without prompts, at least 10"},
+     "longest time in ms that a step should take while prompts are read, since other requests wait "
+     "for it; 0: twice the time of a step without prompts, at least 10"},
     {"prefill-chunk", OPTION_INTEGER, FIELD(prefill_chunk), "tokens", "0", 0, 65536, NULL,
      "most tokens of one prompt in a step; 0: as many as the step has room for"},
     {"request-timeout", OPTION_SECONDS, FIELD(request_timeout), "seconds", "30", 0.1, 86400, NULL,
@@ -133,9 +135,8 @@ static const struct option ITEMS[] = {
     {"stall-timeout", OPTION_SECONDS, FIELD(stall_timeout), "seconds", "10", 0.1, 86400, NULL,
      "a stream that is behind, and whose reader takes nothing for so long, is cancelled"},
     {"drain-timeout", OPTION_SECONDS, FIELD(drain_timeout), "seconds", "30", 0, 86400, NULL,
-     "from SIGTERM or SIGINT to the end: running requests may finish for three quarters of it (all "
-     "but "
-     "2 s, if that is more)"},
+     "most time from SIGTERM or SIGINT to the exit, 2 s at least; running requests may finish in "
+     "three quarters of it, or in all but the last 2 s if that is more"},
     {"log-level", OPTION_CHOICE, FIELD(log_level), NULL, "info", 0, 0, "debug|info|warn|error|off",
      "least important messages that are logged"},
     {"log-format", OPTION_CHOICE, FIELD(log_format), NULL, "text", 0, 0, "text|json",
@@ -158,7 +159,9 @@ static const double LAST_LOG_SECONDS = 0.2; /* when the drain has none left */
 /* What main and the thread of the signals share. */
 struct lifecycle {
     pthread_mutex_t lock;
-    struct server *server; /* guarded by the lock; NULL: it ends */
+    struct server *server; /* guarded by the lock; NULL: there is none yet, or it ends */
+    bool asked;            /* guarded by the lock: a signal came that ends the process */
+    atomic_bool ending;    /* the server has been taken down, or is on its way */
     double drain_timeout;
     sigset_t signals;
     sem_t stop;
@@ -188,10 +191,13 @@ static enum answer answer_signal(struct lifecycle *life, int number)
 {
     enum answer answer = number == SIGHUP ? ANSWER_RELOAD : ANSWER_EXIT;
     pthread_mutex_lock(&life->lock);
-    if (life->server && number == SIGHUP)
+    if (life->ending && !life->asked)
+        answer = ANSWER_RELOAD; /* it ends by itself, and says why */
+    else if (life->server && number == SIGHUP)
         server_reload(life->server);
     else if (life->server && server_refuse(life->server))
         answer = ANSWER_DRAIN;
+    life->asked |= number != SIGHUP;
     pthread_mutex_unlock(&life->lock);
     return answer;
 }
@@ -212,7 +218,7 @@ static void *signal_main(void *context)
         log_message(LOG_LEVEL_INFO, "signal %d while loading: exiting", number);
         socket_file_remove_all();
         log_flush(LOG_SECONDS);
-        _exit(0);
+        _exit(life->ending ? 1 : 0);
     }
     log_message(LOG_LEVEL_INFO, "signal %d: draining; a second one exits at once", number);
     sem_post(&life->stop);
@@ -386,6 +392,7 @@ static int run(const struct serve_options *options, int argc, char **argv, struc
     pthread_mutex_lock(&life.lock);
     struct server *server = life.server;
     life.server = NULL;
+    life.ending = true;
     pthread_mutex_unlock(&life.lock);
     size_t unsaved = server_free(server);
     atomic_store(&life.over, true);

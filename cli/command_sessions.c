@@ -19,13 +19,13 @@ struct sessions_options {
 
 static const struct option items[] = {
     {"api-key", OPTION_LIST, AT(api_keys), "KEY", NULL, 0, 0, NULL,
-     "orphans: a key of the server; several: repeat it, or part them by commas"},
+     "orphans: a key of the server; several: repeat it, or separate them with commas"},
     {"api-key-file", OPTION_TEXT, AT(api_key_file), "PATH", NULL, 0, 0, NULL,
      "orphans: file with one API key a line"},
     {"without-api-key", OPTION_FLAG, AT(without_api_key), NULL, "false", 0, 0, NULL,
-     "orphans --remove: the server has no API key, so whoever had one has none any more"},
+     "orphans --remove: the server has no API keys; sessions of all former keys are removed"},
     {"remove", OPTION_FLAG, AT(remove), NULL, "false", 0, 0, NULL,
-     "orphans: remove them; the server may not run meanwhile"},
+     "orphans: remove them; stop the server first"},
 };
 
 const struct options command_sessions_options = {

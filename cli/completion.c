@@ -31,7 +31,7 @@ static const char END[] =
     "        *) kind=$operands ;;\n"
     "    esac\n"
     "    if [[ $kind == list ]]; then\n"
-    "        # Several words, parted by commas: the last one is completed.\n"
+    "        # Several words, separated by commas: the last one is completed.\n"
     "        [[ $cur != *,* ]] || before=${cur%,*},\n"
     "        cur=${cur##*,} kind=words\n"
     "    fi\n"

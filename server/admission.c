@@ -123,6 +123,14 @@ bool admission_work(struct admission *admission, int64_t bytes)
     return admission_body(admission, bytes);
 }
 
+bool admission_possible(struct admission *admission, int64_t bytes)
+{
+    pthread_mutex_lock(&admission->lock);
+    bool possible = bytes <= admission->limits.max_body_bytes;
+    pthread_mutex_unlock(&admission->lock);
+    return possible;
+}
+
 void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,
                     int64_t *body_bytes)
 {

@@ -57,6 +57,9 @@ bool admission_body(struct admission *admission, int64_t bytes);
  * what malloc keeps, too. */
 bool admission_work(struct admission *admission, int64_t bytes);
 
+/* Whether so much can be had when nothing else is. */
+bool admission_possible(struct admission *admission, int64_t bytes);
+
 /* Reads how many requests and estimated tokens wait, and bytes held by bodies and jobs. */
 void admission_read(struct admission *admission, int64_t *requests, int64_t *tokens,
                     int64_t *body_bytes);

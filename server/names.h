@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of texts as flags give them: the flag several times, or several texts parted by commas. */
+/* Lists of texts as flags give them: the flag several times, or several texts separated by commas.
+ */
 #ifndef SERVER_NAMES_H
 #define SERVER_NAMES_H
 

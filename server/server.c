@@ -59,7 +59,7 @@ static void wake_engine(void *context)
  * may take a part. */
 static void limit_bodies(struct server *server, int64_t bytes)
 {
-    enum { BODY_PART = 16, STATE_PART = 2 };
+    enum { BODY_PART = 32, STATE_PART = 2 };
     struct service *service = &server->service;
     const struct server_options *options = &server->options;
     bool chosen = options->limits.max_body_bytes == MEMORY_AUTO;

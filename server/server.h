@@ -18,8 +18,8 @@ struct model;
 struct server;
 
 /* Strings are borrowed until server_free. A field that is not needed may be 0 or NULL. A list's
- * texts may each hold several, parted by commas. MEMORY_AUTO (memory.h), for limits.max_body_bytes,
- * states.host_bytes and idempotency_bytes: a share of what is left. */
+ * texts may each hold several, separated by commas. MEMORY_AUTO (memory.h), for
+ * limits.max_body_bytes, states.host_bytes and idempotency_bytes: a share of what is left. */
 struct server_options {
     const char *const *served_model_names; /* [num_served_model_names]: the model's names to
                                             * clients; none: its own */

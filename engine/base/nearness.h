@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What typical_p keeps the best of, with the same bits on every device. */
+/* How near a token's -log p is to the entropy: typical_p keeps the nearest tokens. The bits are the
+ * same on every device. */
 #ifndef ENGINE_BASE_NEARNESS_H
 #define ENGINE_BASE_NEARNESS_H
 

@@ -104,7 +104,7 @@ static int64_t blocks_in(int64_t size, int64_t block)
     return (size + block - 1) / block;
 }
 
-/* The blocks: those of the configuration, if the scales' shape is theirs, else equal ones. */
+/* The blocks: those of the configuration, one, or, where it has none, equal ones. */
 static int fit_blocks(const struct fp8_config *fp8, const struct matrix *matrix,
                       const struct tensor *tensor, struct scales *scales, struct error *err)
 {
@@ -115,8 +115,8 @@ static int fit_blocks(const struct fp8_config *fp8, const struct matrix *matrix,
     if (!one && tensor->rank == 2 && block[0] > 0 && blocks_in(matrix->rows, block[0]) == down &&
         blocks_in(matrix->cols, block[1]) == across)
         return 0;
-    if (!one && (tensor->rank != 2 || down < 1 || across < 1 || matrix->rows % down != 0 ||
-                 matrix->cols % across != 0)) {
+    if (!one && (block[0] > 0 || tensor->rank != 2 || down < 1 || across < 1 ||
+                 matrix->rows % down != 0 || matrix->cols % across != 0)) {
         char got[160];
         return error_set(err, ERROR_INVALID,
                          "%s: tensor \"%.100s\": expected a scale for each block of the [%" PRId64

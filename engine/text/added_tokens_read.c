@@ -165,8 +165,13 @@ int added_tokens_read(struct tokenizer *tokenizer, const json_t *list, const jso
     reader.entries = calloc(count + 1, sizeof *reader.entries);
     if (!reader.entries)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %zu added tokens", count);
-    int failed = read_list(&reader, list, FIELD_REQUIRED, err) ||
-                 read_list(&reader, more, FIELD_OPTIONAL, err) || search_for_all(&reader, err);
+    int failed = read_list(&reader, list, FIELD_REQUIRED, err);
+    /* Those of another file come behind the largest id, the library says. */
+    for (size_t i = 0; i < reader.count; i++)
+        if (reader.entries[i].id >= reader.next_id)
+            reader.next_id = reader.entries[i].id + 1;
+    failed =
+        failed || read_list(&reader, more, FIELD_OPTIONAL, err) || search_for_all(&reader, err);
     free(reader.entries);
     return failed ? -1 : 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* API keys: decides whether a request may come in, and as whom. They may be replaced while requests
- * come in. A key has one index for good: a request that came in before its key was taken away still
- * belongs to whom it did. */
+ * come in. A key keeps its index after it is removed, so a request that came in before that still
+ * has its owner. */
 #ifndef SERVER_HTTP_AUTH_H
 #define SERVER_HTTP_AUTH_H
 

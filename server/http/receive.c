@@ -77,7 +77,9 @@ void receive_answered(int fd, struct receiver *receiver)
 {
     receiver->answered++;
     if (ends(receiver))
-        shutdown(fd, SHUT_RDWR); /* an event for libmicrohttpd, which reads again */
+        /* An event for libmicrohttpd, which reads again. Behind a refusal that is the client's end:
+         * what it still sends is not to be answered with a reset, which takes the reply from it. */
+        shutdown(fd, receiver->refused ? SHUT_WR : SHUT_RDWR);
 }
 
 static struct receiver *receiver_of(int fd, bool secure)

@@ -15,6 +15,12 @@ int64_t prompt_encode_begin(struct service *service, size_t length, const char *
     int64_t work = length > SHORT_TEXT ? (int64_t)length * BYTES_OF_BYTE : 0;
     if (admission_work(&service->admission, work))
         return work;
+    if (!admission_possible(&service->admission, work)) {
+        api_error_set(err, API_BODY_TOO_LARGE, param,
+                      "%s: to tokenize %zu bytes takes %lld bytes, more than --max-body-memory",
+                      param, length, (long long)work);
+        return -1;
+    }
     api_error_set(err, API_OUT_OF_MEMORY, param,
                   "to tokenize %zu bytes takes more memory than --max-body-memory has left",
                   length);

@@ -114,10 +114,19 @@ struct session *session_enter(struct sessions *sessions, const char *owner, cons
     return session;
 }
 
+void session_promise(struct session *session, int64_t tokens)
+{
+    session->sessions->growth -= session->growth;
+    session->promised = tokens;
+    session->growth = tokens > session->count ? tokens - session->count : 0;
+    session->sessions->growth += session->growth;
+}
+
 void session_leave(struct session *session)
 {
     struct sessions *sessions = session->sessions;
     bool found;
+    session_promise(session, 0);
     size_t at = session_place(sessions, session->meta.owner, session->meta.id, &found);
     sessions->count--;
     memmove(sessions->list + at, sessions->list + at + 1,

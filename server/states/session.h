@@ -23,6 +23,7 @@ struct session {
     int32_t *tokens; /* [count] */
     int64_t count;
     int64_t promised; /* tokens that it may have after the request at work; 0: none is */
+    int64_t growth;   /* of these, more than it had when that began */
     bool held;        /* the tree holds its tokens */
     bool busy;        /* a request or a change is at work on it */
     bool fresh;       /* being made: nobody has been told of it */
@@ -46,6 +47,7 @@ struct session {
 
 struct sessions {
     int64_t tokens; /* of all of them */
+    int64_t growth; /* of all of them, together */
     struct sessions_options options;
     struct session **list; /* [count], by owner, then id */
     size_t count, capacity;
@@ -71,6 +73,8 @@ struct session *session_lookup(const struct sessions *sessions, const char *owne
  * space. NULL: no memory. */
 struct session *session_enter(struct sessions *sessions, const char *owner, const char *id,
                               const char *salt);
+/* The request at work may leave it with so many tokens; 0: none is at work. */
+void session_promise(struct session *session, int64_t tokens);
 /* Takes it out of the table and frees it. */
 void session_leave(struct session *session);
 /* The same, and drops what is left of its own branch of the tree. */

@@ -62,7 +62,7 @@ static void apply(struct session *session, int32_t *tokens, int64_t count)
 static void free_again(struct session *session)
 {
     session->busy = session->fresh = false;
-    session->promised = 0;
+    session_promise(session, 0);
 }
 
 /* More claims of turns that are not in the store. */

@@ -358,16 +358,23 @@ static int64_t memory_with(const struct sessions *sessions, size_t more, int64_t
     return (sessions->tokens + tokens) * BYTES + (int64_t)(sessions->count + more) * SESSION_BYTES;
 }
 
-/* What there is for them. The rest is for tokens of checkpoints that no session holds. */
 static int64_t memory_budget(const struct sessions *sessions)
 {
     int64_t budget = sessions->options.texts_bytes;
-    return budget == 0 ? INT64_MAX : budget - budget / 4;
+    return budget == 0 ? INT64_MAX : budget;
 }
 
 bool sessions_fit(const struct sessions *sessions, size_t more, int64_t tokens)
 {
     return memory_with(sessions, more, tokens) <= memory_budget(sessions);
+}
+
+/* Turns may take less than found sessions: a quarter is for tokens of checkpoints that no session
+ * holds, and for a restart that finds less memory than this start did. */
+static bool may_grow(const struct sessions *sessions, size_t more, int64_t tokens)
+{
+    int64_t budget = memory_budget(sessions);
+    return memory_with(sessions, more, sessions->growth + tokens) <= budget - budget / 4;
 }
 
 int sessions_too_many(const struct sessions *sessions, size_t more, int64_t tokens,
@@ -391,7 +398,7 @@ static int check_quota(const struct sessions *sessions, const char *owner,
     int64_t quota = sessions->options.quota_bytes, held = 0;
     int64_t wanted = state_bytes_of(sessions, tokens);
     bool found;
-    if (!sessions_fit(sessions, session ? 0 : 1, tokens - (session ? session->count : 0)))
+    if (!may_grow(sessions, session ? 0 : 1, tokens - (session ? session->count : 0)))
         return api_error_set(err, API_SESSION_QUOTA, NULL,
                              "this session can have %lld tokens; the %lld tokens of all sessions "
                              "have taken the memory that is there for them",
@@ -418,7 +425,7 @@ int sessions_admit(struct sessions *sessions, struct session *session, int64_t t
 {
     if (check_quota(sessions, session->meta.owner, session, tokens, err))
         return -1;
-    session->promised = tokens;
+    session_promise(session, tokens);
     return 0;
 }
 
@@ -435,7 +442,7 @@ void sessions_settle(struct session *session, int32_t *tokens, int64_t count,
     } else {
         session_changes_use(session);
         session->busy = false;
-        session->promised = 0;
+        session_promise(session, 0);
     }
     done(context, NULL);
 }

@@ -285,8 +285,8 @@ void store_database_limit_memory(int64_t bytes)
 int store_database_set_aside(const char *directory, char *aside, size_t size, struct error *err)
 {
     enum { MOST = 1000 };
-    /* The log first: it is not to meet the database that comes. */
-    static const char *const ends[] = {"-wal", "-shm", ""};
+    /* Once the database is gone its copy is what counts (store_database_settle). */
+    static const char *const ends[] = {"", "-wal", "-shm"};
     char from[4096], to[4096];
     struct stat status;
     snprintf(aside, size, "sessions.db.rejected");
@@ -313,10 +313,20 @@ int store_database_settle(const char *directory, struct error *err)
     struct stat status;
     snprintf(name, sizeof name, "%s/" DATABASE_NAME, directory);
     snprintf(fresh, sizeof fresh, "%s/" DATABASE_FRESH, directory);
-    if (lstat(name, &status) != 0 && errno == ENOENT)
-        return rename(fresh, name) == 0 || errno == ENOENT
+    if (lstat(name, &status) != 0 && errno == ENOENT) {
+        if (lstat(fresh, &status) != 0 && errno == ENOENT)
+            return 0;
+        /* A log of the database that was set aside is not to meet the copy. */
+        for (size_t i = 1; i < sizeof ends / sizeof *ends; i++) {
+            snprintf(name, sizeof name, "%s/" DATABASE_NAME "%s", directory, ends[i]);
+            if (unlink(name) != 0 && errno != ENOENT)
+                return error_set(err, ERROR_IO, "%s: cannot remove it: %s", name, strerror(errno));
+        }
+        snprintf(name, sizeof name, "%s/" DATABASE_NAME, directory);
+        return rename(fresh, name) == 0
                    ? 0
                    : error_set(err, ERROR_IO, "%s: cannot rename it: %s", fresh, strerror(errno));
+    }
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         snprintf(fresh, sizeof fresh, "%s/" DATABASE_FRESH "%s", directory, ends[i]);
         if (unlink(fresh) != 0 && errno != ENOENT)

@@ -2,6 +2,8 @@
 """Where a request ends, and which resource it names: what another server on the way could see
 otherwise."""
 
+import time
+
 import pytest
 
 from harness import RawReply
@@ -118,6 +120,19 @@ def test_requests_before_a_malformed_one_are_answered(server):
     told = answers_to_bytes(server, good + HIDDEN + b"GET / HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\n\r\n")
     assert [line[:3] for line in told.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"400"], told
     assert told.endswith(b'"malformed_request"}}')
+
+
+def test_the_reply_reaches_one_that_goes_on_sending(server):
+    """Behind a request that is answered; a socket that is closed would answer with a reset."""
+    with server.connect(timeout=20) as connection:
+        connection.sendall(HIDDEN + b"GET / HTTP/1.1\r\nHost: x\r\n: y\r\n\r\n")
+        for _ in range(20):
+            connection.sendall(b"x" * 1000)
+            time.sleep(0.01)
+        told = b""
+        while piece := connection.recv(65536):
+            told += piece
+    assert told.count(b"HTTP/1.1 ") == 2 and told.endswith(b'"malformed_request"}}'), told
 
 
 def status_of(server, request):

@@ -14,6 +14,7 @@ static struct sessions *sessions;
 static char directory[64];
 static double ttl_s;
 static bool memory_only;
+static int64_t texts_bytes;
 static struct session_clock set_clock; /* what the sessions read, if it is set */
 
 static void read_set_clock(struct session_clock *now)
@@ -29,6 +30,7 @@ static void make_sessions(void)
                                              .store = store,
                                              .ttl_s = ttl_s,
                                              .memory_only = memory_only,
+                                             .texts_bytes = texts_bytes,
                                              .read_clock =
                                                  set_clock.wall_s ? read_set_clock : NULL};
     cr_assert(sessions_create(&sessions, &options, &err) == 0, "%s", err.message);
@@ -118,6 +120,26 @@ Test(sessions, a_use_without_a_change_outlives_the_server)
     ttl_s = 10000;
     open_all();
     cr_expect(sessions_poll(sessions) > 9900, "and so it lives");
+    close_all();
+    remove_directory(directory);
+}
+
+/* 8 bytes a token and 1 KiB a session; turns may take three quarters. */
+Test(sessions, turns_under_way_count_in_the_memory_of_all)
+{
+    struct session *first, *second;
+    struct api_error err = {0};
+    texts_bytes = 18000;
+    make_directory(directory);
+    open_all();
+    cr_assert(sessions_bind(sessions, "me", "a", -1, &first, &err) == 0);
+    cr_assert(sessions_bind(sessions, "me", "b", -1, &second, &err) == 0);
+    cr_expect(sessions_admit(sessions, first, 1000, &err) == 0);
+    cr_expect(sessions_admit(sessions, second, 1000, &err) == -1 && err.code == API_SESSION_QUOTA);
+    sessions_settle(first, NULL, 0, NULL, nothing, NULL);
+    api_error_clear(&err);
+    cr_expect(sessions_admit(sessions, second, 1000, &err) == 0, "%s", err.message);
+    sessions_settle(second, NULL, 0, NULL, nothing, NULL);
     close_all();
     remove_directory(directory);
 }

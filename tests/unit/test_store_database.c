@@ -275,6 +275,40 @@ Test(store_database, a_large_corrupt_database_is_set_aside)
     bench_close(&bench);
 }
 
+/* A stop in the middle: the corrupt one has gone, and its log, of pages of old, has not. */
+Test(store_database, a_copy_takes_the_place_of_what_was_set_aside)
+{
+    struct bench bench;
+    char path[512], from[512];
+    size_t size;
+    sqlite3 *handle;
+    bench_open(&bench);
+    struct item *item = new_item(&bench, STORE_SESSION, "old", 70);
+    write_item(&bench, item);
+    store_close(bench.store);
+    bench.store = NULL;
+    /* A log with a change that the database lacks. */
+    cr_assert(sqlite3_open(database_of(&bench, path), &handle) == SQLITE_OK);
+    cr_assert(sqlite3_exec(handle, "DELETE FROM session", NULL, NULL, NULL) == SQLITE_OK);
+    snprintf(from, sizeof from, "%s/sessions.db-wal", bench.path);
+    char *log = read_whole(from, &size);
+    cr_assert(size > 4096);
+    sqlite3_close(handle);
+    reopen(&bench, BUDGET);
+    cr_assert(bench.num_found == 0);
+    write_item(&bench, item);
+    store_close(bench.store);
+    bench.store = NULL;
+    snprintf(from, sizeof from, "%s/sessions.db.new", bench.path);
+    cr_assert(rename(database_of(&bench, path), from) == 0);
+    write_whole(bench.path, "sessions.db-wal", log, size);
+    reopen(&bench, BUDGET);
+    cr_expect(bench.num_found == 1);
+    free(log);
+    free_item(item);
+    bench_close(&bench);
+}
+
 Test(store_database, a_database_with_tables_of_others_is_set_aside)
 {
     struct bench bench;
