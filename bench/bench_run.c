@@ -123,7 +123,8 @@ static int find_device(struct bench *bench, struct device **out, const struct be
         .threads = test->threads,
         .max_step_tokens = max_batch > LEAST_STEP_TOKENS ? max_batch : LEAST_STEP_TOKENS,
         .max_step_logits = max_batch,
-        .sharing = bench->num_engines - bench->num_devices,
+        /* Of several one part more stays free: to measure peaks takes memory, too. */
+        .sharing = bench->num_engines - bench->num_devices + (bench->num_engines > 1),
     };
     int result = bench->options.preset != NULL
                      ? engine_open_preset(&device->engine, bench->options.preset, &options, err)
