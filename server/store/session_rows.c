@@ -17,13 +17,16 @@ int64_t session_rows_number(const char *name)
     return (int64_t)((hash >> 4) | (uint64_t)1 << 60);
 }
 
-bool session_rows_has(struct store_database *database, const char *name)
+int session_rows_has(struct store_database *database, const char *name, bool *has,
+                     struct error *err)
 {
+    int64_t found;
     sqlite3_stmt *find = store_database_statement(database, DATABASE_FIND_SESSION);
     sqlite3_bind_int64(find, 1, session_rows_number(name));
-    bool has = sqlite3_step(find) == SQLITE_ROW;
-    sqlite3_reset(find);
-    return has;
+    int result =
+        store_database_find(database, DATABASE_FIND_SESSION, "look for a session", &found, err);
+    *has = found != 0;
+    return result;
 }
 
 static int64_t parts_of(int64_t count)

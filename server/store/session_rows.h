@@ -22,7 +22,9 @@ struct session_row {
 
 /* The number of the row that a session of that name has. */
 int64_t session_rows_number(const char *name);
-bool session_rows_has(struct store_database *database, const char *name);
+/* *has: whether it is there. */
+int session_rows_has(struct store_database *database, const char *name, bool *has,
+                     struct error *err);
 
 /* Within a transaction. `from` tokens are there already as they are. */
 int session_rows_put(struct store_database *database, const struct session_row *row, int64_t from,

@@ -60,9 +60,11 @@ static int put_file(struct migration *migration, const struct state_file *file,
         return error_set(err, ERROR_NO_MEMORY, "no memory for its tokens");
     state_file_tokens(file, row->tokens);
     struct error failed = ERROR_INIT;
+    bool known;
+    int result = session_rows_has(&migration->rows->database, row->name, &known, &failed);
     /* If it is there it has been taken over before, and may have gone on since. */
-    bool known = session_rows_has(&migration->rows->database, row->name);
-    int result = known ? 0 : session_rows_put(&migration->rows->database, row, 0, &failed);
+    if (result == 0 && !known)
+        result = session_rows_put(&migration->rows->database, row, 0, &failed);
     free(row->tokens);
     /* Whatever the database refuses, the file is whole. */
     return result == 0 ? 0 : error_set(err, ERROR_IO, "%s", failed.message);

@@ -68,9 +68,12 @@ static void salvage_reply(void *context, const struct store_reply *found)
 {
     struct salvage *salvage = context;
     struct store_reply reply = *found;
-    if (salvage->failed.code != ERROR_NONE)
+    bool known = true;
+    if (salvage->failed.code != ERROR_NONE ||
+        (reply.session[0] != '\0' &&
+         session_rows_has(salvage->to, reply.session, &known, &salvage->failed) != 0))
         return;
-    if (reply.session[0] != '\0' && !session_rows_has(salvage->to, reply.session)) {
+    if (!known) {
         reply.status = 0;
         reply.error = "";
         reply.length = 0;

@@ -2,6 +2,7 @@
 /* The database of a directory of states: what it takes over, what of it is corrupt, and that
  * nothing is left of what was deleted. */
 #include "engine/state_file.h"
+#include "server/store/session_rows.h"
 #include "tests/unit/store_bench.h"
 
 #include <signal.h>
@@ -137,6 +138,30 @@ Test(store_database, a_directory_may_be_a_link)
     cr_assert(unlink(bench.path) == 0);
     memcpy(bench.path, path, sizeof path);
     free_item(item);
+    bench_close(&bench);
+}
+
+static int interrupt(void *context)
+{
+    (void)context;
+    return 1;
+}
+
+/* Whoever takes it for one that is not there overwrites it. */
+Test(store_database, a_session_that_cannot_be_looked_for_is_an_error)
+{
+    struct bench bench;
+    struct store_database database;
+    struct error err = ERROR_INIT;
+    bool has;
+    bench_open(&bench);
+    store_close(bench.store);
+    bench.store = NULL;
+    cr_assert(store_database_open(&database, bench.path, DATABASE_NAME, &err) == 0);
+    cr_expect(session_rows_has(&database, "none", &has, &err) == 0 && !has);
+    sqlite3_progress_handler(database.handle, 1, interrupt, NULL);
+    cr_expect(session_rows_has(&database, "none", &has, &err) == -1 && err.code == ERROR_IO);
+    store_database_close(&database);
     bench_close(&bench);
 }
 
