@@ -289,16 +289,16 @@ int store_database_set_aside(const char *directory, char *aside, size_t size, st
     static const char *const ends[] = {"", "-wal", "-shm"};
     char from[4096], to[4096];
     struct stat status;
-    snprintf(aside, size, "sessions.db.rejected");
+    snprintf(aside, size, DATABASE_NAME ".rejected");
     snprintf(to, sizeof to, "%s/%s", directory, aside);
     for (int i = 1; lstat(to, &status) == 0 && i < MOST; i++) {
-        snprintf(aside, size, "sessions.db.%d.rejected", i);
+        snprintf(aside, size, DATABASE_NAME ".%d.rejected", i);
         snprintf(to, sizeof to, "%s/%s", directory, aside);
     }
     if (lstat(to, &status) == 0)
         return error_set(err, ERROR_IO, "%s: there are too many of them", to);
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
-        snprintf(from, sizeof from, "%s/sessions.db%s", directory, ends[i]);
+        snprintf(from, sizeof from, "%s/" DATABASE_NAME "%s", directory, ends[i]);
         snprintf(to, sizeof to, "%s/%s%s", directory, aside, ends[i]);
         if (rename(from, to) != 0 && errno != ENOENT)
             return error_set(err, ERROR_IO, "%s: cannot set it aside: %s", from, strerror(errno));

@@ -143,7 +143,9 @@ static void count_aside(struct store_rows *rows)
     static const char BEGIN[] = DATABASE_NAME ".";
     int64_t bytes = 0;
     char **names = store_folder_names(rows->root->fd);
-    for (size_t i = 0; names != NULL && names[i] != NULL; i++) {
+    if (names == NULL) /* what was counted before stays */
+        return;
+    for (size_t i = 0; names[i] != NULL; i++) {
         if (strncmp(names[i], BEGIN, sizeof BEGIN - 1) == 0) {
             int64_t size = store_file_size(rows->root->fd, names[i]);
             bytes += size > 0 ? size : 0;
