@@ -13,7 +13,7 @@
 #include <strings.h>
 #include <sys/socket.h>
 
-enum { STREAM_BLOCK_BYTES = 8192, BODY_STEP_BYTES = 64 * 1024 };
+enum { BODY_STEP_BYTES = 64 * 1024 };
 
 struct http_server {
     struct front front;
@@ -22,189 +22,6 @@ struct http_server {
     struct http_options options;
     _Atomic size_t active;
 };
-
-/* Replies. */
-
-static const char EVENT_STREAM[] = "text/event-stream; charset=utf-8";
-
-static const char *header(struct MHD_Connection *connection, const char *name)
-{
-    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
-}
-
-/* Lets the page that sent the request read the reply, if it may (Fetch, section 3.2). */
-static bool set_origin_headers(const struct http_request *request, struct MHD_Response *response)
-{
-    const struct origin_rules *rules = &request->server->options.origins;
-    const char *allowed = origin_allowed(rules, header(request->connection, "Origin"));
-    if (rules->origins.count > 0)
-        MHD_add_response_header(response, "Vary", "Origin");
-    if (!allowed)
-        return false;
-    MHD_add_response_header(response, "Access-Control-Allow-Origin", allowed);
-    MHD_add_response_header(response, "Access-Control-Expose-Headers",
-                            "X-Request-Id, Retry-After, Idempotent-Replayed, x-should-retry");
-    return true;
-}
-
-/* Whether a page may read the reply. */
-static bool set_headers(struct http_request *request, struct MHD_Response *response,
-                        const char *content_type)
-{
-    if (content_type)
-        MHD_add_response_header(response, "Content-Type", content_type);
-    MHD_add_response_header(response, "X-Request-Id", request->request_id);
-    if (service_phase(request->service) == SERVICE_DRAINING)
-        MHD_add_response_header(response, "Connection", "close");
-    return set_origin_headers(request, response);
-}
-
-static void queue(struct http_request *request, int status, struct MHD_Response *response)
-{
-    request->status = status;
-    request->replied =
-        MHD_queue_response(request->connection, (unsigned)status, response) == MHD_YES;
-    request->hang_up = !request->replied;
-    struct connection *peer = connection_of(request->connection);
-    if (peer)
-        peer->replied = request->replied;
-    MHD_destroy_response(response);
-}
-
-static struct MHD_Response *buffered(struct strbuf *body)
-{
-    struct MHD_Response *response = NULL;
-    if (body->failed)
-        strbuf_clear(body);
-    else if (body->length == 0)
-        response = MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT);
-    else
-        response = MHD_create_response_from_buffer(body->length, body->data, MHD_RESPMEM_MUST_FREE);
-    if (response)
-        *body = (struct strbuf){0};
-    return response;
-}
-
-void http_reply(struct http_request *request, int status, const char *content_type,
-                struct strbuf *body)
-{
-    struct MHD_Response *response = buffered(body);
-    if (!response) {
-        strbuf_clear(body);
-        http_hang_up(request);
-        return;
-    }
-    set_headers(request, response, content_type);
-    queue(request, status, response);
-}
-
-void http_reply_json(struct http_request *request, struct strbuf *body)
-{
-    http_reply(request, 200, "application/json", body);
-}
-
-/* Headers that the table of errors asks for. */
-static void set_error_headers(struct MHD_Response *response, const struct api_error_row *row)
-{
-    if (row->retry_after_s) {
-        char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d", row->retry_after_s);
-        MHD_add_response_header(response, "Retry-After", seconds);
-    }
-    if (row->should_retry)
-        MHD_add_response_header(response, "x-should-retry", row->should_retry);
-    if (row->status == 401)
-        MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
-}
-
-void http_reply_error(struct http_request *request, const struct api_error *err)
-{
-    const struct api_error_row *row = api_error_row(err->code);
-    struct strbuf body = {0};
-    if (err != &request->error)
-        request->error = *err;
-    api_error_encode(&body, err);
-    struct MHD_Response *response = buffered(&body);
-    if (!response) {
-        http_hang_up(request);
-        return;
-    }
-    set_headers(request, response, "application/json");
-    set_error_headers(response, row);
-    if (err->allow[0])
-        MHD_add_response_header(response, "Allow", err->allow);
-    if (row->close) {
-        MHD_add_response_header(response, "Connection", "close");
-        struct connection *peer = connection_of(request->connection);
-        if (peer) /* NULL: out of memory when it began */
-            peer->linger = true;
-    }
-    queue(request, row->status, response);
-}
-
-/* The reply to OPTIONS. A page's browser asks so before it sends what a form could not (a
- * preflight); it shows no key. */
-static void reply_options(struct http_request *request)
-{
-    struct strbuf none = {0};
-    struct MHD_Response *response = buffered(&none);
-    const char *wanted = header(request->connection, "Access-Control-Request-Headers");
-    if (!response) {
-        http_hang_up(request);
-        return;
-    }
-    MHD_add_response_header(response, "Allow", request->parameter);
-    if (set_headers(request, response, NULL) &&
-        header(request->connection, "Access-Control-Request-Method")) {
-        MHD_add_response_header(response, "Access-Control-Allow-Methods", request->parameter);
-        if (wanted)
-            MHD_add_response_header(response, "Access-Control-Allow-Headers", wanted);
-        MHD_add_response_header(response, "Access-Control-Max-Age", "3600");
-    }
-    queue(request, 204, response);
-}
-
-static void set_stream_headers(struct MHD_Response *response)
-{
-    MHD_add_response_header(response, "Cache-Control", "no-cache");
-    MHD_add_response_header(response, "X-Accel-Buffering", "no");
-}
-
-void http_reply_kept(struct http_request *request, const struct http_kept *kept)
-{
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(kept->length, (void *)kept->data, MHD_RESPMEM_MUST_COPY);
-    if (!response) {
-        http_hang_up(request);
-        return;
-    }
-    set_headers(request, response, kept->stream ? EVENT_STREAM : "application/json");
-    MHD_add_response_header(response, "Idempotent-Replayed", "true");
-    if (kept->stream)
-        set_stream_headers(response);
-    if (kept->error != API_OK)
-        set_error_headers(response, api_error_row(kept->error));
-    request->replayed = kept->error == API_OK;
-    queue(request, kept->status, response);
-}
-
-void http_reply_stream(struct http_request *request, MHD_ContentReaderCallback read)
-{
-    struct MHD_Response *response = MHD_create_response_from_callback(
-        MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read, request, NULL);
-    if (!response) {
-        http_hang_up(request);
-        return;
-    }
-    set_headers(request, response, EVENT_STREAM);
-    set_stream_headers(response);
-    queue(request, 200, response);
-}
-
-void http_hang_up(struct http_request *request)
-{
-    request->hang_up = true;
-}
 
 void http_shutdown(const struct http_request *request)
 {
@@ -290,18 +107,13 @@ void http_detach(struct http_request *request)
 
 static void take_request_id(struct http_request *request)
 {
-    const char *given = header(request->connection, "X-Request-Id");
+    const char *given = http_header(request, "X-Request-Id");
     if (given && request_id_valid(given, strlen(given))) {
         snprintf(request->request_id, sizeof request->request_id, "%s", given);
         request->request_id_given = true;
         return;
     }
     connection_make_id(request->request_id);
-}
-
-const char *http_header(const struct http_request *request, const char *name)
-{
-    return header(request->connection, name);
 }
 
 static bool is_json(const char *content_type)
@@ -322,9 +134,9 @@ static void check_headers(struct http_request *request, const char *path)
     request->route = route_find(options->routes, request->method, path, request->parameter,
                                 sizeof request->parameter, err);
     bool open = request->route && request->route->open;
-    request->owner = auth_check(credentials_auth(options->credentials),
-                                header(request->connection, "Authorization"),
-                                header(request->connection, "X-Api-Key"));
+    request->owner =
+        auth_check(credentials_auth(options->credentials), http_header(request, "Authorization"),
+                   http_header(request, "X-Api-Key"));
     if (strcmp(request->method, "OPTIONS") == 0 &&
         route_methods(options->routes, path, request->parameter, sizeof request->parameter)) {
         api_error_clear(err);
@@ -337,13 +149,13 @@ static void check_headers(struct http_request *request, const char *path)
                       "missing or wrong API key: send it as \"Authorization: Bearer KEY\" or "
                       "\"X-Api-Key: KEY\"");
     } else if (request->route && request->route->json &&
-               !is_json(header(request->connection, "Content-Type"))) {
-        const char *type = header(request->connection, "Content-Type");
+               !is_json(http_header(request, "Content-Type"))) {
+        const char *type = http_header(request, "Content-Type");
         api_error_set(err, API_MEDIA_TYPE, NULL,
                       "Content-Type: expected application/json, got %s%s%s", type ? "\"" : "",
                       type ? type : "none", type ? "\"" : "");
     }
-    const char *encoding = header(request->connection, "Content-Encoding");
+    const char *encoding = http_header(request, "Content-Encoding");
     if (request->route && (request->route->json || request->route->octets) && encoding &&
         strcasecmp(encoding, "identity") != 0)
         api_error_set(err, API_MEDIA_TYPE, NULL, "Content-Encoding: expected none, got \"%s\"",
@@ -365,7 +177,7 @@ static void set_too_large(const struct http_request *request, struct api_error *
 
 static bool declared_too_large(struct http_request *request)
 {
-    const char *length = header(request->connection, "Content-Length");
+    const char *length = http_header(request, "Content-Length");
     return length && strtoull(length, NULL, 10) > (unsigned long long)body_limit(request);
 }
 
@@ -390,8 +202,8 @@ static enum MHD_Result refuse(struct http_request *request, const struct api_err
 /* No web page reaches a Unix socket. */
 static int check_host(const struct http_request *request, struct api_error *err)
 {
-    const char *host = header(request->connection, "Host");
-    const struct origin_rules *rules = &request->server->options.origins;
+    const char *host = http_header(request, "Host");
+    const struct origin_rules *rules = request->origins;
     const struct connection *peer = connection_of(request->connection);
     if (origin_host_allowed(rules, host) || (rules->hosts.count == 0 && peer && peer->by_file))
         return 0;
@@ -411,6 +223,7 @@ static enum MHD_Result begin_request(struct http_server *server, struct MHD_Conn
     request->connection = connection;
     request->server = server;
     request->service = server->service;
+    request->origins = &server->options.origins;
     request->method = method;
     request->started = clock_seconds();
     struct connection *peer = connection_of(connection);
@@ -493,7 +306,7 @@ static enum MHD_Result run(struct http_request *request)
     if (request->error.code != API_OK)
         http_reply_error(request, &request->error);
     else if (request->asks_options)
-        reply_options(request);
+        http_reply_options(request);
     else
         request->route->handle(request);
     release_body(request); /* it has been parsed or taken by now */
