@@ -2,8 +2,8 @@
 #include "server/states/session_orphans.h"
 
 #include "server/states/session_meta.h"
-#include "server/store/reply_rows.h"
 #include "server/store/session_rows.h"
+#include "server/store/store_removal.h"
 #include "server/store/store_root.h"
 
 #include <errno.h>
@@ -52,15 +52,10 @@ static int remove_all(struct store_database *database, const struct finding *fin
     int result = store_database_begin(database, err);
     for (size_t i = 0; i < finding->count && result == 0; i++) {
         bool was;
-        int64_t of = session_rows_number(finding->names[i]), dropped;
-        result = session_rows_drop(database, finding->names[i], &was, err);
-        if (result == 0)
-            result = store_database_drop_parts(database, of, INT64_MAX, &dropped, err);
-        if (result == 0)
-            result = reply_rows_hush(database, finding->names[i], err);
+        result = store_removal_session(database, finding->names[i], true, &was, err);
     }
     if (result == 0)
-        result = reply_rows_drop_hushed(database, err);
+        result = store_removal_replies(database, err);
     if (result == 0)
         result = store_database_commit(database, err);
     else

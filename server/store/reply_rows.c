@@ -37,18 +37,10 @@ static int put_part(struct store_database *database, int64_t at, int64_t number,
     return store_database_run(database, DATABASE_PUT_PART, WRITE, err);
 }
 
-static int drop_parts(struct store_database *database, int64_t at, struct error *err)
-{
-    sqlite3_stmt *drop = store_database_statement(database, DATABASE_DROP_PARTS);
-    sqlite3_bind_int64(drop, 1, at);
-    sqlite3_bind_int64(drop, 2, 0);
-    return store_database_run(database, DATABASE_DROP_PARTS, REMOVE, err);
-}
-
 int reply_rows_put(struct store_database *database, const struct store_reply *reply,
                    const char *session, struct error *err)
 {
-    int64_t at = key_of(reply->name, reply->name_length);
+    int64_t at = key_of(reply->name, reply->name_length), dropped;
     sqlite3_stmt *put = store_database_statement(database, DATABASE_PUT_REPLY);
     sqlite3_bind_int64(put, 1, at);
     sqlite3_bind_blob(put, 2, reply->name, (int)reply->name_length, SQLITE_STATIC);
@@ -66,7 +58,7 @@ int reply_rows_put(struct store_database *database, const struct store_reply *re
         return -1;
     if (sqlite3_changes(database->handle) == 0) /* its session has been deleted */
         return 0;
-    if (drop_parts(database, at, err) != 0)
+    if (store_database_drop_parts(database, at, INT64_MAX, &dropped, err) != 0)
         return -1;
     for (size_t at_byte = 0; at_byte < reply->length; at_byte += DATABASE_PART_BYTES)
         if (put_part(database, at, (int64_t)(at_byte / DATABASE_PART_BYTES), reply, err) != 0)
@@ -90,10 +82,11 @@ int reply_rows_claim(struct store_database *database, const struct store_reply *
 
 static int drop(struct store_database *database, int64_t at, struct error *err)
 {
+    int64_t dropped;
     sqlite3_bind_int64(store_database_statement(database, DATABASE_DROP_REPLY), 1, at);
     return store_database_run(database, DATABASE_DROP_REPLY, REMOVE, err) != 0
                ? -1
-               : drop_parts(database, at, err);
+               : store_database_drop_parts(database, at, INT64_MAX, &dropped, err);
 }
 
 int reply_rows_drop(struct store_database *database, const char *name, size_t name_length,
@@ -133,24 +126,28 @@ int reply_rows_hush(struct store_database *database, const char *session, struct
     return store_database_run(database, DATABASE_HUSH_REPLIES, REMOVE, err);
 }
 
-int reply_rows_hushed(struct store_database *database, int64_t *at, struct error *err)
+/* One whose parts may still be there. *at: its row; 0: there is none. */
+static int hushed(struct store_database *database, int64_t *at, struct error *err)
 {
     return store_database_find(database, DATABASE_HUSHED_REPLY, "look for removed replies", at,
                                err);
 }
 
-int reply_rows_empty(struct store_database *database, int64_t at, struct error *err)
+/* Its parts are gone. */
+static int empty(struct store_database *database, int64_t at, struct error *err)
 {
     sqlite3_bind_int64(store_database_statement(database, DATABASE_EMPTY_REPLY), 1, at);
     return store_database_run(database, DATABASE_EMPTY_REPLY, REMOVE, err);
 }
 
-int reply_rows_drop_hushed(struct store_database *database, struct error *err)
+int reply_rows_drop_hushed(struct store_database *database,
+                           int (*drop_parts)(void *context, int64_t of, struct error *err),
+                           void *context, struct error *err)
 {
     int64_t at;
     int result;
-    while ((result = reply_rows_hushed(database, &at, err)) == 0 && at != 0)
-        if (drop_parts(database, at, err) != 0 || reply_rows_empty(database, at, err) != 0)
+    while ((result = hushed(database, &at, err)) == 0 && at != 0)
+        if (drop_parts(context, at, err) != 0 || empty(database, at, err) != 0)
             return -1;
     return result;
 }

@@ -23,12 +23,10 @@ int reply_rows_expire(struct store_database *database, int64_t now_ns, struct er
 /* Drops what the replies of a session's turns say, but for their parts. That there were such
  * requests stays known. */
 int reply_rows_hush(struct store_database *database, const char *session, struct error *err);
-/* One whose parts may still be there. *at: its row; 0: there is none. Once they are gone
- * reply_rows_empty says so. */
-int reply_rows_hushed(struct store_database *database, int64_t *at, struct error *err);
-int reply_rows_empty(struct store_database *database, int64_t at, struct error *err);
-/* The parts of all of them at once. */
-int reply_rows_drop_hushed(struct store_database *database, struct error *err);
+/* The parts of all of them, by a function that drops those of one row. */
+int reply_rows_drop_hushed(struct store_database *database,
+                           int (*drop_parts)(void *context, int64_t of, struct error *err),
+                           void *context, struct error *err);
 
 /* Calls `each` for every one, those that expire first before the others. One whose bytes are not
  * whole has status 0. */

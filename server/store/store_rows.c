@@ -14,8 +14,6 @@
 static const int64_t MOST_LOG_BYTES = 4 << 20;
 /* But at most at this part of the room that there is, if that is more than so much. */
 enum { LOG_PART = 8, LEAST_LOG_BYTES = 64 << 10 };
-/* How often replies are looked through for those that have expired. */
-static const int64_t EXPIRE_NS = 5 * (int64_t)1000000000;
 /* A database up to this size is checked as a whole at the start; a larger one as far as it is read.
  */
 static const int64_t MOST_CHECKED_BYTES = 64 << 20;
@@ -49,7 +47,10 @@ int store_rows_open(struct store_rows *rows, const struct store_root *root,
                     struct error *err)
 {
     struct error why = ERROR_INIT;
-    *rows = (struct store_rows){.root = root, .accounts = accounts, .vocab_size = vocab_size};
+    *rows = (struct store_rows){.root = root,
+                                .accounts = accounts,
+                                .vocab_size = vocab_size,
+                                .removal = {.database = &rows->database, .root = root}};
     memcpy(rows->model, model, sizeof rows->model);
     if (store_database_settle(root->path, err) != 0)
         return -1;
@@ -62,9 +63,7 @@ int store_rows_open(struct store_rows *rows, const struct store_root *root,
         if (store_salvage_run(&rows->database, rows->root, rows->accounts, why.message, err) != 0)
             return -1;
     }
-    /* What an earlier server has not come to. */
-    rows->sweep = true;
-    rows->scrub = store_database_log_bytes(&rows->database) > 0;
+    store_removal_start(&rows->removal);
     store_salvage_account(rows->root, rows->accounts, &rows->aside);
     store_rows_account(rows, 0);
     return 0;
@@ -226,24 +225,18 @@ static int write_session(struct store_rows *rows, const struct store_op *op, str
     return claim_all(rows, op, err);
 }
 
-/* The row of the session, and what the replies to its turns say. */
 static int remove_session(struct store_rows *rows, const struct store_op *op, struct group *group,
                           struct error *err)
 {
-    struct store_database *database = &rows->database;
-    int64_t of = session_rows_number(op->name), dropped;
     bool was = false;
     group->removes = true;
     group->drops |= group->sparing;
-    if (session_rows_drop(database, op->name, &was, err) != 0 || claim_all(rows, op, err) != 0 ||
-        reply_rows_hush(database, op->name, err) != 0)
+    /* First, since what these say goes with the session. */
+    if (claim_all(rows, op, err) != 0 ||
+        store_removal_session(&rows->database, op->name, !group->sparing, &was, err) != 0)
         return -1;
     group->sessions -= was;
-    if (group->sparing)
-        return 0;
-    return store_database_drop_parts(database, of, INT64_MAX, &dropped, err) != 0
-               ? -1
-               : reply_rows_drop_hushed(database, err);
+    return group->sparing ? 0 : store_removal_replies(&rows->database, err);
 }
 
 static int run_one(struct store_rows *rows, const struct store_op *op, struct group *group,
@@ -290,128 +283,6 @@ static int run_group(struct store_rows *rows, struct store_op *first, const stru
     return -1;
 }
 
-/* ---- removing ---- */
-
-/* What cannot be done now is tried again (store_rows_tidy), and said once. */
-static void tell_stuck(struct store_rows *rows, const struct error *err)
-{
-    bool deleted = rows->scrub || rows->sweep;
-    if (!rows->stuck)
-        log_message(LOG_LEVEL_WARN, "%s%s", err->message,
-                    deleted ? "; what was deleted may still be there" : "");
-    rows->stuck = true;
-}
-
-static int empty_log(struct store_rows *rows, int wait_ms, struct error *err)
-{
-    int result = store_database_checkpoint(&rows->database, true, wait_ms, err);
-    rows->scrub = result != 0;
-    return result;
-}
-
-/* What was removed leaves the log before anybody is told. */
-static void scrub(struct store_rows *rows, int wait_ms)
-{
-    struct error err = ERROR_INIT;
-    if (empty_log(rows, wait_ms, &err) != 0)
-        tell_stuck(rows, &err);
-    else if (!rows->sweep)
-        rows->stuck = false;
-}
-
-/* An empty log is room for others. */
-static void give_log(struct store_rows *rows)
-{
-    struct error ignored = ERROR_INIT;
-    if (store_database_checkpoint(&rows->database, true, DATABASE_WAIT_MS, &ignored) == 0)
-        rows->scrub = false;
-}
-
-/* Removes the parts of a row that is gone, in commits that a full disk has room for: what is zeroed
- * goes to the log first, which then is emptied. */
-static int drop_parts(struct store_rows *rows, int64_t of, struct error *err)
-{
-    enum { LEAST = 4, MOST = 1024 };
-    int64_t most = store_root_free_bytes(rows->root) / (4 * DATABASE_FRAME_BYTES), dropped = 0;
-    most = most > MOST ? MOST : most < LEAST ? LEAST : most;
-    for (;;) {
-        if (store_database_drop_parts(&rows->database, of, most, &dropped, err) == 0) {
-            if (dropped < most)
-                return 0;
-        } else if (err->code != ERROR_NO_MEMORY || most == LEAST) {
-            return -1;
-        } else {
-            error_clear(err);
-            most = most / 4 > LEAST ? most / 4 : LEAST;
-        }
-        if (empty_log(rows, DATABASE_WAIT_MS, err) != 0)
-            return -1;
-    }
-}
-
-static int drop_hushed(struct store_rows *rows, struct error *err)
-{
-    int64_t at;
-    int result;
-    while ((result = reply_rows_hushed(&rows->database, &at, err)) == 0 && at != 0)
-        if (drop_parts(rows, at, err) != 0 || reply_rows_empty(&rows->database, at, err) != 0)
-            return -1;
-    return result;
-}
-
-/* The rows are gone: what they had in parts goes. */
-static void drop_removed(struct store_rows *rows, const struct store_op *first,
-                         const struct store_op *end)
-{
-    struct error err = ERROR_INIT;
-    int result = 0;
-    for (const struct store_op *op = first; op != end && result == 0; op = op->next)
-        if (op->what == STORE_REMOVE && op->kind == STORE_SESSION)
-            result = drop_parts(rows, session_rows_number(op->name), &err);
-    if (result == 0)
-        result = drop_hushed(rows, &err);
-    if (result == 0)
-        return;
-    rows->sweep = true;
-    tell_stuck(rows, &err);
-}
-
-/* The same for what nobody knows any more. */
-static void sweep(struct store_rows *rows)
-{
-    int64_t of = 0;
-    struct error err = ERROR_INIT;
-    int result = drop_hushed(rows, &err);
-    while (result == 0 &&
-           (result = store_database_find(&rows->database, DATABASE_PARTS_OF_NONE,
-                                         "look for parts of nothing", &of, &err)) == 0 &&
-           of != 0) {
-        rows->scrub = true;
-        result = drop_parts(rows, of, &err);
-    }
-    rows->sweep = result != 0 && err.code != ERROR_INVALID;
-    if (result != 0)
-        tell_stuck(rows, &err);
-}
-
-/* Replies that nobody may repeat any more. A failure is met again by whatever is written next. */
-static void expire(struct store_rows *rows)
-{
-    struct error ignored = ERROR_INIT;
-    struct store_database *database = &rows->database;
-    int64_t now = clock_nanos(CLOCK_REALTIME);
-    if ((now - rows->expired_ns < EXPIRE_NS && now >= rows->expired_ns) ||
-        !reply_rows_has_expired(database, now))
-        return;
-    rows->expired_ns = now;
-    if (store_database_begin(database, &ignored) != 0)
-        return;
-    if (reply_rows_expire(database, now, &ignored) != 0)
-        store_database_rollback(database);
-    else if (store_database_commit(database, &ignored) == 0)
-        rows->scrub = true;
-}
-
 /* ---- running ---- */
 
 /* Counts how a commit ended. */
@@ -432,9 +303,9 @@ static int finish_group(struct store_rows *rows, struct store_op *first, const s
     struct group group = {.sparing = sparing};
     int result = run_group(rows, first, end, &group, err);
     if (result == 0 && group.drops)
-        drop_removed(rows, first, end);
+        store_removal_drop(&rows->removal, first, end);
     if (result == 0 && group.removes)
-        scrub(rows, DATABASE_WAIT_MS);
+        store_removal_scrub(&rows->removal, DATABASE_WAIT_MS);
     for (struct store_op *op = first; op != end; op = op->next)
         op->error = *err;
     store_rows_account(rows, result == 0 ? group.sessions : 0);
@@ -476,13 +347,13 @@ void store_rows_run(struct store_rows *rows, struct store_op *first)
     /* The log has given its pages to the database, and is only as long as it once was. */
     if (wanted > report->budget_bytes - report->bytes &&
         store_database_log_bytes(&rows->database) > 0) {
-        give_log(rows);
+        store_removal_give_log(&rows->removal);
         store_rows_account(rows, 0);
     }
     if (finish_group(rows, first, NULL, false, &err) == 0 || err.code != ERROR_NO_MEMORY)
         return;
     /* Where there was no room for one of them, that is no reason for the others to fail. */
-    give_log(rows);
+    store_removal_give_log(&rows->removal);
     for (struct store_op *op = first; op != NULL; op = op->next) {
         error_clear(&err);
         finish_group(rows, op, op->next, true, &err);
@@ -500,13 +371,9 @@ void store_rows_tidy(struct store_rows *rows)
         most = LEAST_LOG_BYTES;
     if (rows->database.handle == NULL)
         return;
-    expire(rows);
-    if (rows->sweep)
-        sweep(rows);
-    if (rows->scrub)
-        scrub(rows, 0);
-    else if (rows->database.log_pages * DATABASE_PAGE_BYTES > most &&
-             store_database_checkpoint(&rows->database, false, 0, &err) != 0)
-        tell_stuck(rows, &err);
+    if (!store_removal_tidy(&rows->removal) &&
+        rows->database.log_pages * DATABASE_PAGE_BYTES > most &&
+        store_database_checkpoint(&rows->database, false, 0, &err) != 0)
+        store_removal_tell(&rows->removal, &err);
     store_rows_account(rows, 0);
 }

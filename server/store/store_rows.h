@@ -6,7 +6,7 @@
 
 #include "server/store/session_rows.h"
 #include "server/store/store_accounts.h"
-#include "server/store/store_root.h"
+#include "server/store/store_removal.h"
 
 struct store_rows {
     struct store_database database;
@@ -14,12 +14,9 @@ struct store_rows {
     struct store_accounts *accounts;
     unsigned char model[SESSION_ROW_MODEL];
     int32_t vocab_size;
-    int64_t bytes;      /* of the database, as the accounts have it */
-    int64_t aside;      /* bytes of databases that were set aside, likewise */
-    bool scrub;         /* what was removed may still be in the log */
-    bool sweep;         /* parts may be there that belong to nothing */
-    bool stuck;         /* one of both could not be mended: said once */
-    int64_t expired_ns; /* when replies were last looked through */
+    int64_t bytes; /* of the database, as the accounts have it */
+    int64_t aside; /* bytes of databases that were set aside, likewise */
+    struct store_removal removal;
 };
 
 /* A database that is corrupt is set aside, and what can be read of it is taken over into a new one.
