@@ -34,7 +34,7 @@ struct checkpoint {
 
 enum file_phase { FILE_WANTED, FILE_WRITING, FILE_READING, FILE_WHOLE, FILE_REMOVING };
 
-/* The file of a checkpoint. What happens to it is in checkpoint_files.c. */
+/* The file of a checkpoint. What happens to it is in checkpoint_files.c and checkpoint_file.c. */
 struct checkpoint_file {
     struct store_op op; /* the first member */
     struct checkpoint_files *files;
@@ -55,6 +55,14 @@ struct checkpoint_file {
     int32_t *tokens;
     void *image;        /* NULL: the checkpoint's is borrowed */
     float *some_logits; /* a copy */
+};
+
+/* Somebody who waits until files are gone. */
+struct checkpoint_waiter {
+    void (*then)(void *context);
+    void *context;
+    struct checkpoint_waiter *next; /* the files' */
+    uint64_t last;
 };
 
 bool checkpoint_in_file(const struct checkpoint *checkpoint);     /* in one that can be read */

@@ -3,6 +3,7 @@
 
 #include "engine/base/clock.h"
 #include "server/log.h"
+#include "server/states/checkpoint_file.h"
 #include "server/states/checkpoint_meta.h"
 
 #include <stdio.h>
@@ -14,23 +15,6 @@ enum { MOST_WRITES = 4, MOST_READS = 4 };
 
 static const int64_t MOST_BEHIND_NS = 60 * (int64_t)1000000000;
 
-/* Files that wait to be written, in the order in which they were wanted. */
-struct checkpoint_wanted {
-    struct checkpoint_file *first, *last;
-};
-
-struct checkpoint_files {
-    struct tiers *tiers;
-    struct store *store;
-    struct checkpoint_wanted soon, later;
-    struct checkpoint_wanted doomed; /* that nobody wants, and that may still be there */
-    uint64_t num_doomed;             /* so far */
-    struct checkpoint_waiter *waiters, **last_waiter;
-    int writes, reads;                  /* under way */
-    int64_t memory_bytes, copied_bytes; /* for what is under way, and of that taken; 0: any */
-    bool closing;                       /* files outlive their checkpoints */
-};
-
 bool checkpoint_files_take_unplaced(struct checkpoint *checkpoint)
 {
     bool unplaced = checkpoint->file && checkpoint->file->unplaced;
@@ -39,91 +23,13 @@ bool checkpoint_files_take_unplaced(struct checkpoint *checkpoint)
     return unplaced;
 }
 
-/* What is wanted. */
-
-static void unlist(struct checkpoint_file *file)
-{
-    struct checkpoint_wanted *list = file->list;
-    if (!list)
-        return;
-    if (file->before)
-        file->before->after = file->after;
-    else
-        list->first = file->after;
-    if (file->after)
-        file->after->before = file->before;
-    else
-        list->last = file->before;
-    file->before = file->after = NULL;
-    file->list = NULL;
-}
-
-static void enlist(struct checkpoint_wanted *list, struct checkpoint_file *file)
-{
-    unlist(file);
-    file->list = list;
-    file->before = list->last;
-    if (list->last)
-        list->last->after = file;
-    else
-        list->first = file;
-    list->last = file;
-}
-
-static void file_clear(struct checkpoint_file *file)
-{
-    free(file->meta);
-    free(file->tokens);
-    free(file->image);
-    free(file->some_logits);
-    file->meta = NULL;
-    file->tokens = NULL;
-    file->image = NULL;
-    file->some_logits = NULL;
-}
-
-/* Who has waited for files of which none is left. */
-static void tell_waiters(struct checkpoint_files *files)
-{
-    struct checkpoint_waiter *waiter;
-    while ((waiter = files->waiters) != NULL &&
-           (!files->doomed.first || files->doomed.first->doomed > waiter->last)) {
-        files->waiters = waiter->next;
-        if (!files->waiters)
-            files->last_waiter = &files->waiters;
-        waiter->then(waiter->context);
-    }
-}
-
 void checkpoint_files_await_gone(struct checkpoint_files *files, struct checkpoint_waiter *waiter)
 {
     waiter->next = NULL;
     waiter->last = files->num_doomed;
     *files->last_waiter = waiter;
     files->last_waiter = &waiter->next;
-    tell_waiters(files);
-}
-
-/* Nobody wants it any more: it is to go as soon as it can. */
-static void doom(struct checkpoint_file *file)
-{
-    if (file->doomed)
-        return;
-    file->doomed = ++file->files->num_doomed;
-    enlist(&file->files->doomed, file);
-}
-
-static void file_free(struct checkpoint_file *file)
-{
-    struct checkpoint_files *files = file->files;
-    bool doomed = file->doomed != 0;
-    unlist(file);
-    if (file->checkpoint)
-        file->checkpoint->file = NULL;
-    file_clear(file);
-    free(file);
-    if (doomed)
-        tell_waiters(files);
+    checkpoint_file_tell_waiters(files);
 }
 
 /* What an operation takes of memory. image: the checkpoint has none that could be lent. */
@@ -155,38 +61,6 @@ static void give_memory(struct checkpoint_file *file)
     file->copied = 0;
 }
 
-/* Begins an operation on the file. */
-static void begin(struct checkpoint_file *file, enum file_phase phase,
-                  void (*done)(struct store_op *op))
-{
-    file->phase = phase;
-    file->op.done = done;
-    file->op.kind = STORE_CHECKPOINT;
-    memcpy(file->op.name, file->name, sizeof file->name);
-}
-
-/* What stays takes of the budget, and is found by the next server. */
-static void removed(struct store_op *op)
-{
-    if (op->error.code != ERROR_NONE)
-        log_message(LOG_LEVEL_WARN, "a checkpoint's file stays: %s", op->error.message);
-    file_free((struct checkpoint_file *)op);
-}
-
-/* Nobody wants the file any more: removes it. */
-static void discard(struct checkpoint_file *file)
-{
-    struct checkpoint_files *files = file->files;
-    if (file->checkpoint)
-        file->checkpoint->file = NULL;
-    file->checkpoint = NULL;
-    file_clear(file);
-    doom(file);
-    begin(file, FILE_REMOVING, removed);
-    file->op.bytes = file->bytes;
-    store_remove(files->store, &file->op);
-}
-
 /* Room on the disk. */
 
 /* Whose file goes after that of `at` (NULL: first) when room is needed; NULL: none is left. */
@@ -212,7 +86,7 @@ static void remove_oldest(struct checkpoint_files *files, size_t count)
     while (count-- > 0) {
         struct checkpoint *oldest = next_to_go(files, NULL);
         files->tiers->dropped += oldest->tier == TIER_DISK;
-        discard(oldest->file);
+        checkpoint_file_discard(oldest->file);
         tiers_settle(files->tiers, oldest);
     }
 }
@@ -297,14 +171,14 @@ static void written(struct store_op *op)
     bool failed = file->op.error.code != ERROR_NONE;
     files->writes--;
     give_memory(file);
-    file_clear(file);
+    checkpoint_file_clear(file);
     file->phase = FILE_WHOLE;
     file->modified_ns = clock_nanos(CLOCK_REALTIME);
     if (failed) {
         log_message(LOG_LEVEL_DEBUG, "a checkpoint was not written: %s", file->op.error.message);
-        file_free(file);
+        checkpoint_file_free(file);
     } else if (!checkpoint) {
-        discard(file);
+        checkpoint_file_discard(file);
     }
     if (!checkpoint)
         return;
@@ -351,42 +225,25 @@ static void begin_write(struct checkpoint_files *files, struct checkpoint_file *
 {
     struct checkpoint *checkpoint = file->checkpoint;
     int64_t memory = bytes_of(files, checkpoint->position, !checkpoint->image);
-    unlist(file);
+    checkpoint_file_unlist(file);
     if ((!checkpoint->state && !checkpoint->image) || !has_memory(files, memory) ||
         fill_write(files, file)) {
-        file_free(file);
+        checkpoint_file_free(file);
         return;
     }
     file->logits = file->some_logits != NULL;
     file->bytes = store_file_bytes(files->store, file->op.position, file->op.count, true,
                                    file->logits, file->op.meta_length);
     if (!disk_room(files, file->bytes, checkpoint)) {
-        file_free(file);
+        checkpoint_file_free(file);
         return;
     }
     files->writes++;
     take_memory(file, memory);
     fill_image(file);
-    begin(file, FILE_WRITING, written);
+    checkpoint_file_begin(file, FILE_WRITING, written);
     store_write(files->store, &file->op);
     tiers_settle(files->tiers, checkpoint);
-}
-
-/* A file with a name that no other has; checkpoint: or NULL. NULL: no memory. */
-static struct checkpoint_file *file_create(struct checkpoint_files *files,
-                                           struct checkpoint *checkpoint)
-{
-    struct checkpoint_file *file = calloc(1, sizeof *file);
-    if (!file || !store_random_name(file->name)) {
-        free(file);
-        return NULL;
-    }
-    file->files = files;
-    file->checkpoint = checkpoint;
-    file->phase = FILE_WANTED;
-    if (checkpoint)
-        checkpoint->file = file;
-    return file;
 }
 
 /* Whether there will be memory to write it once something else has been. */
@@ -417,10 +274,10 @@ void checkpoint_files_want(struct checkpoint_files *files, struct checkpoint *ch
     if (file && file->phase != FILE_WANTED)
         return;
     if (!file)
-        file = file_create(files, checkpoint);
+        file = checkpoint_file_create(files, checkpoint);
     if (!file)
         return;
-    enlist(soon ? &files->soon : &files->later, file);
+    checkpoint_file_enlist(soon ? &files->soon : &files->later, file);
     pump(files);
 }
 
@@ -432,7 +289,7 @@ static void write_through(struct checkpoint_files *files, struct checkpoint *che
     if ((file && file->phase != FILE_WANTED) || files->writes >= MOST_WRITES)
         return;
     if (!file)
-        file = file_create(files, checkpoint);
+        file = checkpoint_file_create(files, checkpoint);
     if (file)
         begin_write(files, file);
 }
@@ -474,9 +331,9 @@ static void was_read(struct store_op *op)
     if (file->op.error.code != ERROR_NONE) {
         log_message(LOG_LEVEL_WARN, "a checkpoint cannot be read: %s", file->op.error.message);
         files->tiers->dropped += checkpoint && checkpoint->tier == TIER_DISK;
-        discard(file);
+        checkpoint_file_discard(file);
     } else if (!checkpoint) {
-        discard(file);
+        checkpoint_file_discard(file);
     } else if (!checkpoint->state && !checkpoint->image) {
         file->image = NULL;
         const struct checkpoint *pinned = files->tiers->pinned;
@@ -486,9 +343,9 @@ static void was_read(struct store_op *op)
         /* Without room for them the file is not read for them again: it might be for ever. */
         file->logits = file->logits && checkpoint->logits != NULL;
         files->tiers->pinned = pinned;
-        file_clear(file);
+        checkpoint_file_clear(file);
     } else {
-        file_clear(file);
+        checkpoint_file_clear(file);
     }
     if (checkpoint)
         tiers_settle(files->tiers, checkpoint);
@@ -507,7 +364,7 @@ int checkpoint_files_read(struct checkpoint_files *files, struct checkpoint *che
     if (file->logits)
         file->some_logits = malloc(files->tiers->logits_size);
     if (!file->image || !file->tokens || (file->logits && !file->some_logits)) {
-        file_clear(file);
+        checkpoint_file_clear(file);
         return error_set(err, ERROR_NO_MEMORY, "out of memory for a checkpoint of %lld tokens",
                          (long long)checkpoint->position);
     }
@@ -517,7 +374,7 @@ int checkpoint_files_read(struct checkpoint_files *files, struct checkpoint *che
     file->op.logits_out = file->some_logits;
     files->reads++;
     take_memory(file, memory);
-    begin(file, FILE_READING, was_read);
+    checkpoint_file_begin(file, FILE_READING, was_read);
     store_read(files->store, &file->op);
     tiers_settle(files->tiers, checkpoint);
     return 0;
@@ -537,11 +394,11 @@ static void on_dropped(void *context, struct checkpoint *checkpoint)
     checkpoint->file = NULL;
     file->checkpoint = NULL;
     if (file->phase == FILE_WANTED || (files->closing && file->phase == FILE_WHOLE))
-        file_free(file);
+        checkpoint_file_free(file);
     else if (file->phase == FILE_WHOLE)
-        discard(file);
+        checkpoint_file_discard(file);
     else
-        doom(file); /* once it has been written or read */
+        checkpoint_file_doom(file); /* once it has been written or read */
 }
 
 int checkpoint_files_create(struct checkpoint_files **out, struct tiers *tiers, struct store *store,
@@ -622,7 +479,7 @@ void checkpoint_files_found(struct checkpoint_files *files, const struct store_f
     struct checkpoint *checkpoint =
         space ? tiers_at(tiers, space, found->tokens, found->count) : NULL;
     bool wanted = checkpoint && !checkpoint->file;
-    struct checkpoint_file *file = file_create(files, wanted ? checkpoint : NULL);
+    struct checkpoint_file *file = checkpoint_file_create(files, wanted ? checkpoint : NULL);
     if (file) {
         file->phase = FILE_WHOLE;
         file->logits = found->logits;
@@ -630,7 +487,7 @@ void checkpoint_files_found(struct checkpoint_files *files, const struct store_f
         file->modified_ns = found->modified_ns;
         snprintf(file->name, sizeof file->name, "%s", found->name);
         if (!wanted)
-            discard(file);
+            checkpoint_file_discard(file);
     }
     /* Its use first: with it, it takes its place at the end of a list, without a search. */
     int64_t now = clock_nanos(CLOCK_REALTIME);

@@ -8,15 +8,7 @@
 #include "server/states/tiers.h"
 #include "server/store/store.h"
 
-struct checkpoint_files;
-
-/* Somebody who waits until files are gone. */
-struct checkpoint_waiter {
-    void (*then)(void *context);
-    void *context;
-    struct checkpoint_waiter *next; /* the files' */
-    uint64_t last;
-};
+struct checkpoint_files; /* checkpoint_file.h */
 
 /* Hangs its callbacks into tiers->events. tiers and store are borrowed. memory_bytes: for states on
  * their way to and from files; 0: any. */

@@ -2,7 +2,7 @@
 #include "server/states/session_changes.h"
 
 #include "server/log.h"
-#include "server/states/checkpoint_files.h"
+#include "server/states/checkpoint.h"
 #include "server/store/store.h"
 
 #include <stdio.h>

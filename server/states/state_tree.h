@@ -43,8 +43,8 @@ void state_tree_save_all(struct state_tree *tree, double deadline);
 /* Before a session's file is written: removes the least recently used files of checkpoints until
  * `bytes` fit the budget and what is free on the disk. */
 void state_tree_disk_room(struct state_tree *tree, int64_t bytes);
-/* Calls waiter->then (checkpoint_files.h), perhaps at once, when the files of what was forgotten so
- * far are gone. */
+/* Calls waiter->then (checkpoint.h), perhaps at once, when the files of what was forgotten so far
+ * are gone. */
 void state_tree_await_gone(struct state_tree *tree, struct checkpoint_waiter *waiter);
 /* For store_options.found: enters a checkpoint's file of an earlier run. */
 void state_tree_found(struct state_tree *tree, const struct store_found *file);
