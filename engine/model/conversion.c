@@ -193,7 +193,6 @@ int conversion_matrix(struct safetensors *file, struct arena *arena, const struc
                       struct tensor *tensor, struct matrix *matrix, struct error *err)
 {
     struct scales scales;
-    matrix->dtype = conversion_dtype(fp8, tensor);
     if (take_scales(file, fp8, tensor, matrix, &scales, err) != 0)
         return -1;
     size_t row_bytes = (size_t)matrix->cols * dtype_bytes(matrix->dtype);

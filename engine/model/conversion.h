@@ -16,7 +16,7 @@ float conversion_value(const struct tensor *tensor, size_t i);
 /* The dtype of the matrix that a tensor of numbers becomes. */
 enum dtype conversion_dtype(const struct fp8_config *fp8, const struct tensor *tensor);
 
-/* Fills dtype and data of *matrix, whose rows and cols are the tensor's: numbers in the arena.
+/* Fills the data of *matrix, whose rows, cols and dtype are set: numbers in the arena.
  * Takes the scales of an F8_E4M3 tensor from the file, too. Fails when a number is not finite. */
 int conversion_matrix(struct safetensors *file, struct arena *arena, const struct fp8_config *fp8,
                       struct tensor *tensor, struct matrix *matrix, struct error *err);
