@@ -32,8 +32,9 @@ static int resolve(struct target *target, const char *host, int port, struct err
                              .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     size_t length = strlen(host);
     char service[16], *bare = NULL;
-    if (length > 2 && host[0] == '[' && host[length - 1] == ']')
-        bare = strndup(host + 1, length - 2);
+    if (length > 2 && host[0] == '[' && host[length - 1] == ']' &&
+        !(bare = strndup(host + 1, length - 2)))
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for addresses");
     snprintf(service, sizeof service, "%d", port);
     target->host = host;
     int code = getaddrinfo(bare ? bare : host, service, &hints, &target->found);
