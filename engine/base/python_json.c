@@ -67,7 +67,17 @@ static size_t string_length(const char *at, size_t left)
     return i < left ? i + 1 : left;
 }
 
-/* Copies the next piece of text [left], which a NUL ends; *took is its length. */
+/* The bytes at `at` that numbers are made of. */
+static size_t number_length(const char *at, size_t left)
+{
+    static const char made_of[] = "0123456789+-.eE";
+    size_t i = 0;
+    while (i < left && memchr(made_of, at[i], sizeof made_of - 1))
+        i++;
+    return i;
+}
+
+/* Copies the next piece of text [left]; *took is its length. */
 static bool put_next(struct copy *copy, const char *at, size_t left, size_t *took)
 {
     for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++) {
@@ -78,7 +88,7 @@ static bool put_next(struct copy *copy, const char *at, size_t left, size_t *too
     if (*at == '"')
         *took = string_length(at, left);
     else if (*at == '-' || (*at >= '0' && *at <= '9')) {
-        *took = strspn(at, "0123456789+-.eE");
+        *took = number_length(at, left);
         return put_number(copy, at, *took);
     } else
         *took = 1;
@@ -90,17 +100,11 @@ int python_json_parse(json_t **document, const char *file, const char *text, siz
 {
     *document = NULL;
     struct copy copy = {.bytes = malloc(length + 1), .size = length + 1};
-    char *whole = malloc(length + 1); /* ended by a NUL, for strspn */
-    bool memory = copy.bytes && whole;
-    if (memory && length > 0)
-        memcpy(whole, text, length);
-    if (whole)
-        whole[length] = 0;
+    bool memory = copy.bytes != NULL;
     for (size_t at = 0, took; memory && at < length; at += took)
-        memory = put_next(&copy, whole + at, length - at, &took);
+        memory = put_next(&copy, text + at, length - at, &took);
     int result = memory ? fields_parse(document, file, copy.bytes, copy.used, err)
                         : error_set(err, ERROR_NO_MEMORY, "%s: out of memory", file);
-    free(whole);
     free(copy.bytes);
     return result;
 }
