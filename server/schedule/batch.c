@@ -285,7 +285,8 @@ static void count_cached(struct sequence *sequence)
 
 /* The text has taken its whole prompt: draws its first token from these logits. NULL: no token is
  * asked for. */
-static int begin_text(struct sequence *sequence, const float *logits, double now, struct error *err)
+static int begin_text(struct batch *batch, struct sequence *sequence, const float *logits,
+                      double now, struct error *err)
 {
     struct job *job = sequence->job;
     bool first = sequence->index % job->asked.request.best_of == 0;
@@ -297,7 +298,7 @@ static int begin_text(struct sequence *sequence, const float *logits, double now
         return -1;
     if (logits)
         sampler_draw(sequence_draw(sequence, false), logits);
-    if (logits && sequence_take(sequence, now, err))
+    if (logits && sequence_take(sequence, now, &batch->generated, err))
         return -1;
     job->run.prefilled = now;
     job->run.prefill_generated = job->run.generated;
@@ -320,7 +321,7 @@ static void wake_waiters(struct batch *batch, struct sequence *leader, const flo
         int result = prefix_adopt(sequence, &err);
         bool whole = sequence->taken == (int64_t)sequence->prompt->count;
         if (result == 0 && whole)
-            result = begin_text(sequence, logits, now, &err);
+            result = begin_text(batch, sequence, logits, now, &err);
         if (result)
             job_fail_engine(sequence->job, &err);
         else
@@ -333,7 +334,7 @@ static int advance_prompt(struct batch *batch, struct sequence *sequence, const 
                           double now, struct error *err)
 {
     bool whole = sequence->taken == (int64_t)sequence->prompt->count;
-    if (whole && begin_text(sequence, last, now, err))
+    if (whole && begin_text(batch, sequence, last, now, err))
         return -1;
     prefix_keep(batch->tree, sequence, whole ? last : NULL);
     wake_waiters(batch, sequence, whole ? last : NULL, now);
@@ -347,7 +348,7 @@ static int take_result(struct batch *batch, struct sequence *sequence, const str
 {
     size_t vocab_size = (size_t)batch->service->limits.vocab_size;
     if (sequence->decoding) {
-        if (sequence_take(sequence, now, err))
+        if (sequence_take(sequence, now, &batch->generated, err))
             return -1;
         if (sequence->choice->finish == FINISH_NONE)
             prefix_keep(batch->tree, sequence, NULL);
@@ -365,7 +366,7 @@ int batch_begin_whole(struct batch *batch, struct sequence *sequence, const floa
                       struct error *err)
 {
     double now = clock_seconds();
-    if (begin_text(sequence, logits, now, err))
+    if (begin_text(batch, sequence, logits, now, err))
         return -1;
     wake_waiters(batch, sequence, logits, now);
     return 0;
@@ -403,7 +404,7 @@ static void take_results(struct batch *batch, const struct step *step)
     struct metrics *metrics = &batch->service->metrics;
     double now = clock_seconds();
     int tokens = 0, of_prompts = 0;
-    uint64_t generated = atomic_load(&metrics->generated_tokens);
+    batch->generated = 0;
     batch->failed_steps = 0;
     for (size_t i = 0; i < step->num_spans; i++) {
         struct sequence *sequence = step->stepped[i];
@@ -418,8 +419,7 @@ static void take_results(struct batch *batch, const struct step *step)
     }
     atomic_fetch_add(&metrics->steps, 1);
     histogram_observe(&metrics->batch_tokens, tokens);
-    generated = atomic_load(&metrics->generated_tokens) - generated; /* only this thread adds */
-    histogram_observe(&metrics->step_tokens, of_prompts + (double)generated);
+    histogram_observe(&metrics->step_tokens, of_prompts + batch->generated);
 }
 
 /* Part of a step on this thread: engine_submit with the step, or engine_collect with NULL. */

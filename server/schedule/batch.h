@@ -31,8 +31,9 @@ struct batch {
     struct pace pace;
     struct step steps[2]; /* the second is used where steps overlap */
     int failed_steps;
-    bool stalled; /* texts run, but all of them wait for their readers */
-    bool lost;    /* some texts have lost their leaders */
+    int generated; /* tokens, since the results of the last step began to be taken */
+    bool stalled;  /* texts run, but all of them wait for their readers */
+    bool lost;     /* some texts have lost their leaders */
 };
 
 /* The caller clears *batch in every case. prefill_chunk, pace: as scheduler_create's. */

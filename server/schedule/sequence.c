@@ -313,7 +313,7 @@ static int nothing_left(struct sequence *sequence, struct error *err)
     return error_set(err, ERROR_INVALID, "no token is left to draw");
 }
 
-int sequence_take(struct sequence *sequence, double now, struct error *err)
+int sequence_take(struct sequence *sequence, double now, int *generated, struct error *err)
 {
     struct job *job = sequence->job;
     struct job_choice *choice = sequence->choice;
@@ -334,6 +334,7 @@ int sequence_take(struct sequence *sequence, double now, struct error *err)
     sequence->last_token = now;
     atomic_fetch_add_explicit(&job->task.service->metrics.generated_tokens, 1,
                               memory_order_relaxed);
+    ++*generated;
     if (ends_text(sequence, id))
         return end_by_token(sequence, err);
     const char *text;

@@ -56,8 +56,8 @@ int sequence_begin(struct sequence *sequence, struct error *err);
 
 /* How to draw the next token, for the engine or sampler_draw; with `ahead`, the one after it. */
 struct draw *sequence_draw(struct sequence *sequence, bool ahead);
-/* Takes the token that was drawn. Afterwards choice->finish says whether the text has ended. -1:
- * the text cannot continue. */
-int sequence_take(struct sequence *sequence, double now, struct error *err);
+/* Takes the token that was drawn, and adds it to *generated. Afterwards choice->finish says whether
+ * the text has ended. -1: the text cannot continue. */
+int sequence_take(struct sequence *sequence, double now, int *generated, struct error *err);
 
 #endif
