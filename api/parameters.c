@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/parameters.h"
 
+#include "engine/base/fields.h"
+
 #include <stdbool.h>
 #include <string.h>
 
@@ -192,27 +194,6 @@ static const struct parameter *find(const char *name)
     return NULL;
 }
 
-static bool same(const json_t *a, const json_t *b)
-{
-    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
-                                                  : json_equal(a, b) != 0;
-}
-
-/* Whether the value is one of those that ask for nothing. */
-static bool asks_nothing(const struct parameter *parameter, const json_t *value)
-{
-    for (const char *at = parameter->nothing; *at;) {
-        size_t length = strcspn(at, " ");
-        json_t *nothing = json_loadb(at, length, JSON_DECODE_ANY, NULL);
-        bool found = nothing && same(nothing, value);
-        json_decref(nothing);
-        if (found)
-            return true;
-        at += length + (at[length] == ' ');
-    }
-    return false;
-}
-
 /* The members of a family that no table can have all of. */
 static bool is_guided(const char *name)
 {
@@ -237,7 +218,8 @@ int parameters_check(const json_t *fields, size_t *unknown, char *name, size_t s
         const struct parameter *parameter = find(key);
         if (json_is_null(value))
             continue;
-        if (parameter ? parameter->kind == PARAMETER_REFUSED && !asks_nothing(parameter, value)
+        if (parameter ? parameter->kind == PARAMETER_REFUSED &&
+                            !fields_ask_nothing(value, parameter->nothing)
                       : is_guided(key))
             return refuse(key, parameter ? parameter->note : GUIDED, err);
         if (!parameter && (*unknown)++ == 0)

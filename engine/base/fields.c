@@ -44,6 +44,25 @@ bool fields_has(const struct fields *fields, const char *key)
     return value && !json_is_null(value);
 }
 
+static bool same(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b) != 0;
+}
+
+bool fields_ask_nothing(const json_t *value, const char *nothing)
+{
+    bool found = !value || json_is_null(value);
+    while (!found && *nothing) {
+        size_t length = strcspn(nothing, " ");
+        json_t *one = json_loadb(nothing, length, JSON_DECODE_ANY, NULL);
+        found = one && same(one, value);
+        json_decref(one);
+        nothing += length + (nothing[length] == ' ');
+    }
+    return found;
+}
+
 /* "place: key" for a key of the document itself, "place.key" further inside. */
 static const char *separator(const struct fields *fields)
 {

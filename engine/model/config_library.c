@@ -7,33 +7,13 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static bool same(const json_t *a, const json_t *b)
-{
-    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
-                                                  : json_equal(a, b) != 0;
-}
-
-/* Whether the value is null or one of those in `nothing`. */
-static bool asks_nothing(const json_t *value, const char *nothing)
-{
-    bool found = !value || json_is_null(value);
-    while (!found && *nothing) {
-        size_t length = strcspn(nothing, " ");
-        json_t *one = json_loadb(nothing, length, JSON_DECODE_ANY, NULL);
-        found = one && same(one, value);
-        json_decref(one);
-        nothing += length + (nothing[length] == ' ');
-    }
-    return found;
-}
-
 int config_library_refuse(const struct fields *root, const struct config_refusal *refusals,
                           size_t count, struct error *err)
 {
     for (size_t i = 0; i < count; i++) {
         const struct config_refusal *refusal = &refusals[i];
         json_t *value = json_object_get(root->object, refusal->key);
-        if (asks_nothing(value, refusal->nothing))
+        if (fields_ask_nothing(value, refusal->nothing))
             continue;
         char *text = json_is_string(value) || json_is_real(value) || json_is_integer(value)
                          ? json_dumps(value, JSON_ENCODE_ANY)
@@ -135,7 +115,7 @@ static void warn_sampling(struct config *config, const struct fields *root)
     char names[WARNING_BYTES / 2] = "";
     size_t used = 0, left_out = 0;
     for (size_t i = 0; i < COUNT(defaults); i++) {
-        if (asks_nothing(json_object_get(root->object, defaults[i].key), defaults[i].nothing))
+        if (fields_ask_nothing(json_object_get(root->object, defaults[i].key), defaults[i].nothing))
             continue;
         size_t need = strlen(defaults[i].key) + 2;
         if (used + need + sizeof ", ..." > sizeof names) {
