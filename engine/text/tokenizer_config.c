@@ -223,10 +223,7 @@ static int set_parts(json_t *root, int kind, const json_t *config, struct error 
 {
     struct fields fields = {config, NAME};
     bool prefix_space = KINDS[kind].prefix_space, legacy = false;
-    enum field_need need =
-        json_object_get(config, "add_prefix_space") && !KINDS[kind].prefix_optional
-            ? FIELD_REQUIRED
-            : FIELD_OPTIONAL;
+    enum field_need need = KINDS[kind].prefix_optional ? FIELD_OPTIONAL : FIELD_NOT_NULL;
     if (fields_bool(&fields, "add_prefix_space", need, &prefix_space, err) ||
         fields_bool(&fields, "legacy", FIELD_OPTIONAL, &legacy, err) ||
         set_model(root, kind == LLAMA, err) ||

@@ -186,9 +186,7 @@ static int check_truncation(const json_t *root, struct error *err)
         return -1;
     if (!json_is_object(fields.object))
         return 0;
-    enum field_need side =
-        json_object_get(fields.object, "direction") ? FIELD_REQUIRED : FIELD_OPTIONAL;
-    return fields_choice(&fields, "direction", side, SIDES, 2, &choice, err) ||
+    return fields_choice(&fields, "direction", FIELD_NOT_NULL, SIDES, 2, &choice, err) ||
                    fields_choice(&fields, "strategy", FIELD_REQUIRED, STRATEGIES, 3, &choice,
                                  err) ||
                    fields_int(&fields, "max_length", FIELD_REQUIRED, 0, INT64_MAX, &number, err) ||
