@@ -134,16 +134,6 @@ static int check_keys(const struct fields *fields, bool is_pair, bool is_templat
     return 0;
 }
 
-/* It only moves offsets. */
-static int check_byte_level(const struct fields *fields, struct error *err)
-{
-    bool flag;
-    return fields_bool(fields, "add_prefix_space", FIELD_REQUIRED, &flag, err) ||
-                   fields_bool(fields, "trim_offsets", FIELD_REQUIRED, &flag, err)
-               ? -1
-               : 0;
-}
-
 static int read_processor(struct tokenizer *tokenizer, const json_t *json, int depth,
                           struct error *err)
 {
@@ -154,8 +144,10 @@ static int read_processor(struct tokenizer *tokenizer, const json_t *json, int d
     int name = tokenizer_parts_choice(&fields, "type", NAMES, sizeof NAMES / sizeof *NAMES, err);
     if (name < 0 || check_keys(&fields, name == ROBERTA || name == BERT, name == TEMPLATE, err))
         return -1;
-    if (name == BYTE_LEVEL)
-        return check_byte_level(&fields, err);
+    if (name == BYTE_LEVEL) { /* it only moves offsets */
+        struct byte_level unused;
+        return tokenizer_parts_byte_level(&fields, &unused, err);
+    }
     if (name == SEQUENCE) {
         const json_t *items;
         if (fields_list(&fields, "processors", FIELD_REQUIRED, &items, err) != 0)

@@ -29,14 +29,6 @@ static char *copy_content(const struct fields *fields, const char *key, size_t *
     return copy;
 }
 
-/* A boolean that may be absent, but not null. */
-static int read_flag(const struct fields *fields, const char *key, bool *value, struct error *err)
-{
-    return json_object_get(fields->object, key)
-               ? fields_bool(fields, key, FIELD_REQUIRED, value, err)
-               : 0;
-}
-
 /* The one character that the string `key` must be, as UTF-8 with a NUL. */
 static int read_character(const struct fields *fields, const char *key, char character[5],
                           struct error *err)
@@ -83,6 +75,18 @@ int tokenizer_parts_choice(const struct fields *fields, const char *key, const c
         json_is_string(json_object_get(fields->object, key)))
         err->code = ERROR_UNSUPPORTED;
     return choice;
+}
+
+int tokenizer_parts_byte_level(const struct fields *fields, struct byte_level *keys,
+                               struct error *err)
+{
+    bool trim_offsets;
+    keys->use_regex = true;
+    return fields_bool(fields, "add_prefix_space", FIELD_REQUIRED, &keys->prefix_space, err) ||
+                   fields_bool(fields, "trim_offsets", FIELD_REQUIRED, &trim_offsets, err) ||
+                   fields_bool(fields, "use_regex", FIELD_NOT_NULL, &keys->use_regex, err)
+               ? -1
+               : 0;
 }
 
 /* Calls `read` for each element of the array `key`. */
@@ -153,16 +157,14 @@ struct pretokenizer_target {
 static int read_byte_level(const struct pretokenizer_target *target, const struct fields *fields,
                            struct error *err)
 {
-    bool prefix_space, trim_offsets, use_regex = true;
-    if (fields_bool(fields, "add_prefix_space", FIELD_REQUIRED, &prefix_space, err) ||
-        fields_bool(fields, "trim_offsets", FIELD_REQUIRED, &trim_offsets, err) ||
-        read_flag(fields, "use_regex", &use_regex, err))
+    struct byte_level keys;
+    if (tokenizer_parts_byte_level(fields, &keys, err))
         return -1;
     struct pretokenizer_step space = {.kind = PRETOKENIZER_PREFIX_SPACE};
     struct pretokenizer_step split = {.kind = PRETOKENIZER_GPT2};
     struct pretokenizer_step spell = {.kind = PRETOKENIZER_BYTE_LEVEL};
-    if ((prefix_space && pretokenizer_push(target->pretokenizer, space, err)) ||
-        (use_regex && pretokenizer_push(target->pretokenizer, split, err)))
+    if ((keys.prefix_space && pretokenizer_push(target->pretokenizer, space, err)) ||
+        (keys.use_regex && pretokenizer_push(target->pretokenizer, split, err)))
         return -1;
     return pretokenizer_push(target->pretokenizer, spell, err);
 }
@@ -332,17 +334,6 @@ static int read_metaspace_decoder(struct decoder *decoder, const struct fields *
     return 0;
 }
 
-/* Its options are for pre-tokenizers; the library wants them all the same. */
-static int check_byte_level(const struct fields *fields, struct error *err)
-{
-    bool flag;
-    return fields_bool(fields, "add_prefix_space", FIELD_REQUIRED, &flag, err) ||
-                   fields_bool(fields, "trim_offsets", FIELD_REQUIRED, &flag, err) ||
-                   read_flag(fields, "use_regex", &flag, err)
-               ? -1
-               : 0;
-}
-
 static int read_decoder(void *part, const json_t *json, int depth, struct error *err)
 {
     static const char *const NAMES[] = {"ByteLevel", "Metaspace", "Replace", "ByteFallback",
@@ -355,6 +346,7 @@ static int read_decoder(void *part, const json_t *json, int depth, struct error 
     struct decoder_target *target = part;
     struct decoder *decoder = target->decoder;
     struct fields fields = {json, "decoder"};
+    struct byte_level unused;
     int name = tokenizer_parts_choice(&fields, "type", NAMES, COUNT(NAMES), err);
     if (name < 0)
         return -1;
@@ -373,7 +365,7 @@ static int read_decoder(void *part, const json_t *json, int depth, struct error 
     case BYTE_LEVEL:
         decoder->kind = DECODER_BYTE_LEVEL;
         target->stage = STAGE_WHOLE;
-        return check_byte_level(&fields, err);
+        return tokenizer_parts_byte_level(&fields, &unused, err);
     case METASPACE:
         target->stage = STAGE_WHOLE;
         return read_metaspace_decoder(decoder, &fields, err);

@@ -43,4 +43,13 @@ int template_read(struct tokenizer *tokenizer, const json_t *json, struct error 
 int tokenizer_parts_choice(const struct fields *fields, const char *key, const char *const *names,
                            int count, struct error *err);
 
+struct byte_level {
+    bool prefix_space, use_regex;
+};
+
+/* The keys of a ByteLevel, which the library wants wherever it stands, though only a pre-tokenizer
+ * does what they say. */
+int tokenizer_parts_byte_level(const struct fields *fields, struct byte_level *keys,
+                               struct error *err);
+
 #endif

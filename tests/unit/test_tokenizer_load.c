@@ -151,6 +151,9 @@ static const struct refusal refusals[] = {
     {"{'post_processor':{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':true,"
      "'cls':['a',0],'sep':['b',1]}," MODEL "}",
      "post_processor: cls: not a key of ByteLevel", ERROR_UNSUPPORTED},
+    {"{'post_processor':{'type':'ByteLevel','add_prefix_space':true,'trim_offsets':true,"
+     "'use_regex':'yes'}," MODEL "}",
+     "post_processor: use_regex: expected true or false, got \"yes\"", ERROR_INVALID},
     {"{'post_processor':{'type':'Sequence','processors':["
      "{'type':'BertProcessing','cls':['a',0],'sep':['b',1]},"
      "{'type':'BertProcessing','cls':['a',0],'sep':['b',1]}]}," MODEL "}",
