@@ -18,11 +18,17 @@ int command_tokenizer_open(struct tokenizer **out, const char *path, struct erro
     return tokenizer_open(out, path, err);
 }
 
-void command_tokenizer_warn(const struct tokenizer *tokenizer)
+/* A place in a sentence is below folder, which a slash ends; both "": it is whole. */
+static void warn(const struct warnings *warnings, const char *folder, const char *slash)
 {
     const char *text;
-    for (size_t i = 0; (text = tokenizer_warning(tokenizer, i)); i++)
-        fprintf(stderr, "regla: warning: %s\n", text);
+    for (size_t i = 0; (text = warnings_at(warnings, i)); i++)
+        fprintf(stderr, "regla: warning: %s%s%s\n", folder, slash, text);
+}
+
+void command_tokenizer_warn(const struct tokenizer *tokenizer)
+{
+    warn(tokenizer_warnings(tokenizer), "", "");
 }
 
 int command_parse_ids(const char *text, size_t length, struct token_list *ids, struct error *err)
@@ -91,9 +97,7 @@ int command_model_load(struct model **out, const char *directory,
 
 void command_model_warn(const struct model *model)
 {
-    const char *text;
-    for (size_t i = 0; (text = warnings_at(&model->warnings, i)); i++)
-        fprintf(stderr, "regla: warning: %s/%s\n", model->directory, text);
+    warn(&model->warnings, model->directory, "/");
 }
 
 int command_model_open(struct command_model *model, const char *directory,

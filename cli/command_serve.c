@@ -347,6 +347,13 @@ static struct server_options server_options(const struct serve_options *options)
     return server;
 }
 
+static void log_warnings(const struct warnings *warnings)
+{
+    const char *text;
+    for (size_t i = 0; (text = warnings_at(warnings, i)); i++)
+        log_message(LOG_LEVEL_WARN, "%s", text);
+}
+
 /* Reads what can be wrong with the model before the socket opens, and listens. */
 static int listen_with_model(struct server *server, const struct serve_options *options,
                              struct error *err)
@@ -361,11 +368,8 @@ static int listen_with_model(struct server *server, const struct serve_options *
             tokenizer_free(tokenizer);
         return -1;
     }
-    const char *warning;
-    for (size_t i = 0; (warning = warnings_at(&model->warnings, i)); i++)
-        log_message(LOG_LEVEL_WARN, "%s", warning);
-    for (size_t i = 0; (warning = tokenizer_warning(tokenizer, i)); i++)
-        log_message(LOG_LEVEL_WARN, "%s", warning);
+    log_warnings(&model->warnings);
+    log_warnings(tokenizer_warnings(tokenizer));
     return server_listen(server, model, tokenizer, err);
 }
 

@@ -149,9 +149,9 @@ int tokenizer_limit(struct tokenizer *tokenizer, int32_t vocab_size, struct erro
     return 0;
 }
 
-const char *tokenizer_warning(const struct tokenizer *tokenizer, size_t i)
+const struct warnings *tokenizer_warnings(const struct tokenizer *tokenizer)
 {
-    return warnings_at(&tokenizer->warnings, i);
+    return &tokenizer->warnings;
 }
 
 int32_t tokenizer_size(const struct tokenizer *tokenizer)

@@ -11,6 +11,7 @@
 #ifndef ENGINE_TEXT_TOKENIZER_H
 #define ENGINE_TEXT_TOKENIZER_H
 
+#include "engine/base/warnings.h"
 #include "engine/text/token_list.h"
 
 #include <stdbool.h>
@@ -26,8 +27,8 @@ int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
 /* The same from memory. json: [length] bytes, borrowed for the call. */
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err);
 
-/* What is odd about the file (engine/base/warnings.h): the i-th sentence; NULL past the last. */
-const char *tokenizer_warning(const struct tokenizer *tokenizer, size_t i);
+/* What is odd about the file. */
+const struct warnings *tokenizer_warnings(const struct tokenizer *tokenizer);
 
 /* The model has ids below vocab_size only. Where the tokenizer has others, there is a warning, and
  * texts that contain one are refused. Call it before others use the tokenizer. */

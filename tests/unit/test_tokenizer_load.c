@@ -251,10 +251,10 @@ Test(tokenizer_load, lookups)
                  0, "%s", err.message);
     cr_assert_eq(tokenizer_size(tokenizer), 5);
     cr_assert_eq(token_id(tokenizer, "<s>"), 4);
-    cr_assert_str_eq(tokenizer_warning(tokenizer, 0),
+    cr_assert_str_eq(warnings_at(tokenizer_warnings(tokenizer), 0),
                      "tokenizer.json: added_tokens: \"<s>\": its id is 4, as in Hugging Face's "
                      "library, not the 9 that is stated");
-    cr_assert_null(tokenizer_warning(tokenizer, 1));
+    cr_assert_null(warnings_at(tokenizer_warnings(tokenizer), 1));
     cr_assert_eq(token_id(tokenizer, "\xC4\xA0"
                                      "a"),
                  2);
@@ -440,11 +440,11 @@ Test(tokenizer_load, added_tokens_take_the_next_free_ids)
     cr_expect_eq(token_id(tokenizer, "b"), 1);
     cr_expect_eq(tokenizer_size(tokenizer), 5);
     cr_expect(tokenizer_is_special(tokenizer, 3), "given twice: the last one counts");
-    cr_expect_not_null(tokenizer_warning(tokenizer, 2));
-    cr_expect_null(tokenizer_warning(tokenizer, 3));
+    cr_expect_not_null(warnings_at(tokenizer_warnings(tokenizer), 2));
+    cr_expect_null(warnings_at(tokenizer_warnings(tokenizer), 3));
     struct token_list ids = {0};
     cr_assert_eq(tokenizer_limit(tokenizer, 4, &err), 0, "%s", err.message);
-    cr_expect_not_null(strstr(tokenizer_warning(tokenizer, 3), "ids up to 4"));
+    cr_expect_not_null(strstr(warnings_at(tokenizer_warnings(tokenizer), 3), "ids up to 4"));
     cr_expect_eq(tokenizer_encode(tokenizer, "a<b>", 4, true, &ids, &err), 0);
     cr_expect_eq(ids.count, 2);
     cr_expect_eq(tokenizer_encode(tokenizer, "a<a>", 4, true, &ids, &err), -1);
