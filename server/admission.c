@@ -105,22 +105,27 @@ bool admission_body(struct admission *admission, int64_t bytes)
     return fits;
 }
 
-/* Whether so much comes back that it is worth some milliseconds: malloc keeps less than that for
- * each thread. */
+/* Whether so much has come back since malloc was last trimmed that it is worth some milliseconds:
+ * malloc keeps less than that for each thread. */
 static bool worth_trimming(struct admission *admission, int64_t bytes)
 {
     enum { LEAST_BYTES = 256 << 10, PART = 64 };
     pthread_mutex_lock(&admission->lock);
     int64_t part = admission->limits.max_body_bytes / PART;
+    admission->untrimmed += bytes;
+    bool worth = admission->untrimmed >= LEAST_BYTES && admission->untrimmed >= part;
+    if (worth)
+        admission->untrimmed = 0;
     pthread_mutex_unlock(&admission->lock);
-    return bytes >= LEAST_BYTES && bytes >= part;
+    return worth;
 }
 
 bool admission_work(struct admission *admission, int64_t bytes)
 {
+    bool fits = admission_body(admission, bytes);
     if (bytes < 0 && worth_trimming(admission, -bytes))
         malloc_trim(0);
-    return admission_body(admission, bytes);
+    return fits;
 }
 
 bool admission_possible(struct admission *admission, int64_t bytes)

@@ -23,6 +23,7 @@ struct admission {
     struct admission_limits limits;
     int64_t requests, tokens, body_bytes; /* taken now */
     int64_t upload_bytes;                 /* of these, bodies that are being received */
+    int64_t untrimmed;                    /* given back by work, since malloc was last trimmed */
     int64_t running;
     bool saturated; /* the oldest request waits for room */
 };
@@ -53,8 +54,8 @@ void admission_received(struct admission *admission, int64_t bytes);
 /* Takes memory for a request; a negative number gives it back. False: none is left. */
 bool admission_body(struct admission *admission, int64_t bytes);
 
-/* The same for work on a request, which ends soon. A larger amount that comes back is taken from
- * what malloc keeps, too. */
+/* The same for work on a request, which ends soon. Where a larger amount has come back in all, it
+ * is taken from what malloc keeps, too. */
 bool admission_work(struct admission *admission, int64_t bytes);
 
 /* Whether so much can be had when nothing else is. */
