@@ -12,8 +12,8 @@ enum { MOST_TOKENS = 16384 };
 struct bad_words {
     struct token_list tokens; /* of one word after the other */
     size_t *ends;             /* [count], in tokens */
-    size_t count;
-    size_t longest; /* of the words, less its last token */
+    size_t count, capacity;   /* of ends: two forms of each word */
+    size_t longest;           /* of the words, less its last token */
 };
 
 static int no_memory(struct api_error *err)
@@ -82,15 +82,14 @@ done:
 
 int bad_words_create(struct bad_words **out, struct token_list *singles,
                      const struct tokenizer *tokenizer, const struct completion_string *list,
-                     size_t count, struct api_error *err)
+                     size_t count, size_t longest, struct api_error *err)
 {
-    size_t longest = 0;
-    for (size_t i = 0; i < count; i++)
-        longest = list[i].length > longest ? list[i].length : longest;
     struct bad_words *words = calloc(1, sizeof *words);
     char *spaced = malloc(longest + 1);
-    if (words)
-        words->ends = malloc(2 * count * sizeof *words->ends);
+    if (words) {
+        words->capacity = 2 * count;
+        words->ends = malloc(words->capacity * sizeof *words->ends);
+    }
     int result = words && spaced && words->ends ? 0 : no_memory(err);
     for (size_t i = 0; i < count && result == 0; i++) {
         struct error error = ERROR_INIT;
@@ -117,6 +116,12 @@ void bad_words_free(struct bad_words *words)
     token_list_clear(&words->tokens);
     free(words->ends);
     free(words);
+}
+
+size_t bad_words_kept(const struct bad_words *words)
+{
+    return sizeof *words + words->tokens.capacity * sizeof *words->tokens.ids +
+           words->capacity * sizeof *words->ends;
 }
 
 size_t bad_words_bytes(const struct bad_words *words, size_t more)

@@ -11,11 +11,12 @@
 
 struct bad_words; /* those of several tokens */
 
-/* singles: those of one token, each once. *out is NULL if there are no others. API_INVALID_VALUE: a
- * word has no tokens, or one that the model lacks, or all have too many. */
+/* longest: the bytes of the longest word. singles: those of one token, each once. *out is NULL if
+ * there are no others. API_INVALID_VALUE: a word has no tokens, or one that the model lacks, or all
+ * have too many. */
 int bad_words_create(struct bad_words **out, struct token_list *singles,
                      const struct tokenizer *tokenizer, const struct completion_string *words,
-                     size_t count, struct api_error *err);
+                     size_t count, size_t longest, struct api_error *err);
 void bad_words_free(struct bad_words *words);
 
 /* What a text remembers. */
@@ -24,6 +25,9 @@ struct bad_words_text {
     size_t count;
     int32_t *banned; /* for the next draw */
 };
+
+/* The bytes that words hold themselves. */
+size_t bad_words_kept(const struct bad_words *words);
 
 /* What a text takes; `more` as below. */
 size_t bad_words_bytes(const struct bad_words *words, size_t more);

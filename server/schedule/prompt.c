@@ -354,8 +354,12 @@ static int prepare_words(struct job *job, struct token_list *singles, struct api
     if (work < 0)
         return -1;
     int result = bad_words_create(&job->prepared.words, singles, service->tokenizer,
-                                  request->bad_words, request->num_bad_words, err);
+                                  request->bad_words, request->num_bad_words, longest, err);
     prompt_encode_end(service, work);
+    struct error full = ERROR_INIT;
+    const struct bad_words *words = job->prepared.words;
+    if (result == 0 && words && job_reserve(job, bad_words_kept(words), &full))
+        result = api_error_from_engine(err, &full, "bad_words");
     return result;
 }
 
