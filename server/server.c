@@ -328,12 +328,11 @@ static int share_memory(void *context, const struct engine_info *info, size_t gi
 static int check_weights(const struct model *model, const struct engine_options *options,
                          struct error *err)
 {
-    static const double BYTES[WEIGHT_FORMAT_COUNT] = {
-        [WEIGHTS_F32] = 4, [WEIGHTS_BF16] = 2, [WEIGHTS_F16] = 2, [WEIGHTS_Q8] = 1.0625};
     enum weight_format format =
         options->weights == WEIGHTS_AUTO ? packing_dtype_format(model->dtype) : options->weights;
     double embeddings = (double)model->embeddings.rows * (double)model->embeddings.cols;
-    double bytes = ((double)model->parameters - embeddings) * BYTES[format];
+    double bytes = ((double)model->parameters - embeddings) * weight_format_bytes(format) /
+                   weight_format_block(format);
     return bytes > 0 ? memory_check((int64_t)bytes, "the weights alone", err) : 0;
 }
 
