@@ -6,7 +6,6 @@
 #include "engine/cost.h"
 #include "engine/device.h"
 #include "engine/model/model.h"
-#include "engine/ops/packing.h"
 #include "server/capacity.h"
 #include "server/endpoints/endpoints.h"
 #include "server/endpoints/replay.h"
@@ -16,6 +15,7 @@
 #include "server/memory.h"
 #include "server/schedule/pace.h"
 #include "server/schedule/scheduler.h"
+#include "server/server_memory.h"
 #include "server/states/sessions.h"
 #include "server/store/store.h"
 
@@ -40,8 +40,7 @@ struct server {
     struct names hosts;
     struct model *model; /* until it is the engine's */
     struct http_server *http;
-    struct memory_needs needs; /* once the engine has been opened */
-    struct memory_plan memory;
+    struct server_memory memory;
     _Atomic size_t unsaved; /* where options.unsaved is NULL */
     double end_by; /* clock_seconds() when the process is to be gone; 0: no drain has begun */
 };
@@ -55,26 +54,28 @@ static void wake_engine(void *context)
         scheduler_poke(service->scheduler);
 }
 
-/* A body takes several times its bytes while it is read: of a budget that was not asked for, one
- * may take a part. */
-static void limit_bodies(struct server *server, int64_t bytes)
-{
-    enum { BODY_PART = 32, STATE_PART = 2 };
-    struct service *service = &server->service;
-    const struct server_options *options = &server->options;
-    bool chosen = options->limits.max_body_bytes == MEMORY_AUTO;
-    int64_t body = options->max_body_bytes, state = options->max_state_bytes;
-    admission_limit_bodies(&service->admission, bytes);
-    service->max_body_bytes = chosen && body > bytes / BODY_PART ? bytes / BODY_PART : body;
-    service->max_state_bytes = chosen && state > bytes / STATE_PART ? bytes / STATE_PART : state;
-}
-
 static bool reserve_work(void *context, int64_t bytes)
 {
     return admission_work(context, bytes);
 }
 
 /* Creating. */
+
+static struct server_memory_options memory_options(const struct server_options *options)
+{
+    return (struct server_memory_options){
+        .http_threads = options->http_threads,
+        .tokenizer_threads = options->tokenizer_threads,
+        .max_connections = options->max_connections,
+        .max_model_len = options->max_model_len,
+        .store = options->states.directory != NULL,
+        .checkpoint_bytes = options->states.host_bytes,
+        .body_bytes = options->limits.max_body_bytes,
+        .reply_bytes = options->idempotency_bytes,
+        .max_body_bytes = options->max_body_bytes,
+        .max_state_bytes = options->max_state_bytes,
+    };
+}
 
 int server_create(struct server **out, const struct server_options *options, struct error *err)
 {
@@ -94,9 +95,11 @@ int server_create(struct server **out, const struct server_options *options, str
     pthread_mutex_init(&service->owners_lock, NULL);
     memory_tune_malloc();
     request_bound_memory(reserve_work, &service->admission);
-    limit_bodies(server, options->limits.max_body_bytes == MEMORY_AUTO
-                             ? memory_bodies()
-                             : options->limits.max_body_bytes);
+    server->memory.options = memory_options(options);
+    server_memory_limit_bodies(&server->memory, service,
+                               options->limits.max_body_bytes == MEMORY_AUTO
+                                   ? memory_bodies()
+                                   : options->limits.max_body_bytes);
     const struct credential_options credentials = {
         .api_keys = options->api_keys,
         .num_api_keys = options->num_api_keys,
@@ -260,82 +263,6 @@ static int describe_model(struct service *service, struct error *err)
     return 0;
 }
 
-/* Threads beside those that compute: HTTP's, the workers, and the engine's, the store's, the
- * watcher's, the log's, the signals', main. */
-static int64_t num_threads(const struct server *server)
-{
-    enum { OTHER_THREADS = 6 };
-    return server->options.http_threads + server->options.tokenizer_threads + OTHER_THREADS;
-}
-
-/* What has no budget of its own. Little of a stack is ever touched, but all of it is address space.
- */
-static int64_t taken_memory(const struct server *server, const struct engine_info *info)
-{
-    enum { STACK_BYTES = 128 << 10, STACK_ADDRESSES = 8 << 20, LOG_BYTES = 1 << 20 };
-    bool addresses = server->needs.now.limiting == FREE_MEMORY_ADDRESS;
-    int64_t stack = addresses ? STACK_ADDRESSES : STACK_BYTES;
-    int64_t bytes = memory_connection_bytes(server->options.max_connections) +
-                    (num_threads(server) + info->threads) * stack + LOG_BYTES;
-    if (strcmp(info->device, "cpu") == 0)
-        bytes += (int64_t)info->workspace_bytes;
-    return bytes;
-}
-
-/* The state of a text of so many tokens, and of the checkpoint that it begins on. */
-static int64_t text_memory(const struct engine_info *info, int64_t tokens)
-{
-    return 2 * (int64_t)info->recurrent_bytes_per_text + tokens * (int64_t)info->kv_bytes_per_token;
-}
-
-/* For engine_options.budget: what is left is handed out. */
-static int share_memory(void *context, const struct engine_info *info, size_t given, size_t *bytes,
-                        struct error *err)
-{
-    enum { SHORT_TEXT = 256, USUAL_TEXT = 4096 };
-    struct server *server = context;
-    const struct server_options *options = &server->options;
-    struct memory_needs *needs = &server->needs;
-    bool host = strcmp(info->device, "cpu") == 0, store = options->states.directory != NULL;
-    int64_t longest = options->max_model_len > 0 && options->max_model_len < USUAL_TEXT
-                          ? options->max_model_len
-                          : USUAL_TEXT;
-    free_memory_read(&needs->now, &needs->sure);
-    needs->taken = taken_memory(server, info);
-    needs->short_text = text_memory(info, longest < SHORT_TEXT ? longest : SHORT_TEXT);
-    needs->usual_text = text_memory(info, longest);
-    const int64_t asked[NUM_MEMORY_PARTS] = {
-        [MEMORY_STATES] = !host       ? 0
-                          : given > 0 ? (int64_t)given
-                                      : MEMORY_AUTO,
-        [MEMORY_HOST] = options->states.host_bytes,
-        [MEMORY_FILES] = store ? MEMORY_AUTO : 0,
-        [MEMORY_BODIES] = options->limits.max_body_bytes,
-        [MEMORY_REPLIES] = options->idempotency_bytes,
-        [MEMORY_TEXTS] = MEMORY_AUTO,
-        [MEMORY_DATABASE] = store ? MEMORY_AUTO : 0,
-    };
-    memcpy(needs->asked, asked, sizeof asked);
-    if (memory_plan_make(&server->memory, needs, err))
-        return -1;
-    if (host)
-        *bytes = (size_t)server->memory.bytes[MEMORY_STATES];
-    return 0;
-}
-
-/* Before they are read, as far as that can be known: packed, without embeddings, which may stay in
- * the file. */
-static int check_weights(const struct model *model, const struct engine_options *options,
-                         struct error *err)
-{
-    enum weight_format format =
-        options->weights == WEIGHTS_AUTO ? packing_dtype_format(model->dtype) : options->weights;
-    double embeddings = (double)model->embeddings.rows * (double)model->embeddings.cols;
-    double bytes = ((double)model->parameters - embeddings) * weight_format_bytes(format) /
-                   weight_format_block(format);
-    return bytes > 0 ? memory_check((int64_t)bytes, "the weights alone", err) : 0;
-}
-
 static int open_engine(struct server *server, struct pace *pace, struct error *err)
 {
     struct service *service = &server->service;
@@ -344,10 +271,10 @@ static int open_engine(struct server *server, struct pace *pace, struct error *e
     int told = -10;
     options.progress = on_progress;
     options.progress_context = &told;
-    options.budget = share_memory;
-    options.budget_context = server;
+    options.budget = server_memory_share;
+    options.budget_context = &server->memory;
     /* A GPU's weights come to it in pieces. */
-    if (device_is_cpu(options.device) && check_weights(model, &options, err))
+    if (device_is_cpu(options.device) && server_memory_check_weights(model, &options, err))
         return -1;
     server->model = NULL; /* the engine's, also on an error */
     if (engine_open_model(&service->engine, model, &options, err) || describe_model(service, err) ||
@@ -393,21 +320,6 @@ static void report_orphans(struct service *service)
             orphans);
 }
 
-/* A budget that was not asked for may leave less than was. */
-static void report_bodies(const struct server *server)
-{
-    const struct service *service = &server->service;
-    const struct server_options *options = &server->options;
-    if (service->max_body_bytes < options->max_body_bytes ||
-        service->max_state_bytes < options->max_state_bytes)
-        log_message(LOG_LEVEL_INFO,
-                    "bodies     %.1f MiB at most (--max-body-bytes), imported states %.1f MiB "
-                    "(--max-state-bytes): what --max-body-memory auto leaves; a number there "
-                    "leaves as much as was asked for",
-                    (double)service->max_body_bytes / (1 << 20),
-                    (double)service->max_state_bytes / (1 << 20));
-}
-
 /* Whoever sends the longest text that fits holds so much for so long. */
 static void report_longest(const struct engine *engine, const struct pace *pace)
 {
@@ -426,7 +338,7 @@ int server_load(struct server *server, struct error *err)
     struct service *service = &server->service;
     const struct server_options *options = &server->options;
     struct states_options keeping = options->states;
-    const struct memory_plan *memory = &server->memory;
+    const struct memory_plan *memory = &server->memory.plan;
     int max_running = (int)options->limits.max_running, loading = SERVICE_LOADING;
     double began = clock_seconds();
     struct pace pace;
@@ -435,7 +347,7 @@ int server_load(struct server *server, struct error *err)
     if (open_engine(server, &pace, err) ||
         replay_create(&service->replay, memory->bytes[MEMORY_REPLIES], IDEMPOTENCY_SECONDS, err))
         return -1;
-    limit_bodies(server, memory->bytes[MEMORY_BODIES]);
+    server_memory_limit_bodies(&server->memory, service, memory->bytes[MEMORY_BODIES]);
     keeping.host_bytes = memory->bytes[MEMORY_HOST];
     keeping.files_bytes = memory->bytes[MEMORY_FILES];
     keeping.texts_bytes = memory->bytes[MEMORY_TEXTS];
@@ -452,8 +364,7 @@ int server_load(struct server *server, struct error *err)
                          err))
         return -1;
     log_message(LOG_LEVEL_INFO, "loaded in %.2f s", clock_seconds() - began);
-    memory_plan_report(memory, &server->needs);
-    report_bodies(server);
+    server_memory_report(&server->memory, service);
     capacity_report(service->engine, service->limits.max_model_len, max_running);
     if (service->limits.max_model_len == 0)
         report_longest(service->engine, &pace);

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "server/server_memory.h"
+
+#include "engine/model/model.h"
+#include "engine/ops/packing.h"
+#include "server/log.h"
+
+#include <string.h>
+
+/* Packed, without embeddings, which may stay in the file. */
+int server_memory_check_weights(const struct model *model, const struct engine_options *options,
+                                struct error *err)
+{
+    enum weight_format format =
+        options->weights == WEIGHTS_AUTO ? packing_dtype_format(model->dtype) : options->weights;
+    double embeddings = (double)model->embeddings.rows * (double)model->embeddings.cols;
+    double bytes = ((double)model->parameters - embeddings) * weight_format_bytes(format) /
+                   weight_format_block(format);
+    return bytes > 0 ? memory_check((int64_t)bytes, "the weights alone", err) : 0;
+}
+
+/* Threads beside those that compute: HTTP's, the workers, and the engine's, the store's, the
+ * watcher's, the log's, the signals', main. */
+static int64_t num_threads(const struct server_memory_options *options)
+{
+    enum { OTHER_THREADS = 6 };
+    return options->http_threads + options->tokenizer_threads + OTHER_THREADS;
+}
+
+/* What has no budget of its own. Little of a stack is ever touched, but all of it is address space.
+ */
+static int64_t taken_memory(const struct server_memory *memory, const struct engine_info *info)
+{
+    enum { STACK_BYTES = 128 << 10, STACK_ADDRESSES = 8 << 20, LOG_BYTES = 1 << 20 };
+    bool addresses = memory->needs.now.limiting == FREE_MEMORY_ADDRESS;
+    int64_t stack = addresses ? STACK_ADDRESSES : STACK_BYTES;
+    int64_t bytes = memory_connection_bytes(memory->options.max_connections) +
+                    (num_threads(&memory->options) + info->threads) * stack + LOG_BYTES;
+    if (strcmp(info->device, "cpu") == 0)
+        bytes += (int64_t)info->workspace_bytes;
+    return bytes;
+}
+
+/* The state of a text of so many tokens, and of the checkpoint that it begins on. */
+static int64_t text_memory(const struct engine_info *info, int64_t tokens)
+{
+    return 2 * (int64_t)info->recurrent_bytes_per_text + tokens * (int64_t)info->kv_bytes_per_token;
+}
+
+int server_memory_share(void *context, const struct engine_info *info, size_t given, size_t *bytes,
+                        struct error *err)
+{
+    enum { SHORT_TEXT = 256, USUAL_TEXT = 4096 };
+    struct server_memory *memory = context;
+    const struct server_memory_options *options = &memory->options;
+    struct memory_needs *needs = &memory->needs;
+    bool host = strcmp(info->device, "cpu") == 0;
+    int64_t longest = options->max_model_len > 0 && options->max_model_len < USUAL_TEXT
+                          ? options->max_model_len
+                          : USUAL_TEXT;
+    free_memory_read(&needs->now, &needs->sure);
+    needs->taken = taken_memory(memory, info);
+    needs->short_text = text_memory(info, longest < SHORT_TEXT ? longest : SHORT_TEXT);
+    needs->usual_text = text_memory(info, longest);
+    const int64_t asked[NUM_MEMORY_PARTS] = {
+        [MEMORY_STATES] = !host       ? 0
+                          : given > 0 ? (int64_t)given
+                                      : MEMORY_AUTO,
+        [MEMORY_HOST] = options->checkpoint_bytes,
+        [MEMORY_FILES] = options->store ? MEMORY_AUTO : 0,
+        [MEMORY_BODIES] = options->body_bytes,
+        [MEMORY_REPLIES] = options->reply_bytes,
+        [MEMORY_TEXTS] = MEMORY_AUTO,
+        [MEMORY_DATABASE] = options->store ? MEMORY_AUTO : 0,
+    };
+    memcpy(needs->asked, asked, sizeof asked);
+    if (memory_plan_make(&memory->plan, needs, err))
+        return -1;
+    if (host)
+        *bytes = (size_t)memory->plan.bytes[MEMORY_STATES];
+    return 0;
+}
+
+/* A body takes several times its bytes while it is read: of a budget that was not asked for, one
+ * may take a part. */
+void server_memory_limit_bodies(const struct server_memory *memory, struct service *service,
+                                int64_t bytes)
+{
+    enum { BODY_PART = 32, STATE_PART = 2 };
+    const struct server_memory_options *options = &memory->options;
+    bool chosen = options->body_bytes == MEMORY_AUTO;
+    int64_t body = options->max_body_bytes, state = options->max_state_bytes;
+    admission_limit_bodies(&service->admission, bytes);
+    service->max_body_bytes = chosen && body > bytes / BODY_PART ? bytes / BODY_PART : body;
+    service->max_state_bytes = chosen && state > bytes / STATE_PART ? bytes / STATE_PART : state;
+}
+
+/* A budget that was not asked for may leave less than was. */
+static void report_bodies(const struct server_memory_options *options,
+                          const struct service *service)
+{
+    if (service->max_body_bytes < options->max_body_bytes ||
+        service->max_state_bytes < options->max_state_bytes)
+        log_message(LOG_LEVEL_INFO,
+                    "bodies     %.1f MiB at most (--max-body-bytes), imported states %.1f MiB "
+                    "(--max-state-bytes): what --max-body-memory auto leaves; a number there "
+                    "leaves as much as was asked for",
+                    (double)service->max_body_bytes / (1 << 20),
+                    (double)service->max_state_bytes / (1 << 20));
+}
+
+void server_memory_report(const struct server_memory *memory, const struct service *service)
+{
+    memory_plan_report(&memory->plan, &memory->needs);
+    report_bodies(&memory->options, service);
+}
