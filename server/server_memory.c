@@ -19,23 +19,31 @@ int server_memory_check_weights(const struct model *model, const struct engine_o
     return bytes > 0 ? memory_check((int64_t)bytes, "the weights alone", err) : 0;
 }
 
-/* Threads beside those that compute: HTTP's, the workers, and the engine's, the store's, the
- * watcher's, the log's, the signals', main. */
-static int64_t num_threads(const struct server_memory_options *options)
+/* All of the server's beside those that compute, of which one is the engine's: HTTP's, the workers,
+ * and the store's, the watcher's, the acceptor's, that which reads keys again, the log's, the
+ * signals', main. */
+static int num_threads(const struct server_memory_options *options)
 {
-    enum { OTHER_THREADS = 6 };
+    enum { OTHER_THREADS = 7 };
     return options->http_threads + options->tokenizer_threads + OTHER_THREADS;
 }
 
-/* What has no budget of its own. Little of a stack is ever touched, but all of it is address space.
- */
-static int64_t taken_memory(const struct server_memory *memory, const struct engine_info *info)
+/* Whether memory counts for a limit as soon as it is asked for. Otherwise it does once it is
+ * touched. */
+static bool counts_untouched(enum free_memory_limit limiting)
 {
-    enum { STACK_BYTES = 128 << 10, STACK_ADDRESSES = 8 << 20, LOG_BYTES = 1 << 20 };
-    bool addresses = memory->needs.now.limiting == FREE_MEMORY_ADDRESS;
-    int64_t stack = addresses ? STACK_ADDRESSES : STACK_BYTES;
-    int64_t bytes = memory_connection_bytes(memory->options.max_connections) +
-                    (num_threads(&memory->options) + info->threads) * stack + LOG_BYTES;
+    return limiting == FREE_MEMORY_COMMIT || limiting == FREE_MEMORY_ADDRESS ||
+           limiting == FREE_MEMORY_DATA;
+}
+
+int64_t server_memory_taken(const struct server_memory_options *options,
+                            const struct engine_info *info, enum free_memory_limit limiting)
+{
+    enum { STACK_TOUCHED = 128 << 10, STACK_WHOLE = 8 << 20, LOG_BYTES = 1 << 20 };
+    int64_t bytes = memory_connection_bytes(options->max_connections);
+    if (counts_untouched(limiting)) /* what is there is off already; the engine's thread is not */
+        return bytes + (1 + options->store) * STACK_WHOLE;
+    bytes += (num_threads(options) + info->threads) * STACK_TOUCHED + LOG_BYTES;
     if (strcmp(info->device, "cpu") == 0)
         bytes += (int64_t)info->workspace_bytes;
     return bytes;
@@ -59,7 +67,7 @@ int server_memory_share(void *context, const struct engine_info *info, size_t gi
                           ? options->max_model_len
                           : USUAL_TEXT;
     free_memory_read(&needs->now, &needs->sure);
-    needs->taken = taken_memory(memory, info);
+    needs->taken = server_memory_taken(options, info, needs->now.limiting);
     needs->short_text = text_memory(info, longest < SHORT_TEXT ? longest : SHORT_TEXT);
     needs->usual_text = text_memory(info, longest);
     const int64_t asked[NUM_MEMORY_PARTS] = {

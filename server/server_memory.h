@@ -32,6 +32,11 @@ struct server_memory {
 int server_memory_check_weights(const struct model *model, const struct engine_options *options,
                                 struct error *err);
 
+/* What has no budget of its own and does not yet count for the limit, once the engine has been
+ * opened: connections, the stacks of threads, buffers. */
+int64_t server_memory_taken(const struct server_memory_options *options,
+                            const struct engine_info *info, enum free_memory_limit limiting);
+
 /* For engine_options.budget, whose context is a struct server_memory: plans what each part gets. */
 int server_memory_share(void *context, const struct engine_info *info, size_t given, size_t *bytes,
                         struct error *err);

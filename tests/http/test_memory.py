@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server with default flags inside a control group, or with ulimit -v: it stays inside, or says at the
-start what it would need."""
+"""A server with default flags inside a control group, or with ulimit -v or -d: it stays inside, or says
+at the start what it would need."""
 
 import random
 import re
@@ -24,16 +24,15 @@ grouped = pytest.mark.skipif(memory_table.version() is None,
                              reason="needs root, and control groups with the memory controller")
 
 
-class Addresses:
-    """In the place of a control group: a limit of address space."""
+class Ulimit:
+    """In the place of a control group: a limit of the process's own."""
 
-    def __init__(self, limit):
-        self.limit = limit
+    def __init__(self, kind, limit):
+        self.kind, self.limit = kind, limit
 
     def start(self, command, **options):
-        return subprocess.Popen(
-            list(map(str, command)), **options,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (self.limit, self.limit)))
+        return subprocess.Popen(list(map(str, command)), **options,
+                                preexec_fn=lambda: resource.setrlimit(self.kind, (self.limit, self.limit)))
 
 
 @contextmanager
@@ -124,14 +123,20 @@ def test_large_requests_stay_inside_the_group():
         assert started.end() == 0
 
 
-def test_a_limit_of_address_space_is_kept():
-    with server(Addresses(700 << 20)) as started:
+@pytest.mark.parametrize("kind, name", [(resource.RLIMIT_AS, "-v"), (resource.RLIMIT_DATA, "-d")],
+                         ids=["v", "d"])
+def test_a_limit_of_the_process_is_kept(kind, name):
+    with server(Ulimit(kind, 700 << 20)) as started:
         assert started.ready(), started.text()
-        assert "MiB are left of ulimit -v (700.0 MiB)" in started.text()
+        left = float(re.search(rf"memory +([\d.]+) MiB are left of ulimit {name} \(700.0 MiB\)",
+                               started.text())[1])
+        taken = float(re.search(r"memory +([\d.]+) MiB for connections, stacks", started.text())[1])
+        assert taken < 50  # 8 MiB of one stack, and connections
         assert fill(started, 8) == {200}
         assert started.end() == 0
-    with server(Addresses(120 << 20)) as started:
+    # Enough for all that there is before memory is shared out, and no more.
+    with server(Ulimit(kind, int(700 - left + 5) << 20)) as started:
         enough = number_that_would(started)
-    with server(Addresses(enough << 20)) as started:
+    with server(Ulimit(kind, enough << 20)) as started:
         assert started.ready(), started.text()
         assert fill(started, 4, tokens=200) == {200}

@@ -3,6 +3,7 @@
 #include "api/errors.h"
 #include "api/request.h"
 #include "server/memory.h"
+#include "server/server_memory.h"
 
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -120,6 +121,38 @@ Test(memory, what_is_asked_for_may_be_more_than_is_available_now)
     cr_expect(plan.bytes[MEMORY_STATES] == 500 * MIB);
     cr_expect(plan.bytes[MEMORY_HOST] == 0);
     cr_expect(plan.bytes[MEMORY_BODIES] == 512 << 10);
+}
+
+/* Buffers and the stacks of threads that run by then count for ulimit and CommitLimit already, with
+ * all of their addresses; only the engine's thread and the store's have not begun. Where only what
+ * is touched counts, nothing of all that does. */
+Test(memory, what_counts_already_is_not_taken_off_twice)
+{
+    enum { STACK = 8 << 20, TOUCHED = 128 << 10 };
+    static const enum free_memory_limit untouched[] = {FREE_MEMORY_COMMIT, FREE_MEMORY_ADDRESS,
+                                                       FREE_MEMORY_DATA};
+    static const enum free_memory_limit touched[] = {FREE_MEMORY_MACHINE, FREE_MEMORY_GROUPS};
+    struct engine_info info = {.threads = 3, .workspace_bytes = 100 * (size_t)MIB, .device = "cpu"};
+    struct server_memory_options options = {
+        .http_threads = 2, .tokenizer_threads = 4, .max_connections = 10};
+    int64_t connections = memory_connection_bytes(10);
+    for (size_t i = 0; i < sizeof untouched / sizeof *untouched; i++) {
+        options.store = false;
+        cr_expect_eq(server_memory_taken(&options, &info, untouched[i]), connections + STACK);
+        options.store = true;
+        cr_expect_eq(server_memory_taken(&options, &info, untouched[i]), connections + 2 * STACK);
+    }
+    /* With the store's: the watcher's, the acceptor's, that which reads keys again, the log's, the
+     * signals', main. */
+    int64_t threads = 2 + 4 + 3 + 7;
+    for (size_t i = 0; i < sizeof touched / sizeof *touched; i++) {
+        info.device = "cpu";
+        cr_expect_eq(server_memory_taken(&options, &info, touched[i]),
+                     connections + threads * TOUCHED + MIB + 100 * MIB);
+        info.device = "cuda";
+        cr_expect_eq(server_memory_taken(&options, &info, touched[i]),
+                     connections + threads * TOUCHED + MIB);
+    }
 }
 
 /* ---- JSON ---- */
