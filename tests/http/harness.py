@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starts `regla serve`, talks to it, and stops it: what every test in this folder builds on."""
 
+import contextlib
 import json
 import os
 import random
@@ -26,6 +27,8 @@ REQUEST_SECONDS = 60 * SLOWNESS
 # The module that holds replies against api/openapi.json, where it is wanted (conftest.py). loadtest/
 # runs on machines that do not have what it imports.
 CONTRACT = None
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+ENDLESS = {"prompt": "x", "max_tokens": 200000, "ignore_eos": True}
 SANITIZER = re.compile(r"Sanitizer|runtime error:")
 
 
@@ -308,3 +311,58 @@ class RawReply:
         if headers.get("transfer-encoding") == "chunked":
             return b"".join(self.chunks())
         return self._exactly(int(headers["content-length"]))
+
+
+def ask(*connections):
+    """On connections that stay open; the status they all give. All ask before any is read: beside
+    busy processes each turn from one to another waits for a processor."""
+    for connection in connections:
+        connection.sendall(HEALTH)
+    statuses = set()
+    for connection in connections:
+        reply = RawReply(connection)
+        status, headers = reply.head()
+        reply.body(headers)
+        statuses.add(status)
+    status, = statuses
+    return status
+
+
+def begin_stream(connection, host="localhost", **fields):
+    """Asks for a completion, without end unless fields say so; the reply, whose head has come."""
+    connection.sendall(request_bytes("/v1/completions", {**ENDLESS, "stream": True, **fields}).replace(
+        b"localhost", host.encode(), 1))
+    reply = RawReply(connection)
+    assert reply.head()[0] == 200
+    return reply
+
+
+def is_stopped(server):
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T"
+               for stat in Path(f"/proc/{server.process.pid}/task").glob("*/stat"))
+
+
+@contextlib.contextmanager
+def stopped(server):
+    """In here none of the server's threads has a processor."""
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: is_stopped(server), "its threads stop")
+        yield
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+def check_a_full_look(server, crowd):
+    """libmicrohttpd takes 128 events at a time, and where there are as many looks again, and waits
+    there, before it answers any. crowd: as many connections, which are closed at the end."""
+    assert ask(*crowd[:100]) == ask(*crowd[100:]) == 200  # they are in; not by 128
+    with stopped(server):
+        for connection in crowd:
+            connection.sendall(HEALTH)
+    start = time.monotonic()
+    for connection in crowd:
+        assert RawReply(connection).head()[0] == 200
+    assert time.monotonic() - start < 5 * SLOWNESS
+    for connection in crowd:
+        connection.close()

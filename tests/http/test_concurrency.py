@@ -9,12 +9,13 @@ import struct
 import threading
 import time
 
+import harness
 import pytest
 from harness import (SLOWNESS, RawReply, check_error, read_frames, request_bytes, shipped_model,
                      text_of, wait_until)
 from test_completions import LETTERS
 
-ENDLESS = {"prompt": "x", "max_tokens": 200000, "ignore_eos": True, "stream": True}
+ENDLESS = {**harness.ENDLESS, "stream": True}
 
 
 def in_threads(count, work):

@@ -15,27 +15,10 @@ from pathlib import Path
 import pytest
 
 import harness
-from harness import (REQUEST_SECONDS, SLOWNESS, START_SECONDS, RawReply, read_frames, request_bytes,
-                     wait_until)
+from harness import (REQUEST_SECONDS, SLOWNESS, START_SECONDS, RawReply, ask, check_a_full_look,
+                     read_frames, request_bytes, stopped, wait_until)
 from session_helpers import GREEDY, position
 from stress_helpers import session_rows
-
-HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-def ask(*connections):
-    """On connections that stay open; the status they all give. All ask before any is read: beside
-    busy processes each turn from one to another waits for a processor."""
-    for connection in connections:
-        connection.sendall(HEALTH)
-    statuses = set()
-    for connection in connections:
-        reply = RawReply(connection)
-        status, headers = reply.head()
-        reply.body(headers)
-        statuses.add(status)
-    status, = statuses
-    return status
 
 
 def open_files(server):
@@ -81,11 +64,6 @@ def test_a_session_without_memory_for_its_tokens_is_told_and_stays(
     assert position(server, "s") == before
     again = server.complete(**{**body, "max_tokens": generated + 1})
     assert again["session"]["position"] == before + prompt + generated + 1
-
-
-def is_stopped(server):
-    return all(stat.read_text().rpartition(")")[2].split()[0] == "T"
-               for stat in Path(f"/proc/{server.process.pid}/task").glob("*/stat"))
 
 
 def test_fewer_files_than_connections(server_factory, tmp_path, monkeypatch):
@@ -153,35 +131,16 @@ def test_clients_that_leave_their_streams_leave_no_sockets(server_factory, leave
 
 
 def test_a_full_look_at_the_sockets_is_answered_at_once(server_factory):
-    """libmicrohttpd takes 128 events at a time, and where there are as many looks again, and waits
-    there, before it answers any."""
     server = server_factory(http_threads=1)
-    crowd = [server.connect() for _ in range(128)]
-    assert ask(*crowd[:100]) == ask(*crowd[100:]) == 200  # they are in; not by 128
-    server.process.send_signal(signal.SIGSTOP)
-    try:
-        wait_until(lambda: is_stopped(server), "its threads stop")
-        for connection in crowd:
-            connection.sendall(HEALTH)
-    finally:
-        server.process.send_signal(signal.SIGCONT)
-    start = time.monotonic()
-    for connection in crowd:
-        assert RawReply(connection).head()[0] == 200
-    assert time.monotonic() - start < 5 * SLOWNESS
-    for connection in crowd:
-        connection.close()
+    check_a_full_look(server, [server.connect() for _ in range(128)])
 
 
 def test_who_comes_while_the_server_has_no_processor_waits_in_line(server_factory):
     """Where the kernel has no room for one more it drops the SYN, and a second is lost or more."""
     room = int(Path("/proc/sys/net/core/somaxconn").read_text())
     server = server_factory()
-    server.process.send_signal(signal.SIGSTOP)
-    try:
+    with stopped(server):
         crowd = [server.connect(timeout=10) for _ in range(min(600, room))]
-    finally:
-        server.process.send_signal(signal.SIGCONT)
     for connection in crowd:
         connection.settimeout(REQUEST_SECONDS)
     assert ask(*crowd) == 200

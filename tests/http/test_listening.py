@@ -11,13 +11,12 @@ import time
 
 import pytest
 
-from harness import BINARY, GOLDEN, SLOWNESS, RawReply, check_error, request_bytes, wait_until
-from test_faults import HEALTH, ask, is_stopped
+from harness import (BINARY, ENDLESS, GOLDEN, HEALTH, SLOWNESS, RawReply, ask, check_a_full_look,
+                     check_error, request_bytes, wait_until)
 
 pytestmark = pytest.mark.builds("dev")
 
 HYBRID = GOLDEN / "hybrid_regla"
-ENDLESS = {"prompt": "x", "max_tokens": 200000, "ignore_eos": True}
 
 
 def has_ipv6():
@@ -232,23 +231,8 @@ def test_a_slow_request_is_cut(server_factory, path):
 
 
 def test_a_full_look_at_unix_sockets_is_answered_at_once(server_factory, path):
-    """As over TCP (test_faults.py)."""
     server = server_factory(host=["127.0.0.1", f"unix:{path}"], http_threads=1)
-    crowd = [connect(path) for _ in range(128)]
-    assert ask(*crowd[:100]) == ask(*crowd[100:]) == 200
-    server.process.send_signal(signal.SIGSTOP)
-    try:
-        wait_until(lambda: is_stopped(server), "its threads stop")
-        for connection in crowd:
-            connection.sendall(HEALTH)
-    finally:
-        server.process.send_signal(signal.SIGCONT)
-    start = time.monotonic()
-    for connection in crowd:
-        assert RawReply(connection).head()[0] == 200
-    assert time.monotonic() - start < 5 * SLOWNESS
-    for connection in crowd:
-        connection.close()
+    check_a_full_look(server, [connect(path) for _ in range(128)])
 
 
 @pytest.mark.builds("dev", "asan", "tsan")

@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -17,15 +18,13 @@ import openai
 import pytest
 
 from certificates import Certificate, needs_openssl
-from harness import (BINARY, GOLDEN, SLOWNESS, RawReply, check_error, read_frames, request_bytes,
-                     wait_until)
-from test_faults import ask
+from harness import (BINARY, ENDLESS, GOLDEN, SLOWNESS, RawReply, ask, begin_stream, check_error,
+                     read_frames, request_bytes, wait_until)
 
 pytestmark = [pytest.mark.builds("dev"), needs_openssl]
 sanitized = pytest.mark.builds("dev", "asan", "tsan")
 
 HYBRID = GOLDEN / "hybrid_regla"
-ENDLESS = {"prompt": "x", "max_tokens": 200000, "ignore_eos": True}
 HANG_UP = 1 << signal.SIGHUP - 1  # in a mask of /proc
 
 
@@ -72,14 +71,6 @@ def hang_up(server, words):
     before = log_of(server).count(words)
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: log_of(server).count(words) > before, lambda: f"{words}: {server.tail()}")
-
-
-def begin_stream(connection, **fields):
-    connection.sendall(request_bytes("/v1/completions", {
-        "prompt": "x", "max_tokens": 4000, "ignore_eos": True, "stream": True, **fields}))
-    reply = RawReply(connection)
-    assert reply.head()[0] == 200
-    return reply
 
 
 @sanitized
@@ -396,10 +387,23 @@ def test_many_renewals_under_load(server_factory, certificate, first, second, tm
     keys.write_text("k\n")
     server = server_factory(api_key_file=keys, **certificate.flags())
     server.http.headers.update({**bearer("k"), "Connection": "close"})
-    for turn in range(20):
-        (second if turn % 2 else first).copy_over(certificate)
-        server.process.send_signal(signal.SIGHUP)
-        assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status_code == 200
+    statuses, over = set(), threading.Event()
+
+    def post():
+        while not over.is_set():
+            statuses.add(server.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status_code)
+
+    load = threading.Thread(target=post)
+    load.start()
+    try:
+        for turn in range(20):
+            (second if turn % 2 else first).copy_over(certificate)
+            hang_up(server, "certificate of")  # before the next: the two files do not change at once
+    finally:
+        over.set()
+        load.join()
+    assert statuses == {200}
+    assert served(server) == second.der()
     assert "as it was" not in server.tail(100000) and "as they were" not in server.tail(100000)
 
 
