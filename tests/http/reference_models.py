@@ -50,13 +50,15 @@ class Noise:
         return (mean + scale * random.standard_normal(shape)).astype(np.float32)
 
 
+SIZES = {"vocab_size": 275, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
+         "bos_token_id": 0, "eos_token_id": 0}
+
+
 class NeoX:
     root = "gpt_neox."
     head = "embed_out.weight"
     embeddings = "gpt_neox.embed_in.weight"
-    config = {
-        "model_type": "gpt_neox", "vocab_size": 275, "hidden_size": 32, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "intermediate_size": 48, "bos_token_id": 0, "eos_token_id": 0}
+    config = {"model_type": "gpt_neox", "num_attention_heads": 2, **SIZES}
     activations = {
         "gelu": gelu, "gelu_python": gelu, "gelu_new": gelu_tanh, "gelu_fast": gelu_tanh,
         "gelu_pytorch_tanh": gelu_tanh, "gelu_python_tanh": gelu_tanh, "gelu_accurate": gelu_tanh,
@@ -146,9 +148,7 @@ class GLA:
     root = "model."
     head = "lm_head.weight"
     embeddings = "model.embeddings.weight"
-    config = {
-        "model_type": "gla", "vocab_size": 275, "hidden_size": 32, "num_hidden_layers": 2,
-        "num_heads": 4, "intermediate_size": 48, "bos_token_id": 0, "eos_token_id": 0}
+    config = {"model_type": "gla", "num_heads": 4, **SIZES}
 
     @staticmethod
     def sizes(c):

@@ -32,10 +32,6 @@ TRIED = [(row[0].strip("`"), of, row[3], value)
          for row in ROWS for of in row[1].split(", ") for value in re.findall("`([^`]+)`", row[4])]
 
 
-def python_json(text):
-    return json.loads(text)  # reads Infinity and NaN, as the library's does
-
-
 def changed(config, key, value):
     """A copy with the value at a key such as rope_scaling.type."""
     config = copy.deepcopy(config)
@@ -99,7 +95,8 @@ def add_with(check, base, of, key, value):
 
 
 def rows_of(kind):
-    return [(key, of, python_json(value)) for key, of, here, value in TRIED if here == kind]
+    """Infinity and NaN are read, as the libraries read them."""
+    return [(key, of, json.loads(value)) for key, of, here, value in TRIED if here == kind]
 
 
 def test_the_table_is_whole():

@@ -9,6 +9,7 @@ the unchanged one where it says "harmless" or "warned". For "refused" it prints 
 The files of test_config_keys.py that are not about keys (heads, prefixes, FP8) are compared, too.
 """
 
+import json
 import os
 import pathlib
 import sys
@@ -22,7 +23,7 @@ import torch
 import transformers
 from make_gla_fixture import use_plain_operations
 from reference_models import FAMILIES, PROMPT, log_softmax, write_model
-from test_config_keys import GENERATION, TRIED, changed, in_fp8, python_json
+from test_config_keys import GENERATION, TRIED, changed, in_fp8
 
 NEAR = 2e-4  # logits of both are float64, but fla's recurrence is float32
 
@@ -88,7 +89,7 @@ def main():
         folder = pathlib.Path(temporary)
         for key, of, here, value in TRIED:
             count += 1
-            far = row(folder / str(count), key, of, here, python_json(value))
+            far = row(folder / str(count), key, of, here, json.loads(value))
             good = here == "refused" or (isinstance(far, float) and far < NEAR)
             wrong += not good
             if here == "refused" or not good:

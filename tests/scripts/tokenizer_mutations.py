@@ -607,12 +607,7 @@ def main():
             result, message = compare(regla, state, rng)
             counts[result] += 1
             per_style[name, result] += 1
-            if (
-                result.isupper()
-                or result.startswith("DIFF")
-                or options.verbose
-                or (i < 0 and result != "same")
-            ):
+            if result.isupper() or options.verbose or (i < 0 and result != "same"):
                 print(f"{name} {i}: {result}: {message.strip()[:1500]}", flush=True)
                 if options.keep and result.isupper():
                     options.keep.mkdir(parents=True, exist_ok=True)
