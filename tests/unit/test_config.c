@@ -40,6 +40,20 @@ struct change {
     const char *message;      /* NULL: accepted */
 };
 
+/* Parses a golden case's config, changed as `changes` [count] say; what is found is the arena's. */
+static void parse_patched(struct config *config, struct arena *arena, const char *golden,
+                          const struct change *changes, int count)
+{
+    struct error err = ERROR_INIT;
+    json_t *json = golden_config(golden);
+    for (int i = 0; i < count; i++)
+        json_patch(json, changes[i].path, changes[i].value);
+    char *text = json_dumps(json, 0);
+    cr_assert(family_parse(config, arena, text, strlen(text), &err) == 0, "%s", err.message);
+    free(text);
+    json_decref(json);
+}
+
 /* Of tests/golden/hybrid_regla, whose mixers are r (linear) and s (softmax, rope). */
 static const struct change native_changes[] = {
     {"model_type", "\"llama\"",
@@ -271,16 +285,11 @@ Test(config, gla_intermediate_size_by_their_rule)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct arena arena = {0};
         struct config config;
-        struct error err = ERROR_INIT;
-        json_t *json = golden_config("gla");
-        json_patch(json, "hidden_size", cases[i].hidden);
-        json_patch(json, "hidden_ratio", cases[i].ratio);
-        json_patch(json, "intermediate_size", "null");
-        char *text = json_dumps(json, 0);
-        cr_assert(family_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+        const struct change changes[] = {{"hidden_size", cases[i].hidden, NULL},
+                                         {"hidden_ratio", cases[i].ratio, NULL},
+                                         {"intermediate_size", "null", NULL}};
+        parse_patched(&config, &arena, "gla", changes, 3);
         cr_expect_eq(config.intermediate_size, cases[i].expected);
-        free(text);
-        json_decref(json);
         arena_clear(&arena);
     }
 }
@@ -290,12 +299,9 @@ Test(config, ids_outside_the_vocabulary_are_no_ids)
 {
     struct arena arena = {0};
     struct config config;
-    struct error err = ERROR_INIT;
-    json_t *json = golden_config("gpt_neox");
-    json_patch(json, "bos_token_id", "-1");
-    json_patch(json, "eos_token_id", "[3, 50256, 274]");
-    char *text = json_dumps(json, 0);
-    cr_assert(family_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+    static const struct change changes[] = {{"bos_token_id", "-1", NULL},
+                                            {"eos_token_id", "[3, 50256, 274]", NULL}};
+    parse_patched(&config, &arena, "gpt_neox", changes, 2);
     cr_expect_eq(config.bos_token_id, -1);
     cr_expect(config.num_eos == 2 && config.eos[0] == 3 && config.eos[1] == 274);
     cr_expect_str_eq(warnings_at(&config.warnings, 0),
@@ -304,8 +310,6 @@ Test(config, ids_outside_the_vocabulary_are_no_ids)
     cr_expect_str_eq(warnings_at(&config.warnings, 1),
                      "config.json: eos_token_id: expected an id in [0, 275), got 50256: no text "
                      "has that token");
-    free(text);
-    json_decref(json);
     arena_clear(&arena);
 }
 
@@ -314,19 +318,14 @@ Test(config, odd_rotary_dimensions)
 {
     struct arena arena = {0};
     struct config config;
-    struct error err = ERROR_INIT;
-    json_t *json = golden_config("gpt_neox_tf5");
-    json_patch(json, "rope_parameters/partial_rotary_factor", "0.7");
-    char *text = json_dumps(json, 0);
-    cr_assert(family_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+    static const struct change change = {"rope_parameters/partial_rotary_factor", "0.7", NULL};
+    parse_patched(&config, &arena, "gpt_neox_tf5", &change, 1);
     const struct position *position = &config.mixers[0].mixer.position;
     cr_assert_eq(position->rotary_dims, 12);
     for (int i = 0; i < 6; i++) {
         double angle = pow(position->base, -2.0 * i / 12), expected = pow(10000, -2.0 * i / 11);
         cr_expect(fabs(angle - expected) < 1e-14, "%d: %g, expected %g", i, angle, expected);
     }
-    free(text);
-    json_decref(json);
     arena_clear(&arena);
 }
 
@@ -356,9 +355,7 @@ Test(config, generation_config)
     struct arena arena = {0};
     struct config config;
     struct error err = ERROR_INIT;
-    json_t *json = golden_config("regla");
-    char *text = json_dumps(json, 0);
-    cr_assert(family_parse(&config, &arena, text, strlen(text), &err) == 0, "%s", err.message);
+    parse_patched(&config, &arena, "regla", NULL, 0);
     cr_expect(config.num_eos == 1 && config.eos[0] == 0 && config.bos_token_id == 0);
 
     static const char none[] = "{\"temperature\": 0.7, \"eos_token_id\": null}";
@@ -382,7 +379,5 @@ Test(config, generation_config)
     cr_expect_str_eq(err.message,
                      "generation_config.json: eos_token_id: expected an integer, got a "
                      "string");
-    free(text);
-    json_decref(json);
     arena_clear(&arena);
 }

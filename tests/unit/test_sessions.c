@@ -3,9 +3,8 @@
 #include "engine/base/clock.h"
 #include "server/states/session_meta.h"
 #include "server/states/sessions.h"
+#include "tests/unit/session_database.h"
 #include "tests/unit/state_trees.h"
-
-#include <sqlite3.h>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -313,22 +312,6 @@ Test(sessions, after_its_first_use_a_session_has_nothing_to_do_with_the_wall_clo
     expect_end();
 }
 
-/* What a query of one number gives. */
-static int64_t ask(const char *query)
-{
-    char path[100];
-    sqlite3 *handle;
-    sqlite3_stmt *statement;
-    snprintf(path, sizeof path, "%s/sessions.db", directory);
-    cr_assert(sqlite3_open(path, &handle) == SQLITE_OK);
-    cr_assert(sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK);
-    cr_assert(sqlite3_step(statement) == SQLITE_ROW);
-    int64_t number = sqlite3_column_int64(statement, 0);
-    sqlite3_finalize(statement);
-    sqlite3_close(handle);
-    return number;
-}
-
 Test(sessions, of_two_rows_of_a_name_the_older_goes)
 {
     double now = (double)time(NULL);
@@ -343,7 +326,7 @@ Test(sessions, of_two_rows_of_a_name_the_older_goes)
     open_all();
     cr_assert(sessions_peek(sessions, "me", "it", 20, &seen, &err) == 0 && seen);
     store_finish(store);
-    cr_expect_eq(ask("SELECT count(*) FROM session"), 1);
+    cr_expect_eq(session_database_number(directory, "SELECT count(*) FROM session"), 1);
     cr_assert(sessions_remove(sessions, "me", "it", nothing, NULL, &err) == 0);
     close_all();
     open_all();
@@ -510,15 +493,18 @@ Test(sessions, with_memory_a_turn_comes_with_its_claim)
     cr_expect_eq(claimed_turn(22, &claims[1]).code, API_OK);
     block(false);
     sessions_save_all(sessions, clock_seconds() + 10);
-    cr_expect_eq(ask("SELECT count(*) FROM reply WHERE status = 0 AND session ="
-                     " (SELECT name FROM session)"),
+    cr_expect_eq(session_database_number(directory,
+                                         "SELECT count(*) FROM reply WHERE status = 0 AND session ="
+                                         " (SELECT name FROM session)"),
                  2);
     block(true);
     cr_expect_eq(turn(25).code, API_OK);
     cr_expect_eq(sessions_unsaved(sessions), 1);
     block(false);
     cr_expect_eq(delete_session().code, API_OK);
-    cr_expect_eq(ask("SELECT count(*) FROM reply WHERE session = 'deleted'"), 2);
+    cr_expect_eq(
+        session_database_number(directory, "SELECT count(*) FROM reply WHERE session = 'deleted'"),
+        2);
     close_all();
     remove_directory(directory);
 }

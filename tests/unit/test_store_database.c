@@ -3,6 +3,7 @@
  * nothing is left of what was deleted. */
 #include "engine/state_file.h"
 #include "server/store/session_rows.h"
+#include "tests/unit/session_database.h"
 #include "tests/unit/store_bench.h"
 
 #include <signal.h>
@@ -210,21 +211,6 @@ static struct item *write_long(struct bench *bench, int64_t count, int32_t **tok
     return item;
 }
 
-/* A number from the database, which no store has open. */
-static int count_of(const struct bench *bench, const char *query)
-{
-    char path[512];
-    sqlite3 *handle;
-    sqlite3_stmt *statement;
-    cr_assert(sqlite3_open(database_of(bench, path), &handle) == SQLITE_OK);
-    cr_assert(sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK);
-    cr_assert(sqlite3_step(statement) == SQLITE_ROW);
-    int count = sqlite3_column_int(statement, 0);
-    sqlite3_finalize(statement);
-    sqlite3_close(handle);
-    return count;
-}
-
 /* What is removed goes to the log first. Where the log may have no more pages than the database a
  * long session is removed all the same. */
 Test(store_database, a_long_session_is_removed_from_a_full_disk)
@@ -247,7 +233,7 @@ Test(store_database, a_long_session_is_removed_from_a_full_disk)
     cr_expect(bench.num_found == 0);
     store_close(bench.store);
     bench.store = NULL;
-    cr_expect(count_of(&bench, "SELECT count(*) FROM part") == 0);
+    cr_expect(session_database_number(bench.path, "SELECT count(*) FROM part") == 0);
     free(tokens);
     free_item(item);
     bench_close(&bench);
