@@ -17,7 +17,6 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CGROUPS = Path("/sys/fs/cgroup")
 LIMITS = "40,100,300,1000,4000"
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever http_proxy says
+
+
+def hand_on(above):
+    """Of version 2: the groups in this one get the controller. One with processes of its own cannot."""
+    control = above / "cgroup.subtree_control"
+    if "memory" not in control.read_text().split():
+        control.write_text("+memory")
 
 
 def version():
@@ -40,6 +47,8 @@ def version():
         return None
     probe = (CGROUPS / "memory" if found == 1 else CGROUPS) / f"regla-probe-{os.getpid()}"
     try:
+        if found == 2:
+            hand_on(CGROUPS)
         probe.mkdir()
         probe.rmdir()
     except OSError:
@@ -57,10 +66,7 @@ class Group:
         self.path = (parent.path if parent else top) / f"regla-{name}-{os.getpid()}"
         self.path.mkdir()
         if self.version == 2:
-            # Its groups get the controller; a group with processes of its own cannot give it on.
-            above = self.path.parent / "cgroup.subtree_control"
-            if "memory" not in above.read_text().split():
-                above.write_text("+memory")
+            hand_on(self.path.parent)
         if mib is not None:
             self.limit = mib << 20
             limit = "memory.limit_in_bytes" if self.version == 1 else "memory.max"
@@ -74,11 +80,12 @@ class Group:
         return subprocess.Popen([*entry, *map(str, command)], **options)
 
     def peak(self):
+        """Bytes; None where the kernel does not say."""
         name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
         try:
             return int((self.path / name).read_text())
         except FileNotFoundError:  # before Linux 5.19
-            return int((self.path / "memory.current").read_text())
+            return None
 
     def in_use(self):
         """Bytes, without pages of files."""
@@ -100,12 +107,10 @@ class Server:
     """A server in a group, with default flags and others."""
 
     def __init__(self, group, binary, model, *flags):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.url = None  # until it says its port
         self.vocabulary = json.loads((Path(model) / "config.json").read_text())["vocab_size"]
         handle, self.log = tempfile.mkstemp(suffix=".log")
-        self.process = group.start([binary, "serve", "--model", model, "--port", self.port, *flags],
+        self.process = group.start([binary, "serve", "--model", model, "--port", 0, *flags],
                                    stderr=handle)
         os.close(handle)
 
@@ -116,20 +121,24 @@ class Server:
         """Whether it is, or has ended."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None and time.monotonic() < deadline:
+            listening = re.search(r"listening on (http://127\.0\.0\.1:\d+)\b", self.text())
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready", timeout=5).read()
-                return True
+                if listening:
+                    DIRECT.open(f"{listening[1]}/ready", timeout=5).read()
+                    self.url = listening[1]
+                    return True
             except OSError:
-                time.sleep(0.05)
+                pass
+            time.sleep(0.05)
         return False
 
     def post(self, path, body, timeout=600):
         """The status; 0: the server has gone."""
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", json.dumps(body).encode(),
+            f"{self.url}{path}", json.dumps(body).encode(),
             {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=timeout) as reply:
+            with DIRECT.open(request, timeout=timeout) as reply:
                 reply.read()
                 return reply.status
         except urllib.error.HTTPError as error:
@@ -189,9 +198,10 @@ def row(mib, options):
         if options.verbose:
             print(*log, sep="\n", file=sys.stderr)
         states = re.search(r"([0-9.]+) MiB for states and", "\n".join(log))
+        peaks = ["-" if peak is None else f"{peak / 2**20:.1f}" for peak in (group.peak(), most)]
         answers = ", ".join(f"{n} × {status}" for status, n in sorted(statuses.items()))
         return code == 0 and 0 not in statuses, [
-            f"{mib}", f"{group.peak() / 2**20:.1f}", f"{most / 2**20:.1f}", states[1] if states else "-",
+            f"{mib}", *peaks, states[1] if states else "-",
             answers or log[-1], "yes" if code == -signal.SIGKILL else "no"]
     finally:
         group.remove()
