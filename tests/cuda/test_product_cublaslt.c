@@ -94,9 +94,9 @@ static void check_normed(struct devices *own, struct bench_count *count)
     size_t x_bytes = ROWS * IN * sizeof(float), y_bytes = ROWS * OUT * sizeof(float);
     struct bench_device other, *const devices[3] = {&own->cuda[false], &other, &other};
     float *w = bench_floats(OUT * IN, -1, 1, 1), *host = bench_floats(ROWS * IN, -3, 5, 2), *y[3];
-    setenv("REGLA_CUDA_STREAMED_ROWS", "256", 1);
+    char *before = bench_set("REGLA_CUDA_STREAMED_ROWS", "256");
     bool opened = open_cublaslt(&other, false, MOST_ROWS);
-    unsetenv("REGLA_CUDA_STREAMED_ROWS");
+    bench_restore("REGLA_CUDA_STREAMED_ROWS", before);
     for (int i = 0; i < 3 && opened; i++) {
         const struct bench_device *cuda = devices[i];
         const bool apart = i < 2;

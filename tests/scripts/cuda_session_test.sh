@@ -40,6 +40,7 @@ esac"
 program "$work/programs/kernels" "echo 'kernels: 5 passed, 0 failed'"
 program "$work/programs/cuda_test_launch" "echo 'launch: 14 passed, 0 failed'"
 program "$work/programs/cuda_test_model" "echo 'model: 3 passed, 0 failed'"
+program "$work/programs/cuda_test_product_cublaslt" "echo 'product-cublaslt: 9 passed, 0 failed'"
 program "$work/programs/cuda_chain" "echo 'sum: 33 kernels, gaps 30.00, times 60.00'"
 program "$work/tools/nvidia-smi" "echo 'A false GPU, 1.0, 1 MiB'"
 # as version 2025.3 prints it
@@ -52,8 +53,9 @@ program "$work/tools/ncu" "cat <<'KERNELS'
     DRAM Throughput                   %        32.20
 KERNELS"
 program "$work/tools/compute-sanitizer" "echo memcheck"
-# Python with PyTorch, and without what only tests have.
+# Python with PyTorch, and without what only tests have. Its script `-` looks for cuBLASLt.
 program "$work/tools/python3" "case \"\$*\" in
+    -) [ -n \"\${NO_CUBLASLT:-}\" ] || echo /false/libcublasLt.so.13 ;;
     *find_spec*) exit 0 ;;
     *cuda_transformers*|*'pip install'*|*overhead*) exit 0 ;;
     *) PYTHONPATH=$work/none exec $(command -v python3) \"\$@\" ;;
@@ -94,8 +96,8 @@ session
 expect "$all" [ $status -eq 0 ]
 in_table "$all" '^# A false GPU, 1.0, 1 MiB; '
 for part in smoke_launch smoke_hybrid_regla smoke_gla_fla bench_6l overlap kernels_check bench_12l \
-    rows switches golden_f32 cuda_test_model bits_q8_f32 serve kernels_time_apart prompts_f16_cublaslt \
-    bench_softmax timestamps_1 ncu transformers memcheck_few study; do
+    rows switches golden_f32 cuda_test_model cuda_test_product_cublaslt bits_q8_f32 serve \
+    kernels_time_apart prompts_f16_cublaslt bench_softmax timestamps_1 ncu transformers memcheck_few study; do
     in_table "$all" "^$part +passed "
 done
 not_in_table "$all" 'left out|FAILED|stopped|under way'
@@ -119,6 +121,12 @@ in_table "no nvidia-smi" '^# no nvidia-smi; '
 in_table "no nvidia-smi" '^smoke_gla_fla +passed '
 in_table "no ncu" '^ncu +left out: no ncu'
 in_table "no compute-sanitizer" '^sanitize +left out: no compute-sanitizer'
+
+before=(NO_CUBLASLT=yes)
+session check
+expect "no cuBLASLt" [ $status -eq 0 ]
+in_table "no cuBLASLt" '^cuda_test_product_cublaslt +left out: no libcublasLt$'
+in_table "no cuBLASLt" '^cuda_test_model +passed '
 
 before=(MISBEHAVE=cuda_test_launch MISBEHAVIOUR=77)
 session
