@@ -82,7 +82,7 @@ rounded_bits() { # preset
 # A test that has not ended after so long hangs: the slowest takes a tenth of it.
 http() { # preset, seconds for each test
     REGLA_BINARY=build/$1/regla "${fixed_addresses[@]}" $python -m pytest -q -p no:cacheprovider \
-        -n "$jobs" --dist loadfile --durations=5 --timeout "$2" tests/http --ignore tests/http/proxies
+        -n "$jobs" --dist loadfile --durations=5 --timeout "$2" -rs tests/http --ignore tests/http/proxies
 }
 
 stage_deps() { deploy/deps.sh test && tests/scripts/venv.sh; }
