@@ -23,7 +23,7 @@ LINEAR = {
 SOFTMAX = {"activation": ("softmax", "relu"), "window": ("full", "block", "sliding")}
 BOTH = {
     "kind": ("linear", "softmax"),
-    "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm"),
+    "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm", "gated_rmsnorm"),
     "output_norm_scope": ("head", "hidden"),
     "output_gate": ("none", "swish"),
 }

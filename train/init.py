@@ -5,6 +5,8 @@ import math
 
 import torch
 
+from train.model.layers import WEIGHTED_NORMS
+
 # ReGLA's gates: sigma(b_g) from 0.73 to 0.99 over the dimensions of a head, and b_r = 0, so that F
 # = g at first.
 GATE_BIAS = (1.0, 4.5)
@@ -29,8 +31,10 @@ class _Maker:
             self.tensors[f"{name}.bias"] = torch.zeros(outputs)
 
     def norm(self, name, kind, size):
-        if kind in ("layernorm", "rmsnorm"):
+        if kind in WEIGHTED_NORMS:
             self.tensors[f"{name}.weight"] = torch.ones(size)
+        if kind == "gated_rmsnorm":
+            self.tensors[f"{name}.gate"] = torch.ones(size)
         if kind == "layernorm":
             self.tensors[f"{name}.bias"] = torch.zeros(size)
 

@@ -83,6 +83,11 @@ static void norm_part(const struct ops_norm *a, const float *x, float *y)
     float square = sum_squares(x, mean, n) / (float)n;
     float factor = a->kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a->eps)
                                                   : 1.0f / sqrtf(square + a->eps);
+    if (a->kind == NORM_GATED_RMSNORM) {
+        for (int j = 0; j < n; j++)
+            y[j] = formula_own_gate(x[j] * factor * a->weight[j], a->bias[j], x[j]);
+        return;
+    }
     if (a->weight == NULL)
         for (int j = 0; j < n; j++)
             y[j] = (x[j] - mean) * factor;

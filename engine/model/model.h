@@ -21,11 +21,12 @@
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
 /* Kinds, each with its name in config.json. */
-#define MODEL_NORMS(X)             \
-    X(NORM_NONE, "none")           \
-    X(NORM_LAYERNORM, "layernorm") \
-    X(NORM_RMSNORM, "rmsnorm")     \
-    X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm")
+#define MODEL_NORMS(X)                       \
+    X(NORM_NONE, "none")                     \
+    X(NORM_LAYERNORM, "layernorm")           \
+    X(NORM_RMSNORM, "rmsnorm")               \
+    X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm") \
+    X(NORM_GATED_RMSNORM, "gated_rmsnorm")
 #define MODEL_WINDOWS(X)     \
     X(WINDOW_FULL, "full")   \
     X(WINDOW_BLOCK, "block") \
@@ -95,6 +96,7 @@ struct norm {
     float eps;
     const float *weight; /* [size]; NULL for simple_rmsnorm */
     const float *bias;   /* [size], or NULL */
+    const float *gate;   /* [size]; gated_rmsnorm, which only output_norm may be */
 };
 
 struct position {

@@ -83,7 +83,7 @@ struct ops_embed {
 struct ops_norm {
     enum norm_kind kind;
     float eps;
-    const float *weight, *bias; /* [size], or NULL */
+    const float *weight, *bias; /* [size], or NULL; bias of NORM_GATED_RMSNORM: w of its gate */
     int num_rows, groups, size;
     struct rows x, y;
     enum formula formula; /* of one number */

@@ -26,14 +26,14 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from train.checkpoint import DTYPES, load_model  # noqa: E402
-from train.config import LINEAR, LRPE, MODEL, POSITION, SOFTMAX, parse_config  # noqa: E402
+from train.config import BOTH, LINEAR, LRPE, MODEL, POSITION, SOFTMAX, parse_config  # noqa: E402
 from train.init import new_tensors  # noqa: E402
 from train.model.model import Model  # noqa: E402
 from train.model.recurrence import step_by_step  # noqa: E402
 
 TOKENIZER = ROOT / "tests/golden/alibi/tokenizer.json"
 TOKENIZER_IDS = 275
-NORMS = ("none", "layernorm", "rmsnorm", "simple_rmsnorm")
+NORMS = BOTH["output_norm"]
 GREEDY_TOKENS = 3
 WORST_CONDITION = 0.01  # PyTorch's error in float32 beyond which a case says nothing
 
@@ -126,6 +126,25 @@ def random_config(rng):
 
 # Combinations that no other golden case has, as (shapes, config, mixers by layer).
 GOLDEN = {
+    "relu_gated_rmsnorm": (
+        {"head_dim": 6, "value_dim": 10, "glu": True},
+        {"num_attention_heads": 2, "norm_type": "simple_rmsnorm", "norm_eps": 1e-8},
+        {
+            "kind": "softmax",
+            "activation": "relu",
+            "window": "block",
+            "window_size": 16,
+            "position": {"type": "lrpe_orthogonal", "basis": "householder"},
+            "output_norm": "gated_rmsnorm",
+            "output_norm_scope": "hidden",
+        },
+        {
+            "kind": "linear",
+            "feature_map": "elu",
+            "output_norm": "gated_rmsnorm",
+            "output_gate": "swish",
+        },
+    ),
     "lrpe1_gla_gate_scaled_hidden_norm": (
         {"head_dim": 5, "value_dim": 7, "glu": True, "bias": True},
         {"num_attention_heads": 3, "hidden_act": "relu", "parallel_residual": True},
@@ -220,6 +239,8 @@ def random_tensors(config, shapes, rng):
             made[name] = 1 + normal(shape, 0.2)
         elif ".position.r" in name:
             made[name] = 0.05 + 1.2 * torch.rand(shape, generator=generator)
+        elif name.endswith("norm.gate"):
+            made[name] = normal(shape)
         elif name.endswith(".bias"):
             if rng.random() < 0.7 or "norm" not in name:
                 made[name] = normal(shape, 0.5) + (tensor if "g_proj" in name else 0)

@@ -140,7 +140,10 @@ static const struct change native_changes[] = {
      "config.json: mixers.r.gate_logit_normalizer: expected a number in [1e-06, 1e+09], got 0"},
     {"mixers/r/output_norm", "\"groupnorm\"",
      "config.json: mixers.r.output_norm: unknown output_norm \"groupnorm\" (known: none, "
-     "layernorm, rmsnorm, simple_rmsnorm)"},
+     "layernorm, rmsnorm, simple_rmsnorm, gated_rmsnorm)"},
+    {"norm_type", "\"gated_rmsnorm\"",
+     "config.json: norm_type: unknown norm_type \"gated_rmsnorm\" (known: layernorm, rmsnorm, "
+     "simple_rmsnorm)"},
     {"mixers/r/output_norm_scope", "\"layer\"",
      "config.json: mixers.r.output_norm_scope: unknown output_norm_scope \"layer\" (known: head, "
      "hidden)"},
