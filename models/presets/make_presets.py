@@ -85,6 +85,7 @@ SYSTEMS = {
     "lrpe1": plain(linear("elu+1", position=lrpe("unitary"), **TRANSNORMER)),
     "lrpe2": plain(linear("elu+1", position=lrpe("orthogonal"), **TRANSNORMER)),
     "lrpe3": plain(linear("elu+1", position=lrpe("permutation"), **TRANSNORMER)),
+    "spe": plain(linear("elu+1", position={"type": "spe"}, sum_norm=True)),
     "kerple_log": plain(softmax({"type": "kerple_log"})),
     "kerple_power": plain(softmax({"type": "kerple_power"})),
     "kerple_3para_log": plain(softmax({"type": "kerple_3para_log"})),
