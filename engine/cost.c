@@ -35,6 +35,9 @@ static double layer_elements(const struct layer *layer)
         sum += 2 * heads * m->feature_rows * d;
     if (m->feature_q != NULL)
         sum += 2 * heads * d * d;
+    if (m->position.kind == POSITION_SPE)
+        sum += 2 * heads * m->features * (2 * m->position.sines + m->position.gated) *
+               m->features_positioned;
     return sum;
 }
 

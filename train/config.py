@@ -23,7 +23,7 @@ LINEAR = {
 SOFTMAX = {"activation": ("softmax", "relu"), "window": ("full", "block", "sliding")}
 BOTH = {
     "kind": ("linear", "softmax"),
-    "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm"),
+    "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm", "gated_rmsnorm"),
     "output_norm_scope": ("head", "hidden"),
     "output_gate": ("none", "swish"),
 }
@@ -45,6 +45,7 @@ POSITION = {
         "kerple_3para_log",
         "kerple_bias_wht",
         "t5",
+        "spe",
     ),
     "stage": (None, "before", "after"),
     "pairing": ("half", "adjacent"),
@@ -56,6 +57,7 @@ POSITION_KEYS = {
     "lrpe_unitary": ("basis",),
     "lrpe_orthogonal": ("basis", "rotary_pct"),
     "lrpe_permutation": ("basis",),
+    "spe": ("gated",),
 }
 
 
@@ -67,6 +69,7 @@ class PositionConfig:
     rotary_pct: float = 1.0
     pairing: str = "half"
     basis: str = "identity"
+    gated: bool = True
 
 
 @dataclass
@@ -180,8 +183,15 @@ def _check_mixer(mixer, where):
         refuse(f"position.base: expected 1 to 1e12, got {mixer.position.base}")
     if mixer.kind == "linear" and mixer.position.type == "rope" and mixer.position.stage is None:
         refuse("position.stage: a linear mixer's rope must say before or after")
-    if mixer.kind == "linear" and mixer.position.type not in ("none", "rope", *LRPE):
+    if mixer.kind == "linear" and mixer.position.type not in ("none", "rope", *LRPE, "spe"):
         refuse("position.type: not for linear mixers")
+    if mixer.position.type == "spe":
+        if mixer.kind != "linear":
+            refuse("position.type: spe needs a linear mixer")
+        if mixer.gate in ("fast_decay", "gla"):
+            refuse(f"gate: {mixer.gate} with position spe, which mixes the features that it decays")
+        if not isinstance(mixer.position.gated, bool):
+            refuse(f"position.gated: expected true or false, got {mixer.position.gated}")
     if mixer.window != "full" and not (
         isinstance(mixer.window_size, int) and mixer.window_size > 0
     ):

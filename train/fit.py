@@ -33,7 +33,7 @@ def make_optimizers(model, args):
     for name, parameter in model.named_parameters():
         if "embeddings" in name or name == "head":
             groups["embedding"].append(parameter)
-        elif parameter.dim() == 2:
+        elif parameter.dim() == 2 and ".position." not in name:  # spe's gates, T5's buckets
             groups["muon" if args.optimizer == "muon" else "matrix"].append(parameter)
         else:
             groups["small"].append(parameter)

@@ -5,6 +5,8 @@ import math
 
 import torch
 
+from train.model.layers import WEIGHTED_NORMS
+
 # ReGLA's gates: sigma(b_g) from 0.73 to 0.99 over the dimensions of a head, and b_r = 0, so that F
 # = g at first.
 GATE_BIAS = (1.0, 4.5)
@@ -29,8 +31,10 @@ class _Maker:
             self.tensors[f"{name}.bias"] = torch.zeros(outputs)
 
     def norm(self, name, kind, size):
-        if kind in ("layernorm", "rmsnorm"):
+        if kind in WEIGHTED_NORMS:
             self.tensors[f"{name}.weight"] = torch.ones(size)
+        if kind == "gated_rmsnorm":
+            self.tensors[f"{name}.gate"] = torch.ones(size)
         if kind == "layernorm":
             self.tensors[f"{name}.bias"] = torch.zeros(size)
 
@@ -134,6 +138,20 @@ def _gates(make, mixer, name, m, dv):
             make.tensors[f"{name}.{gate}.bias"] = spread.repeat(heads) if size > 1 else spread
 
 
+def _spe(make, position, name, heads, m, sines=1):
+    """As SPE's released code starts; as many realizations as features, and one sine, as in that of
+    LRPE."""
+    for tensor in ("freqs", "offsets", "gains"):
+        make.normal(f"{name}.{tensor}", (heads, m, sines), 1.0)
+    make.tensors[f"{name}.freqs"] -= 4.0
+    gains = make.tensors[f"{name}.gains"]
+    gains *= 2.0 / gains.norm(dim=-1, keepdim=True).sqrt()
+    make.normal(f"{name}.noise", (heads, m, 2 * sines, m), 1.0)
+    if position.gated:
+        make.normal(f"{name}.gate", (heads, m), 1.0)
+        make.normal(f"{name}.gate_noise", (heads, m, m), 1.0)
+
+
 def _position(make, mixer, name, m):
     position = mixer.position
     heads, longest = make.config.num_attention_heads, make.config.max_position_embeddings
@@ -141,6 +159,8 @@ def _position(make, mixer, name, m):
         make.tensors[f"{name}.r{i}"] = torch.linspace(*KERPLE_START[f"r{i}"], heads)
     if position.type == "t5":
         make.tensors[f"{name}.bucket_bias"] = torch.zeros(32, heads)
+    if position.type == "spe":
+        _spe(make, position, name, heads, m)
     if position.basis == "householder":
         make.normal(f"{name}.householder", (m,), 1.0)
     # cosFormer's angle; LRPE by itself keeps the default ones.

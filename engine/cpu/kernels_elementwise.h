@@ -83,6 +83,11 @@ static void norm_part(const struct ops_norm *a, const float *x, float *y)
     float square = sum_squares(x, mean, n) / (float)n;
     float factor = a->kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a->eps)
                                                   : 1.0f / sqrtf(square + a->eps);
+    if (a->kind == NORM_GATED_RMSNORM) {
+        for (int j = 0; j < n; j++)
+            y[j] = formula_own_gate(x[j] * factor * a->weight[j], a->bias[j], x[j]);
+        return;
+    }
     if (a->weight == NULL)
         for (int j = 0; j < n; j++)
             y[j] = (x[j] - mean) * factor;
@@ -119,6 +124,8 @@ static void kernel_angles(const struct ops_angles *a, const struct batch *batch,
             formula_cos_sin(position * a->theta[j], &cosines[j], &sines[j]);
     }
 }
+
+enum { SPE_OUTPUTS = 64 /* at once: their sums stay in registers */ };
 
 /* out = one head of x in the basis of LRPE. */
 static void apply_basis(const struct ops_positions *a, const float *x, float *out)
@@ -179,15 +186,49 @@ rotate(const int64_t step, const int64_t other, const int half, const float *res
     }
 }
 
-/* Applies the position of row r, which is at `position` of its text, to one head's x. */
+/* `count` of spe's outputs from `first` on, each one running sum; count is often a constant. */
+static inline __attribute__((always_inline)) void encode(const struct ops_positions *a,
+                                                         const int count, const float *cosines,
+                                                         const float *sines, const float *x,
+                                                         const float *code, float *restrict out)
+{
+    float sums[SPE_OUTPUTS] = {0};
+    for (int j = 0; j < a->dim; j++) {
+        for (int k = j * a->num_sines; k < (j + 1) * a->num_sines; k++) {
+            const float u = x[j] * cosines[k], v = x[j] * sines[k];
+            for (int i = 0; i < count; i++) {
+                sums[i] = FORMULA_FMA(u, code[i], sums[i]);
+                sums[i] = FORMULA_FMA(v, code[a->outputs + i], sums[i]);
+            }
+            code += 2 * a->outputs;
+        }
+        for (int i = 0; a->gated && i < count; i++)
+            sums[i] = FORMULA_FMA(x[j], code[i], sums[i]);
+        code += a->gated ? a->outputs : 0;
+    }
+    for (int i = 0; i < count; i++)
+        out[i] = sums[i];
+}
+
+/* Applies the position of row r, which is at `position` of its text, to one head's x: a key's or a
+ * query's. */
 static void position_head(const struct ops_positions *a, int r, int64_t position, int head,
-                          const float *x, float *out)
+                          bool key, const float *x, float *out)
 {
     int64_t angle = (int64_t)head * a->angles_per_head;
     const float *cosines = a->cosines.data + r * a->cosines.stride + angle;
     const float *sines = a->sines.data + r * a->sines.stride + angle;
     if (a->kind == POSITION_LRPE_PERMUTATION) {
         permute(a, position, x, out);
+        return;
+    }
+    if (a->kind == POSITION_SPE) {
+        int64_t rows = (int64_t)a->dim * (2 * a->num_sines + a->gated);
+        const float *code = (key ? a->code_k : a->code_q) + head * rows * a->outputs;
+        int done = 0;
+        for (; done + SPE_OUTPUTS <= a->outputs; done += SPE_OUTPUTS)
+            encode(a, SPE_OUTPUTS, cosines, sines, x, code + done, out + done);
+        encode(a, a->outputs - done, cosines, sines, x, code + done, out + done);
         return;
     }
     apply_basis(a, x, out);
@@ -210,7 +251,7 @@ static void kernel_positions(const struct ops_positions *a, const struct batch *
     for (int r = first; r < end; r++)
         for (int h = 0; h < a->num_heads + a->num_kv_heads; h++)
             position_head(a, r, batch->positions[r], h < a->num_heads ? h : h - a->num_heads,
-                          a->x.data + r * a->x.stride + (int64_t)h * a->dim,
+                          h >= a->num_heads, a->x.data + r * a->x.stride + (int64_t)h * a->dim,
                           a->out.data + r * a->out.stride + h * out_dim);
 }
 

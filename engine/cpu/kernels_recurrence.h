@@ -64,7 +64,7 @@ static inline __attribute__((always_inline)) void recur_all(const bool decays, c
                                                             const struct recurrence_group *group,
                                                             float *state)
 {
-    const int64_t m = a->phi.features;
+    const int64_t m = features ? a->phi.features : a->features;
     for (int64_t row = 0; row < group->width; row += LANES) {
         float *rows = state + row / OPS_ROW_BLOCK * OPS_ROW_BLOCK * a->features;
         rows += row % OPS_ROW_BLOCK;
@@ -171,7 +171,7 @@ static float head_features(const struct ops_recurrence *a, const struct recurren
     float *out = features->after != NULL ? group->mapped : phi;
     float rescale = 1.0f;
     if (features->before != NULL) {
-        position_head(features->before, r, position, head, z, group->turned);
+        position_head(features->before, r, position, head, maximum != NULL, z, group->turned);
         z = group->turned;
     }
     if (product->data != NULL)
@@ -192,7 +192,7 @@ static float head_features(const struct ops_recurrence *a, const struct recurren
         for (int j = 0; j < m; j++)
             out[j] *= features->query_scale;
     if (features->after != NULL)
-        position_head(features->after, r, position, head, out, phi);
+        position_head(features->after, r, position, head, maximum != NULL, out, phi);
     return rescale;
 }
 
@@ -314,7 +314,8 @@ static struct recurrence_group group_in(const struct ops_recurrence *a, int head
         .first = first * OPS_ROW_BLOCK,
         .width = (end - first) * OPS_ROW_BLOCK,
     };
-    int64_t m = (a->features + 15) / 16 * 16;
+    int most = a->features > a->phi.features ? a->features : a->phi.features;
+    int64_t m = (most + 15) / 16 * 16;
     float **arrays[] = {&group.q, &group.k, &group.f, &group.decay, &group.value, &group.sums};
     for (int i = 0; i < 6; i++) {
         *arrays[i] = scratch;

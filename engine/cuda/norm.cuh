@@ -100,6 +100,8 @@ __device__ inline float norm_number(const struct ops_norm &a, struct norm_terms 
     float value = (x - terms.mean) * terms.factor;
     if (a.weight != NULL)
         value *= weight;
+    if (a.kind == NORM_GATED_RMSNORM)
+        return formula_own_gate(value, bias, x);
     if (a.bias != NULL)
         value += bias;
     return value;

@@ -9,6 +9,7 @@
 /* A head's position at one token. */
 struct head_position {
     const float *cosines, *sines; /* of its angles */
+    const float *code;            /* spe: of the head's q or k */
     int64_t position;
     float twice; /* position_reflection */
 };
@@ -61,6 +62,28 @@ __device__ inline float position_element(const struct ops_positions &a,
     bool first = halves ? j < half : j % 2 == 0;
     return first ? u * position.cosines[pair] - v * position.sines[pair]
                  : v * position.cosines[pair] + u * position.sines[pair];
+}
+
+/* Output j of spe: one running sum over the features. */
+__device__ inline float position_encoded(const struct ops_positions &a,
+                                         const struct head_position &position, int j,
+                                         const float *x)
+{
+    const float *code = position.code + j;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int i = 0; i < a.dim; i++) {
+#pragma unroll 1
+        for (int k = i * a.num_sines; k < (i + 1) * a.num_sines; k++, code += 2 * a.outputs) {
+            sum = fmaf(x[i] * position.cosines[k], code[0], sum);
+            sum = fmaf(x[i] * position.sines[k], code[a.outputs], sum);
+        }
+        if (a.gated) {
+            sum = fmaf(x[i], *code, sum);
+            code += a.outputs;
+        }
+    }
+    return sum;
 }
 
 #endif

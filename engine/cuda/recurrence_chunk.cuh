@@ -61,6 +61,7 @@ struct piece {
 struct side {
     const float *z, *y; /* of the head; y NULL: the map has no matrix */
     int row, head;
+    bool key;
     struct head_position before; /* the map */
 };
 
@@ -263,6 +264,9 @@ __device__ static struct head_position position_of(const struct ops_positions &a
         position.cosines = a.cosines.data + side.row * a.cosines.stride + angle;
         position.sines = a.sines.data + side.row * a.sines.stride + angle;
     }
+    if (a.kind == POSITION_SPE)
+        position.code = (side.key ? a.code_k : a.code_q) +
+                        (int64_t)side.head * a.dim * (2 * a.num_sines + a.gated) * a.outputs;
     position.position = piece.span.position + side.row - piece.span.first_row;
     position.twice = position_reflection(a, x, lane_index());
     return position;
@@ -274,7 +278,7 @@ __device__ static struct side side_of(const struct recurrence_call &call, const 
 {
     const struct ops_features &phi = call.a.phi;
     const struct rows &z = key ? call.a.k : call.a.q, &y = key ? phi.y_k : phi.y_q;
-    struct side side = {NULL, NULL, row, key ? piece.k_head : piece.q_head, {}};
+    struct side side = {NULL, NULL, row, key ? piece.k_head : piece.q_head, key, {}};
     side.z = z.data + row * z.stride + (int64_t)side.head * phi.head_dim;
     if (y.data != NULL)
         side.y = y.data + row * y.stride + (int64_t)side.head * phi.feature_rows;
@@ -325,7 +329,9 @@ __device__ static void write_phi(const struct recurrence_call &call, const struc
     const struct head_position after = position_of(call.after, piece, side, mapped);
 #pragma unroll 1
     for (int j = lane_index(); j < call.a.features; j += 32)
-        out.set(j, position_element(call.after, after, j, mapped));
+        out.set(j, call.after.kind == POSITION_SPE
+                       ? position_encoded(call.after, after, j, mapped)
+                       : position_element(call.after, after, j, mapped));
     __syncwarp();
 }
 

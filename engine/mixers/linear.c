@@ -21,6 +21,8 @@ int mixer_linear_create(struct mixer_layer *layer, struct mixer_context *context
         context->max_head_dim = config->head_dim;
     if (config->features_positioned > context->max_features)
         context->max_features = config->features_positioned;
+    if (config->features > context->max_features)
+        context->max_features = config->features;
     if (config->num_heads > context->max_linear_heads)
         context->max_linear_heads = config->num_heads;
     size_t shared = (size_t)config->num_heads *

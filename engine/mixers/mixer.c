@@ -53,7 +53,9 @@ static int upload_norm(struct mixer_layer *layer, struct mixer_context *context,
     const struct mixer *config = layer->config;
     size_t size = (size_t)config->value_dim *
                   (config->output_norm_scope == NORM_SCOPE_HIDDEN ? (size_t)config->num_heads : 1);
-    const float *sources[2] = {config->output_norm.weight, config->output_norm.bias};
+    const struct norm *norm = &config->output_norm;
+    const float *sources[2] = {norm->weight,
+                               norm->kind == NORM_GATED_RMSNORM ? norm->gate : norm->bias};
     float **targets[2] = {&layer->norm_weight, &layer->norm_bias};
     for (int i = 0; i < 2; i++) {
         void *device = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Positions that turn q and k (rope, LRPE types 1 to 3): angles, bases, permutations by cycles. */
+/* Positions that turn q and k (rope, LRPE types 1 to 3, spe): angles, bases, permutations by
+ * cycles, codes. */
 #include "engine/mixers/mixer.h"
 
 #include <assert.h>
@@ -11,7 +12,8 @@ bool mixer_position_rotates(const struct mixer_layer *layer)
 {
     enum position_kind kind = layer->config->position.kind;
     return kind == POSITION_ROPE || kind == POSITION_LRPE_UNITARY ||
-           kind == POSITION_LRPE_ORTHOGONAL || kind == POSITION_LRPE_PERMUTATION;
+           kind == POSITION_LRPE_ORTHOGONAL || kind == POSITION_LRPE_PERMUTATION ||
+           kind == POSITION_SPE;
 }
 
 /* Finds equal angles of another layer or uploads these; takes host. */
@@ -40,29 +42,52 @@ static int share_theta(struct mixer_context *context, double *host, int count, c
     return 0;
 }
 
-/* Angles per position: rope's are shared by the heads, LRPE's where the heads' are equal. */
+static int angles_of_head(const struct position *position, int dim)
+{
+    switch (position->kind) {
+    case POSITION_LRPE_UNITARY:
+        return dim;
+    case POSITION_SPE:
+        return dim * position->sines;
+    default:
+        return position->rotary_dims / 2;
+    }
+}
+
+/* Angle i, by position, of all heads where each has its own. */
+static double theta_of(const struct position *position, int dim, int i)
+{
+    if (position->kind == POSITION_SPE) /* 2 pi f, f = sigmoid(freqs) / 2 */
+        return M_PI / (1.0 + exp(-(double)position->freqs[i]));
+    if (position->theta != NULL)
+        return (double)position->theta[i];
+    double base = position->kind == POSITION_ROPE ? position->base : 10000.0;
+    int size = position->kind == POSITION_LRPE_UNITARY ? dim : position->rotary_dims;
+    return pow(base, -2.0 * i / size);
+}
+
+/* Angles per position: rope's are shared by the heads, those of others where the heads' are equal.
+ */
 static int create_angles(struct mixer_layer *layer, struct mixer_context *context, int dim,
                          struct error *err)
 {
     const struct position *position = &layer->config->position;
     int heads = layer->config->num_heads;
-    int count = position->kind == POSITION_LRPE_UNITARY ? dim : position->rotary_dims / 2;
+    int count = angles_of_head(position, dim);
     if (count == 0)
         return 0;
     bool shared = true;
-    if (position->theta != NULL)
+    const float *own = position->kind == POSITION_SPE ? position->freqs : position->theta;
+    if (own != NULL)
         for (int h = 1; h < heads && shared; h++)
-            shared = memcmp(position->theta, position->theta + (size_t)h * (size_t)count,
-                            (size_t)count * sizeof(float)) == 0;
+            shared =
+                memcmp(own, own + (size_t)h * (size_t)count, (size_t)count * sizeof(float)) == 0;
     int total = shared ? count : heads * count;
     double *theta = malloc((size_t)total * sizeof *theta);
     if (theta == NULL)
         return error_set(err, ERROR_NO_MEMORY, "positions: no memory");
-    double base = position->kind == POSITION_ROPE ? position->base : 10000.0;
-    int size = position->kind == POSITION_LRPE_UNITARY ? dim : position->rotary_dims;
     for (int i = 0; i < total; i++)
-        theta[i] =
-            position->theta != NULL ? (double)position->theta[i] : pow(base, -2.0 * i / size);
+        theta[i] = theta_of(position, dim, i);
     layer->position.num_angles = total;
     layer->position.ops.angles_per_head = shared ? 0 : count;
     mixer_widen(&context->widths.angles, total);
@@ -110,6 +135,31 @@ static int create_cycles(struct mixer_layer *layer, struct mixer_context *contex
     return result;
 }
 
+/* spe's codes count as weights. */
+static int create_codes(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
+{
+    const struct mixer *config = layer->config;
+    const struct position *position = &config->position;
+    struct ops_positions *ops = &layer->position.ops;
+    size_t rows = (size_t)config->num_heads * (size_t)config->features *
+                  (size_t)(2 * position->sines + position->gated);
+    size_t bytes = rows * (size_t)config->features_positioned * sizeof(float);
+    const float *sources[2] = {position->code_q, position->code_k};
+    const float **targets[2] = {&ops->code_q, &ops->code_k};
+    for (int i = 0; i < 2; i++) {
+        void *device = NULL;
+        if (context->ops->upload(context->backend, sources[i], bytes, &device, err) != 0)
+            return -1;
+        *targets[i] = device;
+    }
+    for (int as = 0; as < WEIGHT_FORMAT_COUNT; as++)
+        context->weights_bytes[as] += 2 * bytes;
+    ops->num_sines = position->sines;
+    ops->gated = position->gated;
+    ops->outputs = config->features_positioned;
+    return 0;
+}
+
 int mixer_position_create(struct mixer_layer *layer, struct mixer_context *context, int dim,
                           struct error *err)
 {
@@ -133,6 +183,8 @@ int mixer_position_create(struct mixer_layer *layer, struct mixer_context *conte
     }
     if (position->kind == POSITION_LRPE_PERMUTATION)
         return create_cycles(layer, context, dim, err);
+    if (position->kind == POSITION_SPE && create_codes(layer, context, err) != 0)
+        return -1;
     return create_angles(layer, context, dim, err);
 }
 
@@ -140,6 +192,8 @@ void mixer_position_clear(struct mixer_layer *layer, const struct ops *ops, stru
 {
     ops->unload(backend, (void *)(uintptr_t)layer->position.ops.householder);
     ops->unload(backend, (void *)(uintptr_t)layer->position.ops.cycle);
+    ops->unload(backend, (void *)(uintptr_t)layer->position.ops.code_q);
+    ops->unload(backend, (void *)(uintptr_t)layer->position.ops.code_k);
 }
 
 struct ops_positions mixer_position_prepare(const struct mixer_layer *layer, const struct ops *ops,

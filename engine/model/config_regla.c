@@ -65,6 +65,23 @@ static int parse_lrpe(const struct fields *fields, struct mixer_config *out, str
     return 0;
 }
 
+static int parse_spe(const struct fields *fields, struct mixer_config *out, struct error *err)
+{
+    static const char *const known[] = {"type", "gated"};
+    struct position *position = &out->mixer.position;
+    position->gated = true;
+    if (fields_only(fields, known, COUNT(known), err) != 0 ||
+        fields_bool(fields, "gated", FIELD_OPTIONAL, &position->gated, err) != 0)
+        return -1;
+    if (out->mixer.kind != MIXER_LINEAR)
+        return refuse(fields, err, "spe needs a linear mixer");
+    if (out->mixer.gate == GATE_FAST_DECAY || out->mixer.gate == GATE_GLA)
+        return refuse(fields, err,
+                      "spe cannot be combined with the gates fast_decay and gla (it mixes the "
+                      "features that they decay)");
+    return 0;
+}
+
 /* The value that is the default may be given by its name alone. */
 static bool is_none(const struct fields *fields, const char *key)
 {
@@ -92,13 +109,15 @@ static int parse_position(const struct fields *mixer, struct mixer_config *out, 
     case POSITION_LRPE_ORTHOGONAL:
     case POSITION_LRPE_PERMUTATION:
         return parse_lrpe(&fields, out, err);
+    case POSITION_SPE:
+        return parse_spe(&fields, out, err);
     case POSITION_NONE:
         break;
     default:
         if (out->mixer.kind == MIXER_LINEAR)
             return error_set(err, ERROR_UNSUPPORTED,
                              "%s.type: %s needs a softmax mixer (a linear mixer takes none, rope, "
-                             "lrpe_unitary, lrpe_orthogonal or lrpe_permutation)",
+                             "lrpe_unitary, lrpe_orthogonal, lrpe_permutation or spe)",
                              fields.place, position_names[out->mixer.position.kind]);
     }
     return fields_only(&fields, known, COUNT(known), err);

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_FEATURES = 1 << 20, GLA_RANK = 16 /* of a preset */, T5_BUCKETS = 32 };
+enum { MAX_FEATURES = 1 << 20, GLA_RANK = 16, SPE_SINES = 1 /* of presets */, T5_BUCKETS = 32 };
 
 /* Rows of a matrix of x: one a head, one for each of a head's values, or of its features. */
 enum gate_rows { ROWS_HEADS, ROWS_VALUES, ROWS_FEATURES };
@@ -246,6 +246,24 @@ static void list_lrpe(struct random_list *list, const char *prefix, const struct
     }
 }
 
+/* As their released code starts; as many realizations as features. */
+static void list_spe(struct random_list *list, const char *prefix, const struct mixer *mixer)
+{
+    const int64_t m = features_of(mixer, list->shapes), heads = list->config->num_heads;
+    const int64_t shape[4] = {heads, m, SPE_SINES};
+    struct random_tensor freqs = {
+        .dtype = TENSOR_F32, .rank = 3, .shape = {heads, m, SPE_SINES}, .mean = -4, .deviation = 1};
+    weights_name(freqs.name, "%s.freqs", prefix);
+    random_list_add(list, &freqs);
+    random_list_array(list, prefix, "offsets", 3, shape, 1);
+    random_list_array(list, prefix, "gains", 3, shape, 2);
+    random_list_array(list, prefix, "noise", 4, (int64_t[]){heads, m, 2 * SPE_SINES, m}, 1);
+    if (!mixer->position.gated)
+        return;
+    random_list_array(list, prefix, "gate", 2, shape, 1);
+    random_list_array(list, prefix, "gate_noise", 3, (int64_t[]){heads, m, m}, 1);
+}
+
 static void list_position(struct random_list *list, const char *attention,
                           const struct mixer *mixer)
 {
@@ -258,6 +276,9 @@ static void list_position(struct random_list *list, const char *attention,
     case POSITION_LRPE_ORTHOGONAL:
     case POSITION_LRPE_PERMUTATION:
         list_lrpe(list, prefix, mixer);
+        break;
+    case POSITION_SPE:
+        list_spe(list, prefix, mixer);
         break;
     case POSITION_KERPLE_LOG:
     case POSITION_KERPLE_POWER:

@@ -5,7 +5,7 @@
  * structs below, and nothing outside this folder knows families.
  *
  * Letters: V vocabulary, D hidden_size, H num_heads, d head_dim, dv value_dim, m features, m2
- * features after the position (2m for lrpe_unitary, else m). */
+ * features after the position (2m for lrpe_unitary, R for spe, else m). */
 #ifndef ENGINE_MODEL_MODEL_H
 #define ENGINE_MODEL_MODEL_H
 
@@ -21,11 +21,12 @@
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
 /* Kinds, each with its name in config.json. */
-#define MODEL_NORMS(X)             \
-    X(NORM_NONE, "none")           \
-    X(NORM_LAYERNORM, "layernorm") \
-    X(NORM_RMSNORM, "rmsnorm")     \
-    X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm")
+#define MODEL_NORMS(X)                       \
+    X(NORM_NONE, "none")                     \
+    X(NORM_LAYERNORM, "layernorm")           \
+    X(NORM_RMSNORM, "rmsnorm")               \
+    X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm") \
+    X(NORM_GATED_RMSNORM, "gated_rmsnorm")
 #define MODEL_WINDOWS(X)     \
     X(WINDOW_FULL, "full")   \
     X(WINDOW_BLOCK, "block") \
@@ -41,7 +42,8 @@ enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
     X(POSITION_KERPLE_POWER, "kerple_power")         \
     X(POSITION_KERPLE_3PARA_LOG, "kerple_3para_log") \
     X(POSITION_KERPLE_BIAS_WHT, "kerple_bias_wht")   \
-    X(POSITION_T5, "t5")
+    X(POSITION_T5, "t5")                             \
+    X(POSITION_SPE, "spe")
 #define MODEL_FEATURE_MAPS(X)       \
     X(FEATURE_IDENTITY, "identity") \
     X(FEATURE_RELU, "relu")         \
@@ -95,6 +97,7 @@ struct norm {
     float eps;
     const float *weight; /* [size]; NULL for simple_rmsnorm */
     const float *bias;   /* [size], or NULL */
+    const float *gate;   /* [size]; gated_rmsnorm, which only output_norm may be */
 };
 
 struct position {
@@ -112,6 +115,12 @@ struct position {
     const float *r1, *r2, *r3, *r4; /* KERPLE: [H] each; NULL where the kernel has none */
     const float *slopes;            /* alibi: [H] */
     const float *bucket_bias;       /* t5: [32, H] */
+    bool gated;                     /* spe */
+    int sines;                      /* spe: K */
+    const float *freqs;             /* spe: [H, m, K], before their sigmoid */
+    /* spe: [H, m, 2K, or 2K + 1 where gated, R]: what each feature's cosines, sines and, where
+       gated, itself are multiplied with */
+    const float *code_q, *code_k;
 };
 
 struct mixer {

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-enum { T5_BUCKETS = 32 };
+enum { T5_BUCKETS = 32, MOST_SINES = 1024, MOST_REALIZATIONS = 1 << 20 };
 
 /* floor(size * pct), rounded down to even */
 static int rotary_dims(int size, double pct)
@@ -132,6 +132,102 @@ static int bind_buckets(struct weights *weights, struct mixer *mixer, const char
                           &mixer->position.bucket_bias, err);
 }
 
+/* The tensors of spe. */
+struct spe {
+    const float *offsets, *gains, *noise, *gate, *gate_noise;
+};
+
+static int read_spe(struct weights *weights, struct mixer *mixer, const char *prefix,
+                    struct spe *spe, int64_t *realizations, struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE];
+    int64_t shape[4] = {mixer->num_heads, mixer->features, WEIGHT_ANY};
+    const char *const of_sines[] = {"freqs", "offsets", "gains"};
+    const float **targets[] = {&mixer->position.freqs, &spe->offsets, &spe->gains};
+    for (int i = 0; i < 3; i++)
+        if (weights_floats(weights, weights_name(name, "%s.position.%s", prefix, of_sines[i]), 3,
+                           shape, targets[i], err) != 0)
+            return -1;
+    if (shape[2] > MOST_SINES)
+        return weights_bad(weights, name, err, "expected at most %d sines, got %lld", MOST_SINES,
+                           (long long)shape[2]);
+    mixer->position.sines = (int)shape[2];
+    shape[2] *= 2;
+    shape[3] = WEIGHT_ANY;
+    if (weights_floats(weights, weights_name(name, "%s.position.noise", prefix), 4, shape,
+                       &spe->noise, err) != 0)
+        return -1;
+    if (shape[3] > MOST_REALIZATIONS)
+        return weights_bad(weights, name, err, "expected at most %d realizations, got %lld",
+                           MOST_REALIZATIONS, (long long)shape[3]);
+    *realizations = shape[3];
+    if (!mixer->position.gated)
+        return 0;
+    if (weights_floats(weights, weights_name(name, "%s.position.gate", prefix), 2, shape,
+                       &spe->gate, err) != 0)
+        return -1;
+    shape[2] = shape[3];
+    return weights_floats(weights, weights_name(name, "%s.position.gate_noise", prefix), 3, shape,
+                          &spe->gate_noise, err);
+}
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double softplus(double x)
+{
+    return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x));
+}
+
+/* One feature's rows of the codes. For a query, cos(a + o) u + sin(a + o) v is written as cos a and
+ * sin a times what o makes of u and v. */
+static void fill_codes(const struct spe *spe, int64_t feature, int sines, int64_t realizations,
+                       double scale, float *q, float *k)
+{
+    const double gate = spe->gate ? sigmoid((double)spe->gate[feature]) : 0;
+    const double wet = scale * sqrt((1 - gate) / (2 * sines)), dry = scale * sqrt(gate);
+    for (int64_t s = feature * sines; s < (feature + 1) * sines; s++) {
+        const double gain = wet * softplus((double)spe->gains[s]);
+        const double cosine = cos((double)spe->offsets[s]), sine = sin((double)spe->offsets[s]);
+        const float *u = spe->noise + 2 * s * realizations, *v = u + realizations;
+        for (int64_t r = 0; r < realizations; r++) {
+            k[r] = (float)(gain * (double)u[r]);
+            k[realizations + r] = (float)(gain * (double)v[r]);
+            q[r] = (float)(gain * ((double)u[r] * cosine + (double)v[r] * sine));
+            q[realizations + r] = (float)(gain * ((double)v[r] * cosine - (double)u[r] * sine));
+        }
+        q += 2 * realizations;
+        k += 2 * realizations;
+    }
+    for (int64_t r = 0; spe->gate && r < realizations; r++)
+        q[r] = k[r] = (float)(dry * (double)spe->gate_noise[feature * realizations + r]);
+}
+
+static int bind_spe(struct weights *weights, struct mixer *mixer, const char *prefix,
+                    struct error *err)
+{
+    struct position *position = &mixer->position;
+    struct spe spe = {0};
+    int64_t realizations;
+    if (read_spe(weights, mixer, prefix, &spe, &realizations, err) != 0)
+        return -1;
+    mixer->features_positioned = (int)realizations;
+    const int64_t features = (int64_t)mixer->num_heads * mixer->features;
+    const int64_t size = (2 * position->sines + position->gated) * realizations;
+    float *q = arena_alloc(weights->arena, (size_t)features, (size_t)size * sizeof *q, err);
+    float *k = arena_alloc(weights->arena, (size_t)features, (size_t)size * sizeof *k, err);
+    if (!q || !k)
+        return -1;
+    const double scale = pow((double)realizations * mixer->features, -0.25);
+    for (int64_t i = 0; i < features; i++)
+        fill_codes(&spe, i, position->sines, realizations, scale, q + i * size, k + i * size);
+    position->code_q = q;
+    position->code_k = k;
+    return 0;
+}
+
 int position_tables_bind(struct weights *weights, struct mixer *mixer, const char *prefix,
                          double rotary_pct, struct error *err)
 {
@@ -158,6 +254,8 @@ int position_tables_bind(struct weights *weights, struct mixer *mixer, const cha
         return bind_kerple(weights, mixer, prefix, 4, err);
     case POSITION_T5:
         return bind_buckets(weights, mixer, prefix, err);
+    case POSITION_SPE:
+        return bind_spe(weights, mixer, prefix, err);
     case POSITION_NONE:
         break;
     }

@@ -73,6 +73,8 @@ void random_list_norm(struct random_list *list, const char *prefix, const char *
         return;
     weights_name(full, "%s.%s", prefix, name);
     random_list_vector(list, full, "weight", size, 1, 0);
+    if (kind == NORM_GATED_RMSNORM)
+        random_list_vector(list, full, "gate", size, 1, 0.25);
     if (kind == NORM_LAYERNORM && list->shapes->bias)
         random_list_vector(list, full, "bias", size, 0, 0.02);
 }

@@ -15,7 +15,7 @@ struct random_shapes {
     bool glu, bias;
 };
 
-enum { RANDOM_MAX_RANK = 3 };
+enum { RANDOM_MAX_RANK = 4 };
 
 /* A tensor to be made. BF16, F32: mean + deviation * normal; I32: a permutation. */
 struct random_tensor {

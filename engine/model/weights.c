@@ -180,6 +180,9 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
     if (weights_floats(weights, weights_name(full, "%s.weight", name), 1, &size, &norm->weight,
                        err) != 0)
         return -1;
+    if (norm->kind == NORM_GATED_RMSNORM)
+        return weights_floats(weights, weights_name(full, "%s.gate", name), 1, &size, &norm->gate,
+                              err);
     if (norm->kind == NORM_LAYERNORM && weights_has(weights, weights_name(full, "%s.bias", name)))
         return weights_floats(weights, full, 1, &size, &norm->bias, err);
     return 0;

@@ -241,6 +241,12 @@ FORMULA float formula_gla_gate(float u, float normalizer)
     return formula_exp(formula_log_sigmoid(u) / normalizer);
 }
 
+/* ReLA's gated RMSNorm (Zhang et al. 2021, ReLA-g): the normed x, y, times sigmoid(w x). */
+FORMULA float formula_own_gate(float y, float w, float x)
+{
+    return y * formula_sigmoid(w * x);
+}
+
 /* What ops->map computes from u, and from w where a formula has two inputs. */
 #define FORMULA_OF_ONE(X)                                                                     \
     X(FORMULA_IDENTITY)                                                                       \

@@ -83,7 +83,7 @@ struct ops_embed {
 struct ops_norm {
     enum norm_kind kind;
     float eps;
-    const float *weight, *bias; /* [size], or NULL */
+    const float *weight, *bias; /* [size], or NULL; bias of NORM_GATED_RMSNORM: w of its gate */
     int num_rows, groups, size;
     struct rows x, y;
     enum formula formula; /* of one number */
@@ -124,8 +124,8 @@ struct ops_angles {
     struct rows cosines, sines; /* out: [N, count] */
 };
 
-/* Applies positions to each head of x (model-format.md, "Positions": rope and LRPE). x and out may
- * not overlap. */
+/* Applies positions to each head of x (model-format.md, "Positions": rope, LRPE and, in recurrences
+ * alone, spe). x and out may not overlap. */
 struct ops_positions {
     enum position_kind kind;
     enum lrpe_basis basis;
@@ -137,6 +137,11 @@ struct ops_positions {
     /* the permutation as cycles: element j is number place[j] of the cycle that lies at
      * cycle[start[j]] and has length[j] elements */
     const int32_t *cycle, *start, *length, *place; /* [dim] each */
+    /* spe: feature j's `num_sines` angles, then the next one's; the codes of `outputs` numbers for
+     * each of their cosines and sines in turn and, where it is gated, for the feature itself */
+    int num_sines, outputs;
+    bool gated;
+    const float *code_q, *code_k; /* [heads, dim, 2 num_sines (+ 1), outputs] */
     struct rows cosines, sines;
     struct rows x, out;
 };
@@ -176,7 +181,7 @@ struct ops_factor {
  * Grouped keys and values: Hv < H = Hq (GLA). The bits are those of heads written out H times. */
 struct ops_recurrence {
     int num_heads, num_qk_heads, num_kv_heads, value_dim; /* H, Hq, Hv, dv */
-    int features; /* m2: of phi after its position; f_j serves j and j + m */
+    int features; /* m2: of phi after its position; f_j serves j and j + m (spe: there is no f) */
     bool sum_norm;
     bool row_decay_per_head; /* row_decay is [N, H], else [N, H*dv] */
     struct ops_features phi;
@@ -228,7 +233,7 @@ struct ops_save {
 /* The limits of a step, known before the first one. */
 struct ops_limits {
     int max_rows, max_logits, max_value_dim, vocab_size;
-    int max_head_dim, max_features, max_linear_heads; /* of linear mixers: d, m2, H */
+    int max_head_dim, max_features, max_linear_heads; /* of linear mixers: d, m and m2, H */
     size_t max_shared_state; /* of linear mixers: bytes of a layer's M and, with sum_norm, S */
     int max_key_dim, max_softmax_value_dim; /* of softmax mixers: m2, dv; 0: there are none */
     int64_t max_keys;  /* keys that a token of theirs sees; INT64_MAX: all before it */

@@ -27,7 +27,9 @@ static void queue_norm(const struct job_run *run, int call)
         &(struct ops_norm){.kind = (enum norm_kind)c->kind,
                            .eps = 1e-5f,
                            .weight = c->kind == NORM_SIMPLE_RMSNORM ? NULL : run->arrays[W],
-                           .bias = c->kind == NORM_LAYERNORM ? run->arrays[W] : NULL,
+                           .bias = c->kind == NORM_LAYERNORM || c->kind == NORM_GATED_RMSNORM
+                                       ? run->arrays[W]
+                                       : NULL,
                            .num_rows = run->batch.num_rows,
                            .groups = c->groups,
                            .size = c->size,
@@ -91,6 +93,7 @@ void rows_jobs(int rows, job_use *use, void *context)
         {"rmsnorm", NORM_RMSNORM, 1, 4096, false, queue_norm, 1, 1},
         {"rmsnorm", NORM_RMSNORM, 12, 64, false, queue_norm, 1, 1},
         {"simple_rmsnorm", NORM_SIMPLE_RMSNORM, 3, 33, false, queue_norm, 1, 1},
+        {"gated_rmsnorm", NORM_GATED_RMSNORM, 1, 768, false, queue_norm, 1, 1},
         {"rmsnorm, silu gate", NORM_RMSNORM, 12, 64, true, queue_norm, 2, 1},
         {"silu gate", NORM_NONE, 1, 3072, true, queue_norm, 2, 1},
         {"silu gate", NORM_NONE, 3, 33, true, queue_norm, 2, 1},

@@ -20,6 +20,7 @@ ROPE = {"type": "rope", "stage": "before"}
 RMS = {"output_norm": "rmsnorm"}
 SMALL_RMS = {"output_norm": "rmsnorm", "output_norm_eps": 1e-10}
 TRANSNORMER = {"output_norm": "simple_rmsnorm", "output_norm_scope": "hidden"}
+RELA = {"output_norm": "gated_rmsnorm", "output_norm_scope": "hidden"}
 
 
 def softmax(position=None, **more):
@@ -50,9 +51,9 @@ def halves(first, second):
     return lambda layers: [first] * (layers // 2) + [second] * (layers // 2)
 
 
-def transnormer(activation, feature_map):
+def transnormer(activation, feature_map, block_norm):
     return ({"block": softmax(activation=activation, window="block", window_size=64,
-                              position=lrpe("orthogonal"), **TRANSNORMER),
+                              position=lrpe("orthogonal"), **block_norm),
              "linear": linear(feature_map, position=lrpe("orthogonal"), **TRANSNORMER)},
             halves("block", "linear"),
             {"hidden_act": "silu", "norm_type": "simple_rmsnorm", "norm_eps": 1e-8,
@@ -79,11 +80,12 @@ SYSTEMS = {
     "deltanet": plain(linear("dpfp", "delta", **RMS), shapes={"features": 2 * HEAD_DIM}),
     "performer": plain(linear("favor", **SMALL_RMS)),
     "cosformer": plain(linear("relu", position={"type": "lrpe_unitary"}, **RMS)),
-    "transnormer_t1": transnormer("relu", "elu"),
-    "transnormer_t2": transnormer("softmax", "elu+1"),
+    "transnormer_t1": transnormer("relu", "elu", RELA),
+    "transnormer_t2": transnormer("softmax", "elu+1", {}),
     "lrpe1": plain(linear("elu+1", position=lrpe("unitary"), **TRANSNORMER)),
     "lrpe2": plain(linear("elu+1", position=lrpe("orthogonal"), **TRANSNORMER)),
     "lrpe3": plain(linear("elu+1", position=lrpe("permutation"), **TRANSNORMER)),
+    "spe": plain(linear("elu+1", position={"type": "spe"}, sum_norm=True)),
     "kerple_log": plain(softmax({"type": "kerple_log"})),
     "kerple_power": plain(softmax({"type": "kerple_power"})),
     "kerple_3para_log": plain(softmax({"type": "kerple_3para_log"})),

@@ -20,6 +20,8 @@ enum place {
     PERMUTATION,
     PERMUTATION_HOUSEHOLDER,
     PERMUTATION_ODD_EVEN,
+    ENCODED, /* spe: two sines, more outputs than features */
+    ENCODED_GATED,
     PLACES
 };
 
@@ -50,6 +52,7 @@ struct arrays {
     int width[ARRAYS];
     float *householder;
     int32_t *permutation; /* cycle, start, length, place: [4, m] */
+    float *codes;         /* spe's: of q, then of k */
 };
 
 static inline bool exponential(const struct problem *p)
@@ -68,8 +71,15 @@ static inline int key_heads(const struct sizes *s)
     return s->qk_heads < s->kv_heads ? s->qk_heads : s->kv_heads;
 }
 
+static inline bool encoded(const struct problem *p)
+{
+    return p->place == ENCODED || p->place == ENCODED_GATED;
+}
+
 static inline int positioned(const struct problem *p)
 {
+    if (encoded(p))
+        return p->place == ENCODED ? p->features + 7 : (p->features + 1) / 2;
     return unitary(p) ? 2 * p->features : p->features;
 }
 
@@ -88,12 +98,19 @@ static inline int total_tokens(const struct problem *p)
     return total;
 }
 
+/* Of a side: [H, m, 4 or 3, m2]. */
+static inline size_t code_floats(const struct problem *p)
+{
+    size_t rows = (size_t)(p->size.heads * p->features) * (p->place == ENCODED ? 4 : 3);
+    return encoded(p) ? rows * (size_t)positioned(p) : 1;
+}
+
 /* ---- arrays ---- */
 
 static inline void set_widths(const struct problem *p, int width[ARRAYS])
 {
     const struct sizes *s = &p->size;
-    int per_head = p->place == UNITARY_HOUSEHOLDER ? s->heads : 1;
+    int per_head = p->place == UNITARY_HOUSEHOLDER ? s->heads : p->place == ENCODED ? 2 : 1;
     width[Q] = s->qk_heads * s->head_dim;
     width[K] = key_heads(s) * s->head_dim;
     width[V] = s->kv_heads * s->value_dim;
@@ -130,6 +147,7 @@ static inline struct arrays make_arrays(const struct problem *p)
                                  1.0f, (uint32_t)i + 1);
     x.householder = bench_floats((size_t)m, -0.3f, 0.3f, 99);
     x.permutation = make_cycles(m);
+    x.codes = bench_floats(2 * code_floats(p), -0.2f, 0.3f, 98);
     return x;
 }
 
@@ -139,6 +157,7 @@ static inline void free_arrays(struct arrays *x)
         free(x->data[i]);
     free(x->householder);
     free(x->permutation);
+    free(x->codes);
 }
 
 static inline size_t array_bytes(const struct problem *p, int width)
@@ -156,6 +175,7 @@ static inline struct arrays device_arrays(const struct bench_device *device,
         out.data[i] = bench_memory(device, array_bytes(p, x->width[i]), NULL);
     out.householder = bench_memory(device, m * 4, x->householder);
     out.permutation = bench_memory(device, 4 * m * 4, x->permutation);
+    out.codes = bench_memory(device, 2 * code_floats(p) * 4, x->codes);
     return out;
 }
 
@@ -166,6 +186,7 @@ static inline void free_device_arrays(const struct bench_device *device, const s
         bench_free(device, x->data[i], array_bytes(p, x->width[i]));
     bench_free(device, x->householder, (size_t)p->features * 4);
     bench_free(device, x->permutation, 4 * (size_t)p->features * 4);
+    bench_free(device, x->codes, 2 * code_floats(p) * 4);
 }
 
 /* ---- the call ---- */
@@ -194,7 +215,14 @@ static inline struct ops_positions positions_of(const struct problem *p, const s
         out.kind = POSITION_LRPE_UNITARY;
     if (p->place == ORTHOGONAL_HOUSEHOLDER)
         out.kind = POSITION_LRPE_ORTHOGONAL;
-    if (p->place >= PERMUTATION)
+    if (encoded(p)) {
+        out.kind = POSITION_SPE;
+        out.num_sines = p->place == ENCODED ? 2 : 1;
+        out.gated = p->place == ENCODED_GATED;
+        out.outputs = positioned(p);
+        out.code_q = x->codes;
+        out.code_k = x->codes + code_floats(p);
+    } else if (p->place >= PERMUTATION)
         out.kind = POSITION_LRPE_PERMUTATION;
     if (p->place == UNITARY_HOUSEHOLDER || p->place == ORTHOGONAL_HOUSEHOLDER ||
         p->place == PERMUTATION_HOUSEHOLDER)

@@ -80,7 +80,7 @@ static void check_bits(struct devices *d, struct kind kind, int in, int out)
 static void check_normed(struct devices *d, struct kind kind, int in, int groups, bool gated)
 {
     enum { ROWS = 66, OUT = 40 };
-    static const int rows_of[] = {1, 2, 5, 8, 9, 17, ROWS};
+    static const int rows_of[] = {1, 2, 5, 8, 9, 17, ROWS, 3, 12}; /* the last two: ReLA's norm */
     static const enum norm_kind norms[] = {NORM_LAYERNORM, NORM_RMSNORM, NORM_SIMPLE_RMSNORM,
                                            NORM_NONE};
     static const enum formula formulas[] = {FORMULA_SILU, FORMULA_SILU, FORMULA_GELU};
@@ -99,10 +99,12 @@ static void check_normed(struct devices *d, struct kind kind, int in, int groups
     for (int i = 0; i < 2; i++)
         out[i] = bench_memory(cuda, y_bytes, NULL);
     for (size_t i = 0; i < sizeof rows_of / sizeof *rows_of; i++) {
-        const struct ops_norm norm = {.kind = norms[i % (gated ? 4 : 3)],
+        bool rela = i > 6;
+        const struct ops_norm norm = {.kind =
+                                          rela ? NORM_GATED_RMSNORM : norms[i % (gated ? 4 : 3)],
                                       .eps = 1e-5f,
-                                      .weight = i % 2 == 0 ? scale : NULL,
-                                      .bias = i % 4 == 0 ? scale + in : NULL,
+                                      .weight = rela || i % 2 == 0 ? scale : NULL,
+                                      .bias = rela || i % 4 == 0 ? scale + in : NULL,
                                       .num_rows = rows_of[i],
                                       .groups = groups,
                                       .size = in / groups,

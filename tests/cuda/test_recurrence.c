@@ -76,6 +76,8 @@ static void check_all_maps(struct bench_count *count, const struct bench_device 
                 continue; /* no model has it */
             p.sum_norm = gate <= GATE_SCALAR && map != FEATURE_IDENTITY && map != FEATURE_ELU &&
                          map != FEATURE_COS_SIN && p.place != UNITARY_HOUSEHOLDER;
+            if (encoded(&p) && (gate == GATE_FAST_DECAY || gate == GATE_GLA))
+                p.place = PERMUTATION; /* no model has it */
             set_features(&p);
             set_name(&p);
             check(count, cpu, cuda, &p);
@@ -132,6 +134,19 @@ static void check_sizes(struct bench_count *count, const struct bench_device *cp
          .place = UNITARY,
          .texts = 1,
          .tokens = {4}},
+        /* spe, with outputs in two groups of registers and fewer than features */
+        {.size = {2, 2, 1, 250, 18},
+         .map = FEATURE_EXP,
+         .gate = GATE_REFINED,
+         .place = ENCODED,
+         .texts = 2,
+         .tokens = {3, 20}},
+        {.size = {2, 2, 2, 30, 40},
+         .map = FEATURE_ELU_PLUS_1,
+         .sum_norm = true,
+         .place = ENCODED_GATED,
+         .texts = 2,
+         .tokens = {3, 20}},
         /* one row of S */
         {.size = {2, 2, 2, 1, 1},
          .map = FEATURE_EXP,
@@ -246,6 +261,7 @@ static const struct problem batches[] = {
      .gate = GATE_REFINED,
      .place = PERMUTATION_HOUSEHOLDER,
      .texts = 23},
+    {.size = {12, 12, 12, 64, 64}, .map = FEATURE_ELU_PLUS_1, .place = ENCODED_GATED},
     {.size = {12, 12, 12, 256, 64}, .map = FEATURE_EXP, .gate = GATE_REFINED},
     {.size = {12, 12, 12, 260, 16}, .map = FEATURE_RELU, .gate = GATE_REFINED},
 };

@@ -26,14 +26,14 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from train.checkpoint import DTYPES, load_model  # noqa: E402
-from train.config import LINEAR, LRPE, MODEL, POSITION, SOFTMAX, parse_config  # noqa: E402
+from train.config import BOTH, LINEAR, LRPE, MODEL, POSITION, SOFTMAX, parse_config  # noqa: E402
 from train.init import new_tensors  # noqa: E402
 from train.model.model import Model  # noqa: E402
 from train.model.recurrence import step_by_step  # noqa: E402
 
 TOKENIZER = ROOT / "tests/golden/alibi/tokenizer.json"
 TOKENIZER_IDS = 275
-NORMS = ("none", "layernorm", "rmsnorm", "simple_rmsnorm")
+NORMS = BOTH["output_norm"]
 GREEDY_TOKENS = 3
 WORST_CONDITION = 0.01  # PyTorch's error in float32 beyond which a case says nothing
 
@@ -45,7 +45,7 @@ class IllConditioned(Exception):
 
 def random_position(rng, kind):
     """A `position` object; now and then one that both sides must refuse."""
-    types = ["none", "rope", *LRPE]
+    types = ["none", "rope", *LRPE, "spe"]
     if kind == "softmax" or rng.random() < 0.03:
         types += [t for t in POSITION["type"] if t not in types]
     position = {"type": rng.choice(types)}
@@ -56,6 +56,8 @@ def random_position(rng, kind):
             position["stage"] = rng.choice(["before", "after"])
     if position["type"] in ("rope", "lrpe_orthogonal"):
         position["rotary_pct"] = rng.choice([1.0, 0.5, 0.25, 0.7, 0.0])
+    if position["type"] == "spe":
+        position["gated"] = rng.random() < 0.7
     if position["type"] in LRPE:
         position["basis"] = rng.choice(POSITION["basis"])
     return position
@@ -126,6 +128,43 @@ def random_config(rng):
 
 # Combinations that no other golden case has, as (shapes, config, mixers by layer).
 GOLDEN = {
+    "spe": (
+        {"head_dim": 6, "value_dim": 9, "bias": True},
+        {"num_attention_heads": 2, "norm_type": "rmsnorm"},
+        {
+            "kind": "linear",
+            "feature_map": "elu+1",
+            "sum_norm": True,
+            "position": {"type": "spe"},
+            "output_norm": "rmsnorm",
+        },
+        {
+            "kind": "linear",
+            "feature_map": "exp",
+            "gate": "refined",
+            "position": {"type": "spe", "gated": False},
+            "output_norm": "simple_rmsnorm",
+        },
+    ),
+    "relu_gated_rmsnorm": (
+        {"head_dim": 6, "value_dim": 10, "glu": True},
+        {"num_attention_heads": 2, "norm_type": "simple_rmsnorm", "norm_eps": 1e-8},
+        {
+            "kind": "softmax",
+            "activation": "relu",
+            "window": "block",
+            "window_size": 16,
+            "position": {"type": "lrpe_orthogonal", "basis": "householder"},
+            "output_norm": "gated_rmsnorm",
+            "output_norm_scope": "hidden",
+        },
+        {
+            "kind": "linear",
+            "feature_map": "elu",
+            "output_norm": "gated_rmsnorm",
+            "output_gate": "swish",
+        },
+    ),
     "lrpe1_gla_gate_scaled_hidden_norm": (
         {"head_dim": 5, "value_dim": 7, "glu": True, "bias": True},
         {"num_attention_heads": 3, "hidden_act": "relu", "parallel_residual": True},
@@ -218,8 +257,14 @@ def random_tensors(config, shapes, rng):
             made[name] = tensor.to(rng.choice([torch.int32, torch.int64]))
         elif "norm.weight" in name:
             made[name] = 1 + normal(shape, 0.2)
+        elif name.endswith((".noise", ".gate_noise", "position.gate", ".offsets", ".gains")):
+            made[name] = normal(shape)
+        elif name.endswith(".freqs"):
+            made[name] = normal(shape) - 2
         elif ".position.r" in name:
             made[name] = 0.05 + 1.2 * torch.rand(shape, generator=generator)
+        elif name.endswith("norm.gate"):
+            made[name] = normal(shape)
         elif name.endswith(".bias"):
             if rng.random() < 0.7 or "norm" not in name:
                 made[name] = normal(shape, 0.5) + (tensor if "g_proj" in name else 0)
@@ -238,8 +283,22 @@ def random_tensors(config, shapes, rng):
                 del made[bias]
             else:
                 made[bias] = normal((made[name].shape[0],), 0.3)
+    widen_spe(made, rng, normal)
     add_thetas(config, shapes, made, rng, normal)
     return made
+
+
+def widen_spe(made, rng, normal):
+    """Other numbers of sines and realizations than new models have."""
+    for name in [n for n in made if n.endswith("position.noise")]:
+        heads, m = made[name].shape[:2]
+        sines, realizations = rng.choice([1, 2, 3]), rng.choice([1, 7, 16, 33, 70])
+        prefix = name.removesuffix("noise")
+        for of_sines in ("freqs", "offsets", "gains"):
+            made[prefix + of_sines] = normal((heads, m, sines)) - 2 * (of_sines == "freqs")
+        made[name] = normal((heads, m, 2 * sines, realizations))
+        if prefix + "gate_noise" in made:
+            made[prefix + "gate_noise"] = normal((heads, m, realizations))
 
 
 def calm_delta(mixer, name, made):
@@ -328,7 +387,7 @@ def write_expected(folder, prompt, logprobs, greedy, margins, tolerance):
 
 
 def check(regla, folder, reproducibility):
-    command = [regla, "check", str(folder)] + ["--reproducibility"] * reproducibility
+    command = [regla, "check", "--kv", "f32", str(folder)] + ["--reproducibility"] * reproducibility
     result = subprocess.run(command, capture_output=True, text=True)
     return result.returncode, (result.stdout + result.stderr).strip()
 

@@ -154,7 +154,10 @@ static const struct change native_changes[] = {
      "config.json: mixers.r.gate_logit_normalizer: expected a number in [1e-06, 1e+09], got 0"},
     {"mixers/r/output_norm", "\"groupnorm\"",
      "config.json: mixers.r.output_norm: unknown output_norm \"groupnorm\" (known: none, "
-     "layernorm, rmsnorm, simple_rmsnorm)"},
+     "layernorm, rmsnorm, simple_rmsnorm, gated_rmsnorm)"},
+    {"norm_type", "\"gated_rmsnorm\"",
+     "config.json: norm_type: unknown norm_type \"gated_rmsnorm\" (known: layernorm, rmsnorm, "
+     "simple_rmsnorm)"},
     {"mixers/r/output_norm_scope", "\"layer\"",
      "config.json: mixers.r.output_norm_scope: unknown output_norm_scope \"layer\" (known: head, "
      "hidden)"},
@@ -176,10 +179,17 @@ static const struct change native_changes[] = {
      "config.json: mixers.r.position.stage: unknown stage \"between\" (known: before, after)"},
     {"mixers/r/position", "{\"type\": \"alibi\"}",
      "config.json: mixers.r.position.type: alibi needs a softmax mixer (a linear mixer takes none, "
-     "rope, lrpe_unitary, lrpe_orthogonal or lrpe_permutation)"},
+     "rope, lrpe_unitary, lrpe_orthogonal, lrpe_permutation or spe)"},
+    {"mixers/r/position", "{\"type\": \"spe\"}", NULL},
+    {"mixers/r/position", "{\"type\": \"spe\", \"gated\": 1}",
+     "config.json: mixers.r.position.gated: expected true or false, got 1"},
+    {"mixers/r/position", "{\"type\": \"spe\", \"base\": 1}",
+     "config.json: mixers.r.position: unknown key \"base\" (known: type, gated)"},
+    {"mixers/s/position", "{\"type\": \"spe\"}",
+     "config.json: mixers.s.position: spe needs a linear mixer"},
     {"mixers/r/position", "{\"type\": \"t5\"}",
      "config.json: mixers.r.position.type: t5 needs a softmax mixer (a linear mixer takes none, "
-     "rope, lrpe_unitary, lrpe_orthogonal or lrpe_permutation)"},
+     "rope, lrpe_unitary, lrpe_orthogonal, lrpe_permutation or spe)"},
     {"mixers/r/position", "{\"type\": \"lrpe_unitary\", \"rotary_pct\": 0.5}",
      "config.json: mixers.r.position: unknown key \"rotary_pct\" (known: type, basis)"},
     {"mixers/r/position", "{\"type\": \"lrpe_orthogonal\", \"rotary_pct\": 0.5}", NULL},

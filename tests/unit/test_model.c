@@ -280,6 +280,18 @@ static const struct tensor_case tensor_cases[] = {
     {"t5", "model.layers.0.attn.position.bucket_bias", SHAPE, "[32, 3]",
      "model.safetensors: tensor \"model.layers.0.attn.position.bucket_bias\": expected shape [32, "
      "4], got [32, 3]"},
+    {"spe", "model.layers.0.attn.position.noise", SHAPE, "[2, 6, 3, 22]",
+     "model.safetensors: tensor \"model.layers.0.attn.position.noise\": expected shape [2, 6, 2, "
+     "any], got [2, 6, 3, 22]"},
+    {"spe", "model.layers.0.attn.position.gate_noise", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.attn.position.gate_noise\": expected shape [2, 6, "
+     "33], got nothing: the tensor is missing"},
+    {"spe", "model.layers.1.attn.position.gate", ADD, "[2, 6]",
+     "model.safetensors: tensor \"model.layers.1.attn.position.gate\": the configuration has no "
+     "use for it"},
+    {"relu_gated_rmsnorm", "model.layers.0.attn.out_norm.gate", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.attn.out_norm.gate\": expected shape [20], got "
+     "nothing: the tensor is missing"},
     {"performer", "model.layers.0.attn.features.weight", SHAPE, "[4, 24, 11]",
      "model.safetensors: tensor \"model.layers.0.attn.features.weight\": expected shape [4, any, "
      "12], got [4, 24, 11]"},

@@ -65,16 +65,20 @@ class Linear(nn.Module):
         return F.linear(x, self.weight, self.bias)
 
 
+WEIGHTED_NORMS = ("layernorm", "rmsnorm", "gated_rmsnorm")
+
+
 class Norm(nn.Module):
-    """layernorm, rmsnorm, simple_rmsnorm or none over the last dimension."""
+    """layernorm, rmsnorm, simple_rmsnorm, gated_rmsnorm or none over the last dimension."""
 
     def __init__(self, kind, size, eps, tensors):
         super().__init__()
         self.kind, self.eps = kind, eps
-        self.weight = tensors.take("weight", (size,)) if kind in ("layernorm", "rmsnorm") else None
+        self.weight = tensors.take("weight", (size,)) if kind in WEIGHTED_NORMS else None
         self.bias = (
             tensors.take("bias", (size,)) if kind == "layernorm" and tensors.has("bias") else None
         )
+        self.gate = tensors.take("gate", (size,)) if kind == "gated_rmsnorm" else None
 
     def forward(self, x):
         if self.kind == "none":
@@ -84,4 +88,6 @@ class Norm(nn.Module):
         mean_square = x.square().mean(-1, keepdim=True)
         if self.kind == "rmsnorm":
             return x * torch.rsqrt(mean_square + self.eps) * self.weight
+        if self.kind == "gated_rmsnorm":  # ReLA's
+            return x * torch.rsqrt(mean_square + self.eps) * self.weight * (self.gate * x).sigmoid()
         return x / (mean_square.sqrt() + self.eps)

@@ -143,7 +143,7 @@ class LinearMixer(nn.Module):
         q, k = self.position.before(q), self.position.before(k)
         q, k, log_correction = self.map(q, k)
         q = q * self._query_scale()
-        q, k = self.position.after(q), self.position.after(k)
+        q, k = self.position.after(q, k)
         if config.sum_norm:
             v = torch.cat((v, torch.ones_like(v[..., :1])), -1)
         written, gates = self._gates(x, v)

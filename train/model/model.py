@@ -132,4 +132,6 @@ def checkpoint_name(name):
         return "lm_head.weight"
     if name in ("embeddings", "position_embeddings"):
         return f"model.{name}.weight"
-    return "model." + name.replace(".attn.map.", ".attn.").replace(".position.lrpe.", ".position.")
+    for part in (".attn.map", ".position.lrpe", ".position.spe"):
+        name = name.replace(f"{part}.", f"{part.rsplit('.', 1)[0]}.")
+    return "model." + name

@@ -80,6 +80,54 @@ class Lrpe(nn.Module):
         return torch.stack(rows)
 
 
+class Spe(nn.Module):
+    """Sine SPE on features [B, H, T, m]: R realizations of them, [B, H, T, R]. A batch that trains
+    draws noise of its own, as the released code does; else the checkpoint's counts, which stays as
+    it is."""
+
+    def __init__(self, config, heads, m, tensors):
+        super().__init__()
+        self.freqs = tensors.take("freqs", (heads, m, None))
+        self.sines = self.freqs.shape[-1]
+        for name in ("offsets", "gains"):
+            setattr(self, name, tensors.take(name, (heads, m, self.sines)))
+        noise = tensors.take("noise", (heads, m, 2 * self.sines, None)).detach()
+        self.register_buffer("noise", noise)
+        self.gate = None
+        if config.gated:
+            self.gate = tensors.take("gate", (heads, m))
+            gate_noise = tensors.take("gate_noise", (heads, m, noise.shape[-1])).detach()
+            self.register_buffer("gate_noise", gate_noise)
+
+    def forward(self, q, k):
+        codes = self._codes().to(q.dtype)
+        angles = torch.arange(q.shape[-2], dtype=torch.float64, device=q.device)[:, None, None]
+        angles = angles * math.pi * self.freqs.double().sigmoid().unsqueeze(1)  # [H, T, m, K]
+        turned = angles + self.offsets.double().unsqueeze(1)
+        return self._encode(q, turned, codes), self._encode(k, angles, codes)
+
+    def _codes(self):
+        """[H, m, 2K (+ 1), R]"""
+        noise = self._drawn(self.noise)
+        share = 0.0 if self.gate is None else self.gate.sigmoid().unsqueeze(-1)
+        gains = torch.nn.functional.softplus(self.gains) * ((1 - share) / (2 * self.sines)) ** 0.5
+        codes = gains.repeat_interleave(2, -1).unsqueeze(-1) * noise
+        if self.gate is not None:
+            dry = share.sqrt() * self._drawn(self.gate_noise)
+            codes = torch.cat((codes, dry.unsqueeze(-2)), -2)
+        return codes / (noise.shape[1] * noise.shape[-1]) ** 0.25
+
+    def _drawn(self, noise):
+        return torch.randn_like(noise) if self.training and torch.is_grad_enabled() else noise
+
+    def _encode(self, x, angles, codes):
+        waves = torch.stack((angles.cos(), angles.sin()), -1).flatten(-2).to(x.dtype)
+        parts = x.unsqueeze(-1) * waves
+        if self.gate is not None:
+            parts = torch.cat((parts, x.unsqueeze(-1)), -1)
+        return parts.flatten(-2) @ codes.flatten(1, 2)
+
+
 class LinearPosition(nn.Module):
     """Positions of a linear mixer: `before` on q and k [B, H, T, d], `after` on their features."""
 
@@ -88,14 +136,19 @@ class LinearPosition(nn.Module):
         self.config = config
         self.doubles = config.type == "lrpe_unitary"
         self.lrpe = Lrpe(config, heads, m, tensors) if config.type.startswith("lrpe") else None
+        self.spe = Spe(config, heads, m, tensors) if config.type == "spe" else None
 
     def before(self, z):
         return self._rope(z) if self.config.type == "rope" and self.config.stage == "before" else z
 
-    def after(self, z):
+    def after(self, q, k):
         if self.lrpe is not None:
-            return self.lrpe(z)
-        return self._rope(z) if self.config.type == "rope" and self.config.stage == "after" else z
+            return self.lrpe(q), self.lrpe(k)
+        if self.spe is not None:
+            return self.spe(q, k)
+        if self.config.type == "rope" and self.config.stage == "after":
+            return self._rope(q), self._rope(k)
+        return q, k
 
     def _rope(self, z):
         size = rotary_size(z.shape[-1], self.config.rotary_pct)
