@@ -49,10 +49,6 @@ int mixer_segments_create(struct mixer_layer *layer, struct mixer_context *conte
 {
     const struct mixer *config = layer->config;
     size_t size = (size_t)config->num_kv_heads * (size_t)config->head_dim;
-    if (context->ops->segments == NULL)
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "window: expected full, block or sliding on the device %s, got long_short",
-                         context->ops->device);
     struct mixer_segments *segments = calloc(1, sizeof *segments);
     if (segments == NULL)
         return error_set(err, ERROR_NO_MEMORY, "segments: no memory");
