@@ -42,12 +42,17 @@ static const char *const windows[] = {MODEL_WINDOWS(MODEL_NAME)};
 /* "linear: exp features, refined gate, rope, rmsnorm; 4 heads, d 12, d_v 12, m 12" */
 static void describe(const struct mixer *mixer, char *text, size_t size)
 {
-    char kind[96], heads[32] = "";
+    char kind[128], heads[32] = "";
     if (mixer->kind == MIXER_LINEAR)
         snprintf(kind, sizeof kind, "linear: %s features, gate %s%s", features[mixer->feature_map],
                  gates[mixer->gate], mixer->sum_norm ? ", sum_norm" : "");
     else if (mixer->window == WINDOW_FULL)
         snprintf(kind, sizeof kind, "softmax%s", mixer->activation ? " (relu)" : "");
+    else if (mixer->window == WINDOW_LONG_SHORT)
+        snprintf(kind, sizeof kind,
+                 "softmax: %s window of %d tokens, of every %d before their own segment %d vectors",
+                 windows[mixer->window], mixer->window_size, mixer->segment_length,
+                 mixer->segment_rank);
     else
         snprintf(kind, sizeof kind, "softmax%s: %s window of %d tokens",
                  mixer->activation ? " (relu)" : "", windows[mixer->window], mixer->window_size);

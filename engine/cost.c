@@ -17,6 +17,22 @@ static double keys_seen(const struct mixer *mixer, double from, double count)
     return seen;
 }
 
+/* Vectors of segments that they see beside these. */
+static double vectors_seen(const struct mixer *mixer, double from, double count)
+{
+    double seen = 0;
+    for (double p = from; mixer->window == WINDOW_LONG_SHORT && p < from + count; p++)
+        seen += (double)((int64_t)p / mixer->segment_length) * mixer->segment_rank;
+    return seen;
+}
+
+/* Of the sums of the segment in hand. */
+static double segment_sums_bytes(const struct mixer *m)
+{
+    return (double)(2 + m->head_dim + m->value_dim) * m->segment_rank * m->num_kv_heads *
+           sizeof(float);
+}
+
 static double elements(const struct matrix *matrix)
 {
     return (double)matrix->rows * (double)matrix->cols;
@@ -89,12 +105,13 @@ struct cost cost_of(const struct model *model, const struct engine_info *info,
             text.bytes += 2 * recurrent_bytes(m) * tokens;
             continue;
         }
-        double seen = keys_seen(m, depth, tokens);
-        text.operations += 2.0 * (m->features_positioned + m->value_dim) * m->num_heads * seen;
-        if (m->window == WINDOW_FULL)
+        double seen = keys_seen(m, depth, tokens), vectors = vectors_seen(m, depth, tokens);
+        text.operations += 2.0 * (m->features_positioned + m->value_dim) * m->num_heads *
+                           (seen + vectors + m->segment_rank * tokens);
+        if (m->window == WINDOW_FULL || m->window == WINDOW_LONG_SHORT)
             pages = true;
-        else
-            text.bytes += ring_bytes(m) * (seen + tokens);
+        if (m->window != WINDOW_FULL)
+            text.bytes += ring_bytes(m) * (seen + tokens) + 2 * segment_sums_bytes(m) * tokens;
     }
     if (pages) {
         const struct mixer full = {.window = WINDOW_FULL};

@@ -186,6 +186,7 @@ static int open_workspace(struct forward *forward, struct error *err)
         {&w->h, widths->values, n},
         {&w->cosines, widths->angles, n},
         {&w->sines, widths->angles, n},
+        {&w->vectors, widths->vectors, n},
     };
     size_t total = 0, count = sizeof buffers / sizeof *buffers;
     for (size_t i = 0; i < count; i++) {

@@ -286,7 +286,7 @@ static const unsigned char *part_at(const struct state_file *file, int index)
 static enum kv_format kv_of(const struct state_file *file, const struct state_layout *layout)
 {
     for (int i = 0; i < layout->num_parts; i++)
-        if (layout->parts[i].kind == STATE_PART_KV)
+        if (state_part_pages(&layout->parts[i]))
             return (enum kv_format)read_u32(part_at(file, i) + 8);
     return layout->kv;
 }
@@ -300,7 +300,7 @@ static uint64_t in_format(uint64_t bytes, enum kv_format from, enum kv_format to
 static void encode_part(const struct state_part *part, enum kv_format own, enum kv_format kv,
                         unsigned char *out)
 {
-    bool page = part->kind == STATE_PART_KV;
+    bool page = state_part_pages(part);
     const uint32_t numbers[8] = {(uint32_t)part->layer,  part->kind,
                                  page ? kv : KV_F32,     (uint32_t)part->heads,
                                  (uint32_t)part->rows,   (uint32_t)part->features,

@@ -17,13 +17,14 @@ size_t state_image_size(const struct state_layout *layout, int64_t position)
 /* Zeroes the places from `written` on of one tile. */
 static void scrub_tile(const struct state_part *part, size_t element, int64_t written, char *tile)
 {
-    if (written >= OPS_TILE)
+    size_t places = (size_t)part->places;
+    if (written >= part->places)
         return;
     size_t keep = written > 0 ? (size_t)written : 0, stride = ops_value_stride(part->rows);
     for (int j = 0; j < part->features; j++)
-        memset(tile + ((size_t)j * OPS_TILE + keep) * element, 0, (OPS_TILE - keep) * element);
-    char *values = tile + (size_t)part->features * OPS_TILE * element;
-    memset(values + keep * stride * element, 0, (OPS_TILE - keep) * stride * element);
+        memset(tile + ((size_t)j * places + keep) * element, 0, (places - keep) * element);
+    char *values = tile + (size_t)part->features * places * element;
+    memset(values + keep * stride * element, 0, (places - keep) * stride * element);
 }
 
 /* The tiles of a part, of which the first `written` places are. */
@@ -31,12 +32,22 @@ static void scrub_tiles(const struct state_part *part, size_t element, int64_t w
                         char *part_at)
 {
     size_t tile_bytes =
-        ((size_t)part->features + ops_value_stride(part->rows)) * OPS_TILE * element;
+        ((size_t)part->features + ops_value_stride(part->rows)) * (size_t)part->places * element;
     for (int head = 0; head < part->heads; head++) {
         char *tiles = part_at + (size_t)head * part->head_bytes;
-        for (size_t i = 0; i < part->head_bytes / tile_bytes; i++)
-            scrub_tile(part, element, written - (int64_t)i * OPS_TILE, tiles + i * tile_bytes);
+        size_t count = part->head_bytes / tile_bytes, end = count * tile_bytes;
+        for (size_t i = 0; i < count; i++)
+            scrub_tile(part, element, written - (int64_t)i * part->places, tiles + i * tile_bytes);
+        memset(tiles + end, 0, part->head_bytes - end);
     }
+}
+
+/* The places of a part that `tokens` tokens write: those of a page, or of a ring. */
+static int64_t written(const struct state_part *part, int64_t tokens)
+{
+    if (part->kind == STATE_PART_SEGMENTS)
+        return tokens / part->window * (part->places * part->window / OPS_TILE);
+    return part->kind == STATE_PART_RING && tokens > part->window ? part->window : tokens;
 }
 
 void state_image_scrub(const struct state_layout *layout, int64_t position, void *image)
@@ -46,18 +57,19 @@ void state_image_scrub(const struct state_layout *layout, int64_t position, void
     size_t end = 0;
     for (int i = 0; i < layout->num_parts; i++) {
         const struct state_part *part = &layout->parts[i];
-        if (part->kind == STATE_PART_KV) {
+        if (state_part_pages(part)) {
             if (last >= 0)
-                scrub_tiles(part, ops_kv_bytes(layout->kv), position - last * OPS_TILE,
-                            slot + layout->slot_bytes + (size_t)last * layout->page_bytes +
-                                part->offset);
+                scrub_tiles(
+                    part, ops_kv_bytes(layout->kv), written(part, position - last * OPS_TILE),
+                    slot + layout->slot_bytes + (size_t)last * layout->page_bytes + part->offset);
             continue;
         }
         memset(slot + end, 0, part->offset - end);
         end = part->offset + (size_t)part->heads * part->head_bytes;
         if (part->kind == STATE_PART_RING)
-            scrub_tiles(part, sizeof(float), position < part->window ? position : part->window,
-                        slot + part->offset);
+            scrub_tiles(part, sizeof(float), written(part, position), slot + part->offset);
+        if (part->kind == STATE_PART_SUMS && position % part->window == 0) /* none is in hand */
+            memset(slot + part->offset, 0, (size_t)part->heads * part->head_bytes);
     }
     memset(slot + end, 0, layout->slot_bytes - end);
 }

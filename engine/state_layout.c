@@ -8,7 +8,7 @@
 int state_layout_add(struct state_layout *layout, struct state_part part, size_t *offset,
                      struct error *err)
 {
-    size_t *total = part.kind == STATE_PART_KV ? &layout->page_bytes : &layout->slot_bytes;
+    size_t *total = state_part_pages(&part) ? &layout->page_bytes : &layout->slot_bytes;
     size_t bytes, end;
     if (!size_mul((size_t)part.heads, part.head_bytes, &bytes) || !size_add(bytes, 63, &bytes) ||
         !size_add(*total, bytes / 64 * 64, &end) || end > SIZE_MAX / 4)

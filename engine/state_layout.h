@@ -15,21 +15,30 @@
     X(STATE_PART_RECURRENT, 1, "recurrent state") \
     X(STATE_PART_MAXIMA, 2, "running maxima")     \
     X(STATE_PART_RING, 3, "ring of keys")         \
-    X(STATE_PART_KV, 4, "KV page")
+    X(STATE_PART_KV, 4, "KV page")                \
+    X(STATE_PART_SUMS, 5, "sums of a segment")    \
+    X(STATE_PART_SEGMENTS, 6, "segments of a KV page")
 #define STATE_PART_VALUE(value, number, name) value = number,
 
 enum state_part_kind { STATE_PARTS(STATE_PART_VALUE) };
 
 /* What a layer keeps of a text: its heads one after the other, `head_bytes` each. In a new slot
- * recurrent parts are 0, maxima are -infinity, and rings are unwritten. */
+ * recurrent parts and sums are 0, maxima are -infinity, and rings are unwritten. */
 struct state_part {
     enum state_part_kind kind;
     int layer, heads;
     int rows;                  /* dv of S, plus one for c if there is one; dv of keys' values */
     int features;              /* m2 of S, of keys */
-    int window;                /* W of a ring */
-    size_t offset, head_bytes; /* in the slot; for kind KV in a page */
+    int window;                /* W of a ring; l of sums and segments */
+    int places;                /* keys of a tile; of segments: their vectors in a page */
+    size_t offset, head_bytes; /* in the slot, or in a page */
 };
+
+/* Whether a part lies in the pages, in their format. */
+static inline bool state_part_pages(const struct state_part *part)
+{
+    return part->kind == STATE_PART_KV || part->kind == STATE_PART_SEGMENTS;
+}
 
 struct state_layout {
     size_t slot_bytes;        /* of a text; f32 */

@@ -20,7 +20,7 @@ LINEAR = {
     "gate": ("none", "scalar", "fast_decay", "refined", "gla", "delta"),
     "query_scale": ("none", "sqrt_dim", "exp_variance"),
 }
-SOFTMAX = {"activation": ("softmax", "relu"), "window": ("full", "block", "sliding")}
+SOFTMAX = {"activation": ("softmax", "relu"), "window": ("full", "block", "sliding", "long_short")}
 BOTH = {
     "kind": ("linear", "softmax"),
     "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm", "gated_rmsnorm"),
@@ -88,6 +88,8 @@ class MixerConfig:
     activation: str = "softmax"
     window: str = "full"
     window_size: int = None
+    segment_length: int = None
+    segment_rank: int = None
     position: PositionConfig = field(default_factory=PositionConfig)
 
 
@@ -143,7 +145,7 @@ def _mixer(name, raw, norm_eps):
     position = _object({"type": "none"} if position == "none" else position, where + "position")
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
     foreign = (
-        (*SOFTMAX, "window_size")
+        (*SOFTMAX, "window_size", "segment_length", "segment_rank")
         if made.kind == "linear"
         else (*LINEAR, "sum_norm", "dpfp_nu", "gate_logit_normalizer")
     )
@@ -196,6 +198,21 @@ def _check_mixer(mixer, where):
         isinstance(mixer.window_size, int) and mixer.window_size > 0
     ):
         refuse("window_size: must be a positive number")
+    _check_segments(mixer, refuse)
+
+
+def _check_segments(mixer, refuse):
+    length, rank = mixer.segment_length, mixer.segment_rank
+    if mixer.window != "long_short":
+        if length is not None or rank is not None:
+            refuse("segment_length, segment_rank: only of a window long_short")
+        return
+    if not (isinstance(length, int) and 1 <= length <= 64 and 64 % length == 0):
+        refuse(f"segment_length: expected a divisor of 64, got {length}")
+    if not (isinstance(rank, int) and 1 <= rank <= length):
+        refuse(f"segment_rank: expected 1 to {length}, got {rank}")
+    if mixer.activation != "softmax" or mixer.position.type != "none":
+        refuse("window: long_short needs the activation softmax and position none")
 
 
 def parse_config(raw):

@@ -95,6 +95,10 @@ def _attention(make, mixer, name):
     )
     if mixer.output_gate == "swish":
         make.linear(f"{name}.out_gate_proj", heads * dv, width, False)
+    if mixer.window == "long_short":
+        make.linear(f"{name}.segment_proj", heads * mixer.segment_rank, width, True)
+        for norm in ("window_norm", "segment_norm"):
+            make.norm(f"{name}.{norm}", "layernorm", heads * d)
     m = d
     if mixer.kind == "linear":
         m = _features(make, mixer, name, d)

@@ -91,13 +91,38 @@ static void window_task(void *context, int task, int thread)
                                   task % job->heads, scratch_of(job->backend, thread));
 }
 
+static void segments_task(void *context, int task, int thread)
+{
+    (void)thread;
+    const struct head_job *job = context;
+    job->backend->kernels->segments(job->arguments, &job->backend->batch->spans[task / job->heads],
+                                    task % job->heads);
+}
+
+void cpu_segments(struct backend *backend, const struct ops_segments *a)
+{
+    heads_run(backend, segments_task, a, backend->batch->num_spans, a->num_heads,
+              (int64_t)backend->batch->num_rows * a->num_heads * a->rank *
+                  (a->key_dim + a->value_dim));
+}
+
+/* Of all rows together. */
+static int64_t vectors_seen(const struct batch *batch, const struct ops_segments *segments)
+{
+    int64_t seen = 0;
+    for (int i = 0; segments != NULL && i < batch->num_spans; i++)
+        seen += batch->spans[i].num_rows * ops_segments_before(segments, batch->spans[i].position);
+    return seen;
+}
+
 void cpu_attention(struct backend *backend, const struct ops_attention *a)
 {
     const struct batch *batch = backend->batch;
     int64_t width = (int64_t)a->num_heads * (a->key_dim + a->value_dim);
     if (a->window != WINDOW_FULL) {
-        heads_run(backend, window_task, a, batch->num_spans, a->num_kv_heads,
-                  width * a->window_size * batch->num_rows);
+        heads_run(
+            backend, window_task, a, batch->num_spans, a->num_kv_heads,
+            width * ((int64_t)a->window_size * batch->num_rows + vectors_seen(batch, a->segments)));
         return;
     }
     int64_t keys = 0; /* by whole tiles: a text's first token takes as long as its 64th */

@@ -318,6 +318,7 @@ const struct ops cpu_ops = {
     .angles = profiled_angles,
     .positions = profiled_positions,
     .recurrence = profiled_recurrence,
+    .segments = profiled_segments,
     .attention = profiled_attention,
     .gather = profiled_gather,
     .draw = cpu_draw,

@@ -74,6 +74,7 @@ void cpu_matmul(struct backend *, const struct ops_matmul *);
 void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
 void attention_groups(struct backend *, const struct batch *); /* fills backend->groups */
+void cpu_segments(struct backend *, const struct ops_segments *);
 void cpu_attention(struct backend *, const struct ops_attention *);
 /* profile.c: the same operations, timed if profiling is on */
 void profiled_embed(struct backend *, const struct ops_embed *);
@@ -83,6 +84,7 @@ void profiled_map(struct backend *, const struct ops_map *);
 void profiled_angles(struct backend *, const struct ops_angles *);
 void profiled_positions(struct backend *, const struct ops_positions *);
 void profiled_recurrence(struct backend *, const struct ops_recurrence *);
+void profiled_segments(struct backend *, const struct ops_segments *);
 void profiled_attention(struct backend *, const struct ops_attention *);
 void profiled_gather(struct backend *, struct rows x, struct rows out, int cols);
 void cpu_profile(struct backend *, double *seconds);

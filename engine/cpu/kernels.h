@@ -156,7 +156,9 @@ struct kernels {
     void (*append)(const struct ops_attention *, const struct batch_span *, int kv_head);
     void (*attention)(const struct ops_attention *, const struct batch_span *,
                       const struct query_group *, int first, int end, float *scratch);
-    /* Block and sliding windows: a whole span of one kv head. */
+    /* Segments: a whole span of one kv head. */
+    void (*segments)(const struct ops_segments *, const struct batch_span *, int kv_head);
+    /* Other windows: a whole span of one kv head. */
     void (*window)(const struct ops_attention *, const struct batch_span *, int kv_head,
                    float *scratch);
     /* data: [count], a multiple of 8 vectors; then rounds of so many operations */

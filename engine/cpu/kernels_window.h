@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention in block and sliding windows. Keys and values are in a ring of W in the slot, in f32.
+/* Attention in block, sliding and long-short windows. Keys and values are in a ring of W in the
+ * slot, in f32.
  *
  * A single query reads the ring in place. Several queries meet each tile of 64 positions together:
  * the tile's keys are copied into scratch, earlier ones from the ring and the group's own from the
@@ -10,7 +11,7 @@
 #ifndef ENGINE_CPU_KERNELS_WINDOW_H
 #define ENGINE_CPU_KERNELS_WINDOW_H
 
-#include "engine/cpu/kernels_attention.h"
+#include "engine/cpu/kernels_segments.h"
 
 /* What the queries of one text and kv head share. */
 struct ring {
@@ -18,6 +19,7 @@ struct ring {
     char *tiles; /* one after the other */
     size_t tile_bytes;
     int kv_head;
+    char *const *pages; /* with the vectors of segments */
 };
 
 /* Keys that are adjacent in the ring. */
@@ -142,39 +144,16 @@ static void lay_values(const struct window_keys *keys, int64_t first, int64_t co
     }
 }
 
-/* Which lanes of a tile a row may see. */
-struct lanes {
-    int low, high;
-};
-
-static void add_lanes(int n, const float *scores, int from, int to, const float *wide,
-                      int64_t width, float *sums, int64_t stride)
-{
-    if (from < to)
-        tile_matrix(n, scores + from, OPS_TILE, to - from, wide + from * OPS_TILE, OPS_TILE, width,
-                    sums, stride, true);
-}
-
-/* sums [n, value stride] += each row's values, in order. Values that all rows see are added
- * together. */
+/* sums [n, value stride] += each row's values, in order. */
 static void add_window_values(const struct window_keys *keys, int n, const struct lanes *lanes,
                               const float *scores, float *sums)
 {
     int64_t stride = (int64_t)ops_value_stride(keys->ring->a->value_dim);
-    int low = lanes[n - 1].low; /* neither bound falls from row to row */
-    int high = lanes[0].high > low ? lanes[0].high : low;
     _Alignas(64) float wide[OPS_TILE * OPS_TILE];
     for (int64_t c = 0; c < stride; c += OPS_TILE) {
         int64_t width = stride - c < OPS_TILE ? stride - c : OPS_TILE;
         lay_values(keys, c, width, wide);
-        for (int i = 0; i < n; i++)
-            add_lanes(1, scores + i * OPS_TILE, lanes[i].low,
-                      lanes[i].high < low ? lanes[i].high : low, wide, width, sums + i * stride + c,
-                      stride);
-        add_lanes(n, scores, low, high, wide, width, sums + c, stride);
-        for (int i = 0; i < n; i++)
-            add_lanes(1, scores + i * OPS_TILE, lanes[i].low > high ? lanes[i].low : high,
-                      lanes[i].high, wide, width, sums + i * stride + c, stride);
+        add_columns_seen(n, lanes, scores, wide, width, sums + c, stride);
     }
 }
 
@@ -203,12 +182,6 @@ static int64_t window_low(const struct ops_attention *a, int64_t position)
     return low > 0 ? low : 0;
 }
 
-static int lane_of(int64_t position, int64_t base)
-{
-    int64_t lane = position - base;
-    return lane < 0 ? 0 : lane > OPS_TILE ? OPS_TILE : (int)lane;
-}
-
 /* Answers the queries of rows [row, row + n) of one head, the first at `position`. A single query
  * finds its own key in the ring; the keys of several are not there yet. */
 static void window_queries(const struct ring *ring, int64_t position, int row, int n, int head,
@@ -222,6 +195,8 @@ static void window_queries(const struct ring *ring, int64_t position, int row, i
     struct running running;
     running_start(&running);
     memset(sums, 0, (size_t)(n * stride) * sizeof(float));
+    if (a->segments != NULL)
+        meet_segments(a, ring->pages, ring->kv_head, position, n, q, &running, sums);
     for (int64_t base = window_low(a, position) / OPS_TILE * OPS_TILE; base < end;
          base += OPS_TILE) {
         int64_t low = window_low(a, position);
@@ -256,8 +231,10 @@ static void kernel_window(const struct ops_attention *a, const struct batch_span
     int heads = a->num_heads / a->num_kv_heads, window = a->window_size;
     size_t bytes = ops_tile_bytes(a->key_dim, a->value_dim, KV_F32);
     size_t tiles = ((size_t)window + OPS_TILE - 1) / OPS_TILE;
-    struct ring ring = {a, span->slot + a->offset + (size_t)kv_head * tiles * bytes, bytes,
-                        kv_head};
+    struct ring ring = {a, span->slot + a->offset + (size_t)kv_head * tiles * bytes, bytes, kv_head,
+                        span->pages};
+    if (a->segments != NULL)
+        put_segments(a->segments, span, kv_head);
     for (int t = 0; t < span->num_rows;) {
         int64_t position = span->position + t;
         int row = span->first_row + t, n = span->num_rows - t;

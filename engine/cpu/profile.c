@@ -27,6 +27,7 @@ PROFILED(map, PROFILE_MAP)
 PROFILED(angles, PROFILE_ANGLES)
 PROFILED(positions, PROFILE_POSITIONS)
 PROFILED(recurrence, PROFILE_RECURRENCE)
+PROFILED(segments, PROFILE_ATTENTION)
 PROFILED(attention, PROFILE_ATTENTION)
 
 void profiled_matmul(struct backend *backend, const struct ops_matmul *arguments)

@@ -16,7 +16,7 @@
         .name = (name_string), .product = (product_kernel), .arrange = (arrange_kernel),         \
         .fixes = (fixes_x), .norm = kernel_norm, .map = kernel_map, .angles = kernel_angles,     \
         .positions = kernel_positions, .recurrence = kernel_recurrence, .append = kernel_append, \
-        .attention = kernel_attention, .window = kernel_window,                                  \
+        .attention = kernel_attention, .segments = kernel_segments, .window = kernel_window,     \
         .measure_read = kernel_measure_read, .measure_multiply = kernel_measure_multiply,        \
         .measure_round_operations = MEASURE_ROUND_OPERATIONS,                                    \
     }

@@ -26,6 +26,7 @@
  * queries. */
 #include "engine/cuda/attention_group.cuh"
 #include "engine/cuda/attention_query.cuh"
+#include "engine/cuda/attention_segments.cuh"
 
 namespace
 {
@@ -108,6 +109,20 @@ template <kv_format KV, bool RING> void run(struct backend *backend, const ops_a
         launch(backend, append_kernel<KV>, rows, THREADS, 0, a, batch);
 }
 
+void run_long_short(struct backend *backend, const ops_attention &a, const ops_segments &segments)
+{
+    const device_batch &batch = backend->batch;
+    unsigned rows = (unsigned)batch.num_rows;
+    size_t bytes = WARPS * (OPS_TILE + ops_value_stride(a.value_dim)) * sizeof(float);
+    launch(backend, put_segments_kernel, dim3(rows, (unsigned)segments.num_heads), SUM_THREADS, 0,
+           segments, batch);
+    launch(backend, long_short_kernel, dim3(rows, (unsigned)(a.num_heads + WARPS - 1) / WARPS),
+           WARPS * 32, bytes, a, segments, batch);
+    if (batch.max_span_rows > 1) /* the step's queries need what this overwrites */
+        launch(backend, append_kernel<KV_F32>, dim3((rows + 31) / 32, (unsigned)a.num_kv_heads),
+               THREADS, 0, a, batch);
+}
+
 } // namespace
 
 int attention_check(const struct backend *backend, const struct ops_limits *limits,
@@ -136,9 +151,18 @@ size_t attention_scratch(const struct backend *backend)
     return queries * splits * (size_t)part_floats(limits.max_softmax_value_dim) * sizeof(float);
 }
 
+extern "C" void cuda_segments(struct backend *backend, const struct ops_segments *a)
+{
+    launch(backend, segments_kernel,
+           dim3((unsigned)backend->batch.num_spans, (unsigned)a->num_heads), SUM_THREADS,
+           2 * (size_t)a->rank * sizeof(float), *a, backend->batch);
+}
+
 extern "C" void cuda_attention(struct backend *backend, const struct ops_attention *a)
 {
-    if (a->window != WINDOW_FULL)
+    if (a->segments != NULL)
+        run_long_short(backend, *a, *a->segments);
+    else if (a->window != WINDOW_FULL)
         run<KV_F32, true>(backend, *a);
     else if (a->kv == KV_F32)
         run<KV_F32, false>(backend, *a);

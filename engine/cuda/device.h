@@ -186,6 +186,7 @@ void cuda_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.cu. check: whether a block has memory for these sizes */
 int attention_check(const struct backend *, const struct ops_limits *limits, struct error *err);
 size_t attention_scratch(const struct backend *);
+void cuda_segments(struct backend *, const struct ops_segments *);
 void cuda_attention(struct backend *, const struct ops_attention *);
 /* draws.cu */
 void cuda_draw(struct backend *, const float *logits, int32_t vocab_size, struct draw *const *draws,

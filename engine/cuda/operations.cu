@@ -148,6 +148,7 @@ RUN_PADDED(map, PROFILE_MAP)
 RUN(angles, PROFILE_ANGLES)
 RUN(positions, PROFILE_POSITIONS)
 RUN(recurrence, PROFILE_RECURRENCE)
+RUN(segments, PROFILE_ATTENTION)
 RUN(attention, PROFILE_ATTENTION)
 
 static void run_matmul(struct backend *backend, const struct ops_matmul *a)
@@ -221,6 +222,7 @@ void operations_set(struct ops *ops)
     ops->angles = run_angles;
     ops->positions = run_positions;
     ops->recurrence = run_recurrence;
+    ops->segments = run_segments;
     ops->attention = run_attention;
     ops->gather = run_gather;
     ops->profile = cuda_profile;

@@ -37,6 +37,10 @@ static int pack_projections(struct mixer_layer *layer, struct mixer_context *con
         sources[count] = &config->out_gate_proj;
         at[count++] = &layer->out_gate_at;
     }
+    if (config->window == WINDOW_LONG_SHORT) {
+        sources[count] = &config->segment_proj;
+        at[count++] = &layer->segments_at;
+    }
     struct matrix parts[MIXER_MAX_PARTS];
     int64_t width = 0;
     for (int i = 0; i < count; i++) {
@@ -92,6 +96,7 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
         ops->weight_free(backend, layer->feature_k);
     ops->weight_free(backend, layer->feature_q);
     mixer_position_clear(layer, ops, backend);
+    mixer_segments_clear(layer, ops, backend);
     ops->unload(backend, layer->norm_weight);
     ops->unload(backend, layer->norm_bias);
     ops->unload(backend, layer->biases);
@@ -137,7 +142,7 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
     if (config->kind == MIXER_LINEAR)
         mixer_linear_run(layer, ops, backend, workspace, num_rows);
     else
-        mixer_softmax_run(layer, ops, backend, workspace);
+        mixer_softmax_run(layer, ops, backend, workspace, num_rows);
     const struct ops_norm after = output_norm(layer, workspace, num_rows);
     bool needed = after.kind != NORM_NONE || after.gate.data != NULL;
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->output,

@@ -20,7 +20,7 @@ struct mixer_theta {
 
 /* The widest row of each buffer over all layers, in floats. */
 struct mixer_widths {
-    int64_t project, turned, mapped, maxima, low_rank, values, angles;
+    int64_t project, turned, mapped, maxima, low_rank, values, angles, vectors;
 };
 
 /* Buffers of a step, shared by the layers: [max_rows, width] each. */
@@ -31,6 +31,7 @@ struct mixer_workspace {
     struct rows maxima, low_rank;
     struct rows h; /* [N, H*dv] */
     struct rows cosines, sines;
+    struct rows vectors;     /* of segments that a row ends */
     const double *angles_of; /* the theta of the angles in cosines and sines; NULL: none yet */
 };
 
@@ -64,14 +65,16 @@ struct mixer_position {
 struct mixer_layer {
     const struct mixer *config;
     struct weight *project, *output, *low_rank;
-    int64_t q_at, k_at, v_at, gate_at, gate2_at, out_gate_at; /* columns of the projection */
+    /* columns of the projection */
+    int64_t q_at, k_at, v_at, gate_at, gate2_at, out_gate_at, segments_at;
     struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
     float *norm_weight, *norm_bias; /* device */
     struct formula_bias *biases;    /* device: [H]; their tables are in bias_table */
     float *bias_table;              /* t5: [H, FORMULA_T5_DISTANCES] */
     size_t state_offset, maxima_offset;
-    enum kv_format kv; /* of the keys at state_offset */
+    enum kv_format kv;               /* of the keys at state_offset */
+    struct mixer_segments *segments; /* of a long_short window, else NULL */
 };
 
 /* Packs a weight from stacked parts, or from heads (the matrices of feature maps, whose format
@@ -100,7 +103,17 @@ void mixer_linear_run(const struct mixer_layer *layer, const struct ops *ops,
 int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *context,
                          struct error *err);
 void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
-                       struct backend *backend, struct mixer_workspace *workspace);
+                       struct backend *backend, struct mixer_workspace *workspace, int num_rows);
+
+/* segments.c: long_short windows. Lays the segments into slot and pages; norms k and v, and makes
+ * the vectors of the segments that end in this step, which attention then takes. */
+int mixer_segments_create(struct mixer_layer *layer, struct mixer_context *context,
+                          struct error *err);
+void mixer_segments_clear(struct mixer_layer *layer, const struct ops *ops,
+                          struct backend *backend);
+struct ops_segments mixer_segments_run(const struct mixer_layer *layer, const struct ops *ops,
+                                       struct backend *backend, struct mixer_workspace *workspace,
+                                       int num_rows, struct rows *k, struct rows *v);
 
 /* feature_maps.c: tells the recurrence about phi, and multiplies with a map's matrix. position:
  * room for what recurrence->phi will point to. */

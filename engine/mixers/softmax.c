@@ -19,6 +19,7 @@ static int place_keys(struct mixer_layer *layer, struct mixer_context *context, 
         .rows = config->value_dim,
         .features = config->features_positioned,
         .window = full ? 0 : config->window_size,
+        .places = OPS_TILE,
     };
     if (__builtin_mul_overflow(tiles, ops_tile_bytes(part.features, part.rows, layer->kv),
                                &part.head_bytes))
@@ -102,17 +103,23 @@ int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *contex
                 config->window == WINDOW_FULL ? INT64_MAX : config->window_size);
     if (place_keys(layer, context, err) != 0 || create_biases(layer, context, err) != 0)
         return -1;
+    if (config->window == WINDOW_LONG_SHORT && mixer_segments_create(layer, context, err) != 0)
+        return -1;
     return mixer_position_create(layer, context, config->head_dim, err);
 }
 
 void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
-                       struct backend *backend, struct mixer_workspace *workspace)
+                       struct backend *backend, struct mixer_workspace *workspace, int num_rows)
 {
     const struct mixer *config = layer->config;
     struct rows q = mixer_columns(workspace->project, layer->q_at);
     struct rows k = mixer_columns(workspace->project, layer->k_at);
+    struct rows v = mixer_columns(workspace->project, layer->v_at);
+    struct ops_segments segments;
     if (mixer_position_rotates(layer))
         mixer_position_run(layer, ops, backend, workspace, &q, &k);
+    if (layer->segments != NULL)
+        segments = mixer_segments_run(layer, ops, backend, workspace, num_rows, &k, &v);
     ops->attention(backend, &(struct ops_attention){
                                 .num_heads = config->num_heads,
                                 .num_kv_heads = config->num_kv_heads,
@@ -127,8 +134,9 @@ void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                                 .biases = layer->biases,
                                 .q = q,
                                 .k = k,
-                                .v = mixer_columns(workspace->project, layer->v_at),
+                                .v = v,
                                 .h = workspace->h,
                                 .offset = layer->state_offset,
+                                .segments = layer->segments == NULL ? NULL : &segments,
                             });
 }

@@ -21,6 +21,7 @@ enum {
     CONFIG_MAX_HEADS = 4096,
     CONFIG_MAX_WINDOW = 1 << 24,
     CONFIG_MAX_DPFP_NU = 256,
+    CONFIG_MAX_SEGMENT = 64, /* tokens: of a KV page */
     CONFIG_MAX_EOS = 64,
 };
 

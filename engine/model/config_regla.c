@@ -175,11 +175,37 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
     return 0;
 }
 
+/* The segments of a long_short window. A page of 64 tokens holds whole ones. */
+static int parse_segments(const struct fields *fields, struct mixer *mixer, struct error *err)
+{
+    static const char *const keys[] = {"segment_length", "segment_rank"};
+    int64_t length = 0, rank = 0;
+    if (mixer->window != WINDOW_LONG_SHORT) {
+        for (int i = 0; i < COUNT(keys); i++)
+            if (fields_has(fields, keys[i]))
+                return error_set(err, ERROR_INVALID, "%s.%s: only a window long_short has it",
+                                 fields->place, keys[i]);
+        return 0;
+    }
+    if (fields_int(fields, keys[0], FIELD_REQUIRED, 1, CONFIG_MAX_SEGMENT, &length, err) != 0 ||
+        fields_int(fields, keys[1], FIELD_REQUIRED, 1, length, &rank, err) != 0)
+        return -1;
+    if (CONFIG_MAX_SEGMENT % length != 0)
+        return error_set(err, ERROR_UNSUPPORTED, "%s.%s: expected a divisor of %d, got %lld",
+                         fields->place, keys[0], CONFIG_MAX_SEGMENT, (long long)length);
+    if (mixer->activation != SOFTMAX_ACT_SOFTMAX)
+        return refuse(fields, err, "a window long_short needs the activation softmax");
+    mixer->segment_length = (int)length;
+    mixer->segment_rank = (int)rank;
+    return 0;
+}
+
 static int parse_softmax(const struct fields *fields, struct mixer_config *out, struct error *err)
 {
     static const char *const known[] = {
         "kind",        "activation",        "window",          "window_size", "position",
-        "output_norm", "output_norm_scope", "output_norm_eps", "output_gate"};
+        "output_norm", "output_norm_scope", "output_norm_eps", "output_gate", "segment_length",
+        "segment_rank"};
     struct mixer *mixer = &out->mixer;
     int64_t window_size = 0;
     if (fields_only(fields, known, COUNT(known), err) != 0)
@@ -191,7 +217,7 @@ static int parse_softmax(const struct fields *fields, struct mixer_config *out, 
                    CONFIG_MAX_WINDOW, &window_size, err) != 0)
         return -1;
     mixer->window_size = mixer->window == WINDOW_FULL ? 0 : (int)window_size;
-    return 0;
+    return parse_segments(fields, mixer, err);
 }
 
 static int parse_mixer(const struct fields *fields, const struct config *config,
@@ -202,7 +228,15 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
                                                  : parse_softmax(fields, out, err);
     if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0)
         return -1;
-    return parse_position(fields, out, err);
+    if (parse_position(fields, out, err) != 0)
+        return -1;
+    if (out->mixer.kind == MIXER_SOFTMAX && out->mixer.window == WINDOW_LONG_SHORT &&
+        out->mixer.position.kind != POSITION_NONE)
+        return refuse(
+            fields, err,
+            "a window long_short takes no position of its own (position_embedding is what "
+            "gives the model positions)");
+    return 0;
 }
 
 static int parse_mixers(struct config *config, const struct fields *root, struct error *err)

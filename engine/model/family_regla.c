@@ -155,12 +155,35 @@ static int bind_gate(const struct block_mixer *b, struct error *err)
     return mixer->gate == GATE_GLA ? bind_gla_gate(b, err) : 0;
 }
 
+/* What a long_short window has beside q, k and v. One norm is for keys and values, as released. */
+static int bind_segments(const struct block_mixer *b, struct error *err)
+{
+    struct mixer *mixer = b->mixer;
+    char full[WEIGHT_NAME_SIZE];
+    if (mixer->value_dim != mixer->head_dim)
+        return weights_bad(b->weights, weights_name(full, "%s.v_proj.weight", b->prefix), err,
+                           "expected the height of k_proj (one norm serves keys and values of a "
+                           "window long_short), %lld, got %lld",
+                           (long long)mixer->k_proj.rows, (long long)mixer->v_proj.rows);
+    if (bind_linear(b, "segment_proj", (int64_t)mixer->num_heads * mixer->segment_rank,
+                    &mixer->segment_proj, err) != 0)
+        return -1;
+    mixer->window_norm = mixer->segment_norm =
+        (struct norm){.kind = NORM_LAYERNORM, .eps = b->config->norm_eps};
+    if (weights_norm(b->weights, weights_name(full, "%s.window_norm", b->prefix),
+                     mixer->k_proj.rows, &mixer->window_norm, err) != 0)
+        return -1;
+    return weights_norm(b->weights, weights_name(full, "%s.segment_norm", b->prefix),
+                        mixer->k_proj.rows, &mixer->segment_norm, err);
+}
+
 static int bind_mixer(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
     if (bind_projections(b, err) != 0 || bind_features(b, err) != 0 ||
         (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
+        (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, err) != 0) ||
         position_tables_bind(b->weights, mixer, b->prefix, b->rotary_pct, err) != 0)
         return -1;
     const int64_t norm_size =
@@ -314,6 +337,11 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
     if (mixer->kind == MIXER_LINEAR) {
         list_features(list, prefix, mixer);
         list_gate(list, prefix, mixer);
+    }
+    if (mixer->window == WINDOW_LONG_SHORT) {
+        random_list_linear(list, prefix, "segment_proj", heads * mixer->segment_rank, hidden, 0);
+        random_list_norm(list, prefix, "window_norm", NORM_LAYERNORM, heads * shapes->head_dim);
+        random_list_norm(list, prefix, "segment_norm", NORM_LAYERNORM, heads * shapes->head_dim);
     }
     list_position(list, prefix, mixer);
     random_list_norm(list, prefix, "out_norm", mixer->output_norm.kind,

@@ -98,6 +98,12 @@ static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
     add_real(hash, (double)mixer->gate_logit_normalizer);
     add_position(hash, &mixer->position);
     add_norm(hash, &mixer->output_norm);
+    if (mixer->window == WINDOW_LONG_SHORT) {
+        add_int(hash, mixer->segment_length);
+        add_int(hash, mixer->segment_rank);
+        add_norm(hash, &mixer->window_norm);
+        add_norm(hash, &mixer->segment_norm);
+    }
 }
 
 /* What the tensors do not say. Enumerations by number: a new value of theirs goes to the end. */

@@ -27,10 +27,11 @@ enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
     X(NORM_RMSNORM, "rmsnorm")               \
     X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm") \
     X(NORM_GATED_RMSNORM, "gated_rmsnorm")
-#define MODEL_WINDOWS(X)     \
-    X(WINDOW_FULL, "full")   \
-    X(WINDOW_BLOCK, "block") \
-    X(WINDOW_SLIDING, "sliding")
+#define MODEL_WINDOWS(X)         \
+    X(WINDOW_FULL, "full")       \
+    X(WINDOW_BLOCK, "block")     \
+    X(WINDOW_SLIDING, "sliding") \
+    X(WINDOW_LONG_SHORT, "long_short")
 #define MODEL_POSITIONS(X)                           \
     X(POSITION_NONE, "none")                         \
     X(POSITION_ROPE, "rope")                         \
@@ -153,6 +154,9 @@ struct mixer {
     enum softmax_activation activation;
     enum window_kind window;
     int window_size;
+    int segment_length, segment_rank;      /* long_short: l, r; else 0 */
+    struct matrix segment_proj;            /* long_short: [H*r, D] */
+    struct norm window_norm, segment_norm; /* long_short: [H*d], of keys and of values (d = dv) */
 
     /* both */
     struct position position;
@@ -182,6 +186,7 @@ struct layer {
     X(mixer.gk_proj_0)          \
     X(mixer.gk_proj_1)          \
     X(mixer.b_proj)             \
+    X(mixer.segment_proj)       \
     X(mixer.out_gate_proj)      \
     X(gate_proj)                \
     X(up_proj)                  \

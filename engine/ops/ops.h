@@ -192,11 +192,31 @@ struct ops_recurrence {
     size_t state_offset; /* of S [H] in the slot */
 };
 
+/* The segments of a long_short window (model-format.md): every l tokens of a text become r vectors
+ * of keys and r of values, sum over t of softmax_t(score_t) k_t and likewise of v_t. The operation
+ * takes the scores of the new tokens, in order, into the running sums of the segment in hand, which
+ * are in the slot: [H][r] of maximum, sum of exp, k [d], v [dv]. In a row that ends a segment it
+ * writes the segment's vectors; those of other rows are left as they are.
+ *
+ * ops_attention appends them, once they are normed, to the page of the segment's tokens: there
+ * each kv head has K [d][n], then V [n][dv padded to 16], n = 64 r / l, in the format `kv`, padded
+ * to a multiple of 64 numbers. */
+struct ops_segments {
+    int num_heads, key_dim, value_dim; /* H of k and v, d, dv */
+    int length, rank;                  /* l, a divisor of 64; r <= l */
+    enum kv_format kv;
+    struct rows scores, k, v; /* [N, H*r], [N, H*d], [N, H*dv] */
+    struct rows vectors;      /* out: [N, r*H*d + r*H*dv]: r keys of all heads, then r values */
+    size_t sums_offset, page_offset;
+};
+
 /* Causal attention over the keys of a text, including the new ones: appends k and v, then
  *   score = q.k * scale * weight(t - s) + bias(t - s);  h = sum of act(score) v
  * It goes tile by tile of 64 positions, in order, with a running maximum. A full window's keys are
  * in the pages, at `offset`, in the format `kv`; they are rounded before any query reads them. Keys
- * of a block or sliding window are in a ring of W keys in the slot, always in f32.
+ * of other windows are in a ring of W keys in the slot, always in f32. A long_short window is a
+ * sliding one whose queries meet the vectors of the segments before their own first, in tiles of 64
+ * vectors, without a bias.
  *
  * At `offset` lie the tiles of the kv heads, one after the other, of ops_tile_bytes each: first K
  * [m2][64], key s of the tile in column s, then V [64][dv padded to 16] with zero padding, in
@@ -213,6 +233,7 @@ struct ops_attention {
     struct rows q, k, v;               /* [N, H*m2], [N, Hkv*m2], [N, Hkv*dv] */
     struct rows h;                     /* out: [N, H*dv] */
     size_t offset;
+    const struct ops_segments *segments; /* of a window long_short, else NULL; vectors are normed */
 };
 
 /* Copies a text's memory to the host: a head, then pages of one size. */
@@ -298,6 +319,7 @@ struct ops {
     void (*angles)(struct backend *, const struct ops_angles *);
     void (*positions)(struct backend *, const struct ops_positions *);
     void (*recurrence)(struct backend *, const struct ops_recurrence *);
+    void (*segments)(struct backend *, const struct ops_segments *);
     void (*attention)(struct backend *, const struct ops_attention *);
     /* out [num_logits, cols]: the rows of x that want logits */
     void (*gather)(struct backend *, struct rows x, struct rows out, int cols);
@@ -366,6 +388,30 @@ FORMULA size_t ops_kv_bytes(enum kv_format kv)
 FORMULA size_t ops_value_stride(int value_dim)
 {
     return ((size_t)value_dim + 15) / 16 * 16;
+}
+
+/* Vectors of the segments of a page, and of the segments before the one of a position. */
+FORMULA int ops_segment_page(const struct ops_segments *a)
+{
+    return OPS_TILE / a->length * a->rank;
+}
+
+FORMULA int64_t ops_segments_before(const struct ops_segments *a, int64_t position)
+{
+    return position / a->length * a->rank;
+}
+
+/* Bytes of a kv head's vectors in a page; of its running sums in a slot. */
+FORMULA size_t ops_segment_bytes(const struct ops_segments *a)
+{
+    size_t numbers =
+        ((size_t)a->key_dim + ops_value_stride(a->value_dim)) * (size_t)ops_segment_page(a);
+    return (numbers + 63) / 64 * 64 * ops_kv_bytes(a->kv);
+}
+
+FORMULA size_t ops_segment_sums_bytes(const struct ops_segments *a)
+{
+    return (size_t)a->rank * (size_t)(2 + a->key_dim + a->value_dim) * sizeof(float);
 }
 
 /* Bytes of one head's tile of 64 keys and values: a multiple of 128. */

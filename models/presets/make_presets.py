@@ -93,6 +93,9 @@ SYSTEMS = {
     "alibi": plain(softmax({"type": "alibi"})),
     "t5": plain(softmax({"type": "t5"})),
     "sinusoidal": plain(softmax(), {"position_embedding": "sinusoidal"}),
+    # as its released language models of enwik8 and text8, but for the positions
+    "transformer_ls": plain(softmax(window="long_short", window_size=512, segment_length=16,
+                                    segment_rank=1), {"position_embedding": "sinusoidal"}),
 }
 
 SHAPES = {"head_dim": HEAD_DIM, "value_dim": HEAD_DIM, "features": HEAD_DIM, "glu": False,

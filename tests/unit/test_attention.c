@@ -53,6 +53,7 @@ static bool allowed(const struct attention_case *c, int t, int s)
     case WINDOW_BLOCK:
         return t / c->window_size == s / c->window_size;
     case WINDOW_SLIDING:
+    case WINDOW_LONG_SHORT: /* without its segments: test_segments.c has those */
         return t - s < c->window_size;
     }
     return false;

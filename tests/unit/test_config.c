@@ -133,7 +133,8 @@ static const struct change native_changes[] = {
      "output_norm_eps, output_gate)"},
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
-     "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate)"},
+     "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
+     "segment_length, segment_rank)"},
     {"mixers/r/feature_map", "\"softplus\"",
      "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp)"},
@@ -211,7 +212,8 @@ static const struct change native_changes[] = {
     {"mixers/s/activation", "\"sigmoid\"",
      "config.json: mixers.s.activation: unknown activation \"sigmoid\" (known: softmax, relu)"},
     {"mixers/s/window", "\"local\"",
-     "config.json: mixers.s.window: unknown window \"local\" (known: full, block, sliding)"},
+     "config.json: mixers.s.window: unknown window \"local\" (known: full, block, sliding, "
+     "long_short)"},
     {"mixers/s/window", "\"block\"",
      "config.json: mixers.s.window_size: expected an integer in [1, 16777216], got nothing"},
 };
@@ -221,6 +223,31 @@ Test(config, native_changes)
     for (size_t i = 0; i < sizeof native_changes / sizeof *native_changes; i++)
         expect_patched("hybrid_regla", native_changes[i].path, native_changes[i].value,
                        native_changes[i].message);
+}
+
+static const struct change segment_changes[] = {
+    {"mixers/a/segment_length", NULL,
+     "config.json: mixers.a.segment_length: expected an integer in [1, 64], got nothing"},
+    {"mixers/a/segment_length", "128",
+     "config.json: mixers.a.segment_length: expected an integer in [1, 64], got 128"},
+    {"mixers/a/segment_length", "24",
+     "config.json: mixers.a.segment_length: expected a divisor of 64, got 24"},
+    {"mixers/a/segment_rank", "17",
+     "config.json: mixers.a.segment_rank: expected an integer in [1, 16], got 17"},
+    {"mixers/a/window", "\"sliding\"",
+     "config.json: mixers.a.segment_length: only a window long_short has it"},
+    {"mixers/a/activation", "\"relu\"",
+     "config.json: mixers.a: a window long_short needs the activation softmax"},
+    {"mixers/a/position", "{\"type\": \"rope\"}",
+     "config.json: mixers.a: a window long_short takes no position of its own (position_embedding "
+     "is what gives the model positions)"},
+};
+
+Test(config, segments)
+{
+    for (size_t i = 0; i < sizeof segment_changes / sizeof *segment_changes; i++)
+        expect_patched("transformer_ls", segment_changes[i].path, segment_changes[i].value,
+                       segment_changes[i].message);
 }
 
 Test(config, odd_hidden_size_has_no_sinusoidal_positions)

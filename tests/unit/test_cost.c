@@ -111,6 +111,18 @@ Test(cost, a_window_bounds_what_is_seen)
     expect_close(need_of(false, 5, 2, 1).operations, 5 * PER_TOKEN + 10 * PER_KEY + 2 * HEAD);
 }
 
+Test(cost, segments_need_their_sums_and_vectors)
+{
+    const double ring = (4 + 4) * 4, sums = 2 * (2 + 4 + 4) * 4; /* two vectors */
+    fill_layers(WINDOW_LONG_SHORT); /* positions 2 to 6 see 0, 0, 2, 2, 2 vectors */
+    layers[1].mixer.segment_length = 4;
+    layers[1].mixer.segment_rank = 2;
+    expect_close(need_of(false, 5, 2, 1).operations,
+                 5 * PER_TOKEN + (15 + 6 + 5 * 2) * PER_KEY + 2 * HEAD);
+    expect_close(need_of(true, 5, 2, 1).bytes,
+                 5 * (5000 + STATE + 2 * sums) + ring * (15 + 5) + 64 * (3 + 4 + 5 + 6 + 7 + 5));
+}
+
 Test(cost, slices_need_what_the_whole_does)
 {
     static const enum window_kind windows[] = {WINDOW_FULL, WINDOW_SLIDING, WINDOW_BLOCK};

@@ -81,7 +81,8 @@ Test(state_image, nothing_of_another_text_is_in_an_image)
 Test(state_image, saving_a_restored_state_gives_the_image_again)
 {
     static const char *const names[] = {"hybrid_regla", "block_kerple_dpfp",
-                                        "sliding_parallel_learned", "regla"};
+                                        "sliding_parallel_learned", "regla",
+                                        "long_short_rank3_alibi"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct engine *engine = open_golden(names[i], true);
         int64_t position = 5;

@@ -7,6 +7,7 @@ from torch import nn
 from train.model.layers import Linear, Norm
 from train.model.linear_mixer import split_heads
 from train.model.positions import SoftmaxPosition
+from train.model.segments import Segments
 
 
 class SoftmaxMixer(nn.Module):
@@ -21,6 +22,9 @@ class SoftmaxMixer(nn.Module):
         self.d, dv = self.q_proj.weight.shape[0] // heads, self.v_proj.weight.shape[0] // heads
         self.o_proj = Linear(tensors.under("o_proj"), width, heads * dv)
         self.position = SoftmaxPosition(config.position, heads, self.d, tensors.under("position"))
+        self.segments = None
+        if config.window == "long_short":
+            self.segments = Segments(config, model, tensors, self.d, dv)
         self.norm_over_hidden = config.output_norm_scope == "hidden"
         size = heads * dv if self.norm_over_hidden else dv
         self.out_norm = Norm(
@@ -30,11 +34,13 @@ class SoftmaxMixer(nn.Module):
             self.out_gate_proj = Linear(tensors.under("out_gate_proj"), heads * dv, width)
 
     def forward(self, x):
-        q, k, v = (
-            split_heads(proj(x), self.heads) for proj in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        q, k = self.position.rotate(q) * self.d**-0.5, self.position.rotate(k)
-        h = self._attend(q, k, v).transpose(1, 2)
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if self.segments is not None:
+            h = self.segments(x, split_heads(q, self.heads) * self.d**-0.5, k, v).transpose(1, 2)
+        else:
+            q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
+            q, k = self.position.rotate(q) * self.d**-0.5, self.position.rotate(k)
+            h = self._attend(q, k, v).transpose(1, 2)
         if not self.norm_over_hidden:
             h = self.out_norm(h)
         h = h.flatten(-2)
