@@ -38,6 +38,7 @@ static const char *const gates[] = {MODEL_GATES(MODEL_NAME)};
 static const char *const positions[] = {MODEL_POSITIONS(MODEL_NAME)};
 static const char *const norms[] = {MODEL_NORMS(MODEL_NAME)};
 static const char *const windows[] = {MODEL_WINDOWS(MODEL_NAME)};
+static const char *const activations[] = {"", " (relu)", " (relu^2)"};
 
 /* "linear: exp features, refined gate, rope, rmsnorm; 4 heads, d 12, d_v 12, m 12" */
 static void describe(const struct mixer *mixer, char *text, size_t size)
@@ -47,7 +48,7 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
         snprintf(kind, sizeof kind, "linear: %s features, gate %s%s", features[mixer->feature_map],
                  gates[mixer->gate], mixer->sum_norm ? ", sum_norm" : "");
     else if (mixer->window == WINDOW_FULL)
-        snprintf(kind, sizeof kind, "softmax%s", mixer->activation ? " (relu)" : "");
+        snprintf(kind, sizeof kind, "softmax%s", activations[mixer->activation]);
     else if (mixer->window == WINDOW_LONG_SHORT)
         snprintf(kind, sizeof kind,
                  "softmax: %s window of %d tokens, of every %d before their own segment %d vectors",
@@ -55,13 +56,14 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
                  mixer->segment_rank);
     else
         snprintf(kind, sizeof kind, "softmax%s: %s window of %d tokens",
-                 mixer->activation ? " (relu)" : "", windows[mixer->window], mixer->window_size);
+                 activations[mixer->activation], windows[mixer->window], mixer->window_size);
     if (mixer->num_kv_heads != mixer->num_heads)
         snprintf(heads, sizeof heads, " (%d of k and v)", mixer->num_kv_heads);
-    snprintf(text, size, "%s, position %s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d", kind,
-             positions[mixer->position.kind], norms[mixer->output_norm.kind],
-             mixer->output_gate ? ", output gate" : "", mixer->num_heads, heads, mixer->head_dim,
-             mixer->value_dim, mixer->features_positioned);
+    snprintf(
+        text, size, "%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d", kind,
+        positions[mixer->position.kind], mixer->position.distances ? " and a bias by distance" : "",
+        norms[mixer->output_norm.kind], mixer->output_gate ? ", output gate" : "", mixer->num_heads,
+        heads, mixer->head_dim, mixer->value_dim, mixer->features_positioned);
 }
 
 /* "12.34 MB" of `bytes` into text [16] */
@@ -85,7 +87,9 @@ static void print_layers(const struct model *model)
         char text[320];
         describe(&model->layers[i].mixer, text, sizeof text);
         printf("  %3d  %-8s %s%s\n", i, model->layers[i].mixer.name, text,
-               model->layers[i].gate_proj.rows ? "; gated MLP" : "");
+               model->layers[i].gate_proj.rows ? "; gated MLP"
+               : model->layers[i].up_proj.rows ? ""
+                                               : "; no MLP");
     }
 }
 

@@ -16,9 +16,10 @@ struct device_norm {
 struct block {
     struct device_norm attn_norm, mlp_norm;
     struct mixer_layer mixer;
-    struct weight *up; /* gate and up beside each other when the MLP is gated */
+    struct weight *up; /* gate and up beside each other when the MLP is gated; NULL: no MLP */
     struct weight *down;
     bool gated;
+    const struct weight *const *order; /* its place in forward->order */
 };
 
 struct forward {
@@ -35,7 +36,7 @@ struct forward {
     struct block *blocks; /* [num_layers] */
     /* of a step's products, in their order: of each block, of the head, and the first again; NULL
      * ends it */
-    const struct weight **order;
+    const struct weight **order, *const *after_blocks;
     struct mixer_context context;
 
     struct mixer_workspace workspace;
@@ -72,10 +73,12 @@ static int open_block(struct forward *forward, struct block *block, const struct
         up[0] = layer->gate_proj;
         up[1] = layer->up_proj;
     }
-    if (upload_norm(forward, &block->attn_norm, &layer->attn_norm, err) != 0 ||
-        upload_norm(forward, &block->mlp_norm, &layer->mlp_norm, err) != 0 ||
-        mixer_pack(&forward->context, &block->up, up, block->gated ? 2 : 1, 1, err) != 0 ||
-        mixer_pack(&forward->context, &block->down, &layer->down_proj, 1, 1, err) != 0)
+    if (upload_norm(forward, &block->attn_norm, &layer->attn_norm, err) != 0)
+        return -1;
+    if (layer->up_proj.rows > 0 &&
+        (upload_norm(forward, &block->mlp_norm, &layer->mlp_norm, err) != 0 ||
+         mixer_pack(&forward->context, &block->up, up, block->gated ? 2 : 1, 1, err) != 0 ||
+         mixer_pack(&forward->context, &block->down, &layer->down_proj, 1, 1, err) != 0))
         return -1;
     return mixer_create(&block->mixer, &layer->mixer, &forward->context, err);
 }
@@ -105,7 +108,19 @@ static int open_embeddings(struct forward *forward, struct error *err)
     return result;
 }
 
-enum { BLOCK_PRODUCTS = 4 /* in forward->order */ };
+/* Of a block in forward->order: the mixer's two and the MLP's two. */
+enum { BLOCK_PRODUCTS = 4, MIXER_PRODUCTS = 2 };
+
+static int block_products(const struct block *block)
+{
+    return block->up != NULL ? BLOCK_PRODUCTS : MIXER_PRODUCTS;
+}
+
+/* Whether mixer and MLP see the same x. */
+static bool is_parallel(const struct forward *forward, const struct block *block)
+{
+    return forward->model->parallel_residual && block->up != NULL;
+}
 
 /* Lists the weights, which must be there. */
 static int open_order(struct forward *forward, struct error *err)
@@ -115,14 +130,19 @@ static int open_order(struct forward *forward, struct error *err)
     if (forward->order == NULL)
         return error_set(err, ERROR_NO_MEMORY, "model: no memory for %d layers", layers);
     const struct weight **at = forward->order;
-    for (int i = 0; i < layers; i++, at += BLOCK_PRODUCTS) {
-        const struct block *block = &forward->blocks[i];
-        int mixer = forward->model->parallel_residual ? 1 : 0; /* its first */
+    for (int i = 0; i < layers; i++) {
+        struct block *block = &forward->blocks[i];
+        int mixer = is_parallel(forward, block) ? 1 : 0; /* its first */
+        block->order = at;
         at[mixer] = block->mixer.project;
         at[mixer + 1] = block->mixer.output;
-        at[mixer == 1 ? 0 : 2] = block->up;
-        at[3] = block->down;
+        if (block->up != NULL) {
+            at[mixer == 1 ? 0 : 2] = block->up;
+            at[3] = block->down;
+        }
+        at += block_products(block);
     }
+    forward->after_blocks = at;
     at[0] = forward->head;
     at[1] = forward->order[0];
     return 0;
@@ -178,6 +198,7 @@ static int open_workspace(struct forward *forward, struct error *err)
         {&forward->last, d, logits},
         {&forward->logits, model->vocab_size, logits},
         {&w->project, widths->project, n},
+        {&w->shared, widths->shared, n},
         {&w->turned, widths->turned, n},
         {&w->mapped_q, widths->mapped, n},
         {&w->mapped_k, widths->mapped, n},
@@ -400,12 +421,14 @@ static void run_block(struct forward *forward, int index, int num_rows)
     const struct block *block = &forward->blocks[index];
     const struct ops_norm norm =
         norm_of(forward, &block->attn_norm, num_rows, forward->x, forward->normed);
-    const struct weight *const *order = forward->order + index * BLOCK_PRODUCTS;
-    bool parallel = forward->model->parallel_residual;
+    const struct weight *const *order = block->order;
+    bool parallel = is_parallel(forward, block);
     if (parallel) /* both see the same x */
         run_mlp(forward, block, num_rows, order + 1);
     mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, &norm, forward->x,
               order + (parallel ? 2 : 1));
+    if (block->up == NULL)
+        return;
     if (!parallel)
         run_mlp(forward, block, num_rows, order + 3);
     const struct ops_norm gate = gate_of(forward, index, num_rows);
@@ -428,14 +451,12 @@ static void run_head(struct forward *forward, const struct batch *batch)
         x = last;
     }
     const struct ops_norm norm = norm_of(forward, &forward->final_norm, batch->num_logits, x, last);
-    ops->matmul(forward->backend,
-                &(struct ops_matmul){.weight = forward->head,
-                                     .num_rows = batch->num_logits,
-                                     .x = last,
-                                     .y = forward->logits,
-                                     .norm = &norm,
-                                     .next = forward->order +
-                                             forward->model->num_layers * BLOCK_PRODUCTS + 1});
+    ops->matmul(forward->backend, &(struct ops_matmul){.weight = forward->head,
+                                                       .num_rows = batch->num_logits,
+                                                       .x = last,
+                                                       .y = forward->logits,
+                                                       .norm = &norm,
+                                                       .next = forward->after_blocks + 1});
 }
 
 /* What is not drawn from comes back, in forward_collect. */

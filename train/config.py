@@ -20,12 +20,17 @@ LINEAR = {
     "gate": ("none", "scalar", "fast_decay", "refined", "gla", "delta"),
     "query_scale": ("none", "sqrt_dim", "exp_variance"),
 }
-SOFTMAX = {"activation": ("softmax", "relu"), "window": ("full", "block", "sliding", "long_short")}
+SOFTMAX = {
+    "activation": ("softmax", "relu", "relu2"),
+    "window": ("full", "block", "sliding", "long_short"),
+}
 BOTH = {
     "kind": ("linear", "softmax"),
     "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm", "gated_rmsnorm"),
     "output_norm_scope": ("head", "hidden"),
     "output_gate": ("none", "swish"),
+    "qk_projection": ("separate", "shared"),
+    "value_activation": ("none", "silu"),
 }
 MODEL = {
     "model_type": ("regla",),
@@ -53,7 +58,7 @@ POSITION = {
 }
 # What a position's object may say beside its type.
 POSITION_KEYS = {
-    "rope": ("stage", "base", "rotary_pct", "pairing"),
+    "rope": ("stage", "base", "rotary_pct", "pairing", "distance_bias"),
     "lrpe_unitary": ("basis",),
     "lrpe_orthogonal": ("basis", "rotary_pct"),
     "lrpe_permutation": ("basis",),
@@ -70,6 +75,7 @@ class PositionConfig:
     pairing: str = "half"
     basis: str = "identity"
     gated: bool = True
+    distance_bias: int = 0
 
 
 @dataclass
@@ -84,12 +90,16 @@ class MixerConfig:
     output_norm_scope: str = "head"
     output_norm_eps: float = None
     output_gate: str = "none"
+    num_heads: int = None
+    qk_projection: str = "separate"
+    value_activation: str = "none"
     dpfp_nu: int = 1
     activation: str = "softmax"
     window: str = "full"
     window_size: int = None
     segment_length: int = None
     segment_rank: int = None
+    score_divisor: int = None
     position: PositionConfig = field(default_factory=PositionConfig)
 
 
@@ -138,14 +148,14 @@ def _object(raw, where):
     return {key: value for key, value in raw.items() if value is not None}
 
 
-def _mixer(name, raw, norm_eps):
+def _mixer(name, raw, norm_eps, num_heads):
     where = f"mixers.{name}."
     raw = _object(raw, f"mixers.{name}")
     position = raw.pop("position", "none")
     position = _object({"type": "none"} if position == "none" else position, where + "position")
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
     foreign = (
-        (*SOFTMAX, "window_size", "segment_length", "segment_rank")
+        (*SOFTMAX, "window_size", "score_divisor", "segment_length", "segment_rank")
         if made.kind == "linear"
         else (*LINEAR, "sum_norm", "dpfp_nu", "gate_logit_normalizer")
     )
@@ -160,6 +170,8 @@ def _mixer(name, raw, norm_eps):
             )
     if made.output_norm_eps is None:
         made.output_norm_eps = norm_eps
+    if made.num_heads is None:
+        made.num_heads = num_heads
     _check_mixer(made, where)
     return made
 
@@ -176,9 +188,18 @@ def _check_mixer(mixer, where):
         ("dpfp_nu", 1, 256),
         ("gate_logit_normalizer", 1e-6, 1e9),
         ("output_norm_eps", 0, 1),
+        ("num_heads", 1, 4096),
     ):
         if not least <= getattr(mixer, key) <= most:
             refuse(f"{key}: expected {least} to {most}, got {getattr(mixer, key)}")
+    if (mixer.score_divisor is not None) != (mixer.activation == "relu2"):
+        refuse("score_divisor: of the activation relu2, which needs one")
+    if mixer.score_divisor is not None and not 1 <= mixer.score_divisor <= 2**24:
+        refuse(f"score_divisor: expected 1 to {2**24}, got {mixer.score_divisor}")
+    if not 0 <= mixer.position.distance_bias <= 2**24:
+        refuse(f"position.distance_bias: expected 1 to {2**24}")
+    if mixer.position.distance_bias and mixer.kind == "linear":
+        refuse("position.distance_bias: not for linear mixers")
     if not 0 <= mixer.position.rotary_pct <= 1:
         refuse(f"position.rotary_pct: expected 0 to 1, got {mixer.position.rotary_pct}")
     if not 1 <= mixer.position.base <= 1e12:
@@ -213,6 +234,8 @@ def _check_segments(mixer, refuse):
         refuse(f"segment_rank: expected 1 to {length}, got {rank}")
     if mixer.activation != "softmax" or mixer.position.type != "none":
         refuse("window: long_short needs the activation softmax and position none")
+    if mixer.qk_projection == "shared":
+        refuse("qk_projection: a window long_short needs separate ones")
 
 
 def parse_config(raw):
@@ -223,7 +246,10 @@ def parse_config(raw):
     config = _build(ModelConfig, raw, "", MODEL)
     if len(config.layer_types) != config.num_hidden_layers:
         raise ValueError("config.json: layer_types: not num_hidden_layers long")
-    config.mixers = {name: _mixer(name, mixer, config.norm_eps) for name, mixer in mixers.items()}
+    config.mixers = {
+        name: _mixer(name, mixer, config.norm_eps, config.num_attention_heads)
+        for name, mixer in mixers.items()
+    }
     for name in config.layer_types:
         if name not in config.mixers:
             raise ValueError(f"config.json: layer_types: {name}: not in mixers")

@@ -13,6 +13,8 @@ GATE_BIAS = (1.0, 4.5)
 # KERPLE: with r1 >= 1 the far keys' total mass stays bounded, which is what carries beyond the
 # training length.
 KERPLE_START = {"r1": (1.0, 2.0), "r2": (1.0, 1.0), "r3": (1.0, 1.0), "r4": (1.0, 1.0)}
+# FLASH (Hua et al. 2022): the deviation of q_scale, k_scale and of the bias by distance.
+FLASH_START = 0.02
 KERPLE_COUNT = {"kerple_log": 2, "kerple_power": 2, "kerple_3para_log": 3, "kerple_bias_wht": 4}
 
 
@@ -54,9 +56,10 @@ def new_tensors(config, shapes, seed=0):
     for i, name in enumerate(config.layer_types):
         layer = f"model.layers.{i}"
         make.norm(f"{layer}.attn_norm", config.norm_type, width)
-        make.norm(f"{layer}.mlp_norm", config.norm_type, width)
         _attention(make, config.mixers[name], f"{layer}.attn")
-        _mlp(make, f"{layer}.mlp")
+        if config.intermediate_size > 0:
+            make.norm(f"{layer}.mlp_norm", config.norm_type, width)
+            _mlp(make, f"{layer}.mlp")
     make.norm("model.norm", config.norm_type, width)
     if not config.tie_word_embeddings:
         make.normal("lm_head.weight", (config.vocab_size, width), 0.02)
@@ -81,11 +84,10 @@ def _residual_scale(config):
 
 def _attention(make, mixer, name):
     config, shapes = make.config, make.shapes
-    width, heads, bias = config.hidden_size, config.num_attention_heads, shapes.get("bias", False)
+    width, heads, bias = config.hidden_size, mixer.num_heads, shapes.get("bias", False)
     d = shapes.get("head_dim", width // heads)
     dv = shapes.get("value_dim", d)
-    make.linear(f"{name}.q_proj", heads * d, width, bias)
-    make.linear(f"{name}.k_proj", heads * d, width, bias)
+    _queries(make, mixer, name, heads * d)
     make.linear(f"{name}.v_proj", heads * dv, width, bias)
     make.linear(f"{name}.o_proj", width, heads * dv, bias, _residual_scale(config))
     make.norm(
@@ -106,9 +108,21 @@ def _attention(make, mixer, name):
     _position(make, mixer, f"{name}.position", m)
 
 
+def _queries(make, mixer, name, size):
+    width, bias = make.config.hidden_size, make.shapes.get("bias", False)
+    if mixer.qk_projection == "separate":
+        make.linear(f"{name}.q_proj", size, width, bias)
+        make.linear(f"{name}.k_proj", size, width, bias)
+        return
+    make.linear(f"{name}.qk_proj", size, width, bias)
+    for side in ("q_scale", "k_scale"):
+        make.normal(f"{name}.{side}.weight", (size,), FLASH_START)
+        make.tensors[f"{name}.{side}.bias"] = torch.zeros(size)
+
+
 def _features(make, mixer, name, d):
     """The feature map's tensors; returns the number of features."""
-    heads = make.config.num_attention_heads
+    heads = mixer.num_heads
     rows = make.shapes.get("features") or d
     if mixer.feature_map == "favor":
         make.normal(f"{name}.features.weight", (heads, rows, d), 1.0)
@@ -124,7 +138,7 @@ def _features(make, mixer, name, d):
 
 
 def _gates(make, mixer, name, m, dv):
-    heads, width = make.config.num_attention_heads, make.config.hidden_size
+    heads, width = mixer.num_heads, make.config.hidden_size
     if mixer.gate == "gla":
         make.linear(f"{name}.gk_proj.0", 16, width, False)
         make.linear(f"{name}.gk_proj.1", heads * m, 16, True)
@@ -158,13 +172,15 @@ def _spe(make, position, name, heads, m, sines=1):
 
 def _position(make, mixer, name, m):
     position = mixer.position
-    heads, longest = make.config.num_attention_heads, make.config.max_position_embeddings
+    heads, longest = mixer.num_heads, make.config.max_position_embeddings
     for i in range(1, KERPLE_COUNT.get(position.type, 0) + 1):
         make.tensors[f"{name}.r{i}"] = torch.linspace(*KERPLE_START[f"r{i}"], heads)
     if position.type == "t5":
         make.tensors[f"{name}.bucket_bias"] = torch.zeros(32, heads)
     if position.type == "spe":
         _spe(make, position, name, heads, m)
+    if position.distance_bias:
+        make.normal(f"{name}.distance_bias", (position.distance_bias, heads), FLASH_START)
     if position.basis == "householder":
         make.normal(f"{name}.householder", (m,), 1.0)
     # cosFormer's angle; LRPE by itself keeps the default ones.

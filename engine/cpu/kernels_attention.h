@@ -117,10 +117,10 @@ static float weight_sum(const float *weights, int width)
 INLINE void weigh(const struct ops_attention *a, int n, int width, float (*scores)[OPS_TILE],
                   struct running *running, float *sums, int64_t stride)
 {
-    if (a->activation == SOFTMAX_ACT_RELU) {
+    if (a->activation != SOFTMAX_ACT_SOFTMAX) {
         for (int i = 0; i < n; i++)
             for (int j = 0; j < width; j++)
-                scores[i][j] = formula_relu(scores[i][j]);
+                scores[i][j] = formula_relu_weight(a->activation, scores[i][j]);
         return;
     }
     float factor[QUERY_GROUP];
@@ -145,7 +145,7 @@ static void finish_query(const struct ops_attention *a, float sum, const float *
                          int head)
 {
     float *h = a->h.data + row * a->h.stride + (int64_t)head * a->value_dim;
-    float divisor = a->activation == SOFTMAX_ACT_RELU ? 1.0f : sum;
+    float divisor = a->activation != SOFTMAX_ACT_SOFTMAX ? 1.0f : sum;
     for (int j = 0; j < a->value_dim; j++)
         h[j] = sums[j] / divisor;
 }

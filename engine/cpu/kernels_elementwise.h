@@ -39,9 +39,17 @@ static void map_row(enum formula formula, float *out, const float *u, const floa
 
 static void kernel_map(const struct ops_map *a, int first, int end)
 {
-    for (int r = first; r < end; r++)
-        map_row(a->formula, a->out.data + r * a->out.stride, a->u.data + r * a->u.stride,
+    for (int r = first; r < end; r++) {
+        float *out = a->out.data + r * a->out.stride;
+        map_row(a->formula, out, a->u.data + r * a->u.stride,
                 a->w.data == NULL ? NULL : a->w.data + r * a->w.stride, a->constant, a->num_cols);
+        if (a->weight != NULL)
+            for (int j = 0; j < a->num_cols; j++)
+                out[j] = out[j] * a->weight[j];
+        if (a->bias != NULL)
+            for (int j = 0; j < a->num_cols; j++)
+                out[j] += a->bias[j];
+    }
 }
 
 /* Sum of (x - shift)^2 in the order of formula_sum. */

@@ -254,7 +254,7 @@ __device__ void weigh_row(const ops_attention &a, float *scores, const bias_tabl
             score = score * table->weights[i] + table->biases[i];
         }
         scores[j] = lane + j >= seen.low && lane + j < seen.high ? score : -INFINITY;
-        most = a.activation == SOFTMAX_ACT_RELU ? most : greater(most, scores[j]);
+        most = a.activation != SOFTMAX_ACT_SOFTMAX ? most : greater(most, scores[j]);
     }
 #pragma unroll
     for (int other = 1; other < 16; other *= 2)
@@ -288,7 +288,7 @@ __device__ void fold_split(const ops_attention &a, float *h, int column, bool la
     if (seen) {
         fold fold = fold_maxima(&query_most, state->most);
         query_sum = fold(query_sum, state->sum);
-        float divisor = last && a.activation != SOFTMAX_ACT_RELU ? query_sum : 1.0f;
+        float divisor = last && a.activation == SOFTMAX_ACT_SOFTMAX ? query_sum : 1.0f;
 #pragma unroll
         for (int c = 0; c < COLUMN_PARTS; c++)
 #pragma unroll

@@ -174,13 +174,14 @@ __device__ float finish_score(const ops_attention &a, const formula_bias *bias, 
  * the score -infinity. */
 __device__ float weigh(const ops_attention &a, float score, float most)
 {
-    return a.activation == SOFTMAX_ACT_RELU ? formula_relu(score) : formula_exp(score - most);
+    return a.activation != SOFTMAX_ACT_SOFTMAX ? formula_relu_weight(a.activation, score)
+                                               : formula_exp(score - most);
 }
 
 /* The least finite number, since the greatest score may be -infinity. */
 __device__ float no_maximum(const ops_attention &a)
 {
-    return a.activation == SOFTMAX_ACT_RELU ? 0.0f : -FLT_MAX;
+    return a.activation != SOFTMAX_ACT_SOFTMAX ? 0.0f : -FLT_MAX;
 }
 
 __device__ float greater(float a, float b)

@@ -224,7 +224,7 @@ __device__ void meet_tile(const ops_attention &a, const keys &all, int64_t posit
             float score =
                 finish_score(a, bias, weights[j * HEADS + h], distance > 0 ? distance : 0);
             both[i] = j >= seen.low && j < seen.high ? score : -INFINITY;
-            most = a.activation == SOFTMAX_ACT_RELU ? most : greater(most, both[i]);
+            most = a.activation != SOFTMAX_ACT_SOFTMAX ? most : greater(most, both[i]);
         }
         for (int other = 1; other < 32; other *= 2)
             most = greater(most, __shfl_xor_sync(FULL_WARP, most, other));
@@ -398,7 +398,7 @@ __global__ void __launch_bounds__(WARPS * 32, blocks_each<RING, HEADS>)
     for (int e = (int)threadIdx.x; striping.stripes == 1 && e < query.heads * a.value_dim;
          e += WARPS * 32) {
         int h = e / a.value_dim, column = e % a.value_dim;
-        float divisor = a.activation == SOFTMAX_ACT_RELU ? 1.0f : m.of_query[HEADS + h];
+        float divisor = a.activation != SOFTMAX_ACT_SOFTMAX ? 1.0f : m.of_query[HEADS + h];
         a.h.data[query.row * a.h.stride + (int64_t)query.head * a.value_dim + e] =
             m.total[h * stride + column] / divisor;
     }
@@ -446,7 +446,7 @@ __global__ void __launch_bounds__(WARPS * 32)
                 total = from + i < splits ? folds[from + i](total, part[i]) : total;
         }
         a.h.data[row * a.h.stride + (int64_t)head * a.value_dim + column] =
-            total / (a.activation == SOFTMAX_ACT_RELU ? 1.0f : divisor);
+            total / (a.activation != SOFTMAX_ACT_SOFTMAX ? 1.0f : divisor);
     }
 }
 

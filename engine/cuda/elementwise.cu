@@ -194,7 +194,12 @@ template <enum formula formula> __global__ static void map_kernel(struct ops_map
     if (c >= a.num_cols)
         return;
     float u = *cell(a.u, r, c), w = a.w.data == NULL ? 0.0f : *cell(a.w, r, c);
-    *cell(a.out, r, c) = formula_apply(formula, u, w, a.constant);
+    float value = formula_apply(formula, u, w, a.constant);
+    if (a.weight != NULL)
+        value = value * a.weight[c];
+    if (a.bias != NULL)
+        value += a.bias[c];
+    *cell(a.out, r, c) = value;
 }
 
 void cuda_map(struct backend *backend, const struct ops_map *a)

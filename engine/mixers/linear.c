@@ -41,6 +41,7 @@ void mixer_linear_run(const struct mixer_layer *layer, const struct ops *ops,
                       struct backend *backend, struct mixer_workspace *workspace, int num_rows)
 {
     const struct mixer *config = layer->config;
+    const struct mixer_inputs inputs = mixer_inputs_run(layer, ops, backend, workspace, num_rows);
     struct ops_positions position;
     struct ops_recurrence recurrence = {
         .num_heads = config->num_heads,
@@ -49,9 +50,9 @@ void mixer_linear_run(const struct mixer_layer *layer, const struct ops *ops,
         .value_dim = config->value_dim,
         .features = config->features_positioned,
         .sum_norm = config->sum_norm,
-        .q = mixer_columns(workspace->project, layer->q_at),
-        .k = mixer_columns(workspace->project, layer->k_at),
-        .v = mixer_columns(workspace->project, layer->v_at),
+        .q = inputs.q,
+        .k = inputs.k,
+        .v = inputs.v,
         .h = workspace->h,
         .state_offset = layer->state_offset,
     };

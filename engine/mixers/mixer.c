@@ -21,10 +21,16 @@ static int pack_projections(struct mixer_layer *layer, struct mixer_context *con
                             struct error *err)
 {
     const struct mixer *config = layer->config;
-    const struct matrix *sources[MIXER_MAX_PARTS] = {&config->q_proj, &config->k_proj,
-                                                     &config->v_proj};
-    int64_t *at[MIXER_MAX_PARTS] = {&layer->q_at, &layer->k_at, &layer->v_at};
-    int count = 3;
+    const struct matrix *sources[MIXER_MAX_PARTS] = {config->shared_qk ? &config->qk_proj
+                                                                       : &config->q_proj};
+    int64_t *at[MIXER_MAX_PARTS] = {&layer->q_at};
+    int count = 1;
+    if (!config->shared_qk) {
+        sources[count] = &config->k_proj;
+        at[count++] = &layer->k_at;
+    }
+    sources[count] = &config->v_proj;
+    at[count++] = &layer->v_at;
     if (config->kind == MIXER_LINEAR) {
         const struct matrix *gate[2];
         int gates = mixer_gate_parts(config, gate);
@@ -81,7 +87,8 @@ int mixer_create(struct mixer_layer *layer, const struct mixer *config,
         context->max_value_dim = config->value_dim;
     if (pack_projections(layer, context, err) != 0 || upload_norm(layer, context, err) != 0)
         return -1;
-    if (mixer_pack(context, &layer->output, &config->o_proj, 1, 1, err) != 0)
+    if (mixer_pack(context, &layer->output, &config->o_proj, 1, 1, err) != 0 ||
+        mixer_inputs_create(layer, context, err) != 0)
         return -1;
     return config->kind == MIXER_LINEAR ? mixer_linear_create(layer, context, err)
                                         : mixer_softmax_create(layer, context, err);
@@ -95,6 +102,7 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
     if (layer->feature_k != layer->feature_q)
         ops->weight_free(backend, layer->feature_k);
     ops->weight_free(backend, layer->feature_q);
+    mixer_inputs_clear(layer, ops, backend);
     mixer_position_clear(layer, ops, backend);
     mixer_segments_clear(layer, ops, backend);
     ops->unload(backend, layer->norm_weight);

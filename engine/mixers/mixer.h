@@ -3,7 +3,8 @@
  *
  * mixer_create packs the weights and lays out the layer's part of a text's state. mixer_run queues
  * the operations of a step. A mixer is: project -> feature map -> gate -> position -> recurrence or
- * attention -> norm -> output projection. Each of these words is a file here. */
+ * attention -> norm -> output projection. Each of these words is a file here; inputs.c is what
+ * stands between a projection and q, k, v. */
 #ifndef ENGINE_MIXERS_MIXER_H
 #define ENGINE_MIXERS_MIXER_H
 
@@ -20,12 +21,13 @@ struct mixer_theta {
 
 /* The widest row of each buffer over all layers, in floats. */
 struct mixer_widths {
-    int64_t project, turned, mapped, maxima, low_rank, values, angles, vectors;
+    int64_t project, shared, turned, mapped, maxima, low_rank, values, angles, vectors;
 };
 
 /* Buffers of a step, shared by the layers: [max_rows, width] each. */
 struct mixer_workspace {
     struct rows project;            /* all projections of x, side by side */
+    struct rows shared;             /* q and k of a shared qk_proj */
     struct rows turned;             /* q and k with their position */
     struct rows mapped_q, mapped_k; /* W z of a feature map */
     struct rows maxima, low_rank;
@@ -62,16 +64,22 @@ struct mixer_position {
     int num_angles;
 };
 
+/* The factors and offsets of q or k on the device, [H*d] each. */
+struct mixer_scale {
+    float *weight, *bias;
+};
+
 struct mixer_layer {
     const struct mixer *config;
     struct weight *project, *output, *low_rank;
-    /* columns of the projection */
+    /* columns of the projection; q_at and k_at are of a shared qk_proj, too */
     int64_t q_at, k_at, v_at, gate_at, gate2_at, out_gate_at, segments_at;
+    struct mixer_scale q_scale, k_scale;  /* shared_qk */
     struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
     float *norm_weight, *norm_bias; /* device */
     struct formula_bias *biases;    /* device: [H]; their tables are in bias_table */
-    float *bias_table;              /* t5: [H, FORMULA_T5_DISTANCES] */
+    float *bias_table;              /* by distance: [H, distances] */
     size_t state_offset, maxima_offset;
     enum kv_format kv;               /* of the keys at state_offset */
     struct mixer_segments *segments; /* of a long_short window, else NULL */
@@ -104,6 +112,17 @@ int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *contex
                          struct error *err);
 void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                        struct backend *backend, struct mixer_workspace *workspace, int num_rows);
+
+/* inputs.c: q, k and v, from the projections. */
+struct mixer_inputs {
+    struct rows q, k, v; /* k follows q in memory */
+};
+int mixer_inputs_create(struct mixer_layer *layer, struct mixer_context *context,
+                        struct error *err);
+void mixer_inputs_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
+struct mixer_inputs mixer_inputs_run(const struct mixer_layer *layer, const struct ops *ops,
+                                     struct backend *backend, struct mixer_workspace *workspace,
+                                     int num_rows);
 
 /* segments.c: long_short windows. Lays the segments into slot and pages; norms k and v, and makes
  * the vectors of the segments that end in this step, which attention then takes. */

@@ -34,19 +34,28 @@ static bool has_bias(enum position_kind kind)
 #undef IS_KIND
 }
 
-/* t5: the bias of each head by distance, [H, FORMULA_T5_DISTANCES]. */
-static int upload_t5(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
+/* The number of distances with a bias of their own in a table; 0: there is no table. */
+static int table_distances(const struct position *position)
+{
+    return position->kind == POSITION_T5 ? FORMULA_T5_DISTANCES : position->distances;
+}
+
+/* The bias of each head by distance, [H, distances]. */
+static int upload_table(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
-    size_t heads = (size_t)config->num_heads;
-    size_t bytes = heads * FORMULA_T5_DISTANCES * sizeof(float);
+    const struct position *position = &config->position;
+    size_t heads = (size_t)config->num_heads, distances = (size_t)table_distances(position);
+    size_t bytes = heads * distances * sizeof(float);
     float *table = malloc(bytes);
     if (table == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "t5 biases: no memory");
+        return error_set(err, ERROR_NO_MEMORY, "biases by distance: no memory");
     for (size_t h = 0; h < heads; h++)
-        for (int distance = 0; distance < FORMULA_T5_DISTANCES; distance++)
-            table[h * FORMULA_T5_DISTANCES + (size_t)distance] =
-                config->position.bucket_bias[(size_t)formula_t5_bucket(distance) * heads + h];
+        for (size_t distance = 0; distance < distances; distance++)
+            table[h * distances + distance] =
+                position->kind == POSITION_T5
+                    ? position->bucket_bias[(size_t)formula_t5_bucket((int)distance) * heads + h]
+                    : position->distance_bias[distance * heads + h];
     void *device = NULL;
     int result = context->ops->upload(context->backend, table, bytes, &device, err);
     layer->bias_table = device;
@@ -58,9 +67,10 @@ static int create_biases(struct mixer_layer *layer, struct mixer_context *contex
                          struct error *err)
 {
     const struct position *position = &layer->config->position;
-    if (!has_bias(position->kind))
+    const int distances = table_distances(position);
+    if (!has_bias(position->kind) && distances == 0)
         return 0;
-    if (position->kind == POSITION_T5 && upload_t5(layer, context, err) != 0)
+    if (distances > 0 && upload_table(layer, context, err) != 0)
         return -1;
     size_t heads = (size_t)layer->config->num_heads;
     struct formula_bias *biases = calloc(heads, sizeof *biases);
@@ -79,7 +89,8 @@ static int create_biases(struct mixer_layer *layer, struct mixer_context *contex
         if (position->r4 != NULL)
             bias->r4 = position->r4[h];
         if (layer->bias_table != NULL)
-            bias->table = layer->bias_table + h * FORMULA_T5_DISTANCES;
+            bias->table = layer->bias_table + h * (size_t)distances;
+        bias->distances = distances;
     }
     void *device = NULL;
     int result =
@@ -108,33 +119,45 @@ int mixer_softmax_create(struct mixer_layer *layer, struct mixer_context *contex
     return mixer_position_create(layer, context, config->head_dim, err);
 }
 
+static float score_scale(const struct mixer *config)
+{
+    if (config->activation == SOFTMAX_ACT_RELU2)
+        return (float)(1.0 / config->score_divisor);
+    return (float)(1.0 / sqrt((double)config->head_dim));
+}
+
+/* A table by distance is a table, whatever it was made of. */
+static enum position_kind bias_kind(const struct position *position)
+{
+    return position->distances > 0 ? POSITION_T5 : position->kind;
+}
+
 void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                        struct backend *backend, struct mixer_workspace *workspace, int num_rows)
 {
     const struct mixer *config = layer->config;
-    struct rows q = mixer_columns(workspace->project, layer->q_at);
-    struct rows k = mixer_columns(workspace->project, layer->k_at);
-    struct rows v = mixer_columns(workspace->project, layer->v_at);
+    struct mixer_inputs inputs = mixer_inputs_run(layer, ops, backend, workspace, num_rows);
     struct ops_segments segments;
     if (mixer_position_rotates(layer))
-        mixer_position_run(layer, ops, backend, workspace, &q, &k);
+        mixer_position_run(layer, ops, backend, workspace, &inputs.q, &inputs.k);
     if (layer->segments != NULL)
-        segments = mixer_segments_run(layer, ops, backend, workspace, num_rows, &k, &v);
+        segments =
+            mixer_segments_run(layer, ops, backend, workspace, num_rows, &inputs.k, &inputs.v);
     ops->attention(backend, &(struct ops_attention){
                                 .num_heads = config->num_heads,
                                 .num_kv_heads = config->num_kv_heads,
                                 .key_dim = config->features_positioned,
                                 .value_dim = config->value_dim,
-                                .scale = (float)(1.0 / sqrt((double)config->head_dim)),
+                                .scale = score_scale(config),
                                 .activation = config->activation,
                                 .window = config->window,
                                 .window_size = config->window_size,
                                 .kv = layer->kv,
-                                .bias = config->position.kind,
+                                .bias = bias_kind(&config->position),
                                 .biases = layer->biases,
-                                .q = q,
-                                .k = k,
-                                .v = v,
+                                .q = inputs.q,
+                                .k = inputs.k,
+                                .v = inputs.v,
                                 .h = workspace->h,
                                 .offset = layer->state_offset,
                                 .segments = layer->segments == NULL ? NULL : &segments,

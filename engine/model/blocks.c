@@ -70,15 +70,22 @@ static int bind_layer(struct model *model, const struct config *config, struct w
     layer->attn_norm = layer->mlp_norm =
         (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
     layer->mixer = mixer->mixer;
-    layer->mixer.num_heads = layer->mixer.num_kv_heads = (int)config->num_heads;
+    if (layer->mixer.num_heads == 0)
+        layer->mixer.num_heads = (int)config->num_heads;
+    layer->mixer.num_kv_heads = layer->mixer.num_heads;
     struct block_mixer block = {.weights = weights,
                                 .config = config,
                                 .rotary_pct = mixer->rotary_pct,
                                 .mixer = &layer->mixer};
     snprintf(block.prefix, sizeof block.prefix, "%s.%s", prefix, names->mixer);
     if (bind_norm(weights, prefix, names->attn_norm, model->hidden_size, &layer->attn_norm, err) !=
-            0 ||
-        bind_norm(weights, prefix, names->mlp_norm, model->hidden_size, &layer->mlp_norm, err) !=
+        0)
+        return -1;
+    if (model->intermediate_size == 0) {
+        layer->mlp_norm.kind = NORM_NONE;
+        return bind_mixer(&block, err);
+    }
+    if (bind_norm(weights, prefix, names->mlp_norm, model->hidden_size, &layer->mlp_norm, err) !=
             0 ||
         bind_mixer(&block, err) != 0)
         return -1;
@@ -198,6 +205,8 @@ static void random_layer(struct random_list *list, const struct block_names *nam
     snprintf(mixer, sizeof mixer, "%s.%s", layer, names->mixer);
     random_list_norm(list, layer, names->attn_norm, config->norm_kind, hidden);
     list_mixer(list, mixer, &config->mixers[config->layer_mixers[i]].mixer);
+    if (inner == 0)
+        return;
     random_list_norm(list, layer, names->mlp_norm, config->norm_kind, hidden);
     if (names->mlp != BLOCK_MLP_PLAIN && list->shapes->glu)
         random_list_linear(list, layer, names->gate_proj, inner, hidden, 0);

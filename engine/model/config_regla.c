@@ -17,7 +17,9 @@ static const char *const gate_names[] = {MODEL_GATES(MODEL_NAME)};
 static const char *const scale_names[] = {"none", "sqrt_dim", "exp_variance"};
 static const char *const scope_names[] = {"head", "hidden"};
 static const char *const output_gate_names[] = {"none", "swish"};
-static const char *const activation_names[] = {"softmax", "relu"};
+static const char *const activation_names[] = {"softmax", "relu", "relu2"};
+static const char *const qk_projection_names[] = {"separate", "shared"};
+static const char *const value_activation_names[] = {"none", "silu"};
 static const char *const window_names[] = {MODEL_WINDOWS(MODEL_NAME)};
 static const char *const position_names[] = {MODEL_POSITIONS(MODEL_NAME)};
 static const char *const stage_names[] = {"before", "after"};
@@ -40,14 +42,20 @@ static int refuse(const struct fields *place, struct error *err, const char *why
 
 static int parse_rope(const struct fields *fields, struct mixer_config *out, struct error *err)
 {
-    static const char *const known[] = {"type", "base", "rotary_pct", "pairing", "stage"};
+    static const char *const known[] = {"type",    "base",  "rotary_pct",
+                                        "pairing", "stage", "distance_bias"};
     struct position *position = &out->mixer.position;
+    const bool linear = out->mixer.kind == MIXER_LINEAR;
+    int64_t distances = 0;
     /* a softmax mixer has no feature map to be before or after */
-    enum field_need stage = out->mixer.kind == MIXER_LINEAR ? FIELD_REQUIRED : FIELD_OPTIONAL;
-    if (fields_only(fields, known, COUNT(known), err) != 0 ||
+    enum field_need stage = linear ? FIELD_REQUIRED : FIELD_OPTIONAL;
+    if (fields_only(fields, known, COUNT(known) - linear, err) != 0 ||
+        fields_int(fields, "distance_bias", FIELD_OPTIONAL, 1, CONFIG_MAX_WINDOW, &distances,
+                   err) != 0 ||
         fields_double(fields, "base", FIELD_OPTIONAL, 1, 1e12, &position->base, err) != 0 ||
         fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rotary_pct, err) != 0)
         return -1;
+    position->distances = (int)distances;
     CHOICE(fields, "pairing", FIELD_OPTIONAL, pairing_names, position->pairing);
     CHOICE(fields, "stage", stage, stage_names, position->stage);
     return 0;
@@ -136,6 +144,21 @@ static int parse_output(const struct fields *fields, const struct config *config
     return 0;
 }
 
+/* How q, k and v come from x. */
+static int parse_inputs(const struct fields *fields, struct mixer *mixer, struct error *err)
+{
+    int64_t heads = 0; /* the model's */
+    int shared = 0;
+    if (fields_int(fields, "num_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &heads, err) != 0)
+        return -1;
+    CHOICE(fields, "qk_projection", FIELD_OPTIONAL, qk_projection_names, shared);
+    CHOICE(fields, "value_activation", FIELD_OPTIONAL, value_activation_names,
+           mixer->value_activation);
+    mixer->shared_qk = shared == 1;
+    mixer->num_heads = (int)heads;
+    return 0;
+}
+
 static int parse_linear(const struct fields *fields, struct mixer_config *out, struct error *err)
 {
     static const char *const known[] = {"kind",
@@ -149,7 +172,10 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
                                         "output_norm",
                                         "output_norm_scope",
                                         "output_norm_eps",
-                                        "output_gate"};
+                                        "output_gate",
+                                        "num_heads",
+                                        "qk_projection",
+                                        "value_activation"};
     struct mixer *mixer = &out->mixer;
     int64_t nu = 1;
     double normalizer = 16;
@@ -203,11 +229,11 @@ static int parse_segments(const struct fields *fields, struct mixer *mixer, stru
 static int parse_softmax(const struct fields *fields, struct mixer_config *out, struct error *err)
 {
     static const char *const known[] = {
-        "kind",        "activation",        "window",          "window_size", "position",
-        "output_norm", "output_norm_scope", "output_norm_eps", "output_gate", "segment_length",
-        "segment_rank"};
+        "kind",          "activation",        "window",          "window_size",    "position",
+        "output_norm",   "output_norm_scope", "output_norm_eps", "output_gate",    "num_heads",
+        "qk_projection", "value_activation",  "score_divisor",   "segment_length", "segment_rank"};
     struct mixer *mixer = &out->mixer;
-    int64_t window_size = 0;
+    int64_t window_size = 0, divisor = 0;
     if (fields_only(fields, known, COUNT(known), err) != 0)
         return -1;
     CHOICE(fields, "activation", FIELD_OPTIONAL, activation_names, mixer->activation);
@@ -217,7 +243,29 @@ static int parse_softmax(const struct fields *fields, struct mixer_config *out, 
                    CONFIG_MAX_WINDOW, &window_size, err) != 0)
         return -1;
     mixer->window_size = mixer->window == WINDOW_FULL ? 0 : (int)window_size;
+    const bool squares = mixer->activation == SOFTMAX_ACT_RELU2;
+    if (fields_int(fields, "score_divisor", squares ? FIELD_REQUIRED : FIELD_OPTIONAL, 1,
+                   CONFIG_MAX_WINDOW, &divisor, err) != 0)
+        return -1;
+    if (divisor != 0 && !squares)
+        return refuse(fields, err, "score_divisor is only for the activation relu2");
+    mixer->score_divisor = (int)divisor;
     return parse_segments(fields, mixer, err);
+}
+
+/* What a long_short window does not go with. */
+static int check_long_short(const struct fields *fields, const struct mixer *mixer,
+                            struct error *err)
+{
+    if (mixer->kind != MIXER_SOFTMAX || mixer->window != WINDOW_LONG_SHORT)
+        return 0;
+    if (mixer->shared_qk)
+        return refuse(fields, err, "a window long_short needs the qk_projection separate");
+    if (mixer->position.kind != POSITION_NONE)
+        return refuse(fields, err,
+                      "a window long_short takes no position of its own (position_embedding is "
+                      "what gives the model positions)");
+    return 0;
 }
 
 static int parse_mixer(const struct fields *fields, const struct config *config,
@@ -226,17 +274,12 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
     CHOICE(fields, "kind", FIELD_REQUIRED, kind_names, out->mixer.kind);
     int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, out, err)
                                                  : parse_softmax(fields, out, err);
-    if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0)
+    if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0 ||
+        parse_inputs(fields, &out->mixer, err) != 0)
         return -1;
     if (parse_position(fields, out, err) != 0)
         return -1;
-    if (out->mixer.kind == MIXER_SOFTMAX && out->mixer.window == WINDOW_LONG_SHORT &&
-        out->mixer.position.kind != POSITION_NONE)
-        return refuse(
-            fields, err,
-            "a window long_short takes no position of its own (position_embedding is what "
-            "gives the model positions)");
-    return 0;
+    return check_long_short(fields, &out->mixer, err);
 }
 
 static int parse_mixers(struct config *config, const struct fields *root, struct error *err)
@@ -314,7 +357,7 @@ static int parse_sizes(struct config *config, const struct fields *root, struct 
 {
     bool learned = config->position_embedding == POSITION_EMBEDDING_LEARNED;
     if (config_sizes(config, root, "num_attention_heads", err) != 0 ||
-        fields_int(root, "intermediate_size", FIELD_REQUIRED, 1, CONFIG_MAX_INTERMEDIATE,
+        fields_int(root, "intermediate_size", FIELD_REQUIRED, 0, CONFIG_MAX_INTERMEDIATE,
                    &config->intermediate_size, err) != 0 ||
         fields_int(root, "max_position_embeddings", learned ? FIELD_REQUIRED : FIELD_OPTIONAL, 1,
                    INT32_MAX, &config->max_position_embeddings, err) != 0)

@@ -58,13 +58,43 @@ static int split_heads(const struct block_mixer *b, const char *name, int64_t ro
     return 0;
 }
 
+static int bind_scale(const struct block_mixer *b, const char *name, struct offset_scale *scale,
+                      struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    struct norm norm = {.kind = NORM_LAYERNORM}; /* a weight, and perhaps a bias */
+    weights_name(full, "%s.%s", b->prefix, name);
+    if (weights_norm(b->weights, full, b->mixer->qk_proj.rows, &norm, err) != 0)
+        return -1;
+    *scale = (struct offset_scale){norm.weight, norm.bias};
+    return 0;
+}
+
+/* q and k of one projection. */
+static int bind_shared(const struct block_mixer *b, struct error *err)
+{
+    struct mixer *mixer = b->mixer;
+    if (bind_linear(b, "qk_proj", WEIGHT_ANY, &mixer->qk_proj, err) != 0 ||
+        split_heads(b, "qk_proj", mixer->qk_proj.rows, &mixer->head_dim, err) != 0 ||
+        bind_scale(b, "q_scale", &mixer->q_scale, err) != 0)
+        return -1;
+    return bind_scale(b, "k_scale", &mixer->k_scale, err);
+}
+
+static int bind_separate(const struct block_mixer *b, struct error *err)
+{
+    struct mixer *mixer = b->mixer;
+    if (bind_linear(b, "q_proj", WEIGHT_ANY, &mixer->q_proj, err) != 0 ||
+        split_heads(b, "q_proj", mixer->q_proj.rows, &mixer->head_dim, err) != 0)
+        return -1;
+    return bind_linear(b, "k_proj", mixer->q_proj.rows, &mixer->k_proj, err);
+}
+
 static int bind_projections(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
-    if (bind_linear(b, "q_proj", WEIGHT_ANY, &mixer->q_proj, err) != 0 ||
-        split_heads(b, "q_proj", mixer->q_proj.rows, &mixer->head_dim, err) != 0 ||
-        bind_linear(b, "k_proj", mixer->q_proj.rows, &mixer->k_proj, err) != 0 ||
+    if ((mixer->shared_qk ? bind_shared(b, err) : bind_separate(b, err)) != 0 ||
         bind_linear(b, "v_proj", WEIGHT_ANY, &mixer->v_proj, err) != 0 ||
         split_heads(b, "v_proj", mixer->v_proj.rows, &mixer->value_dim, err) != 0)
         return -1;
@@ -217,9 +247,15 @@ static int64_t features_of(const struct mixer *mixer, const struct random_shapes
     }
 }
 
+/* Heads of a preset's mixer, as blocks_bind finds them. */
+static int64_t heads_of(const struct random_list *list, const struct mixer *mixer)
+{
+    return mixer->num_heads > 0 ? mixer->num_heads : list->config->num_heads;
+}
+
 static void list_features(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    const int64_t heads = list->config->num_heads, d = list->shapes->head_dim;
+    const int64_t heads = heads_of(list, mixer), d = list->shapes->head_dim;
     const int64_t m = features_of(mixer, list->shapes);
     if (mixer->feature_map == FEATURE_FAVOR)
         random_list_array(list, prefix, "features.weight", 3, (int64_t[]){heads, m, d}, 1);
@@ -234,7 +270,7 @@ static void list_features(struct random_list *list, const char *prefix, const st
 
 static void list_gate(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    const int64_t heads = list->config->num_heads, hidden = list->config->hidden_size;
+    const int64_t heads = heads_of(list, mixer), hidden = list->config->hidden_size;
     const int64_t features = features_of(mixer, list->shapes);
     for (int i = 0; i < NUM_GATE_MATRICES; i++) {
         const struct gate_matrix *gate = &gate_matrices[i];
@@ -272,7 +308,7 @@ static void list_lrpe(struct random_list *list, const char *prefix, const struct
 /* As their released code starts; as many realizations as features. */
 static void list_spe(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    const int64_t m = features_of(mixer, list->shapes), heads = list->config->num_heads;
+    const int64_t m = features_of(mixer, list->shapes), heads = heads_of(list, mixer);
     const int64_t shape[4] = {heads, m, SPE_SINES};
     struct random_tensor freqs = {
         .dtype = TENSOR_F32, .rank = 3, .shape = {heads, m, SPE_SINES}, .mean = -4, .deviation = 1};
@@ -291,7 +327,7 @@ static void list_position(struct random_list *list, const char *attention,
                           const struct mixer *mixer)
 {
     char prefix[WEIGHT_NAME_SIZE], name[8];
-    const int64_t heads = list->config->num_heads;
+    const int64_t heads = heads_of(list, mixer), distances = mixer->position.distances;
     int parameters = 0;
     weights_name(prefix, "%s.position", attention);
     switch (mixer->position.kind) {
@@ -313,6 +349,10 @@ static void list_position(struct random_list *list, const char *attention,
     case POSITION_KERPLE_BIAS_WHT:
         parameters = 4;
         break;
+    case POSITION_ROPE:
+        if (distances > 0)
+            random_list_array(list, prefix, "distance_bias", 2, (int64_t[]){distances, heads}, 0.5);
+        break;
     case POSITION_T5:
         random_list_array(list, prefix, "bucket_bias", 2, (int64_t[]){T5_BUCKETS, heads}, 0.5);
         break;
@@ -325,13 +365,28 @@ static void list_position(struct random_list *list, const char *attention,
     }
 }
 
+static void list_queries(struct random_list *list, const char *prefix, const struct mixer *mixer,
+                         int64_t size)
+{
+    const int64_t hidden = list->config->hidden_size;
+    if (!mixer->shared_qk) {
+        random_list_linear(list, prefix, "q_proj", size, hidden, 0);
+        random_list_linear(list, prefix, "k_proj", size, hidden, 0);
+        return;
+    }
+    static const char *const names[] = {"q_scale.weight", "q_scale.bias", "k_scale.weight",
+                                        "k_scale.bias"};
+    random_list_linear(list, prefix, "qk_proj", size, hidden, 0);
+    for (int i = 0; i < 4; i++)
+        random_list_vector(list, prefix, names[i], size, 0, 1);
+}
+
 static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
     const struct random_shapes *shapes = list->shapes;
-    const int64_t heads = list->config->num_heads, hidden = list->config->hidden_size;
+    const int64_t heads = heads_of(list, mixer), hidden = list->config->hidden_size;
     const int64_t values = heads * shapes->value_dim;
-    random_list_linear(list, prefix, "q_proj", heads * shapes->head_dim, hidden, 0);
-    random_list_linear(list, prefix, "k_proj", heads * shapes->head_dim, hidden, 0);
+    list_queries(list, prefix, mixer, heads * shapes->head_dim);
     random_list_linear(list, prefix, "v_proj", values, hidden, 0);
     random_list_output(list, prefix, "o_proj", hidden, values);
     if (mixer->kind == MIXER_LINEAR) {

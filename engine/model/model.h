@@ -78,7 +78,8 @@ enum gate_kind { MODEL_GATES(MODEL_VALUE) };
 enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
 enum norm_scope { NORM_SCOPE_HEAD, NORM_SCOPE_HIDDEN };
 enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH };
-enum softmax_activation { SOFTMAX_ACT_SOFTMAX, SOFTMAX_ACT_RELU };
+enum softmax_activation { SOFTMAX_ACT_SOFTMAX, SOFTMAX_ACT_RELU, SOFTMAX_ACT_RELU2 };
+enum value_activation { VALUE_ACTIVATION_NONE, VALUE_ACTIVATION_SILU };
 enum window_kind { MODEL_WINDOWS(MODEL_VALUE) };
 enum position_kind { MODEL_POSITIONS(MODEL_VALUE) };
 enum rope_stage { ROPE_STAGE_BEFORE, ROPE_STAGE_AFTER };
@@ -122,6 +123,13 @@ struct position {
     /* spe: [H, m, 2K, or 2K + 1 where gated, R]: what each feature's cosines, sines and, where
        gated, itself are multiplied with */
     const float *code_q, *code_k;
+    int distances;                  /* rope: those of distance_bias; 0: there is none */
+    const float *distance_bias;     /* [distances, H] */
+};
+
+/* y = x * weight + bias, element by element. */
+struct offset_scale {
+    const float *weight, *bias; /* [size]; bias may be NULL */
 };
 
 struct mixer {
@@ -131,6 +139,10 @@ struct mixer {
                                     serving num_heads / num_kv_heads consecutive heads (gla) */
     int head_dim, value_dim, features, features_positioned; /* d, dv, m, m2 (softmax: m = d) */
     struct matrix q_proj, k_proj, v_proj, o_proj;
+    struct matrix qk_proj;                /* shared_qk, in place of q_proj and k_proj: [H*d, D] */
+    bool shared_qk;                       /* q and k are q_scale and k_scale of silu(qk_proj x) */
+    struct offset_scale q_scale, k_scale; /* [H*d] */
+    enum value_activation value_activation;
 
     /* linear */
     enum feature_map feature_map;
@@ -154,6 +166,7 @@ struct mixer {
     enum softmax_activation activation;
     enum window_kind window;
     int window_size;
+    int score_divisor; /* relu2: n */
     int segment_length, segment_rank;      /* long_short: l, r; else 0 */
     struct matrix segment_proj;            /* long_short: [H*r, D] */
     struct norm window_norm, segment_norm; /* long_short: [H*d], of keys and of values (d = dv) */
@@ -169,14 +182,15 @@ struct mixer {
 struct layer {
     struct norm attn_norm, mlp_norm;
     struct mixer mixer;
-    struct matrix gate_proj; /* rows = 0: the MLP is not gated */
-    struct matrix up_proj, down_proj;
+    struct matrix gate_proj;          /* rows = 0: the MLP is not gated */
+    struct matrix up_proj, down_proj; /* rows = 0: the layer has no MLP, and no mlp_norm */
 };
 
 /* All matrices of a layer that a token is multiplied with: the one list of them. */
 #define MODEL_LAYER_MATRICES(X) \
     X(mixer.q_proj)             \
     X(mixer.k_proj)             \
+    X(mixer.qk_proj)            \
     X(mixer.v_proj)             \
     X(mixer.o_proj)             \
     X(mixer.g_proj)             \

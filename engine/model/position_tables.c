@@ -123,6 +123,15 @@ static int bind_kerple(struct weights *weights, struct mixer *mixer, const char 
     return 0;
 }
 
+static int bind_distances(struct weights *weights, struct mixer *mixer, const char *prefix,
+                          struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE];
+    int64_t shape[2] = {mixer->position.distances, mixer->num_heads};
+    return weights_floats(weights, weights_name(name, "%s.position.distance_bias", prefix), 2,
+                          shape, &mixer->position.distance_bias, err);
+}
+
 static int bind_buckets(struct weights *weights, struct mixer *mixer, const char *prefix,
                         struct error *err)
 {
@@ -237,7 +246,7 @@ int position_tables_bind(struct weights *weights, struct mixer *mixer, const cha
     case POSITION_ROPE: {
         bool after = mixer->kind == MIXER_LINEAR && position->stage == ROPE_STAGE_AFTER;
         position->rotary_dims = rotary_dims(after ? mixer->features : mixer->head_dim, rotary_pct);
-        return 0;
+        return position->distances > 0 ? bind_distances(weights, mixer, prefix, err) : 0;
     }
     case POSITION_LRPE_UNITARY:
     case POSITION_LRPE_ORTHOGONAL:

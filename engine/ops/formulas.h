@@ -202,6 +202,13 @@ FORMULA float formula_relu(float x)
     return x <= 0.0f ? 0.0f : x;
 }
 
+/* The weight of a key: ReLA (Zhang et al. 2021), and FLASH's relu^2. */
+FORMULA float formula_relu_weight(enum softmax_activation activation, float score)
+{
+    float relu = formula_relu(score);
+    return activation == SOFTMAX_ACT_RELU2 ? relu * relu : relu;
+}
+
 FORMULA float formula_silu(float x)
 {
     return x * formula_sigmoid(x);
@@ -405,10 +412,11 @@ FORMULA void formula_features(enum feature_map map, const float *z, const float 
 
 /* ---- relative positions of softmax attention ---- */
 
-/* Parameters of one head; table: t5's bias by distance, [FORMULA_T5_DISTANCES]. */
+/* Parameters of one head. */
 struct formula_bias {
     float r1, r2, r3, r4; /* alibi: r1 is the slope */
-    const float *table;
+    const float *table;   /* by distance, [distances]: t5's, and rope's distance_bias */
+    int distances;        /* all from the last on have its bias */
 };
 
 /* The positions that are a bias. */
@@ -455,9 +463,9 @@ FORMULA void formula_position_bias(enum position_kind kind, const struct formula
         *weight = formula_exp(-head->r3 * formula_pow(distance, head->r4));
         *bias = -head->r1 * formula_pow(distance, head->r2);
         break;
-    case POSITION_T5:
+    case POSITION_T5: /* any bias by a table of distances */
         *bias =
-            head->table[distance < FORMULA_T5_DISTANCES ? (int)distance : FORMULA_T5_DISTANCES - 1];
+            head->table[distance < (float)head->distances ? (int)distance : head->distances - 1];
         break;
     default:
         break;

@@ -109,12 +109,13 @@ struct ops_matmul {
     const struct weight *const *next;
 };
 
-/* out = formula(u, w). */
+/* out = formula(u, w), times weight plus bias where there is a weight. out = u is allowed. */
 struct ops_map {
     enum formula formula;
     float constant;
     int num_rows, num_cols;
     struct rows out, u, w;
+    const float *weight, *bias; /* [num_cols], or NULL; a bias needs a weight */
 };
 
 /* cos and sin of position * theta_j. */

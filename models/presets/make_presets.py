@@ -61,6 +61,11 @@ def transnormer(activation, feature_map, block_norm):
             {"glu": True})
 
 
+FLASH = {"num_heads": 1, "qk_projection": "shared", "value_activation": "silu",
+         "output_gate": "swish"}
+FLASH_SHAPES = {"head_dim": 128, "value_dim": 2 * HEADS * HEAD_DIM, "features": 128}
+
+
 def plain(mixer, config=None, shapes=None):
     """The same mixer in every layer."""
     return {"mixer": mixer}, everywhere("mixer"), config or {}, shapes or {}
@@ -96,6 +101,9 @@ SYSTEMS = {
     # as its released language models of enwik8 and text8, but for the positions
     "transformer_ls": plain(softmax(window="long_short", window_size=512, segment_length=16,
                                     segment_rank=1), {"position_embedding": "sinusoidal"}),
+    "flash_quad": plain(softmax({"type": "rope", "distance_bias": 2048}, activation="relu2",
+                                score_divisor=2048, **FLASH),
+                        {"intermediate_size": 0}, FLASH_SHAPES),
 }
 
 SHAPES = {"head_dim": HEAD_DIM, "value_dim": HEAD_DIM, "features": HEAD_DIM, "glu": False,
@@ -104,6 +112,8 @@ SHAPES = {"head_dim": HEAD_DIM, "value_dim": HEAD_DIM, "features": HEAD_DIM, "gl
 
 def native(system, layers):
     mixers, layer_types, config, shapes = SYSTEMS[system]
+    if config.get("intermediate_size") == 0:  # FLASH: half the weights a layer, twice the layers
+        layers *= 2
     common = {"hidden_act": "gelu", "norm_type": "layernorm", "norm_eps": 1e-5,
               "parallel_residual": False, "tie_word_embeddings": False,
               "position_embedding": "none", "embedding_norm": False}

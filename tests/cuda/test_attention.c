@@ -117,8 +117,9 @@ static void open_buffers(const struct bench_device *device, const struct attenti
     free(table);
     struct formula_bias biases[64];
     for (int h = 0; h < c->heads; h++)
-        biases[h] = (struct formula_bias){0.1f * (float)(h + 1), 0.3f * (float)(h + 1), 0.2f, 0.7f,
-                                          b->table};
+        biases[h] = (struct formula_bias){
+            0.1f * (float)(h + 1), 0.3f * (float)(h + 1), 0.2f, 0.7f, b->table,
+            FORMULA_T5_DISTANCES};
     b->biases = bench_memory(device, (size_t)c->heads * sizeof *biases, biases);
 }
 
@@ -459,6 +460,8 @@ static const struct attention_case cases[] = {
     {4, 2, 64, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, KV_F32},
     {2, 2, 12, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, KV_F32},
     {9, 1, 12, 20, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, KV_F32},
+    {4, 2, 16, 24, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, KV_F32},
+    {2, 1, 8, 300, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, KV_F16},
     {2, 1, 520, 20, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 50, POSITION_NONE, KV_F32},
     /* rings that end within a tile, of widths that leave part of a round */
     {8, 1, 13, 7, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 333, POSITION_ALIBI, KV_F32},

@@ -31,6 +31,8 @@ static const struct attention_case cases[] = {
     {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, 2, KV_F32},
     {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, 2, KV_F32},
     {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, 2, KV_F32},
+    {16, 24, 150, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32},
+    {8, 40, 150, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32},
     {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, 2, KV_F32},
     {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, 2, KV_F32},
     {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE, 2, KV_F32},
@@ -91,7 +93,7 @@ static double score(const struct attention_case *c, const struct formula_bias *h
         bias = -head->r1 * pow(d, head->r2);
         break;
     case POSITION_T5:
-        bias = head->table[distance < FORMULA_T5_DISTANCES ? distance : FORMULA_T5_DISTANCES - 1];
+        bias = head->table[distance < head->distances ? distance : head->distances - 1];
         break;
     default:
         break;
@@ -118,9 +120,11 @@ static struct arrays make_arrays(const struct attention_case *c, bool steep)
                        .table = bench_floats(FORMULA_T5_DISTANCES, -1, 1, 9),
                        .size = n * HEADS * (size_t)c->value_dim * sizeof(float)};
     for (int h = 0; h < HEADS; h++)
-        x.biases[h] = steep ? (struct formula_bias){4.0f, 25.0f, 0.2f, 0.7f, x.table}
-                            : (struct formula_bias){0.1f * (float)(h + 1), 0.3f * (float)(h + 1),
-                                                    0.2f, 0.7f, x.table};
+        x.biases[h] =
+            steep ? (struct formula_bias){4.0f, 25.0f, 0.2f, 0.7f, x.table, FORMULA_T5_DISTANCES}
+                  : (struct formula_bias){
+                        0.1f * (float)(h + 1), 0.3f * (float)(h + 1), 0.2f, 0.7f, x.table,
+                        FORMULA_T5_DISTANCES};
     return x;
 }
 
@@ -147,14 +151,15 @@ static void reference(const struct attention_case *c, const struct arrays *x, in
     for (int i = 0; i < c->value_dim; i++)
         out[i] = 0.0;
     for (int s = 0; s <= t; s++) {
-        double weight =
-            c->activation == SOFTMAX_ACT_RELU ? fmax(scores[s], 0.0) : exp(scores[s] - most);
+        double weight = c->activation == SOFTMAX_ACT_SOFTMAX ? exp(scores[s] - most)
+                        : c->activation == SOFTMAX_ACT_RELU  ? fmax(scores[s], 0.0)
+                                                             : pow(fmax(scores[s], 0.0), 2);
         const float *v = x->v + (s * c->kv_heads + kv_head) * c->value_dim;
         sum += weight;
         for (int i = 0; i < c->value_dim; i++)
             out[i] += weight * (double)rounded(c->kv, v[i]);
     }
-    for (int i = 0; i < c->value_dim && c->activation != SOFTMAX_ACT_RELU; i++)
+    for (int i = 0; i < c->value_dim && c->activation == SOFTMAX_ACT_SOFTMAX; i++)
         out[i] /= sum;
 }
 
@@ -212,11 +217,14 @@ static const char *describe(const struct attention_case *c, const char *set)
 }
 
 /* Scores reach some 20 in f32, so a weight has a relative error of 1e-6 and so has the mean of
- * values up to 1; ReLA sums up to 300 weights of that size without a divisor. K and V are rounded
+ * values up to 1; ReLA sums up to 300 weights of that size without a divisor, and relu2 their
+ * squares. K and V are rounded
  * in the reference as well, so the format adds nothing. */
 static void check_values(const struct attention_case *c, const struct arrays *x, const char *set)
 {
-    double bound = c->activation == SOFTMAX_ACT_RELU ? 3e-4 : 1e-5;
+    double bound = c->activation == SOFTMAX_ACT_SOFTMAX ? 1e-5
+                   : c->activation == SOFTMAX_ACT_RELU  ? 3e-4
+                                                        : 3e-3;
     for (int t = 0; t < c->length; t++)
         for (int head = 0; head < HEADS; head++) {
             double expected[64];

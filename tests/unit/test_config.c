@@ -77,7 +77,8 @@ static const struct change native_changes[] = {
     {"num_attention_heads", "null",
      "config.json: num_attention_heads: expected an integer in [1, 4096], got null"},
     {"intermediate_size", NULL,
-     "config.json: intermediate_size: expected an integer in [1, 1048576], got nothing"},
+     "config.json: intermediate_size: expected an integer in [0, 1048576], got nothing"},
+    {"intermediate_size", "0", NULL},
     {"hidden_act", "\"swiglu\"",
      "config.json: hidden_act: unknown hidden_act \"swiglu\" (known: gelu, gelu_new, relu, silu)"},
     {"hidden_act", NULL, NULL},
@@ -130,11 +131,11 @@ static const struct change native_changes[] = {
     {"mixers/r/kernel", "1",
      "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
      "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
-     "output_norm_eps, output_gate)"},
+     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation)"},
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
-     "segment_length, segment_rank)"},
+     "num_heads, qk_projection, value_activation, score_divisor, segment_length, segment_rank)"},
     {"mixers/r/feature_map", "\"softplus\"",
      "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp)"},
@@ -206,11 +207,30 @@ static const struct change native_changes[] = {
      "config.json: mixers.s.position.rotary_pct: expected a number in [0, 1], got 1.5"},
     {"mixers/s/position", "{\"type\": \"rope\", \"theta\": 10000}",
      "config.json: mixers.s.position: unknown key \"theta\" (known: type, base, rotary_pct, "
-     "pairing, stage)"},
+     "pairing, stage, distance_bias)"},
     {"mixers/s/position", "{\"type\": \"alibi\", \"base\": 2}",
      "config.json: mixers.s.position: unknown key \"base\" (known: type)"},
     {"mixers/s/activation", "\"sigmoid\"",
-     "config.json: mixers.s.activation: unknown activation \"sigmoid\" (known: softmax, relu)"},
+     "config.json: mixers.s.activation: unknown activation \"sigmoid\" (known: softmax, relu, "
+     "relu2)"},
+    {"mixers/s/activation", "\"relu2\"",
+     "config.json: mixers.s.score_divisor: expected an integer in [1, 16777216], got nothing"},
+    {"mixers/s/score_divisor", "8",
+     "config.json: mixers.s: score_divisor is only for the activation relu2"},
+    {"mixers/s/num_heads", "0",
+     "config.json: mixers.s.num_heads: expected an integer in [1, 4096], got 0"},
+    {"mixers/s/qk_projection", "\"tied\"",
+     "config.json: mixers.s.qk_projection: unknown qk_projection \"tied\" (known: separate, "
+     "shared)"},
+    {"mixers/s/value_activation", "\"relu\"",
+     "config.json: mixers.s.value_activation: unknown value_activation \"relu\" (known: none, "
+     "silu)"},
+    {"mixers/s/position", "{\"type\": \"rope\", \"distance_bias\": 0}",
+     "config.json: mixers.s.position.distance_bias: expected an integer in [1, 16777216], got 0"},
+    {"mixers/r/position", "{\"type\": \"rope\", \"stage\": \"after\", \"distance_bias\": 3}",
+     "config.json: mixers.r.position: unknown key \"distance_bias\" (known: type, base, "
+     "rotary_pct, "
+     "pairing, stage)"},
     {"mixers/s/window", "\"local\"",
      "config.json: mixers.s.window: unknown window \"local\" (known: full, block, sliding, "
      "long_short)"},
@@ -238,6 +258,8 @@ static const struct change segment_changes[] = {
      "config.json: mixers.a.segment_length: only a window long_short has it"},
     {"mixers/a/activation", "\"relu\"",
      "config.json: mixers.a: a window long_short needs the activation softmax"},
+    {"mixers/a/qk_projection", "\"shared\"",
+     "config.json: mixers.a: a window long_short needs the qk_projection separate"},
     {"mixers/a/position", "{\"type\": \"rope\"}",
      "config.json: mixers.a: a window long_short takes no position of its own (position_embedding "
      "is what gives the model positions)"},

@@ -35,6 +35,7 @@ static const char *const systems[] = {"softmax",
                                       "t5",
                                       "sinusoidal",
                                       "transformer_ls",
+                                      "flash_quad",
                                       "gpt_neox"};
 enum { NUM_SYSTEMS = sizeof systems / sizeof *systems, SMALL_FEATURES = 16, NUM_TOKENS = 300 };
 
@@ -70,11 +71,13 @@ Test(presets, every_system_has_pythias_shape_in_two_depths)
         const json_t *shapes = json_object_get(config, "shapes");
         cr_expect(number(config, "vocab_size") == 50304, "%s", preset->name);
         cr_expect(number(config, "hidden_size") == 768, "%s", preset->name);
-        cr_expect(number(config, "num_hidden_layers") == (i % 2 ? 6 : 12), "%s", preset->name);
-        cr_expect(number(config, "num_attention_heads") == 12, "%s", preset->name);
-        cr_expect(number(config, "intermediate_size") == 3072, "%s", preset->name);
-        cr_expect(number(shapes, "head_dim") == 64 && number(shapes, "value_dim") == 64, "%s",
+        const bool flash = strncmp(preset->name, "flash", 5) == 0; /* no MLPs, twice the layers */
+        cr_expect(number(config, "num_hidden_layers") == (i % 2 ? 6 : 12) * (flash ? 2 : 1), "%s",
                   preset->name);
+        cr_expect(number(config, "num_attention_heads") == 12, "%s", preset->name);
+        cr_expect(number(config, "intermediate_size") == (flash ? 0 : 3072), "%s", preset->name);
+        cr_expect(number(shapes, "head_dim") == (flash ? 128 : 64), "%s", preset->name);
+        cr_expect(number(shapes, "value_dim") == (flash ? 2 * 768 : 64), "%s", preset->name);
         cr_expect(json_object_size(shapes) == 5, "%s", preset->name);
         json_decref(config);
     }
@@ -92,12 +95,23 @@ static char *shrink(const struct preset *preset)
                                  json_array_get(layers, json_array_size(layers) - 1));
         json_object_set_new(config, "layer_types", both);
     }
-    json_object_update_new(config, json_pack("{si si si si si}", "hidden_size", 32,
-                                             "num_attention_heads", 4, "intermediate_size", 40,
-                                             "vocab_size", 101, "num_hidden_layers", 2));
-    json_object_set_new(shapes, "features",
-                        json_integer(number(shapes, "features") * SMALL_FEATURES / 128));
+    const bool flash = number(config, "intermediate_size") == 0;
+    json_object_update_new(config,
+                           json_pack("{si si si si si}", "hidden_size", 32, "num_attention_heads",
+                                     4, "intermediate_size", flash ? 0 : 40, "vocab_size", 101,
+                                     "num_hidden_layers", 2));
+    json_object_set_new(
+        shapes, "features",
+        json_integer(flash ? 8 : number(shapes, "features") * SMALL_FEATURES / 128));
     json_object_update_new(shapes, json_pack("{si si}", "head_dim", 8, "value_dim", 8));
+    const char *name;
+    json_t *mixer;
+    json_object_foreach(json_object_get(config, "mixers"), name, mixer)
+    {
+        json_t *position = json_object_get(mixer, "position");
+        if (json_object_get(position, "distance_bias"))
+            json_object_set_new(position, "distance_bias", json_integer(16));
+    }
     char *text = json_dumps(config, 0);
     cr_assert(text != NULL);
     json_decref(config);

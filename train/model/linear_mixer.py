@@ -27,6 +27,40 @@ def log_refined(g, r):
     return F.logsigmoid(g) + torch.log(g_open + 2 * torch.sigmoid(r) * (1 - g_open))
 
 
+class OffsetScale(nn.Module):
+    def __init__(self, size, tensors):
+        super().__init__()
+        self.weight = tensors.take("weight", (size,))
+        self.bias = tensors.take("bias", (size,)) if tensors.has("bias") else None
+
+    def forward(self, z):
+        return z * self.weight if self.bias is None else z * self.weight + self.bias
+
+
+class Mixer(nn.Module):
+    """What both kinds of mixer begin with: x [B, T, D] -> q, k [B, T, H*d] and v [B, T, H*dv]."""
+
+    def take_inputs(self, config, width, tensors):
+        """Returns d and dv."""
+        shared = config.qk_projection == "shared"
+        for name in (("qk_proj",) if shared else ("q_proj", "k_proj")) + ("v_proj",):
+            setattr(self, name, Linear(tensors.under(name), None, width))
+        size = (self.qk_proj if shared else self.q_proj).weight.shape[0]
+        if shared:
+            self.q_scale = OffsetScale(size, tensors.under("q_scale"))
+            self.k_scale = OffsetScale(size, tensors.under("k_scale"))
+        return size // config.num_heads, self.v_proj.weight.shape[0] // config.num_heads
+
+    def inputs(self, x):
+        v = self.v_proj(x)
+        if self.config.value_activation == "silu":
+            v = F.silu(v)
+        if self.config.qk_projection == "separate":
+            return self.q_proj(x), self.k_proj(x), v
+        z = F.silu(self.qk_proj(x))
+        return self.q_scale(z), self.k_scale(z), v
+
+
 class FeatureMap(nn.Module):
     def __init__(self, config, heads, d, tensors):
         super().__init__()
@@ -99,16 +133,14 @@ class FeatureMap(nn.Module):
         return y / (y.sum(-1, keepdim=True) + 1e-6)
 
 
-class LinearMixer(nn.Module):
+class LinearMixer(Mixer):
     """x [B, T, D] -> [B, T, D]; `recur` is the recurrence to use (train.model.recurrence)."""
 
     def __init__(self, config, model, tensors, recur=chunked):
         super().__init__()
-        heads, width = model.num_attention_heads, model.hidden_size
+        heads, width = config.num_heads, model.hidden_size
         self.config, self.heads, self.recur = config, heads, recur
-        for name in ("q_proj", "k_proj", "v_proj"):
-            setattr(self, name, Linear(tensors.under(name), None, width))
-        d, self.dv = self.q_proj.weight.shape[0] // heads, self.v_proj.weight.shape[0] // heads
+        d, self.dv = self.take_inputs(config, width, tensors)
         self.o_proj = Linear(tensors.under("o_proj"), width, heads * self.dv)
         self.map = FeatureMap(config, heads, d, tensors)
         self.m = self.map.size(d)
@@ -139,7 +171,7 @@ class LinearMixer(nn.Module):
 
     def forward(self, x):
         config = self.config
-        q, k, v = (self._heads(proj, x) for proj in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (at_least_f32(split_heads(part, self.heads)) for part in self.inputs(x))
         q, k = self.position.before(q), self.position.before(k)
         q, k, log_correction = self.map(q, k)
         q = q * self._query_scale()

@@ -41,16 +41,20 @@ class Block(nn.Module):
         self.attn_norm = Norm(
             config.norm_type, config.hidden_size, config.norm_eps, tensors.under("attn_norm")
         )
-        self.mlp_norm = Norm(
-            config.norm_type, config.hidden_size, config.norm_eps, tensors.under("mlp_norm")
-        )
         if mixer.kind == "linear":
             self.attn = LinearMixer(mixer, config, tensors.under("attn"), recur)
         else:
             self.attn = SoftmaxMixer(mixer, config, tensors.under("attn"))
-        self.mlp = Mlp(config, tensors.under("mlp"))
+        self.mlp = None
+        if config.intermediate_size > 0:
+            self.mlp_norm = Norm(
+                config.norm_type, config.hidden_size, config.norm_eps, tensors.under("mlp_norm")
+            )
+            self.mlp = Mlp(config, tensors.under("mlp"))
 
     def forward(self, x):
+        if self.mlp is None:
+            return x + self.attn(self.attn_norm(x))
         if self.parallel:
             return x + self.attn(self.attn_norm(x)) + self.mlp(self.mlp_norm(x))
         x = x + self.attn(self.attn_norm(x))

@@ -175,6 +175,8 @@ class SoftmaxPosition(nn.Module):
             setattr(self, f"r{i}", tensors.take(f"r{i}", (heads,)))
         if config.type == "t5":
             self.bucket_bias = tensors.take("bucket_bias", (32, heads))
+        if config.distance_bias:
+            self.distance_bias = tensors.take("distance_bias", (config.distance_bias, heads))
         self.lrpe = Lrpe(config, heads, d, tensors) if config.type.startswith("lrpe") else None
 
     def rotate(self, z):
@@ -196,6 +198,9 @@ class SoftmaxPosition(nn.Module):
             return None, -slopes[:, None, None] * distance.to(dtype)
         if kind == "t5":
             return None, self.bucket_bias[t5_bucket(distance)].permute(2, 0, 1)
+        if self.config.distance_bias:
+            last = self.config.distance_bias - 1
+            return None, self.distance_bias[distance.clamp(max=last)].permute(2, 0, 1)
         if kind not in KERPLE_PARAMETERS:
             return None, None
         # A bias of the distance alone: computed once a distance, then spread over the square.

@@ -15,7 +15,7 @@ class Segments(nn.Module):
         super().__init__()
         if d != value_dim:
             raise ValueError(f"{tensors.prefix}v_proj: a long_short window needs k's height")
-        self.heads, self.rank = model.num_attention_heads, config.segment_rank
+        self.heads, self.rank = config.num_heads, config.segment_rank
         self.length, self.window = config.segment_length, config.window_size
         self.segment_proj = Linear(
             tensors.under("segment_proj"), self.heads * self.rank, model.hidden_size

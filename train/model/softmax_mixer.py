@@ -2,29 +2,27 @@
 """Softmax (and ReLA) mixers: attention over kept keys (model-format.md, "Softmax mixers")."""
 
 import torch
-from torch import nn
 
 from train.model.layers import Linear, Norm
-from train.model.linear_mixer import split_heads
+from train.model.linear_mixer import Mixer, split_heads
 from train.model.positions import SoftmaxPosition
 from train.model.segments import Segments
 
 
-class SoftmaxMixer(nn.Module):
+class SoftmaxMixer(Mixer):
     """x [B, T, D] -> [B, T, D]"""
 
     def __init__(self, config, model, tensors):
         super().__init__()
-        heads, width = model.num_attention_heads, model.hidden_size
+        heads, width = config.num_heads, model.hidden_size
         self.config, self.heads = config, heads
-        for name in ("q_proj", "k_proj", "v_proj"):
-            setattr(self, name, Linear(tensors.under(name), None, width))
-        self.d, dv = self.q_proj.weight.shape[0] // heads, self.v_proj.weight.shape[0] // heads
+        d, dv = self.take_inputs(config, width, tensors)
+        self.scale = 1 / config.score_divisor if config.score_divisor else d**-0.5
         self.o_proj = Linear(tensors.under("o_proj"), width, heads * dv)
-        self.position = SoftmaxPosition(config.position, heads, self.d, tensors.under("position"))
+        self.position = SoftmaxPosition(config.position, heads, d, tensors.under("position"))
         self.segments = None
         if config.window == "long_short":
-            self.segments = Segments(config, model, tensors, self.d, dv)
+            self.segments = Segments(config, model, tensors, d, dv)
         self.norm_over_hidden = config.output_norm_scope == "hidden"
         size = heads * dv if self.norm_over_hidden else dv
         self.out_norm = Norm(
@@ -34,12 +32,12 @@ class SoftmaxMixer(nn.Module):
             self.out_gate_proj = Linear(tensors.under("out_gate_proj"), heads * dv, width)
 
     def forward(self, x):
-        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        q, k, v = self.inputs(x)
         if self.segments is not None:
-            h = self.segments(x, split_heads(q, self.heads) * self.d**-0.5, k, v).transpose(1, 2)
+            h = self.segments(x, split_heads(q, self.heads) * self.scale, k, v).transpose(1, 2)
         else:
             q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
-            q, k = self.position.rotate(q) * self.d**-0.5, self.position.rotate(k)
+            q, k = self.position.rotate(q) * self.scale, self.position.rotate(k)
             h = self._attend(q, k, v).transpose(1, 2)
         if not self.norm_over_hidden:
             h = self.out_norm(h)
@@ -81,8 +79,10 @@ class SoftmaxMixer(nn.Module):
         scale, bias = self.position.bias(distance.clamp(min=0), scores.dtype)
         if scale is not None:
             scores = scores * scale
-        if self.config.activation == "relu":
-            scores = scores if bias is None else scores + bias
-            return scores.relu().masked_fill(~seen, 0) @ v
+        if self.config.activation != "softmax":
+            scores = (scores if bias is None else scores + bias).relu()
+            if self.config.activation == "relu2":
+                scores = scores.square()
+            return scores.masked_fill(~seen, 0) @ v
         mask = torch.zeros(seen.shape, dtype=scores.dtype).masked_fill(~seen, float("-inf"))
         return (scores + (mask if bias is None else bias + mask)).softmax(-1) @ v

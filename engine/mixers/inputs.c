@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* q, k and v of a mixer. Mostly they are columns of the projection as it is. FLASH's gated
+ * attention unit (Hua et al. 2022, section 3) makes q and k from one projection z, silu(z) times a
+ * factor plus an offset for each, and applies silu to v. */
+#include "engine/mixers/mixer.h"
+
+static int64_t width_of(const struct mixer *config)
+{
+    return (int64_t)config->num_heads * config->head_dim;
+}
+
+static int upload_scale(struct mixer_context *context, const struct offset_scale *from,
+                        int64_t size, struct mixer_scale *to, struct error *err)
+{
+    const float *sources[2] = {from->weight, from->bias};
+    float **targets[2] = {&to->weight, &to->bias};
+    for (int i = 0; i < 2; i++) {
+        void *device = NULL;
+        if (sources[i] != NULL &&
+            context->ops->upload(context->backend, sources[i], (size_t)size * sizeof(float),
+                                 &device, err) != 0)
+            return -1;
+        *targets[i] = device;
+    }
+    return 0;
+}
+
+int mixer_inputs_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
+{
+    const struct mixer *config = layer->config;
+    if (!config->shared_qk)
+        return 0;
+    mixer_widen(&context->widths.shared, 2 * width_of(config));
+    if (upload_scale(context, &config->q_scale, width_of(config), &layer->q_scale, err) != 0)
+        return -1;
+    return upload_scale(context, &config->k_scale, width_of(config), &layer->k_scale, err);
+}
+
+void mixer_inputs_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend)
+{
+    ops->unload(backend, layer->q_scale.weight);
+    ops->unload(backend, layer->q_scale.bias);
+    ops->unload(backend, layer->k_scale.weight);
+    ops->unload(backend, layer->k_scale.bias);
+}
+
+struct mixer_inputs mixer_inputs_run(const struct mixer_layer *layer, const struct ops *ops,
+                                     struct backend *backend, struct mixer_workspace *workspace,
+                                     int num_rows)
+{
+    const struct mixer *config = layer->config;
+    struct mixer_inputs inputs = {
+        .q = mixer_columns(workspace->project, layer->q_at),
+        .k = mixer_columns(workspace->project, layer->k_at),
+        .v = mixer_columns(workspace->project, layer->v_at),
+    };
+    struct ops_map map = {.formula = FORMULA_SILU, .num_rows = num_rows};
+    if (config->value_activation == VALUE_ACTIVATION_SILU) {
+        map.num_cols = config->num_kv_heads * config->value_dim;
+        map.u = map.out = inputs.v;
+        ops->map(backend, &map);
+    }
+    if (!config->shared_qk)
+        return inputs;
+    map.num_cols = (int)width_of(config);
+    map.u = inputs.q;
+    inputs.q = workspace->shared;
+    inputs.k = mixer_columns(workspace->shared, map.num_cols);
+    const struct mixer_scale *scales[2] = {&layer->q_scale, &layer->k_scale};
+    const struct rows outputs[2] = {inputs.q, inputs.k};
+    for (int i = 0; i < 2; i++) {
+        map.weight = scales[i]->weight;
+        map.bias = scales[i]->bias;
+        map.out = outputs[i];
+        ops->map(backend, &map);
+    }
+    return inputs;
+}
