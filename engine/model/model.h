@@ -123,8 +123,8 @@ struct position {
     /* spe: [H, m, 2K, or 2K + 1 where gated, R]: what each feature's cosines, sines and, where
        gated, itself are multiplied with */
     const float *code_q, *code_k;
-    int distances;                  /* rope: those of distance_bias; 0: there is none */
-    const float *distance_bias;     /* [distances, H] */
+    int distances;              /* rope: those of distance_bias; 0: there is none */
+    const float *distance_bias; /* [distances, H] */
 };
 
 /* y = x * weight + bias, element by element. */
@@ -166,7 +166,7 @@ struct mixer {
     enum softmax_activation activation;
     enum window_kind window;
     int window_size;
-    int score_divisor; /* relu2: n */
+    int score_divisor;                     /* relu2: n */
     int segment_length, segment_rank;      /* long_short: l, r; else 0 */
     struct matrix segment_proj;            /* long_short: [H*r, D] */
     struct norm window_norm, segment_norm; /* long_short: [H*d], of keys and of values (d = dv) */
