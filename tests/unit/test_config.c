@@ -138,7 +138,7 @@ static const struct change native_changes[] = {
      "num_heads, qk_projection, value_activation, score_divisor, segment_length, segment_rank)"},
     {"mixers/r/feature_map", "\"softplus\"",
      "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
-     "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp)"},
+     "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
     {"mixers/r/gate", "\"foo\"",
      "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
      "gla, delta)"},
