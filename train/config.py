@@ -205,7 +205,12 @@ def parse_config(raw):
     return config
 
 
+def shipped(raw):
+    """config.json's object without what only a new model needs (init.py)."""
+    return {key: value for key, value in raw.items() if key not in ("shapes", "init")}
+
+
 def read_config(path):
     """(ModelConfig, the JSON object) of a config.json."""
     raw = json.loads(Path(path).read_text())
-    return parse_config({key: value for key, value in raw.items() if key != "shapes"}), raw
+    return parse_config(shipped(raw)), raw

@@ -10,16 +10,15 @@ from pathlib import Path
 import torch
 
 from train.checkpoint import save_model
-from train.config import read_config
+from train.config import read_config, shipped
 from train.model.model import Model, checkpoint_name
 
 
 def export(state_file, config_file, tokenizer_file, out, dtype):
     config, raw = read_config(config_file)
-    state = torch.load(state_file)["model"]
+    state = torch.load(state_file, map_location="cpu")["model"]
     model = Model(config, {checkpoint_name(name): tensor for name, tensor in state.items()})
-    shipped = {key: value for key, value in raw.items() if key != "shapes"}
-    save_model(out, model, shipped, dtype)
+    save_model(out, model, shipped(raw), dtype)
     out = Path(out)
     shutil.copy(tokenizer_file, out / "tokenizer.json")
     (out / "generation_config.json").write_text(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop: windows of a token file, Muon and AdamW, warm-up, a constant rate, then a
-linear decay to zero.
+"""The training loop: windows of a token file, Muon and AdamW, a schedule of the rate.
 
 The rate is a function of the step alone, so a run is reproducible and can be resumed. A file named
-`decay-now` in the run's folder starts the decay at once (its text, if any, is the number of steps
-it takes): a run can be ended early, properly.
+`decay-now` in the run's folder starts a linear decay to 0 at once (its text, if any, is the number
+of steps it takes): a run can be ended early, properly.
 """
 
 import argparse
-import contextlib
 import json
+import math
+import sys
 import time
 from pathlib import Path
 
@@ -19,30 +19,33 @@ import torch.nn.functional as F
 
 from train.checkpoint import load_tensors
 from train.config import read_config
-from train.init import new_tensors
+from train.finite import NotFinite, explain
+from train.init import new_tensors, read_init
 from train.model.model import Model
 from train.muon import Muon
-
-# KERPLE's r must stay positive.
-LOWEST_R = 1e-2
+from train.parameters import KERPLE_R, fixed_by_papers, freeze, keep_in_range, tie
+from train.schedule import SCHEDULES, Schedule
 
 
 def make_optimizers(model, args):
     """Muon for the hidden matrices; AdamW for the embeddings and everything small."""
     groups = {"muon": [], "matrix": [], "embedding": [], "small": []}
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         if "embeddings" in name or name == "head":
             groups["embedding"].append(parameter)
-        elif parameter.dim() == 2:
+        elif parameter.dim() == 2 and ".position." not in name:
             groups["muon" if args.optimizer == "muon" else "matrix"].append(parameter)
         else:
             groups["small"].append(parameter)
     adam = [
         {"params": groups["embedding"], "lr": args.lr, "weight_decay": 0.0},
         {"params": groups["small"], "lr": args.lr, "weight_decay": 0.0},
-        {"params": groups["matrix"], "lr": args.lr, "weight_decay": 0.1},
+        {"params": groups["matrix"], "lr": args.lr, "weight_decay": args.weight_decay},
     ]
-    optimizers = [torch.optim.AdamW([g for g in adam if g["params"]], betas=(0.9, 0.95), eps=1e-10)]
+    adam = [group for group in adam if group["params"]]
+    optimizers = [torch.optim.AdamW(adam, betas=tuple(args.betas), eps=1e-10)] if adam else []
     if groups["muon"]:
         optimizers.append(
             Muon(
@@ -56,22 +59,6 @@ def make_optimizers(model, args):
         for group in optimizer.param_groups:
             group["peak_lr"] = group["lr"]
     return optimizers
-
-
-class Schedule:
-    """The fraction of the peak rate at a step: warm-up, constant, linear decay to 0 at `steps`."""
-
-    def __init__(self, steps, warmup, decay):
-        self.steps, self.warmup, self.decay = steps, warmup, decay
-
-    def at(self, step):
-        return min((step + 1) / self.warmup, 1.0, max(self.steps - step, 0) / self.decay)
-
-    def decay_now(self, step, length=None):
-        """Begins the decay at this step, if it has not begun."""
-        if step < self.steps - self.decay:
-            self.decay = length or self.decay
-            self.steps = step + self.decay
 
 
 class Windows:
@@ -119,7 +106,7 @@ def save_state(path, step, model, optimizers, schedule):
 
 
 def load_state(path, model, optimizers, schedule):
-    state = torch.load(path)
+    state = torch.load(path, map_location=model.embeddings.device)
     model.load_state_dict(state["model"])
     for optimizer, saved in zip(optimizers, state["optimizers"]):
         optimizer.load_state_dict(saved)
@@ -127,111 +114,174 @@ def load_state(path, model, optimizers, schedule):
     return state["step"]
 
 
-def train_step(model, loss_of, optimizers, ids, parts, fraction):
-    """One optimizer step on the batch, in `parts` of equal size; returns the loss."""
+def train_step(model, loss_of, optimizers, ids, args, step, fraction):
+    """One optimizer step on the batch, in parts of equal size; returns the loss and the norm of the
+    gradient before it is clipped. Raises NotFinite before a tensor has changed."""
     total = 0.0
-    for part in ids.chunk(parts):
-        loss = loss_of(model, part) / parts
+    for part in ids.chunk(args.parts):
+        loss = loss_of(model, part) / args.parts
         loss.backward()
         total += float(loss.detach())
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    norm = float(torch.nn.utils.clip_grad_norm_(trained, args.clip or math.inf))
+    if not (math.isfinite(total) and math.isfinite(norm)):
+        raise NotFinite(explain(model, ids[:, :-1], step, total))
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak_lr"] * fraction
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.rsplit(".", 1)[-1] in ("r1", "r2", "r3", "r4"):
-                parameter.clamp_(min=LOWEST_R)
-    return total
+    keep_in_range(model)
+    return total, norm
 
 
-def fit(args):
-    torch.manual_seed(args.seed)
-    torch.set_num_threads(args.threads)
-    run = Path(args.run)
-    run.mkdir(parents=True, exist_ok=True)
+def build(args, seed):
+    """The run's model, on its device, with what it does not train frozen and what it shares tied."""
     config, raw = read_config(args.config)
+    init = read_init(raw)
     if args.start:
         tensors = load_tensors(args.start)
     else:
-        tensors = new_tensors(config, raw.get("shapes", {}), args.seed)
-    model = Model(config, tensors)
+        tensors = new_tensors(config, raw.get("shapes", {}), seed, init)
+    model = Model(config, {name: tensor.to(args.device) for name, tensor in tensors.items()})
+    if args.tie != "":
+        given = args.tie is not None
+        tie(model, args.tie if given else KERPLE_R, required=given, equal=args.start is not None)
+    freeze(model, fixed_by_papers(config, init.learned_theta), args.freeze)
+    model.set_dropout(args.dropout)
+    return model
+
+
+class Log:
+    """A line of JSON every `every` steps: means over them, and what the run has come to."""
+
+    def __init__(self, args):
+        self.args = args
+        self.started = self.shown = time.time()
+        self.losses, self.norms = [], []
+
+    def add(self, step, loss, norm, schedule):
+        """After the step-th step."""
+        self.losses.append(loss)
+        self.norms.append(norm)
+        if step % self.args.log_every and step != schedule.steps:
+            return
+        now, tokens = time.time(), self.args.batch * self.args.window
+        line = {
+            "step": step,
+            "of": schedule.steps,
+            "decay": schedule.decay,
+            "tokens": step * tokens,
+            "loss": round(float(np.mean(self.losses)), 4),
+            "grad_norm": float(f"{np.mean(self.norms):.4g}"),
+            "rate": round(schedule.at(step), 4),
+            "tokens_per_s": round(len(self.losses) * tokens / (now - self.shown)),
+            "seconds": round(now - self.started),
+        }
+        print(json.dumps(line), flush=True)
+        self.losses, self.norms, self.shown = [], [], now
+
+
+def ended_early(run):
+    """Whether the run's decay shall begin, and the steps that it takes (None: as planned)."""
+    file = run / "decay-now"
+    if not file.exists():
+        return False, None
+    text = file.read_text().strip()
+    file.unlink()
+    return True, int(text) if text else None
+
+
+def fit_seed(args, seed, run):
+    """One run, in its folder."""
+    torch.manual_seed(seed)
+    run.mkdir(parents=True, exist_ok=True)
+    model = build(args, seed)
     optimizers = make_optimizers(model, args)
-    schedule = Schedule(args.steps, args.warmup, args.decay)
-    windows = Windows(args.data, args.window, args.seed)
+    schedule = Schedule(args.steps, args.warmup, args.decay, args.schedule)
+    windows = Windows(args.data, args.window, seed)
     state_file, step = run / "state.pt", 0
     if args.resume and state_file.exists():
         step = load_state(state_file, model, optimizers, schedule)
     loss_of = torch.compile(window_loss) if args.compile else window_loss
-    autocast = torch.autocast("cpu", torch.bfloat16) if args.bf16 else contextlib.nullcontext()
+    kind = torch.device(args.device).type
     print(f"{sum(p.numel() for p in model.parameters())} parameters, {vars(args)}", flush=True)
 
-    started = saved = shown = time.time()
-    losses = []
+    log, saved = Log(args), time.time()
     while step < schedule.steps:
-        ids = windows.batch(step, args.batch)
-        with autocast:
-            losses.append(
-                train_step(model, loss_of, optimizers, ids, args.parts, schedule.at(step))
+        if args.dropout:
+            torch.manual_seed(seed * 2**32 + step)  # so that an interrupted run goes on the same
+        ids = windows.batch(step, args.batch).to(args.device)
+        with torch.autocast(kind, torch.bfloat16, enabled=args.bf16):
+            loss, norm = train_step(
+                model, loss_of, optimizers, ids, args, step + 1, schedule.at(step)
             )
         step += 1
-        now = time.time()
-        if step % args.log_every == 0 or step == schedule.steps:
-            rate = len(losses) * args.batch * args.window / (now - shown)
-            print(
-                json.dumps(
-                    {
-                        "step": step,
-                        "of": schedule.steps,
-                        "decay": schedule.decay,
-                        "tokens": step * args.batch * args.window,
-                        "loss": round(float(np.mean(losses)), 4),
-                        "rate": round(schedule.at(step), 4),
-                        "tokens_per_s": round(rate),
-                        "seconds": round(now - started),
-                    }
-                ),
-                flush=True,
-            )
-            losses, shown = [], now
-        if (run / "decay-now").exists():
-            text = (run / "decay-now").read_text().strip()
-            (run / "decay-now").unlink()
-            schedule.decay_now(step, int(text) if text else None)
-        if now - saved > args.save_seconds:
+        log.add(step, loss, norm, schedule)
+        ended, length = ended_early(run)
+        if ended:
+            schedule.decay_now(step, length)
+        if time.time() - saved > args.save_seconds:
             save_state(state_file, step, model, optimizers, schedule)
-            saved = now
+            saved = time.time()
     save_state(state_file, step, model, optimizers, schedule)
 
 
-def main():
+def fit(args):
+    torch.set_num_threads(args.threads)
+    for seed in args.seed:
+        run = Path(args.run)
+        fit_seed(args, seed, run if len(args.seed) == 1 else run / f"seed{seed}")
+
+
+def parse_arguments(arguments=None):
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        prog="train.fit",
+        description=__doc__,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--config", required=True, help='config.json with a "shapes" object')
-    parser.add_argument("--start", help="checkpoint to begin with in the place of random tensors")
-    parser.add_argument("--data", required=True, help="token file (uint16)")
-    parser.add_argument("--run", required=True, help="folder of the run's state")
-    parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--warmup", type=int, default=50)
-    parser.add_argument("--decay", type=int, default=500, help="steps of the decay at the end")
-    parser.add_argument("--batch", type=int, default=24, help="windows a step")
-    parser.add_argument("--parts", type=int, default=1, help="parts a batch is computed in")
-    parser.add_argument("--window", type=int, default=256, help="tokens of a window")
-    parser.add_argument("--optimizer", choices=("muon", "adamw"), default="muon")
-    parser.add_argument("--lr", type=float, default=3e-3, help="AdamW's peak rate")
-    parser.add_argument("--muon-lr", type=float, default=0.02)
-    parser.add_argument("--muon-decay", type=float, default=0.02)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--log-every", type=int, default=20)
-    parser.add_argument("--save-seconds", type=float, default=300)
-    fit(parser.parse_args())
+    add = parser.add_argument
+    add("--config", required=True, help='config.json with a "shapes" object, as presets are')
+    add("--start", help="checkpoint to begin with in the place of random tensors")
+    add("--data", required=True, help="token file (uint16)")
+    add("--run", required=True, help="folder of the run's state")
+    add("--steps", type=int, required=True)
+    add("--schedule", choices=SCHEDULES, default="wsd", help="wsd: constant, then a decay")
+    add("--warmup", type=int, default=50)
+    add("--decay", type=int, help="steps of wsd's decay at the end (500)")
+    add("--batch", type=int, default=24, help="windows a step")
+    add("--parts", type=int, default=1, help="parts a batch is computed in")
+    add("--window", type=int, default=256, help="tokens of a window")
+    add("--optimizer", choices=("muon", "adamw"), default="muon")
+    add("--lr", type=float, default=3e-3, help="AdamW's peak rate")
+    add("--betas", type=float, nargs=2, default=(0.9, 0.95), help="AdamW's")
+    add("--weight-decay", type=float, default=0.1, help="AdamW's, of matrices")
+    add("--muon-lr", type=float, default=0.02)
+    add("--muon-decay", type=float, default=0.02)
+    add("--clip", type=float, default=1.0, help="most norm of the gradient; 0: not clipped")
+    add("--dropout", type=float, default=0.0, help="of embeddings and of what each branch adds")
+    add("--freeze", metavar="REGEX", help="tensors not to train, beside those that papers fix")
+    add(
+        "--tie",
+        metavar="REGEX",
+        help=f"tensors to be the same in all layers; '': none (KERPLE's: {KERPLE_R})",
+    )
+    add("--seed", type=int, nargs="+", default=[0], help="several: a run each, in RUN/seedN")
+    add("--device", default="cpu", help="cpu, cuda or cuda:N")
+    add("--threads", type=int, default=2)
+    add("--bf16", action="store_true", help="bfloat16 autocast")
+    add("--compile", action="store_true")
+    add("--resume", action="store_true")
+    add("--log-every", type=int, default=20)
+    add("--save-seconds", type=float, default=300)
+    return parser.parse_args(arguments)
+
+
+def main():
+    try:
+        fit(parse_arguments())
+    except (NotFinite, ValueError) as error:
+        sys.exit(f"train.fit: {error}")
 
 
 if __name__ == "__main__":

@@ -1,27 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First values of a model's tensors, from a config with a "shapes" object (as presets have)."""
+"""First values of a model's tensors, from a config with a "shapes" object (as presets have) and,
+if it wants other ones than by default, an "init" object."""
 
 import math
+from dataclasses import dataclass, field, fields
 
 import torch
 
-# ReGLA's gates: sigma(b_g) from 0.73 to 0.99 over the dimensions of a head, and b_r = 0, so that F
-# = g at first.
-GATE_BIAS = (1.0, 4.5)
-# KERPLE: with r1 >= 1 the far keys' total mass stays bounded, which is what carries beyond the
-# training length.
-KERPLE_START = {"r1": (1.0, 2.0), "r2": (1.0, 1.0), "r3": (1.0, 1.0), "r4": (1.0, 1.0)}
-KERPLE_COUNT = {"kerple_log": 2, "kerple_power": 2, "kerple_3para_log": 3, "kerple_bias_wht": 4}
+from train.model.positions import KERPLE_LOWEST, default_theta, rotary_size
+
+# KERPLE as released: each head's r is drawn between 0 and this (3-para-log was not released; its
+# exponent has the range of the other exponents).
+KERPLE_RANGES = {
+    "kerple_log": {"r1": 2.0, "r2": 1.0},
+    "kerple_power": {"r1": 1.0, "r2": 2.0},
+    "kerple_3para_log": {"r1": 2.0, "r2": 1.0, "r3": 2.0},
+    "kerple_bias_wht": {"r1": 1.0, "r2": 2.0, "r3": 1.0, "r4": 2.0},
+}
+
+
+@dataclass
+class Init:
+    """The "init" object of a config."""
+
+    # Of the biases of g_proj, z_proj and f_proj, evenly over a head's dimensions (or the heads).
+    # ReGLA's sigma(b_g) is then 0.73 to 0.99 and, as b_r = 0, F = g at first.
+    gate_bias: tuple = (1.0, 4.5)
+    # {"r1": [from, to], ..}: evenly over the heads, in the place of the released draw.
+    kerple: dict = field(default_factory=dict)
+    # LRPE's angles become a tensor, which is trained.
+    learned_theta: bool = False
+
+
+def read_init(raw):
+    """The Init of a config's JSON object."""
+    given = raw.get("init", {})
+    for key in given:
+        if key not in {f.name for f in fields(Init)}:
+            raise ValueError(f"config.json: init.{key}: unknown key")
+    for key in given.get("kerple", {}):
+        if key not in ("r1", "r2", "r3", "r4"):
+            raise ValueError(f"config.json: init.kerple.{key}: unknown key")
+    return Init(**given)
+
+
+def is_cosformer(mixer):
+    return mixer.feature_map == "relu" and mixer.position.type == "lrpe_unitary"
+
+
+def is_permuteformer(mixer):
+    """Whether the decay of heads is PermuteFormer's: r_h = sigma(2 + 3h/H) at every token."""
+    return (
+        mixer.kind == "linear"
+        and mixer.gate == "scalar"
+        and mixer.position.type == "lrpe_permutation"
+    )
 
 
 class _Maker:
-    def __init__(self, config, shapes, seed):
-        self.config, self.shapes = config, shapes
+    def __init__(self, config, shapes, seed, init):
+        self.config, self.shapes, self.init = config, shapes, init
         self.generator = torch.Generator().manual_seed(seed)
         self.tensors = {}
+        self.drawn_once = {}  # KERPLE's r: those of the first layer, for all
 
     def normal(self, name, shape, std):
         self.tensors[name] = torch.randn(shape, generator=self.generator) * std
+
+    def orthogonal(self, name, matrices, rows, size):
+        """Performer's W: Gaussian rows, orthogonal within each block of `size` of them."""
+        made = []
+        for first in range(0, rows, size):
+            gaussian = torch.randn((matrices, size, size), generator=self.generator)
+            directions = torch.linalg.qr(gaussian.transpose(-1, -2)).Q.transpose(-1, -2)
+            lengths = torch.randn((matrices, size, size), generator=self.generator).norm(
+                dim=-1, keepdim=True
+            )
+            made.append((directions * lengths)[:, : rows - first])
+        self.tensors[name] = torch.cat(made, 1)
 
     def linear(self, name, outputs, inputs, bias, scale=1.0):
         self.normal(f"{name}.weight", (outputs, inputs), scale / math.sqrt(inputs))
@@ -35,10 +91,10 @@ class _Maker:
             self.tensors[f"{name}.bias"] = torch.zeros(size)
 
 
-def new_tensors(config, shapes, seed=0):
+def new_tensors(config, shapes, seed=0, init=None):
     """Checkpoint tensors of a new model; shapes: head_dim, value_dim, features (of favor and
-    cos_sin), glu, bias."""
-    make = _Maker(config, shapes, seed)
+    cos_sin), glu, bias; init: an Init."""
+    make = _Maker(config, shapes, seed, init or Init())
     width = config.hidden_size
     make.normal("model.embeddings.weight", (config.vocab_size, width), 0.02)
     if config.position_embedding == "learned":
@@ -103,7 +159,7 @@ def _features(make, mixer, name, d):
     heads = make.config.num_attention_heads
     rows = make.shapes.get("features") or d
     if mixer.feature_map == "favor":
-        make.normal(f"{name}.features.weight", (heads, rows, d), 1.0)
+        make.orthogonal(f"{name}.features.weight", heads, rows, d)
         return rows
     if mixer.feature_map == "cos_sin":
         make.normal(f"{name}.features.weight", (heads, rows // 2, d), 1.0)
@@ -127,25 +183,50 @@ def _gates(make, mixer, name, m, dv):
         "refined": {"g_proj": dv, "r_proj": dv},
         "delta": {"b_proj": 1},
     }.get(mixer.gate, {})
+    if is_permuteformer(mixer):
+        make.tensors[f"{name}.g_proj.weight"] = torch.zeros(heads, width)
+        make.tensors[f"{name}.g_proj.bias"] = 2 + 3 * torch.arange(heads) / heads
+        return
     for gate, size in sizes.items():
         make.linear(f"{name}.{gate}", heads * size, width, True)
         if gate in ("g_proj", "z_proj", "f_proj"):
-            spread = torch.linspace(*GATE_BIAS, size if size > 1 else heads)
+            spread = torch.linspace(*make.init.gate_bias, size if size > 1 else heads)
             make.tensors[f"{name}.{gate}.bias"] = spread.repeat(heads) if size > 1 else spread
+
+
+def _kerple(make, kind, name):
+    heads = make.config.num_attention_heads
+    for r, highest in KERPLE_RANGES.get(kind, {}).items():
+        if (kind, r) not in make.drawn_once:
+            if r in make.init.kerple:
+                values = torch.linspace(*make.init.kerple[r], heads)
+            else:
+                values = highest * torch.rand(heads, generator=make.generator)
+            make.drawn_once[kind, r] = values.clamp(min=KERPLE_LOWEST)
+        make.tensors[f"{name}.{r}"] = make.drawn_once[kind, r].clone()
+
+
+def _theta(make, mixer, name, m):
+    """cosFormer's one angle, or LRPE's first ones where they are learned; else there is no tensor,
+    and the angles are the default ones."""
+    position, longest = mixer.position, make.config.max_position_embeddings
+    if is_cosformer(mixer) and longest:
+        make.tensors[f"{name}.theta"] = torch.full((m,), math.pi / (2 * longest))
+    elif make.init.learned_theta and position.type == "lrpe_unitary":
+        make.tensors[f"{name}.theta"] = default_theta(m, m).float()
+    elif make.init.learned_theta and position.type == "lrpe_orthogonal":
+        size = rotary_size(m, position.rotary_pct)
+        make.tensors[f"{name}.theta"] = default_theta(size // 2, size).float()
 
 
 def _position(make, mixer, name, m):
     position = mixer.position
-    heads, longest = make.config.num_attention_heads, make.config.max_position_embeddings
-    for i in range(1, KERPLE_COUNT.get(position.type, 0) + 1):
-        make.tensors[f"{name}.r{i}"] = torch.linspace(*KERPLE_START[f"r{i}"], heads)
+    _kerple(make, position.type, name)
     if position.type == "t5":
-        make.tensors[f"{name}.bucket_bias"] = torch.zeros(32, heads)
+        make.tensors[f"{name}.bucket_bias"] = torch.zeros(32, make.config.num_attention_heads)
     if position.basis == "householder":
         make.normal(f"{name}.householder", (m,), 1.0)
-    # cosFormer's angle; LRPE by itself keeps the default ones.
-    if position.type == "lrpe_unitary" and mixer.feature_map == "relu" and longest:
-        make.tensors[f"{name}.theta"] = torch.full((m,), math.pi / (2 * longest))
+    _theta(make, mixer, name, m)
     if position.type == "lrpe_permutation":
         make.tensors[f"{name}.permutation"] = torch.randperm(m, generator=make.generator).to(
             torch.int32

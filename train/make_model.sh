@@ -46,7 +46,7 @@ export OMP_WAIT_POLICY=passive
 export MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=8000000000
 $python -m train.fit --config train/regla-books.json --data "$RUN/train.u16" --run "$RUN" \
     --steps "$STEPS" --decay "$DECAY" --warmup 60 --window 512 --batch 16 --parts 2 \
-    --threads "$THREADS" --bf16 --compile --resume | tee -a "$RUN/log"
+    --threads "$THREADS" --bf16 --compile --tie '' --resume | tee -a "$RUN/log"
 $python -m train.export --state "$RUN/state.pt" --config train/regla-books.json \
     --tokenizer "$RUN/tokenizer.json" --out "$OUT"
 if [ -z "${VALID:-}" ]; then

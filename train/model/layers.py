@@ -81,7 +81,9 @@ class Norm(nn.Module):
             return x
         if self.kind == "layernorm":
             return F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps)
-        mean_square = x.square().mean(-1, keepdim=True)
         if self.kind == "rmsnorm":
-            return x * torch.rsqrt(mean_square + self.eps) * self.weight
-        return x / (mean_square.sqrt() + self.eps)
+            return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+        # A row of zeros (ReLU attention without a positive score) has the gradient 1/eps: that of a
+        # vector's norm is taken as 0 there, that of a root would be infinite.
+        rms = torch.linalg.vector_norm(x, dim=-1, keepdim=True) * x.shape[-1] ** -0.5
+        return x / (rms + self.eps)

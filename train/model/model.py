@@ -7,6 +7,7 @@ from torch import nn
 
 from train.model.layers import Linear, Norm, Tensors
 from train.model.linear_mixer import LinearMixer
+from train.model.positions import rope_angles
 from train.model.recurrence import chunked
 from train.model.softmax_mixer import SoftmaxMixer
 
@@ -38,6 +39,7 @@ class Block(nn.Module):
     def __init__(self, config, mixer, tensors, recur):
         super().__init__()
         self.parallel = config.parallel_residual
+        self.dropout = nn.Dropout(0.0)
         self.attn_norm = Norm(
             config.norm_type, config.hidden_size, config.norm_eps, tensors.under("attn_norm")
         )
@@ -51,10 +53,11 @@ class Block(nn.Module):
         self.mlp = Mlp(config, tensors.under("mlp"))
 
     def forward(self, x):
+        drop = self.dropout
         if self.parallel:
-            return x + self.attn(self.attn_norm(x)) + self.mlp(self.mlp_norm(x))
-        x = x + self.attn(self.attn_norm(x))
-        return x + self.mlp(self.mlp_norm(x))
+            return x + drop(self.attn(self.attn_norm(x))) + drop(self.mlp(self.mlp_norm(x)))
+        x = x + drop(self.attn(self.attn_norm(x)))
+        return x + drop(self.mlp(self.mlp_norm(x)))
 
 
 class Model(nn.Module):
@@ -67,6 +70,7 @@ class Model(nn.Module):
         source = Tensors(tensors)
         inner = source.under("model")
         self.config = config
+        self.dropout = nn.Dropout(0.0)
         self.embeddings = inner.under("embeddings").take(
             "weight", (config.vocab_size, config.hidden_size)
         )
@@ -93,6 +97,12 @@ class Model(nn.Module):
         if source.unused():
             raise ValueError(f"unused tensors: {', '.join(source.unused())}")
 
+    def set_dropout(self, share):
+        """When training: of the embeddings' sum, and of what each branch adds to it."""
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = share
+
     def hidden(self, ids):
         """The normed last hidden states, [B, T, D]."""
         x = F.embedding(ids, self.embeddings)
@@ -100,9 +110,10 @@ class Model(nn.Module):
         if self.position_embeddings is not None:
             x = x + self.position_embeddings[:length]
         elif self.config.position_embedding == "sinusoidal":
-            x = x + sinusoidal(length, x.shape[-1]).to(x.dtype)
+            x = x + sinusoidal(length, x.shape[-1], x.device).to(x.dtype)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
+        x = self.dropout(x)
         for layer in self.layers:
             x = layer(x)
         return self.norm(x)
@@ -114,10 +125,9 @@ class Model(nn.Module):
         return self.logits(self.hidden(ids))
 
 
-def sinusoidal(length, width):
+def sinusoidal(length, width, device):
     """[T, D]: [sin(t f), cos(t f)], f_i = 10000^(-2i/D)."""
-    frequencies = 10000 ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
-    angles = torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+    angles = rope_angles(length, width, 10000, device)
     return torch.cat((angles.sin(), angles.cos()), -1)
 
 

@@ -12,10 +12,15 @@ def rotary_size(d, fraction):
     return int(d * fraction) // 2 * 2
 
 
-def rope_angles(length, size, base, dtype):
-    """[T, size/2]; computed in float64, since t times a small error grows."""
-    frequencies = base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-    return torch.arange(length, dtype=torch.float64)[:, None] * frequencies
+def places(length, device):
+    """[T, 1]: the positions, in float64, since t times a small error grows."""
+    return torch.arange(length, dtype=torch.float64, device=device)[:, None]
+
+
+def rope_angles(length, size, base, device):
+    """[T, size/2]"""
+    steps = torch.arange(0, size, 2, dtype=torch.float64, device=device)
+    return places(length, device) * base ** (-steps / size)
 
 
 def rotate_pairs(x, angles, pairing):
@@ -30,6 +35,11 @@ def rotate_pairs(x, angles, pairing):
         a, b = turned[..., 0::2], turned[..., 1::2]
         turned = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
     return torch.cat((turned, rest), -1) if rest.shape[-1] else turned
+
+
+def default_theta(count, size):
+    """LRPE's angles 10000^(-2j/size), j < count, in float64."""
+    return 10000 ** (-2 * torch.arange(count, dtype=torch.float64) / size)
 
 
 class Lrpe(nn.Module):
@@ -49,7 +59,7 @@ class Lrpe(nn.Module):
             self.theta = tensors.take("theta", (heads, pairs) if per_head else (pairs,))
         else:
             size = m if config.type == "lrpe_unitary" else 2 * pairs
-            self.default_theta = 10000 ** (-2 * torch.arange(pairs, dtype=torch.float64) / size)
+            self.default_theta = default_theta(pairs, size)
 
     def forward(self, x):
         """x [B, H, T, m]"""
@@ -58,7 +68,7 @@ class Lrpe(nn.Module):
             return x.gather(-1, self._powers(x.shape[-2]).expand(x.shape))
         theta = self.theta if hasattr(self, "theta") else self.default_theta
         theta = theta.unsqueeze(-2) if theta.dim() == 2 else theta
-        angles = torch.arange(x.shape[-2], dtype=torch.float64)[:, None] * theta.double()
+        angles = places(x.shape[-2], x.device) * theta.to(x.device, torch.float64)
         if self.config.type == "lrpe_unitary":
             return torch.cat((x * angles.cos().to(x.dtype), x * angles.sin().to(x.dtype)), -1)
         return rotate_pairs(x, angles, "adjacent")
@@ -74,7 +84,7 @@ class Lrpe(nn.Module):
 
     def _powers(self, length):
         """[T, m]: row t is the permutation applied t times."""
-        rows = [torch.arange(self.m)]
+        rows = [torch.arange(self.m, device=self.permutation.device)]
         for _ in range(1, length):
             rows.append(self.permutation.long()[rows[-1]])
         return torch.stack(rows)
@@ -100,7 +110,7 @@ class LinearPosition(nn.Module):
     def _rope(self, z):
         size = rotary_size(z.shape[-1], self.config.rotary_pct)
         return rotate_pairs(
-            z, rope_angles(z.shape[-2], size, self.config.base, z.dtype), self.config.pairing
+            z, rope_angles(z.shape[-2], size, self.config.base, z.device), self.config.pairing
         )
 
 
@@ -110,6 +120,14 @@ KERPLE_PARAMETERS = {
     "kerple_3para_log": 3,
     "kerple_bias_wht": 4,
 }
+# Those that are exponents of the distance: at most 2, else the kernel is not positive definite.
+KERPLE_EXPONENTS = {
+    "kerple_power": ("r2",),
+    "kerple_3para_log": ("r3",),
+    "kerple_bias_wht": ("r2", "r4"),
+}
+KERPLE_LOWEST = 1e-2  # of all, as released
+KERPLE_HIGHEST_EXPONENT = 2.0
 
 
 class SoftmaxPosition(nn.Module):
@@ -131,7 +149,7 @@ class SoftmaxPosition(nn.Module):
             return z
         size = rotary_size(z.shape[-1], self.config.rotary_pct)
         return rotate_pairs(
-            z, rope_angles(z.shape[-2], size, self.config.base, z.dtype), self.config.pairing
+            z, rope_angles(z.shape[-2], size, self.config.base, z.device), self.config.pairing
         )
 
     def bias(self, distance, dtype):
@@ -139,20 +157,28 @@ class SoftmaxPosition(nn.Module):
         t - s >= 0 [T, S]."""
         kind = self.config.type
         if kind == "alibi":
-            slopes = torch.tensor(alibi_slopes(self.heads), dtype=dtype)
+            slopes = torch.tensor(alibi_slopes(self.heads), dtype=dtype, device=distance.device)
             return None, -slopes[:, None, None] * distance.to(dtype)
         if kind == "t5":
             return None, self.bucket_bias[t5_bucket(distance)].permute(2, 0, 1)
         if kind not in KERPLE_PARAMETERS:
             return None, None
         # A bias of the distance alone: computed once a distance, then spread over the square.
-        delta = torch.arange(distance.shape[1], dtype=dtype)
+        delta = torch.arange(distance.shape[1], dtype=dtype, device=distance.device)
         scale, bias = self._kerple(delta)
         spread = distance.flatten()
         return (
             None if scale is None else scale.index_select(1, spread).unflatten(1, distance.shape),
             bias.index_select(1, spread).unflatten(1, distance.shape),
         )
+
+    def clamp_kerple(self):
+        """Puts r1..r4 back into their ranges, after a step of training."""
+        exponents = KERPLE_EXPONENTS.get(self.config.type, ())
+        for i in range(1, KERPLE_PARAMETERS.get(self.config.type, 0) + 1):
+            highest = KERPLE_HIGHEST_EXPONENT if f"r{i}" in exponents else None
+            with torch.no_grad():
+                getattr(self, f"r{i}").clamp_(min=KERPLE_LOWEST, max=highest)
 
     def _kerple(self, delta):
         kind = self.config.type

@@ -90,7 +90,9 @@ def _states_before(v, k, log_a, log_f):
 
 def _chunked_delta(q, k, v, rate, length):
     """The delta rule: the values a chunk really writes solve a unit lower triangular system."""
-    system = torch.eye(k.shape[-2], dtype=k.dtype) + (rate * (k @ k.transpose(-1, -2))).tril(-1)
+    system = torch.eye(k.shape[-2], dtype=k.dtype, device=k.device) + (
+        rate * (k @ k.transpose(-1, -2))
+    ).tril(-1)
     scores = (q @ k.transpose(-1, -2)).tril()
     state = k.new_zeros(*v.shape[:-3], v.shape[-1], k.shape[-1])
     outputs = []

@@ -61,16 +61,15 @@ class SoftmaxMixer(nn.Module):
 
     def _attend_block(self, q, k, v, first):
         """Queries at positions first.. against the keys 0.. ."""
-        distance = (
-            torch.arange(first, first + q.shape[-2])[:, None] - torch.arange(k.shape[-2])[None, :]
-        )
+        query = torch.arange(first, first + q.shape[-2], device=q.device)[:, None]
+        key = torch.arange(k.shape[-2], device=q.device)
+        distance = query - key
         seen = distance >= 0
         if self.config.window == "sliding":
             seen &= distance < self.config.window_size
         elif self.config.window == "block":
             size = self.config.window_size
-            query, key = torch.arange(first, first + q.shape[-2]), torch.arange(k.shape[-2])
-            seen &= (query // size)[:, None] == (key // size)[None, :]
+            seen &= query // size == key // size
         scores = q @ k.transpose(-1, -2)
         scale, bias = self.position.bias(distance.clamp(min=0), scores.dtype)
         if scale is not None:
@@ -78,5 +77,5 @@ class SoftmaxMixer(nn.Module):
         if self.config.activation == "relu":
             scores = scores if bias is None else scores + bias
             return scores.relu().masked_fill(~seen, 0) @ v
-        mask = torch.zeros(seen.shape, dtype=scores.dtype).masked_fill(~seen, float("-inf"))
+        mask = scores.new_zeros(seen.shape).masked_fill(~seen, float("-inf"))
         return (scores + (mask if bias is None else bias + mask)).softmax(-1) @ v

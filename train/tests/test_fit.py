@@ -17,37 +17,22 @@ from train.config import parse_config, read_config
 from train.documents import read_documents, text_files
 from train.evaluate import evaluate
 from train.export import export
-from train.fit import Schedule, Windows, fit
+from train.fit import Windows, fit, parse_arguments
 from train.init import new_tensors
 from train.model.model import Model
+from train.schedule import Schedule
 from train.tokenizer import END_OF_TEXT, END_OF_TEXT_ID, encode_documents, train_tokenizer
 
 
 def arguments(folder, **changes):
-    values = {
-        "config": folder / "config.json",
-        "start": None,
-        "data": folder / "train.u16",
-        "run": folder / "run",
-        "steps": 12,
-        "warmup": 2,
-        "decay": 4,
-        "batch": 2,
-        "parts": 2,
-        "window": 32,
-        "optimizer": "muon",
-        "lr": 3e-3,
-        "muon_lr": 0.02,
-        "muon_decay": 0.02,
-        "seed": 0,
-        "threads": 1,
-        "bf16": False,
-        "compile": False,
-        "resume": False,
-        "log_every": 1,
-        "save_seconds": 1e9,
-    }
-    return argparse.Namespace(**{**values, **changes})
+    args = parse_arguments(
+        [
+            *("--config", str(folder / "config.json"), "--data", str(folder / "train.u16")),
+            *("--run", str(folder / "run"), "--steps=12", "--warmup=2", "--decay=4", "--batch=2"),
+            *("--parts=2", "--window=32", "--threads=1", "--log-every=1", "--save-seconds=1e9"),
+        ]
+    )
+    return argparse.Namespace(**{**vars(args), **changes})
 
 
 @pytest.fixture

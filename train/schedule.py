@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The learning rate, as a fraction of its peak, is a function of the step alone."""
+
+import math
+
+SCHEDULES = ("wsd", "cosine", "inverse_sqrt")
+
+
+class Schedule:
+    """Warm-up over `warmup` steps, then by `kind`: wsd is constant, with a linear decay to 0 in the
+    last `decay` steps; cosine falls to 0 at `steps`; inverse_sqrt falls with the root of the step.
+    """
+
+    def __init__(self, steps, warmup, decay=None, kind="wsd"):
+        if kind != "wsd" and decay is not None:
+            raise ValueError(f"--decay: only with --schedule wsd, got {kind}")
+        self.kind, self.steps, self.warmup = kind, steps, warmup
+        self.whole = steps  # of the cosine, also where the run is ended early
+        self.decay = 500 if kind == "wsd" and decay is None else decay
+
+    def at(self, step):
+        rising = (step + 1) / self.warmup
+        falling = max(self.steps - step, 0) / self.decay if self.decay else 1.0
+        if self.kind == "wsd":
+            return min(rising, 1.0, falling)
+        if rising < 1.0:
+            return rising * min(falling, 1.0)
+        if self.kind == "cosine":
+            done = (step + 1 - self.warmup) / max(self.whole - self.warmup, 1)
+            return (1 + math.cos(math.pi * min(done, 1.0))) / 2 * min(falling, 1.0)
+        return (self.warmup / (step + 1)) ** 0.5 * min(falling, 1.0)
+
+    def decay_now(self, step, length=None):
+        """Begins the linear decay to 0 at this step, if it has not begun."""
+        length = length or self.decay or max(self.steps // 10, 1)
+        if step < self.steps - (self.decay or 0):
+            self.decay = length
+            self.steps = step + length
