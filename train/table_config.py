@@ -2,11 +2,10 @@
 """A row of a table as a config.json of the size that the tables are made at."""
 
 import copy
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
 
-PRESETS = Path(__file__).parents[1] / "models" / "presets" / "make_presets.py"
+from train.presets import presets
+
 PAPER_WINDOW = 512  # the training length of KERPLE, LRPE and TransNormer
 
 
@@ -32,21 +31,14 @@ SIZES = {
 }
 
 
-def presets():
-    spec = importlib.util.spec_from_file_location("make_presets", PRESETS)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def multiple(x, of):
     return max(round(x / of), 1) * of
 
 
-def row_config(row, size, made=None):
+def row_config(row, size):
     """The row's config.json with its shapes. Widths shrink with the model's, windows with the
     training window; a preset of one head keeps it."""
-    made = made or presets()
+    made = presets()
     config = copy.deepcopy(made.native(row.system, size.layers))
     scale = size.width / made.SIZES["hidden_size"]
     head = size.width // size.heads
