@@ -22,7 +22,7 @@ help:
 	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
 	@echo "make test-races    look for races in all CUDA kernels, on the CPU (long)"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
-	@echo "make tables        train the papers' tables anew, at a small size (QUICK=1: 40 minutes; hours else)"
+	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
 	@echo "make test-stress   states and sessions at full size, images: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch)"
 	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, semantic-kernel, llm; and record what benchmarks"
