@@ -25,6 +25,7 @@ from train.model.linear_mixer import LinearMixer, log_refined
 from train.model.model import Model
 from train.model.positions import alibi_slopes
 from train.table_config import SIZES, row_config
+from train.table_report import wrapped
 from train.table_run import Plan, environment, fit_arguments
 from train.table_rows import Row
 from train.tables import ROOT
@@ -321,7 +322,8 @@ ANALYSES = {
 
 def analyse(plan, names):
     """Makes the analyses; one that fails does not stop the others. Returns how many failed."""
-    lines, kept, failed = ["# The papers' figures", "", "`python -m train.analyses` wrote this.", ""], {}, 0
+    lines = ["# The papers' figures", "", "`python -m train.analyses` wrote this.", ""]
+    kept, failed = {}, 0
     for name in names:
         title, function = ANALYSES[name]
         lines += [f"## {title}", ""]
@@ -331,7 +333,7 @@ def analyse(plan, names):
             text, failed = [f"Not made: {type(error).__name__}: {error}"], failed + 1
         lines += [*text, ""]
         print(f"{name}: {'; '.join(text[:1])}", flush=True)
-    (plan.out / "analyses.md").write_text("\n".join(lines))
+    (plan.out / "analyses.md").write_text("\n".join(map(wrapped, lines)))
     (plan.out / "analyses.json").write_text(json.dumps(kept) + "\n")
     return failed
 

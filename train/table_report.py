@@ -4,6 +4,7 @@ t-test against the reference row, and what each claim of a paper comes to."""
 
 import json
 import math
+import textwrap
 from dataclasses import dataclass
 from statistics import mean, stdev
 
@@ -112,6 +113,13 @@ def perplexity(found):
     return f"{mean(values):.4g}{spread}"
 
 
+def wrapped(line):
+    """A paragraph in lines of our documents' width; tables, headings and images as they are."""
+    if line.startswith(("|", "#", "!", "    ")):
+        return line
+    return textwrap.fill(line, 118, break_long_words=False, break_on_hyphens=False)
+
+
 def row_line(records, table, row):
     """A row of the Markdown table."""
     runs = records.get(row, {})
@@ -139,7 +147,9 @@ def table_text(records, name, table, window):
     heads = ["row", "paper", "parameters"]
     heads += [f"ppl at {length * window}" for length in table.lengths]
     heads += ["other domain", "to the reference", "p"]
-    lines = [f"## {table.title}", "", f"`TABLES={name}`; reference: {table.reference}. {table.note}",
+    lines = [f"## {table.title}", "",
+             f"`TABLES={name}`. Differences and p are against {table.reference}, at the last of the "
+             f"lengths. {table.note}",
              "", "| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     lines += [row_line(records, table, row) for row in table.rows]
     lines += ["", "| claim | comes to | |", "|---|---|---|"]
@@ -240,5 +250,5 @@ def report(out, head, names, window):
                f"paired t-test has p ≥ {LEVEL} (over seeds where there are three, else over the "
                "scored documents), or a row is missing. A test over documents says that two trained "
                "models differ, not that another seed would.", ""]
-    (out / "README.md").write_text("\n".join(head + summary + lines))
+    (out / "README.md").write_text("\n".join(map(wrapped, head + summary + lines)))
     return total

@@ -65,7 +65,7 @@ def call(command, seconds, **files):
                         f"{seconds:.0f} seconds") from None
     if done.returncode:
         complaint = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise RowFailed(complaint[-1])
+        raise RowFailed(complaint[-1].replace(f"{ROOT}/", ""))
     return done
 
 
