@@ -16,6 +16,7 @@ LINEAR = {
         "cos_sin",
         "hedgehog",
         "dpfp",
+        "unit_cos_sin",
     ),
     "gate": ("none", "scalar", "fast_decay", "refined", "gla", "delta"),
     "query_scale": ("none", "sqrt_dim", "exp_variance"),

@@ -62,7 +62,8 @@ class _Maker:
         self.config, self.shapes, self.init = config, shapes, init
         self.generator = torch.Generator().manual_seed(seed)
         self.tensors = {}
-        self.drawn_once = {}  # KERPLE's r: those of the first layer, for all
+        # KERPLE's r are the same in all layers, and whatever they are, all else starts the same.
+        self.shared, self.shared_generator = {}, torch.Generator().manual_seed(seed)
 
     def normal(self, name, shape, std):
         self.tensors[name] = torch.randn(shape, generator=self.generator) * std
@@ -93,7 +94,7 @@ class _Maker:
 
 def new_tensors(config, shapes, seed=0, init=None):
     """Checkpoint tensors of a new model; shapes: head_dim, value_dim, features (of favor and
-    cos_sin), glu, bias; init: an Init."""
+    the Fourier maps), glu, bias; init: an Init."""
     make = _Maker(config, shapes, seed, init or Init())
     width = config.hidden_size
     make.normal("model.embeddings.weight", (config.vocab_size, width), 0.02)
@@ -161,7 +162,7 @@ def _features(make, mixer, name, d):
     if mixer.feature_map == "favor":
         make.orthogonal(f"{name}.features.weight", heads, rows, d)
         return rows
-    if mixer.feature_map == "cos_sin":
+    if mixer.feature_map in ("cos_sin", "unit_cos_sin"):
         make.normal(f"{name}.features.weight", (heads, rows // 2, d), 1.0)
         return rows // 2 * 2
     if mixer.feature_map == "hedgehog":
@@ -197,13 +198,13 @@ def _gates(make, mixer, name, m, dv):
 def _kerple(make, kind, name):
     heads = make.config.num_attention_heads
     for r, highest in KERPLE_RANGES.get(kind, {}).items():
-        if (kind, r) not in make.drawn_once:
+        if (kind, r) not in make.shared:
             if r in make.init.kerple:
                 values = torch.linspace(*make.init.kerple[r], heads)
             else:
-                values = highest * torch.rand(heads, generator=make.generator)
-            make.drawn_once[kind, r] = values.clamp(min=KERPLE_LOWEST)
-        make.tensors[f"{name}.{r}"] = make.drawn_once[kind, r].clone()
+                values = highest * torch.rand(heads, generator=make.shared_generator)
+            make.shared[kind, r] = values.clamp(min=KERPLE_LOWEST)
+        make.tensors[f"{name}.{r}"] = make.shared[kind, r].clone()
 
 
 def _theta(make, mixer, name, m):

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 # Systems that another branch brings: their rows wait until the preset is there. Empty when all are
 # merged, and then a row without its preset is an error.
 PENDING = (
-    "elu_sinusoidal",
-    "permuteformer",
     "spe",
     "flash",
     "flash_quad",

@@ -68,6 +68,7 @@ struct side {
 struct map_terms {
     float scale, shift, divisor;
     float most; /* of the exponents */
+    float unit; /* of y */
 };
 
 __device__ static inline int lane_index()
@@ -162,9 +163,10 @@ __device__ static inline float feature(const struct recurrence_call &call, const
         break; /* turning z_j is much code: once, below */
     case FEATURE_FAVOR:
         return FORMULA_FMA(side.y[j], terms.scale, -terms.shift);
-    case FEATURE_COS_SIN: {
+    case FEATURE_COS_SIN:
+    case FEATURE_UNIT_COS_SIN: {
         float cosine, sine;
-        formula_cos_sin((double)side.y[j % phi.feature_rows], &cosine, &sine);
+        formula_cos_sin((double)(side.y[j % phi.feature_rows] * terms.unit), &cosine, &sine);
         return (j < phi.feature_rows ? cosine : sine) * terms.scale;
     }
     case FEATURE_HEDGEHOG: {
@@ -200,17 +202,23 @@ __device__ static struct map_terms first_terms(const struct recurrence_call &cal
                                                const struct side &side)
 {
     const struct ops_features &phi = call.a.phi;
-    struct map_terms terms = {1.0f, 0.0f, 1.0f, -INFINITY};
-    if (phi.map == FEATURE_FAVOR) {
+    struct map_terms terms = {1.0f, 0.0f, 1.0f, -INFINITY, 1.0f};
+    if (phi.map == FEATURE_FAVOR || phi.map == FEATURE_UNIT_COS_SIN) {
         float squares = 0.0f;
 #pragma unroll 1
         for (int j = lane_index(); j < phi.head_dim; j += 32) {
             float z = turned(call, side, j);
             squares = FORMULA_FMA(z, z, squares);
         }
+        terms.shift = warp_sum(squares);
+    }
+    if (phi.map == FEATURE_FAVOR) {
         float root = sqrtf((float)phi.head_dim);
         terms.scale = 1.0f / sqrtf(root);
-        terms.shift = warp_sum(squares) / (2.0f * root);
+        terms.shift = terms.shift / (2.0f * root);
+    } else if (phi.map == FEATURE_UNIT_COS_SIN) {
+        terms.scale = 1.0f / sqrtf((float)phi.feature_rows);
+        terms.unit = formula_unit(terms.shift);
     } else if (phi.map == FEATURE_COS_SIN) {
         terms.scale = 1.0f / sqrtf((float)phi.feature_rows);
     } else if (phi.map == FEATURE_HEDGEHOG) {

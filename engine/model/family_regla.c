@@ -72,7 +72,12 @@ static int bind_projections(const struct block_mixer *b, struct error *err)
                           b->config->hidden_size, mixer->v_proj.rows, true, &mixer->o_proj, err);
 }
 
-/* W of favor and cos_sin: [H, rows, d]. */
+static bool is_fourier(enum feature_map map)
+{
+    return map == FEATURE_COS_SIN || map == FEATURE_UNIT_COS_SIN;
+}
+
+/* W of favor and the Fourier maps: [H, rows, d]. */
 static int bind_random_features(const struct block_mixer *b, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
@@ -106,9 +111,10 @@ static int bind_features(const struct block_mixer *b, struct error *err)
     switch (mixer->kind == MIXER_SOFTMAX ? FEATURE_IDENTITY : mixer->feature_map) {
     case FEATURE_FAVOR:
     case FEATURE_COS_SIN:
+    case FEATURE_UNIT_COS_SIN:
         if (bind_random_features(b, err) != 0)
             return -1;
-        features = (int64_t)mixer->feature_rows * (mixer->feature_map == FEATURE_COS_SIN ? 2 : 1);
+        features = (int64_t)mixer->feature_rows * (is_fourier(mixer->feature_map) ? 2 : 1);
         break;
     case FEATURE_HEDGEHOG:
         if (bind_hedgehog(b, err) != 0)
@@ -184,6 +190,7 @@ static int64_t features_of(const struct mixer *mixer, const struct random_shapes
     case FEATURE_FAVOR:
         return shapes->features;
     case FEATURE_COS_SIN:
+    case FEATURE_UNIT_COS_SIN:
         return shapes->features / 2 * 2;
     case FEATURE_HEDGEHOG:
         return 2 * shapes->head_dim;
@@ -199,8 +206,8 @@ static void list_features(struct random_list *list, const char *prefix, const st
     const int64_t heads = list->config->num_heads, d = list->shapes->head_dim;
     const int64_t m = features_of(mixer, list->shapes);
     if (mixer->feature_map == FEATURE_FAVOR)
-        random_list_array(list, prefix, "features.weight", 3, (int64_t[]){heads, m, d}, 1);
-    if (mixer->feature_map == FEATURE_COS_SIN)
+        random_list_directions(list, prefix, "features.weight", heads, m, d);
+    if (is_fourier(mixer->feature_map))
         random_list_array(list, prefix, "features.weight", 3, (int64_t[]){heads, m / 2, d}, 1);
     if (mixer->feature_map == FEATURE_HEDGEHOG) {
         const int64_t shape[3] = {heads, d, d};
@@ -209,10 +216,32 @@ static void list_features(struct random_list *list, const char *prefix, const st
     }
 }
 
+/* LRPE's permutation with a scalar gate is PermuteFormer. */
+static bool is_permuteformer(const struct mixer *mixer)
+{
+    return mixer->gate == GATE_SCALAR && mixer->position.kind == POSITION_LRPE_PERMUTATION;
+}
+
+/* Its decay is that of a head, sigma(2 + 3h/H), whatever x is. */
+static void list_permuteformer_decay(struct random_list *list, const char *prefix)
+{
+    const int64_t heads = list->config->num_heads;
+    char name[WEIGHT_NAME_SIZE];
+    random_list_matrix(list, weights_name(name, "%s.g_proj", prefix), heads,
+                       list->config->hidden_size, 0);
+    random_list_vector(list, name, "bias", heads, 2, 0);
+    if (!list->failed)
+        list->tensors[list->count - 1].step = 3 / (double)heads;
+}
+
 static void list_gate(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
     const int64_t heads = list->config->num_heads, hidden = list->config->hidden_size;
     const int64_t features = features_of(mixer, list->shapes);
+    if (is_permuteformer(mixer)) {
+        list_permuteformer_decay(list, prefix);
+        return;
+    }
     for (int i = 0; i < NUM_GATE_MATRICES; i++) {
         const struct gate_matrix *gate = &gate_matrices[i];
         if (gate->gate == mixer->gate)

@@ -51,7 +51,8 @@ enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
     X(FEATURE_FAVOR, "favor")       \
     X(FEATURE_COS_SIN, "cos_sin")   \
     X(FEATURE_HEDGEHOG, "hedgehog") \
-    X(FEATURE_DPFP, "dpfp")
+    X(FEATURE_DPFP, "dpfp")         \
+    X(FEATURE_UNIT_COS_SIN, "unit_cos_sin")
 #define MODEL_GATES(X)               \
     X(GATE_NONE, "none")             \
     X(GATE_SCALAR, "scalar")         \
@@ -129,7 +130,7 @@ struct mixer {
     bool sum_norm;
     int dpfp_nu;
     float gate_logit_normalizer;
-    const float *feature_weight; /* favor, cos_sin: [H, rows, d], rows = m or m/2 */
+    const float *feature_weight; /* favor: [H, m, d]; (unit_)cos_sin: [H, m/2, d] */
     int feature_rows;
     const float *feature_q, *feature_k; /* hedgehog: [H, d, d] */
     struct matrix g_proj;               /* scalar: [H, D]; refined: [H*dv, D] */

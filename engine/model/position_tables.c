@@ -101,8 +101,14 @@ static int alibi_slopes(struct weights *weights, struct mixer *mixer, struct err
     return 0;
 }
 
+/* Whether r1 (0), r2 (1), .. is an exponent of the distance. */
+static bool kerple_exponent(enum position_kind kind, int r)
+{
+    return kind == POSITION_KERPLE_3PARA_LOG ? r == 2 : kind != POSITION_KERPLE_LOG && r % 2 == 1;
+}
+
 /* r1..r`count` [H]. The kernels are defined for r >= 0 only: a logarithm of 1 + r x, a power of 0.
- */
+ * With an exponent above 2 they are not conditionally positive definite (KERPLE, section 4). */
 static int bind_kerple(struct weights *weights, struct mixer *mixer, const char *prefix, int count,
                        struct error *err)
 {
@@ -114,11 +120,11 @@ static int bind_kerple(struct weights *weights, struct mixer *mixer, const char 
         if (weights_floats(weights, weights_name(name, "%s.position.r%d", prefix, r + 1), 1, &heads,
                            targets[r], err) != 0)
             return -1;
+        const bool exponent = kerple_exponent(p->kind, r);
         for (int h = 0; h < mixer->num_heads; h++)
-            if ((*targets[r])[h] < 0)
-                return weights_bad(weights, name, err,
-                                   "expected numbers >= 0, got %g at element %d",
-                                   (double)(*targets[r])[h], h);
+            if ((*targets[r])[h] < 0 || (exponent && (*targets[r])[h] > 2))
+                return weights_bad(weights, name, err, "expected numbers %s, got %g at element %d",
+                                   exponent ? "in [0, 2]" : ">= 0", (double)(*targets[r])[h], h);
     }
     return 0;
 }

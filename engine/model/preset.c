@@ -81,10 +81,10 @@ int preset_load(struct model **out, const char *name, const char *config, struct
     return result == 0 ? 0 : error_prefix(err, "preset %s", name);
 }
 
-/* "regla, softmax": the presets are these names, each in two depths. */
+/* "regla, softmax": the presets are these names, each in two depths, and some in a third shape. */
 static int unknown(const char *name, struct error *err)
 {
-    char list[384] = "";
+    char list[448] = "";
     size_t used = 0;
     for (size_t i = 0; i < num_presets; i++) {
         const char *system = presets[i].name, *end = strrchr(system, '-');
@@ -94,8 +94,10 @@ static int unknown(const char *name, struct error *err)
         used += (size_t)snprintf(list + used, used < sizeof list ? sizeof list - used : 0, "%s%.*s",
                                  used > 0 ? ", " : "", length, system);
     }
-    return error_set(err, ERROR_INVALID,
-                     "unknown preset \"%.40s\"; known, each with -160m or -6l: %s", name, list);
+    return error_set(
+        err, ERROR_INVALID,
+        "unknown preset \"%.40s\"; known, each with -160m or -6l, some with -6x512: %s", name,
+        list);
 }
 
 int preset_open(struct model **out, const char *name, struct error *err)

@@ -37,6 +37,14 @@ void random_list_array(struct random_list *list, const char *prefix, const char 
     random_list_add(list, &spec);
 }
 
+void random_list_directions(struct random_list *list, const char *prefix, const char *name,
+                            int64_t count, int64_t rows, int64_t d)
+{
+    random_list_array(list, prefix, name, 3, (int64_t[]){count, rows, d}, 1);
+    if (!list->failed)
+        list->tensors[list->count - 1].orthogonal = true;
+}
+
 void random_list_matrix(struct random_list *list, const char *name, int64_t rows, int64_t cols,
                         double deviation)
 {

@@ -17,13 +17,17 @@ struct random_shapes {
 
 enum { RANDOM_MAX_RANK = 3 };
 
-/* A tensor to be made. BF16, F32: mean + deviation * normal; I32: a permutation. */
+/* A tensor to be made. BF16, F32: mean + deviation * normal; I32: a permutation. F32 alone may have
+ * a step, which is added i times to element i, and orthogonal rows: [n, rows, d] has then, in each
+ * of the n, blocks of d rows that are orthogonal to each other and keep their lengths. */
 struct random_tensor {
     char name[WEIGHT_NAME_SIZE];
     enum tensor_dtype dtype;
     int rank;
     int64_t shape[RANDOM_MAX_RANK];
     double mean, deviation;
+    double step;
+    bool orthogonal;
 };
 
 /* The order counts: a tensor's numbers depend on its place. */
@@ -43,6 +47,9 @@ void random_list_vector(struct random_list *list, const char *prefix, const char
 /* The same of shape [rank]. */
 void random_list_array(struct random_list *list, const char *prefix, const char *name, int rank,
                        const int64_t *shape, double deviation);
+/* Performer's: directions of a normal distribution, orthogonal, [count, rows, d]. */
+void random_list_directions(struct random_list *list, const char *prefix, const char *name,
+                            int64_t count, int64_t rows, int64_t d);
 /* "name.weight", BF16 */
 void random_list_matrix(struct random_list *list, const char *name, int64_t rows, int64_t cols,
                         double deviation);

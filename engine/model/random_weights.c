@@ -82,8 +82,60 @@ static void fill_f32(const struct random_tensor *spec, size_t tensor, unsigned c
     for (uint64_t i = 0; i < (uint64_t)elements_of(spec); i++) {
         if (i % DRAWN == 0)
             draw(tensor, i, words);
-        memcpy(out + 4 * i, &values[sum_of_bytes(words[i % 4][i % DRAWN / 4])], 4);
+        const float value =
+            values[sum_of_bytes(words[i % 4][i % DRAWN / 4])] + (float)(spec->step * (double)i);
+        memcpy(out + 4 * i, &value, 4);
     }
+}
+
+static double dot(const double *a, const double *b, int64_t size)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < size; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+/* Takes out of a row [d] what it has of the count rows before it, and gives it its length again. */
+static void turn_away(double *rows, int64_t count, int64_t d)
+{
+    double *row = rows + count * d;
+    const double length = sqrt(dot(row, row, d));
+    for (int64_t i = 0; i < count; i++) {
+        const double *other = rows + i * d;
+        const double square = dot(other, other, d);
+        const double share = square > 0 ? dot(row, other, d) / square : 0;
+        for (int64_t j = 0; j < d; j++)
+            row[j] -= share * other[j];
+    }
+    const double left = sqrt(dot(row, row, d)), factor = left > 0 ? length / left : 0;
+    for (int64_t j = 0; j < d; j++)
+        row[j] *= factor;
+}
+
+/* spec->orthogonal; out [n, rows, d] has been filled. */
+static int make_orthogonal(const struct random_tensor *spec, unsigned char *out, struct error *err)
+{
+    const int64_t rows = spec->shape[1], d = spec->shape[2];
+    const int64_t most = rows < d ? rows : d;
+    double *block = calloc((size_t)(most * d), sizeof *block);
+    if (!block)
+        return error_set(err, ERROR_NO_MEMORY, "random weights: out of memory");
+    for (int64_t row = 0; row < spec->shape[0] * rows; row++, out += 4 * d) {
+        const int64_t count = row % rows % d; /* before it in its block */
+        float value;
+        for (int64_t j = 0; j < d; j++) {
+            memcpy(&value, out + 4 * j, 4);
+            block[count * d + j] = (double)value;
+        }
+        turn_away(block, count, d);
+        for (int64_t j = 0; j < d; j++) {
+            value = (float)block[count * d + j];
+            memcpy(out + 4 * j, &value, 4);
+        }
+    }
+    free(block);
+    return 0;
 }
 
 /* Fisher and Yates; out as above. */
@@ -157,12 +209,14 @@ static int write_image(struct file_map *image, const struct random_list *list, s
     memset(bytes + 8, ' ', padded);
     memcpy(bytes + 8, header, length);
     free(header);
+    *image = (struct file_map){.bytes = bytes, .size = start + data_bytes};
     unsigned char *at = bytes + start;
     for (size_t i = 0; i < list->count; i++) {
         fill(&list->tensors[i], i, at);
+        if (list->tensors[i].orthogonal && make_orthogonal(&list->tensors[i], at, err) != 0)
+            return -1;
         at += bytes_of(&list->tensors[i]);
     }
-    *image = (struct file_map){.bytes = bytes, .size = start + data_bytes};
     return 0;
 }
 

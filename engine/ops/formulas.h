@@ -336,6 +336,27 @@ FORMULA void formula_hedgehog(const float *y, int n, float *phi)
         phi[i] /= sum;
 }
 
+/* RFA (Peng et al. 2021, eq. 4): [cos; sin] of y times unit, over sqrt(n). y: [n]; phi: [2n]. */
+FORMULA void formula_fourier(const float *y, int n, float unit, float *phi)
+{
+    float scale = 1.0f / sqrtf((float)n);
+    for (int i = 0; i < n; i++) {
+        float c, s;
+        formula_cos_sin((double)(y[i] * unit), &c, &s);
+        phi[i] = c * scale;
+        phi[n + i] = s * scale;
+    }
+}
+
+#define FORMULA_LEAST_LENGTH 1e-12f
+
+/* What makes a vector of this sum of squares one of length 1. */
+FORMULA float formula_unit(float squares)
+{
+    float length = sqrtf(squares);
+    return 1.0f / (length < FORMULA_LEAST_LENGTH ? FORMULA_LEAST_LENGTH : length);
+}
+
 #define FORMULA_DPFP_ADDED 1e-6f /* to the sum that it is divided by */
 
 /* DPFP (Schlag et al. 2021, section 5.3) and their sum normalization. z: [d]; phi: [2 d nu]. */
@@ -355,7 +376,7 @@ FORMULA void formula_dpfp(const float *z, int d, int nu, float *phi)
 }
 
 /* phi(z) of one head, or the exponents where formula_is_exponential. z: [d]; y: [rows] = W z for
- * the maps with a matrix (favor, cos_sin, hedgehog); phi: [m]; nu: dpfp's. */
+ * the maps with a matrix (favor, cos_sin, unit_cos_sin, hedgehog); phi: [m]; nu: dpfp's. */
 FORMULA void formula_features(enum feature_map map, const float *z, const float *y, int d, int rows,
                               int m, int nu, float *phi)
 {
@@ -378,14 +399,14 @@ FORMULA void formula_features(enum feature_map map, const float *z, const float 
             phi[j] = FORMULA_FMA(y[j], scale, -half);
         break;
     }
-    case FEATURE_COS_SIN: { /* RFA (Peng et al. 2021, eq. 4) */
-        float scale = 1.0f / sqrtf((float)rows);
-        for (int j = 0; j < rows; j++) {
-            float c, s;
-            formula_cos_sin((double)y[j], &c, &s);
-            phi[j] = c * scale;
-            phi[rows + j] = s * scale;
-        }
+    case FEATURE_COS_SIN:
+        formula_fourier(y, rows, 1.0f, phi);
+        break;
+    case FEATURE_UNIT_COS_SIN: {
+        float squares = 0.0f;
+        for (int j = 0; j < d; j++)
+            squares = FORMULA_FMA(z[j], z[j], squares);
+        formula_fourier(y, rows, formula_unit(squares), phi);
         break;
     }
     case FEATURE_HEDGEHOG:

@@ -3,7 +3,8 @@
 
 Run from anywhere, `python3 models/presets/make_presets.py`; `--check` only says whether the files
 are what this script writes. A preset is a config.json and the object `shapes`, which says what a
-checkpoint's tensors would. <system>-160m has Pythia-160m's shape, <system>-6l half its layers.
+checkpoint's tensors would. <system>-160m has Pythia-160m's shape, <system>-6l half its layers, and
+<system>-6x512 the shape of the language models of the papers LRPE and TransNormer.
 """
 
 import json
@@ -15,10 +16,16 @@ DEPTHS = {"160m": 12, "6l": 6}
 HEADS, HEAD_DIM = 12, 64
 SIZES = {"hidden_size": HEADS * HEAD_DIM, "num_attention_heads": HEADS, "intermediate_size": 3072,
          "vocab_size": 50304, "max_position_embeddings": 2048}
+# LRPE's appendix E, TransNormer's table 13; TransNormer's table 4 says 156.00 M parameters, which
+# means that the embeddings are tied.
+SMALL = {"hidden_size": 8 * HEAD_DIM, "num_attention_heads": 8, "intermediate_size": 2048,
+         "vocab_size": 267744, "max_position_embeddings": 512}
+SMALL_CONFIG = {"hidden_act": "relu", "tie_word_embeddings": True}
 
 ROPE = {"type": "rope", "stage": "before"}
 RMS = {"output_norm": "rmsnorm"}
 SMALL_RMS = {"output_norm": "rmsnorm", "output_norm_eps": 1e-10}
+SUM = {"sum_norm": True}
 TRANSNORMER = {"output_norm": "simple_rmsnorm", "output_norm_scope": "hidden"}
 
 
@@ -50,9 +57,9 @@ def halves(first, second):
     return lambda layers: [first] * (layers // 2) + [second] * (layers // 2)
 
 
-def transnormer(activation, feature_map):
+def transnormer(activation, feature_map, block_norm):
     return ({"block": softmax(activation=activation, window="block", window_size=64,
-                              position=lrpe("orthogonal"), **TRANSNORMER),
+                              position=lrpe("orthogonal"), **block_norm),
              "linear": linear(feature_map, position=lrpe("orthogonal"), **TRANSNORMER)},
             halves("block", "linear"),
             {"hidden_act": "silu", "norm_type": "simple_rmsnorm", "norm_eps": 1e-8,
@@ -72,18 +79,18 @@ SYSTEMS = {
     "hybrid_regla": ({"regla": REGLA, "softmax": softmax({"type": "rope"})}, in_turn("regla", "softmax"),
                      {}, {}),
     "fast_decay": plain(linear("identity", "fast_decay", ROPE, **RMS)),
-    "rfa": plain(linear("cos_sin", "scalar", **RMS)),
+    "rfa": plain(linear("unit_cos_sin", "scalar", **SUM)),
     "la_relu": plain(linear("relu", position=ROPE, **RMS)),
     "la_elu": plain(linear("elu+1", position=ROPE, **RMS)),
     "hedgehog": plain(linear("hedgehog", **RMS), shapes={"features": 2 * HEAD_DIM}),
     "deltanet": plain(linear("dpfp", "delta", **RMS), shapes={"features": 2 * HEAD_DIM}),
-    "performer": plain(linear("favor", **SMALL_RMS)),
-    "cosformer": plain(linear("relu", position={"type": "lrpe_unitary"}, **RMS)),
-    "transnormer_t1": transnormer("relu", "elu"),
-    "transnormer_t2": transnormer("softmax", "elu+1"),
-    "lrpe1": plain(linear("elu+1", position=lrpe("unitary"), **TRANSNORMER)),
-    "lrpe2": plain(linear("elu+1", position=lrpe("orthogonal"), **TRANSNORMER)),
-    "lrpe3": plain(linear("elu+1", position=lrpe("permutation"), **TRANSNORMER)),
+    "performer": plain(linear("favor", **SUM)),
+    "cosformer": plain(linear("relu", position={"type": "lrpe_unitary"}, **SUM)),
+    "transnormer_t1": transnormer("relu", "elu", TRANSNORMER),
+    "transnormer_t2": transnormer("softmax", "elu+1", {}),
+    "lrpe1": plain(linear("elu+1", position=lrpe("unitary"), **SUM)),
+    "lrpe2": plain(linear("elu+1", position=lrpe("orthogonal"), **SUM)),
+    "lrpe3": plain(linear("elu+1", position=lrpe("permutation"), **SUM)),
     "kerple_log": plain(softmax({"type": "kerple_log"})),
     "kerple_power": plain(softmax({"type": "kerple_power"})),
     "kerple_3para_log": plain(softmax({"type": "kerple_3para_log"})),
@@ -91,18 +98,33 @@ SYSTEMS = {
     "alibi": plain(softmax({"type": "alibi"})),
     "t5": plain(softmax({"type": "t5"})),
     "sinusoidal": plain(softmax(), {"position_embedding": "sinusoidal"}),
+    "elu_sinusoidal": plain(linear("elu+1", **SUM), {"position_embedding": "sinusoidal"}),
+    "permuteformer": plain(linear("elu+1", "scalar", {"type": "lrpe_permutation"}, **SUM)),
+    "gla": plain(linear("identity", "gla", query_scale="sqrt_dim", output_gate="swish", **RMS)),
+    "scalar_gate": plain(linear("relu", "scalar", ROPE, **RMS)),
 }
+# Those that LRPE's table 2 and TransNormer's table 4 compare.
+IN_SMALL = ("sinusoidal", "elu_sinusoidal", "performer", "transnormer_t1", "transnormer_t2",
+            "permuteformer", "lrpe1", "lrpe2", "lrpe3")
 
 SHAPES = {"head_dim": HEAD_DIM, "value_dim": HEAD_DIM, "features": HEAD_DIM, "glu": False,
           "bias": True}
 
 
-def native(system, layers):
+def gated_width(width):
+    """Of a gated MLP with as many parameters as one of this width that is not gated."""
+    return width * 2 // 3
+
+
+def native(system, layers, sizes=SIZES, changes=None):
     mixers, layer_types, config, shapes = SYSTEMS[system]
+    if shapes.get("glu"):
+        sizes = {**sizes, "intermediate_size": gated_width(sizes["intermediate_size"])}
     common = {"hidden_act": "gelu", "norm_type": "layernorm", "norm_eps": 1e-5,
               "parallel_residual": False, "tie_word_embeddings": False,
               "position_embedding": "none", "embedding_norm": False}
-    return {"model_type": "regla", **SIZES, "num_hidden_layers": layers, **common, **config,
+    return {"model_type": "regla", **sizes, "num_hidden_layers": layers,
+            **{**common, **(changes or {}), **config},
             "bos_token_id": None, "eos_token_id": None, "layer_types": layer_types(layers),
             "mixers": mixers, "shapes": {**SHAPES, **shapes}}
 
@@ -134,6 +156,8 @@ def main():
         wanted[f"gpt_neox-{depth}.json"] = text(gpt_neox(layers))
         for system in SYSTEMS:
             wanted[f"{system}-{depth}.json"] = text(native(system, layers))
+    for system in IN_SMALL:
+        wanted[f"{system}-6x512.json"] = text(native(system, 6, SMALL, SMALL_CONFIG))
     if "--check" not in sys.argv[1:]:
         for name, content in wanted.items():
             (HERE / name).write_text(content, encoding="utf-8")

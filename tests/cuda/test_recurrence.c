@@ -38,7 +38,8 @@ static void set_features(struct problem *p)
     p->features = d;
     if (p->map == FEATURE_FAVOR)
         p->rows = p->features = d + 3;
-    else if (p->map == FEATURE_COS_SIN || p->map == FEATURE_HEDGEHOG) {
+    else if (p->map == FEATURE_COS_SIN || p->map == FEATURE_HEDGEHOG ||
+             p->map == FEATURE_UNIT_COS_SIN) {
         p->rows = p->map == FEATURE_HEDGEHOG ? d : d + 1;
         p->features = 2 * p->rows;
     } else if (p->map == FEATURE_DPFP)
@@ -75,7 +76,8 @@ static void check_all_maps(struct bench_count *count, const struct bench_device 
             if (exponential(&p) && gate == GATE_DELTA)
                 continue; /* no model has it */
             p.sum_norm = gate <= GATE_SCALAR && map != FEATURE_IDENTITY && map != FEATURE_ELU &&
-                         map != FEATURE_COS_SIN && p.place != UNITARY_HOUSEHOLDER;
+                         map != FEATURE_COS_SIN && map != FEATURE_UNIT_COS_SIN &&
+                         p.place != UNITARY_HOUSEHOLDER;
             set_features(&p);
             set_name(&p);
             check(count, cpu, cuda, &p);

@@ -182,6 +182,22 @@ GOLDEN = {
             "output_norm": "rmsnorm",
         },
     ),
+    "rfa_unit_length": (
+        {"head_dim": 6, "value_dim": 5, "features": 64},
+        {"num_attention_heads": 3},
+        {
+            "kind": "linear",
+            "feature_map": "unit_cos_sin",
+            "gate": "scalar",
+            "sum_norm": True,
+        },
+        {
+            "kind": "linear",
+            "feature_map": "unit_cos_sin",
+            "position": {"type": "rope", "stage": "before"},
+            "output_norm": "rmsnorm",
+        },
+    ),
 }
 
 

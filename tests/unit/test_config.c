@@ -122,7 +122,7 @@ static const struct change native_changes[] = {
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate)"},
     {"mixers/r/feature_map", "\"softplus\"",
      "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
-     "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp)"},
+     "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
     {"mixers/r/gate", "\"foo\"",
      "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
      "gla, delta)"},

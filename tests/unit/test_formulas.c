@@ -269,7 +269,7 @@ Test(formulas, a_nan_stays_one)
         check_nans(kernels_avx512);
 #endif
     float z[4] = {1, NAN, 2, -1}, y[4] = {1, NAN, 2, -1}, phi[64];
-    for (int map = 0; map <= FEATURE_DPFP; map++) {
+    for (int map = 0; map <= FEATURE_UNIT_COS_SIN; map++) {
         bool seen = false;
         int features = map == FEATURE_DPFP ? 16 : map >= FEATURE_COS_SIN ? 8 : 4;
         formula_features((enum feature_map)map, z, y, 4, 4, features, 2, phi);

@@ -139,6 +139,7 @@ enum edit {
     ADD,    /* F32 of shape `value`, zeros */
     ZERO,   /* all bytes */
     FILL,   /* all bytes `value`, in hexadecimal */
+    EQUAL,  /* all elements `value`; F32 */
     NOTHING
 };
 
@@ -180,6 +181,15 @@ static void edit_parts(struct parts *parts, const struct tensor_case *c)
         const json_t *offsets = json_object_get(entry, "data_offsets");
         memset((char *)parts->data + json_integer_value(json_array_get(offsets, 0)),
                (int)strtol(c->value, NULL, 16), entry_bytes(entry));
+        break;
+    }
+    case EQUAL: {
+        const float number = strtof(c->value, NULL);
+        char *first = (char *)parts->data +
+                      json_integer_value(json_array_get(json_object_get(entry, "data_offsets"), 0));
+        cr_assert_str_eq(json_string_value(json_object_get(entry, "dtype")), "F32");
+        for (size_t i = 0; i < entry_bytes(entry); i += sizeof number)
+            memcpy(first + i, &number, sizeof number);
         break;
     }
     case NOTHING:
@@ -271,6 +281,23 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"model.layers.0.attn.position.r2\": expected numbers >= 0, got "
      "-1.49804 at element "
      "0"},
+    {"kerple_log", "model.layers.0.attn.position.r2", EQUAL, "3", NULL}, /* no exponent */
+    {"kerple_power", "model.layers.0.attn.position.r1", EQUAL, "3", NULL},
+    {"kerple_power", "model.layers.0.attn.position.r2", EQUAL, "2", NULL},
+    {"kerple_power", "model.layers.0.attn.position.r2", EQUAL, "3",
+     "model.safetensors: tensor \"model.layers.0.attn.position.r2\": expected numbers in [0, 2], "
+     "got 3 at element 0"},
+    {"kerple_3para_log", "model.layers.0.attn.position.r2", EQUAL, "3", NULL},
+    {"kerple_3para_log", "model.layers.0.attn.position.r3", EQUAL, "2.0001",
+     "model.safetensors: tensor \"model.layers.0.attn.position.r3\": expected numbers in [0, 2], "
+     "got 2.0001 at element 0"},
+    {"kerple_bias_wht", "model.layers.0.attn.position.r3", EQUAL, "3", NULL},
+    {"kerple_bias_wht", "model.layers.0.attn.position.r2", EQUAL, "3",
+     "model.safetensors: tensor \"model.layers.0.attn.position.r2\": expected numbers in [0, 2], "
+     "got 3 at element 0"},
+    {"kerple_bias_wht", "model.layers.0.attn.position.r4", EQUAL, "3",
+     "model.safetensors: tensor \"model.layers.0.attn.position.r4\": expected numbers in [0, 2], "
+     "got 3 at element 0"},
     {"kerple_log", "model.layers.0.attn.position.r2", REMOVE, NULL,
      "model.safetensors: tensor \"model.layers.0.attn.position.r2\": expected shape [4], got "
      "nothing: the tensor is missing"},

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Presets: 24 systems in two depths, and the random weights that make models of them. */
+/* Presets: systems in two depths, some in a third shape, and the random weights that make models of
+ * them. */
 #include "engine/base/bytes.h"
 #include "engine/engine.h"
 #include "engine/model/preset.h"
@@ -33,7 +34,15 @@ static const char *const systems[] = {"softmax",
                                       "alibi",
                                       "t5",
                                       "sinusoidal",
-                                      "gpt_neox"};
+                                      "gpt_neox",
+                                      "elu_sinusoidal",
+                                      "permuteformer",
+                                      "gla",
+                                      "scalar_gate"};
+static const char *const in_small[] = {"sinusoidal",     "elu_sinusoidal", "performer",
+                                       "transnormer_t1", "transnormer_t2", "permuteformer",
+                                       "lrpe1",          "lrpe2",          "lrpe3"};
+enum { NUM_SMALL = sizeof in_small / sizeof *in_small };
 enum { NUM_SYSTEMS = sizeof systems / sizeof *systems, SMALL_FEATURES = 16, NUM_TOKENS = 300 };
 
 static const struct preset *find(const char *system, const char *depth)
@@ -59,23 +68,33 @@ static json_int_t number(const json_t *object, const char *key)
     return json_integer_value(value);
 }
 
-Test(presets, every_system_has_pythias_shape_in_two_depths)
+/* Gated MLPs have two thirds of the width, so as many parameters. */
+static void expect_shape(const struct preset *preset, int layers, int heads, int mlp,
+                         int vocabulary)
 {
-    cr_expect(num_presets == 2 * NUM_SYSTEMS);
-    for (int i = 0; i < 2 * NUM_SYSTEMS; i++) {
-        const struct preset *preset = find(systems[i / 2], i % 2 ? "6l" : "160m");
-        json_t *config = parse(preset->config);
-        const json_t *shapes = json_object_get(config, "shapes");
-        cr_expect(number(config, "vocab_size") == 50304, "%s", preset->name);
-        cr_expect(number(config, "hidden_size") == 768, "%s", preset->name);
-        cr_expect(number(config, "num_hidden_layers") == (i % 2 ? 6 : 12), "%s", preset->name);
-        cr_expect(number(config, "num_attention_heads") == 12, "%s", preset->name);
-        cr_expect(number(config, "intermediate_size") == 3072, "%s", preset->name);
-        cr_expect(number(shapes, "head_dim") == 64 && number(shapes, "value_dim") == 64, "%s",
-                  preset->name);
-        cr_expect(json_object_size(shapes) == 5, "%s", preset->name);
-        json_decref(config);
+    json_t *config = parse(preset->config);
+    const json_t *shapes = json_object_get(config, "shapes");
+    const int width = json_is_true(json_object_get(shapes, "glu")) ? mlp * 2 / 3 : mlp;
+    cr_expect(number(config, "vocab_size") == vocabulary, "%s", preset->name);
+    cr_expect(number(config, "hidden_size") == 64 * heads, "%s", preset->name);
+    cr_expect(number(config, "num_hidden_layers") == layers, "%s", preset->name);
+    cr_expect(number(config, "num_attention_heads") == heads, "%s", preset->name);
+    cr_expect(number(config, "intermediate_size") == width, "%s", preset->name);
+    cr_expect(number(shapes, "head_dim") == 64 && number(shapes, "value_dim") == 64, "%s",
+              preset->name);
+    cr_expect(json_object_size(shapes) == 5, "%s", preset->name);
+    json_decref(config);
+}
+
+Test(presets, systems_have_the_papers_shapes)
+{
+    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL);
+    for (int i = 0; i < NUM_SYSTEMS; i++) {
+        expect_shape(find(systems[i], "160m"), 12, 12, 3072, 50304);
+        expect_shape(find(systems[i], "6l"), 6, 12, 3072, 50304);
     }
+    for (int i = 0; i < NUM_SMALL; i++)
+        expect_shape(find(in_small[i], "6x512"), 6, 8, 2048, 267744);
 }
 
 /* The preset with 4 heads of 8, two of its layers and few tokens; its features as far as they are
@@ -178,6 +197,44 @@ Test(presets, every_system_runs_and_its_logits_are_of_a_models_size)
         run(preset, &second);
         cr_expect(first == second, "%s: other bits the second time", preset->name);
     }
+}
+
+/* Performer's W: each head's rows are orthogonal, and of about the lengths of normal vectors. */
+Test(presets, rows_of_performers_matrix_are_orthogonal)
+{
+    struct model *model = load_small(find("performer", "160m"));
+    const struct mixer *mixer = &model->layers[1].mixer;
+    const int rows = mixer->feature_rows, d = mixer->head_dim;
+    double squares = 0;
+    cr_assert(rows == d);
+    for (int h = 0; h < mixer->num_heads; h++)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j <= i; j++) {
+                const float *a = mixer->feature_weight + (h * rows + i) * d;
+                const float *b = mixer->feature_weight + (h * rows + j) * d;
+                double product = 0;
+                for (int x = 0; x < d; x++)
+                    product += (double)a[x] * (double)b[x];
+                if (i == j)
+                    squares += product;
+                else
+                    cr_expect(fabs(product) < 1e-5, "head %d: rows %d, %d: %g", h, i, j, product);
+            }
+    /* 256 squares of mean 1 and deviation sqrt(2): four standard errors are 0.35 */
+    cr_expect(fabs(squares / (mixer->num_heads * rows * d) - 1) < 0.35, "%g", squares);
+    model_close(model);
+}
+
+/* Its decay does not depend on x. */
+Test(presets, permuteformer_has_its_decays)
+{
+    struct model *model = load_small(find("permuteformer", "160m"));
+    const struct mixer *mixer = &model->layers[1].mixer;
+    for (int h = 0; h < mixer->num_heads; h++)
+        cr_expect(mixer->g_proj.bias[h] == 2 + 0.75f * (float)h);
+    for (int64_t i = 0; i < mixer->g_proj.rows * mixer->g_proj.cols; i++)
+        cr_expect(((const uint16_t *)mixer->g_proj.data)[i] == 0);
+    model_close(model);
 }
 
 /* A map's matrices take rows of all heads, here 64 times as wide as the model. */

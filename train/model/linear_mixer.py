@@ -13,6 +13,7 @@ from train.model.positions import LinearPosition
 from train.model.recurrence import chunked
 
 LOWEST_SUM = 1e-6
+FOURIER = ("cos_sin", "unit_cos_sin")
 
 
 def split_heads(x, heads):
@@ -31,7 +32,7 @@ class FeatureMap(nn.Module):
     def __init__(self, config, heads, d, tensors):
         super().__init__()
         self.kind, self.nu = config.feature_map, config.dpfp_nu
-        if self.kind in ("favor", "cos_sin"):
+        if self.kind in ("favor", *FOURIER):
             self.features = nn.Module()
             self.features.weight = tensors.take("features.weight", (heads, None, d))
         if self.kind == "hedgehog":
@@ -43,7 +44,7 @@ class FeatureMap(nn.Module):
     def size(self, d):
         if self.kind == "favor":
             return self.features.weight.shape[1]
-        if self.kind == "cos_sin":
+        if self.kind in FOURIER:
             return 2 * self.features.weight.shape[1]
         return {"hedgehog": 2 * d, "dpfp": 2 * d * self.nu}.get(self.kind, d)
 
@@ -91,7 +92,8 @@ class FeatureMap(nn.Module):
             return F.elu(z)
         if self.kind == "elu+1":
             return F.elu(z) + 1
-        if self.kind == "cos_sin":
+        if self.kind in FOURIER:
+            z = F.normalize(z, dim=-1) if self.kind == "unit_cos_sin" else z
             y = z @ self.features.weight.transpose(-1, -2)
             return torch.cat((y.cos(), y.sin()), -1) / math.sqrt(y.shape[-1])
         r = torch.cat((z, -z), -1).relu()
