@@ -9,7 +9,7 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda deb serve test test-all test-cuda test-races test-stress test-train test-clients load-deps load-peers fuzz model format lint clean
+.PHONY: help deps test-deps build cuda deb serve test test-all test-cuda test-races test-stress test-train test-clients tables load-deps load-peers fuzz model format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
 	@echo "make test-races    look for races in all CUDA kernels, on the CPU (long)"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
+	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
 	@echo "make test-stress   states and sessions at full size, images: an hour (STRESS='-k kill' for some)"
 	@echo "make test-train    tests of train/ (needs PyTorch)"
 	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, semantic-kernel, llm; and record what benchmarks"
@@ -79,6 +80,10 @@ test-stress:
 
 model: build
 	train/make_model.sh
+
+tables: build
+	train/venv.sh
+	.venv-train/bin/python -m train.tables
 
 test-train:
 	train/test.sh

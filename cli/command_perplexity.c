@@ -38,7 +38,7 @@ struct perplexity_options {
     struct command_model_options model;
     int64_t context, stride;
     const char *format;
-    bool json, by_position, quiet;
+    bool json, by_position, by_document, quiet;
 };
 
 #define AT(field) offsetof(struct perplexity_options, field)
@@ -55,6 +55,8 @@ static const struct option items[] = {
     {"json", OPTION_FLAG, AT(json), NULL, "false", 0, 0, NULL, "print one JSON object"},
     {"by-position", OPTION_FLAG, AT(by_position), NULL, "false", 0, 0, NULL,
      "print the loss by the number of tokens before the predicted one too"},
+    {"by-document", OPTION_FLAG, AT(by_document), NULL, "false", 0, 0, NULL,
+     "print each document's tokens and nll too, in the order of FILE"},
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
      "print no progress to standard error"},
     COMMAND_MODEL_OPTIONS(struct perplexity_options),
@@ -80,6 +82,8 @@ struct totals {
     int64_t documents, tokens, words, bytes;
     double nll; /* nats */
     struct bucket buckets[NUM_BUCKETS];
+    struct bucket *of_document; /* [documents], with --by-document; owned */
+    int64_t capacity;
 };
 
 /* A document being scored: ids[next] is fed next, and predicts ids[next + 1]. A window feeds ids
@@ -88,6 +92,7 @@ struct document {
     struct token_list ids;
     size_t next, scored, window_start, window_end;
     struct state *state; /* NULL: its window has not begun */
+    int64_t number;      /* from 0, in the file's order */
     double nll;
 };
 
@@ -115,6 +120,22 @@ static int64_t count_words(const char *text, size_t length)
     return words;
 }
 
+/* Room for the figures of the document that was counted last. */
+static int grow_documents(struct totals *totals, struct error *err)
+{
+    if (totals->documents > totals->capacity) {
+        int64_t capacity = totals->capacity > 0 ? 2 * totals->capacity : 64;
+        struct bucket *grown =
+            realloc(totals->of_document, (size_t)capacity * sizeof *totals->of_document);
+        if (!grown)
+            return error_set(err, ERROR_NO_MEMORY, "out of memory for figures of documents");
+        totals->of_document = grown;
+        totals->capacity = capacity;
+    }
+    totals->of_document[totals->documents - 1] = (struct bucket){0};
+    return 0;
+}
+
 /* Reads documents until as many are active as a step can use. */
 static int refill(struct scorer *s, struct error *err)
 {
@@ -126,7 +147,7 @@ static int refill(struct scorer *s, struct error *err)
         if (got <= 0)
             return got;
         struct document *document = &s->active[s->num_active];
-        *document = (struct document){0};
+        *document = (struct document){.number = s->totals.documents};
         struct token_list plain = {0};
         int result = tokenizer_encode(s->model.tokenizer, text, length, true, &plain, err);
         bool add_bos =
@@ -139,6 +160,8 @@ static int refill(struct scorer *s, struct error *err)
             s->totals.words += count_words(text, length);
         s->totals.bytes += (int64_t)length;
         s->totals.documents++;
+        if (result == 0 && s->options->by_document)
+            result = grow_documents(&s->totals, err);
         token_list_clear(&plain);
         free(text);
         if (result == 0 && document->ids.count >= 2) {
@@ -285,6 +308,9 @@ static void drop_finished(struct scorer *s)
             continue;
         }
         s->totals.nll += document->nll;
+        if (s->options->by_document)
+            s->totals.of_document[document->number] =
+                (struct bucket){.tokens = (int64_t)document->ids.count - 1, .nll = document->nll};
         token_list_clear(&document->ids);
     }
     s->num_active = kept;
@@ -355,6 +381,18 @@ static void bucket_range(int i, char text[32])
         snprintf(text, 32, "%" PRId64 "-%" PRId64, low, ((int64_t)FIRST_BUCKET << i) - 1);
 }
 
+static void print_positions(const struct totals *t)
+{
+    printf("\ntokens before         tokens     nll per token\n");
+    for (int i = 0; i < NUM_BUCKETS; i++) {
+        char range[32];
+        bucket_range(i, range);
+        if (t->buckets[i].tokens > 0)
+            printf("%-17s %10" PRId64 " %17.4f\n", range, t->buckets[i].tokens,
+                   t->buckets[i].nll / (double)t->buckets[i].tokens);
+    }
+}
+
 static void print_text(const struct scorer *s)
 {
     const struct totals *t = &s->totals;
@@ -366,16 +404,11 @@ static void print_text(const struct scorer *s)
     printf("ppl_token      %.4f\n", perplexity(t->nll, t->tokens));
     printf("ppl_word       %.4f\n", perplexity(t->nll, t->words));
     printf("bits_per_byte  %.4f\n", bits_per_byte(t));
-    if (!s->options->by_position)
-        return;
-    printf("\ntokens before         tokens     nll per token\n");
-    for (int i = 0; i < NUM_BUCKETS; i++) {
-        char range[32];
-        bucket_range(i, range);
-        if (t->buckets[i].tokens > 0)
-            printf("%-17s %10" PRId64 " %17.4f\n", range, t->buckets[i].tokens,
-                   t->buckets[i].nll / (double)t->buckets[i].tokens);
-    }
+    if (s->options->by_position)
+        print_positions(t);
+    for (int64_t i = 0; s->options->by_document && i < t->documents; i++)
+        printf("%sdocument %-10" PRId64 " %10" PRId64 " tokens %14.4f nll\n", i == 0 ? "\n" : "",
+               i + 1, t->of_document[i].tokens, t->of_document[i].nll);
 }
 
 static json_t *number(double value)
@@ -398,6 +431,16 @@ static json_t *positions_json(const struct totals *totals)
     return list;
 }
 
+static json_t *documents_json(const struct totals *totals)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; i < totals->documents; i++)
+        json_array_append_new(list, json_pack("{sI sf}", "tokens",
+                                              (json_int_t)totals->of_document[i].tokens, "nll",
+                                              totals->of_document[i].nll));
+    return list;
+}
+
 static int print_json(const struct scorer *s, struct error *err)
 {
     const struct totals *t = &s->totals;
@@ -409,6 +452,8 @@ static int print_json(const struct scorer *s, struct error *err)
         "bits_per_byte", bits_per_byte(t), "seconds", clock_seconds() - s->start);
     if (json && s->options->by_position)
         json_object_set_new(json, "by_position", positions_json(t));
+    if (json && s->options->by_document)
+        json_object_set_new(json, "by_document", documents_json(t));
     if (!json || json_dumpf(json, stdout, JSON_REAL_PRECISION(10)) != 0) {
         json_decref(json);
         return error_set(err, ERROR_INVALID, "cannot print these figures as JSON");
@@ -433,6 +478,7 @@ static void clear(struct scorer *s)
         state_free(s->active[i].state);
         token_list_clear(&s->active[i].ids);
     }
+    free(s->totals.of_document);
     documents_close(&s->documents);
     command_model_close(&s->model);
 }

@@ -284,12 +284,16 @@ def test_perplexity_of_many_documents_is_the_sum_of_each(tmp_path):
     assert together["documents"] == len(texts)
     assert together["bytes"] == sum(len(text.encode()) for text in texts)
     alone = tmp_path / "alone.jsonl"
-    total = 0
+    each = []
     for text in texts[:8]:
         alone.write_text(json.dumps({"text": text}))
-        total += score(alone)["nll"]
+        each.append(score(alone))
     path.write_text("\n".join(json.dumps({"text": t}) for t in texts[:8]))
-    assert score(path)["nll"] == pytest.approx(total, rel=1e-9)
+    some = score(path, "--by-document")
+    assert some["nll"] == pytest.approx(math.fsum(one["nll"] for one in each), rel=1e-9)
+    assert some["by_document"] == [{"tokens": one["tokens"], "nll": one["nll"]} for one in each]
+    shown = regla("perplexity", HYBRID, path, "--by-document").stdout
+    assert shown.count("\ndocument ") == 8
     places = together["by_position"]
     assert sum(place["tokens"] for place in places) == together["tokens"]
     assert sum(place["tokens"] * place["nll_per_token"]
