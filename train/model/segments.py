@@ -56,7 +56,9 @@ class Segments(nn.Module):
         """[B, H, r * whole segments, d]: of keys or values x [B, T, H d]."""
         count = x.shape[1] // self.length
         whole = count * self.length
-        shape = (x.shape[0], count, self.length, self.heads, -1)
-        weights = at_least_f32(scores[:, :whole].reshape(shape)).softmax(2).to(x.dtype)
-        made = torch.einsum("bclhr,bclhd->bcrhd", weights, x[:, :whole].reshape(shape))
+        shape = (x.shape[0], count, self.length, self.heads)
+        scores = scores[:, :whole].reshape(*shape, self.rank)
+        weights = at_least_f32(scores).softmax(2).to(x.dtype)
+        values = x[:, :whole].reshape(*shape, x.shape[-1] // self.heads)
+        made = torch.einsum("bclhr,bclhd->bcrhd", weights, values)
         return split_heads(self.segment_norm(made.flatten(-2).flatten(1, 2)), self.heads)
