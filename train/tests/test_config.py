@@ -123,9 +123,10 @@ def test_linear_mixers(raw_config, tmp_path, feature_map, gate):
 def test_positions(raw_config, tmp_path, position, basis):
     raw = copy.deepcopy(raw_config)
     said = {"type": position, "basis": basis} if position.startswith("lrpe") else {"type": position}
-    raw["mixers"]["b"]["position"] = said
+    if position != "spe":
+        raw["mixers"]["b"]["position"] = said
     if position == "rope":
         raw["mixers"]["a"]["position"] = {"type": "rope", "stage": "before"}
-    elif position.startswith("lrpe"):
+    elif position.startswith("lrpe") or position == "spe":
         raw["mixers"]["a"]["position"] = said
     check(raw, tmp_path)
