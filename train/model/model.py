@@ -132,4 +132,6 @@ def checkpoint_name(name):
         return "lm_head.weight"
     if name in ("embeddings", "position_embeddings"):
         return f"model.{name}.weight"
-    return "model." + name.replace(".attn.map.", ".attn.").replace(".position.lrpe.", ".position.")
+    for inner in (".attn.map.", ".attn.segments."):
+        name = name.replace(inner, ".attn.")
+    return "model." + name.replace(".position.lrpe.", ".position.")
