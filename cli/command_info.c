@@ -51,7 +51,7 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
         snprintf(kind, sizeof kind, "softmax%s", activations[mixer->activation]);
     else if (mixer->window == WINDOW_LONG_SHORT)
         snprintf(kind, sizeof kind,
-                 "softmax: %s window of %d tokens, of every %d before their own segment %d vectors",
+                 "softmax: %s window of %d tokens, segments of %d tokens as %d vectors",
                  windows[mixer->window], mixer->window_size, mixer->segment_length,
                  mixer->segment_rank);
     else

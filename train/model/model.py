@@ -146,6 +146,6 @@ def checkpoint_name(name):
         return "lm_head.weight"
     if name in ("embeddings", "position_embeddings"):
         return f"model.{name}.weight"
-    for part in (".attn.map", ".position.lrpe", ".position.spe"):
+    for part in (".attn.map", ".attn.segments", ".position.lrpe", ".position.spe"):
         name = name.replace(f"{part}.", f"{part.rsplit('.', 1)[0]}.")
     return "model." + name

@@ -56,9 +56,10 @@ class Segments(nn.Module):
         """[B, H, r * whole segments, d]: of keys or values x [B, T, H d]."""
         count = x.shape[1] // self.length
         whole = count * self.length
-        shape = (x.shape[0], count, self.length, self.heads)
-        scores = scores[:, :whole].reshape(*shape, self.rank)
+        scores, x = (
+            part[:, :whole].unflatten(1, (count, self.length)).unflatten(-1, (self.heads, size))
+            for part, size in ((scores, self.rank), (x, x.shape[-1] // self.heads))
+        )
         weights = at_least_f32(scores).softmax(2).to(x.dtype)
-        values = x[:, :whole].reshape(*shape, x.shape[-1] // self.heads)
-        made = torch.einsum("bclhr,bclhd->bcrhd", weights, values)
+        made = torch.einsum("bclhr,bclhd->bcrhd", weights, x)
         return split_heads(self.segment_norm(made.flatten(-2).flatten(1, 2)), self.heads)

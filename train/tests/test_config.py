@@ -130,3 +130,45 @@ def test_positions(raw_config, tmp_path, position, basis):
     elif position.startswith("lrpe") or position == "spe":
         raw["mixers"]["a"]["position"] = said
     check(raw, tmp_path)
+
+
+LONG_SHORT = {"kind": "softmax", "window": "long_short", "window_size": 5, "segment_length": 4}
+
+
+@pytest.mark.parametrize("rank", (1, 3))
+def test_long_short_windows(raw_config, tmp_path, rank):
+    raw = copy.deepcopy(raw_config)
+    raw["mixers"]["b"] = {**LONG_SHORT, "segment_rank": rank}
+    check(raw, tmp_path)
+
+
+def test_a_long_short_window_sees_nothing_later_and_learns(raw_config):
+    raw = copy.deepcopy(raw_config)
+    raw["mixers"]["b"] = {**LONG_SHORT, "segment_rank": 2}
+    config = parse_config(without_shapes(raw))
+    model = Model(config, new_tensors(config, raw["shapes"]))
+    ids = torch.randint(0, 300, (1, 30), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        whole = model(ids)
+        for length in (1, 3, 4, 5, 8, 29):
+            assert torch.allclose(model(ids[:, :length]), whole[:, :length], atol=1e-5)
+    model(ids).logsumexp(-1).sum().backward()
+    for name, tensor in model.layers[1].attn.named_parameters():
+        assert tensor.grad.isfinite().all() and tensor.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    (
+        ({"segment_length": 24}, "segment_length: expected a divisor of 64, got 24"),
+        ({"segment_rank": 5}, "segment_rank: expected 1 to 4, got 5"),
+        ({"window": "sliding"}, "only of a window long_short"),
+        ({"activation": "relu"}, "long_short needs"),
+        ({"position": {"type": "rope"}}, "long_short needs"),
+    ),
+)
+def test_refuses_segments(raw_config, change, message):
+    raw = copy.deepcopy(without_shapes(raw_config))
+    raw["mixers"]["b"] = {**LONG_SHORT, "segment_rank": 1, **change}
+    with pytest.raises(ValueError, match=message):
+        parse_config(raw)
