@@ -26,7 +26,7 @@ struct state_part {
     enum state_part_kind kind;
     int layer, heads;
     int rows;                  /* dv of S, plus one for c if there is one; dv of keys' values */
-    int features;              /* m2 of S, of keys */
+    int features;              /* of S (ops_state_features); m2 of keys */
     int window;                /* W of a ring */
     size_t offset, head_bytes; /* in the slot; for kind KV in a page */
 };

@@ -60,8 +60,8 @@ def transnormer(activation, feature_map):
             {"glu": True})
 
 
-FLASH = {"num_heads": 1, "qk_projection": "shared", "value_activation": "silu",
-         "output_gate": "swish"}
+FLASH = {"num_heads": 1, "qk_projection": "shared", "value_activation": "silu"}
+FLASH_CHUNK = 256
 FLASH_SHAPES = {"head_dim": 128, "value_dim": 2 * HEADS * HEAD_DIM, "features": 128}
 
 
@@ -97,8 +97,15 @@ SYSTEMS = {
     "t5": plain(softmax({"type": "t5"})),
     "sinusoidal": plain(softmax(), {"position_embedding": "sinusoidal"}),
     "flash_quad": plain(softmax({"type": "rope", "distance_bias": 2048}, activation="relu2",
-                                score_divisor=2048, **FLASH),
+                                score_divisor=2048, output_gate="swish", **FLASH),
                         {"intermediate_size": 0}, FLASH_SHAPES),
+    "flash": ({"quad": softmax({"type": "rope", "distance_bias": FLASH_CHUNK}, activation="relu2",
+                               score_divisor=FLASH_CHUNK, window="block", window_size=FLASH_CHUNK,
+                               **FLASH),
+               "linear": linear("identity", position=ROPE, chunk_size=FLASH_CHUNK, **FLASH),
+               "flash": {"kind": "pair", "parts": ["quad", "linear"], "combine": "add",
+                         "output_gate": "swish"}},
+              everywhere("flash"), {"intermediate_size": 0}, FLASH_SHAPES),
 }
 
 SHAPES = {"head_dim": HEAD_DIM, "value_dim": HEAD_DIM, "features": HEAD_DIM, "glu": False,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Presets: 25 systems in two depths, and the random weights that make models of them. */
+/* Presets: 26 systems in two depths, and the random weights that make models of them. */
 #include "engine/base/bytes.h"
 #include "engine/engine.h"
 #include "engine/model/preset.h"
@@ -34,6 +34,7 @@ static const char *const systems[] = {"softmax",
                                       "t5",
                                       "sinusoidal",
                                       "flash_quad",
+                                      "flash",
                                       "gpt_neox"};
 enum { NUM_SYSTEMS = sizeof systems / sizeof *systems, SMALL_FEATURES = 16, NUM_TOKENS = 300 };
 

@@ -6,9 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from train.model.layers import Linear, Norm, Tensors
-from train.model.linear_mixer import LinearMixer
+from train.model.pair import make_mixer
 from train.model.recurrence import chunked
-from train.model.softmax_mixer import SoftmaxMixer
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -41,10 +40,7 @@ class Block(nn.Module):
         self.attn_norm = Norm(
             config.norm_type, config.hidden_size, config.norm_eps, tensors.under("attn_norm")
         )
-        if mixer.kind == "linear":
-            self.attn = LinearMixer(mixer, config, tensors.under("attn"), recur)
-        else:
-            self.attn = SoftmaxMixer(mixer, config, tensors.under("attn"))
+        self.attn = make_mixer(mixer, config, tensors.under("attn"), recur)
         self.mlp = None
         if config.intermediate_size > 0:
             self.mlp_norm = Norm(
@@ -136,4 +132,4 @@ def checkpoint_name(name):
         return "lm_head.weight"
     if name in ("embeddings", "position_embeddings"):
         return f"model.{name}.weight"
-    return "model." + name.replace(".attn.map.", ".attn.").replace(".position.lrpe.", ".position.")
+    return "model." + name.replace(".map.", ".").replace(".position.lrpe.", ".position.")
