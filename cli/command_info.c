@@ -43,10 +43,13 @@ static const char *const activations[] = {"", " (relu)", " (relu^2)"};
 /* "linear: exp features, refined gate, rope, rmsnorm; 4 heads, d 12, d_v 12, m 12" */
 static void describe(const struct mixer *mixer, char *text, size_t size)
 {
-    char kind[128], heads[32] = "";
+    char kind[128], heads[32] = "", chunks[32] = "";
+    if (mixer->chunk_size)
+        snprintf(chunks, sizeof chunks, ", chunks of %d tokens", mixer->chunk_size);
     if (mixer->kind == MIXER_LINEAR)
-        snprintf(kind, sizeof kind, "linear: %s features, gate %s%s", features[mixer->feature_map],
-                 gates[mixer->gate], mixer->sum_norm ? ", sum_norm" : "");
+        snprintf(kind, sizeof kind, "linear: %s features, gate %s%s%s",
+                 features[mixer->feature_map], gates[mixer->gate],
+                 mixer->sum_norm ? ", sum_norm" : "", chunks);
     else if (mixer->window == WINDOW_FULL)
         snprintf(kind, sizeof kind, "softmax%s", activations[mixer->activation]);
     else if (mixer->window == WINDOW_LONG_SHORT)
@@ -85,8 +88,14 @@ static void print_layers(const struct model *model)
     printf("layers\n");
     for (int i = 0; i < model->num_layers; i++) {
         char text[320];
-        describe(&model->layers[i].mixer, text, sizeof text);
-        printf("  %3d  %-8s %s%s\n", i, model->layers[i].mixer.name, text,
+        const struct mixer *mixer = &model->layers[i].mixer;
+        if (mixer->second) {
+            describe(mixer->second, text, sizeof text);
+            printf("  %3d  %-8s %s, %s\n", i, mixer->name, text,
+                   mixer->concatenates ? "beside" : "added to");
+        }
+        describe(mixer, text, sizeof text);
+        printf("  %3d  %-8s %s%s\n", i, mixer->name, text,
                model->layers[i].gate_proj.rows ? "; gated MLP"
                : model->layers[i].up_proj.rows ? ""
                                                : "; no MLP");
@@ -156,22 +165,26 @@ static void print_text(const struct engine *engine, double seconds)
     print_layers(model);
 }
 
+static json_t *mixer_json(const struct mixer *mixer)
+{
+    bool linear = mixer->kind == MIXER_LINEAR;
+    return json_pack(
+        "{ss ss ss* ss* ss ss* si si si si si}", "mixer", mixer->name, "kind",
+        linear ? "linear" : "softmax", "feature_map", linear ? features[mixer->feature_map] : NULL,
+        "gate", linear ? gates[mixer->gate] : NULL, "position", positions[mixer->position.kind],
+        "window", linear ? NULL : windows[mixer->window], "heads", mixer->num_heads, "kv_heads",
+        mixer->num_kv_heads, "head_dim", mixer->head_dim, "value_dim", mixer->value_dim, "features",
+        mixer->features_positioned);
+}
+
 static json_t *layers_json(const struct model *model)
 {
     json_t *layers = json_array();
     for (int i = 0; i < model->num_layers; i++) {
-        const struct mixer *mixer = &model->layers[i].mixer;
-        bool linear = mixer->kind == MIXER_LINEAR;
-        json_array_append_new(layers,
-                              json_pack("{ss ss ss* ss* ss ss* si si si si si}", "mixer",
-                                        mixer->name, "kind", linear ? "linear" : "softmax",
-                                        "feature_map", linear ? features[mixer->feature_map] : NULL,
-                                        "gate", linear ? gates[mixer->gate] : NULL, "position",
-                                        positions[mixer->position.kind], "window",
-                                        linear ? NULL : windows[mixer->window], "heads",
-                                        mixer->num_heads, "kv_heads", mixer->num_kv_heads,
-                                        "head_dim", mixer->head_dim, "value_dim", mixer->value_dim,
-                                        "features", mixer->features_positioned));
+        json_t *layer = mixer_json(&model->layers[i].mixer);
+        if (model->layers[i].mixer.second)
+            json_object_set_new(layer, "second", mixer_json(model->layers[i].mixer.second));
+        json_array_append_new(layers, layer);
     }
     return layers;
 }

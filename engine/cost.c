@@ -41,19 +41,20 @@ static double elements(const struct matrix *matrix)
 /* Of all matrices that a token is multiplied with in a layer. */
 static double layer_elements(const struct layer *layer)
 {
-    const struct mixer *m = &layer->mixer;
     const struct matrix *matrix;
     double sum = 0;
     for (size_t i = 0; (matrix = model_layer_matrix(layer, i)) != NULL; i++)
         sum += elements(matrix);
-    double d = m->head_dim, heads = m->num_heads;
-    if (m->feature_weight != NULL) /* for queries and for keys */
-        sum += 2 * heads * m->feature_rows * d;
-    if (m->feature_q != NULL)
-        sum += 2 * heads * d * d;
-    if (m->position.kind == POSITION_SPE)
-        sum += 2 * heads * m->features * (2 * m->position.sines + m->position.gated) *
-               m->features_positioned;
+    for (const struct mixer *m = &layer->mixer; m != NULL; m = m->second) {
+        double d = m->head_dim, heads = m->num_heads;
+        if (m->feature_weight != NULL) /* for queries and for keys */
+            sum += 2 * heads * m->feature_rows * d;
+        if (m->feature_q != NULL)
+            sum += 2 * heads * d * d;
+        if (m->position.kind == POSITION_SPE)
+            sum += 2 * heads * m->features * (2 * m->position.sines + m->position.gated) *
+                   m->features_positioned;
+    }
     return sum;
 }
 
@@ -81,14 +82,30 @@ static double recurrence_operations(const struct mixer *m)
 
 static double recurrent_bytes(const struct mixer *m)
 {
-    return (double)ops_recurrent_bytes(m->value_dim, m->sum_norm, m->features_positioned) *
-           m->num_heads;
+    const int features = ops_state_features(m->features_positioned, m->chunk_size);
+    return (double)ops_recurrent_bytes(m->value_dim, m->sum_norm, features) * m->num_heads;
 }
 
 /* A window's keys and values lie as f32 in the slot. */
 static double ring_bytes(const struct mixer *m)
 {
     return (double)(m->features_positioned + m->value_dim) * m->num_kv_heads * sizeof(float);
+}
+
+/* Of a text's tokens in one mixer. True: its keys are in pages, whose bytes are not added. */
+static bool add_mixer(struct cost *text, const struct mixer *m, double depth, double tokens)
+{
+    if (m->kind == MIXER_LINEAR) {
+        text->operations += recurrence_operations(m) * tokens;
+        text->bytes += 2 * recurrent_bytes(m) * tokens;
+        return false;
+    }
+    double seen = keys_seen(m, depth, tokens), vectors = vectors_seen(m, depth, tokens);
+    text->operations += 2.0 * (m->features_positioned + m->value_dim) * m->num_heads *
+                        (seen + vectors + m->segment_rank * tokens);
+    if (m->window != WINDOW_FULL)
+        text->bytes += ring_bytes(m) * (seen + tokens) + 2 * segment_sums_bytes(m) * tokens;
+    return m->window == WINDOW_FULL || m->window == WINDOW_LONG_SHORT;
 }
 
 struct cost cost_of(const struct model *model, const struct engine_info *info,
@@ -98,20 +115,9 @@ struct cost cost_of(const struct model *model, const struct engine_info *info,
     struct cost text = {.operations = 2 * elements(&model->lm_head) * logits};
     bool pages = false;
     for (int i = 0; i < model->num_layers; i++) {
-        const struct mixer *m = &model->layers[i].mixer;
         text.operations += 2 * layer_elements(&model->layers[i]) * tokens;
-        if (m->kind == MIXER_LINEAR) {
-            text.operations += recurrence_operations(m) * tokens;
-            text.bytes += 2 * recurrent_bytes(m) * tokens;
-            continue;
-        }
-        double seen = keys_seen(m, depth, tokens), vectors = vectors_seen(m, depth, tokens);
-        text.operations += 2.0 * (m->features_positioned + m->value_dim) * m->num_heads *
-                           (seen + vectors + m->segment_rank * tokens);
-        if (m->window == WINDOW_FULL || m->window == WINDOW_LONG_SHORT)
-            pages = true;
-        if (m->window != WINDOW_FULL)
-            text.bytes += ring_bytes(m) * (seen + tokens) + 2 * segment_sums_bytes(m) * tokens;
+        for (const struct mixer *m = &model->layers[i].mixer; m != NULL; m = m->second)
+            pages |= add_mixer(&text, m, depth, tokens);
     }
     if (pages) {
         const struct mixer full = {.window = WINDOW_FULL};

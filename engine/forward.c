@@ -250,7 +250,8 @@ static int64_t longest_input(const struct forward *forward)
         for (size_t m = 0; (matrix = model_layer_matrix(layer, m)) != NULL; m++)
             mixer_widen(&longest, padded(matrix->cols));
         /* a feature map's matrices have a part of it for each head */
-        mixer_widen(&longest, (int64_t)layer->mixer.num_heads * padded(layer->mixer.head_dim));
+        for (const struct mixer *m = &layer->mixer; m != NULL; m = m->second)
+            mixer_widen(&longest, (int64_t)m->num_heads * padded(m->head_dim));
     }
     return longest;
 }

@@ -28,7 +28,7 @@ struct state_part {
     enum state_part_kind kind;
     int layer, heads;
     int rows;                  /* dv of S, plus one for c if there is one; dv of keys' values */
-    int features;              /* m2 of S, of keys */
+    int features;              /* of S (ops_state_features); m2 of keys */
     int window;                /* W of a ring; l of sums and segments */
     int places;                /* keys of a tile; of segments: their vectors in a page */
     size_t offset, head_bytes; /* in the slot, or in a page */

@@ -26,7 +26,8 @@ SOFTMAX = {
     "window": ("full", "block", "sliding", "long_short"),
 }
 BOTH = {
-    "kind": ("linear", "softmax"),
+    "kind": ("linear", "softmax", "pair"),
+    "combine": (None, "add", "concatenate"),
     "output_norm": ("none", "layernorm", "rmsnorm", "simple_rmsnorm", "gated_rmsnorm"),
     "output_norm_scope": ("head", "hidden"),
     "output_gate": ("none", "swish"),
@@ -67,6 +68,17 @@ POSITION_KEYS = {
 }
 
 
+# Keys of other kinds.
+_LINEAR_KEYS = (*LINEAR, "sum_norm", "dpfp_nu", "gate_logit_normalizer", "chunk_size")
+_SOFTMAX_KEYS = (*SOFTMAX, "window_size", "score_divisor")
+_PAIR_KEYS = ("parts", "combine")
+FOREIGN = {
+    "linear": (*_SOFTMAX_KEYS, *_PAIR_KEYS),
+    "softmax": (*_LINEAR_KEYS, *_PAIR_KEYS),
+    "pair": (*_LINEAR_KEYS, *_SOFTMAX_KEYS),
+}
+
+
 @dataclass
 class PositionConfig:
     type: str = "none"
@@ -86,6 +98,7 @@ class MixerConfig:
     gate: str = "none"
     gate_logit_normalizer: float = 16.0
     sum_norm: bool = False
+    chunk_size: int = None
     query_scale: str = "none"
     output_norm: str = "none"
     output_norm_scope: str = "head"
@@ -101,6 +114,8 @@ class MixerConfig:
     segment_length: int = None
     segment_rank: int = None
     score_divisor: int = None
+    parts: list = None
+    combine: str = None
     position: PositionConfig = field(default_factory=PositionConfig)
 
 
@@ -155,14 +170,14 @@ def _mixer(name, raw, norm_eps, num_heads):
     position = raw.pop("position", "none")
     position = _object({"type": "none"} if position == "none" else position, where + "position")
     made = _build(MixerConfig, raw, where, {**BOTH, **LINEAR, **SOFTMAX})
-    foreign = (
-        (*SOFTMAX, "window_size", "score_divisor", "segment_length", "segment_rank")
-        if made.kind == "linear"
-        else (*LINEAR, "sum_norm", "dpfp_nu", "gate_logit_normalizer")
-    )
-    for key in foreign:
+    for key in FOREIGN[made.kind]:
         if key in raw:
             raise ValueError(f"config.json: {where}{key}: not of a {made.kind} mixer")
+    if made.kind == "pair":
+        if position != {"type": "none"} or set(raw) - {"kind", "parts", "combine", "output_gate"}:
+            raise ValueError(f"config.json: {where[:-1]}: a key that is not of a pair")
+        if made.combine is None or not isinstance(made.parts, list) or len(made.parts) != 2:
+            raise ValueError(f"config.json: {where[:-1]}: a pair needs two parts and combine")
     made.position = _build(PositionConfig, position, where + "position.", POSITION)
     for key in position:
         if key != "type" and key not in POSITION_KEYS.get(made.position.type, ()):
@@ -193,6 +208,12 @@ def _check_mixer(mixer, where):
     ):
         if not least <= getattr(mixer, key) <= most:
             refuse(f"{key}: expected {least} to {most}, got {getattr(mixer, key)}")
+    if mixer.chunk_size is not None:
+        if not 1 <= mixer.chunk_size <= 2**24:
+            refuse(f"chunk_size: expected 1 to {2**24}, got {mixer.chunk_size}")
+        plain = mixer.gate == "none" and mixer.query_scale == "none" and not mixer.sum_norm
+        if not plain or mixer.feature_map in ("exp", "favor"):
+            refuse("chunk_size: only with gate none and query_scale none, without sum_norm, exp, favor")
     if (mixer.score_divisor is not None) != (mixer.activation == "relu2"):
         refuse("score_divisor: of the activation relu2, which needs one")
     if mixer.score_divisor is not None and not 1 <= mixer.score_divisor <= 2**24:
@@ -235,8 +256,20 @@ def _check_segments(mixer, refuse):
         refuse(f"segment_rank: expected 1 to {length}, got {rank}")
     if mixer.activation != "softmax" or mixer.position.type != "none":
         refuse("window: long_short needs the activation softmax and position none")
-    if mixer.qk_projection == "shared":
-        refuse("qk_projection: a window long_short needs separate ones")
+
+
+
+def _check_pair(mixers, name, pair):
+    where = f"config.json: mixers.{name}.parts"
+    for part in pair.parts:
+        if part not in mixers:
+            raise ValueError(f"{where}: {part}: not in mixers")
+        if mixers[part].kind == "pair" or mixers[part].output_gate != "none":
+            raise ValueError(f"{where}: {part}: neither a pair nor one with an output_gate")
+    same = ("num_heads", "qk_projection", "value_activation")
+    first, second = (mixers[part] for part in pair.parts)
+    if pair.combine == "add" and any(getattr(first, k) != getattr(second, k) for k in same):
+        raise ValueError(f"{where}: combine add needs equal {', '.join(same)}")
 
 
 def parse_config(raw):
@@ -251,6 +284,9 @@ def parse_config(raw):
         name: _mixer(name, mixer, config.norm_eps, config.num_attention_heads)
         for name, mixer in mixers.items()
     }
+    for name, mixer in config.mixers.items():
+        if mixer.kind == "pair":
+            _check_pair(config.mixers, name, mixer)
     for name in config.layer_types:
         if name not in config.mixers:
             raise ValueError(f"config.json: layer_types: {name}: not in mixers")

@@ -140,21 +140,59 @@ def _residual_scale(config):
 
 def _attention(make, mixer, name):
     config, shapes = make.config, make.shapes
-    width, heads, bias = config.hidden_size, mixer.num_heads, shapes.get("bias", False)
-    d = shapes.get("head_dim", width // heads)
-    dv = shapes.get("value_dim", d)
-    _queries(make, mixer, name, heads * d)
-    make.linear(f"{name}.v_proj", heads * dv, width, bias)
-    make.linear(f"{name}.o_proj", width, heads * dv, bias, _residual_scale(config))
+    dv = shapes.get("value_dim", _head_dim(make))
+    pair = mixer.kind == "pair"
+    parts = [config.mixers[part] for part in mixer.parts] if pair else [mixer]
+    added = pair and mixer.combine == "add"
+
+    def output():
+        size = dv * (parts[0].num_heads if added else sum(part.num_heads for part in parts))
+        width, bias = config.hidden_size, shapes.get("bias", False)
+        make.linear(f"{name}.o_proj", width, size, bias, _residual_scale(config))
+        if mixer.output_gate == "swish":
+            make.linear(f"{name}.out_gate_proj", size, width, False)
+
+    for i, part in enumerate(parts):
+        prefix = f"{name}.parts.{i}" if pair else name
+        sources = prefix if not added else name if i == 0 else None
+        _queries(make, part, prefix, sources, dv)
+        if not pair:  # a seed's numbers come in this order
+            output()
+        _rest(make, part, prefix, dv)
+    if pair:
+        output()
+
+
+def _head_dim(make):
+    config = make.config
+    return make.shapes.get("head_dim", config.hidden_size // config.num_attention_heads)
+
+
+def _queries(make, mixer, name, sources, dv):
+    """q, k and v; sources: where the values, and the one projection of shared q and k, are."""
+    width, bias = make.config.hidden_size, make.shapes.get("bias", False)
+    size = mixer.num_heads * _head_dim(make)
+    if mixer.qk_projection == "separate":
+        make.linear(f"{name}.q_proj", size, width, bias)
+        make.linear(f"{name}.k_proj", size, width, bias)
+    elif sources is not None:
+        make.linear(f"{sources}.qk_proj", size, width, bias)
+    if sources is not None:
+        make.linear(f"{sources}.v_proj", mixer.num_heads * dv, width, bias)
+    for side in ("q_scale", "k_scale") if mixer.qk_projection == "shared" else ():
+        make.normal(f"{name}.{side}.weight", (size,), FLASH_START)
+        make.tensors[f"{name}.{side}.bias"] = torch.zeros(size)
+
+
+def _rest(make, mixer, name, dv):
+    d, heads = _head_dim(make), mixer.num_heads
     make.norm(
         f"{name}.out_norm",
         mixer.output_norm,
         heads * dv if mixer.output_norm_scope == "hidden" else dv,
     )
-    if mixer.output_gate == "swish":
-        make.linear(f"{name}.out_gate_proj", heads * dv, width, False)
     if mixer.window == "long_short":
-        make.linear(f"{name}.segment_proj", heads * mixer.segment_rank, width, True)
+        make.linear(f"{name}.segment_proj", heads * mixer.segment_rank, make.config.hidden_size, True)
         for norm in ("window_norm", "segment_norm"):
             make.norm(f"{name}.{norm}", "layernorm", heads * d)
     m = d
@@ -162,18 +200,6 @@ def _attention(make, mixer, name):
         m = _features(make, mixer, name, d)
         _gates(make, mixer, name, m, dv)
     _position(make, mixer, f"{name}.position", m)
-
-
-def _queries(make, mixer, name, size):
-    width, bias = make.config.hidden_size, make.shapes.get("bias", False)
-    if mixer.qk_projection == "separate":
-        make.linear(f"{name}.q_proj", size, width, bias)
-        make.linear(f"{name}.k_proj", size, width, bias)
-        return
-    make.linear(f"{name}.qk_proj", size, width, bias)
-    for side in ("q_scale", "k_scale"):
-        make.normal(f"{name}.{side}.weight", (size,), FLASH_START)
-        make.tensors[f"{name}.{side}.bias"] = torch.zeros(size)
 
 
 def _features(make, mixer, name, d):

@@ -134,6 +134,56 @@ static void recur_delta(const struct ops_recurrence *a, bool features,
     }
 }
 
+/* `count` features from `at` on of chunks: finished and its own half are [m2][16] each. The
+ * group's tokens are of one chunk; first: of the chunk's first token on. */
+static inline __attribute__((always_inline)) void
+recur_chunk(const int count, const struct ops_recurrence *a, const struct recurrence_group *group,
+            float *state, int64_t row, int64_t at, bool first)
+{
+    float *finished = state + at * OPS_ROW_BLOCK;
+    float *in_hand = finished + (int64_t)a->features * OPS_ROW_BLOCK;
+    vec s[4], own[4];
+#pragma GCC unroll 4
+    for (int j = 0; j < count; j++) {
+        s[j] = vec_load(finished + j * OPS_ROW_BLOCK);
+        own[j] = vec_load(in_hand + j * OPS_ROW_BLOCK);
+        if (first) {
+            s[j] = s[j] + own[j];
+            own[j] = vec_set(0.0f);
+            vec_store(finished + j * OPS_ROW_BLOCK, s[j]);
+        }
+    }
+    for (int64_t t = 0; t < group->tokens; t++) {
+        vec value = vec_load(group->value + t * group->width + row);
+        vec sum = vec_load(group->sums + t * group->width + row);
+        const float *k = group->k + t * a->features + at, *q = group->q + t * a->features + at;
+#pragma GCC unroll 4
+        for (int j = 0; j < count; j++) {
+            sum = vec_fma(s[j], vec_set(q[j]), sum);
+            own[j] = vec_fma(value, vec_set(k[j]), own[j]);
+        }
+        vec_store(group->sums + t * group->width + row, sum);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < count; j++)
+        vec_store(in_hand + j * OPS_ROW_BLOCK, own[j]);
+}
+
+static void run_chunk(const struct ops_recurrence *a, const struct recurrence_group *group,
+                      float *state, bool first)
+{
+    memset(group->sums, 0, (size_t)(group->tokens * group->width) * sizeof(float));
+    for (int64_t row = 0; row < group->width; row += LANES) {
+        float *rows = state + row / OPS_ROW_BLOCK * OPS_ROW_BLOCK * 2 * a->features;
+        rows += row % OPS_ROW_BLOCK;
+        int64_t j = 0;
+        for (; j + 4 <= a->features; j += 4)
+            recur_chunk(4, a, group, rows, row, j, first);
+        for (; j < a->features; j++)
+            recur_chunk(1, a, group, rows, row, j, first);
+    }
+}
+
 static void run_group(const struct ops_recurrence *a, struct recurrence_group *group, float *state)
 {
     bool decays = a->row_decay.u.data != NULL || formula_is_exponential(a->phi.map);
@@ -329,18 +379,26 @@ static struct recurrence_group group_in(const struct ops_recurrence *a, int head
 static void kernel_recurrence(const struct ops_recurrence *a, const struct batch_span *span,
                               int head, int first, int end, float *scratch)
 {
-    size_t head_bytes = ops_recurrent_bytes(a->value_dim, a->sum_norm, a->features);
+    const int features = ops_state_features(a->features, a->chunk_size);
+    size_t head_bytes = ops_recurrent_bytes(a->value_dim, a->sum_norm, features);
     float *state = (float *)(void *)(span->slot + a->state_offset + (size_t)head * head_bytes);
     struct recurrence_group group = group_in(a, head, first, end, scratch);
     bool exponential = formula_is_exponential(a->phi.map);
     float maximum = 0.0f;
     if (exponential)
         maximum = a->phi.maxima.data[span->first_row * a->phi.maxima.stride + group.k_head];
-    for (int done = 0; done < span->num_rows; done += TOKEN_GROUP) {
+    state += (int64_t)group.first * features;
+    for (int done = 0; done < span->num_rows; done += group.tokens) {
         int row = span->first_row + done;
+        int64_t in_chunk = a->chunk_size > 0 ? (span->position + done) % a->chunk_size : 0;
         group.tokens = span->num_rows - done < TOKEN_GROUP ? span->num_rows - done : TOKEN_GROUP;
+        if (a->chunk_size > 0 && group.tokens > a->chunk_size - in_chunk)
+            group.tokens = (int)(a->chunk_size - in_chunk);
         fill_group(a, &group, row, span->position + done, &maximum);
-        run_group(a, &group, state + (int64_t)group.first * a->features);
+        if (a->chunk_size > 0)
+            run_chunk(a, &group, state, in_chunk == 0);
+        else
+            run_group(a, &group, state);
         write_group(a, &group, row);
     }
     bool owner = head % (a->num_heads / ops_recurrence_key_heads(a)) == 0; /* of those of its k */

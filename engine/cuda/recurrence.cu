@@ -218,15 +218,17 @@ static struct recurrence_call call_of(const struct backend *backend, const struc
 {
     struct recurrence_call call = {};
     call.a = *a;
+    call.half = a->chunk_size > 0 ? a->features : 0;
+    call.a.features = ops_state_features(a->features, a->chunk_size);
     if (a->phi.before != NULL)
         call.before = *a->phi.before;
     if (a->phi.after != NULL)
         call.after = *a->phi.after;
     call.exponential = formula_is_exponential(a->phi.map);
-    call.wide = ceiling(a->features, WARP_FEATURES);
+    call.wide = ceiling(call.a.features, WARP_FEATURES);
     if (call.wide > WIDE_WARPS)
         call.wide = WIDE_WARPS;
-    call.groups = ceiling(a->features, call.wide * WARP_FEATURES);
+    call.groups = ceiling(call.a.features, call.wide * WARP_FEATURES);
     call.padded = call.wide * call.groups * WARP_FEATURES;
     call.blocks = ceiling(a->value_dim + (a->sum_norm ? 1 : 0), OPS_ROW_BLOCK);
     cut(&call, owned_blocks(backend, &call));
@@ -406,16 +408,35 @@ static void launch_large(struct backend *backend, struct recurrence_call *call)
         launch_recurrence<GROUPS, true, true, false>(backend, call);
 }
 
-void cuda_recurrence(struct backend *backend, const struct ops_recurrence *a)
+/* ---- chunks ---- */
+
+/* Where a span's rows in the launch's chunk begin with its first: the chunk before is finished. */
+__global__ static void finish_kernel(const struct recurrence_call call,
+                                     const struct device_batch batch)
 {
-    struct recurrence_call call = call_of(backend, a);
-    bool decays = a->row_decay.u.data != NULL || call.exponential;
-    bool features = a->feature_decay.u.data != NULL;
-    if (a->features > LARGEST)
+    grid_wait();
+    const struct device_span span = in_chunk(call, batch.spans[blockIdx.x]);
+    if (span.slot == NULL || span.position % call.a.chunk_size != 0)
+        return;
+    size_t floats = block_floats(call), half = floats / 2;
+    float *state = reinterpret_cast<float *>(span.slot + call.a.state_offset) +
+                   (size_t)blockIdx.y * call.blocks * floats;
+    for (size_t i = threadIdx.x; i < call.blocks * half; i += blockDim.x) {
+        float *finished = state + i / half * floats + i % half;
+        *finished += finished[half];
+        finished[half] = 0.0f;
+    }
+}
+
+static void run_call(struct backend *backend, struct recurrence_call call)
+{
+    bool decays = call.a.row_decay.u.data != NULL || call.exponential;
+    bool features = call.a.feature_decay.u.data != NULL;
+    if (call.a.features > LARGEST)
         launch_large<0>(backend, &call);
     else if (call.groups > 1)
         launch_large<2>(backend, &call);
-    else if (a->delta.u.data != NULL)
+    else if (call.a.delta.u.data != NULL)
         launch_small<true, true, true>(backend, &call);
     else if (decays && features)
         launch_small<true, true, false>(backend, &call);
@@ -425,4 +446,21 @@ void cuda_recurrence(struct backend *backend, const struct ops_recurrence *a)
         launch_small<false, true, false>(backend, &call);
     else
         launch_small<false, false, false>(backend, &call);
+}
+
+void cuda_recurrence(struct backend *backend, const struct ops_recurrence *a)
+{
+    struct recurrence_call call = call_of(backend, a);
+    if (call.half == 0) {
+        run_call(backend, call);
+        return;
+    }
+    const int touched = (backend->batch.max_span_rows - 1) / a->chunk_size + 2;
+    const int chunks = backend->batch.max_span_rows == 1 ? 1 : touched;
+    for (call.chunk = 0; call.chunk < chunks; call.chunk++) {
+        launch(backend, finish_kernel,
+               dim3((unsigned)backend->batch.num_spans, (unsigned)a->num_heads), dim3(256), 0, call,
+               backend->batch);
+        run_call(backend, call);
+    }
 }

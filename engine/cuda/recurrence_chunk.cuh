@@ -43,6 +43,10 @@ struct recurrence_call {
     int per_piece, pieces; /* blocks that a block of threads has of its own; of these, in a head */
     int height;            /* rows of a piece, c's block with them */
     bool exponential;
+    /* Of chunks of C positions (ops_state_features): phi(q) is read against the first half of S,
+     * phi(k) adds to the second. Here a.features counts both, and half is m2; 0: no chunks. A
+     * launch takes the rows of each span in chunk number `chunk` of those that it touches. */
+    int half, chunk;
     const float *maxima; /* [num_spans, Hk]: M before the step; NULL: the slots' are read by one */
     float *normalizers;  /* [num_spans, H, pieces - 1, m2 * 16]: c's block for the pieces that do
                             not own it */
@@ -63,6 +67,7 @@ struct side {
     int row, head;
     bool key;
     struct head_position before; /* the map */
+    int place;                   /* of phi in its row of shared memory: 0, or half */
 };
 
 /* What all features of one token share. */
@@ -100,13 +105,34 @@ __device__ static inline int block_of(const struct recurrence_call &call, const 
     return i < piece.owned ? piece.first + i : call.blocks - 1;
 }
 
+/* A span's rows in the launch's chunk. Without any it has no slot. */
+__device__ static struct device_span in_chunk(const struct recurrence_call &call,
+                                              struct device_span span)
+{
+    if (call.half == 0)
+        return span;
+    int64_t size = call.a.chunk_size, end = span.position + span.num_rows;
+    int64_t low = (span.position / size + call.chunk) * size, high = low + size;
+    low = low < span.position ? span.position : low;
+    high = high < end ? high : end;
+    if (low >= high) {
+        span.slot = NULL;
+        span.num_rows = 0;
+        return span;
+    }
+    span.first_row += (int)(low - span.position);
+    span.num_rows = (int)(high - low);
+    span.position = low;
+    return span;
+}
+
 /* Piece number `number` of a head of a span. */
 __device__ static struct piece piece_of(const struct recurrence_call &call,
                                         const struct device_batch &batch, int span, int head,
                                         int number)
 {
     struct piece piece;
-    piece.span = batch.spans[span];
+    piece.span = in_chunk(call, batch.spans[span]);
     piece.head = head;
     piece.q_head = ops_shared_head(&call.a, call.a.num_qk_heads, head);
     piece.k_head = ops_shared_head(&call.a, ops_recurrence_key_heads(&call.a), head);
@@ -286,7 +312,8 @@ __device__ static struct side side_of(const struct recurrence_call &call, const 
 {
     const struct ops_features &phi = call.a.phi;
     const struct rows &z = key ? call.a.k : call.a.q, &y = key ? phi.y_k : phi.y_q;
-    struct side side = {NULL, NULL, row, key ? piece.k_head : piece.q_head, key, {}};
+    struct side side = {NULL, NULL, row, key ? piece.k_head : piece.q_head, key, {}, 0};
+    side.place = key ? call.half : 0;
     side.z = z.data + row * z.stride + (int64_t)side.head * phi.head_dim;
     if (y.data != NULL)
         side.y = y.data + row * y.stride + (int64_t)side.head * phi.feature_rows;
@@ -326,20 +353,24 @@ __device__ static void write_phi(const struct recurrence_call &call, const struc
         if (phi.after != NULL)
             mapped[j] = value;
         else
-            out.set(j, value);
+            out.set(side.place + j, value);
     }
+    const int m2 = call.half > 0 ? call.half : call.a.features;
 #pragma unroll 1
-    for (int j = call.a.features + lane_index(); j < call.padded; j += 32)
+    for (int j = lane_index(); j < side.place; j += 32)
+        out.set(j, 0.0f);
+#pragma unroll 1
+    for (int j = side.place + m2 + lane_index(); j < call.padded; j += 32)
         out.set(j, 0.0f);
     if (phi.after == NULL)
         return;
     __syncwarp();
     const struct head_position after = position_of(call.after, piece, side, mapped);
 #pragma unroll 1
-    for (int j = lane_index(); j < call.a.features; j += 32)
-        out.set(j, call.after.kind == POSITION_SPE
-                       ? position_encoded(call.after, after, j, mapped)
-                       : position_element(call.after, after, j, mapped));
+    for (int j = lane_index(); j < m2; j += 32)
+        out.set(side.place + j, call.after.kind == POSITION_SPE
+                                    ? position_encoded(call.after, after, j, mapped)
+                                    : position_element(call.after, after, j, mapped));
     __syncwarp();
 }
 

@@ -90,7 +90,7 @@ __device__ static void compute_inputs(const struct recurrence_call &call,
     struct piece piece = {};
     int others = tasks.keys + tasks.queries;
     if (task < others) {
-        piece.span = batch.spans[row];
+        piece.span = in_chunk(call, batch.spans[row]);
         piece.k_head = task;
         piece.q_head = task - tasks.keys;
         compute_side(call, piece, task < tasks.keys, row, mapped);

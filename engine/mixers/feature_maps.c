@@ -64,9 +64,11 @@ int mixer_features_create(struct mixer_layer *layer, struct mixer_context *conte
     return one ? 0 : pack_heads(layer, context, config->feature_k, &layer->feature_k, err);
 }
 
-/* The factor of phi(q), by `query_scale`. */
+/* The factor of phi(q), by `query_scale`, and 1/C of chunks. */
 static float query_factor(const struct mixer *config)
 {
+    if (config->chunk_size > 0) /* without a query_scale */
+        return (float)(1.0 / config->chunk_size);
     double m = config->features, e = exp(1.0);
     switch (config->query_scale) {
     case QUERY_SCALE_NONE:

@@ -5,22 +5,22 @@
 int mixer_linear_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
+    const int features = ops_state_features(config->features_positioned, config->chunk_size);
     const struct state_part part = {
         .kind = STATE_PART_RECURRENT,
         .layer = context->layer,
         .heads = config->num_heads,
         .rows = config->value_dim + (config->sum_norm ? 1 : 0),
-        .features = config->features_positioned,
-        .head_bytes =
-            ops_recurrent_bytes(config->value_dim, config->sum_norm, config->features_positioned),
+        .features = features,
+        .head_bytes = ops_recurrent_bytes(config->value_dim, config->sum_norm, features),
     };
     bool before =
         config->position.kind == POSITION_ROPE && config->position.stage == ROPE_STAGE_BEFORE;
     int dim = before ? config->head_dim : config->features;
     if (config->head_dim > context->max_head_dim)
         context->max_head_dim = config->head_dim;
-    if (config->features_positioned > context->max_features)
-        context->max_features = config->features_positioned;
+    if (features > context->max_features)
+        context->max_features = features;
     if (config->features > context->max_features)
         context->max_features = config->features;
     if (config->num_heads > context->max_linear_heads)
@@ -50,10 +50,11 @@ void mixer_linear_run(const struct mixer_layer *layer, const struct ops *ops,
         .value_dim = config->value_dim,
         .features = config->features_positioned,
         .sum_norm = config->sum_norm,
+        .chunk_size = config->chunk_size,
         .q = inputs.q,
         .k = inputs.k,
         .v = inputs.v,
-        .h = workspace->h,
+        .h = mixer_columns(workspace->h, layer->h_at),
         .state_offset = layer->state_offset,
     };
     mixer_features_run(layer, ops, backend, workspace, num_rows, &position, &recurrence);

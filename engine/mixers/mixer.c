@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/mixers/mixer.h"
 
+#include <stdlib.h>
+
 int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
                int num_parts, int heads, struct error *err)
 {
@@ -16,46 +18,52 @@ int mixer_pack(struct mixer_context *context, struct weight **out, const struct 
     return 0;
 }
 
-/* Packs q, k, v, the gate's projections and the output gate's as one matrix. */
+/* The matrices that x is multiplied with first, stacked, and where the columns of each go. */
+struct projections {
+    struct matrix parts[MIXER_MAX_PARTS];
+    int count;
+    int64_t width;
+};
+
+static void add_projection(struct projections *all, const struct matrix *matrix, int64_t *at)
+{
+    if (matrix->rows == 0)
+        return;
+    *at = all->width;
+    all->width += matrix->rows;
+    all->parts[all->count++] = *matrix;
+}
+
+/* q, k, v and the gate's. */
+static void add_inputs(struct projections *all, struct mixer_layer *layer)
+{
+    const struct mixer *config = layer->config;
+    add_projection(all, config->shared_qk ? &config->qk_proj : &config->q_proj, &layer->q_at);
+    add_projection(all, &config->k_proj, &layer->k_at);
+    add_projection(all, &config->v_proj, &layer->v_at);
+    add_projection(all, &config->segment_proj, &layer->segments_at);
+    if (config->kind != MIXER_LINEAR)
+        return;
+    const struct matrix *gate[2];
+    int gates = mixer_gate_parts(config, gate);
+    for (int i = 0; i < gates; i++)
+        add_projection(all, gate[i], i == 0 ? &layer->gate_at : &layer->gate2_at);
+}
+
 static int pack_projections(struct mixer_layer *layer, struct mixer_context *context,
                             struct error *err)
 {
-    const struct mixer *config = layer->config;
-    const struct matrix *sources[MIXER_MAX_PARTS] = {config->shared_qk ? &config->qk_proj
-                                                                       : &config->q_proj};
-    int64_t *at[MIXER_MAX_PARTS] = {&layer->q_at};
-    int count = 1;
-    if (!config->shared_qk) {
-        sources[count] = &config->k_proj;
-        at[count++] = &layer->k_at;
+    struct projections all = {0};
+    add_inputs(&all, layer);
+    if (layer->second != NULL) {
+        layer->second->q_at = layer->q_at; /* where it has none of its own */
+        layer->second->v_at = layer->v_at;
+        add_inputs(&all, layer->second);
     }
-    sources[count] = &config->v_proj;
-    at[count++] = &layer->v_at;
-    if (config->kind == MIXER_LINEAR) {
-        const struct matrix *gate[2];
-        int gates = mixer_gate_parts(config, gate);
-        for (int i = 0; i < gates; i++) {
-            sources[count] = gate[i];
-            at[count++] = i == 0 ? &layer->gate_at : &layer->gate2_at;
-        }
-    }
-    if (config->output_gate != OUTPUT_GATE_NONE) {
-        sources[count] = &config->out_gate_proj;
-        at[count++] = &layer->out_gate_at;
-    }
-    if (config->window == WINDOW_LONG_SHORT) {
-        sources[count] = &config->segment_proj;
-        at[count++] = &layer->segments_at;
-    }
-    struct matrix parts[MIXER_MAX_PARTS];
-    int64_t width = 0;
-    for (int i = 0; i < count; i++) {
-        parts[i] = *sources[i];
-        *at[i] = width;
-        width += parts[i].rows;
-    }
-    mixer_widen(&context->widths.project, width);
-    return mixer_pack(context, &layer->project, parts, count, 1, err);
+    if (layer->config->output_gate != OUTPUT_GATE_NONE)
+        add_projection(&all, &layer->config->out_gate_proj, &layer->out_gate_at);
+    mixer_widen(&context->widths.project, all.width);
+    return mixer_pack(context, &layer->project, all.parts, all.count, 1, err);
 }
 
 static int upload_norm(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
@@ -77,21 +85,40 @@ static int upload_norm(struct mixer_layer *layer, struct mixer_context *context,
     return 0;
 }
 
+static int64_t h_width(const struct mixer *config)
+{
+    return (int64_t)config->num_heads * config->value_dim;
+}
+
+/* A part of a pair, or a mixer that is none. */
+static int create_part(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
+{
+    const struct mixer *config = layer->config;
+    if (config->value_dim > context->max_value_dim)
+        context->max_value_dim = config->value_dim;
+    mixer_widen(&context->widths.values, layer->h_at + h_width(config));
+    if (upload_norm(layer, context, err) != 0 || mixer_inputs_create(layer, context, err) != 0)
+        return -1;
+    return config->kind == MIXER_LINEAR ? mixer_linear_create(layer, context, err)
+                                        : mixer_softmax_create(layer, context, err);
+}
+
 int mixer_create(struct mixer_layer *layer, const struct mixer *config,
                  struct mixer_context *context, struct error *err)
 {
     layer->config = config;
-    int heads = config->num_heads;
-    mixer_widen(&context->widths.values, (int64_t)heads * config->value_dim);
-    if (config->value_dim > context->max_value_dim)
-        context->max_value_dim = config->value_dim;
-    if (pack_projections(layer, context, err) != 0 || upload_norm(layer, context, err) != 0)
+    if (config->second != NULL) {
+        layer->second = calloc(1, sizeof *layer->second);
+        if (layer->second == NULL)
+            return error_set(err, ERROR_NO_MEMORY, "mixer: no memory");
+        layer->second->config = config->second;
+        layer->second->h_at = h_width(config);
+    }
+    if (pack_projections(layer, context, err) != 0 ||
+        mixer_pack(context, &layer->output, &config->o_proj, 1, 1, err) != 0 ||
+        create_part(layer, context, err) != 0)
         return -1;
-    if (mixer_pack(context, &layer->output, &config->o_proj, 1, 1, err) != 0 ||
-        mixer_inputs_create(layer, context, err) != 0)
-        return -1;
-    return config->kind == MIXER_LINEAR ? mixer_linear_create(layer, context, err)
-                                        : mixer_softmax_create(layer, context, err);
+    return layer->second != NULL ? create_part(layer->second, context, err) : 0;
 }
 
 void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend)
@@ -109,17 +136,18 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
     ops->unload(backend, layer->norm_bias);
     ops->unload(backend, layer->biases);
     ops->unload(backend, layer->bias_table);
+    if (layer->second != NULL)
+        mixer_clear(layer->second, ops, backend);
+    free(layer->second);
 }
 
-/* Of h, in its place. */
+/* Of a part's h, in its place. */
 static struct ops_norm output_norm(const struct mixer_layer *layer,
                                    const struct mixer_workspace *workspace, int num_rows)
 {
     const struct mixer *config = layer->config;
     bool by_head = config->output_norm_scope == NORM_SCOPE_HEAD;
-    struct rows gate = {0};
-    if (config->output_gate == OUTPUT_GATE_SWISH)
-        gate = mixer_columns(workspace->project, layer->out_gate_at);
+    const struct rows h = mixer_columns(workspace->h, layer->h_at);
     return (struct ops_norm){
         .kind = config->output_norm.kind,
         .eps = config->output_norm.eps,
@@ -128,10 +156,46 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
         .num_rows = num_rows,
         .groups = by_head ? config->num_heads : 1,
         .size = by_head ? config->value_dim : config->num_heads * config->value_dim,
+        .x = h,
+        .y = h,
+    };
+}
+
+static void run_part(const struct mixer_layer *layer, const struct ops *ops,
+                     struct backend *backend, struct mixer_workspace *workspace, int num_rows)
+{
+    if (layer->config->kind == MIXER_LINEAR)
+        mixer_linear_run(layer, ops, backend, workspace, num_rows);
+    else
+        mixer_softmax_run(layer, ops, backend, workspace, num_rows);
+}
+
+/* Norms each part's h and combines them. What is left to do: no norm of all of it. */
+static struct ops_norm combine(const struct mixer_layer *layer, const struct ops *ops,
+                               struct backend *backend, struct mixer_workspace *workspace,
+                               int num_rows)
+{
+    const int64_t first = h_width(layer->config), second = h_width(layer->second->config);
+    const struct mixer_layer *parts[2] = {layer, layer->second};
+    for (int i = 0; i < 2; i++) {
+        const struct ops_norm norm = output_norm(parts[i], workspace, num_rows);
+        if (norm.kind != NORM_NONE)
+            ops->norm(backend, &norm);
+    }
+    if (!layer->config->concatenates)
+        ops->map(backend, &(struct ops_map){.formula = FORMULA_SUM,
+                                            .num_rows = num_rows,
+                                            .num_cols = (int)first,
+                                            .out = workspace->h,
+                                            .u = workspace->h,
+                                            .w = mixer_columns(workspace->h, first)});
+    return (struct ops_norm){
+        .kind = NORM_NONE,
+        .num_rows = num_rows,
+        .groups = 1,
+        .size = (int)(layer->config->concatenates ? first + second : first),
         .x = workspace->h,
         .y = workspace->h,
-        .formula = FORMULA_SILU,
-        .gate = gate,
     };
 }
 
@@ -139,7 +203,6 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
                struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual,
                const struct weight *const *next)
 {
-    const struct mixer *config = layer->config;
     int num_rows = norm->num_rows;
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->project,
                                               .num_rows = num_rows,
@@ -147,11 +210,15 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
                                               .y = workspace->project,
                                               .norm = norm,
                                               .next = next});
-    if (config->kind == MIXER_LINEAR)
-        mixer_linear_run(layer, ops, backend, workspace, num_rows);
-    else
-        mixer_softmax_run(layer, ops, backend, workspace, num_rows);
-    const struct ops_norm after = output_norm(layer, workspace, num_rows);
+    run_part(layer, ops, backend, workspace, num_rows);
+    if (layer->second != NULL)
+        run_part(layer->second, ops, backend, workspace, num_rows);
+    struct ops_norm after = layer->second != NULL
+                                ? combine(layer, ops, backend, workspace, num_rows)
+                                : output_norm(layer, workspace, num_rows);
+    after.formula = FORMULA_SILU;
+    if (layer->config->output_gate == OUTPUT_GATE_SWISH)
+        after.gate = mixer_columns(workspace->project, layer->out_gate_at);
     bool needed = after.kind != NORM_NONE || after.gate.data != NULL;
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->output,
                                               .num_rows = num_rows,

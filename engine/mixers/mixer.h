@@ -11,7 +11,7 @@
 #include "engine/ops/ops.h"
 #include "engine/state_layout.h"
 
-enum { MIXER_MAX_PARTS = 8 };
+enum { MIXER_MAX_PARTS = 16 };
 
 /* Angles that several layers may share. */
 struct mixer_theta {
@@ -31,7 +31,7 @@ struct mixer_workspace {
     struct rows turned;             /* q and k with their position */
     struct rows mapped_q, mapped_k; /* W z of a feature map */
     struct rows maxima, low_rank;
-    struct rows h; /* [N, H*dv] */
+    struct rows h; /* [N, H*dv], of a pair's parts beside each other */
     struct rows cosines, sines;
     struct rows vectors;     /* of segments that a row ends */
     const double *angles_of; /* the theta of the angles in cosines and sines; NULL: none yet */
@@ -81,6 +81,8 @@ struct mixer_layer {
     struct formula_bias *biases;    /* device: [H]; their tables are in bias_table */
     float *bias_table;              /* by distance: [H, distances] */
     size_t state_offset, maxima_offset;
+    int64_t h_at;                    /* columns of h */
+    struct mixer_layer *second;      /* of a pair: only what a part has */
     enum kv_format kv;               /* of the keys at state_offset */
     struct mixer_segments *segments; /* of a long_short window, else NULL */
 };

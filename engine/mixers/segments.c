@@ -114,9 +114,14 @@ struct ops_segments mixer_segments_run(const struct mixer_layer *layer, const st
     /* of rows that end no segment it norms whatever is there, which nobody reads */
     run_norm(layer, &config->segment_norm, &segments->segment, ops, backend, num_rows,
              2 * config->segment_rank, workspace->vectors, workspace->vectors);
-    run_norm(layer, &config->window_norm, &segments->window, ops, backend, num_rows, 2, *k,
-             workspace->turned); /* v follows k */
-    *k = workspace->turned;
-    *v = mixer_columns(workspace->turned, (int64_t)config->num_kv_heads * config->head_dim);
+    const struct rows normed[2] = {
+        workspace->turned,
+        mixer_columns(workspace->turned, (int64_t)config->num_kv_heads * config->head_dim)};
+    run_norm(layer, &config->window_norm, &segments->window, ops, backend, num_rows, 1, *k,
+             normed[0]);
+    run_norm(layer, &config->window_norm, &segments->window, ops, backend, num_rows, 1, *v,
+             normed[1]);
+    *k = normed[0];
+    *v = normed[1];
     return call;
 }

@@ -158,7 +158,7 @@ void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                                 .q = inputs.q,
                                 .k = inputs.k,
                                 .v = inputs.v,
-                                .h = workspace->h,
+                                .h = mixer_columns(workspace->h, layer->h_at),
                                 .offset = layer->state_offset,
                                 .segments = layer->segments == NULL ? NULL : &segments,
                             });

@@ -58,6 +58,27 @@ static int bind_mlp(struct weights *weights, const struct model *model,
                           inner, names->biased, &layer->down_proj, err);
 }
 
+/* The mixer of layer i as its configuration says; a pair's second part goes into *second. */
+static void configure_mixer(const struct config *config, int i, struct mixer *mixer,
+                            struct mixer *second)
+{
+    const struct mixer_config *own = &config->mixers[config->layer_mixers[i]];
+    *mixer = own->mixer;
+    if (own->is_pair) {
+        *mixer = config->mixers[own->parts[0]].mixer;
+        *second = config->mixers[own->parts[1]].mixer;
+        mixer->name = second->name = own->mixer.name;
+        mixer->output_gate = own->mixer.output_gate;
+        mixer->concatenates = own->mixer.concatenates;
+        mixer->second = second;
+    }
+    for (struct mixer *part = mixer; part != NULL; part = part->second) {
+        if (part->num_heads == 0)
+            part->num_heads = (int)config->num_heads;
+        part->num_kv_heads = part->num_heads;
+    }
+}
+
 static int bind_layer(struct model *model, const struct config *config, struct weights *weights,
                       const struct block_names *names, int i,
                       int (*bind_mixer)(const struct block_mixer *, struct error *),
@@ -69,13 +90,20 @@ static int bind_layer(struct model *model, const struct config *config, struct w
     snprintf(prefix, sizeof prefix, "%s%slayers.%d", names->root, *names->root ? "." : "", i);
     layer->attn_norm = layer->mlp_norm =
         (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
-    layer->mixer = mixer->mixer;
-    if (layer->mixer.num_heads == 0)
-        layer->mixer.num_heads = (int)config->num_heads;
-    layer->mixer.num_kv_heads = layer->mixer.num_heads;
+    struct mixer *second = NULL;
+    double rotary_pct = mixer->rotary_pct, second_rotary_pct = 1;
+    if (mixer->is_pair) {
+        second = arena_alloc(weights->arena, 1, sizeof *second, err);
+        if (!second)
+            return -1;
+        rotary_pct = config->mixers[mixer->parts[0]].rotary_pct;
+        second_rotary_pct = config->mixers[mixer->parts[1]].rotary_pct;
+    }
+    configure_mixer(config, i, &layer->mixer, second);
     struct block_mixer block = {.weights = weights,
                                 .config = config,
-                                .rotary_pct = mixer->rotary_pct,
+                                .rotary_pct = rotary_pct,
+                                .second_rotary_pct = second_rotary_pct,
                                 .mixer = &layer->mixer};
     snprintf(block.prefix, sizeof block.prefix, "%s.%s", prefix, names->mixer);
     if (bind_norm(weights, prefix, names->attn_norm, model->hidden_size, &layer->attn_norm, err) !=
@@ -204,7 +232,9 @@ static void random_layer(struct random_list *list, const struct block_names *nam
     snprintf(layer, sizeof layer, "%s.layers.%d", names->root, i);
     snprintf(mixer, sizeof mixer, "%s.%s", layer, names->mixer);
     random_list_norm(list, layer, names->attn_norm, config->norm_kind, hidden);
-    list_mixer(list, mixer, &config->mixers[config->layer_mixers[i]].mixer);
+    struct mixer own, second;
+    configure_mixer(config, i, &own, &second);
+    list_mixer(list, mixer, &own);
     if (inner == 0)
         return;
     random_list_norm(list, layer, names->mlp_norm, config->norm_kind, hidden);

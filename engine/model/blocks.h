@@ -35,6 +35,7 @@ struct block_mixer {
     double rotary_pct;
     char prefix[WEIGHT_NAME_SIZE / 2]; /* of its tensors: "model.layers.3.attn" */
     struct mixer *mixer;               /* as in the configuration, with num_heads for k and v too */
+    double second_rotary_pct;          /* of a pair's second part */
 };
 
 /* Fills model's norms, matrices and layers [config->num_layers]. */

@@ -30,6 +30,11 @@ struct family;
 struct mixer_config {
     struct mixer mixer; /* kinds, flags and output_norm's kind and eps */
     double rotary_pct;
+    /* A pair says how its two parts are combined and has their output gate; nothing else of its
+     * mixer counts. */
+    bool is_pair;
+    const char *part_names[2];
+    int parts[2]; /* indices into mixers */
 };
 
 /* How matrices of F8_E4M3 become numbers: each is multiplied by the scale of its block. */

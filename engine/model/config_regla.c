@@ -11,7 +11,8 @@ static const char *const act_names[] = {"gelu", "gelu_new", "relu", "silu"};
 static const char *const norm_names[] = {MODEL_NORMS(MODEL_NAME)};
 static const char *const block_norm_names[] = {NULL, "layernorm", "rmsnorm", "simple_rmsnorm"};
 static const char *const embedding_names[] = {"none", "sinusoidal", "learned"};
-static const char *const kind_names[] = {"linear", "softmax"};
+static const char *const kind_names[] = {"linear", "softmax", "pair"};
+static const char *const combine_names[] = {"add", "concatenate"};
 static const char *const feature_names[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
 static const char *const gate_names[] = {MODEL_GATES(MODEL_NAME)};
 static const char *const scale_names[] = {"none", "sqrt_dim", "exp_variance"};
@@ -175,17 +176,21 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
                                         "output_gate",
                                         "num_heads",
                                         "qk_projection",
-                                        "value_activation"};
+                                        "value_activation",
+                                        "chunk_size"};
     struct mixer *mixer = &out->mixer;
-    int64_t nu = 1;
+    int64_t nu = 1, chunk_size = 0;
     double normalizer = 16;
     if (fields_only(fields, known, COUNT(known), err) != 0 ||
         fields_bool(fields, "sum_norm", FIELD_OPTIONAL, &mixer->sum_norm, err) != 0 ||
         fields_int(fields, "dpfp_nu", FIELD_OPTIONAL, 1, CONFIG_MAX_DPFP_NU, &nu, err) != 0 ||
+        fields_int(fields, "chunk_size", FIELD_OPTIONAL, 1, CONFIG_MAX_WINDOW, &chunk_size, err) !=
+            0 ||
         fields_double(fields, "gate_logit_normalizer", FIELD_OPTIONAL, 1e-6, 1e9, &normalizer,
                       err) != 0)
         return -1;
     mixer->dpfp_nu = (int)nu;
+    mixer->chunk_size = (int)chunk_size;
     mixer->gate_logit_normalizer = (float)normalizer;
     CHOICE(fields, "feature_map", FIELD_OPTIONAL, feature_names, mixer->feature_map);
     CHOICE(fields, "gate", FIELD_OPTIONAL, gate_names, mixer->gate);
@@ -198,6 +203,13 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
             "does not scale with the running maximum)");
     if (mixer->sum_norm && mixer->gate != GATE_NONE && mixer->gate != GATE_SCALAR)
         return refuse(fields, err, "sum_norm is only for the gates none and scalar");
+    const bool exponential =
+        mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR;
+    if (chunk_size > 0 && (mixer->gate != GATE_NONE || mixer->sum_norm || exponential ||
+                           mixer->query_scale != QUERY_SCALE_NONE))
+        return refuse(fields, err,
+                      "chunk_size is only for gate none and query_scale none, without sum_norm and "
+                      "without feature_map exp or favor");
     return 0;
 }
 
@@ -259,8 +271,6 @@ static int check_long_short(const struct fields *fields, const struct mixer *mix
 {
     if (mixer->kind != MIXER_SOFTMAX || mixer->window != WINDOW_LONG_SHORT)
         return 0;
-    if (mixer->shared_qk)
-        return refuse(fields, err, "a window long_short needs the qk_projection separate");
     if (mixer->position.kind != POSITION_NONE)
         return refuse(fields, err,
                       "a window long_short takes no position of its own (position_embedding is "
@@ -268,10 +278,41 @@ static int check_long_short(const struct fields *fields, const struct mixer *mix
     return 0;
 }
 
+static int parse_pair(const struct fields *fields, const struct config *config,
+                      struct mixer_config *out, struct error *err)
+{
+    static const char *const known[] = {"kind", "parts", "combine", "output_gate"};
+    int combine = 0;
+    if (fields_only(fields, known, COUNT(known), err) != 0)
+        return -1;
+    const json_t *parts = json_object_get(fields->object, "parts");
+    if (!json_is_array(parts) || json_array_size(parts) != 2)
+        return error_set(err, ERROR_INVALID, "%s.parts: expected a list of two mixers' names",
+                         fields->place);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *name = json_array_get(parts, i);
+        if (!json_is_string(name))
+            return error_set(err, ERROR_INVALID, "%s.parts[%zu]: expected a string, got %s",
+                             fields->place, i, fields_kind(name));
+        out->part_names[i] = arena_string(config->arena, json_string_value(name), err);
+        if (!out->part_names[i])
+            return -1;
+    }
+    CHOICE(fields, "combine", FIELD_REQUIRED, combine_names, combine);
+    CHOICE(fields, "output_gate", FIELD_OPTIONAL, output_gate_names, out->mixer.output_gate);
+    out->mixer.concatenates = combine == 1;
+    out->is_pair = true;
+    return 0;
+}
+
 static int parse_mixer(const struct fields *fields, const struct config *config,
                        struct mixer_config *out, struct error *err)
 {
-    CHOICE(fields, "kind", FIELD_REQUIRED, kind_names, out->mixer.kind);
+    int kind = 0;
+    CHOICE(fields, "kind", FIELD_REQUIRED, kind_names, kind);
+    if (kind == COUNT(kind_names) - 1)
+        return parse_pair(fields, config, out, err);
+    out->mixer.kind = kind;
     int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, out, err)
                                                  : parse_softmax(fields, out, err);
     if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0 ||
@@ -280,6 +321,52 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
     if (parse_position(fields, out, err) != 0)
         return -1;
     return check_long_short(fields, &out->mixer, err);
+}
+
+static int find_mixer(const struct config *config, const char *name)
+{
+    for (int i = 0; i < config->num_mixers; i++)
+        if (strcmp(config->mixers[i].mixer.name, name) == 0)
+            return i;
+    return -1;
+}
+
+static int unknown_mixer(const struct config *config, const char *place, const char *name,
+                         struct error *err)
+{
+    const char *names[16];
+    size_t count = 0;
+    for (; count < COUNT(names) && count < (size_t)config->num_mixers; count++)
+        names[count] = config->mixers[count].mixer.name;
+    return fields_unknown(place, "mixer", name, names, count, err);
+}
+
+/* The parts of a pair, which may stand behind it. */
+static int find_parts(const struct config *config, struct mixer_config *pair, struct error *err)
+{
+    const struct mixer *parts[2];
+    char place[160];
+    for (int i = 0; i < 2; i++) {
+        snprintf(place, sizeof place, "config.json: mixers.%.64s.parts[%d]", pair->mixer.name, i);
+        pair->parts[i] = find_mixer(config, pair->part_names[i]);
+        if (pair->parts[i] < 0)
+            return unknown_mixer(config, place, pair->part_names[i], err);
+        parts[i] = &config->mixers[pair->parts[i]].mixer;
+        if (config->mixers[pair->parts[i]].is_pair)
+            return error_set(err, ERROR_UNSUPPORTED, "%s: expected a mixer that is no pair", place);
+        if (parts[i]->output_gate != OUTPUT_GATE_NONE)
+            return error_set(err, ERROR_UNSUPPORTED,
+                             "%s: expected no output_gate: the pair has it for both", place);
+    }
+    if (!pair->mixer.concatenates &&
+        (parts[0]->num_heads != parts[1]->num_heads || parts[0]->shared_qk != parts[1]->shared_qk ||
+         parts[0]->value_activation != parts[1]->value_activation))
+        return error_set(
+            err, ERROR_UNSUPPORTED,
+            "config.json: mixers.%.64s: the parts of combine add have the same values: "
+            "expected equal num_heads, qk_projection and value_activation",
+            pair->mixer.name);
+    return 0;
 }
 
 static int parse_mixers(struct config *config, const struct fields *root, struct error *err)
@@ -304,25 +391,10 @@ static int parse_mixers(struct config *config, const struct fields *root, struct
             parse_mixer(&mixer, config, out, err) != 0)
             return -1;
     }
-    return 0;
-}
-
-static int find_mixer(const struct config *config, const char *name)
-{
     for (int i = 0; i < config->num_mixers; i++)
-        if (strcmp(config->mixers[i].mixer.name, name) == 0)
-            return i;
-    return -1;
-}
-
-static int unknown_mixer(const struct config *config, const char *place, const char *name,
-                         struct error *err)
-{
-    const char *names[16];
-    size_t count = 0;
-    for (; count < COUNT(names) && count < (size_t)config->num_mixers; count++)
-        names[count] = config->mixers[count].mixer.name;
-    return fields_unknown(place, "mixer", name, names, count, err);
+        if (config->mixers[i].is_pair && find_parts(config, &config->mixers[i], err) != 0)
+            return -1;
+    return 0;
 }
 
 static int parse_layers(struct config *config, const struct fields *root, struct error *err)

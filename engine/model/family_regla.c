@@ -64,21 +64,11 @@ static int bind_scale(const struct block_mixer *b, const char *name, struct offs
     char full[WEIGHT_NAME_SIZE];
     struct norm norm = {.kind = NORM_LAYERNORM}; /* a weight, and perhaps a bias */
     weights_name(full, "%s.%s", b->prefix, name);
-    if (weights_norm(b->weights, full, b->mixer->qk_proj.rows, &norm, err) != 0)
+    const int64_t size = (int64_t)b->mixer->num_heads * b->mixer->head_dim;
+    if (weights_norm(b->weights, full, size, &norm, err) != 0)
         return -1;
     *scale = (struct offset_scale){norm.weight, norm.bias};
     return 0;
-}
-
-/* q and k of one projection. */
-static int bind_shared(const struct block_mixer *b, struct error *err)
-{
-    struct mixer *mixer = b->mixer;
-    if (bind_linear(b, "qk_proj", WEIGHT_ANY, &mixer->qk_proj, err) != 0 ||
-        split_heads(b, "qk_proj", mixer->qk_proj.rows, &mixer->head_dim, err) != 0 ||
-        bind_scale(b, "q_scale", &mixer->q_scale, err) != 0)
-        return -1;
-    return bind_scale(b, "k_scale", &mixer->k_scale, err);
 }
 
 static int bind_separate(const struct block_mixer *b, struct error *err)
@@ -90,16 +80,17 @@ static int bind_separate(const struct block_mixer *b, struct error *err)
     return bind_linear(b, "k_proj", mixer->q_proj.rows, &mixer->k_proj, err);
 }
 
-static int bind_projections(const struct block_mixer *b, struct error *err)
+/* What the parts of a pair may share: a projection for q and k, and the values. */
+static int bind_sources(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
-    char full[WEIGHT_NAME_SIZE];
-    if ((mixer->shared_qk ? bind_shared(b, err) : bind_separate(b, err)) != 0 ||
-        bind_linear(b, "v_proj", WEIGHT_ANY, &mixer->v_proj, err) != 0 ||
-        split_heads(b, "v_proj", mixer->v_proj.rows, &mixer->value_dim, err) != 0)
+    if (mixer->shared_qk &&
+        (bind_linear(b, "qk_proj", WEIGHT_ANY, &mixer->qk_proj, err) != 0 ||
+         split_heads(b, "qk_proj", mixer->qk_proj.rows, &mixer->head_dim, err) != 0))
         return -1;
-    return weights_linear(b->weights, weights_name(full, "%s.o_proj", b->prefix),
-                          b->config->hidden_size, mixer->v_proj.rows, true, &mixer->o_proj, err);
+    if (bind_linear(b, "v_proj", WEIGHT_ANY, &mixer->v_proj, err) != 0)
+        return -1;
+    return split_heads(b, "v_proj", mixer->v_proj.rows, &mixer->value_dim, err);
 }
 
 static bool is_fourier(enum feature_map map)
@@ -196,40 +187,81 @@ static int bind_segments(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
+    const int64_t size = (int64_t)mixer->num_heads * mixer->head_dim;
     if (mixer->value_dim != mixer->head_dim)
         return weights_bad(b->weights, weights_name(full, "%s.v_proj.weight", b->prefix), err,
                            "expected the height of k_proj (one norm serves keys and values of a "
-                           "window long_short), %lld, got %lld",
-                           (long long)mixer->k_proj.rows, (long long)mixer->v_proj.rows);
+                           "window long_short), %d, got %d",
+                           mixer->num_heads * mixer->head_dim, mixer->num_heads * mixer->value_dim);
     if (bind_linear(b, "segment_proj", (int64_t)mixer->num_heads * mixer->segment_rank,
                     &mixer->segment_proj, err) != 0)
         return -1;
     mixer->window_norm = mixer->segment_norm =
         (struct norm){.kind = NORM_LAYERNORM, .eps = b->config->norm_eps};
-    if (weights_norm(b->weights, weights_name(full, "%s.window_norm", b->prefix),
-                     mixer->k_proj.rows, &mixer->window_norm, err) != 0)
+    if (weights_norm(b->weights, weights_name(full, "%s.window_norm", b->prefix), size,
+                     &mixer->window_norm, err) != 0)
         return -1;
-    return weights_norm(b->weights, weights_name(full, "%s.segment_norm", b->prefix),
-                        mixer->k_proj.rows, &mixer->segment_norm, err);
+    return weights_norm(b->weights, weights_name(full, "%s.segment_norm", b->prefix), size,
+                        &mixer->segment_norm, err);
+}
+
+/* A mixer but for its output. source: where its values, and a shared projection for q and k, are;
+ * NULL: in the other part of the pair, which has been bound. */
+static int bind_part(const struct block_mixer *b, const struct block_mixer *source,
+                     struct error *err)
+{
+    struct mixer *mixer = b->mixer;
+    char full[WEIGHT_NAME_SIZE];
+    if ((!mixer->shared_qk && bind_separate(b, err) != 0) ||
+        (source && bind_sources(source, err) != 0) ||
+        (mixer->shared_qk && (bind_scale(b, "q_scale", &mixer->q_scale, err) != 0 ||
+                              bind_scale(b, "k_scale", &mixer->k_scale, err) != 0)) ||
+        bind_features(b, err) != 0 || (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
+        (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, err) != 0) ||
+        position_tables_bind(b->weights, mixer, b->prefix, b->rotary_pct, err) != 0)
+        return -1;
+    const int64_t heads = mixer->output_norm_scope == NORM_SCOPE_HEAD ? 1 : mixer->num_heads;
+    return weights_norm(b->weights, weights_name(full, "%s.out_norm", b->prefix),
+                        heads * mixer->value_dim, &mixer->output_norm, err);
+}
+
+/* Its tensors are under parts.0 and parts.1; what added parts share is not. */
+static int bind_pair(const struct block_mixer *b, struct error *err)
+{
+    struct block_mixer parts[2] = {*b, *b};
+    struct mixer *first = b->mixer, *second = first->second;
+    for (int i = 0; i < 2; i++)
+        snprintf(parts[i].prefix, sizeof parts[i].prefix, "%.60s.parts.%d", b->prefix, i);
+    parts[1].mixer = second;
+    parts[1].rotary_pct = b->second_rotary_pct;
+    if (bind_part(&parts[0], first->concatenates ? &parts[0] : b, err) != 0)
+        return -1;
+    if (first->concatenates)
+        return bind_part(&parts[1], &parts[1], err);
+    second->head_dim = first->head_dim;
+    second->value_dim = first->value_dim;
+    second->value_activation = VALUE_ACTIVATION_NONE; /* the first has applied it */
+    return bind_part(&parts[1], NULL, err);
+}
+
+/* Columns of h, the input of o_proj. */
+static int64_t output_size(const struct mixer *mixer)
+{
+    const int64_t size = (int64_t)mixer->num_heads * mixer->value_dim;
+    return size + (mixer->concatenates ? output_size(mixer->second) : 0);
 }
 
 static int bind_mixer(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
-    if (bind_projections(b, err) != 0 || bind_features(b, err) != 0 ||
-        (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
-        (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, err) != 0) ||
-        position_tables_bind(b->weights, mixer, b->prefix, b->rotary_pct, err) != 0)
-        return -1;
-    const int64_t norm_size =
-        mixer->output_norm_scope == NORM_SCOPE_HEAD ? mixer->value_dim : mixer->v_proj.rows;
-    if (weights_norm(b->weights, weights_name(full, "%s.out_norm", b->prefix), norm_size,
-                     &mixer->output_norm, err) != 0)
+    if ((mixer->second ? bind_pair(b, err) : bind_part(b, b, err)) != 0 ||
+        weights_linear(b->weights, weights_name(full, "%s.o_proj", b->prefix),
+                       b->config->hidden_size, output_size(mixer), true, &mixer->o_proj, err) != 0)
         return -1;
     if (mixer->output_gate == OUTPUT_GATE_NONE)
         return 0;
-    return bind_linear(b, "out_gate_proj", mixer->v_proj.rows, &mixer->out_gate_proj, err);
+    return bind_linear(b, "out_gate_proj", output_size(mixer), &mixer->out_gate_proj, err);
 }
 
 /* ---- a preset's tensors ---- */
@@ -254,15 +286,9 @@ static int64_t features_of(const struct mixer *mixer, const struct random_shapes
     }
 }
 
-/* Heads of a preset's mixer, as blocks_bind finds them. */
-static int64_t heads_of(const struct random_list *list, const struct mixer *mixer)
-{
-    return mixer->num_heads > 0 ? mixer->num_heads : list->config->num_heads;
-}
-
 static void list_features(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    const int64_t heads = heads_of(list, mixer), d = list->shapes->head_dim;
+    const int64_t heads = mixer->num_heads, d = list->shapes->head_dim;
     const int64_t m = features_of(mixer, list->shapes);
     if (mixer->feature_map == FEATURE_FAVOR)
         random_list_directions(list, prefix, "features.weight", heads, m, d);
@@ -295,7 +321,7 @@ static void list_permuteformer_decay(struct random_list *list, const char *prefi
 
 static void list_gate(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    const int64_t heads = heads_of(list, mixer), hidden = list->config->hidden_size;
+    const int64_t heads = mixer->num_heads, hidden = list->config->hidden_size;
     const int64_t features = features_of(mixer, list->shapes);
     if (is_permuteformer(mixer)) {
         list_permuteformer_decay(list, prefix);
@@ -337,7 +363,7 @@ static void list_lrpe(struct random_list *list, const char *prefix, const struct
 /* As their released code starts; as many realizations as features. */
 static void list_spe(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
-    const int64_t m = features_of(mixer, list->shapes), heads = heads_of(list, mixer);
+    const int64_t m = features_of(mixer, list->shapes), heads = mixer->num_heads;
     const int64_t shape[4] = {heads, m, SPE_SINES};
     struct random_tensor freqs = {
         .dtype = TENSOR_F32, .rank = 3, .shape = {heads, m, SPE_SINES}, .mean = -4, .deviation = 1};
@@ -356,7 +382,7 @@ static void list_position(struct random_list *list, const char *attention,
                           const struct mixer *mixer)
 {
     char prefix[WEIGHT_NAME_SIZE], name[8];
-    const int64_t heads = heads_of(list, mixer), distances = mixer->position.distances;
+    const int64_t heads = mixer->num_heads, distances = mixer->position.distances;
     int parameters = 0;
     weights_name(prefix, "%s.position", attention);
     switch (mixer->position.kind) {
@@ -394,30 +420,27 @@ static void list_position(struct random_list *list, const char *attention,
     }
 }
 
-static void list_queries(struct random_list *list, const char *prefix, const struct mixer *mixer,
-                         int64_t size)
+/* sources: the prefix of bind_part's source, or NULL. alone: not of a pair. */
+static void list_part(struct random_list *list, const char *prefix, const char *sources, bool alone,
+                      const struct mixer *mixer)
 {
-    const int64_t hidden = list->config->hidden_size;
-    if (!mixer->shared_qk) {
-        random_list_linear(list, prefix, "q_proj", size, hidden, 0);
-        random_list_linear(list, prefix, "k_proj", size, hidden, 0);
-        return;
-    }
-    static const char *const names[] = {"q_scale.weight", "q_scale.bias", "k_scale.weight",
-                                        "k_scale.bias"};
-    random_list_linear(list, prefix, "qk_proj", size, hidden, 0);
-    for (int i = 0; i < 4; i++)
-        random_list_vector(list, prefix, names[i], size, 0, 1);
-}
-
-static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
-{
+    static const char *const scales[] = {"q_scale.weight", "q_scale.bias", "k_scale.weight",
+                                         "k_scale.bias"};
     const struct random_shapes *shapes = list->shapes;
-    const int64_t heads = heads_of(list, mixer), hidden = list->config->hidden_size;
-    const int64_t values = heads * shapes->value_dim;
-    list_queries(list, prefix, mixer, heads * shapes->head_dim);
-    random_list_linear(list, prefix, "v_proj", values, hidden, 0);
-    random_list_output(list, prefix, "o_proj", hidden, values);
+    const int64_t heads = mixer->num_heads, hidden = list->config->hidden_size;
+    const int64_t queries = heads * shapes->head_dim, values = heads * shapes->value_dim;
+    if (mixer->shared_qk && sources)
+        random_list_linear(list, sources, "qk_proj", queries, hidden, 0);
+    for (int i = 0; mixer->shared_qk && i < 4; i++)
+        random_list_vector(list, prefix, scales[i], queries, 0, 1);
+    if (!mixer->shared_qk) {
+        random_list_linear(list, prefix, "q_proj", queries, hidden, 0);
+        random_list_linear(list, prefix, "k_proj", queries, hidden, 0);
+    }
+    if (sources)
+        random_list_linear(list, sources, "v_proj", values, hidden, 0);
+    if (alone) /* before the rest: a tensor's numbers depend on its place */
+        random_list_output(list, prefix, "o_proj", hidden, values);
     if (mixer->kind == MIXER_LINEAR) {
         list_features(list, prefix, mixer);
         list_gate(list, prefix, mixer);
@@ -430,6 +453,24 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
     list_position(list, prefix, mixer);
     random_list_norm(list, prefix, "out_norm", mixer->output_norm.kind,
                      mixer->output_norm_scope == NORM_SCOPE_HEAD ? shapes->value_dim : values);
+}
+
+static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
+{
+    const int64_t hidden = list->config->hidden_size, width = list->shapes->value_dim;
+    int64_t values = mixer->num_heads * width;
+    const struct mixer *second = mixer->second;
+    if (second) {
+        char parts[2][WEIGHT_NAME_SIZE];
+        for (int i = 0; i < 2; i++)
+            weights_name(parts[i], "%s.parts.%d", prefix, i);
+        list_part(list, parts[0], mixer->concatenates ? parts[0] : prefix, false, mixer);
+        list_part(list, parts[1], mixer->concatenates ? parts[1] : NULL, false, second);
+        values += mixer->concatenates ? second->num_heads * width : 0;
+        random_list_output(list, prefix, "o_proj", hidden, values);
+    } else {
+        list_part(list, prefix, prefix, true, mixer);
+    }
     if (mixer->output_gate != OUTPUT_GATE_NONE)
         random_list_linear(list, prefix, "out_gate_proj", values, hidden, 0);
 }

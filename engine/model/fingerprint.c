@@ -106,12 +106,16 @@ static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
     }
     /* What came later counts only where it is used: fingerprints of other models stay. */
     const int64_t later[] = {mixer->shared_qk, mixer->value_activation, mixer->score_divisor,
-                             mixer->position.distances};
+                             mixer->position.distances, mixer->chunk_size};
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (later[i] != 0) {
             add_int(hash, (int64_t)i);
             add_int(hash, later[i]);
         }
+    if (mixer->second != NULL) {
+        add_int(hash, mixer->concatenates);
+        add_mixer(hash, mixer->second);
+    }
 }
 
 /* What the tensors do not say. Enumerations by number: a new value of theirs goes to the end. */

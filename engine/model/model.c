@@ -20,9 +20,15 @@ const struct matrix *model_layer_matrix(const struct layer *layer, size_t i)
 {
 #define OFFSET(member) offsetof(struct layer, member),
     static const size_t offsets[] = {MODEL_LAYER_MATRICES(OFFSET)};
-    if (i >= sizeof offsets / sizeof *offsets)
+    const size_t count = sizeof offsets / sizeof *offsets;
+    if (i < count)
+        return (const struct matrix *)(const void *)((const char *)layer + offsets[i]);
+    if (layer->mixer.second == NULL || i >= 2 * count)
         return NULL;
-    return (const struct matrix *)(const void *)((const char *)layer + offsets[i]);
+    const size_t at = offsets[i - count] - offsetof(struct layer, mixer); /* mixers' come first */
+    return at >= sizeof(struct mixer)
+               ? NULL
+               : (const struct matrix *)(const void *)((const char *)layer->mixer.second + at);
 }
 
 struct model *model_new(const char *directory, const char *name, struct error *err)

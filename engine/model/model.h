@@ -152,6 +152,7 @@ struct mixer {
     bool sum_norm;
     int dpfp_nu;
     float gate_logit_normalizer;
+    int chunk_size; /* C: h reads S as it was at the start of a token's chunk; 0: after the token */
     const float *feature_weight; /* favor: [H, m, d]; (unit_)cos_sin: [H, m/2, d] */
     int feature_rows;
     const float *feature_q, *feature_k; /* hedgehog: [H, d, d] */
@@ -178,6 +179,13 @@ struct mixer {
     enum norm_scope output_norm_scope;
     enum output_gate output_gate;
     struct matrix out_gate_proj; /* [H*dv, D] */
+
+    /* A pair: this mixer and another one, both of x. Their h, after their norms, are concatenated
+     * or added; the output gate and o_proj, which follow, are this one's. Added h are of the same
+     * values, and of one z where q and k are shared: then `second` has no v_proj, and no qk_proj.
+     */
+    struct mixer *second; /* NULL: not a pair */
+    bool concatenates;    /* else the h are added */
 };
 
 struct layer {

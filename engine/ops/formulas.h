@@ -264,7 +264,9 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_SIGMOID)           /* RFA's g, fast decay's z and f, the delta rule's beta */   \
     X(FORMULA_ONE_MINUS_SIGMOID) /* RFA (Peng et al. 2021, section 3.2): the input's share */ \
     X(FORMULA_GLA_GATE)          /* constant: the normalizer */
-#define FORMULA_OF_TWO(X) X(FORMULA_REFINED_GATE)
+#define FORMULA_OF_TWO(X)   \
+    X(FORMULA_REFINED_GATE) \
+    X(FORMULA_SUM) /* of a pair's h */
 #define FORMULA_VALUE(value) value,
 
 enum formula { FORMULA_OF_ONE(FORMULA_VALUE) FORMULA_OF_TWO(FORMULA_VALUE) };
@@ -290,6 +292,8 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return formula_refined_gate(u, w);
     case FORMULA_GLA_GATE:
         return formula_gla_gate(u, constant);
+    case FORMULA_SUM:
+        return u + w;
     }
     return u;
 }

@@ -182,7 +182,8 @@ struct ops_factor {
  * Grouped keys and values: Hv < H = Hq (GLA). The bits are those of heads written out H times. */
 struct ops_recurrence {
     int num_heads, num_qk_heads, num_kv_heads, value_dim; /* H, Hq, Hv, dv */
-    int features; /* m2: of phi after its position; f_j serves j and j + m (spe: there is no f) */
+    int features;   /* m2: of phi after its position; f_j serves j and j + m (spe: there is no f) */
+    int chunk_size; /* C, or 0: see ops_state_features */
     bool sum_norm;
     bool row_decay_per_head; /* row_decay is [N, H], else [N, H*dv] */
     struct ops_features phi;
@@ -369,6 +370,15 @@ FORMULA int ops_recurrence_key_heads(const struct ops_recurrence *a)
 FORMULA int ops_shared_head(const struct ops_recurrence *a, int shared, int head)
 {
     return head / (a->num_heads / shared);
+}
+
+/* Features of S in the slot. With chunks of C positions (FLASH, Hua et al. 2022) h reads S as it
+ * was at the start of the token's chunk: S has two halves, [rows / 16][2][m2][16], the sum of the
+ * finished chunks and that of the chunk in hand. A chunk's first token adds the second to the first
+ * and clears it. Such a recurrence has no factors, no running maximum and no c. */
+FORMULA int ops_state_features(int features, int chunk_size)
+{
+    return chunk_size > 0 ? 2 * features : features;
 }
 
 /* Bytes of a head's S in a slot. */

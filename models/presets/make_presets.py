@@ -68,8 +68,8 @@ def transnormer(activation, feature_map, block_norm):
             {"glu": True})
 
 
-FLASH = {"num_heads": 1, "qk_projection": "shared", "value_activation": "silu",
-         "output_gate": "swish"}
+FLASH = {"num_heads": 1, "qk_projection": "shared", "value_activation": "silu"}
+FLASH_CHUNK = 256
 FLASH_SHAPES = {"head_dim": 128, "value_dim": 2 * HEADS * HEAD_DIM, "features": 128}
 
 
@@ -109,8 +109,15 @@ SYSTEMS = {
     "transformer_ls": plain(softmax(window="long_short", window_size=512, segment_length=16,
                                     segment_rank=1), {"position_embedding": "sinusoidal"}),
     "flash_quad": plain(softmax({"type": "rope", "distance_bias": 2048}, activation="relu2",
-                                score_divisor=2048, **FLASH),
+                                score_divisor=2048, output_gate="swish", **FLASH),
                         {"intermediate_size": 0}, FLASH_SHAPES),
+    "flash": ({"quad": softmax({"type": "rope", "distance_bias": FLASH_CHUNK}, activation="relu2",
+                               score_divisor=FLASH_CHUNK, window="block", window_size=FLASH_CHUNK,
+                               **FLASH),
+               "linear": linear("identity", position=ROPE, chunk_size=FLASH_CHUNK, **FLASH),
+               "flash": {"kind": "pair", "parts": ["quad", "linear"], "combine": "add",
+                         "output_gate": "swish"}},
+              everywhere("flash"), {"intermediate_size": 0}, FLASH_SHAPES),
     "elu_sinusoidal": plain(linear("elu+1", **SUM), {"position_embedding": "sinusoidal"}),
     "permuteformer": plain(linear("elu+1", "scalar", {"type": "lrpe_permutation"}, **SUM)),
     "gla": plain(linear("identity", "gla", query_scale="sqrt_dim", output_gate="swish", **RMS)),

@@ -143,6 +143,7 @@ def random_config(rng):
     return raw, shapes
 
 
+FLASH = {"num_heads": 1, "qk_projection": "shared", "value_activation": "silu"}
 # Combinations that no other golden case has, as (shapes, config, mixers by layer).
 GOLDEN = {
     "spe": (
@@ -272,10 +273,8 @@ GOLDEN = {
             "activation": "relu2",
             "score_divisor": 4,
             "position": {"type": "rope", "distance_bias": 40},
-            "num_heads": 1,
-            "qk_projection": "shared",
-            "value_activation": "silu",
             "output_gate": "swish",
+            **FLASH,
         },
     ),
     "rfa_unit_length": (
@@ -297,9 +296,72 @@ GOLDEN = {
 }
 
 
+# FLASH and a block of TransNormer T1 and T2 with both attentions (table 12).
+GOLDEN["flash"] = (
+    {"head_dim": 8, "value_dim": 36, "bias": True},
+    {"num_attention_heads": 3, "intermediate_size": 0, "layer_types": ["flash", "flash"]},
+    {
+        "quad": {
+            "kind": "softmax",
+            "activation": "relu2",
+            "score_divisor": 4,
+            "window": "block",
+            "window_size": 20,
+            "position": {"type": "rope", "distance_bias": 20},
+            **FLASH,
+        },
+        "linear": {
+            "kind": "linear",
+            "chunk_size": 20,
+            "position": {"type": "rope", "stage": "before"},
+            **FLASH,
+        },
+        "flash": {
+            "kind": "pair",
+            "parts": ["quad", "linear"],
+            "combine": "add",
+            "output_gate": "swish",
+        },
+    },
+)
+GOLDEN["parallel_blocks"] = (
+    {"head_dim": 6, "value_dim": 7, "glu": True},
+    {"num_attention_heads": 3, "layer_types": ["one", "two"], "norm_type": "simple_rmsnorm"},
+    {
+        "block": {
+            "kind": "softmax",
+            "activation": "relu",
+            "window": "block",
+            "window_size": 13,
+            "position": {"type": "lrpe_orthogonal", "basis": "householder"},
+            "output_norm": "simple_rmsnorm",
+            "output_norm_scope": "hidden",
+        },
+        "norm": {
+            "kind": "linear",
+            "feature_map": "elu",
+            "position": {"type": "lrpe_orthogonal", "basis": "householder"},
+            "output_norm": "rmsnorm",
+            "output_norm_scope": "hidden",
+        },
+        "gated": {"kind": "linear", "feature_map": "exp", "gate": "refined", "num_heads": 2},
+        "softmax": {"kind": "softmax", "window": "sliding", "window_size": 20,
+                    "position": {"type": "alibi"}},
+        "one": {"kind": "pair", "parts": ["block", "norm"], "combine": "concatenate"},
+        "two": {"kind": "pair", "parts": ["gated", "softmax"], "combine": "concatenate",
+                "output_gate": "swish"},
+    },
+)
+
+
 def golden_config(name):
     shapes, changes, *mixers = GOLDEN[name]
-    names = "abc"[: len(mixers)]
+    if "layer_types" in changes:  # then the mixers have names
+        (mixers,) = mixers
+        names = list(mixers)
+    else:
+        names = "abc"[: len(mixers)]
+        mixers = dict(zip(names, mixers))
     return {
         "model_type": "regla",
         "vocab_size": TOKENIZER_IDS,
@@ -311,7 +373,7 @@ def golden_config(name):
         "bos_token_id": 0,
         "eos_token_id": 0,
         "layer_types": [names[0], names[-1]],
-        "mixers": dict(zip(names, mixers)),
+        "mixers": mixers,
         **changes,
     }, shapes
 
@@ -390,7 +452,7 @@ def calm_delta(mixer, name, made):
 def add_thetas(config, shapes, made, rng, normal):
     model = Model(config, made)
     for i, layer in enumerate(model.layers):
-        lrpe = getattr(layer.attn.position, "lrpe", None)
+        lrpe = getattr(getattr(layer.attn, "position", None), "lrpe", None)
         if lrpe is None or not hasattr(lrpe, "default_theta") or rng.random() < 0.4:
             continue
         pairs = len(lrpe.default_theta)

@@ -126,12 +126,12 @@ static const struct change native_changes[] = {
      "config.json: shapes: belongs to a preset, a config without tensors; a checkpoint's tensors "
      "say their shapes themselves"},
     {"mixers/r/kind", "\"mamba\"",
-     "config.json: mixers.r.kind: unknown kind \"mamba\" (known: linear, softmax)"},
+     "config.json: mixers.r.kind: unknown kind \"mamba\" (known: linear, softmax, pair)"},
     {"mixers/r/kind", NULL, "config.json: mixers.r.kind: expected a string, got nothing"},
     {"mixers/r/kernel", "1",
      "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
      "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
-     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation)"},
+     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation, chunk_size)"},
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
@@ -225,6 +225,25 @@ static const struct change native_changes[] = {
     {"mixers/s/value_activation", "\"relu\"",
      "config.json: mixers.s.value_activation: unknown value_activation \"relu\" (known: none, "
      "silu)"},
+    {"mixers/r/chunk_size", "64",
+     "config.json: mixers.r: chunk_size is only for gate none and query_scale none, without "
+     "sum_norm "
+     "and without feature_map exp or favor"},
+    {"mixers/p", "{\"kind\": \"pair\", \"parts\": [\"r\", \"s\"], \"combine\": \"concatenate\"}",
+     NULL},
+    {"mixers/p", "{\"kind\": \"pair\", \"parts\": [\"r\", \"s\"], \"combine\": \"add\"}", NULL},
+    {"mixers/p", "{\"kind\": \"pair\", \"parts\": [\"r\", \"t\"], \"combine\": \"add\"}",
+     "config.json: mixers.p.parts[1]: unknown mixer \"t\" (known: r, s, p)"},
+    {"mixers/p", "{\"kind\": \"pair\", \"parts\": [\"r\", \"p\"], \"combine\": \"add\"}",
+     "config.json: mixers.p.parts[1]: expected a mixer that is no pair"},
+    {"mixers/p", "{\"kind\": \"pair\", \"parts\": [\"r\"], \"combine\": \"add\"}",
+     "config.json: mixers.p.parts: expected a list of two mixers' names"},
+    {"mixers/p", "{\"kind\": \"pair\", \"parts\": [\"r\", 3], \"combine\": \"add\"}",
+     "config.json: mixers.p.parts[1]: expected a string, got a number"},
+    {"mixers/p", "{\"kind\": \"pair\", \"parts\": [\"r\", \"s\"]}",
+     "config.json: mixers.p.combine: expected a string, got nothing"},
+    {"mixers/p", "{\"kind\": \"pair\", \"window\": \"full\"}",
+     "config.json: mixers.p: unknown key \"window\" (known: kind, parts, combine, output_gate)"},
     {"mixers/s/position", "{\"type\": \"rope\", \"distance_bias\": 0}",
      "config.json: mixers.s.position.distance_bias: expected an integer in [1, 16777216], got 0"},
     {"mixers/r/position", "{\"type\": \"rope\", \"stage\": \"after\", \"distance_bias\": 3}",
@@ -258,8 +277,6 @@ static const struct change segment_changes[] = {
      "config.json: mixers.a.segment_length: only a window long_short has it"},
     {"mixers/a/activation", "\"relu\"",
      "config.json: mixers.a: a window long_short needs the activation softmax"},
-    {"mixers/a/qk_projection", "\"shared\"",
-     "config.json: mixers.a: a window long_short needs the qk_projection separate"},
     {"mixers/a/position", "{\"type\": \"rope\"}",
      "config.json: mixers.a: a window long_short takes no position of its own (position_embedding "
      "is what gives the model positions)"},
@@ -270,6 +287,26 @@ Test(config, segments)
     for (size_t i = 0; i < sizeof segment_changes / sizeof *segment_changes; i++)
         expect_patched("transformer_ls", segment_changes[i].path, segment_changes[i].value,
                        segment_changes[i].message);
+}
+
+/* FLASH's parts, whose h are added, have the same values and z. */
+Test(config, pair_changes)
+{
+    static const char *const unequal =
+        "config.json: mixers.flash: the parts of combine add have the same values: expected equal "
+        "num_heads, qk_projection and value_activation";
+    static const struct change changes[] = {
+        {"mixers/quad/num_heads", "2", unequal},
+        {"mixers/linear/qk_projection", NULL, unequal},
+        {"mixers/linear/value_activation", "\"none\"", unequal},
+        {"mixers/quad/output_gate", "\"swish\"",
+         "config.json: mixers.flash.parts[0]: expected no output_gate: the pair has it for both"},
+        {"mixers/linear/chunk_size", "0",
+         "config.json: mixers.linear.chunk_size: expected an integer in [1, 16777216], got 0"},
+        {"mixers/linear/chunk_size", "7", NULL},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        expect_patched("flash", changes[i].path, changes[i].value, changes[i].message);
 }
 
 Test(config, odd_hidden_size_has_no_sinusoidal_positions)

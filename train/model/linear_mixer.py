@@ -10,7 +10,7 @@ from torch import nn
 
 from train.model.layers import Linear, Norm, at_least_f32
 from train.model.positions import LinearPosition
-from train.model.recurrence import chunked
+from train.model.recurrence import chunked, finished_chunks
 
 LOWEST_SUM = 1e-6
 FOURIER = ("cos_sin", "unit_cos_sin")
@@ -39,27 +39,68 @@ class OffsetScale(nn.Module):
 
 
 class Mixer(nn.Module):
-    """What both kinds of mixer begin with: x [B, T, D] -> q, k [B, T, H*d] and v [B, T, H*dv]."""
+    """What both kinds have in common: from x [B, T, D] to q, k [B, T, H*d] and v [B, T, H*dv], and
+    from h [B, H, T, dv] on. A part of a pair ends with its norm; `owner` is the pair where that has
+    v_proj, and a qk_proj, for both of its parts."""
 
-    def take_inputs(self, config, width, tensors):
+    def take_inputs(self, config, width, tensors, owner=None):
         """Returns d and dv."""
         shared = config.qk_projection == "shared"
-        for name in (("qk_proj",) if shared else ("q_proj", "k_proj")) + ("v_proj",):
-            setattr(self, name, Linear(tensors.under(name), None, width))
-        size = (self.qk_proj if shared else self.q_proj).weight.shape[0]
+        if owner is None:
+            self.take_sources(config, width, tensors)
+        if not shared:
+            for name in ("q_proj", "k_proj"):
+                setattr(self, name, Linear(tensors.under(name), None, width))
+        source = self if owner is None else owner
+        size = (source.qk_proj if shared else self.q_proj).weight.shape[0]
         if shared:
             self.q_scale = OffsetScale(size, tensors.under("q_scale"))
             self.k_scale = OffsetScale(size, tensors.under("k_scale"))
-        return size // config.num_heads, self.v_proj.weight.shape[0] // config.num_heads
+        return size // config.num_heads, source.v_proj.weight.shape[0] // config.num_heads
 
-    def inputs(self, x):
+    def take_sources(self, config, width, tensors):
+        for name in ("qk_proj",) * (config.qk_projection == "shared") + ("v_proj",):
+            setattr(self, name, Linear(tensors.under(name), None, width))
+
+    def sources(self, x, config):
+        """z of shared q and k, or None; and v."""
         v = self.v_proj(x)
-        if self.config.value_activation == "silu":
+        if config.value_activation == "silu":
             v = F.silu(v)
-        if self.config.qk_projection == "separate":
+        return F.silu(self.qk_proj(x)) if config.qk_projection == "shared" else None, v
+
+    def inputs(self, x, sources=None):
+        z, v = self.sources(x, self.config) if sources is None else sources
+        if z is None:
             return self.q_proj(x), self.k_proj(x), v
-        z = F.silu(self.qk_proj(x))
         return self.q_scale(z), self.k_scale(z), v
+
+    def take_norm(self, config, heads, dv, tensors):
+        self.norm_over_hidden = config.output_norm_scope == "hidden"
+        size = heads * dv if self.norm_over_hidden else dv
+        self.out_norm = Norm(
+            config.output_norm, size, config.output_norm_eps, tensors.under("out_norm")
+        )
+
+    def normed(self, h):
+        """[B, T, H*dv]"""
+        h = h.transpose(1, 2)
+        if self.norm_over_hidden:
+            return self.out_norm(h.flatten(-2))
+        return self.out_norm(h).flatten(-2)
+
+    def take_output(self, config, size, width, tensors):
+        self.o_proj = Linear(tensors.under("o_proj"), width, size)
+        if config.output_gate == "swish":
+            self.out_gate_proj = Linear(tensors.under("out_gate_proj"), size, width)
+
+    def output(self, h, x):
+        if self.config.output_gate == "swish":
+            h = h * F.silu(self.out_gate_proj(x))
+        return self.o_proj(h)
+
+    def forward(self, x):
+        return self.output(self.hidden(x), x)
 
 
 class FeatureMap(nn.Module):
@@ -138,23 +179,18 @@ class FeatureMap(nn.Module):
 class LinearMixer(Mixer):
     """x [B, T, D] -> [B, T, D]; `recur` is the recurrence to use (train.model.recurrence)."""
 
-    def __init__(self, config, model, tensors, recur=chunked):
+    def __init__(self, config, model, tensors, recur=chunked, part=False, owner=None):
         super().__init__()
         heads, width = config.num_heads, model.hidden_size
         self.config, self.heads, self.recur = config, heads, recur
-        d, self.dv = self.take_inputs(config, width, tensors)
-        self.o_proj = Linear(tensors.under("o_proj"), width, heads * self.dv)
+        d, self.dv = self.take_inputs(config, width, tensors, owner)
         self.map = FeatureMap(config, heads, d, tensors)
         self.m = self.map.size(d)
         self.position = LinearPosition(config.position, heads, d, self.m, tensors.under("position"))
         self._take_gates(tensors, width)
-        self.norm_over_hidden = config.output_norm_scope == "hidden"
-        size = heads * self.dv if self.norm_over_hidden else self.dv
-        self.out_norm = Norm(
-            config.output_norm, size, config.output_norm_eps, tensors.under("out_norm")
-        )
-        if config.output_gate == "swish":
-            self.out_gate_proj = Linear(tensors.under("out_gate_proj"), heads * self.dv, width)
+        self.take_norm(config, heads, self.dv, tensors)
+        if not part:
+            self.take_output(config, heads * self.dv, width, tensors)
 
     def _take_gates(self, tensors, width):
         heads = self.heads
@@ -171,15 +207,17 @@ class LinearMixer(Mixer):
             second = Linear(tensors.under("gk_proj.1"), heads * self.m, first.weight.shape[0])
             self.gk_proj = nn.Sequential(first, second)
 
-    def forward(self, x):
+    def hidden(self, x, sources=None):
         config = self.config
-        q, k, v = (at_least_f32(split_heads(part, self.heads)) for part in self.inputs(x))
+        q, k, v = (at_least_f32(split_heads(part, self.heads)) for part in self.inputs(x, sources))
         q, k = self.position.before(q), self.position.before(k)
         q, k, log_correction = self.map(q, k)
         q = q * self._query_scale()
         q, k = self.position.after(q, k)
         if config.sum_norm:
             v = torch.cat((v, torch.ones_like(v[..., :1])), -1)
+        if config.chunk_size:
+            return self.normed(finished_chunks(q, k, v, config.chunk_size))
         written, gates = self._gates(x, v)
         if self.position.doubles and "log_f" in gates:
             gates["log_f"] = torch.cat((gates["log_f"], gates["log_f"]), -1)
@@ -188,7 +226,7 @@ class LinearMixer(Mixer):
             h = h * log_correction.exp()
         if config.sum_norm:
             h = h[..., :-1] / h[..., -1:].clamp(min=LOWEST_SUM)
-        return self._read_out(h, x)
+        return self.normed(h)
 
     def _heads(self, projection, x):
         return at_least_f32(split_heads(projection(x), self.heads))
@@ -224,14 +262,3 @@ class LinearMixer(Mixer):
             }
         rate = torch.sigmoid(self._heads(self.b_proj, x))
         return rate * v, {"rate": rate}
-
-    def _read_out(self, h, x):
-        h = h.transpose(1, 2)
-        if not self.norm_over_hidden:
-            h = self.out_norm(h)
-        h = h.flatten(-2)
-        if self.norm_over_hidden:
-            h = self.out_norm(h)
-        if self.config.output_gate == "swish":
-            h = h * F.silu(self.out_gate_proj(x))
-        return self.o_proj(h)

@@ -6,10 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from train.model.layers import Linear, Norm, Tensors
-from train.model.linear_mixer import LinearMixer
+from train.model.pair import make_mixer
 from train.model.positions import rope_angles
 from train.model.recurrence import chunked
-from train.model.softmax_mixer import SoftmaxMixer
 
 ACTIVATIONS = {
     "gelu": F.gelu,
@@ -43,10 +42,7 @@ class Block(nn.Module):
         self.attn_norm = Norm(
             config.norm_type, config.hidden_size, config.norm_eps, tensors.under("attn_norm")
         )
-        if mixer.kind == "linear":
-            self.attn = LinearMixer(mixer, config, tensors.under("attn"), recur)
-        else:
-            self.attn = SoftmaxMixer(mixer, config, tensors.under("attn"))
+        self.attn = make_mixer(mixer, config, tensors.under("attn"), recur)
         self.mlp = None
         if config.intermediate_size > 0:
             self.mlp_norm = Norm(

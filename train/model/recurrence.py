@@ -68,6 +68,20 @@ def chunked(q, k, v, log_a=None, log_f=None, rate=None, chunk=CHUNK):
     return h.flatten(-3, -2)[..., :length, :]
 
 
+def finished_chunks(q, k, v, size):
+    """FLASH's linear part (Hua et al. 2022): h_t = (1/C) sum of v_s (k_s.q_t) over the s of finished
+    chunks of C positions, those before t's own."""
+    length = q.shape[-2]
+
+    def split(x):
+        return F.pad(x, (0, 0, 0, -length % size)).unflatten(-2, (-1, size))
+
+    q, k, v = split(q), split(k), split(v)
+    updates = v.transpose(-1, -2) @ k / size
+    states = F.pad(updates.cumsum(-3)[..., :-1, :, :], (0, 0, 0, 0, 1, 0))
+    return (q @ states.transpose(-1, -2)).flatten(-3, -2)[..., :length, :]
+
+
 def _states_before(v, k, log_a, log_f):
     """The state before every chunk, [.., chunks, dv, m]."""
     # Taken apart at once: the gradient of an index per chunk would be a whole tensor of zeros each

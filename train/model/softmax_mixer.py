@@ -3,7 +3,6 @@
 
 import torch
 
-from train.model.layers import Linear, Norm
 from train.model.linear_mixer import Mixer, split_heads
 from train.model.positions import SoftmaxPosition
 from train.model.segments import Segments
@@ -12,41 +11,27 @@ from train.model.segments import Segments
 class SoftmaxMixer(Mixer):
     """x [B, T, D] -> [B, T, D]"""
 
-    def __init__(self, config, model, tensors):
+    def __init__(self, config, model, tensors, part=False, owner=None):
         super().__init__()
         heads, width = config.num_heads, model.hidden_size
         self.config, self.heads = config, heads
-        d, dv = self.take_inputs(config, width, tensors)
+        d, dv = self.take_inputs(config, width, tensors, owner)
         self.scale = 1 / config.score_divisor if config.score_divisor else d**-0.5
-        self.o_proj = Linear(tensors.under("o_proj"), width, heads * dv)
         self.position = SoftmaxPosition(config.position, heads, d, tensors.under("position"))
         self.segments = None
         if config.window == "long_short":
             self.segments = Segments(config, model, tensors, d, dv)
-        self.norm_over_hidden = config.output_norm_scope == "hidden"
-        size = heads * dv if self.norm_over_hidden else dv
-        self.out_norm = Norm(
-            config.output_norm, size, config.output_norm_eps, tensors.under("out_norm")
-        )
-        if config.output_gate == "swish":
-            self.out_gate_proj = Linear(tensors.under("out_gate_proj"), heads * dv, width)
+        self.take_norm(config, heads, dv, tensors)
+        if not part:
+            self.take_output(config, heads * dv, width, tensors)
 
-    def forward(self, x):
-        q, k, v = self.inputs(x)
+    def hidden(self, x, sources=None):
+        q, k, v = self.inputs(x, sources)
         if self.segments is not None:
-            h = self.segments(x, split_heads(q, self.heads) * self.scale, k, v).transpose(1, 2)
-        else:
-            q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
-            q, k = self.position.rotate(q) * self.scale, self.position.rotate(k)
-            h = self._attend(q, k, v).transpose(1, 2)
-        if not self.norm_over_hidden:
-            h = self.out_norm(h)
-        h = h.flatten(-2)
-        if self.norm_over_hidden:
-            h = self.out_norm(h)
-        if self.config.output_gate == "swish":
-            h = h * torch.nn.functional.silu(self.out_gate_proj(x))
-        return self.o_proj(h)
+            return self.normed(self.segments(x, split_heads(q, self.heads) * self.scale, k, v))
+        q, k, v = (split_heads(part, self.heads) for part in (q, k, v))
+        q, k = self.position.rotate(q) * self.scale, self.position.rotate(k)
+        return self.normed(self._attend(q, k, v))
 
     def _attend(self, q, k, v):
         """All queries at once; long texts in blocks of queries, which bounds the scores' memory."""

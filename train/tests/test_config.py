@@ -51,6 +51,17 @@ def test_refuses(raw_config, change, message):
         ({"position": {"type": "lrpe_orthogonal", "pairing": "half"}}, "pairing: not of"),
         ({"position": {"type": "lrpe_unitary", "rotary_pct": 1}}, "rotary_pct: not of"),
         ({"position": {"type": "rope", "stage": "after", "basis": "identity"}}, "basis: not of"),
+        ({"score_divisor": 4}, "not of a linear mixer"),
+        ({"chunk_size": 4, "gate": "refined"}, "chunk_size: only with gate none"),
+        ({"chunk_size": 0}, "chunk_size: expected 1"),
+        ({"num_heads": 0}, "num_heads: expected 1"),
+        ({"parts": ["a", "b"]}, "not of a linear mixer"),
+        ({"kind": "softmax", "activation": "relu2"}, "score_divisor: of the activation relu2"),
+        ({"kind": "pair", "parts": ["a", "b"], "combine": "add"}, "neither a pair nor"),
+        ({"kind": "pair", "parts": ["z", "b"], "combine": "add"}, "z: not in mixers"),
+        ({"kind": "pair", "parts": ["b", "b"]}, "two parts and combine"),
+        ({"kind": "pair", "parts": ["b", "b"], "combine": "add", "num_heads": 2}, "not of a pair"),
+        ({"kind": "pair", "window": "full"}, "not of a pair"),
     ),
 )
 def test_refuses_mixers(raw_config, mixer, message):
@@ -172,3 +183,27 @@ def test_refuses_segments(raw_config, change, message):
     raw["mixers"]["b"] = {**LONG_SHORT, "segment_rank": 1, **change}
     with pytest.raises(ValueError, match=message):
         parse_config(raw)
+
+
+FLASH = {"num_heads": 1, "qk_projection": "shared", "value_activation": "silu"}
+QUAD = {"kind": "softmax", "activation": "relu2", "score_divisor": 16, **FLASH}
+
+
+@pytest.mark.parametrize("combine", ("add", "concatenate"))
+def test_pairs(raw_config, tmp_path, combine):
+    """FLASH, in layers without an MLP."""
+    raw = copy.deepcopy(raw_config)
+    rope = {"type": "rope", "distance_bias": 16}
+    raw["mixers"] = {
+        "quad": {**QUAD, "window": "block", "window_size": 16, "position": rope},
+        "linear": {"kind": "linear", "chunk_size": 16, **FLASH},
+        "a": {
+            "kind": "pair",
+            "parts": ["quad", "linear"],
+            "combine": combine,
+            "output_gate": "swish",
+        },
+        "b": {**QUAD, "output_gate": "swish", "position": rope},
+    }
+    raw["intermediate_size"] = 0
+    check(raw, tmp_path)
