@@ -101,12 +101,33 @@ def random_mixer(rng):
         mixer["gate_logit_normalizer"] = rng.choice([1.0, 16.0, 3.5])
     if mixer["gate"] == "delta" and mixer["feature_map"] in ("exp", "favor") and rng.random() < 0.8:
         mixer["feature_map"] = "dpfp"
+    if mixer["gate"] == "none" and rng.random() < 0.5:
+        mixer["chunk_size"] = rng.choice([1, 2, 7, 32, 63, 64, 100, 5000])
+        mixer["query_scale"] = "none"
+        mixer["sum_norm"] = rng.random() < 0.03
+        if mixer["feature_map"] in ("exp", "favor") and rng.random() < 0.8:
+            mixer["feature_map"] = "relu"
     return mixer
+
+
+def random_pair(rng, mixers):
+    """A pair of two of the mixers, which it changes to what most pairs need."""
+    parts = [rng.choice(sorted(mixers)) for _ in range(2)]
+    combine = rng.choice(["add", "concatenate"])
+    for key, default in (("num_heads", None), ("qk_projection", "separate"), ("value_activation", "none")):
+        if combine == "add":
+            mixers[parts[1]][key] = mixers[parts[0]].get(key, default)
+    for part in parts:
+        mixers[part]["output_gate"] = "none"
+    return {"kind": "pair", "parts": parts, "combine": combine,
+            "output_gate": rng.choice(["none", "swish"])}
 
 
 def random_config(rng):
     layers = rng.choice([1, 2, 3])
     mixers = {name: random_mixer(rng) for name in "abc"[: rng.choice([1, 2])]}
+    if rng.random() < 0.3:
+        mixers["p"] = random_pair(rng, mixers)
     heads = rng.choice([1, 2, 3, 4, 5, 6, 8])
     raw = {
         "model_type": "regla",
@@ -344,7 +365,8 @@ GOLDEN["parallel_blocks"] = (
             "output_norm": "rmsnorm",
             "output_norm_scope": "hidden",
         },
-        "gated": {"kind": "linear", "feature_map": "exp", "gate": "refined", "num_heads": 2},
+        "gated": {"kind": "linear", "feature_map": "exp", "gate": "refined", "num_heads": 2,
+                  "output_norm": "rmsnorm"},
         "softmax": {"kind": "softmax", "window": "sliding", "window_size": 20,
                     "position": {"type": "alibi"}},
         "one": {"kind": "pair", "parts": ["block", "norm"], "combine": "concatenate"},
