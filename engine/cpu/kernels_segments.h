@@ -119,18 +119,25 @@ static void narrow_to(enum kv_format kv, const float *from, char *to, int64_t n)
         narrow(KV_F32, from, to, n);
 }
 
-/* Converts [n] numbers of the format to f32. */
-static void widen(enum kv_format kv, const char *from, float *to, int64_t n)
+INLINE void to_floats_as(const enum kv_format kv, const char *from, float *to, int64_t n)
 {
     const uint16_t *halves = (const uint16_t *)(const void *)from;
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        vec_store(to + j, load_numbers(kv, from + j * (int64_t)ops_kv_bytes(kv)));
+    for (; j < n; j++)
+        to[j] = kv == KV_F16 ? f16_to_f32(halves[j]) : bf16_to_f32(halves[j]);
+}
+
+/* Converts [n] numbers of the format to f32. */
+static void to_floats(enum kv_format kv, const char *from, float *to, int64_t n)
+{
     if (kv == KV_F32)
         memcpy(to, from, (size_t)n * sizeof(float));
     else if (kv == KV_F16)
-        for (int64_t j = 0; j < n; j++)
-            to[j] = f16_to_f32(halves[j]);
+        to_floats_as(KV_F16, from, to, n);
     else
-        for (int64_t j = 0; j < n; j++)
-            to[j] = bf16_to_f32(halves[j]);
+        to_floats_as(KV_BF16, from, to, n);
 }
 
 /* Appends the vectors of the segments that end in a span. */
@@ -181,13 +188,16 @@ static void lay_segment_keys(const struct segment_vectors *vectors, int64_t firs
                              float *wide)
 {
     const struct ops_segments *a = vectors->a;
-    int64_t places = ops_segment_page(a), bytes = (int64_t)ops_kv_bytes(a->kv), place, run;
+    int64_t places = ops_segment_page(a), place, run;
     struct head_tile tile;
+    float page[OPS_TILE * OPS_TILE]; /* its features, [count][places] */
     for (int64_t at = vectors->from; at < vectors->to; at += run) {
         run = segment_run(vectors, at, &tile, &place);
+        to_floats(a->kv, tile.k + first * places * (int64_t)ops_kv_bytes(a->kv), page,
+                  count * places);
         for (int64_t j = 0; j < count; j++)
-            widen(a->kv, tile.k + ((first + j) * places + place) * bytes,
-                  wide + j * OPS_TILE + at % OPS_TILE, run);
+            for (int64_t i = 0; i < run; i++)
+                wide[j * OPS_TILE + at % OPS_TILE + i] = page[j * places + place + i];
     }
 }
 
@@ -201,8 +211,8 @@ static void lay_segment_values(const struct segment_vectors *vectors, int64_t fi
     for (int64_t at = vectors->from; at < vectors->to; at += run) {
         run = segment_run(vectors, at, &tile, &place);
         for (int64_t i = 0; i < run; i++)
-            widen(a->kv, tile.v + ((place + i) * stride + first) * (int64_t)ops_kv_bytes(a->kv),
-                  wide + (at + i) % OPS_TILE * OPS_TILE, count);
+            to_floats(a->kv, tile.v + ((place + i) * stride + first) * (int64_t)ops_kv_bytes(a->kv),
+                      wide + (at + i) % OPS_TILE * OPS_TILE, count);
     }
 }
 

@@ -379,10 +379,21 @@ Test(state_file, an_unknown_optional_section_is_skipped_and_checked)
     engine_close(engine);
 }
 
-/* The same state as a writer with another KV format has it. */
-Test(state_file, pages_of_another_kv_format_are_converted)
+static struct engine *open_with(const char *model, enum kv_format kv)
 {
-    struct engine *engine = open_golden("hybrid_regla", false);
+    const struct engine_options options = {
+        .threads = 1, .kv = kv, .state_memory_bytes = (size_t)16 << 20, .max_step_logits = 64};
+    struct engine *engine = NULL;
+    char path[512];
+    snprintf(path, sizeof path, GOLDEN_DIRECTORY "%s", model);
+    cr_assert(engine_open(&engine, path, &options, NULL) == 0, "%s", model);
+    return engine;
+}
+
+/* The same state as a writer with another KV format has it. */
+static void check_conversion(const char *model)
+{
+    struct engine *engine = open_with(model, KV_F32);
     const struct state_layout *layout = engine_state_layout(engine);
     struct example example = make_example(engine, 70, 0);
     struct blob *file = &example.file;
@@ -402,7 +413,7 @@ Test(state_file, pages_of_another_kv_format_are_converted)
         put_u64(&half, HEAD + 3 * ENTRY + 8, layout->slot_bytes + pages / 2);
         for (int i = 0; i < layout->num_parts; i++) {
             size_t part = at + 24 + (size_t)i * 48;
-            if (layout->parts[i].kind != STATE_PART_KV)
+            if (!state_part_pages(&layout->parts[i]))
                 continue;
             put_u32(&half, part + 8, kv);
             put_u64(&half, part + 32, layout->parts[i].offset / 2);
@@ -425,6 +436,34 @@ Test(state_file, pages_of_another_kv_format_are_converted)
     }
     free_example(&example);
     engine_close(engine);
+}
+
+/* Of the second one a head's part of a page is no multiple of a cache line by itself. */
+static const char *const paged[] = {"hybrid_regla", "long_short_rank3_alibi"};
+
+Test(state_file, pages_of_another_kv_format_are_converted)
+{
+    for (size_t i = 0; i < sizeof paged / sizeof *paged; i++)
+        check_conversion(paged[i]);
+}
+
+Test(state_file, pages_lie_alike_in_every_kv_format)
+{
+    for (size_t i = 0; i < sizeof paged / sizeof *paged; i++) {
+        struct engine *engines[2] = {open_with(paged[i], KV_F32), open_with(paged[i], KV_BF16)};
+        const struct state_layout *whole = engine_state_layout(engines[0]);
+        const struct state_layout *half = engine_state_layout(engines[1]);
+        cr_expect(whole->page_bytes > 0 && whole->page_bytes == 2 * half->page_bytes);
+        for (int part = 0; part < whole->num_parts; part++) {
+            size_t times = state_part_pages(&whole->parts[part]) ? 2 : 1;
+            cr_expect(whole->parts[part].offset == times * half->parts[part].offset);
+            cr_expect(whole->parts[part].head_bytes == times * half->parts[part].head_bytes);
+        }
+        cr_expect(engine_kv_bytes_per_token(engines[0], KV_BF16) ==
+                  engine_info(engines[1])->kv_bytes_per_token);
+        engine_close(engines[0]);
+        engine_close(engines[1]);
+    }
 }
 
 static int fail_at(void *context, const void *bytes, size_t size, struct error *err)
