@@ -98,8 +98,8 @@ struct study_turns *study_turns_add(struct study_plan *plan, const char *system,
                                     int batch, size_t count, struct error *err);
 /* Removes all. */
 void study_turns_clear(struct study_plan *plan);
-/* Measures them for all systems, lengths and batches in this process, where the plan does not have
- * as many already. */
+/* Measures them for all systems, lengths and batches in this process, unless the plan has as many
+ * as axes->turns already. */
 int study_turns_measure(struct study_plan *plan, const struct study_axes *axes,
                         const struct engine_options *options, bool progress, struct error *err);
 /* NULL: there are none. */

@@ -158,7 +158,7 @@ int study_turns_measure(struct study_plan *plan, const struct study_axes *axes,
 {
     const char *ordered[STUDY_MOST_SYSTEMS];
     int count = 0;
-    if (has_all(plan, axes))
+    if (axes->turns == 0 || has_all(plan, axes))
         return 0;
     study_turns_clear(plan);
     for (int compared = 1; compared >= 0; compared--)
