@@ -2,7 +2,6 @@
 #include "bench/bench_paces.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 static const double SAME_PACE = 1.15, PACES_APART = 1.25;
 
@@ -52,6 +51,20 @@ static bool find_pace(const struct bench_slice *slices, size_t count, double low
     return true;
 }
 
+bool bench_same_pace(double a, double b)
+{
+    return fmax(a, b) < PACES_APART * fmin(a, b);
+}
+
+struct bench_slice bench_slice_pair(const struct bench_slice *slice, const struct bench_slice *base)
+{
+    return (struct bench_slice){
+        .tokens_per_second = slice->tokens_per_second,
+        .share = base->tokens_per_second / slice->tokens_per_second,
+        .before = fmin(fmin(slice->before, slice->after), fmin(base->before, base->after)),
+        .after = fmax(fmax(slice->before, slice->after), fmax(base->before, base->after))};
+}
+
 int bench_paces(const struct bench_slice *slices, size_t count, double *scratch,
                 struct bench_pace paces[BENCH_MOST_PACES])
 {
@@ -61,7 +74,7 @@ int bench_paces(const struct bench_slice *slices, size_t count, double *scratch,
             lowest = fmin(lowest, pace_of_slice(&slices[i]));
             highest = fmax(highest, pace_of_slice(&slices[i]));
         }
-    double middle = highest < PACES_APART * lowest ? INFINITY : sqrt(lowest * highest);
+    double middle = bench_same_pace(lowest, highest) ? INFINITY : sqrt(lowest * highest);
     int found = 0;
     found += find_pace(slices, count, 0, middle, scratch, &paces[found]);
     found += find_pace(slices, count, middle, INFINITY, scratch, &paces[found]);

@@ -7,6 +7,8 @@
 
 #include "bench/statistics.h"
 
+#include <stdbool.h>
+
 enum { BENCH_MOST_PACES = 2 };
 
 struct bench_slice {
@@ -20,6 +22,14 @@ struct bench_pace {
     double tokens_per_second;         /* median */
     struct statistics_interval share; /* count: the slices at this pace */
 };
+
+/* Whether two bandwidths are of one pace. */
+bool bench_same_pace(double a, double b);
+
+/* `slice` compared with `base`, which was measured at about the same time: the share is that of
+ * their times, and before and after are the lowest and highest pace around both. */
+struct bench_slice bench_slice_pair(const struct bench_slice *slice,
+                                    const struct bench_slice *base);
 
 /* Finds the paces, lowest first, and returns how many there are. There are two when the highest is
  * at least PACES_APART times the lowest; their geometric mean separates them. A slice belongs to

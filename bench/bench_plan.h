@@ -17,6 +17,7 @@ struct bench_lists {
 /* A test: reads or generates `tokens` tokens of each of `batch` texts, which have `depth` tokens
  * already. */
 struct bench_case {
+    const char *preset; /* NULL: the model of bench_options; borrowed */
     enum weight_format weights;
     enum kv_format kv;
     enum activation_format activations;

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     LEAST_STEP_TOKENS = 512,
@@ -72,7 +73,8 @@ static void progress(const struct bench *bench, const char *what, int index)
         return;
     const struct bench_case *test = &bench->results[index].test;
     bench_case_name(test, name);
-    fprintf(stderr, "%s: %d of %d, %s %s", what, index + 1, bench->count, name,
+    fprintf(stderr, "%s: %d of %d, %s%s%s %s", what, index + 1, bench->count,
+            test->preset ? test->preset : "", test->preset ? " " : "", name,
             weight_format_name(test->weights));
     if (test->activations != ACTIVATIONS_F32)
         fprintf(stderr, " %s", activation_format_name(test->activations));
@@ -88,7 +90,9 @@ static void progress(const struct bench *bench, const char *what, int index)
 
 static bool same_engine(const struct bench_case *a, const struct bench_case *b)
 {
-    return a->weights == b->weights && a->kv == b->kv && a->activations == b->activations &&
+    bool one = a->preset == b->preset ||
+               (a->preset != NULL && b->preset != NULL && strcmp(a->preset, b->preset) == 0);
+    return one && a->weights == b->weights && a->kv == b->kv && a->activations == b->activations &&
            a->products == b->products && a->threads == b->threads;
 }
 
@@ -114,6 +118,8 @@ static int find_device(struct bench *bench, struct device **out, const struct be
             return 0;
     }
     struct device *device = &bench->devices[bench->num_devices];
+    const char *preset = test->preset != NULL ? test->preset : bench->options.preset;
+    const size_t engines = (size_t)bench->num_engines;
     const struct engine_options options = {
         .device = bench->options.device,
         .weights = test->weights,
@@ -121,13 +127,15 @@ static int find_device(struct bench *bench, struct device **out, const struct be
         .activations = test->activations,
         .products = test->products,
         .threads = test->threads,
+        .state_memory_bytes = bench->options.state_memory_bytes / engines,
+        .device_memory_bytes = bench->options.device_memory_bytes / engines,
         .max_step_tokens = max_batch > LEAST_STEP_TOKENS ? max_batch : LEAST_STEP_TOKENS,
         .max_step_logits = max_batch,
         /* Of several one part more stays free: to measure peaks takes memory, too. */
         .sharing = bench->num_engines - bench->num_devices + (bench->num_engines > 1),
     };
-    int result = bench->options.preset != NULL
-                     ? engine_open_preset(&device->engine, bench->options.preset, &options, err)
+    int result = preset != NULL
+                     ? engine_open_preset(&device->engine, preset, &options, err)
                      : engine_open(&device->engine, bench->options.directory, &options, err);
     if (result != 0)
         return -1;
@@ -377,6 +385,8 @@ static void conclude(struct bench *bench, int index)
     result->spread = (entry->rates[repeat - 1] - entry->rates[0]) / result->tokens_per_second;
     result->share_of_limit = statistics_median(entry->shares, (size_t)repeat);
     compare_depths(bench, index);
+    result->slices = entry->slices;
+    result->num_slices = (size_t)repeat * entry->num_slices;
     if (result->test.generates)
         result->num_paces = bench_paces(entry->slices, (size_t)repeat * entry->num_slices,
                                         entry->scratch, result->paces);

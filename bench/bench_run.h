@@ -14,10 +14,12 @@
 struct bench_options {
     const char *directory, *preset; /* of the model; one of the two is NULL */
     const char *device;             /* as in struct engine_options */
-    int repeat;                     /* how many times each test is timed: >= 1 */
-    int slice_tokens;               /* per text; 0: what the fastest test does in some 50 ms */
-    bool progress;                  /* prints a line on standard error */
-    bool operations;                /* runs each test once more, for its profile */
+    /* of all engines together, as in struct engine_options */
+    size_t state_memory_bytes, device_memory_bytes;
+    int repeat;       /* how many times each test is timed: >= 1 */
+    int slice_tokens; /* per text; 0: what the fastest test does in some 50 ms */
+    bool progress;    /* prints a line on standard error */
+    bool operations;  /* runs each test once more, for its profile */
 };
 
 /* The machine's peaks per second: bytes read from memory, and f32 operations. */
@@ -35,6 +37,8 @@ struct bench_result {
     /* Its speed as a share of the same test's at depth 0, slice by slice. count is 0 for the test
      * at depth 0, and when there is none. */
     struct statistics_interval of_depth_0;
+    const struct bench_slice *slices; /* [num_slices], by runs; the bench's */
+    size_t num_slices;
     struct bench_pace paces[BENCH_MOST_PACES]; /* [num_paces]; for generating only */
     int num_paces;
     /* with `operations`: shares of the time by kind; the rest of the time has no kind */

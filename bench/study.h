@@ -4,10 +4,15 @@
  *
  * It follows ReGLA, section 5.2 and figure 5: models of 6 layers, a prompt of 5 tokens, generation
  * lengths of 2^6 to 2^13. A point is the total time of prompt and decoding, and the memory in use
- * at its end, which is the peak. */
+ * at its end, which is the peak.
+ *
+ * A machine that changes its pace within a point says little about the time of a token. So that is
+ * measured besides, as `regla bench` does: all systems at all lengths take turns, with the last few
+ * tokens of a text of that length, and what they took is told apart by the pace of memory. */
 #ifndef BENCH_STUDY_H
 #define BENCH_STUDY_H
 
+#include "bench/bench_paces.h"
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -16,7 +21,8 @@ enum {
     STUDY_PROMPT_TOKENS = 5,
     STUDY_MOST_LENGTHS = 16,
     STUDY_MOST_SYSTEMS = 64,
-    STUDY_MOST_BATCHES = 16
+    STUDY_MOST_BATCHES = 16,
+    STUDY_TURN_TOKENS = 16 /* of a text in a turn, or the length, if that is less */
 };
 
 struct study_point {
@@ -37,10 +43,20 @@ struct study_point {
 enum { STUDY_NUM_BYTES = 6 };
 void study_point_set_bytes(struct study_point *point, const long long bytes[STUDY_NUM_BYTES]);
 
+/* What the turns of a system, a length and a batch took. */
+struct study_turns {
+    const char *system; /* borrowed, as a point's */
+    int length, batch;
+    struct bench_slice *slices; /* [count], by turns; without a share */
+    size_t count;
+};
+
 struct study_plan {
     struct study_point *points; /* [count], in the order in which they are measured: systems beside
                                    each other, so that a drift of the machine hits all alike */
     size_t count;
+    struct study_turns *turns; /* [num_turns], of at most as many as there are points */
+    size_t num_turns;
 };
 
 struct study_axes {
@@ -49,6 +65,7 @@ struct study_axes {
     int num_systems, num_lengths, num_batches;
     int repeats;      /* for lengths up to 1,024 */
     int long_repeats; /* for longer ones */
+    int turns;        /* slices of each system, length and batch; 0: none */
 };
 
 /* Axes together with the memory of their strings and numbers. Zero-initialise. */
@@ -63,7 +80,7 @@ struct study_choice {
 struct study_lists {
     const char *systems; /* "all", or presets' names without "-6l" */
     const char *lengths, *batches;
-    int repeats, long_repeats;
+    int repeats, long_repeats, turns;
 };
 
 /* ERROR_INVALID names the flag, expected and got. The caller clears *choice in every case. */
@@ -75,6 +92,23 @@ bool study_has_system(const char *name);
 
 int study_plan_create(struct study_plan *plan, const struct study_axes *axes, struct error *err);
 void study_plan_clear(struct study_plan *plan);
+
+/* Adds turns without slices, with room for `count`. NULL with the error set. */
+struct study_turns *study_turns_add(struct study_plan *plan, const char *system, int length,
+                                    int batch, size_t count, struct error *err);
+/* Removes all. */
+void study_turns_clear(struct study_plan *plan);
+/* Measures them for all systems, lengths and batches in this process, unless the plan has as many
+ * as axes->turns already. */
+int study_turns_measure(struct study_plan *plan, const struct study_axes *axes,
+                        const struct engine_options *options, bool progress, struct error *err);
+/* NULL: there are none. */
+const struct study_turns *study_turns_find(const struct study_plan *plan, const char *system,
+                                           int length, int batch);
+/* The paces of the slices (bench_paces): `share` is milliseconds per step or, with `base`, these
+ * divided by what base took in the same turn. Returns how many. */
+int study_turns_paces(const struct study_turns *turns, const struct study_turns *base,
+                      struct bench_pace paces[BENCH_MOST_PACES]);
 
 /* Measures one point in this process. */
 int study_measure(struct study_point *point, const struct engine_options *options,
@@ -102,7 +136,11 @@ int study_json_write(const char *path, const struct study_plan *plan,
                      const struct study_settings *settings, struct error *err);
 /* An error: the file is there, and is of a study with other settings or on another machine. */
 int study_json_check(const char *path, const struct study_settings *settings, struct error *err);
-/* Its points, and the axes that they span, in their order. The caller clears both in every case. */
+/* Its turns of these axes, if the file is there. */
+int study_json_resume(struct study_plan *plan, const char *path, const struct study_axes *axes,
+                      struct error *err);
+/* Its points and turns, and the axes that they span, in their order. The caller clears both in
+ * every case. */
 int study_json_read(const char *path, struct study_plan *plan, struct study_choice *choice,
                     struct error *err);
 
@@ -110,6 +148,7 @@ struct study_options {
     const char *out; /* the directory, made if need be */
     bool quiet;      /* no progress on standard error */
     struct study_settings settings;
+    struct engine_options engine; /* what `settings` says, for turns */
     /* [up to 32], then NULL: arguments of this program, behind which system:length:batch:repeat
      * makes it measure that point and print its line of CSV. */
     const char *const *child;
@@ -125,7 +164,9 @@ int study_run(const struct study_options *options, const struct study_axes *axes
  * is none, which it says on standard error; -1: it failed, and has said why. */
 int study_draw(const char *directory, struct error *err);
 
-/* The median, least and greatest of the repeats of a point; count 0: none was measured. */
+/* The median, least and greatest of the repeats of a point; count 0: none was measured. Of times
+ * per step: the median of turns and its interval, at the pace at which most turns of the batch
+ * were. */
 struct study_value {
     int count;
     double median, least, greatest;
@@ -134,7 +175,7 @@ enum study_quantity {
     STUDY_TOTAL_S,
     STUDY_TTFT_S,
     STUDY_TOKENS_PER_SECOND,
-    STUDY_MS_PER_TOKEN, /* of one step: (total - ttft) / (length - 1) */
+    STUDY_MS_PER_TOKEN, /* of one step; from turns */
     STUDY_STATE_BYTES,  /* recurrent + KV */
     STUDY_BYTES,        /* with weights and workspace */
     STUDY_PROCESS_BYTES
@@ -142,12 +183,18 @@ enum study_quantity {
 struct study_value study_value(const struct study_plan *plan, const char *system, int length,
                                int batch, enum study_quantity quantity);
 
-/* Prints a table of every point, then two results per batch: the growth of memory and of time per
- * token from the least to the greatest length, and the length from which ReGLA is faster than
- * softmax. */
+/* Prints a table of every point, then three results per batch: the growth of memory from the least
+ * to the greatest length, the length from which ReGLA is faster than softmax, and times per token
+ * by pace, with how they compare (study_compare). */
 void study_report(FILE *out, const struct study_plan *plan, const struct study_axes *axes);
 
-/* Draws DIR/time-bB.svg, .png and likewise memory, state and speed, for each batch B. */
+/* Prints the time per token of each system and length by the pace of memory, what it is of the
+ * least length's, and ReGLA's of fast decay's, each with an interval; nothing without turns. */
+void study_compare(FILE *out, const struct study_plan *plan, const struct study_axes *axes,
+                   int batch);
+
+/* Draws DIR/time-bB.svg, .png and likewise memory, state, speed and, with turns, token, for each
+ * batch B. */
 int study_plots(const char *directory, const struct study_plan *plan, const struct study_axes *axes,
                 struct error *err);
 

@@ -123,6 +123,7 @@ int study_choice_parse(struct study_choice *choice, const struct study_lists *li
     axes->batches = choice->batches;
     axes->repeats = lists->repeats;
     axes->long_repeats = lists->long_repeats;
+    axes->turns = lists->turns;
     return 0;
 }
 

@@ -62,12 +62,48 @@ static json_t *points_json(const struct study_plan *plan)
     return points;
 }
 
+static json_t *numbers_json(const struct study_turns *turns, size_t field)
+{
+    json_t *numbers = json_array();
+    for (size_t i = 0; numbers != NULL && i < turns->count; i++) {
+        const char *slice = (const char *)&turns->slices[i];
+        json_array_append_new(numbers, json_real(*(const double *)(const void *)(slice + field)));
+    }
+    return numbers;
+}
+
+/* The numbers of a slice that files have. */
+static const struct {
+    const char *key;
+    size_t field;
+} SLICE_FIELDS[] = {
+    {"tokens_per_second", offsetof(struct bench_slice, tokens_per_second)},
+    {"read_before", offsetof(struct bench_slice, before)},
+    {"read_after", offsetof(struct bench_slice, after)},
+};
+enum { NUM_SLICE_FIELDS = sizeof SLICE_FIELDS / sizeof *SLICE_FIELDS };
+
+static json_t *turns_json(const struct study_plan *plan)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; all != NULL && i < plan->num_turns; i++) {
+        const struct study_turns *turns = &plan->turns[i];
+        json_t *one = json_pack("{s:s, s:i, s:i}", "system", turns->system, "length", turns->length,
+                                "batch", turns->batch);
+        for (int f = 0; f < NUM_SLICE_FIELDS; f++)
+            json_object_set_new(one, SLICE_FIELDS[f].key,
+                                numbers_json(turns, SLICE_FIELDS[f].field));
+        json_array_append_new(all, one);
+    }
+    return all;
+}
+
 int study_json_write(const char *path, const struct study_plan *plan,
                      const struct study_settings *settings, struct error *err)
 {
-    json_t *json =
-        json_pack("{s:s, s:s, s:o?, s:o?}", "regla", REGLA_VERSION, "commit", REGLA_COMMIT,
-                  "settings", settings_json(settings), "points", points_json(plan));
+    json_t *json = json_pack("{s:s, s:s, s:o?, s:o?, s:o?}", "regla", REGLA_VERSION, "commit",
+                             REGLA_COMMIT, "settings", settings_json(settings), "points",
+                             points_json(plan), "turns", turns_json(plan));
     int failed = json == NULL || json_dump_file(json, path, JSON_INDENT(1)) != 0;
     json_decref(json);
     if (failed)
@@ -179,6 +215,73 @@ static int read_points(const char *path, const json_t *points, struct study_plan
     return 0;
 }
 
+/* Its name in the axes; NULL: it is not there. */
+static const char *known_system(const struct study_axes *axes, const char *system)
+{
+    for (int s = 0; system != NULL && s < axes->num_systems; s++)
+        if (strcmp(axes->systems[s], system) == 0)
+            return axes->systems[s];
+    return NULL;
+}
+
+static bool read_slices(const json_t *json, struct study_turns *turns)
+{
+    for (int f = 0; f < NUM_SLICE_FIELDS; f++) {
+        const json_t *numbers = json_object_get(json, SLICE_FIELDS[f].key);
+        if (json_array_size(numbers) != turns->count)
+            return false;
+        for (size_t i = 0; i < turns->count; i++) {
+            double number = json_real_value(json_array_get(numbers, i));
+            if (!(number > 0))
+                return false;
+            memcpy((char *)&turns->slices[i] + SLICE_FIELDS[f].field, &number, sizeof number);
+        }
+    }
+    return true;
+}
+
+/* The turns of the axes' systems; a study of an earlier version has none. */
+static int read_turns(const char *path, const json_t *json, struct study_plan *plan,
+                      const struct study_axes *axes, struct error *err)
+{
+    size_t index;
+    const json_t *one;
+    json_array_foreach(json_object_get(json, "turns"), index, one)
+    {
+        const char *system = known_system(axes, json_string_value(json_object_get(one, "system")));
+        size_t count = json_array_size(json_object_get(one, SLICE_FIELDS[0].key));
+        int length = 0, batch = 0;
+        if (system == NULL)
+            continue;
+        if (count == 0 ||
+            json_unpack((json_t *)one, "{s:i, s:i}", "length", &length, "batch", &batch) != 0)
+            return error_set(err, ERROR_INVALID, "%s: turns[%zu]: expected turns of a study", path,
+                             index);
+        struct study_turns *turns = study_turns_add(plan, system, length, batch, count, err);
+        if (turns == NULL)
+            return -1;
+        if (!read_slices(one, turns))
+            return error_set(err, ERROR_INVALID,
+                             "%s: turns[%zu]: expected as many numbers > 0 of each kind", path,
+                             index);
+    }
+    return 0;
+}
+
+int study_json_resume(struct study_plan *plan, const char *path, const struct study_axes *axes,
+                      struct error *err)
+{
+    if (access(path, F_OK) != 0)
+        return 0;
+    json_error_t where;
+    json_t *json = json_load_file(path, 0, &where);
+    if (json == NULL)
+        return error_set(err, ERROR_INVALID, "%s: %s", path, where.text);
+    int result = read_turns(path, json, plan, axes, err);
+    json_decref(json);
+    return result;
+}
+
 int study_json_read(const char *path, struct study_plan *plan, struct study_choice *choice,
                     struct error *err)
 {
@@ -200,6 +303,8 @@ int study_json_read(const char *path, struct study_plan *plan, struct study_choi
         json_array_size(points) > 0
             ? read_points(path, points, plan, choice, err)
             : error_set(err, ERROR_INVALID, "%s: expected points of a study, got none", path);
+    if (result == 0)
+        result = read_turns(path, json, plan, &choice->axes, err);
     json_decref(json);
     return result;
 }

@@ -33,6 +33,7 @@ int study_plan_create(struct study_plan *plan, const struct study_axes *axes, st
 void study_plan_clear(struct study_plan *plan)
 {
     free(plan->points);
+    study_turns_clear(plan);
     *plan = (struct study_plan){0};
 }
 

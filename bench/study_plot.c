@@ -306,8 +306,12 @@ int study_plots(const char *directory, const struct study_plan *plan, const stru
          .y_label = "generated tokens per second",
          .quantity = STUDY_TOKENS_PER_SECOND,
          .unit = 1},
+        {.title = "Time per token at a length, batch %d",
+         .y_label = "ms, median of turns and its 95 % interval",
+         .quantity = STUDY_MS_PER_TOKEN,
+         .unit = 1},
     };
-    static const char *const NAMES[] = {"time", "memory", "state", "speed"};
+    static const char *const NAMES[] = {"time", "memory", "state", "speed", "token"};
     for (int b = 0; b < axes->num_batches; b++)
         for (size_t i = 0; i < sizeof CHARTS / sizeof *CHARTS; i++) {
             struct chart chart = CHARTS[i];

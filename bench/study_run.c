@@ -183,7 +183,8 @@ static int run(struct study *study, const struct study_axes *axes, struct error 
     size_t known = 0;
     if (study_plan_create(&study->plan, axes, err) != 0 || make_folder(options->out, err) != 0 ||
         study_json_check(study->json, &options->settings, err) != 0 ||
-        study_csv_resume(&study->plan, study->csv, &known, err) != 0)
+        study_csv_resume(&study->plan, study->csv, &known, err) != 0 ||
+        study_json_resume(&study->plan, study->json, axes, err) != 0)
         return -1;
     if (known > 0 && !options->quiet)
         fprintf(stderr, "%s holds %zu of %zu points: going on\n", study->csv, known,
@@ -191,6 +192,8 @@ static int run(struct study *study, const struct study_axes *axes, struct error 
     if (open_lines(study, err) != 0 ||
         study_json_write(study->json, &study->plan, &options->settings, err) != 0 ||
         measure_all(study, err) != 0 ||
+        study_turns_measure(&study->plan, axes, &options->engine, !options->quiet && isatty(2),
+                            err) != 0 ||
         study_json_write(study->json, &study->plan, &options->settings, err) != 0)
         return -1;
     study_report(stdout, &study->plan, axes);

@@ -11,11 +11,12 @@
 
 #define DEFAULT_LENGTHS "64,128,256,512,1024,2048,4096,8192"
 #define DEFAULT_REPEAT "3"
+enum { QUICK_TURNS = 5 };
 
 struct study_flags {
     struct command_model_options model;
     const char *systems, *batch, *lengths, *out, *point;
-    int64_t repeat, long_repeat;
+    int64_t repeat, long_repeat, turns;
     bool quick, quiet;
 };
 
@@ -33,10 +34,13 @@ static const struct option items[] = {
      "of each point up to 1,024 tokens"},
     {"long-repeat", OPTION_INTEGER, AT(long_repeat), "runs", "1", 1, 64, NULL,
      "of each point above"},
+    {"turns", OPTION_INTEGER, AT(turns), "turns", "30", 0, 10000, NULL,
+     "in which all systems generate the last tokens of each length, for times per token;\n      "
+     "0: none"},
     {"out", OPTION_TEXT, AT(out), "DIR", "study", 0, 0, NULL,
      "where study.csv, study.json and the plots go; a study that is there goes on"},
     {"quick", OPTION_FLAG, AT(quick), NULL, "false", 0, 0, NULL,
-     "lengths 64 and 256, one run, for a look"},
+     "lengths 64 and 256, one run, at most 5 turns, for a look"},
     {"quiet", OPTION_FLAG, AT(quiet), NULL, "false", 0, 0, NULL,
      "print no progress to standard error"},
     {"point", OPTION_TEXT, AT(point), "SPEC", NULL, 0, 0, NULL,
@@ -66,6 +70,7 @@ static int parse_choice(const struct study_flags *flags, struct study_choice *ch
         .batches = flags->batch,
         .repeats = flags->quick ? 1 : (int)flags->repeat,
         .long_repeats = flags->quick ? 1 : (int)flags->long_repeat,
+        .turns = flags->quick && flags->turns > QUICK_TURNS ? QUICK_TURNS : (int)flags->turns,
     };
     const char *other = strcmp(flags->lengths, DEFAULT_LENGTHS) != 0        ? "lengths"
                         : flags->repeat != strtol(DEFAULT_REPEAT, NULL, 10) ? "repeat"
@@ -112,6 +117,7 @@ static int run_study(const struct study_flags *flags, const struct study_axes *a
                      .activations = model->activations,
                      .products = model->products,
                      .threads = (int)model->threads},
+        .engine = command_engine_options(model),
         .child = child,
     };
     if (device_find(model->device, err) != 0)

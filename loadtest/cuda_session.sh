@@ -567,7 +567,7 @@ stage_sanitize() {
 
 stage_study() {
     local lengths=()
-    [ -z "$rehearsal" ] || lengths=(--lengths "1,2" --repeat 1)
+    [ -z "$rehearsal" ] || lengths=(--lengths "1,2" --repeat 1 --turns 1)
     part study 300 40 "$regla" study --device cuda "${lengths[@]}" \
         --systems "$(size regla,hybrid_regla,softmax regla)" --out "$out/study"
     mv "$out"/study/study.{csv,json} "$out/" 2>/dev/null

@@ -252,7 +252,6 @@ __global__ static void positions_kernel(struct device_batch batch, struct ops_po
     struct head_position position = {
         a.cosines.data == NULL ? NULL : cell(a.cosines, r, angle),
         a.sines.data == NULL ? NULL : cell(a.sines, r, angle),
-        NULL,
         batch.positions[r],
         position_reflection(a, x, lane),
     };

@@ -9,7 +9,6 @@
 /* A head's position at one token. */
 struct head_position {
     const float *cosines, *sines; /* of its angles */
-    const float *code;            /* spe: of the head's q or k */
     int64_t position;
     float twice; /* position_reflection */
 };
@@ -64,12 +63,13 @@ __device__ inline float position_element(const struct ops_positions &a,
                  : v * position.cosines[pair] + u * position.sines[pair];
 }
 
-/* Output j of spe: one running sum over the features. */
+/* Output j of spe, of the head's q or k: one running sum over the features. */
 __device__ inline float position_encoded(const struct ops_positions &a,
-                                         const struct head_position &position, int j,
-                                         const float *x)
+                                         const struct head_position &position, bool key, int head,
+                                         int j, const float *x)
 {
-    const float *code = position.code + j;
+    const float *code = (key ? a.code_k : a.code_q) +
+                        (int64_t)head * a.dim * (2 * a.num_sines + a.gated) * a.outputs + j;
     float sum = 0.0f;
 #pragma unroll 1
     for (int i = 0; i < a.dim; i++) {

@@ -26,11 +26,11 @@
  *
  * nvcc 13.0 for sm_90, no spills. A multiprocessor with 64 K registers and 228 KiB of shared memory
  * holds for ReGLA (12 heads, d = dv = 64), one token of each text:
- *   recurrence_kernel that computes all    104 registers   2 blocks of 8 warps, 32 KiB of S
+ *   recurrence_kernel that computes all     96 registers   2 blocks of 8 warps, 32 KiB of S
  *   recurrence_kernel, inputs given         64             4                    64 KiB
  *   bulk_kernel                             64             4                   192 KiB in buffers
  *   features_kernel                         64             4
- * Others that compute all take 87 to 122. No speed has been measured: there was no device. */
+ * Others that compute all take 87 to 123. No speed has been measured: there was no device. */
 #include "engine/cuda/recurrence_bulk.cuh"
 #include "engine/cuda/recurrence_features.cuh"
 #include "engine/cuda/switches.h"

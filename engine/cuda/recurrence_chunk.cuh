@@ -298,9 +298,6 @@ __device__ static struct head_position position_of(const struct ops_positions &a
         position.cosines = a.cosines.data + side.row * a.cosines.stride + angle;
         position.sines = a.sines.data + side.row * a.sines.stride + angle;
     }
-    if (a.kind == POSITION_SPE)
-        position.code = (side.key ? a.code_k : a.code_q) +
-                        (int64_t)side.head * a.dim * (2 * a.num_sines + a.gated) * a.outputs;
     position.position = piece.span.position + side.row - piece.span.first_row;
     position.twice = position_reflection(a, x, lane_index());
     return position;
@@ -368,9 +365,10 @@ __device__ static void write_phi(const struct recurrence_call &call, const struc
     const struct head_position after = position_of(call.after, piece, side, mapped);
 #pragma unroll 1
     for (int j = lane_index(); j < m2; j += 32)
-        out.set(side.place + j, call.after.kind == POSITION_SPE
-                                    ? position_encoded(call.after, after, j, mapped)
-                                    : position_element(call.after, after, j, mapped));
+        out.set(side.place + j,
+                call.after.kind == POSITION_SPE
+                    ? position_encoded(call.after, after, side.key, side.head, j, mapped)
+                    : position_element(call.after, after, j, mapped));
     __syncwarp();
 }
 

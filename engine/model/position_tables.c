@@ -225,7 +225,7 @@ static int bind_spe(struct weights *weights, struct mixer *mixer, const char *pr
 {
     struct position *position = &mixer->position;
     struct spe spe = {0};
-    int64_t realizations;
+    int64_t realizations = 0;
     if (read_spe(weights, mixer, prefix, &spe, &realizations, err) != 0)
         return -1;
     mixer->features_positioned = (int)realizations;

@@ -32,8 +32,8 @@ def rows_of(out):
 @plain
 def test_quick_study(tmp_path):
     out = tmp_path / "study"
-    result = subprocess.run([BINARY, "study", "--quick", "--out", out], capture_output=True,
-                            text=True, timeout=900)
+    command = [BINARY, "study", "--quick", "--turns", "2", "--out", out]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
     assert result.returncode == 0, result.stderr
     rows = rows_of(out)
     assert [(row["length"], row["system"]) for row in rows] == [
@@ -52,18 +52,27 @@ def test_quick_study(tmp_path):
         assert len({row["recurrent_bytes"] for row in rows if row["system"] == system}) == 1
     saved = json.loads((out / "study.json").read_text())
     assert len(saved["points"]) == len(rows) and saved["settings"]["cores"] >= 1
+    assert sorted((turns["length"], turns["system"]) for turns in saved["turns"]) == sorted(
+        (int(row["length"]), row["system"]) for row in rows)
+    for turns in saved["turns"]:
+        assert turns["batch"] == 1
+        for key in ("tokens_per_second", "read_before", "read_after"):
+            assert len(turns[key]) == 2 and min(turns[key]) > 0
     for name in ("time", "memory", "state", "speed"):
         assert (out / f"{name}-b1.svg").read_text().lstrip().startswith("<?xml")
         assert (out / f"{name}-b1.png").read_bytes().startswith(b"\x89PNG")
-    assert "crossover: " in result.stdout and "growth with length" in result.stdout
+    assert "time per token" in result.stdout and "growth with length" in result.stdout
     assert "left" in result.stderr  # the progress
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert again.returncode == 0 and again.stdout == result.stdout  # nothing is measured again
+    assert json.loads((out / "study.json").read_text())["turns"] == saved["turns"]
 
 
 @plain
 def test_goes_on_after_a_kill(tmp_path):
     out = tmp_path / "study"
     command = [BINARY, "study", "--systems", "regla,la_elu", "--lengths", "2,4", "--repeat", "2",
-               "--batch", "1,3", "--out", out]
+               "--turns", "0", "--batch", "1,3", "--out", out]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def has_some_lines():
@@ -87,8 +96,9 @@ def test_goes_on_after_a_kill(tmp_path):
 
 
 def small(out, binary=BINARY):
-    return subprocess.run([binary, "study", "--systems", "regla", "--lengths", "2", "--repeat", "1",
-                           "--quiet", "--out", out], capture_output=True, text=True, timeout=300)
+    command = [binary, "study", "--systems", "regla", "--lengths", "2", "--repeat", "1", "--turns", "0",
+               "--quiet", "--out", out]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @plain
@@ -134,6 +144,7 @@ def test_regla_plot_refuses(arguments, message):
     (["--quick", "--lengths", "8"], "expected --quick or --lengths, got both"),
     (["--quick", "--repeat", "5"], "expected --quick or --repeat, got both"),
     (["--lengths", "64,32"], "expected rising numbers, got 32 after 64"),
+    (["--turns", "-1"], "--turns: expected"),
     (["--lengths", "0"], "--lengths: expected numbers from 1"),
     (["--point", "regla:64"], "expected system:length:batch:repeat"),
     (["--point", "regla:64:1:0"], "expected system:length:batch:repeat"),
