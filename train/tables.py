@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+from train.config import parse_config
 from train.presets import presets
-from train.table_config import SIZES
+from train.table_config import SIZES, row_config
 from train.table_report import report
 from train.table_run import ROOT, Plan, is_done, make_record, read_record
 from train.table_rows import PENDING, ROWS, TABLES
@@ -34,13 +35,26 @@ def chosen(names, known, what):
     return wanted
 
 
+def problem_of(row):
+    """Why the row's model cannot be made here, or None."""
+    if ROWS[row].system not in presets().SYSTEMS:
+        return f"expected the preset {ROWS[row].system}, found none"
+    raw = row_config(ROWS[row], SIZES["S"])
+    try:
+        parse_config({key: raw[key] for key in raw if key not in ("shapes", "init")})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def runnable(rows):
-    """The rows whose preset is there. One that is missing and not awaited is an error."""
-    there = presets().SYSTEMS
-    for row in rows:
-        if ROWS[row].system not in there and ROWS[row].system not in PENDING:
-            raise ValueError(f"row {row}: expected the preset {ROWS[row].system}, found none")
-    return [row for row in rows if ROWS[row].system in there]
+    """The rows whose preset and mixers are there. One that is not, and is not awaited, is an
+    error."""
+    problems = {row: problem_of(row) for row in rows}
+    for row, problem in problems.items():
+        if problem and row not in PENDING:
+            raise ValueError(f"row {row}: {problem}")
+    return [row for row in rows if problems[row] is None]
 
 
 def needs_of(tables, rows, most_seeds):
