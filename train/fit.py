@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from train.checkpoint import load_tensors
 from train.config import read_config
@@ -123,16 +124,18 @@ def train_step(model, loss_of, optimizers, ids, args, step, fraction):
         loss.backward()
         total += float(loss.detach())
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    norm = float(torch.nn.utils.clip_grad_norm_(trained, args.clip or math.inf))
-    if not (math.isfinite(total) and math.isfinite(norm)):
+    norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
+    if not (math.isfinite(total) and norm.isfinite()):
         raise NotFinite(explain(model, ids[:, :-1], step, total))
+    if args.clip:
+        nn.utils.clip_grads_with_norm_(trained, args.clip, norm)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak_lr"] * fraction
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     keep_in_range(model)
-    return total, norm
+    return total, float(norm)
 
 
 def build(args, seed):

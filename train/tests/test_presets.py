@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every preset, at a tiny size: it learns, keeps what its paper keeps, and needs no other device."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from train.config import parse_config, shipped
+from train.fit import Windows, build, make_optimizers, parse_arguments, train_step, window_loss
+from train.init import new_tensors, read_init
+from train.model.model import Model, checkpoint_tensors
+from train.parameters import fixed_by_papers
+from train.schedule import Schedule
+
+PRESETS = Path(__file__).parents[2] / "models" / "presets"
+# The depths of a system differ in the number of layers alone.
+SYSTEMS = [
+    path.stem.removesuffix("-6l")
+    for path in sorted(PRESETS.glob("*-6l.json"))
+    if json.loads(path.read_text())["model_type"] == "regla"
+]
+VOCABULARY, WINDOW, STEPS, BATCH = 64, 64, 200, 8
+
+
+def tiny(system):
+    """The preset with two layers, one of each kind, of width 32."""
+    raw = json.loads((PRESETS / f"{system}-6l.json").read_text())
+    layers, features = raw["layer_types"], raw["shapes"]["features"]
+    raw.update(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_attention_heads=4,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        layer_types=[layers[0], layers[-1]],
+        max_position_embeddings=WINDOW,
+    )
+    raw["shapes"].update(head_dim=8, value_dim=8, features=features // 8)
+    for mixer in raw["mixers"].values():
+        if "window_size" in mixer:
+            mixer["window_size"] = 16
+    return raw
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory):
+    """(token file, entropy of one token by itself): a Markov chain of few likely successors."""
+    rng = np.random.default_rng(0)
+    successors = rng.dirichlet(np.full(VOCABULARY, 0.05), size=VOCABULARY)
+    ids = [0]
+    for _ in range(20000):
+        ids.append(int(rng.choice(VOCABULARY, p=successors[ids[-1]])))
+    path = tmp_path_factory.mktemp("chain") / "train.u16"
+    np.array(ids, dtype=np.uint16).tofile(path)
+    share = np.bincount(ids, minlength=VOCABULARY) / len(ids)
+    return path, float(-(share[share > 0] * np.log(share[share > 0])).sum())
+
+
+def train(system, data, folder):
+    """(tensors before, tensors after, losses of the steps)"""
+    (folder / "config.json").write_text(json.dumps(tiny(system)))
+    args = parse_arguments(
+        [
+            *("--config", str(folder / "config.json"), "--data", str(data)),
+            *("--run", str(folder), f"--steps={STEPS}", "--optimizer=adamw", "--warmup=20"),
+        ]
+    )
+    model = build(args, 0)
+    before = {name: tensor.clone() for name, tensor in checkpoint_tensors(model).items()}
+    optimizers, schedule = make_optimizers(model, args), Schedule(STEPS, 20, 60)
+    windows = Windows(data, WINDOW, 0)
+    losses = [
+        train_step(
+            model,
+            window_loss,
+            optimizers,
+            windows.batch(step, BATCH),
+            args,
+            step + 1,
+            schedule.at(step),
+        )[0]
+        for step in range(STEPS)
+    ]
+    return before, checkpoint_tensors(model), losses
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_preset_learns(system, text, tmp_path):
+    data, unigram = text
+    before, after, losses = train(system, data, tmp_path)
+    assert all(map(math.isfinite, losses))
+    assert np.mean(losses[-20:]) < unigram
+    fixed = fixed_by_papers(parse_config(shipped(tiny(system))), learned_theta=False)
+    for name, tensor in after.items():
+        kept = name in fixed or not tensor.is_floating_point()
+        assert torch.equal(tensor, before[name]) == kept, name
+    for name, tensor in after.items():  # KERPLE's are one for all layers
+        if name.startswith("model.layers.0.attn.position.r"):
+            assert torch.equal(tensor, after[name.replace("layers.0", "layers.1")])
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_preset_computes_where_its_tensors_are(system):
+    """On the device meta, which has shapes alone, an operand of another device is an error."""
+    raw = tiny(system)
+    config = parse_config(shipped(raw))
+    tensors = new_tensors(config, raw["shapes"], 0, read_init(raw))
+    model = Model(config, {name: tensor.to("meta") for name, tensor in tensors.items()})
+    ids = torch.zeros((2, WINDOW + 1), dtype=torch.int64, device="meta")
+    loss = window_loss(model, ids)
+    loss.backward()
+    assert loss.device.type == "meta"
