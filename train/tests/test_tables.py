@@ -133,6 +133,14 @@ def sitting(tmp_path, text):
     return make
 
 
+def test_commands_fail_with_their_last_line():
+    code = "import sys; sys.exit('one\\ntwo')"
+    with pytest.raises(table_run.RowFailed, match="^two$"):
+        table_run.call([sys.executable, "-c", code], 60)
+    with pytest.raises(table_run.RowFailed, match="expected an end within 0 seconds"):
+        table_run.call([sys.executable, "-c", "import time; time.sleep(60)"], 0.2)
+
+
 def test_texts_have_equal_documents(sitting, tmp_path):
     _, plan = sitting(["regla"])
     from tokenizers import Tokenizer
