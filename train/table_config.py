@@ -25,36 +25,33 @@ class Size:
 
 
 SIZES = {
-    "S": Size(4, 128, 4, 1024, 128, 8, 3e-3, 1_500_000, 250_000, 96, 24),
+    "S": Size(4, 128, 4, 1024, 128, 8, 3e-3, 1_500_000, 250_000, 96, 16),
     # The papers' shape for autoregressive models: for a GPU.
     "ALM": Size(6, 512, 8, 8192, 512, 128, 1e-3, 16_000_000, 4_000_000, 24, 8),
 }
 
 
 def multiple(x, of):
-    return max(round(x / of), 1) * of
+    return max(round(x / of), 1) * of if x else 0  # FLASH has no MLP
 
 
 def row_config(row, size):
     """The row's config.json with its shapes. Widths shrink with the model's, windows with the
-    training window; a preset of one head keeps it."""
+    training window; FLASH's one head shrinks with the width."""
     made = presets()
     config = copy.deepcopy(made.native(row.system, size.layers))
     scale = size.width / made.SIZES["hidden_size"]
-    head = size.width // size.heads
-    shapes = config["shapes"]
-    old_head = shapes["head_dim"]
-    if config["num_attention_heads"] == made.HEADS:
-        config["num_attention_heads"] = size.heads
+    head, shapes = size.width // size.heads, config["shapes"]
+    if any(mixer.get("num_heads") == 1 for mixer in config["mixers"].values()):
+        shapes["value_dim"] = multiple(shapes["value_dim"] * scale, 8)
+        shapes["head_dim"] = max(multiple(shapes["head_dim"] * scale, 8), head)
     else:
-        head = max(multiple(old_head * scale, 8), head)
-    of_a_head = head / old_head  # features are so many times a head
-    for key in ("head_dim", "value_dim", "features"):
-        shapes[key] = multiple(shapes[key] * of_a_head, 2)
-    if config.get("intermediate_size"):
-        config["intermediate_size"] = multiple(config["intermediate_size"] * scale * row.inner, 8)
+        for key in ("head_dim", "value_dim", "features"):
+            shapes[key] = multiple(shapes[key] * head / made.HEAD_DIM, 2)
+    config["intermediate_size"] = multiple(config["intermediate_size"] * scale * row.inner, 8)
     config.update(
         hidden_size=size.width,
+        num_attention_heads=size.heads,
         vocab_size=size.vocabulary,
         max_position_embeddings=size.window,
         tie_word_embeddings=True,
@@ -65,6 +62,27 @@ def row_config(row, size):
     return config
 
 
+def mixers_used(config):
+    """Names of the mixers of layers, and of the parts of those that have parts."""
+    used = set(config["layer_types"])
+    return used | {part for name in used for part in config["mixers"][name].get("parts", ())}
+
+
+def scale_lengths(mixer, row, size):
+    """Lengths in tokens, as many times shorter as the training window; FLASH-quad's length is the
+    window itself."""
+    places = [(mixer, key) for key in ("window_size", "chunk_size", "score_divisor")]
+    if isinstance(mixer.get("position"), dict):
+        places.append((mixer["position"], "distance_bias"))
+    for place, key in places:
+        if place.get(key) == presets().SIZES["max_position_embeddings"]:
+            place[key] = size.window
+        elif key in place:
+            place[key] = max(round(place[key] * row.window * size.window / PAPER_WINDOW), 1)
+    if mixer.get("window") == "sliding" and "window_size" not in mixer:
+        mixer["window_size"] = size.window  # KERPLE's figure 5: the training length
+
+
 def edit(config, row, size):
     """Applies what the row says, in place."""
     config.update(row.config)
@@ -72,14 +90,10 @@ def edit(config, row, size):
         config["mixers"].setdefault(name, {}).update(changes)
     if row.layers is not None:
         config["layer_types"] = row.layers(size.layers)
-    used = set(config["layer_types"])
+    used = mixers_used(config)
     config["mixers"] = {name: m for name, m in config["mixers"].items() if name in used}
     for mixer in config["mixers"].values():
-        if mixer.get("window") == "sliding" and "window_size" not in mixer:
-            mixer["window_size"] = size.window  # figure 5's window is the training length
-        elif "window_size" in mixer:
-            scaled = mixer["window_size"] * row.window * size.window / PAPER_WINDOW
-            mixer["window_size"] = max(round(scaled), 1)
+        scale_lengths(mixer, row, size)
     for key, change in row.shapes.items():
         if isinstance(change, bool):
             config["shapes"][key] = change

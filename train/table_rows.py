@@ -6,16 +6,9 @@ A row is named once and may stand in several tables. Lengths are multiples of th
 
 from dataclasses import dataclass, field
 
-# Systems that another branch brings: their rows wait until the preset is there. Empty when all are
-# merged, and then a row without its preset is an error.
-PENDING = (
-    "spe",
-    "flash",
-    "flash_quad",
-    "transformer_ls",
-    "transnormer_t1_parallel",
-    "transnormer_t2_parallel",
-)
+# Rows whose preset, or kind of mixer, another branch brings: they wait until it is there. Empty when
+# all are merged, and then such a row is an error.
+PENDING = ("spe", "flash", "flash_quad", "transformer_ls", "t1-parallel", "t2-parallel")
 
 
 @dataclass
@@ -136,8 +129,15 @@ ROWS = {
             ("n-d", {"layers": in_turn("linear", "block")}),
         )
     },
-    "t1-parallel": Row("transnormer_t1_parallel"),
-    "t2-parallel": Row("transnormer_t2_parallel"),
+    **{
+        f"{name}-parallel": Row(
+            f"transnormer_{name}",
+            mixers={"both": {"kind": "pair", "parts": ["block", "linear"],
+                             "combine": "concatenate"}},
+            layers=lambda layers: ["both"] * layers,
+        )
+        for name in ("t1", "t2")
+    },
     # LRPE
     "elu-rope": Row(
         "elu_sinusoidal",

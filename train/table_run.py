@@ -54,19 +54,35 @@ def environment():
             "MALLOC_MMAP_THRESHOLD_": "4000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000"}
 
 
+RUNNING = set()  # processes; who ends this one ends them too
+
+
+def end_all(*_):
+    """For SIGTERM: what was saved stays, and the next sitting goes on from there."""
+    for process in list(RUNNING):
+        process.terminate()
+    os._exit(143)
+
+
 def call(command, seconds, **files):
-    """Runs a command; the last line of its complaint is the failure."""
+    """Runs a command and returns its output; the last line of its complaint is the failure."""
     command = [str(part) for part in command]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(), text=True,
+                               stderr=subprocess.PIPE, **files)
+    RUNNING.add(process)
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment(), text=True, timeout=seconds,
-                              stderr=subprocess.PIPE, **files)
+        output, complaint = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
         raise RowFailed(f"{command[2] if '-m' in command else command[1]}: expected an end within "
                         f"{seconds:.0f} seconds") from None
-    if done.returncode:
-        complaint = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise RowFailed(complaint[-1].replace(f"{ROOT}/", ""))
-    return done
+    finally:
+        RUNNING.discard(process)
+    if process.returncode:
+        lines = complaint.strip().splitlines() or [f"exit status {process.returncode}"]
+        raise RowFailed(lines[-1].replace(f"{ROOT}/", ""))
+    return output
 
 
 def fit_arguments(plan, row, seed):
@@ -159,7 +175,7 @@ def score(plan, folder, text, length):
                "--threads", 1, "--device", plan.device]
     if length == LONGEST:
         command.append("--by-position")
-    got = json.loads(call(command, plan.seconds, stdout=subprocess.PIPE).stdout)
+    got = json.loads(call(command, plan.seconds, stdout=subprocess.PIPE))
     kept = {"ppl": got["ppl_token"], "nll": round(got["nll"], 3), "tokens": got["tokens"],
             "documents": [[d["tokens"], round(d["nll"], 3)] for d in got["by_document"]]}
     if "by_position" in got:

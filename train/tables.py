@@ -9,16 +9,18 @@ DATA, VALID, TEST, SIZE, TOKENS, DEVICE, JOBS, REGLA. The flags have the same na
 
 import argparse
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 
+from train.config import parse_config
 from train.presets import presets
-from train.table_config import SIZES
+from train.table_config import SIZES, row_config
 from train.table_report import report
-from train.table_run import ROOT, Plan, is_done, make_record, read_record
+from train.table_run import ROOT, Plan, end_all, is_done, make_record, read_record
 from train.table_rows import PENDING, ROWS, TABLES
 from train.table_text import prepare
 
@@ -34,13 +36,26 @@ def chosen(names, known, what):
     return wanted
 
 
+def problem_of(row):
+    """Why the row's model cannot be made here, or None."""
+    if ROWS[row].system not in presets().SYSTEMS:
+        return f"expected the preset {ROWS[row].system}, found none"
+    raw = row_config(ROWS[row], SIZES["S"])
+    try:
+        parse_config({key: raw[key] for key in raw if key not in ("shapes", "init")})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def runnable(rows):
-    """The rows whose preset is there. One that is missing and not awaited is an error."""
-    there = presets().SYSTEMS
-    for row in rows:
-        if ROWS[row].system not in there and ROWS[row].system not in PENDING:
-            raise ValueError(f"row {row}: expected the preset {ROWS[row].system}, found none")
-    return [row for row in rows if ROWS[row].system in there]
+    """The rows whose preset and mixers are there. One that is not, and is not awaited, is an
+    error."""
+    problems = {row: problem_of(row) for row in rows}
+    for row, problem in problems.items():
+        if problem and row not in PENDING:
+            raise ValueError(f"row {row}: {problem}")
+    return [row for row in rows if problems[row] is None]
 
 
 def needs_of(tables, rows, most_seeds):
@@ -99,7 +114,10 @@ class Sitting:
             said = record.get("error") or (f"ppl {valid:.2f}" if valid else "ppl -")
             print(f"{self.finished}: {row}, seed {seed}, {time.time() - started:.0f} s: {said}",
                   flush=True)
-            self.after()
+            try:
+                self.after()
+            except Exception as error:  # a report is not worth a run
+                print(f"the report: {type(error).__name__}: {error}", flush=True)
 
     def run(self, jobs):
         for part in self.todo():
@@ -172,6 +190,7 @@ def plan_of(args):
 
 def main():
     args = parse()
+    signal.signal(signal.SIGTERM, end_all)
     try:
         tables = chosen(args.tables, TABLES, "TABLES")
         rows = chosen(args.rows, ROWS, "ROWS")
@@ -191,7 +210,7 @@ def main():
         sitting.run(args.jobs)
     total = write()
     waiting = sorted({r for t in tables for r in TABLES[t].rows if r not in runnable([r])})
-    print(f"{plan.out}/README.md: {', '.join(f'{n} {verdict}' for verdict, n in total.items())}; "
+    print(f"{plan.out}/README.md: {', '.join(f'{n} {came_to}' for came_to, n in total.items())}; "
           f"{sitting.failed} runs failed, {sitting.late} left for another sitting"
           + (f"; without a preset yet: {', '.join(waiting)}" if waiting else ""))
     sys.exit(1 if sitting.failed else 0)
