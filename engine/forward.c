@@ -488,6 +488,7 @@ void forward_submit(struct forward *forward, const struct batch *batch)
 
     ops->begin(backend, batch);
     ops->embed(backend, &(struct ops_embed){.tokens = forward->tokens,
+                                            .scale = model->embedding_scale,
                                             .position_embedding = model->position_embedding,
                                             .positions = forward->positions,
                                             .frequencies = forward->frequencies,

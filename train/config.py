@@ -138,6 +138,7 @@ class ModelConfig:
     tie_word_embeddings: bool = False
     position_embedding: str = "none"
     embedding_norm: bool = False
+    embedding_scale: float = 1.0
     max_position_embeddings: int = None
 
 
@@ -290,6 +291,10 @@ def parse_config(raw):
     for name in config.layer_types:
         if name not in config.mixers:
             raise ValueError(f"config.json: layer_types: {name}: not in mixers")
+    if not 1e-6 <= config.embedding_scale <= 1e6:
+        raise ValueError(
+            f"config.json: embedding_scale: expected 1e-6 to 1e6, got {config.embedding_scale}"
+        )
     if config.position_embedding == "learned" and config.max_position_embeddings is None:
         raise ValueError("config.json: max_position_embeddings: required by learned positions")
     return config

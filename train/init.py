@@ -102,7 +102,9 @@ def new_tensors(config, shapes, seed=0, init=None):
     the Fourier maps), glu, bias; init: an Init."""
     make = _Maker(config, shapes, seed, init or Init())
     width = config.hidden_size
-    make.normal("model.embeddings.weight", (config.vocab_size, width), 0.02)
+    # Scaled ones end as wide as sinusoids, as in Vaswani et al. 2017.
+    std = 0.02 if config.embedding_scale == 1 else 1 / config.embedding_scale
+    make.normal("model.embeddings.weight", (config.vocab_size, width), std)
     if config.position_embedding == "learned":
         make.normal(
             "model.position_embeddings.weight", (config.max_position_embeddings, width), 0.02

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 # Rows whose preset, or kind of mixer, another branch brings: they wait until it is there. Empty when
 # all are merged, and then such a row is an error.
-PENDING = ("spe", "flash", "flash_quad", "transformer_ls", "t1-parallel", "t2-parallel")
+PENDING = ()
 
 
 @dataclass

@@ -81,6 +81,8 @@ static void embed_rows(struct backend *backend, const void *arguments, int first
     for (int r = first; r < end; r++) {
         float *x = a->x.data + r * a->x.stride;
         packing_numbers(&a->tokens->matrix, batch->tokens[r] * size, size, x);
+        for (int64_t j = 0; j < size && a->scale != 1; j++)
+            x[j] *= a->scale;
         if (a->position_embedding == POSITION_EMBEDDING_LEARNED) {
             float part[64];
             for (int64_t at = 0; at < size; at += 64) {

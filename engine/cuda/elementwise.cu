@@ -39,7 +39,7 @@ __device__ static float table_read(const struct table &table, int64_t element)
 
 /* A block per row and 256 columns. As a step's first kernel it also brings the step's batch. */
 __global__ static void embed_kernel(struct device_batch batch, struct device_arrival arrival,
-                                    struct table tokens, struct table positions,
+                                    struct table tokens, float scale, struct table positions,
                                     enum position_embedding kind, const double *frequencies,
                                     int size, struct rows x)
 {
@@ -53,6 +53,8 @@ __global__ static void embed_kernel(struct device_batch batch, struct device_arr
     if (c >= size)
         return;
     float value = table_read(tokens, (int64_t)token * size + c);
+    if (scale != 1)
+        value *= scale;
     if (kind == POSITION_EMBEDDING_LEARNED)
         value += table_read(positions, position * size + c);
     if (kind == POSITION_EMBEDDING_SINUSOIDAL && c < 2 * half) {
@@ -72,8 +74,8 @@ void cuda_embed(struct backend *backend, const struct ops_embed *a)
     backend->arrival = {};
     launch(backend, embed_kernel,
            dim3((unsigned)backend->batch.num_rows, pieces(a->hidden_size, THREADS)), dim3(THREADS),
-           0, backend->batch, arrival, *a->tokens, positions, a->position_embedding, a->frequencies,
-           a->hidden_size, a->x);
+           0, backend->batch, arrival, *a->tokens, a->scale, positions, a->position_embedding,
+           a->frequencies, a->hidden_size, a->x);
 }
 
 /* ---- norms ---- */

@@ -50,6 +50,7 @@ struct config {
     enum hidden_act hidden_act;
     enum norm_kind norm_kind;
     float norm_eps;
+    float embedding_scale; /* 0: none given */
     bool parallel_residual, tied, embedding_norm;
     enum position_embedding position_embedding;
     int64_t max_position_embeddings; /* 0: none given */

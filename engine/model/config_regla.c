@@ -462,13 +462,14 @@ int config_regla_parse(struct config *config, const struct fields *root, struct 
         "hidden_act",        "norm_type",           "norm_eps",
         "parallel_residual", "tie_word_embeddings", "position_embedding",
         "embedding_norm",    "layer_types",         "max_position_embeddings",
-        "bos_token_id",      "eos_token_id",        "mixers"};
+        "bos_token_id",      "eos_token_id",        "mixers",
+        "embedding_scale"};
     if (json_object_get(root->object, "shapes"))
         return error_set(err, ERROR_INVALID,
                          "%s: shapes: belongs to a preset, a config without tensors; a "
                          "checkpoint's tensors say their shapes themselves",
                          root->place);
-    double eps = 0;
+    double eps = 0, scale = 0;
     if (fields_only(root, known, COUNT(known), err) != 0)
         return -1;
     CHOICE(root, "hidden_act", FIELD_OPTIONAL, act_names, config->hidden_act);
@@ -478,9 +479,11 @@ int config_regla_parse(struct config *config, const struct fields *root, struct 
         fields_bool(root, "parallel_residual", FIELD_OPTIONAL, &config->parallel_residual, err) !=
             0 ||
         fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0 ||
-        fields_bool(root, "embedding_norm", FIELD_OPTIONAL, &config->embedding_norm, err) != 0)
+        fields_bool(root, "embedding_norm", FIELD_OPTIONAL, &config->embedding_norm, err) != 0 ||
+        fields_double(root, "embedding_scale", FIELD_OPTIONAL, 1e-6, 1e6, &scale, err) != 0)
         return -1;
     config->norm_eps = (float)eps;
+    config->embedding_scale = (float)scale;
     config->fp8.scaled = true;
     if (parse_sizes(config, root, err) != 0 || parse_token_ids(config, root, err) != 0 ||
         parse_mixers(config, root, err) != 0)

@@ -131,6 +131,8 @@ static void add_description(XXH3_state_t *hash, const struct model *model)
     add_norm(hash, &model->embedding_norm);
     add_norm(hash, &model->final_norm);
     add_int(hash, model->num_layers);
+    if (model->embedding_scale != 1) /* came later, as add_mixer's last ones */
+        add_real(hash, (double)model->embedding_scale);
     for (int i = 0; i < model->num_layers; i++) {
         add_norm(hash, &model->layers[i].attn_norm);
         add_norm(hash, &model->layers[i].mlp_norm);

@@ -244,6 +244,7 @@ struct model {
     enum hidden_act hidden_act;
     bool parallel_residual;
     bool tied;
+    float embedding_scale; /* 1: the embeddings as they are */
     enum position_embedding position_embedding;
     int64_t max_position_embeddings; /* a limit only with learned positions; 0: none given */
     int32_t bos_token_id;            /* -1: none */

@@ -24,6 +24,7 @@ static int describe(struct model *model, const struct config *config, struct err
     model->hidden_act = config->hidden_act;
     model->parallel_residual = config->parallel_residual;
     model->tied = config->tied;
+    model->embedding_scale = config->embedding_scale > 0 ? config->embedding_scale : 1;
     model->position_embedding = config->position_embedding;
     model->max_position_embeddings = config->max_position_embeddings;
     model->bos_token_id = config->bos_token_id;

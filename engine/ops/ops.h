@@ -65,9 +65,10 @@ struct batch {
     const int32_t *token_draws;
 };
 
-/* x = the token's row of a table, plus its position's embedding. */
+/* x = scale * the token's row of a table, plus its position's embedding. */
 struct ops_embed {
     const struct table *tokens;
+    float scale;
     enum position_embedding position_embedding;
     const struct table *positions; /* learned */
     const double *frequencies;     /* sinusoidal: [D/2] */

@@ -26,6 +26,7 @@ ROPE = {"type": "rope", "stage": "before"}
 RMS = {"output_norm": "rmsnorm"}
 SMALL_RMS = {"output_norm": "rmsnorm", "output_norm_eps": 1e-10}
 SUM = {"sum_norm": True}
+SINUSOIDAL = {"position_embedding": "sinusoidal"}  # with embeddings times sqrt(D)
 TRANSNORMER = {"output_norm": "simple_rmsnorm", "output_norm_scope": "hidden"}
 RELA = {"output_norm": "gated_rmsnorm", "output_norm_scope": "hidden"}
 
@@ -104,10 +105,10 @@ SYSTEMS = {
     "kerple_bias_wht": plain(softmax({"type": "kerple_bias_wht"})),
     "alibi": plain(softmax({"type": "alibi"})),
     "t5": plain(softmax({"type": "t5"})),
-    "sinusoidal": plain(softmax(), {"position_embedding": "sinusoidal"}),
+    "sinusoidal": plain(softmax(), SINUSOIDAL),
     # as its released language models of enwik8 and text8, but for the positions
     "transformer_ls": plain(softmax(window="long_short", window_size=512, segment_length=16,
-                                    segment_rank=1), {"position_embedding": "sinusoidal"}),
+                                    segment_rank=1), SINUSOIDAL),
     "flash_quad": plain(softmax({"type": "rope", "distance_bias": 2048}, activation="relu2",
                                 score_divisor=2048, output_gate="swish", **FLASH),
                         {"intermediate_size": 0}, FLASH_SHAPES),
@@ -118,7 +119,7 @@ SYSTEMS = {
                "flash": {"kind": "pair", "parts": ["quad", "linear"], "combine": "add",
                          "output_gate": "swish"}},
               everywhere("flash"), {"intermediate_size": 0}, FLASH_SHAPES),
-    "elu_sinusoidal": plain(linear("elu+1", **SUM), {"position_embedding": "sinusoidal"}),
+    "elu_sinusoidal": plain(linear("elu+1", **SUM), SINUSOIDAL),
     "permuteformer": plain(linear("elu+1", "scalar", {"type": "lrpe_permutation"}, **SUM)),
     "gla": plain(linear("identity", "gla", query_scale="sqrt_dim", output_gate="swish", **RMS)),
     "scalar_gate": plain(linear("relu", "scalar", ROPE, **RMS)),
@@ -142,6 +143,8 @@ def native(system, layers, sizes=SIZES, changes=None):
         layers *= 2
     if shapes.get("glu"):
         sizes = {**sizes, "intermediate_size": gated_width(sizes["intermediate_size"])}
+    if config.get("position_embedding") == "sinusoidal":
+        config = {**config, "embedding_scale": sizes["hidden_size"] ** 0.5}
     common = {"hidden_act": "gelu", "norm_type": "layernorm", "norm_eps": 1e-5,
               "parallel_residual": False, "tie_word_embeddings": False,
               "position_embedding": "none", "embedding_norm": False}

@@ -143,6 +143,7 @@ def random_config(rng):
         "tie_word_embeddings": rng.random() < 0.3,
         "position_embedding": rng.choice(["none", "none", "sinusoidal", "learned"]),
         "embedding_norm": rng.random() < 0.3,
+        **({"embedding_scale": rng.choice([0.5, 3.3])} if rng.random() < 0.3 else {}),
         "bos_token_id": 0,
         "eos_token_id": 0,
         "layer_types": [rng.choice(sorted(mixers)) for _ in range(layers)],
@@ -262,7 +263,7 @@ GOLDEN = {
     ),
     "transformer_ls": (
         {"head_dim": 6, "value_dim": 6, "bias": True},
-        {"num_attention_heads": 3, "position_embedding": "sinusoidal"},
+        {"num_attention_heads": 3, "position_embedding": "sinusoidal", "embedding_scale": 4.2},
         {
             "kind": "softmax",
             "window": "long_short",

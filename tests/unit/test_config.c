@@ -90,6 +90,8 @@ static const struct change native_changes[] = {
     {"norm_eps", "-1e-5",
      "config.json: norm_eps: expected a number in [0, 1], got -1.0000000000000001e-05"},
     {"norm_eps", "0", NULL},
+    {"embedding_scale", "0",
+     "config.json: embedding_scale: expected a number in [1e-06, 1e+06], got 0"},
     {"parallel_residual", "1", "config.json: parallel_residual: expected true or false, got 1"},
     {"parallel_residual", NULL, NULL},
     {"tie_word_embeddings", NULL, NULL},
@@ -121,7 +123,7 @@ static const struct change native_changes[] = {
      "config.json: unknown key \"sliding_window\" (known: model_type, vocab_size, hidden_size, "
      "num_hidden_layers, num_attention_heads, intermediate_size, hidden_act, norm_type, norm_eps, "
      "parallel_residual, tie_word_embeddings, position_embedding, embedding_norm, layer_types, "
-     "max_position_embeddings, bos_token_id, eos_token_id, mixers)"},
+     "max_position_embeddings, bos_token_id, eos_token_id, mixers, embedding_scale)"},
     {"shapes", "{}",
      "config.json: shapes: belongs to a preset, a config without tensors; a checkpoint's tensors "
      "say their shapes themselves"},

@@ -106,6 +106,8 @@ class Model(nn.Module):
     def hidden(self, ids):
         """The normed last hidden states, [B, T, D]."""
         x = F.embedding(ids, self.embeddings)
+        if self.config.embedding_scale != 1:
+            x = x * self.config.embedding_scale
         length = ids.shape[-1]
         if self.position_embeddings is not None:
             x = x + self.position_embeddings[:length]
