@@ -36,6 +36,7 @@ struct problem {
     enum gate_kind gate;
     enum place place;
     bool sum_norm;
+    int chunk;              /* C; 0: h reads S as it is after each token */
     int rows, features, nu; /* of the map: rows of W, m */
     int texts, tokens[MOST_TEXTS];
 };
@@ -85,7 +86,8 @@ static inline int positioned(const struct problem *p)
 
 static inline size_t slot_bytes(const struct problem *p)
 {
-    size_t bytes = SLOT_STATE + ops_recurrent_bytes(p->size.value_dim, p->sum_norm, positioned(p)) *
+    int features = ops_state_features(positioned(p), p->chunk);
+    size_t bytes = SLOT_STATE + ops_recurrent_bytes(p->size.value_dim, p->sum_norm, features) *
                                     (size_t)p->size.heads;
     return (bytes + 63) / 64 * 64;
 }
@@ -277,6 +279,7 @@ static inline struct ops_recurrence call_of(const struct problem *p, const struc
         .value_dim = s->value_dim,
         .features = positioned(p),
         .sum_norm = p->sum_norm,
+        .chunk_size = p->chunk,
         .phi = {.map = p->map,
                 .query_scale = 0.5f,
                 .head_dim = s->head_dim,

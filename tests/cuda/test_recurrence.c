@@ -52,8 +52,9 @@ enum { MAPS = sizeof maps / sizeof *maps, GATES = sizeof gates / sizeof *gates }
 
 static void set_name(struct problem *p)
 {
-    snprintf(p->name, sizeof p->name, "%s, %s, position %d%s, H %d/%d/%d, d %d, m %d, dv %d",
-             maps[p->map], gates[p->gate], p->place, p->sum_norm ? ", sum_norm" : "", p->size.heads,
+    snprintf(p->name, sizeof p->name,
+             "%s, %s, position %d%s, chunk %d, H %d/%d/%d, d %d, m %d, dv %d", maps[p->map],
+             gates[p->gate], p->place, p->sum_norm ? ", sum_norm" : "", p->chunk, p->size.heads,
              p->size.qk_heads, p->size.kv_heads, p->size.head_dim, p->features, p->size.value_dim);
 }
 
@@ -97,6 +98,19 @@ static void check_sizes(struct bench_count *count, const struct bench_device *cp
          .place = BEFORE_HALF,
          .texts = 6,
          .tokens = {1, 2, 63, 64, 65, 300}},
+        /* FLASH: S as of the chunk's start */
+        {.size = {2, 2, 1, 20, 40},
+         .map = FEATURE_ELU,
+         .place = BEFORE_HALF,
+         .chunk = 7,
+         .texts = 4,
+         .tokens = {1, 6, 15, 40}},
+        {.size = {1, 1, 1, 100, 17},
+         .place = UNITARY,
+         .chunk = 16,
+         .texts = 3,
+         .tokens = {16, 17, 50}},
+        {.size = {1, 1, 1, 300, 16}, .chunk = 1, .texts = 2, .tokens = {3, 5}},
         /* more rows than a block of threads has, with c beside them */
         {.size = {2, 2, 1, 33, 150},
          .map = FEATURE_EXP,
@@ -264,6 +278,7 @@ static const struct problem batches[] = {
      .place = PERMUTATION_HOUSEHOLDER,
      .texts = 23},
     {.size = {12, 12, 12, 64, 64}, .map = FEATURE_ELU_PLUS_1, .place = ENCODED_GATED},
+    {.size = {12, 12, 12, 64, 64}, .map = FEATURE_RELU, .place = AFTER_HALF, .chunk = 2},
     {.size = {12, 12, 12, 256, 64}, .map = FEATURE_EXP, .gate = GATE_REFINED},
     {.size = {12, 12, 12, 260, 16}, .map = FEATURE_RELU, .gate = GATE_REFINED},
 };
