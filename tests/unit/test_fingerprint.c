@@ -134,6 +134,17 @@ Test(fingerprint, another_tensor_or_configuration_is_another_model)
     json_decref(config);
 }
 
+Test(fingerprint, other_segments_are_another_model)
+{
+    json_t *config = golden_config("transformer_ls");
+    struct parts parts = golden_parts("transformer_ls");
+    struct print before = print_of_parts(config, &parts);
+    json_patch(config, "mixers/a/segment_length", "8");
+    cr_expect(!same(before, print_of_parts(config, &parts)));
+    parts_free(&parts);
+    json_decref(config);
+}
+
 /* A number of a matrix, by its bits: refused, but where `got` is NULL. */
 static void check_number(const char *golden, const char *name, size_t element, uint32_t bits,
                          const char *got)
