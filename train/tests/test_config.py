@@ -134,11 +134,13 @@ def test_linear_mixers(raw_config, tmp_path, feature_map, gate):
 def test_positions(raw_config, tmp_path, position, basis):
     raw = copy.deepcopy(raw_config)
     said = {"type": position, "basis": basis} if position.startswith("lrpe") else {"type": position}
-    if position != "spe":
+    if position != "spe":  # which softmax mixers refuse
         raw["mixers"]["b"]["position"] = said
     if position == "rope":
         raw["mixers"]["a"]["position"] = {"type": "rope", "stage": "before"}
-    elif position.startswith("lrpe") or position == "spe":
+    elif position == "spe":
+        raw["mixers"]["a"].update(position=said, feature_map="elu+1", sum_norm=True, gate="none")
+    elif position.startswith("lrpe"):
         raw["mixers"]["a"]["position"] = said
     check(raw, tmp_path)
 
