@@ -278,3 +278,20 @@ Test(formulas, a_nan_stays_one)
         cr_expect(seen, "feature map %d", map);
     }
 }
+
+/* RFA's map of a vector's direction: its length has no effect, and a vector of zeros has a map. */
+Test(formulas, unit_cos_sin_is_of_the_direction)
+{
+    const float z[2] = {3, 4}, longer[2] = {300, 400}, none[2] = {0, 0};
+    float y[2] = {5, -2.5f}, farther[2] = {500, -250}, phi[4], same[4];
+    formula_features(FEATURE_UNIT_COS_SIN, z, y, 2, 2, 4, 1, phi);
+    formula_features(FEATURE_UNIT_COS_SIN, longer, farther, 2, 2, 4, 1, same);
+    const double want[4] = {cos(1) / sqrt(2), cos(0.5) / sqrt(2), sin(1) / sqrt(2),
+                            -sin(0.5) / sqrt(2)};
+    for (int j = 0; j < 4; j++) {
+        cr_expect(fabs((double)phi[j] - want[j]) < 1e-6, "%d: %g", j, (double)phi[j]);
+        cr_expect(fabsf(phi[j] - same[j]) < 1e-6f);
+    }
+    formula_features(FEATURE_UNIT_COS_SIN, none, none, 2, 2, 4, 1, phi);
+    cr_expect(phi[0] == phi[1] && phi[0] > 0.7f && phi[2] == 0 && phi[3] == 0);
+}
