@@ -10,9 +10,12 @@ from safetensors.torch import save_file
 
 from train.checkpoint import load_model
 from train.config import parse_config
+from train.export import export
+from train.fit import fit, parse_arguments
 from train.linearize import SYSTEMS, linearize, read_donor, write
 from train.model.model import Model
 from train.presets import presets
+from train.tokenizer import encode_documents, train_tokenizer
 
 GOLDEN = Path(__file__).parents[2] / "tests" / "golden"
 PYTHIA = {
@@ -125,3 +128,43 @@ def test_a_donor_of_ours_must_be_softmax(tmp_path, raw_config):
     save_file({"x": torch.zeros(1)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="layer 0: expected softmax attention"):
         read_donor(tmp_path)
+
+
+@pytest.fixture
+def trained(tmp_path, text, raw_config):
+    """(folder with tokens, config of a softmax model, a donor trained for 120 steps)."""
+    tokenizer = train_tokenizer([text], 300)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    encode_documents(tokenizer, [text])[0].tofile(tmp_path / "train.u16")
+    raw_config["mixers"] = {"a": {"kind": "softmax", "position": {"type": "rope"}}}
+    raw_config["layer_types"] = ["a", "a"]
+    (tmp_path / "config.json").write_text(json.dumps(raw_config))
+    run(tmp_path, tmp_path / "config.json", "donor", 120)
+    export(tmp_path / "donor/state.pt", tmp_path / "config.json", tmp_path / "tokenizer.json",
+           tmp_path / "donor/model", "f32")
+    return tmp_path
+
+
+def run(folder, config, name, steps, *more):
+    fit(parse_arguments([
+        "--config", str(config), "--data", str(folder / "train.u16"), "--run", str(folder / name),
+        f"--steps={steps}", "--warmup=4", "--decay=8", "--batch=4", "--window=32", "--threads=1",
+        "--optimizer=adamw", "--log-every=1", *more]))
+
+
+@pytest.mark.parametrize("system", ["regla", "hybrid_regla", "la_relu"])
+def test_a_trained_donor_is_worth_its_steps(trained, capsys, system):
+    """After a tenth of the steps the linearised model is better than the same from scratch."""
+    raw, model = linearize(read_donor(trained / "donor/model"), system)
+    write(trained / "donor/model", trained / "start", raw, model, "f32")
+    scratch = {**raw, "shapes": {"head_dim": 8, "value_dim": 8, "glu": True, "bias": False}}
+    (trained / "scratch.json").write_text(json.dumps(scratch))
+    last = {}
+    for name, arguments in (
+        ("linearised", (trained / "start/config.json", "linear", 12, "--start", str(trained / "start"))),
+        ("scratch", (trained / "scratch.json", "scratch", 12)),
+    ):
+        capsys.readouterr()
+        run(trained, *arguments)
+        last[name] = json.loads(capsys.readouterr().out.splitlines()[-1])["loss"]
+    assert last["linearised"] < last["scratch"] - 0.5
