@@ -97,7 +97,8 @@ static bool add_mixer(struct cost *text, const struct mixer *m, double depth, do
 {
     if (m->kind == MIXER_LINEAR) {
         text->operations += recurrence_operations(m) * tokens;
-        text->bytes += 2 * recurrent_bytes(m) * tokens;
+        /* of two halves the finished one is only read */
+        text->bytes += (m->chunk_size > 0 ? 1.5 : 2) * recurrent_bytes(m) * tokens;
         return false;
     }
     double seen = keys_seen(m, depth, tokens), vectors = vectors_seen(m, depth, tokens);

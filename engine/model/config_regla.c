@@ -342,6 +342,11 @@ static int unknown_mixer(const struct config *config, const char *place, const c
 }
 
 /* The parts of a pair, which may stand behind it. */
+static int64_t heads_of(const struct config *config, const struct mixer *mixer)
+{
+    return mixer->num_heads > 0 ? mixer->num_heads : config->num_heads;
+}
+
 static int find_parts(const struct config *config, struct mixer_config *pair, struct error *err)
 {
     const struct mixer *parts[2];
@@ -358,9 +363,9 @@ static int find_parts(const struct config *config, struct mixer_config *pair, st
             return error_set(err, ERROR_UNSUPPORTED,
                              "%s: expected no output_gate: the pair has it for both", place);
     }
-    if (!pair->mixer.concatenates &&
-        (parts[0]->num_heads != parts[1]->num_heads || parts[0]->shared_qk != parts[1]->shared_qk ||
-         parts[0]->value_activation != parts[1]->value_activation))
+    if (!pair->mixer.concatenates && (heads_of(config, parts[0]) != heads_of(config, parts[1]) ||
+                                      parts[0]->shared_qk != parts[1]->shared_qk ||
+                                      parts[0]->value_activation != parts[1]->value_activation))
         return error_set(
             err, ERROR_UNSUPPORTED,
             "config.json: mixers.%.64s: the parts of combine add have the same values: "

@@ -308,9 +308,10 @@ static bool is_permuteformer(const struct mixer *mixer)
 }
 
 /* Its decay is that of a head, sigma(2 + 3h/H), whatever x is. */
-static void list_permuteformer_decay(struct random_list *list, const char *prefix)
+static void list_permuteformer_decay(struct random_list *list, const char *prefix,
+                                     const struct mixer *mixer)
 {
-    const int64_t heads = list->config->num_heads;
+    const int64_t heads = mixer->num_heads;
     char name[WEIGHT_NAME_SIZE];
     random_list_matrix(list, weights_name(name, "%s.g_proj", prefix), heads,
                        list->config->hidden_size, 0);
@@ -324,7 +325,7 @@ static void list_gate(struct random_list *list, const char *prefix, const struct
     const int64_t heads = mixer->num_heads, hidden = list->config->hidden_size;
     const int64_t features = features_of(mixer, list->shapes);
     if (is_permuteformer(mixer)) {
-        list_permuteformer_decay(list, prefix);
+        list_permuteformer_decay(list, prefix, mixer);
         return;
     }
     for (int i = 0; i < NUM_GATE_MATRICES; i++) {
