@@ -154,7 +154,7 @@ def run(folder, config, name, steps, *more):
 
 @pytest.mark.parametrize("system", ["regla", "hybrid_regla", "la_relu"])
 def test_a_trained_donor_is_worth_its_steps(trained, capsys, system):
-    """After a tenth of the steps the linearised model is better than the same from scratch."""
+    """After as many steps the linearised model is better than the same from scratch."""
     raw, model = linearize(read_donor(trained / "donor/model"), system)
     write(trained / "donor/model", trained / "start", raw, model, "f32")
     scratch = {**raw, "shapes": {"head_dim": 8, "value_dim": 8, "glu": True, "bias": False}}
