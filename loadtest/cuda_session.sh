@@ -191,11 +191,12 @@ pack() {
 }
 
 # What Python can unpack there. The programs have nearly all in common, up to 128 MiB apart: what this
-# can see. Nothing is gained by a longer search than preset 1's.
+# can see. Preset 6's search takes six times as long for 3 % less.
 archive() { # folder, archive
     python3 - "$1" "$2" <<'EOF'
 import lzma, sys, tarfile
-how = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 1 << 27}]
+how = [{"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 1 << 27, "mode": lzma.MODE_NORMAL,
+        "mf": lzma.MF_HC4, "nice_len": 128}]
 with lzma.open(sys.argv[2], "w", filters=how) as out, tarfile.open(fileobj=out, mode="w") as file:
     file.add(sys.argv[1], ".")
 EOF
