@@ -184,8 +184,8 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
     if (fields_only(fields, known, COUNT(known), err) != 0 ||
         fields_bool(fields, "sum_norm", FIELD_OPTIONAL, &mixer->sum_norm, err) != 0 ||
         fields_int(fields, "dpfp_nu", FIELD_OPTIONAL, 1, CONFIG_MAX_DPFP_NU, &nu, err) != 0 ||
-        fields_int(fields, "chunk_size", FIELD_OPTIONAL, 1, CONFIG_MAX_WINDOW, &chunk_size, err) !=
-            0 ||
+        fields_int(fields, "chunk_size", FIELD_OPTIONAL, CONFIG_MIN_CHUNK, CONFIG_MAX_WINDOW,
+                   &chunk_size, err) != 0 ||
         fields_double(fields, "gate_logit_normalizer", FIELD_OPTIONAL, 1e-6, 1e9, &normalizer,
                       err) != 0)
         return -1;

@@ -102,7 +102,7 @@ def random_mixer(rng):
     if mixer["gate"] == "delta" and mixer["feature_map"] in ("exp", "favor") and rng.random() < 0.8:
         mixer["feature_map"] = "dpfp"
     if mixer["gate"] == "none" and rng.random() < 0.5:
-        mixer["chunk_size"] = rng.choice([1, 2, 7, 32, 63, 64, 100, 5000])
+        mixer["chunk_size"] = rng.choice([16, 17, 23, 32, 63, 64, 100, 5000])
         mixer["query_scale"] = "none"
         mixer["sum_norm"] = rng.random() < 0.03
         if mixer["feature_map"] in ("exp", "favor") and rng.random() < 0.8:
