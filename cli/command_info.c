@@ -38,28 +38,30 @@ static const char *const gates[] = {MODEL_GATES(MODEL_NAME)};
 static const char *const positions[] = {MODEL_POSITIONS(MODEL_NAME)};
 static const char *const norms[] = {MODEL_NORMS(MODEL_NAME)};
 static const char *const windows[] = {MODEL_WINDOWS(MODEL_NAME)};
-static const char *const activations[] = {"", " (relu)", " (relu^2)"};
+static const char *const activations[] = {MODEL_ACTIVATIONS(MODEL_NAME)};
 
 /* "linear: exp features, refined gate, rope, rmsnorm; 4 heads, d 12, d_v 12, m 12" */
 static void describe(const struct mixer *mixer, char *text, size_t size)
 {
-    char kind[128], heads[32] = "", chunks[32] = "";
+    char kind[128], heads[32] = "", chunks[32] = "", activation[16] = "";
     if (mixer->chunk_size)
         snprintf(chunks, sizeof chunks, ", chunks of %d tokens", mixer->chunk_size);
+    if (mixer->activation != SOFTMAX_ACT_SOFTMAX)
+        snprintf(activation, sizeof activation, " (%s)", activations[mixer->activation]);
     if (mixer->kind == MIXER_LINEAR)
         snprintf(kind, sizeof kind, "linear: %s features, gate %s%s%s",
                  features[mixer->feature_map], gates[mixer->gate],
                  mixer->sum_norm ? ", sum_norm" : "", chunks);
     else if (mixer->window == WINDOW_FULL)
-        snprintf(kind, sizeof kind, "softmax%s", activations[mixer->activation]);
+        snprintf(kind, sizeof kind, "softmax%s", activation);
     else if (mixer->window == WINDOW_LONG_SHORT)
         snprintf(kind, sizeof kind,
                  "softmax: %s window of %d tokens, segments of %d tokens as %d vectors",
                  windows[mixer->window], mixer->window_size, mixer->segment_length,
                  mixer->segment_rank);
     else
-        snprintf(kind, sizeof kind, "softmax%s: %s window of %d tokens",
-                 activations[mixer->activation], windows[mixer->window], mixer->window_size);
+        snprintf(kind, sizeof kind, "softmax%s: %s window of %d tokens", activation,
+                 windows[mixer->window], mixer->window_size);
     if (mixer->num_kv_heads != mixer->num_heads)
         snprintf(heads, sizeof heads, " (%d of k and v)", mixer->num_kv_heads);
     snprintf(
@@ -165,15 +167,29 @@ static void print_text(const struct engine *engine, double seconds)
     print_layers(model);
 }
 
+/* NULL, which leaves the key out, where the mixer has no such number. */
+static json_t *size_json(int size)
+{
+    return size > 0 ? json_integer(size) : NULL;
+}
+
+/* Its keys of config.json, and sizes (model-format.md). */
 static json_t *mixer_json(const struct mixer *mixer)
 {
-    bool linear = mixer->kind == MIXER_LINEAR;
+    const bool linear = mixer->kind == MIXER_LINEAR;
+    const char *combine = mixer->concatenates ? "concatenate" : "add";
     return json_pack(
-        "{ss ss ss* ss* ss ss* si si si si si}", "mixer", mixer->name, "kind",
-        linear ? "linear" : "softmax", "feature_map", linear ? features[mixer->feature_map] : NULL,
-        "gate", linear ? gates[mixer->gate] : NULL, "position", positions[mixer->position.kind],
-        "window", linear ? NULL : windows[mixer->window], "heads", mixer->num_heads, "kv_heads",
-        mixer->num_kv_heads, "head_dim", mixer->head_dim, "value_dim", mixer->value_dim, "features",
+        "{ss ss ss* ss* so* ss so* ss* ss* so* so* so* so* ss* si si si si si}", "mixer",
+        mixer->name, "kind", linear ? "linear" : "softmax", "feature_map",
+        linear ? features[mixer->feature_map] : NULL, "gate", linear ? gates[mixer->gate] : NULL,
+        "chunk_size", size_json(mixer->chunk_size), "position", positions[mixer->position.kind],
+        "distance_bias", size_json(mixer->position.distances), "activation",
+        linear ? NULL : activations[mixer->activation], "window",
+        linear ? NULL : windows[mixer->window], "window_size", size_json(mixer->window_size),
+        "segment_length", size_json(mixer->segment_length), "segment_rank",
+        size_json(mixer->segment_rank), "score_divisor", size_json(mixer->score_divisor), "combine",
+        mixer->second ? combine : NULL, "heads", mixer->num_heads, "kv_heads", mixer->num_kv_heads,
+        "head_dim", mixer->head_dim, "value_dim", mixer->value_dim, "features",
         mixer->features_positioned);
 }
 

@@ -10,7 +10,7 @@
 struct device_norm {
     enum norm_kind kind;
     float eps;
-    float *weight, *bias;
+    struct mixer_scale scale;
 };
 
 struct block {
@@ -49,19 +49,10 @@ struct forward {
 static int upload_norm(struct forward *forward, struct device_norm *out, const struct norm *norm,
                        struct error *err)
 {
-    size_t bytes = (size_t)forward->model->hidden_size * sizeof(float);
-    const float *sources[2] = {norm->weight, norm->bias};
-    float **targets[2] = {&out->weight, &out->bias};
     out->kind = norm->kind;
     out->eps = norm->eps;
-    for (int i = 0; i < 2; i++) {
-        void *device = NULL;
-        if (norm->kind != NORM_NONE && sources[i] != NULL &&
-            forward->ops->upload(forward->backend, sources[i], bytes, &device, err) != 0)
-            return -1;
-        *targets[i] = device;
-    }
-    return 0;
+    return mixer_scale_upload(&forward->context, norm->weight, norm->bias,
+                              (size_t)forward->model->hidden_size, &out->scale, err);
 }
 
 static int open_block(struct forward *forward, struct block *block, const struct layer *layer,
@@ -301,12 +292,6 @@ fail:
     return -1;
 }
 
-static void clear_norm(struct forward *forward, struct device_norm *norm)
-{
-    forward->ops->unload(forward->backend, norm->weight);
-    forward->ops->unload(forward->backend, norm->bias);
-}
-
 void forward_close(struct forward *forward)
 {
     if (forward == NULL)
@@ -315,8 +300,8 @@ void forward_close(struct forward *forward)
     struct backend *backend = forward->backend;
     for (int i = 0; forward->blocks != NULL && i < forward->model->num_layers; i++) {
         struct block *block = &forward->blocks[i];
-        clear_norm(forward, &block->attn_norm);
-        clear_norm(forward, &block->mlp_norm);
+        mixer_scale_unload(&block->attn_norm.scale, ops, backend);
+        mixer_scale_unload(&block->mlp_norm.scale, ops, backend);
         ops->weight_free(backend, block->up);
         ops->weight_free(backend, block->down);
         if (block->mixer.config != NULL)
@@ -324,8 +309,8 @@ void forward_close(struct forward *forward)
     }
     free(forward->blocks);
     free(forward->order);
-    clear_norm(forward, &forward->embedding_norm);
-    clear_norm(forward, &forward->final_norm);
+    mixer_scale_unload(&forward->embedding_norm.scale, ops, backend);
+    mixer_scale_unload(&forward->final_norm.scale, ops, backend);
     ops->weight_free(backend, forward->head);
     ops->table_free(backend, forward->tokens);
     ops->table_free(backend, forward->positions);
@@ -361,8 +346,8 @@ static struct ops_norm norm_of(const struct forward *forward, const struct devic
 {
     return (struct ops_norm){.kind = norm->kind,
                              .eps = norm->eps,
-                             .weight = norm->weight,
-                             .bias = norm->bias,
+                             .weight = norm->scale.weight,
+                             .bias = norm->scale.bias,
                              .num_rows = num_rows,
                              .groups = 1,
                              .size = forward->model->hidden_size,

@@ -210,8 +210,8 @@ def _check_mixer(mixer, where):
         if not least <= getattr(mixer, key) <= most:
             refuse(f"{key}: expected {least} to {most}, got {getattr(mixer, key)}")
     if mixer.chunk_size is not None:
-        if not 1 <= mixer.chunk_size <= 2**24:
-            refuse(f"chunk_size: expected 1 to {2**24}, got {mixer.chunk_size}")
+        if not 16 <= mixer.chunk_size <= 2**24:
+            refuse(f"chunk_size: expected 16 to {2**24}, got {mixer.chunk_size}")
         plain = mixer.gate == "none" and mixer.query_scale == "none" and not mixer.sum_norm
         if not plain or mixer.feature_map in ("exp", "favor"):
             refuse("chunk_size: only with gate none and query_scale none, without sum_norm, exp, favor")

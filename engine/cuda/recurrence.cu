@@ -317,7 +317,8 @@ static bool plan_given(const struct backend *backend, struct recurrence_call *ca
     int64_t heads = (int64_t)batch->num_spans * call->a.num_heads;
     if (!switch_on(backend, CUDA_SWITCH_FEATURES) || batch->max_span_rows != 1 ||
         batch->num_rows != batch->num_spans || (call->a.sum_norm && call->pieces > 1) ||
-        heads <= (int64_t)HEADS_AT_ONCE * backend->multiprocessors)
+        heads <= (int64_t)HEADS_AT_ONCE * backend->multiprocessors ||
+        features_bytes(*call) + OWN_ARRAYS > backend->shared_bytes)
         return false;
     struct recurrence_call given = *call;
     *buffers = cut_for_buffers(backend, &given);
@@ -355,8 +356,7 @@ static void launch_given(struct backend *backend, struct recurrence_call *call, 
     unsigned threads = (unsigned)(call->wide * call->height / OPS_ROW_BLOCK) * 32;
     call->given = (float *)device_scratch(backend, (size_t)items * call->at.inputs * sizeof(float));
     launch(backend, features_kernel, dim3((unsigned)ceiling(tasks, FEATURE_WARPS)),
-           dim3(FEATURE_WARPS * 32), (size_t)FEATURE_WARPS * call->a.phi.features * sizeof(float),
-           *call, batch);
+           dim3(FEATURE_WARPS * 32), features_bytes(*call), *call, batch);
     if (!buffers) {
         launch(backend, recurrence_kernel<1, DECAYS, FEATURES, DELTA, true>,
                dim3((unsigned)batch.num_spans, (unsigned)call->a.num_heads, (unsigned)call->pieces),

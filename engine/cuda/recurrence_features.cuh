@@ -106,6 +106,12 @@ __device__ static void compute_inputs(const struct recurrence_call &call,
     }
 }
 
+/* What features_kernel needs: phi of each warp before its position. */
+static inline size_t features_bytes(const struct recurrence_call &call)
+{
+    return (size_t)FEATURE_WARPS * (size_t)call.a.phi.features * sizeof(float);
+}
+
 /* Blocks of FEATURE_WARPS warps, a warp for each task of each row. */
 __global__ static void __launch_bounds__(FEATURE_WARPS * 32, 4)
     features_kernel(const struct recurrence_call call, const struct device_batch batch)

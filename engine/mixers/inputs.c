@@ -9,39 +9,23 @@ static int64_t width_of(const struct mixer *config)
     return (int64_t)config->num_heads * config->head_dim;
 }
 
-static int upload_scale(struct mixer_context *context, const struct offset_scale *from,
-                        int64_t size, struct mixer_scale *to, struct error *err)
-{
-    const float *sources[2] = {from->weight, from->bias};
-    float **targets[2] = {&to->weight, &to->bias};
-    for (int i = 0; i < 2; i++) {
-        void *device = NULL;
-        if (sources[i] != NULL &&
-            context->ops->upload(context->backend, sources[i], (size_t)size * sizeof(float),
-                                 &device, err) != 0)
-            return -1;
-        *targets[i] = device;
-    }
-    return 0;
-}
-
 int mixer_inputs_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
     if (!config->shared_qk)
         return 0;
+    const struct offset_scale *q = &config->q_scale, *k = &config->k_scale;
+    const size_t size = (size_t)width_of(config);
     mixer_widen(&context->widths.shared, 2 * width_of(config));
-    if (upload_scale(context, &config->q_scale, width_of(config), &layer->q_scale, err) != 0)
+    if (mixer_scale_upload(context, q->weight, q->bias, size, &layer->q_scale, err) != 0)
         return -1;
-    return upload_scale(context, &config->k_scale, width_of(config), &layer->k_scale, err);
+    return mixer_scale_upload(context, k->weight, k->bias, size, &layer->k_scale, err);
 }
 
 void mixer_inputs_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend)
 {
-    ops->unload(backend, layer->q_scale.weight);
-    ops->unload(backend, layer->q_scale.bias);
-    ops->unload(backend, layer->k_scale.weight);
-    ops->unload(backend, layer->k_scale.bias);
+    mixer_scale_unload(&layer->q_scale, ops, backend);
+    mixer_scale_unload(&layer->k_scale, ops, backend);
 }
 
 struct mixer_inputs mixer_inputs_run(const struct mixer_layer *layer, const struct ops *ops,

@@ -18,6 +18,28 @@ int mixer_pack(struct mixer_context *context, struct weight **out, const struct 
     return 0;
 }
 
+int mixer_scale_upload(struct mixer_context *context, const float *weight, const float *bias,
+                       size_t size, struct mixer_scale *out, struct error *err)
+{
+    const float *sources[2] = {weight, bias};
+    float **targets[2] = {&out->weight, &out->bias};
+    for (int i = 0; i < 2; i++) {
+        void *device = NULL;
+        if (sources[i] != NULL && context->ops->upload(context->backend, sources[i],
+                                                       size * sizeof(float), &device, err) != 0)
+            return -1;
+        *targets[i] = device;
+    }
+    return 0;
+}
+
+void mixer_scale_unload(const struct mixer_scale *scale, const struct ops *ops,
+                        struct backend *backend)
+{
+    ops->unload(backend, scale->weight);
+    ops->unload(backend, scale->bias);
+}
+
 /* The matrices that x is multiplied with first, stacked, and where the columns of each go. */
 struct projections {
     struct matrix parts[MIXER_MAX_PARTS];
@@ -72,17 +94,8 @@ static int upload_norm(struct mixer_layer *layer, struct mixer_context *context,
     size_t size = (size_t)config->value_dim *
                   (config->output_norm_scope == NORM_SCOPE_HIDDEN ? (size_t)config->num_heads : 1);
     const struct norm *norm = &config->output_norm;
-    const float *sources[2] = {norm->weight,
-                               norm->kind == NORM_GATED_RMSNORM ? norm->gate : norm->bias};
-    float **targets[2] = {&layer->norm_weight, &layer->norm_bias};
-    for (int i = 0; i < 2; i++) {
-        void *device = NULL;
-        if (sources[i] != NULL && context->ops->upload(context->backend, sources[i],
-                                                       size * sizeof(float), &device, err) != 0)
-            return -1;
-        *targets[i] = device;
-    }
-    return 0;
+    const float *second = norm->kind == NORM_GATED_RMSNORM ? norm->gate : norm->bias;
+    return mixer_scale_upload(context, norm->weight, second, size, &layer->norm, err);
 }
 
 static int64_t h_width(const struct mixer *config)
@@ -132,8 +145,7 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
     mixer_inputs_clear(layer, ops, backend);
     mixer_position_clear(layer, ops, backend);
     mixer_segments_clear(layer, ops, backend);
-    ops->unload(backend, layer->norm_weight);
-    ops->unload(backend, layer->norm_bias);
+    mixer_scale_unload(&layer->norm, ops, backend);
     ops->unload(backend, layer->biases);
     ops->unload(backend, layer->bias_table);
     if (layer->second != NULL)
@@ -151,8 +163,8 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
     return (struct ops_norm){
         .kind = config->output_norm.kind,
         .eps = config->output_norm.eps,
-        .weight = layer->norm_weight,
-        .bias = layer->norm_bias,
+        .weight = layer->norm.weight,
+        .bias = layer->norm.bias,
         .num_rows = num_rows,
         .groups = by_head ? config->num_heads : 1,
         .size = by_head ? config->value_dim : config->num_heads * config->value_dim,

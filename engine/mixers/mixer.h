@@ -64,7 +64,7 @@ struct mixer_position {
     int num_angles;
 };
 
-/* The factors and offsets of q or k on the device, [H*d] each. */
+/* Factors and offsets on the device: of a norm, or of q or k [H*d]. NULL: there are none. */
 struct mixer_scale {
     float *weight, *bias;
 };
@@ -77,9 +77,9 @@ struct mixer_layer {
     struct mixer_scale q_scale, k_scale;  /* shared_qk */
     struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
-    float *norm_weight, *norm_bias; /* device */
-    struct formula_bias *biases;    /* device: [H]; their tables are in bias_table */
-    float *bias_table;              /* by distance: [H, distances] */
+    struct mixer_scale norm;
+    struct formula_bias *biases; /* device: [H]; their tables are in bias_table */
+    float *bias_table;           /* by distance: [H, distances] */
     size_t state_offset, maxima_offset;
     int64_t h_at;                    /* columns of h */
     struct mixer_layer *second;      /* of a pair: only what a part has */
@@ -91,6 +91,12 @@ struct mixer_layer {
  * stays as it is), and counts its bytes. */
 int mixer_pack(struct mixer_context *context, struct weight **out, const struct matrix *parts,
                int num_parts, int heads, struct error *err);
+
+/* weight, bias: [size], or NULL. The caller unloads them also after an error. */
+int mixer_scale_upload(struct mixer_context *context, const float *weight, const float *bias,
+                       size_t size, struct mixer_scale *out, struct error *err);
+void mixer_scale_unload(const struct mixer_scale *scale, const struct ops *ops,
+                        struct backend *backend);
 
 /* Borrows config. The caller calls mixer_clear also after an error. */
 int mixer_create(struct mixer_layer *layer, const struct mixer *config,

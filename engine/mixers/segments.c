@@ -5,26 +5,10 @@
 
 #include <stdlib.h>
 
-/* A layernorm's parameters on the device: [size] each, bias NULL where there is none. */
-struct device_parameters {
-    void *weight, *bias;
-};
-
 struct mixer_segments {
-    struct ops_segments ops; /* without the arrays of the step */
-    struct device_parameters window, segment;
+    struct ops_segments ops;            /* without the arrays of the step */
+    struct mixer_scale window, segment; /* of the norms */
 };
-
-static int upload(const struct norm *norm, size_t size, struct mixer_context *context,
-                  struct device_parameters *out, struct error *err)
-{
-    const struct ops *ops = context->ops;
-    if (ops->upload(context->backend, norm->weight, size * sizeof(float), &out->weight, err) != 0)
-        return -1;
-    if (norm->bias == NULL)
-        return 0;
-    return ops->upload(context->backend, norm->bias, size * sizeof(float), &out->bias, err);
-}
 
 static int place(struct mixer_segments *segments, struct mixer_context *context, struct error *err)
 {
@@ -48,6 +32,7 @@ int mixer_segments_create(struct mixer_layer *layer, struct mixer_context *conte
                           struct error *err)
 {
     const struct mixer *config = layer->config;
+    const struct norm *window = &config->window_norm, *segment = &config->segment_norm;
     size_t size = (size_t)config->num_kv_heads * (size_t)config->head_dim;
     struct mixer_segments *segments = calloc(1, sizeof *segments);
     if (segments == NULL)
@@ -63,9 +48,11 @@ int mixer_segments_create(struct mixer_layer *layer, struct mixer_context *conte
     };
     mixer_widen(&context->widths.vectors, 2 * (int64_t)size * config->segment_rank);
     if (place(segments, context, err) != 0 ||
-        upload(&config->window_norm, size, context, &segments->window, err) != 0)
+        mixer_scale_upload(context, window->weight, window->bias, size, &segments->window, err) !=
+            0)
         return -1;
-    return upload(&config->segment_norm, size, context, &segments->segment, err);
+    return mixer_scale_upload(context, segment->weight, segment->bias, size, &segments->segment,
+                              err);
 }
 
 void mixer_segments_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend)
@@ -73,16 +60,14 @@ void mixer_segments_clear(struct mixer_layer *layer, const struct ops *ops, stru
     struct mixer_segments *segments = layer->segments;
     if (segments == NULL)
         return;
-    ops->unload(backend, segments->window.weight);
-    ops->unload(backend, segments->window.bias);
-    ops->unload(backend, segments->segment.weight);
-    ops->unload(backend, segments->segment.bias);
+    mixer_scale_unload(&segments->window, ops, backend);
+    mixer_scale_unload(&segments->segment, ops, backend);
     free(segments);
 }
 
 /* The same norm of `groups` parts of x, each all heads' keys or values. */
 static void run_norm(const struct mixer_layer *layer, const struct norm *norm,
-                     const struct device_parameters *parameters, const struct ops *ops,
+                     const struct mixer_scale *parameters, const struct ops *ops,
                      struct backend *backend, int num_rows, int groups, struct rows x,
                      struct rows y)
 {

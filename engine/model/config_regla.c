@@ -18,7 +18,7 @@ static const char *const gate_names[] = {MODEL_GATES(MODEL_NAME)};
 static const char *const scale_names[] = {"none", "sqrt_dim", "exp_variance"};
 static const char *const scope_names[] = {"head", "hidden"};
 static const char *const output_gate_names[] = {"none", "swish"};
-static const char *const activation_names[] = {"softmax", "relu", "relu2"};
+static const char *const activation_names[] = {MODEL_ACTIVATIONS(MODEL_NAME)};
 static const char *const qk_projection_names[] = {"separate", "shared"};
 static const char *const value_activation_names[] = {"none", "silu"};
 static const char *const window_names[] = {MODEL_WINDOWS(MODEL_NAME)};
@@ -184,8 +184,8 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
     if (fields_only(fields, known, COUNT(known), err) != 0 ||
         fields_bool(fields, "sum_norm", FIELD_OPTIONAL, &mixer->sum_norm, err) != 0 ||
         fields_int(fields, "dpfp_nu", FIELD_OPTIONAL, 1, CONFIG_MAX_DPFP_NU, &nu, err) != 0 ||
-        fields_int(fields, "chunk_size", FIELD_OPTIONAL, 1, CONFIG_MAX_WINDOW, &chunk_size, err) !=
-            0 ||
+        fields_int(fields, "chunk_size", FIELD_OPTIONAL, CONFIG_MIN_CHUNK, CONFIG_MAX_WINDOW,
+                   &chunk_size, err) != 0 ||
         fields_double(fields, "gate_logit_normalizer", FIELD_OPTIONAL, 1e-6, 1e9, &normalizer,
                       err) != 0)
         return -1;
@@ -195,16 +195,15 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
     CHOICE(fields, "feature_map", FIELD_OPTIONAL, feature_names, mixer->feature_map);
     CHOICE(fields, "gate", FIELD_OPTIONAL, gate_names, mixer->gate);
     CHOICE(fields, "query_scale", FIELD_OPTIONAL, scale_names, mixer->query_scale);
-    if (mixer->gate == GATE_DELTA &&
-        (mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR))
+    const bool exponential =
+        mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR;
+    if (mixer->gate == GATE_DELTA && exponential)
         return refuse(
             fields, err,
             "feature_map exp and favor cannot be combined with gate delta (the delta rule "
             "does not scale with the running maximum)");
     if (mixer->sum_norm && mixer->gate != GATE_NONE && mixer->gate != GATE_SCALAR)
         return refuse(fields, err, "sum_norm is only for the gates none and scalar");
-    const bool exponential =
-        mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR;
     if (chunk_size > 0 && (mixer->gate != GATE_NONE || mixer->sum_norm || exponential ||
                            mixer->query_scale != QUERY_SCALE_NONE))
         return refuse(fields, err,
@@ -265,19 +264,6 @@ static int parse_softmax(const struct fields *fields, struct mixer_config *out, 
     return parse_segments(fields, mixer, err);
 }
 
-/* What a long_short window does not go with. */
-static int check_long_short(const struct fields *fields, const struct mixer *mixer,
-                            struct error *err)
-{
-    if (mixer->kind != MIXER_SOFTMAX || mixer->window != WINDOW_LONG_SHORT)
-        return 0;
-    if (mixer->position.kind != POSITION_NONE)
-        return refuse(fields, err,
-                      "a window long_short takes no position of its own (position_embedding is "
-                      "what gives the model positions)");
-    return 0;
-}
-
 static int parse_pair(const struct fields *fields, const struct config *config,
                       struct mixer_config *out, struct error *err)
 {
@@ -316,11 +302,13 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
     int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, out, err)
                                                  : parse_softmax(fields, out, err);
     if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0 ||
-        parse_inputs(fields, &out->mixer, err) != 0)
+        parse_inputs(fields, &out->mixer, err) != 0 || parse_position(fields, out, err) != 0)
         return -1;
-    if (parse_position(fields, out, err) != 0)
-        return -1;
-    return check_long_short(fields, &out->mixer, err);
+    if (out->mixer.window == WINDOW_LONG_SHORT && out->mixer.position.kind != POSITION_NONE)
+        return refuse(fields, err,
+                      "a window long_short takes no position of its own (position_embedding is "
+                      "what gives the model positions)");
+    return 0;
 }
 
 static int find_mixer(const struct config *config, const char *name)
@@ -341,12 +329,12 @@ static int unknown_mixer(const struct config *config, const char *place, const c
     return fields_unknown(place, "mixer", name, names, count, err);
 }
 
-/* The parts of a pair, which may stand behind it. */
 static int64_t heads_of(const struct config *config, const struct mixer *mixer)
 {
     return mixer->num_heads > 0 ? mixer->num_heads : config->num_heads;
 }
 
+/* The parts of a pair, which may stand behind it. */
 static int find_parts(const struct config *config, struct mixer_config *pair, struct error *err)
 {
     const struct mixer *parts[2];

@@ -183,16 +183,20 @@ static int bind_gate(const struct block_mixer *b, struct error *err)
 }
 
 /* What a long_short window has beside q, k and v. One norm is for keys and values, as released. */
-static int bind_segments(const struct block_mixer *b, struct error *err)
+static int bind_segments(const struct block_mixer *b, const struct block_mixer *source,
+                         struct error *err)
 {
     struct mixer *mixer = b->mixer;
-    char full[WEIGHT_NAME_SIZE];
+    char full[WEIGHT_NAME_SIZE], key[WEIGHT_NAME_SIZE];
     const int64_t size = (int64_t)mixer->num_heads * mixer->head_dim;
+    weights_name(key, "%s.%s", mixer->shared_qk ? source->prefix : b->prefix,
+                 mixer->shared_qk ? "qk_proj" : "k_proj");
     if (mixer->value_dim != mixer->head_dim)
-        return weights_bad(b->weights, weights_name(full, "%s.v_proj.weight", b->prefix), err,
-                           "expected the height of k_proj (one norm serves keys and values of a "
-                           "window long_short), %d, got %d",
-                           mixer->num_heads * mixer->head_dim, mixer->num_heads * mixer->value_dim);
+        return weights_bad(b->weights, weights_name(full, "%s.v_proj.weight", source->prefix), err,
+                           "expected the height of \"%s.weight\" (one norm serves keys and values "
+                           "of a window long_short), %d, got %d",
+                           key, mixer->num_heads * mixer->head_dim,
+                           mixer->num_heads * mixer->value_dim);
     if (bind_linear(b, "segment_proj", (int64_t)mixer->num_heads * mixer->segment_rank,
                     &mixer->segment_proj, err) != 0)
         return -1;
@@ -205,19 +209,19 @@ static int bind_segments(const struct block_mixer *b, struct error *err)
                         &mixer->segment_norm, err);
 }
 
-/* A mixer but for its output. source: where its values, and a shared projection for q and k, are;
- * NULL: in the other part of the pair, which has been bound. */
+/* A mixer but for its output. source: where its values, and a shared projection for q and k, are.
+ * If that is of another mixer, the first part of the pair, they have been bound. */
 static int bind_part(const struct block_mixer *b, const struct block_mixer *source,
                      struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
     if ((!mixer->shared_qk && bind_separate(b, err) != 0) ||
-        (source && bind_sources(source, err) != 0) ||
+        (source->mixer == mixer && bind_sources(source, err) != 0) ||
         (mixer->shared_qk && (bind_scale(b, "q_scale", &mixer->q_scale, err) != 0 ||
                               bind_scale(b, "k_scale", &mixer->k_scale, err) != 0)) ||
         bind_features(b, err) != 0 || (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
-        (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, err) != 0) ||
+        (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, source, err) != 0) ||
         position_tables_bind(b->weights, mixer, b->prefix, b->rotary_pct, err) != 0)
         return -1;
     const int64_t heads = mixer->output_norm_scope == NORM_SCOPE_HEAD ? 1 : mixer->num_heads;
@@ -241,7 +245,7 @@ static int bind_pair(const struct block_mixer *b, struct error *err)
     second->head_dim = first->head_dim;
     second->value_dim = first->value_dim;
     second->value_activation = VALUE_ACTIVATION_NONE; /* the first has applied it */
-    return bind_part(&parts[1], NULL, err);
+    return bind_part(&parts[1], b, err);
 }
 
 /* Columns of h, the input of o_proj. */

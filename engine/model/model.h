@@ -27,6 +27,10 @@ enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
     X(NORM_RMSNORM, "rmsnorm")               \
     X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm") \
     X(NORM_GATED_RMSNORM, "gated_rmsnorm")
+#define MODEL_ACTIVATIONS(X)          \
+    X(SOFTMAX_ACT_SOFTMAX, "softmax") \
+    X(SOFTMAX_ACT_RELU, "relu")       \
+    X(SOFTMAX_ACT_RELU2, "relu2")
 #define MODEL_WINDOWS(X)         \
     X(WINDOW_FULL, "full")       \
     X(WINDOW_BLOCK, "block")     \
@@ -79,7 +83,7 @@ enum gate_kind { MODEL_GATES(MODEL_VALUE) };
 enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
 enum norm_scope { NORM_SCOPE_HEAD, NORM_SCOPE_HIDDEN };
 enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH };
-enum softmax_activation { SOFTMAX_ACT_SOFTMAX, SOFTMAX_ACT_RELU, SOFTMAX_ACT_RELU2 };
+enum softmax_activation { MODEL_ACTIVATIONS(MODEL_VALUE) };
 enum value_activation { VALUE_ACTIVATION_NONE, VALUE_ACTIVATION_SILU };
 enum window_kind { MODEL_WINDOWS(MODEL_VALUE) };
 enum position_kind { MODEL_POSITIONS(MODEL_VALUE) };

@@ -20,7 +20,7 @@ enum place {
     PERMUTATION,
     PERMUTATION_HOUSEHOLDER,
     PERMUTATION_ODD_EVEN,
-    ENCODED, /* spe: two sines, more outputs than features */
+    ENCODED, /* spe: two sines, more outputs than features, unless a problem says how many */
     ENCODED_GATED,
     PLACES
 };
@@ -38,6 +38,7 @@ struct problem {
     bool sum_norm;
     int chunk;              /* C; 0: h reads S as it is after each token */
     int rows, features, nu; /* of the map: rows of W, m */
+    int outputs;            /* of spe; 0: by the place */
     int texts, tokens[MOST_TEXTS];
 };
 
@@ -79,6 +80,8 @@ static inline bool encoded(const struct problem *p)
 
 static inline int positioned(const struct problem *p)
 {
+    if (encoded(p) && p->outputs > 0)
+        return p->outputs;
     if (encoded(p))
         return p->place == ENCODED ? p->features + 7 : (p->features + 1) / 2;
     return unitary(p) ? 2 * p->features : p->features;

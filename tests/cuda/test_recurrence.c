@@ -279,6 +279,8 @@ static const struct problem batches[] = {
      .texts = 23},
     {.size = {12, 12, 12, 64, 64}, .map = FEATURE_ELU_PLUS_1, .place = ENCODED_GATED},
     {.size = {12, 12, 12, 64, 64}, .map = FEATURE_RELU, .place = AFTER_HALF, .chunk = 2},
+    /* so many features that 8 warps have no room for theirs in 99 KiB */
+    {.size = {4, 4, 4, 3200, 16}, .map = FEATURE_RELU, .place = ENCODED_GATED, .outputs = 20},
     {.size = {12, 12, 12, 256, 64}, .map = FEATURE_EXP, .gate = GATE_REFINED},
     {.size = {12, 12, 12, 260, 16}, .map = FEATURE_RELU, .gate = GATE_REFINED},
 };
@@ -316,6 +318,7 @@ static void check_batches(struct bench_count *count)
 {
     struct ops_limits limits = bench_limits(MOST_ROWS);
     limits.max_linear_heads = 16;
+    limits.max_head_dim = limits.max_features = 3200;
     limits.max_shared_state = 16 * ops_recurrent_bytes(64, true, 128);
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
         struct problem batch = batches[i];

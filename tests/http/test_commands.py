@@ -134,6 +134,28 @@ def test_info(server):
     assert served["parameters"] == told["parameters"]
 
 
+QUAD = {"kind": "softmax", "activation": "relu2", "score_divisor": 4, "position": "rope"}
+ADDED = {**QUAD, "distance_bias": 20, "window": "block", "window_size": 20, "combine": "add"}
+PARTS = {"feature_map", "gate", "chunk_size", "distance_bias", "activation", "window", "window_size",
+         "segment_length", "segment_rank", "score_divisor", "combine", "second"}
+
+
+@pytest.mark.parametrize("name, expected, second", [
+    ("flash", ADDED, {"kind": "linear", "feature_map": "identity", "gate": "none", "chunk_size": 20}),
+    ("parallel_blocks", {"activation": "relu", "window": "block", "window_size": 13,
+                         "combine": "concatenate"}, {"feature_map": "elu", "gate": "none"}),
+    ("flash_quad", {**QUAD, "distance_bias": 40, "window": "full"}, None),
+    ("transformer_ls", {"activation": "softmax", "window": "long_short", "window_size": 24,
+                        "segment_length": 16, "segment_rank": 1}, None)])
+def test_info_tells_mixers_apart(name, expected, second):
+    """A key that does not apply is not there."""
+    layer = json.loads(regla("info", GOLDEN / name, "--json").stdout)["layers"][0]
+    for mixer, keys in (layer, expected), (layer.pop("second", None), second):
+        assert (mixer is None) == (keys is None)
+        assert mixer is None or {**mixer, **keys} == mixer
+        assert mixer is None or PARTS & set(mixer) == PARTS & set(keys)
+
+
 # tokenize
 
 def test_tokenize_is_the_servers(server):

@@ -303,9 +303,9 @@ Test(config, pair_changes)
         {"mixers/linear/value_activation", "\"none\"", unequal},
         {"mixers/quad/output_gate", "\"swish\"",
          "config.json: mixers.flash.parts[0]: expected no output_gate: the pair has it for both"},
-        {"mixers/linear/chunk_size", "0",
-         "config.json: mixers.linear.chunk_size: expected an integer in [1, 16777216], got 0"},
-        {"mixers/linear/chunk_size", "7", NULL},
+        {"mixers/linear/chunk_size", "15",
+         "config.json: mixers.linear.chunk_size: expected an integer in [16, 16777216], got 15"},
+        {"mixers/linear/chunk_size", "16", NULL},
     };
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
         expect_patched("flash", changes[i].path, changes[i].value, changes[i].message);

@@ -350,29 +350,75 @@ static const struct tensor_case tensor_cases[] = {
      "use for it"},
 };
 
+/* Loads the model that they are, and closes it; takes both. */
+static int try_load(struct parts *parts, json_t *config, struct error *err)
+{
+    size_t size;
+    char *bytes = parts_write(parts, 0, &size);
+    char *text = json_dumps(config, 0);
+    struct model *model;
+    int result = model_load(&model, text, strlen(text), bytes, size, err);
+    model_close(model);
+    free(text);
+    json_decref(config);
+    free(bytes);
+    parts_free(parts);
+    return result;
+}
+
 Test(model, tensor_changes)
 {
     for (size_t i = 0; i < sizeof tensor_cases / sizeof *tensor_cases; i++) {
         const struct tensor_case *c = &tensor_cases[i];
         struct parts parts = golden_parts(c->golden);
         edit_parts(&parts, c);
-        size_t size;
-        char *bytes = parts_write(&parts, 0, &size);
-        json_t *config = golden_config(c->golden);
-        char *text = json_dumps(config, 0);
-        struct model *model;
         struct error err = ERROR_INIT;
-        int result = model_load(&model, text, strlen(text), bytes, size, &err);
+        int result = try_load(&parts, golden_config(c->golden), &err);
         cr_expect_eq(result, c->message ? -1 : 0, "%s %s (edit %d): %s", c->golden, c->tensor,
                      (int)c->edit, err.message);
         if (c->message)
             cr_expect_str_eq(err.message, c->message, "%s %s:\n got %s\nwant %s", c->golden,
                              c->tensor, err.message, c->message);
-        model_close(model);
-        free(text);
-        json_decref(config);
-        free(bytes);
-        parts_free(&parts);
+    }
+}
+
+Test(model, values_of_a_long_short_window)
+{
+    static const struct tensor_case edits[] = {
+        {.tensor = "model.layers.0.attn.v_proj.weight", .edit = SHAPE, .value = "[16, 18]"},
+        {.tensor = "model.layers.0.attn.v_proj.bias", .edit = SHAPE, .value = "[16]"},
+    };
+    struct parts parts = golden_parts("long_short_rank3_alibi");
+    struct error err = ERROR_INIT;
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++)
+        edit_parts(&parts, &edits[i]);
+    cr_expect_eq(try_load(&parts, golden_config("long_short_rank3_alibi"), &err), -1);
+    cr_expect_str_eq(
+        err.message,
+        "model.safetensors: tensor \"model.layers.0.attn.v_proj.weight\": expected the "
+        "height of \"model.layers.0.attn.k_proj.weight\" (one norm serves keys and "
+        "values of a window long_short), 14, got 16");
+}
+
+/* The values of added parts are the pair's, and so is a shared projection for q and k. */
+Test(model, values_of_a_pair_with_a_long_short_part)
+{
+    static const char *const orders[] = {"[\"quad\", \"linear\"]", "[\"linear\", \"quad\"]"};
+    for (size_t i = 0; i < 2; i++) {
+        struct parts parts = golden_parts("flash");
+        json_t *config = golden_config("flash");
+        json_patch(config, "mixers/quad",
+                   "{\"kind\": \"softmax\", \"window\": \"long_short\", \"window_size\": 20, "
+                   "\"segment_length\": 4, \"segment_rank\": 1, \"num_heads\": 1, "
+                   "\"qk_projection\": \"shared\", \"value_activation\": \"silu\"}");
+        json_patch(config, "mixers/flash/parts", orders[i]);
+        struct error err = ERROR_INIT;
+        cr_expect_eq(try_load(&parts, config, &err), -1);
+        cr_expect_str_eq(
+            err.message,
+            "model.safetensors: tensor \"model.layers.0.attn.v_proj.weight\": expected "
+            "the height of \"model.layers.0.attn.qk_proj.weight\" (one norm serves "
+            "keys and values of a window long_short), 8, got 36");
     }
 }
 
