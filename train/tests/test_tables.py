@@ -40,6 +40,8 @@ def test_every_row_is_a_model_at_every_size():
         raw = row_config(row, TINY)
         assert set(row.mixers) <= set(raw["mixers"])  # a name that no layer has would change nothing
         config = parse_config(shipped(raw))
+        if config.position_embedding == "sinusoidal":  # Performer's, too, whose preset has none
+            assert config.embedding_scale == TINY.width**0.5
         Model(config, new_tensors(config, raw["shapes"]))
 
 
