@@ -155,8 +155,6 @@ def new_config(donor, system):
     """The linear model's config.json. Layers of the donor may differ, so names have numbers."""
     if system not in SYSTEMS:
         raise ValueError(f"--system: expected one of {', '.join(SYSTEMS)}, got {system}")
-    if system not in presets().SYSTEMS:
-        raise ValueError(f"--system {system}: there is no such preset")
     layers = donor.config["num_hidden_layers"]
     system_mixers, layer_types, *_ = presets().SYSTEMS[system]
     mixers, names = {}, []

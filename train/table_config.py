@@ -58,9 +58,9 @@ def row_config(row, size):
         bos_token_id=0,
         eos_token_id=0,
     )
-    if "embedding_scale" in config:
-        config["embedding_scale"] = size.width**0.5
     edit(config, row, size)
+    if "embedding_scale" in config or config["position_embedding"] == "sinusoidal":
+        config["embedding_scale"] = size.width**0.5
     return config
 
 

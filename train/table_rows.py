@@ -6,15 +6,11 @@ A row is named once and may stand in several tables. Lengths are multiples of th
 
 from dataclasses import dataclass, field
 
-# Rows whose preset, or kind of mixer, another branch brings: they wait until it is there. Empty when
-# all are merged, and then such a row is an error.
-PENDING = ()
-
 
 @dataclass
 class Row:
-    """A preset and what differs from it: keys of the config, of a mixer (by its name, or "*" for
-    all), and of the shapes as fractions of a head's size."""
+    """A preset and what differs from it: keys of the config, of mixers by their names, and of the
+    shapes (numbers as factors)."""
 
     system: str
     config: dict = field(default_factory=dict)
@@ -46,6 +42,8 @@ def in_turn(first, second):
 ELU = {"kind": "linear", "feature_map": "elu+1", "gate": "none", "sum_norm": True}
 ROPE_AFTER = {"type": "rope", "stage": "after"}
 NO_NORM = {"output_norm": "none"}
+LINEAR = ("la_relu", "la_elu", "hedgehog", "fast_decay", "regla")  # ReGLA's table 4
+LINEARISED = (*LINEAR, "hybrid_regla")
 EPS_5 = {"output_norm_eps": 1e-5}
 
 
@@ -75,7 +73,7 @@ ROWS = {
     },
     "kerple_log-windowed": Row("kerple_log", scores="kerple_log", mixers=mixer(window="sliding")),
     # ReGLA, from scratch
-    **{name: Row(name) for name in ("la_relu", "la_elu", "fast_decay", "regla", "hybrid_regla")},
+    **{name: Row(name) for name in LINEARISED},
     "hedgehog": Row("hedgehog", shapes={"head_dim": 0.5}),  # with as many features as the others
     "regla-no-norm": Row("regla", mixers=mixer(**NO_NORM)),
     "regla-16": Row("regla", shapes={"head_dim": 0.25}),
@@ -90,7 +88,7 @@ ROWS = {
     "donor": Row("softmax", tokens=4),
     **{
         f"{name}-{when}": Row(name, donor="donor", tokens=tokens)
-        for name in ("la_relu", "la_elu", "hedgehog", "fast_decay", "regla", "hybrid_regla")
+        for name in LINEARISED
         for when, tokens in (("linearised-tenth", 0.1), ("linearised", 1.0))
     },
     # TransNormer
@@ -180,7 +178,9 @@ class Table:
 
 
 def against(better, *worse):
-    return [(better, other) for other in worse]
+    """Pairs of a row, or of each of several, with all the others."""
+    return [(row, other) for row in ([better] if isinstance(better, str) else better)
+            for other in worse]
 
 
 LENGTHS = (1, 2, 4, 8, 16, 32)
@@ -245,10 +245,9 @@ TABLES = {
             Claim("hybrid ReGLA is better than the Transformer",
                   [("hybrid_regla", "softmax")]),
             Claim("all linear attention is behind the Transformer",
-                  [("softmax", row) for row in ("la_relu", "la_elu", "hedgehog", "fast_decay",
-                                                "regla")]),
+                  against("softmax", *LINEAR)),
             Claim("ReGLA is better than every other linear attention",
-                  against("regla", "la_relu", "la_elu", "hedgehog", "fast_decay")),
+                  against("regla", *LINEAR[:-1])),
             Claim("gated is better than ungated: fast decay before ReLU, ELU and Hedgehog",
                   against("fast_decay", "la_relu", "la_elu", "hedgehog")),
             Claim("Hedgehog is better than ReLU and ELU",
@@ -266,26 +265,18 @@ TABLES = {
             "fast_decay-linearised": "18.2",
             "regla-linearised": "16.4",
             "hybrid_regla-linearised": "14.8",
-            **{f"{name}-linearised-tenth": None
-               for name in ("la_relu", "la_elu", "hedgehog", "fast_decay", "regla",
-                            "hybrid_regla")},
+            **{f"{name}-linearised-tenth": None for name in LINEARISED},
         },
         "regla-linearised",
         [
             Claim("each linearised system is better than its own from scratch",
-                  [(f"{name}-linearised", name)
-                   for name in ("la_relu", "la_elu", "hedgehog", "fast_decay", "regla",
-                                "hybrid_regla")]),
+                  [(f"{name}-linearised", name) for name in LINEARISED]),
             Claim("(the issue's) the same after a tenth of the tokens",
-                  [(f"{name}-linearised-tenth", name)
-                   for name in ("la_relu", "la_elu", "hedgehog", "fast_decay", "regla",
-                                "hybrid_regla")]),
+                  [(f"{name}-linearised-tenth", name) for name in LINEARISED]),
             Claim("hybrid ReGLA is the best of them",
-                  against("hybrid_regla-linearised", "la_relu-linearised", "la_elu-linearised",
-                          "hedgehog-linearised", "fast_decay-linearised", "regla-linearised")),
+                  against("hybrid_regla-linearised", *(f"{name}-linearised" for name in LINEAR))),
             Claim("ReGLA is the best linear one",
-                  against("regla-linearised", "la_relu-linearised", "la_elu-linearised",
-                          "hedgehog-linearised", "fast_decay-linearised")),
+                  against("regla-linearised", *(f"{name}-linearised" for name in LINEAR[:-1]))),
         ],
     ),
     "regla2": Table(
@@ -338,11 +329,10 @@ TABLES = {
             Claim("T1 is within 2 % of vanilla attention",
                   [("transnormer_t1", "sinusoidal")], (1,), 1.02, True),
             Claim("T1 and T2 are better than 1+elu and Performer",
-                  [(t, other) for t in ("transnormer_t1", "transnormer_t2")
-                   for other in ("elu_sinusoidal", "performer")]),
+                  against(("transnormer_t1", "transnormer_t2"), "elu_sinusoidal", "performer")),
             Claim("T1 and T2 are better than LS, FLASH-quad and FLASH",
-                  [(t, other) for t in ("transnormer_t1", "transnormer_t2")
-                   for other in ("transformer_ls", "flash_quad", "flash")]),
+                  against(("transnormer_t1", "transnormer_t2"),
+                          "transformer_ls", "flash_quad", "flash")),
             Claim("Performer is far worse than 1+elu (1.2 times)",
                   [("elu_sinusoidal", "performer")], (1,), 1.2),
         ],
@@ -437,8 +427,7 @@ TABLES = {
                   [("lrpe1", "elu_sinusoidal"), ("lrpe2", "elu_sinusoidal")]),
             Claim("Type 3 is better than the base", [("lrpe3", "elu_sinusoidal")]),
             Claim("Types 1 and 2 are better than RoPE, SPE and PermuteFormer",
-                  [(t, other) for t in ("lrpe1", "lrpe2")
-                   for other in ("elu-rope", "spe", "permuteformer")]),
+                  against(("lrpe1", "lrpe2"), "elu-rope", "spe", "permuteformer")),
             Claim("SPE is far worse than the base (1.2 times)",
                   [("elu_sinusoidal", "spe")], (1,), 1.2),
         ],

@@ -32,7 +32,8 @@ class Segments(nn.Module):
             )
             for part in (k, v)
         )
-        position, block = torch.arange(x.shape[1]), 512  # of queries: bounds the scores' memory
+        position = torch.arange(x.shape[1], device=x.device)
+        block = 512  # of queries: bounds the scores' memory
         return torch.cat(
             [
                 (q[..., part, :] @ keys.transpose(-1, -2))
@@ -47,8 +48,9 @@ class Segments(nn.Module):
     def _seen(self, query, length):
         """[queries, keys]: which vectors of segments, then which keys, each position sees."""
         query = query[:, None]
-        segment = torch.arange(length // self.length).repeat_interleave(self.rank)
-        distance = query - torch.arange(length)
+        segment = torch.arange(length // self.length, device=query.device)
+        segment = segment.repeat_interleave(self.rank)
+        distance = query - torch.arange(length, device=query.device)
         near = (distance >= 0) & (distance < self.window)
         return torch.cat((segment < query // self.length, near), 1)
 
