@@ -47,6 +47,7 @@ void study_point_set_bytes(struct study_point *point, const long long bytes[STUD
 struct study_turns {
     const char *system; /* borrowed, as a point's */
     int length, batch;
+    int measurement; /* those of one were measured beside each other, and may be compared */
     struct bench_slice *slices; /* [count], by turns; without a share */
     size_t count;
 };
@@ -55,8 +56,11 @@ struct study_plan {
     struct study_point *points; /* [count], in the order in which they are measured: systems beside
                                    each other, so that a drift of the machine hits all alike */
     size_t count;
-    struct study_turns *turns; /* [num_turns], of at most as many as there are points */
+    struct study_turns *turns; /* [num_turns] */
     size_t num_turns;
+    int measurements; /* of turns so far: the highest number of one */
+    char **names;     /* [num_names], owned: of systems that no axes name */
+    size_t num_names;
 };
 
 struct study_axes {
@@ -92,21 +96,32 @@ bool study_has_system(const char *name);
 
 int study_plan_create(struct study_plan *plan, const struct study_axes *axes, struct error *err);
 void study_plan_clear(struct study_plan *plan);
+/* Adds a copy of a point, with a name of its own. */
+int study_plan_add(struct study_plan *plan, const struct study_point *point, struct error *err);
+/* A copy of the name, the plan's; the same one for equal names. NULL with the error set. */
+const char *study_plan_name(struct study_plan *plan, const char *name, struct error *err);
+/* Adds the systems, lengths and batches of the plan's points to the choice, which borrows the
+ * plan's names. ERROR_INVALID: there are more than a study may have. */
+int study_choice_span(struct study_choice *choice, const struct study_plan *plan,
+                      struct error *err);
 
 /* Adds turns without slices, with room for `count`. NULL with the error set. */
 struct study_turns *study_turns_add(struct study_plan *plan, const char *system, int length,
                                     int batch, size_t count, struct error *err);
 /* Removes all. */
 void study_turns_clear(struct study_plan *plan);
-/* Measures them for all systems, lengths and batches in this process, unless the plan has as many
- * as axes->turns already. */
-int study_turns_measure(struct study_plan *plan, const struct study_axes *axes,
+/* Turns are measured by groups: up to 8 systems at all lengths, and one batch. How many. */
+int study_turns_groups(const struct study_axes *axes);
+/* Measures those of a group in this process and replaces what the plan had of it. 1: it did. 0: the
+ * plan has axes->turns of each already, of one measurement. */
+int study_turns_measure(struct study_plan *plan, const struct study_axes *axes, int group,
                         const struct engine_options *options, bool progress, struct error *err);
 /* NULL: there are none. */
 const struct study_turns *study_turns_find(const struct study_plan *plan, const char *system,
                                            int length, int batch);
 /* The paces of the slices (bench_paces): `share` is milliseconds per step or, with `base`, these
- * divided by what base took in the same turn. Returns how many. */
+ * divided by what base took in the same turn. Returns how many: none if base was measured at
+ * another time. */
 int study_turns_paces(const struct study_turns *turns, const struct study_turns *base,
                       struct bench_pace paces[BENCH_MOST_PACES]);
 
@@ -121,9 +136,10 @@ void study_csv_line(FILE *file, const struct study_point *point);
  * line is no point. */
 bool study_csv_parse(char *line, struct study_point *out);
 /* Enters into the plan what an earlier run measured, from `path`. A missing file is not an error;
- * another kind of file is. A last line that a crash cut off is removed from the file. Lines of
- * points outside the plan stay in the file. *known: number of points found. */
-int study_csv_resume(struct study_plan *plan, const char *path, size_t *known, struct error *err);
+ * another kind of file is. A last line that a crash cut off is removed from the file. Points
+ * outside the plan stay in the file, and are added to `kept`. *known: number of points found. */
+int study_csv_resume(struct study_plan *plan, struct study_plan *kept, const char *path,
+                     size_t *known, struct error *err);
 
 /* What may not change in the course of a study; borrowed, as typed. */
 struct study_settings {
@@ -131,16 +147,17 @@ struct study_settings {
     int threads;
 };
 
-/* study.json: program, machine, settings, and the points measured so far. */
-int study_json_write(const char *path, const struct study_plan *plan,
+/* study.json: program, machine, settings, and the points and turns measured so far; those of
+ * earlier runs with other axes, too (kept). */
+int study_json_write(const char *path, const struct study_plan *plan, const struct study_plan *kept,
                      const struct study_settings *settings, struct error *err);
 /* An error: the file is there, and is of a study with other settings or on another machine. */
 int study_json_check(const char *path, const struct study_settings *settings, struct error *err);
-/* Its turns of these axes, if the file is there. */
-int study_json_resume(struct study_plan *plan, const char *path, const struct study_axes *axes,
-                      struct error *err);
-/* Its points and turns, and the axes that they span, in their order. The caller clears both in
- * every case. */
+/* Its turns, if the file is there: those outside the axes go to `kept`. */
+int study_json_resume(struct study_plan *plan, struct study_plan *kept, const char *path,
+                      const struct study_axes *axes, struct error *err);
+/* Its points and turns, and the axes that they span. The caller clears both in every case; the
+ * choice borrows the plan's names. */
 int study_json_read(const char *path, struct study_plan *plan, struct study_choice *choice,
                     struct error *err);
 

@@ -127,6 +127,55 @@ int study_choice_parse(struct study_choice *choice, const struct study_lists *li
     return 0;
 }
 
+/* Adds a number to the end of a list unless it is there; false: the list is full. */
+static bool add_number(int number, int *list, int *count, int most)
+{
+    for (int i = 0; i < *count; i++)
+        if (list[i] == number)
+            return true;
+    if (*count == most)
+        return false;
+    list[(*count)++] = number;
+    return true;
+}
+
+static bool add_name(struct study_choice *choice, const char *name)
+{
+    int *count = &choice->axes.num_systems;
+    for (int i = 0; i < *count; i++)
+        if (strcmp(choice->systems[i], name) == 0)
+            return true;
+    if (*count == STUDY_MOST_SYSTEMS)
+        return false;
+    choice->systems[(*count)++] = name;
+    return true;
+}
+
+static int rising(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+int study_choice_span(struct study_choice *choice, const struct study_plan *plan, struct error *err)
+{
+    struct study_axes *axes = &choice->axes;
+    for (size_t i = 0; i < plan->count; i++) {
+        const struct study_point *point = &plan->points[i];
+        if (!add_name(choice, point->system) ||
+            !add_number(point->length, choice->lengths, &axes->num_lengths, STUDY_MOST_LENGTHS) ||
+            !add_number(point->batch, choice->batches, &axes->num_batches, STUDY_MOST_BATCHES))
+            return error_set(err, ERROR_INVALID,
+                             "expected at most %d systems, %d lengths and %d batches in one study",
+                             STUDY_MOST_SYSTEMS, STUDY_MOST_LENGTHS, STUDY_MOST_BATCHES);
+    }
+    axes->systems = choice->systems;
+    axes->lengths = choice->lengths;
+    axes->batches = choice->batches;
+    qsort(choice->lengths, (size_t)axes->num_lengths, sizeof *choice->lengths, rising);
+    return 0;
+}
+
 void study_choice_clear(struct study_choice *choice)
 {
     free(choice->names);

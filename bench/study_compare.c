@@ -70,15 +70,18 @@ static void print_pair(FILE *out, const char *what, const struct study_turns *tu
     }
 }
 
-/* The turns of all lengths as one's, in the order in which they were measured. */
+/* The turns of all lengths as one's, in the order in which they were measured; of lengths at which
+ * `other` was measured beside it. */
 static int join_lengths(struct study_plan *joined, const struct study_plan *plan,
-                        const struct study_axes *axes, const char *system, int batch)
+                        const struct study_axes *axes, const char *system, const char *other,
+                        int batch)
 {
     const struct study_turns *of[STUDY_MOST_LENGTHS];
     size_t most = 0, lengths = 0;
     for (int l = 0; l < axes->num_lengths; l++) {
         const struct study_turns *turns = study_turns_find(plan, system, axes->lengths[l], batch);
-        if (turns == NULL)
+        const struct study_turns *base = study_turns_find(plan, other, axes->lengths[l], batch);
+        if (turns == NULL || base == NULL || turns->measurement != base->measurement)
             continue;
         of[lengths++] = turns;
         most = turns->count > most ? turns->count : most;
@@ -108,7 +111,7 @@ void study_compare(FILE *out, const struct study_plan *plan, const struct study_
         char what[64];
         for (int i = 0; i < 2; i++)
             turns[i] = study_turns_find(plan, PAIR[i], axes->lengths[l], batch);
-        if (turns[0] == NULL || turns[1] == NULL)
+        if (turns[0] == NULL || turns[1] == NULL || turns[0]->measurement != turns[1]->measurement)
             continue;
         if (!begun)
             fprintf(out, "\n%-27s %12s %8s  95%% certain\n", "regla's time, length", "memory reads",
@@ -117,8 +120,8 @@ void study_compare(FILE *out, const struct study_plan *plan, const struct study_
         snprintf(what, sizeof what, "over fast_decay's, %d", axes->lengths[l]);
         print_pair(out, what, turns[0], turns[1]);
     }
-    if (begun && join_lengths(&joined, plan, axes, PAIR[0], batch) == 0 &&
-        join_lengths(&joined, plan, axes, PAIR[1], batch) == 0)
+    if (begun && join_lengths(&joined, plan, axes, PAIR[0], PAIR[1], batch) == 0 &&
+        join_lengths(&joined, plan, axes, PAIR[1], PAIR[0], batch) == 0)
         print_pair(out, "over fast_decay's, all", &joined.turns[0], &joined.turns[1]);
     study_turns_clear(&joined);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/study.h"
 
+#include "engine/base/file.h"
+
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -42,9 +44,8 @@ static json_t *settings_json(const struct study_settings *settings)
                      "activations", settings->activations, "products", settings->products);
 }
 
-static json_t *points_json(const struct study_plan *plan)
+static void add_points(json_t *points, const struct study_plan *plan)
 {
-    json_t *points = json_array();
     for (size_t i = 0; points != NULL && i < plan->count; i++) {
         const struct study_point *p = &plan->points[i];
         if (!p->measured)
@@ -59,7 +60,6 @@ static json_t *points_json(const struct study_plan *plan)
             "device_peak_bytes", (json_int_t)p->device_peak_bytes);
         json_array_append_new(points, point);
     }
-    return points;
 }
 
 static json_t *numbers_json(const struct study_turns *turns, size_t field)
@@ -83,42 +83,75 @@ static const struct {
 };
 enum { NUM_SLICE_FIELDS = sizeof SLICE_FIELDS / sizeof *SLICE_FIELDS };
 
-static json_t *turns_json(const struct study_plan *plan)
+static void add_turns(json_t *all, const struct study_plan *plan)
 {
-    json_t *all = json_array();
     for (size_t i = 0; all != NULL && i < plan->num_turns; i++) {
         const struct study_turns *turns = &plan->turns[i];
-        json_t *one = json_pack("{s:s, s:i, s:i}", "system", turns->system, "length", turns->length,
-                                "batch", turns->batch);
+        json_t *one =
+            json_pack("{s:s, s:i, s:i, s:i}", "system", turns->system, "length", turns->length,
+                      "batch", turns->batch, "measurement", turns->measurement);
         for (int f = 0; f < NUM_SLICE_FIELDS; f++)
             json_object_set_new(one, SLICE_FIELDS[f].key,
                                 numbers_json(turns, SLICE_FIELDS[f].field));
         json_array_append_new(all, one);
     }
-    return all;
 }
 
-int study_json_write(const char *path, const struct study_plan *plan,
-                     const struct study_settings *settings, struct error *err)
+/* A process that is killed while it writes leaves the file as it was. */
+static int write_file(const char *path, const json_t *json, struct error *err)
 {
-    json_t *json = json_pack("{s:s, s:s, s:o?, s:o?, s:o?}", "regla", REGLA_VERSION, "commit",
-                             REGLA_COMMIT, "settings", settings_json(settings), "points",
-                             points_json(plan), "turns", turns_json(plan));
-    int failed = json == NULL || json_dump_file(json, path, JSON_INDENT(1)) != 0;
-    json_decref(json);
-    if (failed)
+    char fresh[4200];
+    snprintf(fresh, sizeof fresh, "%s.new", path);
+    FILE *file = fopen(fresh, "we");
+    bool written = file != NULL && json_dumpf(json, file, JSON_INDENT(1)) == 0 &&
+                   fflush(file) == 0 && fsync(fileno(file)) == 0;
+    if (file != NULL)
+        written = fclose(file) == 0 && written;
+    if (!written || rename(fresh, path) != 0)
         return error_set(err, ERROR_IO, "%s: cannot be written: %s", path, strerror(errno));
     return 0;
 }
 
+int study_json_write(const char *path, const struct study_plan *plan, const struct study_plan *kept,
+                     const struct study_settings *settings, struct error *err)
+{
+    json_t *points = json_array(), *turns = json_array();
+    add_points(points, plan);
+    add_points(points, kept);
+    add_turns(turns, plan);
+    add_turns(turns, kept);
+    json_t *json =
+        json_pack("{s:s, s:s, s:o, s:o, s:o}", "regla", REGLA_VERSION, "commit", REGLA_COMMIT,
+                  "settings", settings_json(settings), "points", points, "turns", turns);
+    int result = json != NULL ? write_file(path, json, err)
+                              : error_set(err, ERROR_NO_MEMORY, "%s: out of memory", path);
+    json_decref(json);
+    return result;
+}
+
+/* NULL with the error set: it is not there, or no JSON. */
+static json_t *load(const char *path, struct error *err)
+{
+    json_error_t where;
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
+        return NULL;
+    }
+    json_t *json = json_loadf(file, 0, &where);
+    fclose(file);
+    if (json == NULL)
+        error_set(err, ERROR_INVALID, "%s: %s", path, where.text);
+    return json;
+}
+
 int study_json_check(const char *path, const struct study_settings *settings, struct error *err)
 {
-    if (access(path, F_OK) != 0)
+    if (!file_exists(path))
         return 0;
-    json_error_t where;
-    json_t *json = json_load_file(path, 0, &where);
+    json_t *json = load(path, err);
     if (json == NULL)
-        return error_set(err, ERROR_INVALID, "%s: %s", path, where.text);
+        return -1;
     json_t *now = settings_json(settings), *then = json_object_get(json, "settings");
     int result = 0;
     const char *key;
@@ -140,33 +173,6 @@ int study_json_check(const char *path, const struct study_settings *settings, st
     return result;
 }
 
-/* Adds a number to the end of a list unless it is there; false: the list is full. */
-static bool add_number(int number, int *list, int *count, int most)
-{
-    for (int i = 0; i < *count; i++)
-        if (list[i] == number)
-            return true;
-    if (*count == most)
-        return false;
-    list[(*count)++] = number;
-    return true;
-}
-
-/* The system's name in the choice, added at the end of its names (`used` bytes) if need be; NULL:
- * there are too many. */
-static const char *add_name(struct study_choice *choice, const char *name, size_t *used)
-{
-    for (int i = 0; i < choice->axes.num_systems; i++)
-        if (strcmp(choice->systems[i], name) == 0)
-            return choice->systems[i];
-    if (choice->axes.num_systems == STUDY_MOST_SYSTEMS)
-        return NULL;
-    size_t size = strlen(name) + 1;
-    char *copy = memcpy(choice->names + *used, name, size);
-    *used += size;
-    return choice->systems[choice->axes.num_systems++] = copy;
-}
-
 static bool read_point(const json_t *json, struct study_point *p)
 {
     json_int_t bytes[STUDY_NUM_BYTES];
@@ -184,42 +190,38 @@ static bool read_point(const json_t *json, struct study_point *p)
 }
 
 static int read_points(const char *path, const json_t *points, struct study_plan *plan,
-                       struct study_choice *choice, struct error *err)
+                       struct error *err)
 {
-    struct study_axes *axes = &choice->axes;
-    size_t index, used = 0, size = 1;
+    size_t index;
     const json_t *json;
     json_array_foreach(points, index, json)
     {
-        const char *name = json_string_value(json_object_get(json, "system"));
-        size += name != NULL ? strlen(name) + 1 : 0;
-    }
-    plan->points = calloc(json_array_size(points) + 1, sizeof *plan->points);
-    choice->names = malloc(size);
-    if (plan->points == NULL || choice->names == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "out of memory");
-    json_array_foreach(points, index, json)
-    {
-        struct study_point *point = &plan->points[plan->count++];
-        if (!read_point(json, point))
+        struct study_point point;
+        if (!read_point(json, &point))
             return error_set(err, ERROR_INVALID, "%s: points[%zu]: expected a point of a study",
                              path, index);
-        point->system = add_name(choice, point->system, &used);
-        if (point->system == NULL ||
-            !add_number(point->length, choice->lengths, &axes->num_lengths, STUDY_MOST_LENGTHS) ||
-            !add_number(point->batch, choice->batches, &axes->num_batches, STUDY_MOST_BATCHES))
-            return error_set(err, ERROR_INVALID,
-                             "%s: expected at most %d systems, %d lengths and %d batches", path,
-                             STUDY_MOST_SYSTEMS, STUDY_MOST_LENGTHS, STUDY_MOST_BATCHES);
+        if (study_plan_add(plan, &point, err) != 0)
+            return -1;
     }
     return 0;
 }
 
-/* Its name in the axes; NULL: it is not there. */
-static const char *known_system(const struct study_axes *axes, const char *system)
+static bool has_number(int number, const int *list, int count)
 {
-    for (int s = 0; system != NULL && s < axes->num_systems; s++)
-        if (strcmp(axes->systems[s], system) == 0)
+    for (int i = 0; i < count; i++)
+        if (list[i] == number)
+            return true;
+    return false;
+}
+
+/* The system's name in the axes; NULL: the turns are not of these. */
+static const char *system_within(const struct study_axes *axes, const struct study_turns *turns)
+{
+    if (!has_number(turns->length, axes->lengths, axes->num_lengths) ||
+        !has_number(turns->batch, axes->batches, axes->num_batches))
+        return NULL;
+    for (int s = 0; s < axes->num_systems; s++)
+        if (strcmp(axes->systems[s], turns->system) == 0)
             return axes->systems[s];
     return NULL;
 }
@@ -240,26 +242,38 @@ static bool read_slices(const json_t *json, struct study_turns *turns)
     return true;
 }
 
-/* The turns of the axes' systems; a study of an earlier version has none. */
+/* Others than those of the axes go to `kept`, unless it is NULL. A study of an earlier version has
+ * none, or those of one measurement without its number. */
 static int read_turns(const char *path, const json_t *json, struct study_plan *plan,
-                      const struct study_axes *axes, struct error *err)
+                      struct study_plan *kept, const struct study_axes *axes, struct error *err)
 {
     size_t index;
     const json_t *one;
     json_array_foreach(json_object_get(json, "turns"), index, one)
     {
-        const char *system = known_system(axes, json_string_value(json_object_get(one, "system")));
         size_t count = json_array_size(json_object_get(one, SLICE_FIELDS[0].key));
-        int length = 0, batch = 0;
-        if (system == NULL)
-            continue;
-        if (count == 0 ||
-            json_unpack((json_t *)one, "{s:i, s:i}", "length", &length, "batch", &batch) != 0)
+        struct study_turns found = {0};
+        if (count == 0 || json_unpack((json_t *)one, "{s:s, s:i, s:i, s?i}", "system",
+                                      &found.system, "length", &found.length, "batch", &found.batch,
+                                      "measurement", &found.measurement) != 0)
             return error_set(err, ERROR_INVALID, "%s: turns[%zu]: expected turns of a study", path,
                              index);
-        struct study_turns *turns = study_turns_add(plan, system, length, batch, count, err);
+        struct study_plan *into = plan;
+        const char *system = system_within(axes, &found);
+        if (plan->measurements < found.measurement)
+            plan->measurements = found.measurement;
+        if (system == NULL && kept == NULL)
+            continue;
+        if (system == NULL) {
+            into = kept;
+            system = study_plan_name(kept, found.system, err);
+        }
+        struct study_turns *turns =
+            system != NULL ? study_turns_add(into, system, found.length, found.batch, count, err)
+                           : NULL;
         if (turns == NULL)
             return -1;
+        turns->measurement = found.measurement;
         if (!read_slices(one, turns))
             return error_set(err, ERROR_INVALID,
                              "%s: turns[%zu]: expected as many numbers > 0 of each kind", path,
@@ -268,16 +282,15 @@ static int read_turns(const char *path, const json_t *json, struct study_plan *p
     return 0;
 }
 
-int study_json_resume(struct study_plan *plan, const char *path, const struct study_axes *axes,
-                      struct error *err)
+int study_json_resume(struct study_plan *plan, struct study_plan *kept, const char *path,
+                      const struct study_axes *axes, struct error *err)
 {
-    if (access(path, F_OK) != 0)
+    if (!file_exists(path))
         return 0;
-    json_error_t where;
-    json_t *json = json_load_file(path, 0, &where);
+    json_t *json = load(path, err);
     if (json == NULL)
-        return error_set(err, ERROR_INVALID, "%s: %s", path, where.text);
-    int result = read_turns(path, json, plan, axes, err);
+        return -1;
+    int result = read_turns(path, json, plan, kept, axes, err);
     json_decref(json);
     return result;
 }
@@ -285,26 +298,20 @@ int study_json_resume(struct study_plan *plan, const char *path, const struct st
 int study_json_read(const char *path, struct study_plan *plan, struct study_choice *choice,
                     struct error *err)
 {
-    json_error_t where;
     *plan = (struct study_plan){0};
     *choice = (struct study_choice){0};
-    choice->axes.systems = choice->systems;
-    choice->axes.lengths = choice->lengths;
-    choice->axes.batches = choice->batches;
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return error_set(err, ERROR_IO, "%s: %s", path, strerror(errno));
-    json_t *json = json_loadf(file, 0, &where);
-    fclose(file);
+    json_t *json = load(path, err);
     if (json == NULL)
-        return error_set(err, ERROR_INVALID, "%s: %s", path, where.text);
+        return -1;
     const json_t *points = json_object_get(json, "points");
     int result =
         json_array_size(points) > 0
-            ? read_points(path, points, plan, choice, err)
+            ? read_points(path, points, plan, err)
             : error_set(err, ERROR_INVALID, "%s: expected points of a study, got none", path);
+    if (result == 0 && study_choice_span(choice, plan, err) != 0)
+        result = error_prefix(err, "%s", path);
     if (result == 0)
-        result = read_turns(path, json, plan, &choice->axes, err);
+        result = read_turns(path, json, plan, NULL, &choice->axes, err);
     json_decref(json);
     return result;
 }

@@ -34,7 +34,41 @@ void study_plan_clear(struct study_plan *plan)
 {
     free(plan->points);
     study_turns_clear(plan);
+    for (size_t i = 0; i < plan->num_names; i++)
+        free(plan->names[i]);
+    free(plan->names);
     *plan = (struct study_plan){0};
+}
+
+const char *study_plan_name(struct study_plan *plan, const char *name, struct error *err)
+{
+    for (size_t i = 0; i < plan->num_names; i++)
+        if (strcmp(plan->names[i], name) == 0)
+            return plan->names[i];
+    char **names = realloc(plan->names, (plan->num_names + 1) * sizeof *names);
+    char *copy = strdup(name);
+    if (names != NULL)
+        plan->names = names;
+    if (names == NULL || copy == NULL) {
+        free(copy);
+        error_set(err, ERROR_NO_MEMORY, "out of memory for %zu names", plan->num_names);
+        return NULL;
+    }
+    return names[plan->num_names++] = copy;
+}
+
+int study_plan_add(struct study_plan *plan, const struct study_point *point, struct error *err)
+{
+    const char *system = study_plan_name(plan, point->system, err);
+    if (system == NULL)
+        return -1;
+    struct study_point *points = realloc(plan->points, (plan->count + 1) * sizeof *points);
+    if (points == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "out of memory for %zu points", plan->count);
+    plan->points = points;
+    points[plan->count] = *point;
+    points[plan->count++].system = system;
+    return 0;
 }
 
 static const char HEADER[] =
@@ -78,28 +112,41 @@ bool study_csv_parse(char *line, struct study_point *out)
         sscanf(comma + 1, "%d,%d,%d,%lf,%lf,%lf,%lld,%lld,%lld,%lld,%lld,%lld%n", &out->length,
                &out->batch, &out->repeat, &out->total_s, &out->ttft_s, &out->tokens_per_second,
                &bytes[0], &bytes[1], &bytes[2], &bytes[3], &bytes[4], &bytes[5], &end);
-    if (got != 12 || comma[1 + end] != 0 || !(out->total_s > 0))
+    if (got != 12 || comma[1 + end] != 0 || out->length < 1 || out->batch < 1 ||
+        !(out->total_s > 0))
         return false;
     study_point_set_bytes(out, bytes);
     return true;
 }
 
-static void enter(struct study_plan *plan, const struct study_point *found, size_t *known)
+static struct study_point *find_point(const struct study_plan *plan, const struct study_point *like)
 {
     for (size_t i = 0; i < plan->count; i++) {
         struct study_point *point = &plan->points[i];
-        if (point->measured || point->length != found->length || point->batch != found->batch ||
-            point->repeat != found->repeat || strcmp(point->system, found->system) != 0)
-            continue;
-        const char *system = point->system;
-        *point = *found;
-        point->system = system;
-        ++*known;
-        return;
+        if (point->length == like->length && point->batch == like->batch &&
+            point->repeat == like->repeat && strcmp(point->system, like->system) == 0)
+            return point;
     }
+    return NULL;
 }
 
-int study_csv_resume(struct study_plan *plan, const char *path, size_t *known, struct error *err)
+static int enter(struct study_plan *plan, struct study_plan *kept, const struct study_point *found,
+                 size_t *known, struct error *err)
+{
+    struct study_point *point = find_point(plan, found);
+    if (point == NULL)
+        return find_point(kept, found) == NULL ? study_plan_add(kept, found, err) : 0;
+    if (point->measured)
+        return 0;
+    const char *system = point->system;
+    *point = *found;
+    point->system = system;
+    ++*known;
+    return 0;
+}
+
+int study_csv_resume(struct study_plan *plan, struct study_plan *kept, const char *path,
+                     size_t *known, struct error *err)
 {
     *known = 0;
     FILE *file = fopen(path, "r+e");
@@ -123,7 +170,7 @@ int study_csv_resume(struct study_plan *plan, const char *path, size_t *known, s
                 error_set(err, ERROR_INVALID, "%s:%ld: expected a line of a study, got \"%.40s\"",
                           path, number, line);
         else if (number > 1)
-            enter(plan, &found, known);
+            result = enter(plan, kept, &found, known, err);
         whole = ftell(file);
     }
     if (result == 0 && (ftruncate(fileno(file), whole) != 0))

@@ -16,6 +16,7 @@
 struct study {
     const struct study_options *options;
     struct study_plan plan;
+    struct study_plan kept; /* what the files have besides, of earlier runs with other axes */
     char csv[4096], json[4096];
     FILE *lines;                 /* of csv, to write behind those that it has */
     double began, planned, done; /* clock_seconds(); steps, weighed, of what this run measures */
@@ -177,24 +178,55 @@ static int make_folder(const char *out, struct error *err)
     return 0;
 }
 
+static int save(const struct study *study, struct error *err)
+{
+    return study_json_write(study->json, &study->plan, &study->kept, &study->options->settings,
+                            err);
+}
+
+static int measure_turns(struct study *study, const struct study_axes *axes, struct error *err)
+{
+    const struct study_options *options = study->options;
+    bool progress = !options->quiet && isatty(2);
+    for (int group = 0; group < study_turns_groups(axes); group++) {
+        int measured =
+            study_turns_measure(&study->plan, axes, group, &options->engine, progress, err);
+        if (measured < 0 || (measured > 0 && save(study, err) != 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* What earlier runs left. More than plots can show is refused before anything is measured. */
+static int resume(struct study *study, const struct study_axes *axes, size_t *known,
+                  struct error *err)
+{
+    if (study_json_check(study->json, &study->options->settings, err) != 0 ||
+        study_csv_resume(&study->plan, &study->kept, study->csv, known, err) != 0 ||
+        study_json_resume(&study->plan, &study->kept, study->json, axes, err) != 0)
+        return -1;
+    struct study_choice all = {0};
+    int result =
+        study_choice_span(&all, &study->plan, err) == 0 &&
+                study_choice_span(&all, &study->kept, err) == 0
+            ? 0
+            : error_prefix(err, "%s has points of others: choose another --out", study->csv);
+    study_choice_clear(&all);
+    return result;
+}
+
 static int run(struct study *study, const struct study_axes *axes, struct error *err)
 {
     const struct study_options *options = study->options;
     size_t known = 0;
     if (study_plan_create(&study->plan, axes, err) != 0 || make_folder(options->out, err) != 0 ||
-        study_json_check(study->json, &options->settings, err) != 0 ||
-        study_csv_resume(&study->plan, study->csv, &known, err) != 0 ||
-        study_json_resume(&study->plan, study->json, axes, err) != 0)
+        resume(study, axes, &known, err) != 0)
         return -1;
     if (known > 0 && !options->quiet)
         fprintf(stderr, "%s holds %zu of %zu points: going on\n", study->csv, known,
                 study->plan.count);
-    if (open_lines(study, err) != 0 ||
-        study_json_write(study->json, &study->plan, &options->settings, err) != 0 ||
-        measure_all(study, err) != 0 ||
-        study_turns_measure(&study->plan, axes, &options->engine, !options->quiet && isatty(2),
-                            err) != 0 ||
-        study_json_write(study->json, &study->plan, &options->settings, err) != 0)
+    if (open_lines(study, err) != 0 || save(study, err) != 0 || measure_all(study, err) != 0 ||
+        save(study, err) != 0 || measure_turns(study, axes, err) != 0)
         return -1;
     study_report(stdout, &study->plan, axes);
     int drawn = study_draw(options->out, err);
@@ -217,5 +249,6 @@ int study_run(const struct study_options *options, const struct study_axes *axes
     if (study.lines != NULL)
         fclose(study.lines); /* each line is on the disk */
     study_plan_clear(&study.plan);
+    study_plan_clear(&study.kept);
     return result;
 }

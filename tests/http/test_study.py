@@ -29,15 +29,52 @@ def rows_of(out):
         return list(reader)
 
 
+def study(out, *arguments, timeout=600):
+    """A study on one thread: two wait for each other where other tests keep the cores busy."""
+    return subprocess.run([BINARY, "study", "--threads", "1", "--out", out, *arguments],
+                          capture_output=True, text=True, timeout=timeout)
+
+
+def pretend(out, systems, lengths, batches):
+    """Writes the lines of points, as if they had been measured: one load of a model less for each."""
+    out.mkdir(exist_ok=True)
+    with open(out / "study.csv", "a") as file:
+        if file.tell() == 0:
+            file.write(",".join(COLUMNS) + "\n")
+        for length in lengths:
+            for batch in batches:
+                for system in systems:
+                    file.write(f"{system},{length},{batch},1,1.5,0.5,{length},1000,2000,3000,4000,5000,0\n")
+
+
+def saved_in(out):
+    return json.loads((out / "study.json").read_text())
+
+
+def turns_of(out):
+    return {(turns["system"], turns["length"], turns["batch"]): turns for turns in saved_in(out)["turns"]}
+
+
+def test_quick_means_two_lengths_of_the_default_systems(tmp_path):
+    pretend(tmp_path, DEFAULT, (64, 256), (1,))
+    result = study(tmp_path, "--quick", "--turns", "0")
+    assert result.returncode == 0, result.stderr
+    assert "holds 12 of 12 points: going on" in result.stderr
+    assert [(point["length"], point["system"]) for point in saved_in(tmp_path)["points"]] == [
+        (length, system) for length in (64, 256) for system in DEFAULT]
+
+
 @plain
-def test_quick_study(tmp_path):
+def test_study(tmp_path):
     out = tmp_path / "study"
-    command = [BINARY, "study", "--quick", "--turns", "2", "--out", out]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    systems, lengths = ("softmax", "regla", "fast_decay"), ("2", "61")  # of one page, and of two
+    arguments = ["--systems", ",".join(systems), "--lengths", ",".join(lengths), "--repeat", "1",
+                 "--turns", "2"]
+    result = study(out, *arguments)
     assert result.returncode == 0, result.stderr
     rows = rows_of(out)
     assert [(row["length"], row["system"]) for row in rows] == [
-        (length, system) for length in ("64", "256") for system in DEFAULT]
+        (length, system) for length in lengths for system in systems]
     for row in rows:
         tokens = 5 + int(row["length"]) - 1  # the last token is never fed
         pages = -(-tokens // PAGE_TOKENS)
@@ -48,14 +85,14 @@ def test_quick_study(tmp_path):
             assert row["kv_bytes"] == "0"
         assert 0 < float(row["ttft_s"]) < float(row["total_s"])
         assert int(row["process_peak_bytes"]) > int(row["weights_bytes"])
-    for system in ("regla", "fast_decay", "transnormer_t1"):
+    for system in ("regla", "fast_decay"):
         assert len({row["recurrent_bytes"] for row in rows if row["system"] == system}) == 1
-    saved = json.loads((out / "study.json").read_text())
+    saved = saved_in(out)
     assert len(saved["points"]) == len(rows) and saved["settings"]["cores"] >= 1
     assert sorted((turns["length"], turns["system"]) for turns in saved["turns"]) == sorted(
         (int(row["length"]), row["system"]) for row in rows)
     for turns in saved["turns"]:
-        assert turns["batch"] == 1
+        assert turns["batch"] == turns["measurement"] == 1
         for key in ("tokens_per_second", "read_before", "read_after"):
             assert len(turns[key]) == 2 and min(turns[key]) > 0
     for name in ("time", "memory", "state", "speed"):
@@ -63,41 +100,85 @@ def test_quick_study(tmp_path):
         assert (out / f"{name}-b1.png").read_bytes().startswith(b"\x89PNG")
     assert "time per token" in result.stdout and "growth with length" in result.stdout
     assert "left" in result.stderr  # the progress
-    again = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    again = study(out, *arguments, timeout=60)
     assert again.returncode == 0 and again.stdout == result.stdout  # nothing is measured again
-    assert json.loads((out / "study.json").read_text())["turns"] == saved["turns"]
+    assert saved_in(out)["turns"] == saved["turns"]
+
+
+def kill_when(arguments, out, condition, what):
+    process = subprocess.Popen([BINARY, "study", "--threads", "1", "--out", out, *arguments],
+                               stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def has_come():
+        assert process.poll() is None
+        return condition()
+    wait_until(has_come, what, 300)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
 
 
 @plain
 def test_goes_on_after_a_kill(tmp_path):
     out = tmp_path / "study"
-    command = [BINARY, "study", "--systems", "regla,la_elu", "--lengths", "2,4", "--repeat", "2",
-               "--turns", "0", "--batch", "1,3", "--out", out]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-    def has_some_lines():
-        assert process.poll() is None
-        table = out / "study.csv"
-        return table.exists() and table.read_text().count("\n") > 3  # a header, three points
-    wait_until(has_some_lines, "three points", 300)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    arguments = ["--systems", "regla,la_elu", "--lengths", "2", "--repeat", "1", "--turns", "0",
+                 "--batch", "1,3"]
+    table = out / "study.csv"
+    kill_when(arguments, out,  # a header, two points
+              lambda: table.exists() and table.read_text().count("\n") > 2, "two points")
     before = rows_of(out)
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    result = study(out, *arguments)
     assert result.returncode == 0, result.stderr
-    assert f"holds {len(before)} of 16 points: going on" in result.stderr
+    assert f"holds {len(before)} of 4 points: going on" in result.stderr
     rows = rows_of(out)
     assert rows[:len(before)] == before
-    assert len({(r["system"], r["length"], r["batch"], r["repeat"]) for r in rows}) == len(rows) == 16
+    assert len({(r["system"], r["length"], r["batch"], r["repeat"]) for r in rows}) == len(rows) == 4
     assert (out / "time-b3.png").exists()
-    other = subprocess.run([*command, "--weights", "q8"], capture_output=True, text=True, timeout=60)
+    other = study(out, *arguments, "--weights", "q8", timeout=60)
     assert other.returncode == 1 and "choose another --out" in other.stderr
     assert rows_of(out) == rows
 
 
+@plain
+def test_turns_that_were_measured_stay(tmp_path):
+    """After a kill, and beside a run with other systems."""
+    def arguments(systems, batches):
+        return ["--systems", systems, "--batch", batches, "--lengths", "2", "--repeat", "1", "--turns",
+                "1"]
+    pretend(tmp_path, ("regla",), (2,), (1, 3))
+    table = tmp_path / "study.json"
+    kill_when(arguments("regla", "1,3"), tmp_path, lambda: table.exists() and turns_of(tmp_path),
+              "turns of a batch")
+    first = turns_of(tmp_path)
+    assert list(first) == [("regla", 2, 1)]
+    assert study(tmp_path, *arguments("regla", "1,3")).returncode == 0
+    both = turns_of(tmp_path)
+    assert both == first | {("regla", 2, 3): both["regla", 2, 3]}
+    pretend(tmp_path, ("la_elu",), (2,), (1,))
+    assert study(tmp_path, *arguments("la_elu", "1")).returncode == 0
+    apart = turns_of(tmp_path)
+    assert apart == both | {("la_elu", 2, 1): apart["la_elu", 2, 1]}
+    assert {(point["system"], point["batch"]) for point in saved_in(tmp_path)["points"]} == {
+        ("regla", 1), ("regla", 3), ("la_elu", 1)}
+    # What is to be compared is measured at the same time; the rest stays.
+    assert study(tmp_path, *arguments("la_elu,regla", "1")).returncode == 0
+    beside = turns_of(tmp_path)
+    assert beside["regla", 2, 3] == both["regla", 2, 3]
+    assert [beside[system, 2, 1]["measurement"] for system in ("la_elu", "regla")] == [4, 4]
+    assert [turns["measurement"] for turns in apart.values()] == [3, 1, 2]
+
+
+def test_more_than_plots_can_show_is_refused(tmp_path):
+    pretend(tmp_path, ("regla",), range(1, 17), (1,))
+    before = (tmp_path / "study.csv").read_text()
+    result = study(tmp_path, "--systems", "regla", "--lengths", "17")
+    assert result.returncode == 1 and "study.csv has points of others: choose another --out: expected " \
+        "at most 64 systems, 16 lengths and 16 batches in one study" in result.stderr
+    assert (tmp_path / "study.csv").read_text() == before
+
+
 def small(out, binary=BINARY):
     command = [binary, "study", "--systems", "regla", "--lengths", "2", "--repeat", "1", "--turns", "0",
-               "--quiet", "--out", out]
+               "--threads", "1", "--quiet", "--out", out]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 

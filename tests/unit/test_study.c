@@ -156,13 +156,17 @@ Test(study, goes_on_and_takes_a_torn_line_away)
     char path[] = "/tmp/regla-study-XXXXXX";
     close(mkstemp(path));
     char text[1024];
-    snprintf(text, sizeof text, "%s%s%s%s", HEADER, "regla,64,1,2,1.0,0.1,64,1,2,3,4,5,0\n",
-             "unknown,64,1,1,1.0,0.1,64,1,2,3,4,5,0\n", "softmax,64,1,1,1.0,0.");
+    snprintf(text, sizeof text, "%s%s%s%s%s", HEADER, "regla,64,1,2,1.0,0.1,64,1,2,3,4,5,0\n",
+             "unknown,64,1,1,1.0,0.1,64,1,2,3,4,5,6\n", "unknown,64,1,1,2.0,0.1,64,1,2,3,4,5,7\n",
+             "softmax,64,1,1,1.0,0.");
     write_file(path, text);
-    struct study_plan plan = make_plan();
+    struct study_plan plan = make_plan(), kept = {0};
     size_t known;
-    cr_assert_eq(study_csv_resume(&plan, path, &known, NULL), 0);
+    cr_assert_eq(study_csv_resume(&plan, &kept, path, &known, NULL), 0);
     cr_expect_eq(known, 1);
+    cr_assert_eq(kept.count, 1, "a point outside the plan, once");
+    cr_expect_str_eq(kept.points[0].system, "unknown");
+    cr_expect_eq(kept.points[0].device_peak_bytes, 6);
     size_t measured = 0;
     for (size_t i = 0; i < plan.count; i++)
         if (plan.points[i].measured) {
@@ -172,6 +176,7 @@ Test(study, goes_on_and_takes_a_torn_line_away)
         }
     cr_expect_eq(measured, 1);
     cr_expect_eq(file_bytes(path), (long)(strlen(text) - strlen("softmax,64,1,1,1.0,0.")));
+    study_plan_clear(&kept);
     study_plan_clear(&plan);
     unlink(path);
 }
@@ -181,15 +186,17 @@ Test(study, refuses_another_file)
     char path[] = "/tmp/regla-study-XXXXXX";
     close(mkstemp(path));
     write_file(path, "name,age\nx,1\n");
-    struct study_plan plan = make_plan();
+    struct study_plan plan = make_plan(), kept = {0};
     struct error err = ERROR_INIT;
     size_t known;
-    cr_assert_eq(study_csv_resume(&plan, path, &known, &err), -1);
+    cr_assert_eq(study_csv_resume(&plan, &kept, path, &known, &err), -1);
     cr_expect(strstr(err.message, ":1: expected a line of a study, got \"name,age\"") != NULL, "%s",
               err.message);
     cr_expect_eq(file_bytes(path), 13, "the file stays as it was");
-    cr_expect_eq(study_csv_resume(&plan, "/tmp/regla-there-is-no-such-file", &known, NULL), 0);
+    cr_expect_eq(study_csv_resume(&plan, &kept, "/tmp/regla-there-is-no-such-file", &known, NULL),
+                 0);
     cr_expect_eq(known, 0);
+    study_plan_clear(&kept);
     study_plan_clear(&plan);
     unlink(path);
 }
@@ -206,11 +213,11 @@ Test(study, json_goes_there_and_back)
 {
     char path[] = "/tmp/regla-study-XXXXXX";
     close(mkstemp(path));
-    struct study_plan plan = make_plan(), read;
+    struct study_plan plan = make_plan(), none = {0}, read;
     struct study_choice choice;
     struct error err = ERROR_INIT;
     fill(&plan);
-    cr_assert_eq(study_json_write(path, &plan, &SETTINGS, &err), 0, "%s", err.message);
+    cr_assert_eq(study_json_write(path, &plan, &none, &SETTINGS, &err), 0, "%s", err.message);
     cr_expect_eq(study_json_check(path, &SETTINGS, &err), 0, "%s", err.message);
     struct study_settings other = SETTINGS;
     other.weights = "q8";
@@ -244,6 +251,114 @@ Test(study, json_goes_there_and_back)
     study_choice_clear(&choice);
     study_plan_clear(&plan);
     unlink(path);
+}
+
+/* What the axes name goes to the plan, everything else is kept; together they are the file's. */
+Test(study, json_keeps_what_the_axes_do_not_name)
+{
+    char path[] = "/tmp/regla-study-XXXXXX";
+    close(mkstemp(path));
+    static const int FEWER[] = {1024};
+    struct study_axes fewer = AXES;
+    fewer.lengths = FEWER;
+    fewer.num_lengths = fewer.num_batches = 1;
+    fewer.num_systems = 2;
+    struct study_plan plan = make_plan(), mine = {0}, kept = {0}, read;
+    struct study_choice choice;
+    struct error err = ERROR_INIT;
+    fill(&plan);
+    for (size_t i = 0; i < plan.num_turns; i++)
+        plan.turns[i].measurement = (int)i + 1;
+    cr_assert_eq(study_json_write(path, &plan, &kept, &SETTINGS, &err), 0, "%s", err.message);
+    cr_assert_eq(study_json_resume(&mine, &kept, path, &fewer, &err), 0, "%s", err.message);
+    cr_expect_eq(mine.num_turns, 2);
+    cr_expect_eq(mine.measurements, (int)plan.num_turns, "the highest number, of kept ones too");
+    cr_expect_eq(kept.num_turns, plan.num_turns - 2);
+    for (size_t i = 0; i < plan.count; i++)
+        if (i % 2 == 1)
+            cr_assert_eq(study_plan_add(&kept, &plan.points[i], NULL), 0);
+    cr_assert_eq(study_json_write(path, &mine, &kept, &SETTINGS, &err), 0, "%s", err.message);
+    cr_assert_eq(study_json_read(path, &read, &choice, &err), 0, "%s", err.message);
+    cr_expect_eq(read.count, plan.count / 2);
+    cr_assert_eq(read.num_turns, plan.num_turns);
+    for (size_t i = 0; i < plan.num_turns; i++) {
+        const struct study_turns *turns = &plan.turns[i],
+                                 *found = study_turns_find(&read, turns->system, turns->length,
+                                                           turns->batch);
+        cr_assert_not_null(found);
+        cr_expect_eq(found->measurement, turns->measurement);
+        cr_expect_arr_eq(found->slices, turns->slices, TURNS * sizeof *turns->slices);
+    }
+    study_plan_clear(&read);
+    study_choice_clear(&choice);
+    study_plan_clear(&mine);
+    study_plan_clear(&kept);
+    study_plan_clear(&plan);
+    unlink(path);
+}
+
+Test(study, axes_span_points_in_rising_lengths)
+{
+    struct study_plan plan = {0};
+    struct study_choice choice = {0};
+    struct error err = ERROR_INIT;
+    for (int i = STUDY_MOST_LENGTHS; i > 0; i--) {
+        const struct study_point point = {.system = "regla", .length = i, .batch = 1, .repeat = 1};
+        cr_assert_eq(study_plan_add(&plan, &point, NULL), 0);
+    }
+    cr_assert_eq(study_choice_span(&choice, &plan, &err), 0, "%s", err.message);
+    cr_assert_eq(choice.axes.num_lengths, STUDY_MOST_LENGTHS);
+    for (int i = 0; i < STUDY_MOST_LENGTHS; i++)
+        cr_expect_eq(choice.axes.lengths[i], i + 1);
+    cr_expect(choice.axes.num_systems == 1 && choice.axes.num_batches == 1);
+    const struct study_point more = {.system = "regla", .length = 99, .batch = 1, .repeat = 1};
+    cr_assert_eq(study_plan_add(&plan, &more, NULL), 0);
+    cr_expect_eq(study_choice_span(&choice, &plan, &err), -1);
+    cr_expect(strstr(err.message, "at most 64 systems, 16 lengths and 16 batches") != NULL, "%s",
+              err.message);
+    study_choice_clear(&choice);
+    study_plan_clear(&plan);
+}
+
+/* Turns of two measurements are not told as if they had been beside each other. */
+Test(study, only_turns_of_one_measurement_are_compared)
+{
+    struct study_plan plan = make_plan();
+    char *text = NULL;
+    size_t size;
+    fill(&plan);
+    for (size_t i = 0; i < plan.num_turns; i++)
+        plan.turns[i].measurement = strcmp(plan.turns[i].system, "regla") == 0;
+    FILE *file = open_memstream(&text, &size);
+    study_report(file, &plan, &AXES);
+    fclose(file);
+    cr_expect(strstr(text, "over fast_decay's") == NULL, "%s", text);
+    cr_expect(strstr(text, "of 8    1.000  1.000 to 1.000, of 8 pairs: within 3 %\n") != NULL,
+              "lengths of a system were: %s", text);
+    free(text);
+    study_plan_clear(&plan);
+}
+
+Test(study, a_group_that_is_whole_is_not_measured_again)
+{
+    struct study_plan plan = make_plan();
+    struct study_axes axes = AXES;
+    struct engine_options none = {.device = "no such device"};
+    struct error err = ERROR_INIT;
+    fill_turns(&plan);
+    axes.turns = 0;
+    cr_expect_eq(study_turns_groups(&axes), 0);
+    axes.turns = TURNS;
+    cr_assert_eq(study_turns_groups(&axes), 2, "one of each batch");
+    for (int group = 0; group < 2; group++)
+        cr_expect_eq(study_turns_measure(&plan, &axes, group, &none, false, &err), 0);
+    plan.turns[0].measurement = 1;
+    cr_expect_eq(study_turns_measure(&plan, &axes, 0, &none, false, &err), -1, "it is of two");
+    cr_expect_eq(study_turns_measure(&plan, &axes, 1, &none, false, &err), 0, "the other one's");
+    cr_expect_eq(plan.num_turns, 18, "what could not be measured anew stays");
+    axes.turns++;
+    cr_expect_eq(study_turns_measure(&plan, &axes, 1, &none, false, NULL), -1, "it has too few");
+    study_plan_clear(&plan);
 }
 
 #define POINT                                                                                      \
