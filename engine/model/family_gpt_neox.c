@@ -198,7 +198,7 @@ static int split_matrix(struct weights *weights, const struct matrix *fused, int
                         struct matrix *const parts[3], struct error *err)
 {
     size_t rows = (size_t)fused->rows / 3;
-    size_t head_bytes = rows / (size_t)num_heads * (size_t)fused->cols * dtype_bytes(fused->dtype);
+    size_t head_bytes = dtype_size(fused->dtype, rows / (size_t)num_heads * (size_t)fused->cols);
     for (int part = 0; part < 3; part++) {
         unsigned char *data = arena_alloc(weights->arena, (size_t)num_heads, head_bytes, err);
         float *bias = fused->bias ? arena_alloc(weights->arena, rows, sizeof *bias, err) : NULL;
@@ -237,9 +237,8 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
         split_matrix(block->weights, &fused, mixer->num_heads, parts, err) != 0)
         return -1;
     weights_name(name, "%s.query_key_value.weight", block->prefix);
-    if (fused.data != safetensors_find(block->weights->file, name)->data) /* it is a copy */
-        file_release(fused.data,
-                     (size_t)fused.rows * (size_t)fused.cols * dtype_bytes(fused.dtype));
+    if (fused.data != tensors_find(block->weights->file, name)->data) /* it is a copy */
+        file_release(fused.data, model_matrix_bytes(&fused));
     mixer->head_dim = mixer->value_dim = (int)(hidden / mixer->num_heads);
     mixer->features = mixer->features_positioned = mixer->head_dim;
     return 0;
@@ -263,8 +262,8 @@ static bool ends_with(const char *name, const char *end)
 static void ignore_buffers(struct weights *weights)
 {
     static const char *const ends[] = {".attention.bias", ".masked_bias", ".rotary_emb.inv_freq"};
-    for (size_t i = 0; i < safetensors_count(weights->file); i++) {
-        struct tensor *tensor = safetensors_at(weights->file, i);
+    for (size_t i = 0; i < tensors_count(weights->file); i++) {
+        struct tensor *tensor = tensors_at(weights->file, i);
         for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
             if (ends_with(tensor->name, ends[e]))
                 tensor_ignore(tensor);

@@ -4,6 +4,7 @@
 #include "engine/base/file.h"
 #include "engine/model/config_library.h"
 #include "engine/model/family.h"
+#include "engine/model/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ static int describe(struct model *model, const struct config *config, struct err
     model->bos_token_id = config->bos_token_id;
     model->fp8_dtype = config->fp8.dtype;
     model->warnings = config->warnings;
-    warnings_add_all(&model->warnings, safetensors_warnings(model->storage->file));
+    warnings_add_all(&model->warnings, tensors_warnings(model->storage->file));
     model->layers = arena_alloc(arena, (size_t)model->num_layers, sizeof *model->layers, err);
     model->eos.ids = arena_alloc(arena, config->num_eos, sizeof *model->eos.ids, err);
     if (!model->layers || !model->eos.ids)
@@ -142,7 +143,6 @@ static int load_memory(struct model **out, const char *name, const char *config_
         model_close(model);
         return -1;
     }
-    model->file_bytes = 0;
     *out = model;
     return 0;
 }
