@@ -19,12 +19,15 @@
 
 struct tokenizer;
 
-/* Reads `path`: a tokenizer.json, or a folder with one and perhaps a tokenizer_config.json. The
- * caller frees *out with tokenizer_free. */
+/* Reads `path`: a tokenizer.json, a folder with one and perhaps a tokenizer_config.json, or a GGUF
+ * file. The caller frees *out with tokenizer_free. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
 
 /* The same from memory. json: [length] bytes, borrowed for the call. */
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err);
+
+/* That of a GGUF file in memory: bytes [size], borrowed for the call. */
+int tokenizer_load_gguf(struct tokenizer **out, const void *bytes, size_t size, struct error *err);
 
 /* What is odd about the file (engine/base/warnings.h): the i-th sentence; NULL past the last. */
 const char *tokenizer_warning(const struct tokenizer *tokenizer, size_t i);
