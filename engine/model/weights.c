@@ -114,12 +114,8 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
                               .data = tensor->data};
     if (!tensor_dtype_of_matrices(tensor->dtype))
         return conversion_matrix(weights->file, weights->arena, weights->fp8, tensor, matrix, err);
-    const size_t block = dtype_block(matrix->dtype);
-    if (shape[1] % (int64_t)block != 0)
-        return weights_bad(weights, name, err,
-                           "expected rows of whole blocks of %zu numbers, got %" PRId64, block,
-                           shape[1]);
-    const bool aligned = block > 1 || (uintptr_t)tensor->data % dtype_size(matrix->dtype, 1) == 0;
+    const bool aligned = dtype_block(matrix->dtype) > 1 ||
+                         (uintptr_t)tensor->data % dtype_size(matrix->dtype, 1) == 0;
     return aligned && tensor->order.a == 0 ? 0 : copy_rows(weights, tensor, matrix, err);
 }
 
