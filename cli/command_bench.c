@@ -18,7 +18,8 @@ struct command_bench_options {
 #define AT(field) offsetof(struct command_bench_options, field)
 
 static const struct option items[] = {
-    {"model", OPTION_TEXT, AT(model), "DIR", NULL, 0, 0, NULL, "the model's directory"},
+    {"model", OPTION_TEXT, AT(model), "PATH", NULL, 0, 0, NULL,
+     "the model: a directory or a GGUF file"},
     {"preset", OPTION_TEXT, AT(preset), "NAME", NULL, 0, 0, OPTION_PRESETS,
      "instead of a model: a preset with random weights, such as regla-160m"},
     {"pp", OPTION_TEXT, AT(lists.pp), "N,N,...", "512", 0, 0, NULL,
@@ -53,7 +54,7 @@ static const struct option items[] = {
 };
 
 const struct options command_bench_options = {
-    .usage = "regla bench (--model DIR | --preset NAME) [options]",
+    .usage = "regla bench (--model PATH | --preset NAME) [options]",
     .summary =
         "Measures tokens per second: \"pp512\" reads a prompt of 512 tokens, \"tg64@8000\" "
         "generates 64\nafter 8000. Every combination of the comma-separated lists is a test; all "

@@ -43,12 +43,13 @@ static const struct option items[] = {
 };
 
 const struct options command_check_options = {
-    .usage = "regla check DIR... [options]",
-    .summary = "Compares each checkpoint with the log-probabilities and the greedy continuation in "
-               "its\nexpected.json, to the tolerance given there.",
+    .usage = "regla check MODEL... [options]",
+    .summary =
+        "Compares each checkpoint, a directory or a GGUF file, with the log-probabilities and "
+        "the\ngreedy continuation in the expected.json beside it, to the tolerance given there.",
     .items = items,
     .count = sizeof items / sizeof *items,
-    .operands = OPERANDS_DIRECTORIES,
+    .operands = OPERANDS_FILES,
 };
 
 /* How a case is run. Whatever it is, the logits must be the same bits. */
@@ -310,7 +311,8 @@ static int check(struct check_case *c, struct error *err)
         return -1;
     command_model_warn(engine_model(c->engine));
     int32_t vocab_size = engine_info(c->engine)->vocab_size;
-    if (expected_open(&c->expected, c->directory, vocab_size, err) != 0 ||
+    const char *directory = engine_model(c->engine)->directory; /* of a GGUF file, its folder */
+    if (expected_open(&c->expected, directory, vocab_size, err) != 0 ||
         transcribe(&c->first, c->engine, &c->expected, manner, err) != 0)
         return -1;
     if (engine_info(c->engine)->kv == KV_F32)

@@ -62,11 +62,12 @@ static const struct option items[] = {
 
 const struct options command_generate_options = {
     .usage = "regla generate MODEL|--preset NAME [--prompt TEXT] [options]",
-    .summary = "Continues a text with the model in the directory MODEL. A preset has no tokenizer: "
-               "its prompt\nand its text are token ids.",
+    .summary =
+        "Continues a text with MODEL, a directory or a GGUF file. A preset has no tokenizer: "
+        "its prompt\nand its text are token ids.",
     .items = items,
     .count = sizeof items / sizeof *items,
-    .operands = OPERANDS_DIRECTORIES,
+    .operands = OPERANDS_FILES,
 };
 
 /* One continuation under way. */

@@ -26,11 +26,11 @@ static const struct option items[] = {
 
 const struct options command_info_options = {
     .usage = "regla info (MODEL | --preset NAME) [--json], or regla info --presets",
-    .summary = "Describes the model in the directory MODEL: layers, parameters, and what each "
+    .summary = "Describes MODEL, a directory or a GGUF file: layers, parameters, and what each "
                "format of weights\nand KV costs.",
     .items = items,
     .count = sizeof items / sizeof *items,
-    .operands = OPERANDS_DIRECTORIES,
+    .operands = OPERANDS_FILES,
 };
 
 static const char *const features[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
@@ -107,8 +107,8 @@ static void print_layers(const struct model *model)
 /* The tables of embeddings stay as in the file, and a token reads one row of them. */
 static int64_t table_bytes(const struct model *model)
 {
-    int64_t tables = model->embeddings.rows + model->position_embeddings.rows;
-    return tables * model->hidden_size * (int64_t)dtype_bytes(model->embeddings.dtype);
+    return (int64_t)(model_matrix_bytes(&model->embeddings) +
+                     model_matrix_bytes(&model->position_embeddings));
 }
 
 static void print_weights(const struct engine *engine)

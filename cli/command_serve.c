@@ -40,8 +40,8 @@ struct serve_options {
 #define FIELD(member) offsetof(struct serve_options, member)
 
 static const struct option ITEMS[] = {
-    {"model", OPTION_TEXT, FIELD(directory), "DIR", NULL, 0, 0, NULL,
-     "directory of the model: config.json, tokenizer.json, *.safetensors"},
+    {"model", OPTION_TEXT, FIELD(directory), "PATH", NULL, 0, 0, NULL,
+     "the model: a directory with config.json, tokenizer.json and *.safetensors, or a GGUF file"},
     COMMAND_PRESET_OPTION(struct serve_options),
     {"host", OPTION_LIST, FIELD(hosts), "HOST", "127.0.0.1", 0, 0, NULL,
      "name or address to listen on; 0.0.0.0 or :: for all; unix:PATH for a Unix socket; several: "
@@ -146,7 +146,7 @@ static const struct option ITEMS[] = {
 };
 
 const struct options command_serve_options = {
-    .usage = "regla serve --model DIR | --preset NAME [options]",
+    .usage = "regla serve --model PATH | --preset NAME [options]",
     .summary = "Serves a model over HTTP: the OpenAI completions API with vLLM's extensions.",
     .items = ITEMS,
     .count = sizeof ITEMS / sizeof *ITEMS,

@@ -32,7 +32,8 @@ static const struct option items[] = {
 
 const struct options command_tokenize_options = {
     .usage = "regla tokenize MODEL [--text TEXT] [options]",
-    .summary = "Splits a text into the tokens of MODEL, a directory or a tokenizer.json.",
+    .summary =
+        "Splits a text into the tokens of MODEL, a directory, a GGUF file or a tokenizer.json.",
     .items = items,
     .count = sizeof items / sizeof *items,
     .operands = OPERANDS_FILES,
@@ -145,7 +146,8 @@ int command_tokenize(int argc, char **argv)
         0) {
         if (!path) {
             fprintf(stderr,
-                    "regla tokenize: expected a model's directory or a tokenizer.json; usage: %s\n",
+                    "regla tokenize: expected a model's directory, a GGUF file or a "
+                    "tokenizer.json; usage: %s\n",
                     command_tokenize_options.usage);
             status = 2;
         } else if (run(path, &options, &err) != 0) {

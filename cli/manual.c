@@ -182,7 +182,8 @@ static void main_page(FILE *out)
                    "HTTP, by the completions API of OpenAI. Other commands continue a text, score "
                    "one, and measure models and machines. A request gets the same bits whatever "
                    "runs beside it.\n\nA MODEL is a directory with config.json, tokenizer.json and "
-                   "*.safetensors. A preset is a configuration without weights, which are drawn at "
+                   "*.safetensors, or a GGUF file. A preset is a configuration without weights, "
+                   "which are drawn at "
                    "random: `regla info --presets` lists them.");
     commands_of(out);
     for (size_t i = 0; i < sizeof CLOSING / sizeof *CLOSING; i++) {

@@ -53,7 +53,7 @@ struct option {
 enum option_operands { OPERANDS_NONE, OPERANDS_DIRECTORIES, OPERANDS_FILES };
 
 struct options {
-    const char *usage;          /* "regla serve --model DIR [options]" */
+    const char *usage;          /* "regla serve --model PATH [options]" */
     const char *summary;        /* what the command does; may be NULL */
     const struct option *items; /* [count] */
     size_t count;

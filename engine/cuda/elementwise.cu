@@ -26,15 +26,9 @@ static unsigned pieces(int64_t count, int64_t size)
 __device__ static float table_read(const struct table &table, int64_t element)
 {
     const uint16_t *halves = static_cast<const uint16_t *>(table.data);
-    switch (table.dtype) {
-    case DTYPE_F32:
+    if (table.dtype == DTYPE_F32)
         return static_cast<const float *>(table.data)[element];
-    case DTYPE_F16:
-        return f32_of_f16(halves[element]);
-    case DTYPE_BF16:
-        return f32_of_bf16(halves[element]);
-    }
-    return 0.0f;
+    return table.dtype == DTYPE_F16 ? f32_of_f16(halves[element]) : f32_of_bf16(halves[element]);
 }
 
 /* A block per row and 256 columns. As a step's first kernel it also brings the step's batch. */

@@ -345,22 +345,44 @@ size_t cuda_weight_bytes(const struct weight *weight, enum weight_format format)
     return format == WEIGHTS_AUTO ? weight->bytes : packed_bytes(format, weight);
 }
 
+/* The matrix as f32, some rows at a time. */
+static int copy_numbers(struct backend *backend, float *to, const struct matrix *matrix,
+                        struct error *err)
+{
+    const int64_t most = matrix->cols > (1 << 18) ? 1 : (1 << 18) / matrix->cols;
+    float *numbers = (float *)malloc((size_t)(most * matrix->cols) * sizeof *numbers);
+    if (numbers == NULL)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a table");
+    for (int64_t row = 0; row < matrix->rows; row += most) {
+        const int64_t rows = matrix->rows - row < most ? matrix->rows - row : most;
+        const int64_t first = row * matrix->cols, n = rows * matrix->cols;
+        packing_numbers(matrix, first, n, numbers);
+        cuda_copy_in(backend, to + first, numbers, (size_t)n * sizeof *numbers);
+    }
+    free(numbers);
+    return 0;
+}
+
 int cuda_table_create(struct backend *backend, struct table **out, const struct matrix *matrix,
                       struct error *err)
 {
     struct table *table = (struct table *)calloc(1, sizeof *table);
     if (table == NULL)
         return error_set(err, ERROR_NO_MEMORY, "no memory for a table");
-    size_t size = matrix->dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
-    size_t bytes = (size_t)matrix->rows * (size_t)matrix->cols * size;
+    const bool blocks = dtype_block(matrix->dtype) > 1; /* which kernels do not look up */
+    const enum dtype dtype = blocks ? DTYPE_F32 : matrix->dtype;
+    size_t bytes = dtype_size(dtype, (size_t)matrix->rows * (size_t)matrix->cols);
     void *data;
     if (device_allocate(backend, bytes, "a table", &data, err) != 0) {
         free(table);
         return -1;
     }
-    cuda_copy_in(backend, data, matrix->data, bytes);
-    *table = (struct table){data, matrix->dtype, matrix->rows, matrix->cols};
+    *table = (struct table){data, dtype, matrix->rows, matrix->cols};
     *out = table;
+    if (!blocks)
+        cuda_copy_in(backend, data, matrix->data, bytes);
+    else if (copy_numbers(backend, static_cast<float *>(data), matrix, err) != 0)
+        return cuda_table_free(backend, table), -1;
     return device_status(backend, err) == 0 ? 0 : (cuda_table_free(backend, table), -1);
 }
 

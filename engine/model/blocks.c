@@ -126,16 +126,16 @@ static int bind_tied_head(struct model *model, struct weights *weights,
 {
     char name[WEIGHT_NAME_SIZE], full[WEIGHT_NAME_SIZE], table[WEIGHT_NAME_SIZE];
     struct tensor *head =
-        safetensors_find(weights->file, weights_name(name, "%s.weight", names->lm_head));
+        tensors_find(weights->file, weights_name(name, "%s.weight", names->lm_head));
     model->lm_head = model->embeddings;
     if (!head)
         return 0;
     const struct tensor *embeddings =
-        safetensors_find(weights->file, weights_name(table, "%s.weight",
-                                                     below(full, names->root, names->embeddings)));
+        tensors_find(weights->file,
+                     weights_name(table, "%s.weight", below(full, names->root, names->embeddings)));
     /* What has scales or a bias beside it is more than a copy. */
     bool alone = head->dtype != TENSOR_F8_E4M3 &&
-                 !safetensors_find(weights->file, weights_name(full, "%s.bias", names->lm_head));
+                 !tensors_find(weights->file, weights_name(full, "%s.bias", names->lm_head));
     if (alone && embeddings && head->dtype == embeddings->dtype &&
         head->bytes == embeddings->bytes &&
         memcmp(head->data, embeddings->data, head->bytes) == 0) {
@@ -191,7 +191,7 @@ static const char *find_root(struct weights *weights, const struct block_names *
     below(full, names->root, names->embeddings);
     weights_name(with, "%s.weight", full);
     weights_name(without, "%s.weight", names->embeddings);
-    const struct tensor *bare = safetensors_find(weights->file, without);
+    const struct tensor *bare = tensors_find(weights->file, without);
     if (!bare || weights_has(weights, with))
         return names->root;
     warnings_add(weights->warnings,

@@ -3,6 +3,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/base/half.h"
+#include "engine/model/quantized.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -12,18 +13,19 @@
 
 bool conversion_is_number(enum tensor_dtype dtype)
 {
-    return dtype <= TENSOR_BF16 || dtype == TENSOR_F64 || dtype == TENSOR_F8_E4M3;
+    return tensor_dtype_of_matrices(dtype) || dtype == TENSOR_F64 || dtype == TENSOR_F8_E4M3;
 }
 
 float conversion_value(const struct tensor *tensor, size_t i)
 {
     double wide;
     uint64_t bits;
+    float value;
+    if (tensor_dtype_of_matrices(tensor->dtype)) {
+        quantized_numbers((enum dtype)tensor->dtype, tensor->data, (int64_t)i, 1, &value);
+        return value;
+    }
     switch (tensor->dtype) {
-    case TENSOR_F16:
-        return f16_to_f32(read_u16(tensor->data + 2 * i));
-    case TENSOR_BF16:
-        return bf16_to_f32(read_u16(tensor->data + 2 * i));
     case TENSOR_F8_E4M3:
         return e4m3_to_f32(tensor->data[i]);
     case TENSOR_F64:
@@ -37,16 +39,11 @@ float conversion_value(const struct tensor *tensor, size_t i)
 
 enum dtype conversion_dtype(const struct fp8_config *fp8, const struct tensor *tensor)
 {
-    switch (tensor->dtype) {
-    case TENSOR_F16:
-        return DTYPE_F16;
-    case TENSOR_BF16:
-        return DTYPE_BF16;
-    case TENSOR_F8_E4M3:
+    if (tensor_dtype_of_matrices(tensor->dtype))
+        return (enum dtype)tensor->dtype;
+    if (tensor->dtype == TENSOR_F8_E4M3)
         return fp8 ? fp8->dtype : DTYPE_BF16;
-    default:
-        return DTYPE_F32;
-    }
+    return DTYPE_F32;
 }
 
 /* The scales of a matrix: one for each block of rows x cols numbers. */
@@ -72,18 +69,18 @@ static float scale_at(const struct scales *scales, int64_t row, int64_t col)
 }
 
 /* The tensor whose name is `tensor`'s, without `cut` characters at its end and with `end`. */
-static struct tensor *find_beside(struct safetensors *file, const struct tensor *tensor, size_t cut,
+static struct tensor *find_beside(struct tensors *file, const struct tensor *tensor, size_t cut,
                                   const char *end)
 {
     char name[256];
     int length = (int)(strlen(tensor->name) - cut);
     snprintf(name, sizeof name, "%.*s%s", length, tensor->name, end);
-    return safetensors_find(file, name);
+    return tensors_find(file, name);
 }
 
 /* NAME.weight has NAME.weight_scale_inv or NAME.weight_scale, and maybe scales of activations,
  * which are not quantized here. */
-static struct tensor *find_scale(struct safetensors *file, const struct tensor *tensor)
+static struct tensor *find_scale(struct tensors *file, const struct tensor *tensor)
 {
     static const char weight[] = ".weight";
     static const char *const ignored[] = {".activation_scale", ".input_scale"};
@@ -129,9 +126,8 @@ static int fit_blocks(const struct fp8_config *fp8, const struct matrix *matrix,
     return 0;
 }
 
-static int take_scales(struct safetensors *file, const struct fp8_config *fp8,
-                       struct tensor *tensor, const struct matrix *matrix, struct scales *scales,
-                       struct error *err)
+static int take_scales(struct tensors *file, const struct fp8_config *fp8, struct tensor *tensor,
+                       const struct matrix *matrix, struct scales *scales, struct error *err)
 {
     *scales = (struct scales){0};
     if (tensor->dtype != TENSOR_F8_E4M3 || !fp8 || !fp8->scaled)
@@ -177,7 +173,7 @@ static int64_t convert_row(const struct tensor *tensor, const struct scales *sca
                            const struct matrix *matrix, int64_t row, unsigned char *out)
 {
     const int64_t cols = matrix->cols, run = scales->tensor ? scales->cols : cols;
-    const size_t size = dtype_bytes(matrix->dtype);
+    const size_t size = dtype_size(matrix->dtype, 1);
     float scale = 1;
     for (int64_t col = 0; col < cols; col++) {
         if (scales->tensor && col % run == 0)
@@ -189,13 +185,13 @@ static int64_t convert_row(const struct tensor *tensor, const struct scales *sca
     return cols;
 }
 
-int conversion_matrix(struct safetensors *file, struct arena *arena, const struct fp8_config *fp8,
+int conversion_matrix(struct tensors *file, struct arena *arena, const struct fp8_config *fp8,
                       struct tensor *tensor, struct matrix *matrix, struct error *err)
 {
     struct scales scales;
     if (take_scales(file, fp8, tensor, matrix, &scales, err) != 0)
         return -1;
-    size_t row_bytes = (size_t)matrix->cols * dtype_bytes(matrix->dtype);
+    size_t row_bytes = dtype_size(matrix->dtype, (size_t)matrix->cols);
     unsigned char *data = arena_alloc(arena, (size_t)matrix->rows, row_bytes, err);
     if (!data)
         return -1;

@@ -2,6 +2,7 @@
 #include "engine/model/family.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* A new family is a name here. */
 #define FAMILIES(X) \
@@ -28,11 +29,54 @@ static int parse_root(struct config *config, const struct fields *root, struct e
     return config->family->parse(config, root, err);
 }
 
+static struct config no_config(struct arena *arena)
+{
+    return (struct config){.arena = arena, .bos_token_id = -1, .fp8.dtype = DTYPE_BF16};
+}
+
 int family_parse(struct config *config, struct arena *arena, const char *text, size_t length,
                  struct error *err)
 {
-    *config = (struct config){.arena = arena, .bos_token_id = -1, .fp8.dtype = DTYPE_BF16};
+    *config = no_config(arena);
     return config_parse_file(config, "config.json", text, length, parse_root, err);
+}
+
+static const struct family *find_architecture(const struct gguf *gguf, struct error *err)
+{
+    static const char key[] = "general.architecture";
+    const char *known[NUM_FAMILIES];
+    char got[41];
+    size_t count = 0;
+    struct gguf_text name;
+    if (gguf_text(gguf, key, FIELD_REQUIRED, &name, err) != 0)
+        return NULL;
+    snprintf(got, sizeof got, "%.*s", (int)(name.length < 40 ? name.length : 40), name.bytes);
+    for (int i = 0; i < NUM_FAMILIES; i++) {
+        if (families[i]->gguf && strcmp(families[i]->gguf->architecture, got) == 0)
+            return families[i];
+        if (families[i]->gguf)
+            known[count++] = families[i]->gguf->architecture;
+    }
+    fields_unknown(gguf->file, key, got, known, count, err);
+    return NULL;
+}
+
+int family_parse_gguf(struct config *config, struct arena *arena, const struct gguf *gguf,
+                      struct tensors *tensors, struct error *err)
+{
+    *config = no_config(arena);
+    const struct family *family = find_architecture(gguf, err);
+    json_t *document = NULL;
+    struct fields root;
+    char place[160];
+    if (!family || gguf_config(&document, family->gguf, family->name, gguf, tensors, err) != 0)
+        return -1;
+    snprintf(place, sizeof place, "%.120s, as config.json", gguf->file);
+    int result = fields_root(&root, document, place, err);
+    if (result == 0)
+        result = parse_root(config, &root, err);
+    json_decref(document);
+    return result == 0 ? gguf_config_rename(family->gguf, config->num_heads, tensors, err) : -1;
 }
 
 const char *family_names_random(char *text, size_t size)

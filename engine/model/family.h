@@ -8,6 +8,7 @@
 
 #include "engine/base/fields.h"
 #include "engine/model/config.h"
+#include "engine/model/gguf_config.h"
 #include "engine/model/random_list.h"
 #include "engine/model/weights.h"
 
@@ -20,11 +21,18 @@ struct family {
                 struct error *err);
     /* Lists the tensors of a preset; NULL: the family has no presets. */
     void (*random)(struct random_list *list);
+    /* What its GGUF files call things; NULL: it has none. */
+    const struct gguf_names *gguf;
 };
 
 /* Parses config.json (text: [length] bytes) of any family. arena must outlive *config. */
 int family_parse(struct config *config, struct arena *arena, const char *text, size_t length,
                  struct error *err);
+
+/* The same from a GGUF file of the family that general.architecture names. Gives the tensors of it
+ * the names that the family's binder looks for. */
+int family_parse_gguf(struct config *config, struct arena *arena, const struct gguf *gguf,
+                      struct tensors *tensors, struct error *err);
 
 /* "regla or gpt_neox": the families with presets, into text [size]; returns text. */
 const char *family_names_random(char *text, size_t size);

@@ -198,7 +198,7 @@ static int split_matrix(struct weights *weights, const struct matrix *fused, int
                         struct matrix *const parts[3], struct error *err)
 {
     size_t rows = (size_t)fused->rows / 3;
-    size_t head_bytes = rows / (size_t)num_heads * (size_t)fused->cols * dtype_bytes(fused->dtype);
+    size_t head_bytes = dtype_size(fused->dtype, rows / (size_t)num_heads * (size_t)fused->cols);
     for (int part = 0; part < 3; part++) {
         unsigned char *data = arena_alloc(weights->arena, (size_t)num_heads, head_bytes, err);
         float *bias = fused->bias ? arena_alloc(weights->arena, rows, sizeof *bias, err) : NULL;
@@ -237,9 +237,8 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
         split_matrix(block->weights, &fused, mixer->num_heads, parts, err) != 0)
         return -1;
     weights_name(name, "%s.query_key_value.weight", block->prefix);
-    if (fused.data != safetensors_find(block->weights->file, name)->data) /* it is a copy */
-        file_release(fused.data,
-                     (size_t)fused.rows * (size_t)fused.cols * dtype_bytes(fused.dtype));
+    if (fused.data != tensors_find(block->weights->file, name)->data) /* it is a copy */
+        file_release(fused.data, model_matrix_bytes(&fused));
     mixer->head_dim = mixer->value_dim = (int)(hidden / mixer->num_heads);
     mixer->features = mixer->features_positioned = mixer->head_dim;
     return 0;
@@ -263,8 +262,8 @@ static bool ends_with(const char *name, const char *end)
 static void ignore_buffers(struct weights *weights)
 {
     static const char *const ends[] = {".attention.bias", ".masked_bias", ".rotary_emb.inv_freq"};
-    for (size_t i = 0; i < safetensors_count(weights->file); i++) {
-        struct tensor *tensor = safetensors_at(weights->file, i);
+    for (size_t i = 0; i < tensors_count(weights->file); i++) {
+        struct tensor *tensor = tensors_at(weights->file, i);
         for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
             if (ends_with(tensor->name, ends[e]))
                 tensor_ignore(tensor);
@@ -297,5 +296,53 @@ static void list_random(struct random_list *list)
     blocks_random(list, &names, list_mixer);
 }
 
+/* As llama.cpp's converter writes them. It knows no activation but gelu. */
+static const struct gguf_key gguf_keys[] = {
+    {"embedding_length", "hidden_size", FIELD_REQUIRED},
+    {"block_count", "num_hidden_layers", FIELD_REQUIRED},
+    {"attention.head_count", "num_attention_heads", FIELD_REQUIRED},
+    {"feed_forward_length", "intermediate_size", FIELD_REQUIRED},
+    {"context_length", "max_position_embeddings", FIELD_REQUIRED},
+    {"attention.layer_norm_epsilon", "layer_norm_eps", FIELD_REQUIRED},
+    {"use_parallel_residual", "use_parallel_residual", FIELD_REQUIRED},
+    {"rope.freq_base", "rotary_emb_base", FIELD_OPTIONAL},
+    {"rope.dimension_count", NULL, FIELD_OPTIONAL},
+    {"vocab_size", "vocab_size", FIELD_OPTIONAL},
+};
+
+static const struct gguf_name gguf_names[] = {
+    {"token_embd", "gpt_neox.embed_in", GGUF_ROWS_SAME},
+    {"output_norm", "gpt_neox.final_layer_norm", GGUF_ROWS_SAME},
+    {"output", "embed_out", GGUF_ROWS_SAME},
+    {"blk.*.attn_norm", "gpt_neox.layers.*.input_layernorm", GGUF_ROWS_SAME},
+    {"blk.*.attn_qkv", "gpt_neox.layers.*.attention.query_key_value", GGUF_ROWS_STACKED},
+    {"blk.*.attn_output", "gpt_neox.layers.*.attention.dense", GGUF_ROWS_SAME},
+    {"blk.*.ffn_norm", "gpt_neox.layers.*.post_attention_layernorm", GGUF_ROWS_SAME},
+    {"blk.*.ffn_up", "gpt_neox.layers.*.mlp.dense_h_to_4h", GGUF_ROWS_SAME},
+    {"blk.*.ffn_down", "gpt_neox.layers.*.mlp.dense_4h_to_h", GGUF_ROWS_SAME},
+};
+
+/* The number of rotated dimensions as a part of a head's: a little more than it, as the part is cut
+ * to whole dimensions. Without the key all turn. */
+static int complete_gguf(json_t *config, const struct gguf *gguf, struct error *err)
+{
+    const json_int_t heads = json_integer_value(json_object_get(config, "num_attention_heads"));
+    const json_int_t hidden = json_integer_value(json_object_get(config, "hidden_size"));
+    int64_t head = heads > 0 && hidden >= heads ? hidden / heads : 1, rotated = head;
+    if (gguf_int(gguf, "gptneox.rope.dimension_count", FIELD_OPTIONAL, 0, head, &rotated, err) != 0)
+        return -1;
+    const double part = rotated == head ? 1 : ((double)rotated + 0.5) / (double)head;
+    return json_object_set_new(config, "rotary_pct", json_real(part)) == 0
+               ? 0
+               : error_set(err, ERROR_NO_MEMORY, "%s: out of memory", gguf->file);
+}
+
+static const struct gguf_names gguf = {.architecture = "gptneox",
+                                       .keys = gguf_keys,
+                                       .num_keys = sizeof gguf_keys / sizeof *gguf_keys,
+                                       .names = gguf_names,
+                                       .num_names = sizeof gguf_names / sizeof *gguf_names,
+                                       .complete = complete_gguf};
+
 const struct family family_gpt_neox = {
-    .name = "gpt_neox", .parse = parse, .bind = bind, .random = list_random};
+    .name = "gpt_neox", .parse = parse, .bind = bind, .random = list_random, .gguf = &gguf};

@@ -35,14 +35,24 @@ static void add_scaling(XXH3_state_t *hash, const struct model *model, const str
     add_int(hash, tensor->block[1]);
 }
 
+/* Rows in another order make another model. */
+static void add_order(XXH3_state_t *hash, const struct tensor_order *order)
+{
+    if (order->a == 0)
+        return;
+    add_int(hash, order->a);
+    add_int(hash, order->b);
+    add_int(hash, order->inner);
+}
+
 static int add_tensors(XXH3_state_t *hash, const struct model *model, struct error *err)
 {
-    struct safetensors *file = model_tensors(model);
-    for (size_t i = 0; i < safetensors_count(file); i++) {
-        const struct tensor *tensor = safetensors_at(file, i);
+    struct tensors *file = model_tensors(model);
+    for (size_t i = 0; i < tensors_count(file); i++) {
+        const struct tensor *tensor = tensors_at(file, i);
         if (tensor->elements == 0) /* also what the loader ignores: buffers of older exporters */
             continue;
-        if (tensor->dtype <= TENSOR_BF16 && weights_check_finite(tensor, err) != 0)
+        if (tensor_dtype_of_matrices(tensor->dtype) && weights_check_finite(tensor, err) != 0)
             return -1;
         add_text(hash, tensor->name);
         add_text(hash, tensor_dtype_name(tensor->dtype));
@@ -50,6 +60,7 @@ static int add_tensors(XXH3_state_t *hash, const struct model *model, struct err
         for (int j = 0; j < tensor->rank; j++)
             add_int(hash, tensor->shape[j]);
         add_scaling(hash, model, tensor);
+        add_order(hash, &tensor->order);
         XXH3_128bits_update(hash, tensor->data, tensor->bytes);
     }
     return 0;

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model.h"
 
-#include "engine/model/safetensors.h"
+#include "engine/model/tensors.h"
 
 #include <stdlib.h>
 
-const char *dtype_name(enum dtype dtype)
+size_t model_matrix_bytes(const struct matrix *matrix)
 {
-    static const char *const names[] = {"F32", "F16", "BF16"};
-    return names[dtype];
-}
-
-size_t dtype_bytes(enum dtype dtype)
-{
-    return dtype == DTYPE_F32 ? 4 : 2;
+    return dtype_size(matrix->dtype, (size_t)matrix->rows * (size_t)matrix->cols);
 }
 
 const struct matrix *model_layer_matrix(const struct layer *layer, size_t i)
@@ -50,7 +44,7 @@ struct model *model_new(const char *directory, const char *name, struct error *e
     return NULL;
 }
 
-struct safetensors *model_tensors(const struct model *model)
+struct tensors *model_tensors(const struct model *model)
 {
     return model->storage->file;
 }
@@ -64,14 +58,13 @@ static void release(const struct model *model, const void *data, size_t bytes)
 
 void model_packed(const struct model *model, const struct matrix *matrix)
 {
-    release(model, matrix->data,
-            (size_t)matrix->rows * (size_t)matrix->cols * dtype_bytes(matrix->dtype));
+    release(model, matrix->data, model_matrix_bytes(matrix));
 }
 
 void model_all_packed(const struct model *model)
 {
-    for (size_t i = 0; i < safetensors_count(model->storage->file); i++) {
-        const struct tensor *tensor = safetensors_at(model->storage->file, i);
+    for (size_t i = 0; i < tensors_count(model->storage->file); i++) {
+        const struct tensor *tensor = tensors_at(model->storage->file, i);
         release(model, tensor->data, tensor->bytes);
     }
 }
@@ -80,7 +73,7 @@ void model_close(struct model *model)
 {
     if (!model)
         return;
-    safetensors_close(model->storage->file);
+    tensors_close(model->storage->file);
     file_map_close(&model->storage->map);
     arena_clear(&model->storage->arena);
     free(model->storage);

@@ -13,12 +13,11 @@
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/warnings.h"
+#include "engine/model/dtype.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16 };
 
 /* Kinds, each with its name in config.json. */
 #define MODEL_NORMS(X)                       \
@@ -95,7 +94,8 @@ enum lrpe_basis { BASIS_IDENTITY, BASIS_HOUSEHOLDER, BASIS_ODD_EVEN };
 struct matrix {
     int64_t rows, cols; /* y = W x + b: x [cols], y [rows]; rows = 0: absent */
     enum dtype dtype;
-    const void *data;  /* [rows, cols], row-major, little-endian; mapped, or owned by the model */
+    const void *data;  /* [rows, cols], row-major, little-endian, in whole blocks of a row; mapped,
+                          or owned by the model */
     const float *bias; /* [rows], or NULL */
 };
 
@@ -226,7 +226,7 @@ const struct matrix *model_layer_matrix(const struct layer *layer, size_t i);
 /* What a model owns beside its description: the files its tensors lie in, and what was made of
  * them. The loader fills it. */
 struct model_storage {
-    struct safetensors *file;
+    struct tensors *file;
     struct file_map map; /* of the file, if it is not the safetensors' own */
     bool lent;           /* the file's memory is the caller's */
     struct arena arena;  /* the model's strings, arrays and converted tensors */
@@ -275,7 +275,7 @@ struct model *model_new(const char *directory, const char *name, struct error *e
 void model_close(struct model *model); /* NULL is allowed */
 
 /* The tensors of its files. Their numbers are there until the first matrix is packed. */
-struct safetensors *model_tensors(const struct model *model);
+struct tensors *model_tensors(const struct model *model);
 
 /* Tells the model that a device has packed the matrix and reads it no more. Its memory goes back to
  * the system where the model owns it. Embeddings stay, as tables borrow their rows. */
@@ -283,7 +283,6 @@ void model_packed(const struct model *model, const struct matrix *matrix);
 /* Tells it that all matrices are packed: only embeddings are read from now on. */
 void model_all_packed(const struct model *model);
 
-const char *dtype_name(enum dtype dtype); /* "F32", "F16", "BF16" */
-size_t dtype_bytes(enum dtype dtype);
+size_t model_matrix_bytes(const struct matrix *matrix);
 
 #endif

@@ -4,6 +4,8 @@
 #include "engine/base/file.h"
 #include "engine/model/config_library.h"
 #include "engine/model/family.h"
+#include "engine/model/gguf_tensors.h"
+#include "engine/model/safetensors.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -30,7 +32,7 @@ static int describe(struct model *model, const struct config *config, struct err
     model->bos_token_id = config->bos_token_id;
     model->fp8_dtype = config->fp8.dtype;
     model->warnings = config->warnings;
-    warnings_add_all(&model->warnings, safetensors_warnings(model->storage->file));
+    warnings_add_all(&model->warnings, tensors_warnings(model->storage->file));
     model->layers = arena_alloc(arena, (size_t)model->num_layers, sizeof *model->layers, err);
     model->eos.ids = arena_alloc(arena, config->num_eos, sizeof *model->eos.ids, err);
     if (!model->layers || !model->eos.ids)
@@ -95,35 +97,72 @@ static int read_config(struct config *config, struct arena *arena, const char *d
     return result == 0 ? refuse_adapter(directory, err) : -1;
 }
 
-int model_open(struct model **out, const char *directory, struct error *err)
+static int load_directory(struct model *model, struct error *err)
+{
+    struct config config;
+    return read_config(&config, &model->storage->arena, model->directory, err) == 0 &&
+                   safetensors_open(&model->storage->file, model->directory, err) == 0
+               ? load(model, &config, err)
+               : -1;
+}
+
+static int load_gguf(struct model *model, const char *name, struct error *err)
+{
+    struct config config;
+    struct gguf gguf;
+    if (gguf_tensors_open(&model->storage->file, &gguf, model->directory, name, err) != 0)
+        return -1;
+    int result =
+        family_parse_gguf(&config, &model->storage->arena, &gguf, model->storage->file, err);
+    gguf_clear(&gguf);
+    return result == 0 ? load(model, &config, err) : -1;
+}
+
+/* path: of a GGUF file, and real the same without links. Its folder is the model's directory. */
+static struct model *new_gguf(const char *path, const char *real, struct error *err)
+{
+    static const char end[] = ".gguf";
+    char directory[4096], name[256];
+    const char *slash = strrchr(path, '/'), *last = strrchr(real, '/') + 1;
+    const int before = slash && slash > path ? (int)(slash - path) : 1; /* of "/", else of "." */
+    snprintf(directory, sizeof directory, "%.*s", before, slash ? path : ".");
+    const size_t length = strlen(last), end_length = sizeof end - 1;
+    const bool ends = length > end_length && strcmp(last + length - end_length, end) == 0;
+    snprintf(name, sizeof name, "%.*s", (int)(ends ? length - end_length : length), last);
+    return model_new(directory, name, err);
+}
+
+static int open_real(struct model **out, const char *path, const char *real, struct error *err)
+{
+    struct stat status;
+    if (stat(real, &status) != 0)
+        return error_set(err, ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
+    const bool directory = S_ISDIR(status.st_mode);
+    if (!directory && !gguf_is_file(path))
+        return error_set(err, ERROR_INVALID,
+                         "%s: expected a model's directory or a GGUF file, got another file", path);
+    *out = directory ? model_new(path, strrchr(real, '/') + 1, err) : new_gguf(path, real, err);
+    if (!*out)
+        return -1;
+    const char *slash = strrchr(path, '/');
+    if ((directory ? load_directory(*out, err) : load_gguf(*out, slash ? slash + 1 : path, err)) ==
+        0)
+        return 0;
+    model_close(*out);
+    *out = NULL;
+    return -1;
+}
+
+int model_open(struct model **out, const char *path, struct error *err)
 {
     *out = NULL;
-    struct stat status;
-    if (*directory == 0)
+    if (*path == 0)
         return error_set(err, ERROR_INVALID, "expected a model's directory, got \"\"");
-    char *real = realpath(directory, NULL);
-    if (!real || stat(real, &status) != 0) {
-        free(real);
-        return error_set(err, ERROR_IO, "%s: cannot open: %s", directory, strerror(errno));
-    }
-    if (!S_ISDIR(status.st_mode)) {
-        free(real);
-        return error_set(err, ERROR_INVALID, "%s: expected a model's directory, got a file",
-                         directory);
-    }
-    struct model *model = model_new(directory, strrchr(real, '/') + 1, err);
+    char *real = realpath(path, NULL);
+    int result = real ? open_real(out, path, real, err)
+                      : error_set(err, ERROR_IO, "%s: cannot open: %s", path, strerror(errno));
     free(real);
-    if (!model)
-        return -1;
-    struct config config;
-    if (read_config(&config, &model->storage->arena, directory, err) != 0 ||
-        safetensors_open(&model->storage->file, directory, err) != 0 ||
-        load(model, &config, err) != 0) {
-        model_close(model);
-        return -1;
-    }
-    *out = model;
-    return 0;
+    return result;
 }
 
 static int load_memory(struct model **out, const char *name, const char *config_json,
@@ -143,7 +182,6 @@ static int load_memory(struct model **out, const char *name, const char *config_
         model_close(model);
         return -1;
     }
-    model->file_bytes = 0;
     *out = model;
     return 0;
 }

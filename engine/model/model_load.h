@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads a model: a directory in the Hugging Face layout, or the same from memory.
+/* Reads a model: a directory in the Hugging Face layout, a GGUF file, or the former from memory.
  *
  * All of it is validated, whatever family it is of (family.h); the tensors stay where they are in
  * the file. model-format.md says what is read. */
@@ -9,9 +9,10 @@
 #include "engine/base/file.h"
 #include "engine/model/model.h"
 
-/* Reads config.json, generation_config.json and every tensor header under `directory`. The caller
- * frees *out with model_close. Errors name file, place, expected and got. */
-int model_open(struct model **out, const char *directory, struct error *err);
+/* Reads the model at `path`: config.json, generation_config.json and every tensor header of a
+ * directory, or a GGUF file (gguf.md), the first of a split one. The caller frees *out with
+ * model_close. Errors name file, place, expected and got. */
+int model_open(struct model **out, const char *path, struct error *err);
 /* The same from memory: config.json's text and a single safetensors file, which is borrowed until
  * model_close. */
 int model_load(struct model **out, const char *config_json, size_t config_length,

@@ -18,7 +18,7 @@ static int bind_theta(struct weights *weights, struct mixer *mixer, const char *
     char name[WEIGHT_NAME_SIZE];
     struct position *position = &mixer->position;
     weights_name(name, "%s.position.theta", prefix);
-    const struct tensor *tensor = safetensors_find(weights->file, name);
+    const struct tensor *tensor = tensors_find(weights->file, name);
     if (!tensor)
         return 0;
     int64_t per_head[2] = {mixer->num_heads, count};

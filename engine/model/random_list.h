@@ -5,7 +5,7 @@
 #define ENGINE_MODEL_RANDOM_LIST_H
 
 #include "engine/model/config.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/tensors.h"
 #include "engine/model/weights.h"
 
 /* What a checkpoint's tensors say by themselves (model-format.md, `shapes`). */

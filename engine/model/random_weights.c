@@ -165,7 +165,7 @@ static void fill(const struct random_tensor *spec, size_t tensor, unsigned char 
 
 static size_t bytes_of(const struct random_tensor *spec)
 {
-    return (size_t)elements_of(spec) * tensor_dtype_bytes(spec->dtype);
+    return tensor_dtype_size(spec->dtype, (size_t)elements_of(spec));
 }
 
 /* The header's JSON, malloc'd; *size bytes of data follow it. */

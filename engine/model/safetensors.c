@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/safetensors.h"
 
-#include "engine/base/arena.h"
 #include "engine/base/bytes.h"
 #include "engine/base/fields.h"
 #include "engine/base/file.h"
@@ -15,65 +14,11 @@ enum {
     LENGTH_BYTES = 8,
     MAX_HEADER_BYTES = 64 << 20,
     MAX_INDEX_BYTES = 64 << 20,
-    MAX_SHARDS = 4096,
 };
-
-static const struct {
-    const char *name;
-    size_t bytes;
-} dtypes[] = {
-    [TENSOR_F32] = {"F32", 4},         [TENSOR_F16] = {"F16", 2},
-    [TENSOR_BF16] = {"BF16", 2},       [TENSOR_I32] = {"I32", 4},
-    [TENSOR_I64] = {"I64", 8},         [TENSOR_F64] = {"F64", 8},
-    [TENSOR_F8_E4M3] = {"F8_E4M3", 1}, [TENSOR_F8_E5M2] = {"F8_E5M2", 1},
-    [TENSOR_F8_E8M0] = {"F8_E8M0", 1}, [TENSOR_I16] = {"I16", 2},
-    [TENSOR_I8] = {"I8", 1},           [TENSOR_U64] = {"U64", 8},
-    [TENSOR_U32] = {"U32", 4},         [TENSOR_U16] = {"U16", 2},
-    [TENSOR_U8] = {"U8", 1},           [TENSOR_BOOL] = {"BOOL", 1},
-};
-enum { NUM_DTYPES = sizeof dtypes / sizeof *dtypes };
-
-struct safetensors {
-    struct tensor *tensors; /* [count], sorted by name */
-    size_t count, capacity;
-    struct file_map maps[MAX_SHARDS];
-    size_t num_maps;
-    int64_t file_bytes;
-    const char *name; /* of the single file or of the index */
-    struct warnings warnings;
-    struct arena names;
-};
-
-const char *tensor_dtype_name(enum tensor_dtype dtype)
-{
-    return dtypes[dtype].name;
-}
-
-size_t tensor_dtype_bytes(enum tensor_dtype dtype)
-{
-    return dtypes[dtype].bytes;
-}
-
-void tensor_ignore(struct tensor *tensor)
-{
-    tensor->used = true;
-    tensor->elements = 0;
-}
-
-const char *tensor_shape_text(const int64_t *shape, int rank, char *text, size_t size)
-{
-    size_t used = (size_t)snprintf(text, size, "[");
-    for (int i = 0; i < rank && used < size; i++)
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%" PRId64, i > 0 ? ", " : "", shape[i]);
-    if (used < size)
-        snprintf(text + used, size - used, "]");
-    return text;
-}
 
 /* One file being read. */
 struct reader {
-    struct safetensors *out;
+    struct tensors *out;
     const char *file;
     const unsigned char *data; /* what data_offsets count from */
     size_t data_bytes;
@@ -101,11 +46,13 @@ static int read_dtype(const struct reader *r, struct tensor *tensor, const json_
         return bad_tensor(r, tensor->name, err, "dtype: expected a string, got %s",
                           fields_kind(value));
     const char *name = json_string_value(value);
-    for (int i = 0; i < NUM_DTYPES; i++)
-        if (strcmp(name, dtypes[i].name) == 0) {
-            tensor->dtype = (enum tensor_dtype)i;
+    for (int i = 0; i < TENSOR_NUM_DTYPES; i++) {
+        tensor->dtype = (enum tensor_dtype)i;
+        const bool blocks =
+            tensor_dtype_of_matrices(tensor->dtype) && dtype_block((enum dtype)i) > 1;
+        if (!blocks && strcmp(name, tensor_dtype_name(tensor->dtype)) == 0)
             return 0;
-        }
+    }
     return bad_tensor(r, tensor->name, err, "unknown dtype \"%.20s\"", name);
 }
 
@@ -121,22 +68,16 @@ static int read_shape(const struct reader *r, struct tensor *tensor, const json_
         return bad_tensor(r, tensor->name, err, "shape: expected at most %d dimensions, got %zu",
                           TENSOR_MAX_RANK, json_array_size(shape));
     tensor->rank = (int)json_array_size(shape);
-    tensor->elements = 1;
-    bool fits = true;
     for (int i = 0; i < tensor->rank; i++) {
         const json_t *dimension = json_array_get(shape, (size_t)i);
         if (!json_is_integer(dimension) || json_integer_value(dimension) < 0)
             return bad_tensor(r, tensor->name, err, "shape[%d]: expected an integer >= 0", i);
         tensor->shape[i] = json_integer_value(dimension);
-        fits = fits && size_mul(tensor->elements, (size_t)tensor->shape[i], &tensor->elements);
     }
-    size_t bytes;
-    fits = fits && size_mul(tensor->elements, dtypes[tensor->dtype].bytes, &bytes);
     char text[200];
-    if (!fits)
+    if (!tensor_measure(tensor))
         return bad_tensor(r, tensor->name, err, "shape %s overflows",
                           tensor_shape_text(tensor->shape, tensor->rank, text, sizeof text));
-    tensor->bytes = bytes;
     return 0;
 }
 
@@ -160,7 +101,7 @@ static int read_offsets(const struct reader *r, struct tensor *tensor, const jso
     if ((uint64_t)(end - begin) != tensor->bytes)
         return bad_tensor(
             r, tensor->name, err, "data_offsets: expected %zu bytes for %s %s, got %" PRId64,
-            tensor->bytes, dtypes[tensor->dtype].name,
+            tensor->bytes, tensor_dtype_name(tensor->dtype),
             tensor_shape_text(tensor->shape, tensor->rank, text, sizeof text), end - begin);
     tensor->data = r->data + begin;
     return 0;
@@ -168,7 +109,6 @@ static int read_offsets(const struct reader *r, struct tensor *tensor, const jso
 
 static int add_tensor(struct reader *r, const char *name, const json_t *entry, struct error *err)
 {
-    struct safetensors *out = r->out;
     if (!json_is_object(entry))
         return bad_tensor(r, name, err, "expected an object, got %s", fields_kind(entry));
     const char *key;
@@ -180,21 +120,11 @@ static int add_tensor(struct reader *r, const char *name, const json_t *entry, s
             return bad_tensor(r, name, err,
                               "unknown key \"%.40s\" (known: dtype, shape, data_offsets)", key);
     }
-    struct tensor tensor = {.file = r->file};
-    if (!(tensor.name = arena_string(&out->names, name, err)) ||
-        read_dtype(r, &tensor, entry, err) != 0 || read_shape(r, &tensor, entry, err) != 0 ||
+    struct tensor tensor = {.name = name, .file = r->file};
+    if (read_dtype(r, &tensor, entry, err) != 0 || read_shape(r, &tensor, entry, err) != 0 ||
         read_offsets(r, &tensor, entry, err) != 0)
         return -1;
-    if (out->count == out->capacity) {
-        size_t capacity = out->capacity ? 2 * out->capacity : 64;
-        struct tensor *grown = reallocarray(out->tensors, capacity, sizeof *grown);
-        if (!grown)
-            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", r->file);
-        out->tensors = grown;
-        out->capacity = capacity;
-    }
-    out->tensors[out->count++] = tensor;
-    return 0;
+    return tensors_add(r->out, &tensor, err);
 }
 
 static int by_place(const void *a, const void *b)
@@ -205,17 +135,11 @@ static int by_place(const void *a, const void *b)
     return x->bytes < y->bytes ? -1 : x->bytes > y->bytes;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    const struct tensor *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
 /* The tensors of one file must cover its data from the first byte to the last, each byte once. */
 static int check_cover(const struct reader *r, size_t first, struct error *err)
 {
-    size_t count = r->out->count - first;
-    struct tensor *tensors = count > 0 ? r->out->tensors + first : NULL;
+    size_t count = tensors_count(r->out) - first;
+    struct tensor *tensors = count > 0 ? tensors_at(r->out, first) : NULL;
     if (count > 0)
         qsort(tensors, count, sizeof *tensors, by_place);
     size_t covered = 0;
@@ -262,8 +186,8 @@ static int check_metadata(struct warnings *warnings, const char *file, const jso
 }
 
 /* Appends the tensors of one file, in the order of their data. */
-static int add_file(struct safetensors *out, const unsigned char *bytes, size_t size,
-                    const char *file, struct error *err)
+static int add_file(struct tensors *out, const unsigned char *bytes, size_t size, const char *file,
+                    struct error *err)
 {
     if (size < LENGTH_BYTES)
         return error_set(err, ERROR_INVALID,
@@ -290,14 +214,14 @@ static int add_file(struct safetensors *out, const unsigned char *bytes, size_t 
                        .file = file,
                        .data = bytes + LENGTH_BYTES + length,
                        .data_bytes = size - LENGTH_BYTES - (size_t)length};
-    size_t first = out->count;
+    size_t first = tensors_count(out);
     int result = 0;
     const char *name;
     json_t *entry;
     json_object_foreach(header, name, entry)
     {
         result = strcmp(name, "__metadata__") == 0
-                     ? check_metadata(&out->warnings, file, entry, err)
+                     ? check_metadata(tensors_warnings(out), file, entry, err)
                      : add_tensor(&r, name, entry, err);
         if (result != 0)
             break;
@@ -305,36 +229,16 @@ static int add_file(struct safetensors *out, const unsigned char *bytes, size_t 
     json_decref(header);
     if (result == 0)
         result = check_cover(&r, first, err);
-    out->file_bytes += (int64_t)size;
     return result;
 }
 
-/* Sorts by name; a name that two shards define is an error. */
-static int finish(struct safetensors *out, struct error *err)
-{
-    if (out->count > 0)
-        qsort(out->tensors, out->count, sizeof *out->tensors, by_name);
-    for (size_t i = 1; i < out->count; i++)
-        if (strcmp(out->tensors[i - 1].name, out->tensors[i].name) == 0)
-            return error_set(err, ERROR_INVALID,
-                             "tensor \"%.100s\" is both in %.120s and in %.120s",
-                             out->tensors[i].name, out->tensors[i - 1].file, out->tensors[i].file);
-    return 0;
-}
-
-static int add_mapped(struct safetensors *out, const char *directory, const char *file,
+static int add_mapped(struct tensors *out, const char *directory, const char *file,
                       struct error *err)
 {
-    char path[4096];
-    int length = snprintf(path, sizeof path, "%s/%s", directory, file);
-    if (length < 0 || (size_t)length >= sizeof path)
-        return error_set(err, ERROR_INVALID, "%s: the path is too long", directory);
-    struct file_map *map = &out->maps[out->num_maps];
-    if (file_map_open(map, path, err) != 0)
+    struct file_map map;
+    if (tensors_map(out, directory, file, &map, err) != 0)
         return -1;
-    out->num_maps++;
-    const char *name = arena_string(&out->names, file, err);
-    return name ? add_file(out, map->bytes, map->size, name, err) : -1;
+    return add_file(out, map.bytes, map.size, file, err);
 }
 
 /* A shard is a plain file name: nothing in an index may point outside the directory. */
@@ -344,10 +248,11 @@ static bool plain_name(const char *name)
            !strchr(name, '\\');
 }
 
+static const char single_file[] = "model.safetensors";
 static const char index_file[] = "model.safetensors.index.json";
 
 /* Maps every shard that the index's weight_map (tensor -> file) names. */
-static int add_shards(struct safetensors *out, const char *directory, const json_t *weight_map,
+static int add_shards(struct tensors *out, const char *directory, const json_t *weight_map,
                       struct error *err)
 {
     json_t *seen = json_object();
@@ -367,9 +272,6 @@ static int add_shards(struct safetensors *out, const char *directory, const json
                           index_file, tensor, file ? "" : fields_kind(value), file ? file : "");
         else if (json_object_get(seen, file))
             continue;
-        else if (out->num_maps == MAX_SHARDS)
-            result = error_set(err, ERROR_INVALID, "%s: weight_map: expected at most %d shards",
-                               index_file, MAX_SHARDS);
         else if (json_object_set_new(seen, file, json_true()) != 0)
             result = error_set(err, ERROR_NO_MEMORY, "%s: out of memory", index_file);
         else
@@ -383,13 +285,13 @@ static int add_shards(struct safetensors *out, const char *directory, const json
 
 /* What the index names must be there. transformers reads whole shards, what the index does not name
  * included, such as buffers that a tool has left in them. */
-static int check_weight_map(struct safetensors *out, const json_t *weight_map, struct error *err)
+static int check_weight_map(struct tensors *out, const json_t *weight_map, struct error *err)
 {
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)weight_map, name, value)
     {
-        const struct tensor *tensor = safetensors_find(out, name);
+        const struct tensor *tensor = tensors_find(out, name);
         if (!tensor || strcmp(tensor->file, json_string_value(value)) != 0)
             return error_set(err, ERROR_INVALID,
                              "%s: weight_map: tensor \"%.100s\" is not in %.120s", index_file, name,
@@ -397,17 +299,18 @@ static int check_weight_map(struct safetensors *out, const json_t *weight_map, s
     }
     const struct tensor *first = NULL;
     size_t unlisted = 0;
-    for (size_t i = 0; i < out->count; i++)
-        if (!json_object_get(weight_map, out->tensors[i].name) && unlisted++ == 0)
-            first = &out->tensors[i];
+    for (size_t i = 0; i < tensors_count(out); i++)
+        if (!json_object_get(weight_map, tensors_at(out, i)->name) && unlisted++ == 0)
+            first = tensors_at(out, i);
     if (unlisted > 0)
-        warnings_add(
-            &out->warnings, "%s: tensor \"%.100s\"%s not in the weight_map of %s: read as if in it",
-            first->file, first->name, unlisted == 1 ? " is" : " and others are", index_file);
+        warnings_add(tensors_warnings(out),
+                     "%s: tensor \"%.100s\"%s not in the weight_map of %s: read as if in it",
+                     first->file, first->name, unlisted == 1 ? " is" : " and others are",
+                     index_file);
     return 0;
 }
 
-static int open_sharded(struct safetensors *out, const char *directory, const char *index_path,
+static int open_sharded(struct tensors *out, const char *directory, const char *index_path,
                         struct error *err)
 {
     char *text = NULL;
@@ -419,100 +322,54 @@ static int open_sharded(struct safetensors *out, const char *directory, const ch
         fields_parse(&document, index_file, text, size, err) == 0 &&
         fields_root(&index, document, index_file, err) == 0 &&
         fields_object(&index, "weight_map", FIELD_REQUIRED, &weight_map, err) == 0 &&
-        add_shards(out, directory, weight_map.object, err) == 0 && finish(out, err) == 0)
+        add_shards(out, directory, weight_map.object, err) == 0 && tensors_sort(out, err) == 0)
         result = check_weight_map(out, weight_map.object, err);
     json_decref(document);
     free(text);
     return result;
 }
 
-int safetensors_open(struct safetensors **out, const char *directory, struct error *err)
+int safetensors_open(struct tensors **out, const char *directory, struct error *err)
 {
     *out = NULL;
     char single[4096], index[4096];
-    int length = snprintf(single, sizeof single, "%s/model.safetensors", directory);
+    int length = snprintf(single, sizeof single, "%s/%s", directory, single_file);
     int index_length = snprintf(index, sizeof index, "%s/%s", directory, index_file);
     if (length < 0 || (size_t)length >= sizeof single || index_length < 0 ||
         (size_t)index_length >= sizeof index)
         return error_set(err, ERROR_INVALID, "%.100s...: the path is too long", directory);
-    struct safetensors *file = calloc(1, sizeof *file);
-    if (!file)
-        return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", single);
+    const bool one = file_exists(single);
+    struct tensors *tensors = tensors_new(one ? single_file : index_file, err);
+    if (!tensors)
+        return -1;
     int result;
-    file->name = file_exists(single) ? "model.safetensors" : index_file;
-    if (file_exists(single))
+    if (one)
         result =
-            add_mapped(file, directory, "model.safetensors", err) == 0 ? finish(file, err) : -1;
+            add_mapped(tensors, directory, single_file, err) == 0 ? tensors_sort(tensors, err) : -1;
     else if (file_exists(index))
-        result = open_sharded(file, directory, index, err);
+        result = open_sharded(tensors, directory, index, err);
     else
-        result = error_set(err, ERROR_IO, "%s: expected model.safetensors or %s, got neither",
-                           directory, index_file);
+        result = error_set(err, ERROR_IO, "%s: expected %s or %s, got neither", directory,
+                           single_file, index_file);
     if (result != 0) {
-        safetensors_close(file);
+        tensors_close(tensors);
         return -1;
     }
-    *out = file;
+    *out = tensors;
     return 0;
 }
 
-int safetensors_load(struct safetensors **out, const void *bytes, size_t size, const char *file,
+int safetensors_load(struct tensors **out, const void *bytes, size_t size, const char *file,
                      struct error *err)
 {
     *out = NULL;
-    struct safetensors *loaded = calloc(1, sizeof *loaded);
-    if (!loaded)
-        return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", file);
-    const char *name = arena_string(&loaded->names, file, err);
-    loaded->name = name;
-    if (!name || add_file(loaded, bytes, size, name, err) != 0 || finish(loaded, err) != 0) {
-        safetensors_close(loaded);
+    struct tensors *tensors = tensors_new(file, err);
+    if (!tensors)
+        return -1;
+    if (add_file(tensors, bytes, size, file, err) != 0 || tensors_sort(tensors, err) != 0) {
+        tensors_close(tensors);
         return -1;
     }
-    *out = loaded;
+    *out = tensors;
     return 0;
-}
-
-void safetensors_close(struct safetensors *file)
-{
-    if (!file)
-        return;
-    for (size_t i = 0; i < file->num_maps; i++)
-        file_map_close(&file->maps[i]);
-    free(file->tensors);
-    arena_clear(&file->names);
-    free(file);
-}
-
-size_t safetensors_count(const struct safetensors *file)
-{
-    return file->count;
-}
-
-int64_t safetensors_file_bytes(const struct safetensors *file)
-{
-    return file->file_bytes;
-}
-
-const struct warnings *safetensors_warnings(const struct safetensors *file)
-{
-    return &file->warnings;
-}
-
-const char *safetensors_name(const struct safetensors *file)
-{
-    return file->name;
-}
-
-struct tensor *safetensors_at(struct safetensors *file, size_t i)
-{
-    return &file->tensors[i];
-}
-
-struct tensor *safetensors_find(struct safetensors *file, const char *name)
-{
-    if (file->count == 0)
-        return NULL;
-    struct tensor key = {.name = name};
-    return bsearch(&key, file->tensors, file->count, sizeof key, by_name);
 }

@@ -3,6 +3,7 @@
 
 #include "engine/base/bytes.h"
 #include "engine/model/conversion.h"
+#include "engine/model/quantized.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -21,20 +22,20 @@ const char *weights_name(char name[WEIGHT_NAME_SIZE], const char *format, ...)
 
 bool weights_has(const struct weights *weights, const char *name)
 {
-    return safetensors_find(weights->file, name) != NULL;
+    return tensors_find(weights->file, name) != NULL;
 }
 
 int weights_bad(const struct weights *weights, const char *name, struct error *err,
                 const char *format, ...)
 {
     char text[320];
-    const struct tensor *tensor = safetensors_find(weights->file, name);
+    const struct tensor *tensor = tensors_find(weights->file, name);
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": %s",
-                     tensor ? tensor->file : safetensors_name(weights->file), name, text);
+                     tensor ? tensor->file : tensors_name(weights->file), name, text);
 }
 
 static const char *expected_shape(const int64_t *shape, int rank, char *text, size_t size)
@@ -55,7 +56,7 @@ static struct tensor *take(struct weights *weights, const char *name, int rank, 
                            struct error *err)
 {
     char expected[160], got[160];
-    struct tensor *tensor = safetensors_find(weights->file, name);
+    struct tensor *tensor = tensors_find(weights->file, name);
     if (!tensor) {
         weights_bad(weights, name, err, "expected shape %s, got nothing: the tensor is missing",
                     expected_shape(shape, rank, expected, sizeof expected));
@@ -85,6 +86,21 @@ static int check_number(const struct weights *weights, const struct tensor *tens
                        tensor_dtype_name(tensor->dtype));
 }
 
+/* A copy with the rows in the model's order. */
+static int copy_rows(struct weights *weights, const struct tensor *tensor, struct matrix *matrix,
+                     struct error *err)
+{
+    const size_t bytes = dtype_size(matrix->dtype, (size_t)matrix->cols);
+    unsigned char *copy = arena_alloc(weights->arena, (size_t)matrix->rows, bytes, err);
+    if (!copy)
+        return -1;
+    for (int64_t row = 0; row < matrix->rows; row++)
+        memcpy(copy + (size_t)row * bytes, tensor->data + (size_t)tensor_row(tensor, row) * bytes,
+               bytes);
+    matrix->data = copy;
+    return 0;
+}
+
 int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
                    struct matrix *matrix, struct error *err)
 {
@@ -96,16 +112,11 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
                               .cols = shape[1],
                               .dtype = conversion_dtype(weights->fp8, tensor),
                               .data = tensor->data};
-    if (tensor->dtype > TENSOR_BF16)
+    if (!tensor_dtype_of_matrices(tensor->dtype))
         return conversion_matrix(weights->file, weights->arena, weights->fp8, tensor, matrix, err);
-    if ((uintptr_t)tensor->data % dtype_bytes(matrix->dtype) != 0) {
-        void *copy = arena_alloc(weights->arena, tensor->bytes, 1, err);
-        if (!copy)
-            return -1;
-        memcpy(copy, tensor->data, tensor->bytes);
-        matrix->data = copy;
-    }
-    return 0;
+    const bool aligned = dtype_block(matrix->dtype) > 1 ||
+                         (uintptr_t)tensor->data % dtype_size(matrix->dtype, 1) == 0;
+    return aligned && tensor->order.a == 0 ? 0 : copy_rows(weights, tensor, matrix, err);
 }
 
 int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
@@ -124,10 +135,15 @@ int weights_linear(struct weights *weights, const char *name, int64_t rows, int6
  * has are not all ones. */
 static bool are_finite(const struct tensor *tensor, size_t first, size_t n)
 {
-    const unsigned char *at = tensor->data + first * tensor_dtype_bytes(tensor->dtype);
+    if (tensor_dtype_of_matrices(tensor->dtype) && dtype_block((enum dtype)tensor->dtype) > 1)
+        return quantized_finite((enum dtype)tensor->dtype, tensor->data, (int64_t)first,
+                                (int64_t)n);
+    const unsigned char *at = NULL;
+    if (tensor_dtype_of_matrices(tensor->dtype))
+        at = tensor->data + dtype_size((enum dtype)tensor->dtype, first);
     uint16_t half = tensor->dtype == TENSOR_BF16 ? 0x7f80 : 0x7c00, halves = 0;
     uint32_t whole = 0x7f800000, wholes = 0;
-    if (tensor->dtype > TENSOR_BF16)
+    if (!at)
         for (size_t i = first; i < first + n; i++)
             wholes |= !isfinite(conversion_value(tensor, i));
     else if (tensor->dtype == TENSOR_F32)
@@ -166,7 +182,7 @@ int weights_floats(struct weights *weights, const char *name, int rank, int64_t 
     if (!out)
         return -1;
     for (size_t i = 0; i < tensor->elements; i++)
-        out[i] = conversion_value(tensor, i);
+        out[i] = conversion_value(tensor, (size_t)tensor_row(tensor, (int64_t)i));
     *values = out;
     return 0;
 }
@@ -218,10 +234,10 @@ int weights_permutation(struct weights *weights, const char *name, int64_t size,
 
 int weights_finish(struct weights *weights, struct model *model, struct error *err)
 {
-    size_t bytes[3] = {0};
+    size_t bytes[NUM_DTYPES] = {0};
     model->parameters = 0;
-    for (size_t i = 0; i < safetensors_count(weights->file); i++) {
-        const struct tensor *tensor = safetensors_at(weights->file, i);
+    for (size_t i = 0; i < tensors_count(weights->file); i++) {
+        const struct tensor *tensor = tensors_at(weights->file, i);
         if (!tensor->used)
             return error_set(err, ERROR_INVALID,
                              "%s: tensor \"%.100s\": the configuration has no use for it",
@@ -230,12 +246,12 @@ int weights_finish(struct weights *weights, struct model *model, struct error *e
             continue;
         model->parameters += (int64_t)tensor->elements;
         const enum dtype dtype = conversion_dtype(weights->fp8, tensor);
-        bytes[dtype] += tensor->elements * dtype_bytes(dtype);
+        bytes[dtype] += dtype_size(dtype, tensor->elements);
     }
     model->dtype = DTYPE_F32;
-    for (enum dtype dtype = DTYPE_F16; dtype <= DTYPE_BF16; dtype++)
+    for (enum dtype dtype = DTYPE_F16; dtype < NUM_DTYPES; dtype++)
         if (bytes[dtype] > bytes[model->dtype])
             model->dtype = dtype;
-    model->file_bytes = safetensors_file_bytes(weights->file);
+    model->file_bytes = tensors_file_bytes(weights->file);
     return 0;
 }

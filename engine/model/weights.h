@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes tensors out of a safetensors file: each once, with the expected shape and dtype.
+/* Takes tensors out of a model's files: each once, with the expected shape and dtype.
  *
- * A matrix stays in the file; it is copied only where it is not aligned, and converted where it is
- * of F64 or F8_E4M3. Vectors, norms and small arrays per head become f32 in the arena, and must be
- * finite. Every error names file, tensor, expected and got. */
+ * A matrix stays in the file; it is copied only where it is not aligned or its rows are in another
+ * order, and converted where it is of F64 or F8_E4M3. Vectors, norms and small arrays per head
+ * become f32 in the arena, and must be finite. Every error names file, tensor, expected and got. */
 #ifndef ENGINE_MODEL_WEIGHTS_H
 #define ENGINE_MODEL_WEIGHTS_H
 
 #include "engine/base/arena.h"
 #include "engine/base/warnings.h"
 #include "engine/model/model.h"
-#include "engine/model/safetensors.h"
+#include "engine/model/tensors.h"
 
 struct fp8_config;
 
 struct weights {
-    struct safetensors *file;
+    struct tensors *file;
     struct arena *arena;          /* converted and copied tensors */
     const struct fp8_config *fp8; /* NULL: tensors of F8_E4M3 have no scales */
     struct warnings *warnings;

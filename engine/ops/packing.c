@@ -2,6 +2,7 @@
 #include "engine/ops/packing.h"
 
 #include "engine/base/half.h"
+#include "engine/model/quantized.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,9 +25,11 @@ int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t 
 
 enum weight_format packing_dtype_format(enum dtype dtype)
 {
-    static const enum weight_format formats[] = {
-        [DTYPE_F32] = WEIGHTS_F32, [DTYPE_F16] = WEIGHTS_F16, [DTYPE_BF16] = WEIGHTS_BF16};
-    return formats[dtype];
+    static const enum weight_format formats[NUM_DTYPES] = {[DTYPE_F32] = WEIGHTS_F32,
+                                                           [DTYPE_F16] = WEIGHTS_F16,
+                                                           [DTYPE_BF16] = WEIGHTS_BF16,
+                                                           [DTYPE_Q8_0] = WEIGHTS_Q8};
+    return formats[dtype] == WEIGHTS_AUTO ? WEIGHTS_F16 : formats[dtype];
 }
 
 enum weight_format packing_format(const struct matrix *parts, int num_parts)
@@ -58,17 +61,7 @@ int packing_too_large(const struct matrix *parts, int64_t rows, enum weight_form
 
 void packing_numbers(const struct matrix *matrix, int64_t first, int64_t n, float *out)
 {
-    if (matrix->dtype == DTYPE_F32) {
-        memcpy(out, (const char *)matrix->data + first * 4, (size_t)n * sizeof(float));
-        return;
-    }
-    const char *at = (const char *)matrix->data + first * 2;
-    if (matrix->dtype == DTYPE_BF16)
-        for (int64_t i = 0; i < n; i++)
-            out[i] = bf16_to_f32(read_u16(at + i * 2));
-    else
-        for (int64_t i = 0; i < n; i++)
-            out[i] = f16_to_f32(read_u16(at + i * 2));
+    quantized_numbers(matrix->dtype, matrix->data, first, n, out);
 }
 
 void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t k, int64_t n,

@@ -12,7 +12,8 @@ enum { PACKING_BLOCK = 32 }; /* inputs that are packed together: whole blocks of
  * *biased: whether one has a bias. */
 int packing_check(const struct matrix *parts, int num_parts, int heads, int64_t *rows, bool *biased,
                   struct error *err);
-/* The format that holds numbers of a file as they are. */
+/* The format that `auto` stands for: one that holds numbers of a file as they are, or, for those in
+ * blocks, the nearest. */
 enum weight_format packing_dtype_format(enum dtype dtype);
 /* The narrowest format that holds all the parts as they are. */
 enum weight_format packing_format(const struct matrix *parts, int num_parts);

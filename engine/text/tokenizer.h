@@ -20,12 +20,15 @@
 
 struct tokenizer;
 
-/* Reads `path`: a tokenizer.json, or a folder with one and perhaps a tokenizer_config.json. The
- * caller frees *out with tokenizer_free. */
+/* Reads `path`: a tokenizer.json, a folder with one and perhaps a tokenizer_config.json, or a GGUF
+ * file. The caller frees *out with tokenizer_free. */
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err);
 
 /* The same from memory. json: [length] bytes, borrowed for the call. */
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err);
+
+/* That of a GGUF file in memory: bytes [size], borrowed for the call. */
+int tokenizer_load_gguf(struct tokenizer **out, const void *bytes, size_t size, struct error *err);
 
 /* What is odd about the file. */
 const struct warnings *tokenizer_warnings(const struct tokenizer *tokenizer);

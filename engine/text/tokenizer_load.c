@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.json into a struct tokenizer. The JSON is freed before this returns. */
 #include "engine/base/file.h"
+#include "engine/text/gguf_tokenizer.h"
 #include "engine/text/tokenizer.h"
 #include "engine/text/tokenizer_config.h"
 #include "engine/text/tokenizer_parts.h"
@@ -272,6 +273,24 @@ static int read_all(struct tokenizer *tokenizer, const json_t *root, const json_
     return decoder_prepare(&tokenizer->decoder, &tokenizer->vocabulary, err);
 }
 
+/* A tokenizer of the JSON; `place` is for messages about it. */
+static int make(struct tokenizer **out, const json_t *root, const struct tokenizer_config *files,
+                const char *place, struct error *err)
+{
+    struct tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+    if (!tokenizer)
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a tokenizer");
+    tokenizer->split_special_tokens = files->split_special_tokens;
+    if (read_all(tokenizer, root, files->more, err) == 0) {
+        *out = tokenizer;
+        return 0;
+    }
+    if (place[0])
+        error_prefix(err, "%.*s", (int)strlen(place) - 2, place);
+    tokenizer_free(tokenizer);
+    return -1;
+}
+
 /* Loads a tokenizer.json with the files beside it; `place` is for messages about it. */
 static int load(struct tokenizer **out, const char *json, size_t length, const char *place,
                 struct tokenizer_config *files, struct error *err)
@@ -286,23 +305,48 @@ static int load(struct tokenizer **out, const char *json, size_t length, const c
                          json_error.column, json_error.text);
     static const char WORD[] = "\"ByteLevel\"";
     files->mentions_byte_level = memmem(json, length, WORD, sizeof WORD - 1) != NULL;
-    struct tokenizer *tokenizer = NULL;
     int failed = tokenizer_config_apply(files, root, err);
-    if (!failed && !(tokenizer = calloc(1, sizeof *tokenizer)))
-        failed = error_set(err, ERROR_NO_MEMORY, "no memory for a tokenizer");
-    if (!failed) {
-        tokenizer->split_special_tokens = files->split_special_tokens;
-        failed = read_all(tokenizer, root, files->more, err);
-        if (failed && place[0])
-            error_prefix(err, "%.*s", (int)strlen(place) - 2, place);
-    }
+    if (!failed)
+        failed = make(out, root, files, place, err);
     json_decref(root);
-    if (failed) {
-        tokenizer_free(tokenizer);
+    return failed;
+}
+
+static int load_gguf(struct tokenizer **out, const void *bytes, size_t size, const char *file,
+                     struct error *err)
+{
+    struct gguf gguf;
+    struct warnings warnings = {0};
+    struct tokenizer_config none = {0};
+    json_t *root = NULL;
+    char place[PATH_MAX];
+    snprintf(place, sizeof place, "%s, as tokenizer.json: ", file);
+    if (gguf_read(&gguf, bytes, size, file, err) != 0)
         return -1;
-    }
-    *out = tokenizer;
-    return 0;
+    int failed = gguf_tokenizer(&root, &gguf, &warnings, err);
+    if (!failed)
+        failed = make(out, root, &none, place, err);
+    if (!failed)
+        warnings_add_all(&(*out)->warnings, &warnings);
+    json_decref(root);
+    gguf_clear(&gguf);
+    return failed;
+}
+
+static int open_gguf(struct tokenizer **out, const char *path, struct error *err)
+{
+    struct file_map map;
+    if (file_map_open(&map, path, err) != 0)
+        return -1;
+    const char *slash = strrchr(path, '/');
+    int failed = load_gguf(out, map.bytes, map.size, slash ? slash + 1 : path, err);
+    file_map_close(&map);
+    return failed;
+}
+
+int tokenizer_load_gguf(struct tokenizer **out, const void *bytes, size_t size, struct error *err)
+{
+    return load_gguf(out, bytes, size, "memory", err);
 }
 
 int tokenizer_load(struct tokenizer **out, const char *json, size_t length, struct error *err)
@@ -315,6 +359,8 @@ int tokenizer_load(struct tokenizer **out, const char *json, size_t length, stru
 
 int tokenizer_open(struct tokenizer **out, const char *path, struct error *err)
 {
+    if (gguf_is_file(path))
+        return open_gguf(out, path, err);
     struct stat status;
     struct tokenizer_config files = {0};
     bool folder = stat(path, &status) == 0 && S_ISDIR(status.st_mode);

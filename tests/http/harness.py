@@ -58,7 +58,7 @@ class Server:
     def __init__(self, log_path, model, environment=None, wait=True, **flags):
         self.log_path = Path(log_path)
         self.model = Path(model)
-        self.model_id = flags.get("preset", self.model.name)
+        self.model_id = flags.get("preset", self.model.name.removesuffix(".gguf"))
         self.ends_clean = True  # False: a test that has it killed
         flags = {"host": "127.0.0.1", "port": 0, "threads": 2, **flags}
         arguments = [str(BINARY), "serve"]

@@ -354,20 +354,20 @@ def test_perplexity_of_standard_input():
 # all
 
 @pytest.mark.parametrize("arguments, told", [
-    (["info", HYBRID / "config.json"], "config.json: expected a model's directory, got a file"),
+    (["info", HYBRID / "config.json"], "expected a model's directory or a GGUF file, got another file"),
     (["info", ""], "expected a model's directory, got \"\""),
     (["info", "--presets", HYBRID], "--presets: expected nothing beside it; usage: regla info (MODEL"),
     (["info", HYBRID, "more"], "--json], or regla info --presets"),
     (["bench", "--model", GOLDEN / "sliding_parallel_learned", "--pp", 0, "--tg", 4, "--depth", 5000,
       "--batch", 3], "tg4@5000, batch 3: max_tokens: the model has 128 positions"),
     (["info", "/nowhere"], "/nowhere: cannot open: No such file or directory"),
-    (["serve", HYBRID], "usage: regla serve --model DIR"),
+    (["serve", HYBRID], "usage: regla serve --model PATH"),
     (["serve", "--model", HYBRID, "--port", 0, "--served-model-name", ""],
      "--served-model-name (REGLA_SERVED_MODEL_NAME): expected a name, got an empty text"),
     (["serve", "--model", HYBRID, "--api-key-file", HYBRID],
      "hybrid_regla: cannot read: Is a directory"),
     (["serve", "--model", HYBRID, "--no-prefix-cache=1"], "--no-prefix-cache: expected no value, got \"1\""),
-    (["tokenize", "--text", "x"], "expected a model's directory or a tokenizer.json; usage: "),
+    (["tokenize", "--text", "x"], "expected a model's directory, a GGUF file or a tokenizer.json; usage: "),
     (["tokenize", HYBRID, "--decode", "--text", "3 99999999"], "99999999"),
     (["tokenize", HYBRID / "config.json", "--text", "x"], 'config.json: top level: unknown key "model_type"'),
     (["serve", "--model", HYBRID, "--port", 0, "--state-memory", 100],

@@ -565,6 +565,15 @@ def test_context_length_of_learned_positions(server_factory):
     assert error["code"] == "context_length_exceeded" and str(limit) in error["message"]
 
 
+def test_a_gguf_file_answers_as_its_folder(server_factory):
+    servers = [server_factory(model=GOLDEN / "gpt_neox_tf4" / name) for name in ("", "model.gguf")]
+    replies = [server.complete(prompt="It was", max_tokens=12, temperature=0, logprobs=2)["choices"]
+               for server in servers]
+    assert replies[0] == replies[1]
+    card = servers[1].get("/v1/models/model").json()
+    assert card["dtype"] == "F16" and card["root"] == str(GOLDEN / "gpt_neox_tf4")
+
+
 def test_real_text(text_server):
     reply = text_server.complete(prompt="It was a dark night, and", max_tokens=40, temperature=0)
     text = reply["choices"][0]["text"]

@@ -439,9 +439,8 @@ Test(model, unaligned_data)
                       err.message);
             const struct matrix *got = &model->layers[1].mixer.v_proj;
             const struct matrix *want = &reference->layers[1].mixer.v_proj;
-            cr_expect_eq((uintptr_t)got->data % dtype_bytes(got->dtype), 0);
-            cr_expect_arr_eq(got->data, want->data,
-                             (size_t)(got->rows * got->cols) * dtype_bytes(got->dtype));
+            cr_expect_eq((uintptr_t)got->data % dtype_size(got->dtype, 1), 0);
+            cr_expect_arr_eq(got->data, want->data, model_matrix_bytes(got));
             model_close(model);
             model_close(reference);
             free(text);

@@ -370,7 +370,7 @@ static bool all_zeros(const struct matrix *matrix)
 {
     enum { PAGE = 4096 };
     const unsigned char *bytes = matrix->data;
-    size_t size = (size_t)matrix->rows * (size_t)matrix->cols * dtype_bytes(matrix->dtype);
+    size_t size = model_matrix_bytes(matrix);
     cr_assert(size > 4 * PAGE);
     for (size_t i = PAGE; i < size - PAGE; i++)
         if (bytes[i])
@@ -399,8 +399,7 @@ Test(presets, packed_matrices_leave_the_memory)
         cr_expect(all_zeros(&model->layers[0].up_proj) && all_zeros(&model->layers[1].down_proj));
         cr_expect(all_zeros(&model->lm_head));
         const struct matrix *rows = &kept->embeddings;
-        cr_expect(memcmp(rows->data, model->embeddings.data,
-                         (size_t)(rows->rows * rows->cols) * dtype_bytes(rows->dtype)) == 0);
+        cr_expect(memcmp(rows->data, model->embeddings.data, model_matrix_bytes(rows)) == 0);
         engine_close(engine);
         model_close(kept);
         json_decref(config);

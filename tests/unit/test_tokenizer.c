@@ -210,6 +210,102 @@ Test(tokenizer, split_with_ignore_merges_equals_hugging_face)
     check_tokenizer(DATA "llama3.json", "llama3");
 }
 
+/* The tokenizers of GGUF files (make_gguf_fixtures.py). */
+#define GGUF REGLA_SOURCE_DIR "/tests/data/gguf/"
+
+Test(tokenizer, split_from_gguf_equals_hugging_face)
+{
+    check_tokenizer(GGUF "llama3.gguf", "llama3");
+}
+
+/* The other keeps what GGUF has no place for: flags of added tokens. */
+static struct tokenizer *without_flags(const char *path)
+{
+    static const char *const flags[] = {"single_word", "lstrip", "rstrip", "normalized"};
+    json_t *root = json_load_file(path, 0, NULL), *token;
+    size_t i;
+    json_array_foreach(json_object_get(root, "added_tokens"), i, token) for (int f = 0; f < 4; f++)
+        json_object_set_new(token, flags[f], json_false());
+    char *text = json_dumps(root, 0);
+    struct tokenizer *tokenizer;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(tokenizer_load(&tokenizer, text, strlen(text), &err), 0, "%s", err.message);
+    free(text);
+    json_decref(root);
+    return tokenizer;
+}
+
+Test(tokenizer, byte_level_from_gguf_is_that_of_the_json)
+{
+    static struct mixed mixed;
+    struct error err = ERROR_INIT;
+    struct tokenizer *one = without_flags(DATA "neox.json"), *other;
+    cr_assert_eq(tokenizer_open(&other, GGUF "neox.gguf", &err), 0, "%s", err.message);
+    read_mixed(&mixed);
+    cr_expect_eq(tokenizer_size(one), tokenizer_size(other));
+    for (int32_t id = 0; id < tokenizer_size(one); id++) {
+        cr_expect_str_eq(tokenizer_token_content(one, id), tokenizer_token_content(other, id));
+        cr_expect_eq(tokenizer_is_special(one, id), tokenizer_is_special(other, id));
+    }
+    for (size_t i = 0; i < mixed.count; i++) {
+        struct token_list ids[2] = {{0}};
+        const char *text = mixed.text + mixed.starts[i];
+        size_t bytes = mixed.starts[i + 1] - mixed.starts[i];
+        cr_assert_eq(tokenizer_encode(one, text, bytes, true, &ids[0], &err), 0);
+        cr_assert_eq(tokenizer_encode(other, text, bytes, true, &ids[1], &err), 0);
+        cr_assert(ids[0].count == ids[1].count && hash_ids(&ids[0]) == hash_ids(&ids[1]),
+                  "chunk %zu has other ids", i);
+        token_list_clear(&ids[0]);
+        token_list_clear(&ids[1]);
+    }
+    tokenizer_free(one);
+    tokenizer_free(other);
+    free(mixed.text);
+}
+
+/* Against SentencePiece itself, whose ids have no special tokens around them. A text that spells a
+ * space as SentencePiece does inside is left out: there it is a space to its user-defined tokens,
+ * here, as in llama.cpp, it is not. */
+static void check_pieces(const char *path, const char *expected_path, int32_t bos)
+{
+    static struct mixed mixed;
+    size_t length, differ = 0, compared = 0;
+    struct error err = ERROR_INIT;
+    struct tokenizer *tokenizer;
+    char *expected = read_file(expected_path, &length);
+    const char *line = expected;
+    read_mixed(&mixed);
+    cr_assert_eq(tokenizer_open(&tokenizer, path, &err), 0, "%s", err.message);
+    for (size_t i = 0; i < mixed.count; i++, line = next_line(line)) {
+        struct token_list ids = {0};
+        size_t count, bytes = mixed.starts[i + 1] - mixed.starts[i];
+        uint64_t hash;
+        cr_assert_eq(sscanf(line, "%zu %" SCNx64, &count, &hash), 2);
+        if (memmem(mixed.text + mixed.starts[i], bytes, "\u2581", 3))
+            continue;
+        compared++;
+        cr_assert_eq(
+            tokenizer_encode(tokenizer, mixed.text + mixed.starts[i], bytes, false, &ids, &err), 0);
+        differ += ids.count != count || hash_ids(&ids) != hash;
+        token_list_clear(&ids);
+    }
+    cr_expect_eq(differ, 0, "%s: %zu of %zu chunks have other ids", path, differ, compared);
+    cr_expect_geq(compared, 1300);
+    struct token_list ids = {0};
+    cr_assert_eq(tokenizer_encode(tokenizer, "a", 1, true, &ids, &err), 0);
+    cr_expect(ids.count >= 2 && ids.ids[0] == bos, "the template");
+    token_list_clear(&ids);
+    tokenizer_free(tokenizer);
+    free(mixed.text);
+    free(expected);
+}
+
+Test(tokenizer, pieces_from_gguf_equal_sentencepiece)
+{
+    check_pieces(GGUF "spm.gguf", GGUF "spm.expected", 1);
+    check_pieces(GGUF "spm_bare.gguf", GGUF "spm_bare.expected", 1);
+}
+
 /* The real one is not in the tree: the test needs its path, or ../shared beside the tree. */
 Test(tokenizer, gpt_neox_equals_hugging_face)
 {

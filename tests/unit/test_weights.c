@@ -3,6 +3,7 @@
 #include "engine/base/bytes.h"
 #include "engine/base/half.h"
 #include "engine/model/config.h"
+#include "engine/model/safetensors.h"
 #include "engine/model/weights.h"
 
 #include "tests/unit/checkpoint.h"
@@ -65,7 +66,7 @@ Test(weights, dtypes)
     const int32_t *permutation;
     cr_assert(weights_permutation(&weights, "i64", 3, &permutation, &err) == 0, "%s", err.message);
     cr_expect(permutation[0] == 2 && permutation[1] == 0 && permutation[2] == 1);
-    safetensors_close(weights.file);
+    tensors_close(weights.file);
     arena_clear(&arena);
 }
 
@@ -101,7 +102,7 @@ Test(weights, fp8_times_the_scale_of_its_block)
                       err.message);
             cr_assert(weights_matrix(&weights, "m", 2, 4, &matrix, &err) == 0, "%s", err.message);
             cr_expect_eq(matrix.dtype, dtype);
-            cr_expect_eq(safetensors_find(weights.file, "m_scale_inv")->used, scaled);
+            cr_expect_eq(tensors_find(weights.file, "m_scale_inv")->used, scaled);
             for (size_t i = 0; i < 8; i++) {
                 const float wanted = scaled ? expected[i] : e4m3_to_f32(numbers[i]);
                 const uint16_t *halves = matrix.data;
@@ -113,7 +114,7 @@ Test(weights, fp8_times_the_scale_of_its_block)
                                                         : bf16_to_f32(f32_to_bf16(wanted));
                 cr_expect(got == same, "%zu: %g, expected %g", i, (double)got, (double)same);
             }
-            safetensors_close(weights.file);
+            tensors_close(weights.file);
             arena_clear(&arena);
         }
 }
@@ -145,7 +146,7 @@ Test(weights, fp8_that_is_not_finite)
         cr_assert(safetensors_load(&weights.file, bytes, size, "f", &err) == 0, "%s", err.message);
         cr_expect(weights_matrix(&weights, "m", 2, 4, &matrix, &err) == -1);
         cr_expect_str_eq(err.message, cases[i].message);
-        safetensors_close(weights.file);
+        tensors_close(weights.file);
         arena_clear(&arena);
     }
 }

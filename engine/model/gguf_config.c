@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/gguf_config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Metadata that say nothing about what is computed, or that others read: the tokenizer
+ * (engine/text/gguf_tokenizer.h), the files, whoever quantized. */
+static bool is_elsewhere(const char *key)
+{
+    static const char *const others[] = {"general.", "tokenizer.", "split.", "quantize."};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(key, others[i], strlen(others[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Whether the text is `expected`. */
+static bool is_text(const struct gguf_text *text, const char *expected)
+{
+    return text->length == strlen(expected) && memcmp(text->bytes, expected, text->length) == 0;
+}
+
+/* general.type: not an adapter, an importance matrix or a projector. And a quantization of the
+ * version whose blocks we know. */
+static int check_kind(const struct gguf *gguf, struct error *err)
+{
+    struct gguf_text type = {"model", 5};
+    int64_t version = 2;
+    if (gguf_text(gguf, "general.type", FIELD_OPTIONAL, &type, err) != 0 ||
+        gguf_int(gguf, "general.quantization_version", FIELD_OPTIONAL, 0, 2, &version, err) != 0)
+        return -1;
+    if (!is_text(&type, "model"))
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: general.type: expected \"model\", got \"%.*s\"", gguf->file,
+                         (int)(type.length < 40 ? type.length : 40), type.bytes);
+    return 0;
+}
+
+static int out_of_memory(const struct gguf *gguf, struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", gguf->file);
+}
+
+/* A value as JSON; NULL: it is no value of config.json. */
+static json_t *as_json(const struct gguf_entry *entry)
+{
+    if (entry->array)
+        return NULL;
+    if (gguf_type_is_int(entry->type))
+        return json_integer(gguf_int_at(entry, 0));
+    if (gguf_type_is_float(entry->type))
+        return json_real(gguf_number_at(entry, 0)); /* NULL where it is not finite */
+    if (entry->type == GGUF_BOOL)
+        return json_boolean(entry->data[0]);
+    const unsigned char *at = entry->data;
+    const struct gguf_text text = gguf_next_text(&at);
+    return json_stringn(text.bytes, text.length); /* NULL where it is not UTF-8 */
+}
+
+static int set_key(json_t *config, const struct gguf_names *names, const struct gguf_key *key,
+                   const struct gguf *gguf, struct error *err)
+{
+    char full[120], got[40];
+    snprintf(full, sizeof full, "%s.%s", names->architecture, key->key);
+    const struct gguf_entry *entry = gguf_find(gguf, full);
+    if (!entry && key->need == FIELD_REQUIRED)
+        return gguf_bad(gguf, full, err, "expected a value, got nothing");
+    if (!entry || !key->name)
+        return 0;
+    json_t *value = as_json(entry);
+    if (!value)
+        return gguf_bad(gguf, full, err, "expected a finite number, a BOOL or text, got %s",
+                        gguf_kind(entry, got));
+    return json_object_set_new(config, key->name, value) == 0 ? 0 : out_of_memory(gguf, err);
+}
+
+static bool is_known(const struct gguf_names *names, const char *below)
+{
+    for (size_t i = 0; i < names->num_keys; i++)
+        if (strcmp(names->keys[i].key, below) == 0)
+            return true;
+    return false;
+}
+
+/* A key of the architecture that the family does not know may change what is computed. Others
+ * cannot: llama.cpp does not know them either. */
+static int check_keys(const struct gguf_names *names, const struct gguf *gguf,
+                      struct warnings *warnings, struct error *err)
+{
+    const size_t length = strlen(names->architecture);
+    const char *first = NULL;
+    size_t strange = 0;
+    for (size_t i = 0; i < gguf->num_entries; i++) {
+        const char *key = gguf->entries[i].key;
+        const bool own = strncmp(key, names->architecture, length) == 0 && key[length] == '.';
+        if (own && !is_known(names, key + length + 1))
+            return error_set(err, ERROR_UNSUPPORTED,
+                             "%s: %.100s: the family does not know this key", gguf->file, key);
+        if (!own && !is_elsewhere(key) && strange++ == 0)
+            first = key;
+    }
+    if (strange > 0)
+        warnings_add(warnings, "%s: %.100s%s: not known, without effect", gguf->file, first,
+                     strange > 1 ? " and others" : "");
+    return 0;
+}
+
+/* bos_token_id, and as eos_token_id the ids that end a text, a turn and a message. */
+static int set_ids(json_t *config, const struct gguf *gguf, struct error *err)
+{
+    static const char *const ends[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
+    int64_t id = -1;
+    if (gguf_int(gguf, "tokenizer.ggml.bos_token_id", FIELD_OPTIONAL, 0, INT64_MAX, &id, err) != 0)
+        return -1;
+    if (id >= 0 && json_object_set_new(config, "bos_token_id", json_integer(id)) != 0)
+        return out_of_memory(gguf, err);
+    json_t *list = json_array();
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        id = -1;
+        if (gguf_int(gguf, ends[i], FIELD_OPTIONAL, 0, INT64_MAX, &id, err) != 0) {
+            json_decref(list);
+            return -1;
+        }
+        if (id >= 0)
+            json_array_append_new(list, json_integer(id));
+    }
+    return json_object_set_new(config, "eos_token_id", list) == 0 ? 0 : out_of_memory(gguf, err);
+}
+
+/* What the tensors say: the vocabulary's size, and whether the head is a matrix of its own. */
+static int set_ends(json_t *config, const struct gguf *gguf, struct tensors *tensors,
+                    struct error *err)
+{
+    const struct tensor *embeddings = tensors_find(tensors, "token_embd.weight");
+    const bool tied = !tensors_find(tensors, "output.weight");
+    if (!embeddings || embeddings->rank != 2)
+        return error_set(err, ERROR_INVALID,
+                         "%s: tensor \"token_embd.weight\": expected a matrix, got %s", gguf->file,
+                         embeddings ? "another shape" : "nothing");
+    if (!json_object_get(config, "vocab_size") &&
+        json_object_set_new(config, "vocab_size", json_integer(embeddings->shape[0])) != 0)
+        return out_of_memory(gguf, err);
+    return json_object_set_new(config, "tie_word_embeddings", json_boolean(tied)) == 0
+               ? 0
+               : out_of_memory(gguf, err);
+}
+
+int gguf_config(json_t **config, const struct gguf_names *names, const char *model_type,
+                const struct gguf *gguf, struct tensors *tensors, struct error *err)
+{
+    *config = json_pack("{ss}", "model_type", model_type);
+    if (!*config)
+        return out_of_memory(gguf, err);
+    int result =
+        check_kind(gguf, err) == 0 ? check_keys(names, gguf, tensors_warnings(tensors), err) : -1;
+    for (size_t i = 0; result == 0 && i < names->num_keys; i++)
+        result = set_key(*config, names, &names->keys[i], gguf, err);
+    if (result == 0 && set_ids(*config, gguf, err) == 0 &&
+        set_ends(*config, gguf, tensors, err) == 0 &&
+        (!names->complete || names->complete(*config, gguf, err) == 0))
+        return 0;
+    json_decref(*config);
+    *config = NULL;
+    return -1;
+}
+
+/* Whether name matches pattern, in which a * stands for digits. *layer: those digits, [*digits]. */
+static bool matches(const char *pattern, const char *name, size_t length, const char **layer,
+                    size_t *digits)
+{
+    const size_t before = strcspn(pattern, "*");
+    *layer = name + before;
+    *digits = 0;
+    if (length < before || memcmp(name, pattern, before) != 0)
+        return false;
+    if (!pattern[before])
+        return length == before;
+    *digits = strspn(*layer, "0123456789");
+    const size_t after = strlen(pattern + before + 1), used = before + *digits;
+    return *digits > 0 && *digits < 8 && length == used + after &&
+           memcmp(name + used, pattern + before + 1, after) == 0;
+}
+
+static void set_order(struct tensor *tensor, enum gguf_rows rows, int64_t num_heads)
+{
+    const int64_t parts = 3 * num_heads;
+    if (rows == GGUF_ROWS_STACKED && tensor->shape[0] % parts == 0)
+        tensor->order = (struct tensor_order){num_heads, 3, tensor->shape[0] / parts};
+}
+
+static int rename_tensor(const struct gguf_names *names, int64_t num_heads, struct tensors *tensors,
+                         struct tensor *tensor, struct error *err)
+{
+    char full[200];
+    const char *end = strrchr(tensor->name, '.'), *layer;
+    size_t length = end ? (size_t)(end - tensor->name) : 0, digits;
+    for (size_t i = 0; length > 0 && i < names->num_names; i++) {
+        const struct gguf_name *name = &names->names[i];
+        if (!matches(name->gguf, tensor->name, length, &layer, &digits))
+            continue;
+        const size_t before = strcspn(name->name, "*");
+        snprintf(full, sizeof full, "%.*s%.*s%s%s", (int)before, name->name, (int)digits, layer,
+                 name->name[before] ? name->name + before + 1 : "", end);
+        set_order(tensor, name->rows, num_heads);
+        return tensors_rename(tensors, tensor, full, err);
+    }
+    return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": the family %s has no use for it",
+                     tensor->file, tensor->name, names->architecture);
+}
+
+int gguf_config_rename(const struct gguf_names *names, int64_t num_heads, struct tensors *tensors,
+                       struct error *err)
+{
+    for (size_t i = 0; i < tensors_count(tensors); i++)
+        if (rename_tensor(names, num_heads, tensors, tensors_at(tensors, i), err) != 0)
+            return -1;
+    return tensors_sort(tensors, err);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/quantized.h"
+
+#include "engine/base/half.h"
+
+#include <string.h>
+
+enum { GROUP = 32 }; /* numbers that are decoded together: a block, or a part of one */
+
+/* The bit i of the 32 at `bits`, as 16 or 0. */
+static int fifth_bit(const unsigned char *bits, int i)
+{
+    return (bits[i / 8] >> i % 8 & 1) << 4;
+}
+
+/* 16 bytes: number i is in the lower half of byte i, number 16 + i in the upper half. */
+static int nibble(const unsigned char *bytes, int i)
+{
+    return i < GROUP / 2 ? bytes[i] & 15 : bytes[i - GROUP / 2] >> 4;
+}
+
+static void q8_0(const unsigned char *block, int group, float *out)
+{
+    const float d = f16_to_f32(read_u16(block));
+    (void)group;
+    for (int i = 0; i < GROUP; i++)
+        out[i] = d * (float)(int8_t)block[2 + i];
+}
+
+static void q4_0(const unsigned char *block, int group, float *out)
+{
+    const float d = f16_to_f32(read_u16(block));
+    (void)group;
+    for (int i = 0; i < GROUP; i++)
+        out[i] = d * (float)(nibble(block + 2, i) - 8);
+}
+
+static void q4_1(const unsigned char *block, int group, float *out)
+{
+    const float d = f16_to_f32(read_u16(block)), m = f16_to_f32(read_u16(block + 2));
+    (void)group;
+    for (int i = 0; i < GROUP; i++)
+        out[i] = d * (float)nibble(block + 4, i) + m;
+}
+
+static void q5_0(const unsigned char *block, int group, float *out)
+{
+    const float d = f16_to_f32(read_u16(block));
+    (void)group;
+    for (int i = 0; i < GROUP; i++)
+        out[i] = d * (float)((nibble(block + 6, i) | fifth_bit(block + 2, i)) - 16);
+}
+
+static void q5_1(const unsigned char *block, int group, float *out)
+{
+    const float d = f16_to_f32(read_u16(block)), m = f16_to_f32(read_u16(block + 2));
+    (void)group;
+    for (int i = 0; i < GROUP; i++)
+        out[i] = d * (float)(nibble(block + 8, i) | fifth_bit(block + 4, i)) + m;
+}
+
+/* What 32 numbers of Q4_K and Q5_K have: 6 bits of s and of t, in 12 bytes for 8 groups. The last
+ * four groups have their upper two bits beside the first four's. */
+static void scales_of(const unsigned char *block, int group, float *scale, float *least)
+{
+    const unsigned char *packed = block + 4, *low = packed + group % 4,
+                        *high = packed + 8 + group % 4;
+    const int s = group < 4 ? low[0] & 63 : (high[0] & 15) | low[0] >> 6 << 4;
+    const int t = group < 4 ? low[4] & 63 : high[0] >> 4 | low[4] >> 6 << 4;
+    *scale = f16_to_f32(read_u16(block)) * (float)s;
+    *least = f16_to_f32(read_u16(block + 2)) * (float)t;
+}
+
+/* 32 bytes hold two groups: the even one in the lower halves, the odd one in the upper. */
+static void q4_k(const unsigned char *block, int group, float *out)
+{
+    const unsigned char *bytes = block + 16 + group / 2 * GROUP;
+    float scale, least;
+    scales_of(block, group, &scale, &least);
+    for (int i = 0; i < GROUP; i++)
+        out[i] = scale * (float)(bytes[i] >> group % 2 * 4 & 15) - least;
+}
+
+/* Bit g of byte i of the 32 before them is the fifth bit of number i of group g. */
+static void q5_k(const unsigned char *block, int group, float *out)
+{
+    const unsigned char *fifth = block + 16, *bytes = block + 48 + group / 2 * GROUP;
+    float scale, least;
+    scales_of(block, group, &scale, &least);
+    for (int i = 0; i < GROUP; i++) {
+        const int q = (bytes[i] >> group % 2 * 4 & 15) | (fifth[i] >> group & 1) << 4;
+        out[i] = scale * (float)q - least;
+    }
+}
+
+/* Each half of the block has four groups: 64 bytes with the lower four bits, of which the first 32
+ * hold groups 0 and 2, and 32 bytes with the upper two bits of all four. */
+static void q6_k(const unsigned char *block, int group, float *out)
+{
+    const int half = group / 4, g = group % 4;
+    const unsigned char *low = block + half * 64 + g % 2 * GROUP,
+                        *high = block + 128 + half * GROUP;
+    const float d = f16_to_f32(read_u16(block + 208));
+    for (int i = 0; i < GROUP; i++) {
+        const int q = (low[i] >> g / 2 * 4 & 15) | (high[i] >> g * 2 & 3) << 4;
+        const float scale = d * (float)(int8_t)block[192 + group * 2 + i / 16];
+        out[i] = scale * (float)(q - 32);
+    }
+}
+
+typedef void decode_group(const unsigned char *block, int group, float *out);
+
+/* How 32 numbers are decoded, and where the block's f16 numbers lie. */
+static const struct {
+    decode_group *decode;
+    int scales_at, num_scales;
+} blocks[NUM_DTYPES] = {
+    [DTYPE_Q4_0] = {q4_0, 0, 1}, [DTYPE_Q4_1] = {q4_1, 0, 2},   [DTYPE_Q5_0] = {q5_0, 0, 1},
+    [DTYPE_Q5_1] = {q5_1, 0, 2}, [DTYPE_Q8_0] = {q8_0, 0, 1},   [DTYPE_Q4_K] = {q4_k, 0, 2},
+    [DTYPE_Q5_K] = {q5_k, 0, 2}, [DTYPE_Q6_K] = {q6_k, 208, 1},
+};
+
+static void decode(enum dtype dtype, const unsigned char *data, int64_t first, int64_t n,
+                   float *out)
+{
+    const int64_t size = (int64_t)dtype_block(dtype);
+    while (n > 0) {
+        const unsigned char *block = data + dtype_size(dtype, (size_t)(first / size * size));
+        const int group = (int)(first % size / GROUP), skip = (int)(first % GROUP);
+        const int64_t here = GROUP - skip < n ? GROUP - skip : n;
+        float numbers[GROUP];
+        blocks[dtype].decode(block, group, here == GROUP ? out : numbers);
+        if (here < GROUP)
+            memcpy(out, numbers + skip, (size_t)here * sizeof *out);
+        first += here;
+        n -= here;
+        out += here;
+    }
+}
+
+void quantized_numbers(enum dtype dtype, const void *data, int64_t first, int64_t n, float *out)
+{
+    const unsigned char *at = data;
+    if (dtype_block(dtype) > 1) {
+        decode(dtype, at, first, n, out);
+        return;
+    }
+    at += dtype_size(dtype, (size_t)first);
+    if (dtype == DTYPE_F32)
+        memcpy(out, at, (size_t)n * sizeof *out);
+    else if (dtype == DTYPE_BF16)
+        for (int64_t i = 0; i < n; i++)
+            out[i] = bf16_to_f32(read_u16(at + i * 2));
+    else
+        for (int64_t i = 0; i < n; i++)
+            out[i] = f16_to_f32(read_u16(at + i * 2));
+}
+
+bool quantized_finite(enum dtype dtype, const void *data, int64_t first, int64_t n)
+{
+    const int64_t size = (int64_t)dtype_block(dtype);
+    const size_t bytes = dtype_size(dtype, (size_t)size);
+    const unsigned char *block = (const unsigned char *)data + (size_t)(first / size) * bytes;
+    bool finite = true;
+    for (int64_t at = first / size * size; at < first + n; at += size, block += bytes)
+        for (int i = 0; i < blocks[dtype].num_scales; i++)
+            finite &= (read_u16(block + blocks[dtype].scales_at + 2 * i) & 0x7c00) != 0x7c00;
+    return finite;
+}

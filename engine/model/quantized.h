@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The numbers of matrices as f32, whatever their dtype. Those in blocks are GGUF's: small integers
+ * with scales. A block is a run of a row; f16 numbers d and m belong to all of it:
+ *
+ *   Q8_0  d q          q in -128..127
+ *   Q4_0  d (q - 8)    q in 0..15           Q5_0  d (q - 16)   q in 0..31
+ *   Q4_1  d q + m      q in 0..15           Q5_1  d q + m      q in 0..31
+ *   Q4_K  (d s) q - m t, Q5_K likewise: s and t, in 0..63, belong to 32 of the 256 numbers
+ *   Q6_K  (d s) (q - 32): s, in -128..127, belongs to 16 of the 256 numbers
+ *
+ * Each operation rounds to f32, in this order, so the numbers are those of llama.cpp and of the
+ * Python package gguf, to the bit. */
+#ifndef ENGINE_MODEL_QUANTIZED_H
+#define ENGINE_MODEL_QUANTIZED_H
+
+#include "engine/model/dtype.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Numbers [first, first + n) of a row-major matrix at `data`, at any alignment, into out [n]. */
+void quantized_numbers(enum dtype dtype, const void *data, int64_t first, int64_t n, float *out);
+
+/* Whether the scales of the blocks that have numbers [first, first + n) are finite: then all
+ * numbers are. dtype is one in blocks. */
+bool quantized_finite(enum dtype dtype, const void *data, int64_t first, int64_t n);
+
+#endif
