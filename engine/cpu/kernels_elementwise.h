@@ -130,6 +130,11 @@ static void kernel_angles(const struct ops_angles *a, const struct batch *batch,
         float *sines = a->sines.data + r * a->sines.stride;
         for (int j = 0; j < a->count; j++)
             formula_cos_sin(position * a->theta[j], &cosines[j], &sines[j]);
+        const float factor = a->factor;
+        for (int j = 0; j < a->count && factor != 0.0f; j++) {
+            cosines[j] *= factor;
+            sines[j] *= factor;
+        }
     }
 }
 

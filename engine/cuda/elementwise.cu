@@ -219,9 +219,12 @@ __global__ static void angles_kernel(struct device_batch batch, struct ops_angle
     grid_wait();
     int64_t r = blockIdx.x;
     int j = (int)(blockIdx.y * THREADS + threadIdx.x);
-    if (j < a.count)
-        formula_cos_sin((double)batch.positions[r] * a.theta[j], cell(a.cosines, r, j),
-                        cell(a.sines, r, j));
+    if (j >= a.count)
+        return;
+    float cosine, sine;
+    formula_cos_sin((double)batch.positions[r] * a.theta[j], &cosine, &sine);
+    *cell(a.cosines, r, j) = a.factor != 0.0f ? cosine * a.factor : cosine;
+    *cell(a.sines, r, j) = a.factor != 0.0f ? sine * a.factor : sine;
 }
 
 void cuda_angles(struct backend *backend, const struct ops_angles *a)

@@ -131,6 +131,26 @@ FORMULA float formula_erf(float x)
     return t < 1.0f ? small : large;
 }
 
+/* tanh x: 2 ulp. Near 0 the difference from 1 would cancel. */
+FORMULA float formula_tanh(float x)
+{
+    float t = fabsf(x), s = x * x;
+    float p = FORMULA_FMA(-0.005895156f, s, 0.02079597f);
+    p = FORMULA_FMA(p, s, -0.05378383f);
+    p = FORMULA_FMA(p, s, 0.13331924f);
+    p = FORMULA_FMA(p, s, -0.333333f);
+    float small = FORMULA_FMA(p * s, x, x);
+    float large = 1.0f - 2.0f / (formula_exp(2.0f * t) + 1.0f);
+    large = x < 0.0f ? -large : large;
+    return t < 0.6f ? small : large;
+}
+
+/* Gemma 2's bound of scores and logits: c tanh(x / c), between -c and c. */
+FORMULA float formula_softcap(float x, float c)
+{
+    return c * formula_tanh(x / c);
+}
+
 FORMULA float formula_sigmoid(float x)
 {
     return 1.0f / (1.0f + formula_exp(-x));
@@ -263,10 +283,13 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_SILU)                                                                           \
     X(FORMULA_SIGMOID)           /* RFA's g, fast decay's z and f, the delta rule's beta */   \
     X(FORMULA_ONE_MINUS_SIGMOID) /* RFA (Peng et al. 2021, section 3.2): the input's share */ \
-    X(FORMULA_GLA_GATE)          /* constant: the normalizer */
-#define FORMULA_OF_TWO(X)   \
-    X(FORMULA_REFINED_GATE) \
-    X(FORMULA_SUM) /* of a pair's h */
+    X(FORMULA_GLA_GATE)          /* constant: the normalizer */                               \
+    X(FORMULA_SOFTCAP)           /* constant: c */                                            \
+    X(FORMULA_SCALE)             /* constant u */
+#define FORMULA_OF_TWO(X)                     \
+    X(FORMULA_REFINED_GATE)                   \
+    X(FORMULA_SUM)        /* of a pair's h */ \
+    X(FORMULA_SCALED_SUM) /* u + constant w: the product is rounded, then the sum */
 #define FORMULA_VALUE(value) value,
 
 enum formula { FORMULA_OF_ONE(FORMULA_VALUE) FORMULA_OF_TWO(FORMULA_VALUE) };
@@ -292,8 +315,14 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return formula_refined_gate(u, w);
     case FORMULA_GLA_GATE:
         return formula_gla_gate(u, constant);
+    case FORMULA_SOFTCAP:
+        return formula_softcap(u, constant);
+    case FORMULA_SCALE:
+        return constant * u;
     case FORMULA_SUM:
         return u + w;
+    case FORMULA_SCALED_SUM:
+        return u + constant * w;
     }
     return u;
 }

@@ -119,10 +119,12 @@ struct ops_map {
     const float *weight, *bias; /* [num_cols], or NULL; a bias needs a weight */
 };
 
-/* cos and sin of position * theta_j. */
+/* cos and sin of position * theta_j, times a factor (yarn's, for q and k that are turned). A pair
+ * whose theta_j is 0 stands still. */
 struct ops_angles {
     const double *theta; /* [count] */
     int count;
+    float factor;               /* 0: none, as 1 */
     struct rows cosines, sines; /* out: [N, count] */
 };
 

@@ -66,6 +66,24 @@ Test(formulas, erf_and_what_follows_from_exp_are_close)
     }
 }
 
+Test(formulas, tanh_is_within_2_ulp)
+{
+    double worst = 0.0;
+    for (float x = 1e-38f; x < 100.0f; x *= 1.00003f)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            float at = x * (float)sign;
+            double error = ulps(formula_tanh(at), tanh((double)at));
+            worst = error > worst ? error : worst;
+        }
+    cr_expect(worst < 2.0, "%g ulp", worst);
+    cr_expect(formula_tanh(0.0f) == 0.0f && formula_tanh(INFINITY) == 1.0f);
+    cr_expect(formula_tanh(-INFINITY) == -1.0f && isnan(formula_tanh(NAN)));
+    for (float x = -200.0f; x < 200.0f; x += 0.013f) {
+        double error = fabs(formula_softcap(x, 30.0f) - 30.0 * tanh((double)x / 30.0));
+        cr_assert(error < 8e-6, "softcap(%g): off by %g", (double)x, error); /* 4 ulp of 30 */
+    }
+}
+
 /* What a norm or a normaliser divides the size out of has to be right in its own size. */
 Test(formulas, small_values_are_close_in_their_own_size)
 {
