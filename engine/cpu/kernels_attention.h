@@ -64,6 +64,9 @@ static void finish_scores(const struct ops_attention *a, float *scores, int widt
 {
     for (int j = 0; j < width; j++)
         scores[j] *= a->scale;
+    const float cap = a->softcap;
+    for (int j = 0; j < width && cap != 0.0f; j++)
+        scores[j] = formula_softcap(scores[j], cap);
     if (a->biases != NULL)
         for (int j = 0; j < width; j++)
             scores[j] = scores[j] * weights[j] + biases[j];

@@ -248,7 +248,7 @@ __device__ void weigh_row(const ops_attention &a, float *scores, const bias_tabl
     float most = no_maximum(a), sum;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        float score = scores[j] * a.scale;
+        float score = scale_score(a, scores[j]);
         if (a.biases != nullptr) {
             int i = row - (lane + j) + OPS_TILE - 1;
             score = score * table->weights[i] + table->biases[i];

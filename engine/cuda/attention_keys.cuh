@@ -158,11 +158,18 @@ template <kv_format KV> __device__ float4 load_4(const char *at)
 
 /* ---- weights and folding ---- */
 
+/* q.k, scaled and capped. */
+__device__ float scale_score(const ops_attention &a, float dot)
+{
+    float score = dot * a.scale;
+    return a.softcap == 0.0f ? score : formula_softcap(score, a.softcap);
+}
+
 /* The score of a key at this distance. */
 __device__ float finish_score(const ops_attention &a, const formula_bias *bias, float dot,
                               int64_t distance)
 {
-    float score = dot * a.scale;
+    float score = scale_score(a, dot);
     if (bias == nullptr)
         return score;
     float weight, add;

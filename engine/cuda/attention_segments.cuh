@@ -173,7 +173,7 @@ __device__ void meet_keys(const ops_attention &a, long_short_query *query, int l
     float scores[2], most = query->most;
     for (int i = 0; i < 2; i++) {
         int j = lane + 32 * i;
-        scores[i] = j >= low && j < high ? dot(j) * a.scale : -INFINITY;
+        scores[i] = j >= low && j < high ? scale_score(a, dot(j)) : -INFINITY;
         most = greater(most, scores[i]);
     }
     for (int other = 1; other < 32; other *= 2)

@@ -216,7 +216,8 @@ struct ops_segments {
 };
 
 /* Causal attention over the keys of a text, including the new ones: appends k and v, then
- *   score = q.k * scale * weight(t - s) + bias(t - s);  h = sum of act(score) v
+ *   score = cap(q.k * scale) * weight(t - s) + bias(t - s);  h = sum of act(score) v
+ * where cap(x) = softcap tanh(x / softcap), or x without a softcap.
  * It goes tile by tile of 64 positions, in order, with a running maximum. A full window's keys are
  * in the pages, at `offset`, in the format `kv`; they are rounded before any query reads them. Keys
  * of other windows are in a ring of W keys in the slot, always in f32. A long_short window is a
@@ -228,7 +229,7 @@ struct ops_segments {
  * little-endian numbers of ops_kv_bytes. In a page, places without a token are zero. */
 struct ops_attention {
     int num_heads, num_kv_heads, key_dim, value_dim; /* key_dim: m2 */
-    float scale;
+    float scale, softcap;                            /* softcap 0: none */
     enum softmax_activation activation;
     enum window_kind window;
     int window_size;

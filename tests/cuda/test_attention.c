@@ -13,6 +13,7 @@ struct attention_case {
     int window_size;
     enum position_kind bias;
     enum kv_format kv;
+    float softcap;
 };
 
 struct text {
@@ -46,9 +47,10 @@ static size_t slot_bytes(const struct attention_case *c)
 
 static void describe(const struct attention_case *c, char *name, size_t size)
 {
-    snprintf(name, size, "heads %d/%d, dims %d %d, activation %d, window %d of %d, bias %d, kv %s",
+    snprintf(name, size,
+             "heads %d/%d, dims %d %d, activation %d, window %d of %d, bias %d, kv %s, softcap %g",
              c->heads, c->kv_heads, c->key_dim, c->value_dim, (int)c->activation, (int)c->window,
-             c->window_size, (int)c->bias, kv_format_name(c->kv));
+             c->window_size, (int)c->bias, kv_format_name(c->kv), (double)c->softcap);
 }
 
 /* ---- texts ---- */
@@ -174,6 +176,7 @@ static void call(const struct bench_device *device, const struct attention_case 
                                .key_dim = c->key_dim,
                                .value_dim = c->value_dim,
                                .scale = (float)(1.0 / sqrt(c->key_dim)),
+                               .softcap = c->softcap,
                                .activation = c->activation,
                                .window = c->window,
                                .window_size = c->window_size,
@@ -440,41 +443,46 @@ static void check_mixed(struct attention_case c)
 }
 
 static const struct attention_case cases[] = {
-    {4, 2, 8, 8, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F32},
-    {4, 4, 8, 12, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F16},
-    {3, 1, 13, 40, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, KV_BF16},
-    {2, 1, 16, 5, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, KV_F32},
-    {5, 1, 64, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, KV_BF16},
-    {2, 2, 80, 128, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, KV_F16},
-    {9, 1, 33, 65, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, KV_F16},
-    {2, 2, 36, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_KERPLE_LOG, KV_F32},
-    {2, 1, 520, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F16},
+    {4, 2, 8, 8, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F32, 0},
+    {4, 4, 8, 12, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F16, 0},
+    {3, 1, 13, 40, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, KV_BF16, 0},
+    {2, 1, 16, 5, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, KV_F32, 0},
+    {5, 1, 64, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, KV_BF16, 0},
+    {2, 2, 80, 128, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, KV_F16, 0},
+    {9, 1, 33, 65, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, KV_F16, 0},
+    {2, 2, 36, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_KERPLE_LOG, KV_F32, 0},
+    {2, 1, 520, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F16, 0},
     /* queries of several tokens do not fit the shared memory of every device */
-    {2, 1, 256, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F32},
-    {2, 2, 8, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F32},
-    {4, 2, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, KV_F32},
-    {4, 2, 16, 24, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, KV_F32},
-    {4, 2, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, KV_F32},
-    {2, 2, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, KV_F32},
-    {3, 1, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_T5, KV_F32},
-    {4, 2, 64, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, KV_F32},
-    {2, 2, 12, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, KV_F32},
-    {9, 1, 12, 20, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, KV_F32},
-    {4, 2, 16, 24, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, KV_F32},
-    {2, 1, 8, 300, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, KV_F16},
-    {2, 1, 520, 20, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 50, POSITION_NONE, KV_F32},
+    {2, 1, 256, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_F32, 0},
+    {2, 2, 8, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F32, 0},
+    {4, 2, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, KV_F32, 0},
+    {4, 2, 16, 24, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, KV_F32, 0},
+    {4, 2, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, KV_F32, 0},
+    {2, 2, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, KV_F32, 0},
+    {3, 1, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_T5, KV_F32, 0},
+    {4, 2, 64, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, KV_F32, 0},
+    {2, 2, 12, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, KV_F32, 0},
+    {9, 1, 12, 20, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, KV_F32, 0},
+    {4, 2, 16, 24, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, KV_F32, 0},
+    {2, 1, 8, 300, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, KV_F16, 0},
+    {2, 1, 520, 20, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 50, POSITION_NONE, KV_F32, 0},
     /* rings that end within a tile, of widths that leave part of a round */
-    {8, 1, 13, 7, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 333, POSITION_ALIBI, KV_F32},
-    {2, 2, 35, 33, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 75, POSITION_NONE, KV_F32},
-    {2, 1, 35, 18, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 77, POSITION_NONE, KV_F32},
+    {8, 1, 13, 7, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 333, POSITION_ALIBI, KV_F32, 0},
+    {2, 2, 35, 33, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 75, POSITION_NONE, KV_F32, 0},
+    {2, 1, 35, 18, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 77, POSITION_NONE, KV_F32, 0},
+    /* scores that the cap bends: q.k / sqrt(d) reaches some 5 */
+    {4, 2, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, KV_F32, 3.0f},
+    {2, 1, 256, 256, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_BF16, 2.0f},
+    {4, 2, 16, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 70, POSITION_NONE, KV_F32, 1.0f},
+    {2, 1, 256, 256, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 100, POSITION_ALIBI, KV_F32, 2.0f},
 };
 
 /* Full windows, a ring that several splits see, and one that one or two do. */
 static const struct attention_case mixed[] = {
-    {4, 2, 8, 8, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F16},
-    {3, 3, 37, 40, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_BF16},
-    {2, 1, 12, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 450, POSITION_NONE, KV_F32},
-    {2, 2, 16, 12, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 100, POSITION_NONE, KV_F32},
+    {4, 2, 8, 8, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, KV_F16, 0},
+    {3, 3, 37, 40, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, KV_BF16, 2.0f},
+    {2, 1, 12, 16, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 450, POSITION_NONE, KV_F32, 0},
+    {2, 2, 16, 12, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 100, POSITION_NONE, KV_F32, 0},
 };
 
 int main(void)
@@ -498,7 +506,7 @@ int main(void)
         check_mixed(mixed[i]);
     /* where splits become longer: 62 times 4 tiles */
     check_far((struct attention_case){2, 1, 4, 4, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0,
-                                      POSITION_ALIBI, KV_F32},
+                                      POSITION_ALIBI, KV_F32, 0},
               62 * 4 * 64 - 6);
     cpu.ops->close(cpu.backend);
     cuda.ops->close(cuda.backend);

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { HEADS = 6, MOST_TOKENS = 300, MOST_PAGES = 5 };
+enum { HEADS = 6, MOST_TOKENS = 300, MOST_PAGES = 5, MOST_DIM = 256 };
 
 struct attention_case {
     int key_dim, value_dim, length;
@@ -18,33 +18,48 @@ struct attention_case {
     enum position_kind bias;
     int kv_heads;
     enum kv_format kv;
+    float softcap;
 };
 
 static const struct attention_case cases[] = {
-    {8, 8, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32},
-    {8, 12, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32},
-    {16, 16, 63, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_LOG, 2, KV_F32},
-    {13, 40, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32},
-    {16, 5, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, 2, KV_F32},
-    {32, 64, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32},
-    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, 2, KV_F32},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, 2, KV_F32},
-    {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, 2, KV_F32},
-    {16, 24, 150, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32},
-    {8, 40, 150, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, 2, KV_F32},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, 2, KV_F32},
-    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE, 2, KV_F32},
-    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, 2, KV_F32},
-    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 2, KV_F32},
-    {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, 2, KV_F32},
+    {8, 8, 1, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0},
+    {8, 12, 2, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0},
+    {16, 16, 63, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_LOG, 2, KV_F32, 0},
+    {13, 40, 64, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0},
+    {16, 5, 65, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_3PARA_LOG, 2, KV_F32, 0},
+    {32, 64, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 0},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_T5, 2, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 64, POSITION_NONE, 2, KV_F32, 0},
+    {16, 24, 150, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 8, POSITION_ALIBI, 2, KV_F32, 0},
+    {16, 24, 150, SOFTMAX_ACT_RELU2, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 0},
+    {8, 40, 150, SOFTMAX_ACT_RELU2, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 100, POSITION_KERPLE_LOG, 2, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 1, POSITION_NONE, 2, KV_F32, 0},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 9, POSITION_NONE, 2, KV_F32, 0},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_KERPLE_LOG, 2, KV_F32, 0},
+    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 2, KV_F32, 0},
+    {12, 20, 300, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 1000, POSITION_NONE, 2, KV_F32, 0},
+};
+
+/* Scores that the cap bends: q.k / sqrt(d) reaches some 10. */
+static const struct attention_case capped_cases[] = {
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 5.0f},
+    {64, 64, 130, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 2.0f},
+    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, 3, KV_BF16, 5.0f},
+    {80, 33, 131, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_F32, 0.25f},
+    {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 3.0f},
+    {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 2, KV_F32, 3.0f},
+    {16, 16, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 64, POSITION_NONE, 2, KV_F32, 5.0f},
+    {256, 256, 140, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 100, POSITION_NONE, 3, KV_F32, 2.0f},
+    {12, 20, 300, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 130, POSITION_ALIBI, 1, KV_F32, 1.0f},
+    {16, 24, 150, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 70, POSITION_T5, 1, KV_F32, 4.0f},
 };
 
 /* Beyond a few keys these biases are -infinity in f32: whole tiles weigh nothing. */
 static const struct attention_case steep_cases[] = {
-    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32},
-    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT, 2, KV_F32},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_KERPLE_POWER, 2, KV_F32, 0},
+    {8, 8, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 150, POSITION_KERPLE_BIAS_WHT, 2, KV_F32, 0},
 };
 
 static bool allowed(const struct attention_case *c, int t, int s)
@@ -98,7 +113,8 @@ static double score(const struct attention_case *c, const struct formula_bias *h
     default:
         break;
     }
-    return dot / sqrt(c->key_dim) * weight + bias;
+    double scaled = dot / sqrt(c->key_dim), cap = (double)c->softcap;
+    return (cap != 0 ? cap * tanh(scaled / cap) : scaled) * weight + bias;
 }
 
 /* A case's input and output; rows of tokens. */
@@ -189,6 +205,7 @@ static void run(struct backend *backend, const struct attention_case *c, const s
                               .key_dim = c->key_dim,
                               .value_dim = c->value_dim,
                               .scale = (float)(1.0 / sqrt(c->key_dim)),
+                              .softcap = c->softcap,
                               .activation = c->activation,
                               .window = c->window,
                               .window_size = c->window_size,
@@ -209,10 +226,11 @@ static void run(struct backend *backend, const struct attention_case *c, const s
 
 static const char *describe(const struct attention_case *c, const char *set)
 {
-    static char text[160];
-    snprintf(text, sizeof text, "%s, kv %s, dims %d %d, act %d, window %d %d, bias %d, %d kv heads",
-             set, kv_format_name(c->kv), c->key_dim, c->value_dim, (int)c->activation,
-             (int)c->window, c->window_size, (int)c->bias, c->kv_heads);
+    static char text[200];
+    snprintf(text, sizeof text,
+             "%s, kv %s, dims %d %d, act %d, window %d %d, bias %d, %d kv heads, softcap %g", set,
+             kv_format_name(c->kv), c->key_dim, c->value_dim, (int)c->activation, (int)c->window,
+             c->window_size, (int)c->bias, c->kv_heads, (double)c->softcap);
     return text;
 }
 
@@ -227,7 +245,7 @@ static void check_values(const struct attention_case *c, const struct arrays *x,
                                                         : 3e-3;
     for (int t = 0; t < c->length; t++)
         for (int head = 0; head < HEADS; head++) {
-            double expected[64];
+            double expected[MOST_DIM];
             reference(c, x, t, head, expected);
             for (int i = 0; i < c->value_dim; i++) {
                 double got = x->h[(t * HEADS + head) * c->value_dim + i];
@@ -278,6 +296,12 @@ Test(attention, every_window_and_bias_follows_the_definition_in_any_chunks)
         }
 }
 
+Test(attention, a_softcap_bends_scores_before_weight_and_bias_in_any_chunks)
+{
+    for (size_t i = 0; i < sizeof capped_cases / sizeof *capped_cases; i++)
+        check_case(capped_cases[i], false, 1);
+}
+
 Test(attention, keys_too_far_to_weigh_leave_the_near_ones_as_they_are)
 {
     for (size_t i = 0; i < sizeof steep_cases / sizeof *steep_cases; i++)
@@ -301,7 +325,7 @@ Test(attention, every_kv_format_is_right_for_any_sizes)
                                                    relu ? SOFTMAX_ACT_RELU : SOFTMAX_ACT_SOFTMAX,
                                                    WINDOW_FULL, 0, all_biases[bias],
                                                    kv_heads[((size_t)i + bias) % 3],
-                                                   KV_F32 + i / 15},
+                                                   KV_F32 + i / 15, 0},
                            false, 23);
 }
 
@@ -386,13 +410,13 @@ static void check_hidden(const struct attention_case *c, float bad, const char *
 Test(attention, nothing_comes_from_a_key_that_a_query_may_not_see)
 {
     static const struct attention_case hidden[] = {
-        {16, 16, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32},
-        {16, 5, 100, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16},
-        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_BF16},
-        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 20, POSITION_ALIBI, 2, KV_F32},
-        {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 70, POSITION_NONE, 1, KV_F32},
-        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 24, POSITION_NONE, 2, KV_F32},
-        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, HEADS, KV_F32},
+        {16, 16, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_ALIBI, 2, KV_F32, 0},
+        {16, 5, 100, SOFTMAX_ACT_RELU, WINDOW_FULL, 0, POSITION_NONE, 1, KV_F16, 0},
+        {3, 64, 100, SOFTMAX_ACT_SOFTMAX, WINDOW_FULL, 0, POSITION_NONE, HEADS, KV_BF16, 5.0f},
+        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_SLIDING, 20, POSITION_ALIBI, 2, KV_F32, 3.0f},
+        {16, 16, 200, SOFTMAX_ACT_RELU, WINDOW_SLIDING, 70, POSITION_NONE, 1, KV_F32, 0},
+        {16, 16, 200, SOFTMAX_ACT_SOFTMAX, WINDOW_BLOCK, 24, POSITION_NONE, 2, KV_F32, 0},
+        {16, 5, 200, SOFTMAX_ACT_RELU, WINDOW_BLOCK, 64, POSITION_T5, HEADS, KV_F32, 0},
     };
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (size_t i = 0; i < sizeof hidden / sizeof *hidden * 9; i++)

@@ -13,12 +13,16 @@ enum { HEADS = 3, MOST_TOKENS = 300, MOST_PAGES = 5, MOST_VECTORS = 300 };
 struct segments_case {
     int dim, length, window, segment, rank;
     enum kv_format kv;
+    double softcap; /* 0: none */
 };
 
 static const struct segments_case cases[] = {
-    {8, 1, 4, 4, 1, KV_F32},      {8, 3, 1, 1, 1, KV_F32},      {16, 70, 9, 4, 3, KV_F32},
-    {12, 300, 30, 2, 2, KV_F16},  {70, 200, 100, 8, 5, KV_F32}, {16, 300, 64, 16, 1, KV_BF16},
-    {5, 300, 300, 64, 7, KV_F16}, {33, 130, 3, 32, 32, KV_F32}, {8, 257, 200, 1, 1, KV_F32},
+    {8, 1, 4, 4, 1, KV_F32, 0},      {8, 3, 1, 1, 1, KV_F32, 0},
+    {16, 70, 9, 4, 3, KV_F32, 0},    {12, 300, 30, 2, 2, KV_F16, 0},
+    {70, 200, 100, 8, 5, KV_F32, 0}, {16, 300, 64, 16, 1, KV_BF16, 0},
+    {5, 300, 300, 64, 7, KV_F16, 0}, {33, 130, 3, 32, 32, KV_F32, 0},
+    {8, 257, 200, 1, 1, KV_F32, 0},  {16, 140, 70, 4, 3, KV_F32, 2},
+    {12, 131, 9, 2, 2, KV_F16, 0.5},
 };
 
 /* A text's arrays: rows of tokens. */
@@ -72,14 +76,15 @@ static void reference_vector(const struct segments_case *c, const struct arrays 
         out[i] = (double)rounded(c->kv, out[i] / sum);
 }
 
-/* Adds exp(q.k / sqrt d) v to out [dim], and the weight to *sum. */
+/* Adds exp(cap(q.k / sqrt d)) v to out [dim], and the weight to *sum. */
 static void add_key(const struct segments_case *c, const float *q, const double *k, const double *v,
                     double *out, double *sum)
 {
     double dot = 0.0;
     for (int i = 0; i < c->dim; i++)
         dot += (double)q[i] * k[i];
-    double weight = exp(dot / sqrt(c->dim));
+    double score = dot / sqrt(c->dim);
+    double weight = exp(c->softcap != 0 ? c->softcap * tanh(score / c->softcap) : score);
     *sum += weight;
     for (int i = 0; i < c->dim; i++)
         out[i] += weight * v[i];
@@ -159,6 +164,7 @@ static void run(struct backend *backend, const struct segments_case *c, const st
                                        .key_dim = c->dim,
                                        .value_dim = c->dim,
                                        .scale = (float)(1.0 / sqrt(c->dim)),
+                                       .softcap = (float)c->softcap,
                                        .window = WINDOW_LONG_SHORT,
                                        .window_size = c->window,
                                        .kv = KV_F32,
