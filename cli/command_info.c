@@ -85,22 +85,37 @@ static const char *megabytes(int64_t bytes, char text[16])
     return text;
 }
 
+static void print_mixer(int layer, const struct mixer *mixer, const char *end)
+{
+    char text[360];
+    if (mixer->second) {
+        describe(mixer->second, text, sizeof text);
+        printf("  %3d  %-8s %s, %s\n", layer, mixer->name, text,
+               mixer->concatenates ? "beside" : "added to");
+    }
+    describe(mixer, text, sizeof text);
+    printf("  %3d  %-8s %s%s\n", layer, mixer->name, text, end);
+}
+
+static const struct mlp *mlp_of(const struct layer *layer)
+{
+    const struct branch *branch;
+    for (int i = 0; (branch = layer_branch(layer, i)) != NULL; i++)
+        if (branch->mlp)
+            return branch->mlp;
+    return NULL;
+}
+
 static void print_layers(const struct model *model)
 {
     printf("layers\n");
     for (int i = 0; i < model->num_layers; i++) {
-        char text[320];
-        const struct mixer *mixer = &model->layers[i].mixer;
-        if (mixer->second) {
-            describe(mixer->second, text, sizeof text);
-            printf("  %3d  %-8s %s, %s\n", i, mixer->name, text,
-                   mixer->concatenates ? "beside" : "added to");
-        }
-        describe(mixer, text, sizeof text);
-        printf("  %3d  %-8s %s%s\n", i, mixer->name, text,
-               model->layers[i].gate_proj.rows ? "; gated MLP"
-               : model->layers[i].up_proj.rows ? ""
-                                               : "; no MLP");
+        const struct branch *branch;
+        const struct mlp *mlp = mlp_of(&model->layers[i]);
+        const char *end = !mlp ? "; no MLP" : mlp->gate_proj.rows ? "; gated MLP" : "";
+        for (int b = 0; (branch = layer_branch(&model->layers[i], b)) != NULL; b++)
+            if (branch->mixer)
+                print_mixer(i, branch->mixer, end);
     }
 }
 
@@ -193,15 +208,30 @@ static json_t *mixer_json(const struct mixer *mixer)
         mixer->features_positioned);
 }
 
+/* A layer's mixer, with those beside it as "second". */
+static json_t *layer_json(const struct layer *layer)
+{
+    json_t *first = NULL;
+    const struct branch *branch;
+    for (int i = 0; (branch = layer_branch(layer, i)) != NULL; i++) {
+        if (!branch->mixer)
+            continue;
+        json_t *own = mixer_json(branch->mixer);
+        if (branch->mixer->second)
+            json_object_set_new(own, "second", mixer_json(branch->mixer->second));
+        if (!first)
+            first = own;
+        else
+            json_object_set_new(first, "second", own);
+    }
+    return first ? first : json_object();
+}
+
 static json_t *layers_json(const struct model *model)
 {
     json_t *layers = json_array();
-    for (int i = 0; i < model->num_layers; i++) {
-        json_t *layer = mixer_json(&model->layers[i].mixer);
-        if (model->layers[i].mixer.second)
-            json_object_set_new(layer, "second", mixer_json(model->layers[i].mixer.second));
-        json_array_append_new(layers, layer);
-    }
+    for (int i = 0; i < model->num_layers; i++)
+        json_array_append_new(layers, layer_json(&model->layers[i]));
     return layers;
 }
 

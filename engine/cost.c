@@ -38,14 +38,14 @@ static double elements(const struct matrix *matrix)
     return (double)matrix->rows * (double)matrix->cols;
 }
 
-/* Of all matrices that a token is multiplied with in a layer. */
-static double layer_elements(const struct layer *layer)
+/* Of all matrices that a token is multiplied with in a branch. */
+static double branch_elements(const struct branch *branch)
 {
     const struct matrix *matrix;
     double sum = 0;
-    for (size_t i = 0; (matrix = model_layer_matrix(layer, i)) != NULL; i++)
+    for (size_t i = 0; (matrix = branch_matrix(branch, i)) != NULL; i++)
         sum += elements(matrix);
-    for (const struct mixer *m = &layer->mixer; m != NULL; m = m->second) {
+    for (const struct mixer *m = branch->mixer; m != NULL; m = m->second) {
         double d = m->head_dim, heads = m->num_heads;
         if (m->feature_weight != NULL) /* for queries and for keys */
             sum += 2 * heads * m->feature_rows * d;
@@ -116,9 +116,12 @@ struct cost cost_of(const struct model *model, const struct engine_info *info,
     struct cost text = {.operations = 2 * elements(&model->lm_head) * logits};
     bool pages = false;
     for (int i = 0; i < model->num_layers; i++) {
-        text.operations += 2 * layer_elements(&model->layers[i]) * tokens;
-        for (const struct mixer *m = &model->layers[i].mixer; m != NULL; m = m->second)
-            pages |= add_mixer(&text, m, depth, tokens);
+        const struct branch *branch;
+        for (int b = 0; (branch = layer_branch(&model->layers[i], b)) != NULL; b++) {
+            text.operations += 2 * branch_elements(branch) * tokens;
+            for (const struct mixer *m = branch->mixer; m != NULL; m = m->second)
+                pages |= add_mixer(&text, m, depth, tokens);
+        }
     }
     if (pages) {
         const struct mixer full = {.window = WINDOW_FULL};

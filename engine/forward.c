@@ -13,12 +13,20 @@ struct device_norm {
     struct mixer_scale scale;
 };
 
-struct block {
-    struct device_norm attn_norm, mlp_norm;
+/* A mixer or an MLP. Each has two products of the residual stream's size. */
+struct device_branch {
+    const struct branch *config;
+    struct device_norm pre;
     struct mixer_layer mixer;
-    struct weight *up; /* gate and up beside each other when the MLP is gated; NULL: no MLP */
+    struct weight *up; /* gate and up beside each other when the MLP is gated */
     struct weight *down;
-    bool gated;
+};
+enum { BRANCH_PRODUCTS = 2 };
+
+struct device_block {
+    const struct block *config;
+    struct device_norm input, post;
+    struct device_branch branches[BLOCK_MAX_BRANCHES];
     const struct weight *const *order; /* its place in forward->order */
 };
 
@@ -33,7 +41,8 @@ struct forward {
     double *frequencies; /* device; sinusoidal positions */
     struct device_norm embedding_norm, final_norm;
     struct weight *head;
-    struct block *blocks; /* [num_layers] */
+    struct device_block *blocks; /* [num_blocks]: of all layers, in order */
+    int num_blocks;
     /* of a step's products, in their order: of each block, of the head, and the first again; NULL
      * ends it */
     const struct weight **order, *const *after_blocks;
@@ -41,8 +50,9 @@ struct forward {
 
     struct mixer_workspace workspace;
     struct rows x, normed, hidden; /* [N, D] x2, [N, 2 * intermediate] */
-    struct rows last, logits;      /* [L, D], [L, V] */
-    void *memory;                  /* all of the workspace */
+    struct rows sum, part;    /* [N, D]: of blocks that do not add right into x, if there are any */
+    struct rows last, logits; /* [L, D], [L, V] */
+    void *memory;             /* all of the workspace */
     size_t memory_bytes;
 };
 
@@ -55,23 +65,36 @@ static int upload_norm(struct forward *forward, struct device_norm *out, const s
                               (size_t)forward->model->hidden_size, &out->scale, err);
 }
 
-static int open_block(struct forward *forward, struct block *block, const struct layer *layer,
-                      struct error *err)
+static int open_mlp(struct forward *forward, struct device_branch *branch, const struct mlp *mlp,
+                    struct error *err)
 {
-    block->gated = layer->gate_proj.rows > 0;
-    struct matrix up[2] = {layer->up_proj};
-    if (block->gated) {
-        up[0] = layer->gate_proj;
-        up[1] = layer->up_proj;
+    const bool gated = mlp->gate_proj.rows > 0;
+    const struct matrix up[2] = {gated ? mlp->gate_proj : mlp->up_proj, mlp->up_proj};
+    if (mixer_pack(&forward->context, &branch->up, up, gated ? 2 : 1, 1, err) != 0)
+        return -1;
+    return mixer_pack(&forward->context, &branch->down, &mlp->down_proj, 1, 1, err);
+}
+
+static int open_block(struct forward *forward, struct device_block *block,
+                      const struct block *config, struct error *err)
+{
+    block->config = config;
+    if (upload_norm(forward, &block->input, &config->input, err) != 0 ||
+        upload_norm(forward, &block->post, &config->post, err) != 0)
+        return -1;
+    for (int i = 0; i < config->num_branches; i++) {
+        struct device_branch *branch = &block->branches[i];
+        branch->config = &config->branches[i];
+        if (upload_norm(forward, &branch->pre, &branch->config->pre, err) != 0)
+            return -1;
+        const struct mlp *mlp = branch->config->mlp;
+        int result = mlp != NULL ? open_mlp(forward, branch, mlp, err)
+                                 : mixer_create(&branch->mixer, branch->config->mixer,
+                                                &forward->context, err);
+        if (result != 0)
+            return -1;
     }
-    if (upload_norm(forward, &block->attn_norm, &layer->attn_norm, err) != 0)
-        return -1;
-    if (layer->up_proj.rows > 0 &&
-        (upload_norm(forward, &block->mlp_norm, &layer->mlp_norm, err) != 0 ||
-         mixer_pack(&forward->context, &block->up, up, block->gated ? 2 : 1, 1, err) != 0 ||
-         mixer_pack(&forward->context, &block->down, &layer->down_proj, 1, 1, err) != 0))
-        return -1;
-    return mixer_create(&block->mixer, &layer->mixer, &forward->context, err);
+    return 0;
 }
 
 static int open_embeddings(struct forward *forward, struct error *err)
@@ -99,39 +122,41 @@ static int open_embeddings(struct forward *forward, struct error *err)
     return result;
 }
 
-/* Of a block in forward->order: the mixer's two and the MLP's two. */
-enum { BLOCK_PRODUCTS = 4, MIXER_PRODUCTS = 2 };
-
-static int block_products(const struct block *block)
+/* Whether the block's branches add right into x: x += mixer; x += mlp, or both of the same x. */
+static bool is_direct(const struct block *block)
 {
-    return block->up != NULL ? BLOCK_PRODUCTS : MIXER_PRODUCTS;
-}
-
-/* Whether mixer and MLP see the same x. */
-static bool is_parallel(const struct forward *forward, const struct block *block)
-{
-    return forward->model->parallel_residual && block->up != NULL;
+    bool direct = block->input.kind == NORM_NONE && block->post.kind == NORM_NONE &&
+                  block->alpha == 1 && block->beta == 1;
+    for (int i = 0; i < block->num_branches; i++)
+        direct &= block->branches[i].scale == 1 && (i == 0 || block->branches[i].mlp != NULL);
+    return direct && (block->num_branches == 1 || block->branches[0].mixer != NULL);
 }
 
 /* Lists the weights, which must be there. */
 static int open_order(struct forward *forward, struct error *err)
 {
-    int layers = forward->model->num_layers;
-    forward->order = calloc((size_t)layers * BLOCK_PRODUCTS + 3, sizeof *forward->order);
+    const size_t most = (size_t)forward->num_blocks * BLOCK_MAX_BRANCHES * BRANCH_PRODUCTS;
+    forward->order = calloc(most + 3, sizeof *forward->order);
     if (forward->order == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "model: no memory for %d layers", layers);
+        return error_set(err, ERROR_NO_MEMORY, "model: no memory for %d blocks",
+                         forward->num_blocks);
     const struct weight **at = forward->order;
-    for (int i = 0; i < layers; i++) {
-        struct block *block = &forward->blocks[i];
-        int mixer = is_parallel(forward, block) ? 1 : 0; /* its first */
+    for (int i = 0; i < forward->num_blocks; i++) {
+        struct device_block *block = &forward->blocks[i];
+        const int count = block->config->num_branches;
         block->order = at;
-        at[mixer] = block->mixer.project;
-        at[mixer + 1] = block->mixer.output;
-        if (block->up != NULL) {
-            at[mixer == 1 ? 0 : 2] = block->up;
-            at[3] = block->down;
+        for (int b = 0; b < count; b++) {
+            const struct device_branch *branch = &block->branches[b];
+            const bool mixes = branch->config->mixer != NULL;
+            *at++ = mixes ? branch->mixer.project : branch->up;
+            *at++ = mixes ? branch->mixer.output : branch->down;
         }
-        at += block_products(block);
+        if (count == 2 && is_direct(block->config)) { /* the MLP's first comes before all */
+            const struct weight **first = at - 4, *up = first[2];
+            first[2] = first[1];
+            first[1] = first[0];
+            first[0] = up;
+        }
     }
     forward->after_blocks = at;
     at[0] = forward->head;
@@ -139,11 +164,24 @@ static int open_order(struct forward *forward, struct error *err)
     return 0;
 }
 
+static int open_layer(struct forward *forward, const struct layer *layer, struct error *err)
+{
+    for (int i = 0; i < layer->num_blocks; i++) {
+        struct device_block *block = &forward->blocks[forward->num_blocks++];
+        if (open_block(forward, block, &layer->blocks[i], err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int open_weights(struct forward *forward, const struct forward_options *options,
                         struct error *err)
 {
     const struct model *model = forward->model;
-    forward->blocks = calloc((size_t)model->num_layers, sizeof *forward->blocks);
+    size_t blocks = 0;
+    for (int i = 0; i < model->num_layers; i++)
+        blocks += (size_t)model->layers[i].num_blocks;
+    forward->blocks = calloc(blocks, sizeof *forward->blocks);
     if (forward->blocks == NULL)
         return error_set(err, ERROR_NO_MEMORY, "model: no memory for %d layers", model->num_layers);
     if (open_embeddings(forward, err) != 0 ||
@@ -152,7 +190,7 @@ static int open_weights(struct forward *forward, const struct forward_options *o
         return -1;
     for (int i = 0; i < model->num_layers; i++) {
         forward->context.layer = i;
-        if (open_block(forward, &forward->blocks[i], &model->layers[i], err) != 0)
+        if (open_layer(forward, &model->layers[i], err) != 0)
             return error_prefix(err, "layer %d", i);
         if (options->progress != NULL)
             options->progress(options->progress_context, (i + 1.0) / (model->num_layers + 1.0));
@@ -178,14 +216,22 @@ static int open_workspace(struct forward *forward, struct error *err)
     const struct mixer_widths *widths = &forward->context.widths;
     struct mixer_workspace *w = &forward->workspace;
     int n = forward->max_rows, logits = forward->max_logits, d = model->hidden_size;
-    int64_t intermediate = 0;
-    for (int i = 0; i < model->num_layers; i++)
-        mixer_widen(&intermediate,
-                    model->layers[i].up_proj.rows * (forward->blocks[i].gated ? 2 : 1));
+    int64_t intermediate = 0, sum = 0;
+    for (int i = 0; i < forward->num_blocks; i++) {
+        const struct block *block = forward->blocks[i].config;
+        for (int b = 0; b < block->num_branches; b++) {
+            const struct mlp *mlp = block->branches[b].mlp;
+            if (mlp != NULL)
+                mixer_widen(&intermediate, mlp->gate_proj.rows + mlp->up_proj.rows);
+        }
+        mixer_widen(&sum, is_direct(block) ? 0 : d);
+    }
     const struct buffer buffers[] = {
         {&forward->x, d, n},
         {&forward->normed, d, n},
         {&forward->hidden, intermediate, n},
+        {&forward->sum, sum, n},
+        {&forward->part, sum, n},
         {&forward->last, d, logits},
         {&forward->logits, model->vocab_size, logits},
         {&w->project, widths->project, n},
@@ -236,13 +282,15 @@ static int64_t longest_input(const struct forward *forward)
     const struct model *model = forward->model;
     int64_t longest = padded(model->hidden_size);
     for (int i = 0; i < model->num_layers; i++) {
-        const struct layer *layer = &model->layers[i];
-        const struct matrix *matrix;
-        for (size_t m = 0; (matrix = model_layer_matrix(layer, m)) != NULL; m++)
-            mixer_widen(&longest, padded(matrix->cols));
-        /* a feature map's matrices have a part of it for each head */
-        for (const struct mixer *m = &layer->mixer; m != NULL; m = m->second)
-            mixer_widen(&longest, (int64_t)m->num_heads * padded(m->head_dim));
+        const struct branch *branch;
+        for (int b = 0; (branch = layer_branch(&model->layers[i], b)) != NULL; b++) {
+            const struct matrix *matrix;
+            for (size_t m = 0; (matrix = branch_matrix(branch, m)) != NULL; m++)
+                mixer_widen(&longest, padded(matrix->cols));
+            /* a feature map's matrices have a part of it for each head */
+            for (const struct mixer *m = branch->mixer; m != NULL; m = m->second)
+                mixer_widen(&longest, (int64_t)m->num_heads * padded(m->head_dim));
+        }
     }
     return longest;
 }
@@ -292,21 +340,28 @@ fail:
     return -1;
 }
 
+static void close_block(struct device_block *block, const struct ops *ops, struct backend *backend)
+{
+    mixer_scale_unload(&block->input.scale, ops, backend);
+    mixer_scale_unload(&block->post.scale, ops, backend);
+    for (int i = 0; i < BLOCK_MAX_BRANCHES; i++) {
+        struct device_branch *branch = &block->branches[i];
+        mixer_scale_unload(&branch->pre.scale, ops, backend);
+        ops->weight_free(backend, branch->up);
+        ops->weight_free(backend, branch->down);
+        if (branch->mixer.config != NULL)
+            mixer_clear(&branch->mixer, ops, backend);
+    }
+}
+
 void forward_close(struct forward *forward)
 {
     if (forward == NULL)
         return;
     const struct ops *ops = forward->ops;
     struct backend *backend = forward->backend;
-    for (int i = 0; forward->blocks != NULL && i < forward->model->num_layers; i++) {
-        struct block *block = &forward->blocks[i];
-        mixer_scale_unload(&block->attn_norm.scale, ops, backend);
-        mixer_scale_unload(&block->mlp_norm.scale, ops, backend);
-        ops->weight_free(backend, block->up);
-        ops->weight_free(backend, block->down);
-        if (block->mixer.config != NULL)
-            mixer_clear(&block->mixer, ops, backend);
-    }
+    for (int i = 0; i < forward->num_blocks; i++)
+        close_block(&forward->blocks[i], ops, backend);
     free(forward->blocks);
     free(forward->order);
     mixer_scale_unload(&forward->embedding_norm.scale, ops, backend);
@@ -370,61 +425,142 @@ static enum formula activation(enum hidden_act act)
     return FORMULA_IDENTITY;
 }
 
+/* The norm before a branch's first product; NULL: there is none. */
+static const struct ops_norm *norm_before(const struct forward *forward,
+                                          const struct device_branch *branch, int num_rows,
+                                          struct ops_norm *norm)
+{
+    if (branch->pre.kind == NORM_NONE)
+        return NULL;
+    *norm = norm_of(forward, &branch->pre, num_rows, forward->x, forward->normed);
+    return norm;
+}
+
 /* hidden = what the MLP makes of x, before its last product and, with a gate, what comes before
  * that: gate and up beside each other. next: see ops_matmul. */
-static void run_mlp(struct forward *forward, const struct block *block, int num_rows,
-                    const struct weight *const *next)
+static void run_up(struct forward *forward, const struct device_branch *branch, int num_rows,
+                   const struct weight *const *next)
 {
-    enum formula act = activation(forward->model->hidden_act);
-    const struct ops_norm norm =
-        norm_of(forward, &block->mlp_norm, num_rows, forward->x, forward->normed);
+    const struct mlp *mlp = branch->config->mlp;
+    struct ops_norm room;
+    const struct ops_norm *norm = norm_before(forward, branch, num_rows, &room);
+    const bool gated = mlp->gate_proj.rows > 0;
+    forward->ops->matmul(
+        forward->backend,
+        &(struct ops_matmul){.weight = branch->up,
+                             .num_rows = num_rows,
+                             .x = norm != NULL ? norm->y : forward->x,
+                             .y = forward->hidden,
+                             .activation = gated ? FORMULA_IDENTITY : activation(mlp->act),
+                             .norm = norm,
+                             .next = next});
+}
+
+/* Of what run_up has left in hidden. */
+static void run_down(struct forward *forward, const struct device_branch *branch, int num_rows,
+                     struct rows out, bool accumulate, const struct weight *const *next)
+{
+    const struct mlp *mlp = branch->config->mlp;
+    const int64_t size = mlp->up_proj.rows;
+    const struct ops_norm gate = {.kind = NORM_NONE,
+                                  .num_rows = num_rows,
+                                  .groups = 1,
+                                  .size = (int)size,
+                                  .x = mixer_columns(forward->hidden, size),
+                                  .y = forward->hidden,
+                                  .formula = activation(mlp->act),
+                                  .gate = forward->hidden};
     forward->ops->matmul(forward->backend,
-                         &(struct ops_matmul){.weight = block->up,
+                         &(struct ops_matmul){.weight = branch->down,
                                               .num_rows = num_rows,
-                                              .x = forward->normed,
-                                              .y = forward->hidden,
-                                              .activation = block->gated ? FORMULA_IDENTITY : act,
-                                              .norm = &norm,
+                                              .x = forward->hidden,
+                                              .y = out,
+                                              .accumulate = accumulate,
+                                              .norm = mlp->gate_proj.rows > 0 ? &gate : NULL,
                                               .next = next});
 }
 
-/* hidden = act(gate) * up, of what run_mlp has left there. */
-static struct ops_norm gate_of(const struct forward *forward, int index, int num_rows)
+static void run_mixer(struct forward *forward, const struct device_branch *branch, int num_rows,
+                      struct rows out, bool accumulate, const struct weight *const *next)
 {
-    int64_t size = forward->model->layers[index].up_proj.rows;
-    return (struct ops_norm){.kind = NORM_NONE,
-                             .num_rows = num_rows,
-                             .groups = 1,
-                             .size = (int)size,
-                             .x = mixer_columns(forward->hidden, size),
-                             .y = forward->hidden,
-                             .formula = activation(forward->model->hidden_act),
-                             .gate = forward->hidden};
+    struct ops_norm room;
+    mixer_run(&branch->mixer, forward->ops, forward->backend, &forward->workspace,
+              &(struct mixer_step){.num_rows = num_rows,
+                                   .x = forward->x,
+                                   .norm = norm_before(forward, branch, num_rows, &room),
+                                   .out = out,
+                                   .accumulate = accumulate,
+                                   .next = next});
 }
 
-static void run_block(struct forward *forward, int index, int num_rows)
+/* x += each branch; both see the same x. */
+static void run_direct(struct forward *forward, const struct device_block *block, int num_rows)
 {
-    const struct block *block = &forward->blocks[index];
-    const struct ops_norm norm =
-        norm_of(forward, &block->attn_norm, num_rows, forward->x, forward->normed);
     const struct weight *const *order = block->order;
-    bool parallel = is_parallel(forward, block);
-    if (parallel) /* both see the same x */
-        run_mlp(forward, block, num_rows, order + 1);
-    mixer_run(&block->mixer, forward->ops, forward->backend, &forward->workspace, &norm, forward->x,
-              order + (parallel ? 2 : 1));
-    if (block->up == NULL)
-        return;
-    if (!parallel)
-        run_mlp(forward, block, num_rows, order + 3);
-    const struct ops_norm gate = gate_of(forward, index, num_rows);
-    forward->ops->matmul(forward->backend, &(struct ops_matmul){.weight = block->down,
-                                                                .num_rows = num_rows,
-                                                                .x = forward->hidden,
-                                                                .y = forward->x,
-                                                                .accumulate = true,
-                                                                .norm = block->gated ? &gate : NULL,
-                                                                .next = order + BLOCK_PRODUCTS});
+    const struct device_branch *first = &block->branches[0], *second = &block->branches[1];
+    if (block->config->num_branches == 2) {
+        run_up(forward, second, num_rows, order + 1);
+        run_mixer(forward, first, num_rows, forward->x, true, order + 2);
+        run_down(forward, second, num_rows, forward->x, true, order + 4);
+    } else if (first->config->mixer != NULL) {
+        run_mixer(forward, first, num_rows, forward->x, true, order + 1);
+    } else {
+        run_up(forward, first, num_rows, order + 1);
+        run_down(forward, first, num_rows, forward->x, true, order + 2);
+    }
+}
+
+/* out = u + scale * w, or scale * w where there is no u. */
+static void add_scaled(struct forward *forward, int num_rows, struct rows out, struct rows u,
+                       struct rows w, float scale)
+{
+    struct ops_map map = {.formula = FORMULA_SCALED_SUM,
+                          .constant = scale,
+                          .num_rows = num_rows,
+                          .num_cols = forward->model->hidden_size,
+                          .out = out,
+                          .u = u,
+                          .w = w};
+    if (u.data == NULL) {
+        map.formula = FORMULA_SCALE;
+        map.u = w;
+        map.w = (struct rows){0};
+    }
+    forward->ops->map(forward->backend, &map);
+}
+
+static void norm_in_place(struct forward *forward, const struct device_norm *device, int num_rows,
+                          struct rows x)
+{
+    const struct ops_norm norm = norm_of(forward, device, num_rows, x, x);
+    if (norm.kind != NORM_NONE)
+        forward->ops->norm(forward->backend, &norm);
+}
+
+/* x = alpha x + beta post(sum of the branches). */
+static void run_general(struct forward *forward, const struct device_block *block, int num_rows)
+{
+    const struct block *config = block->config;
+    const struct rows none = {0}, x = forward->x, sum = forward->sum;
+    norm_in_place(forward, &block->input, num_rows, x);
+    for (int i = 0; i < config->num_branches; i++) {
+        const struct device_branch *branch = &block->branches[i];
+        const struct weight *const *next = block->order + (ptrdiff_t)i * BRANCH_PRODUCTS + 1;
+        const bool alone = i == 0 && branch->config->scale == 1;
+        const struct rows out = alone ? sum : forward->part;
+        if (branch->config->mixer != NULL) {
+            run_mixer(forward, branch, num_rows, out, false, next);
+        } else {
+            run_up(forward, branch, num_rows, next);
+            run_down(forward, branch, num_rows, out, false, next + 1);
+        }
+        if (!alone)
+            add_scaled(forward, num_rows, sum, i == 0 ? none : sum, out, branch->config->scale);
+    }
+    norm_in_place(forward, &block->post, num_rows, sum);
+    if (config->alpha != 1)
+        add_scaled(forward, num_rows, x, none, x, config->alpha);
+    add_scaled(forward, num_rows, x, x, sum, config->beta);
 }
 
 /* The logits of the rows that want them. */
@@ -443,6 +579,19 @@ static void run_head(struct forward *forward, const struct batch *batch)
                                                        .y = forward->logits,
                                                        .norm = &norm,
                                                        .next = forward->after_blocks + 1});
+    const struct model *model = forward->model;
+    struct ops_map map = {.formula = FORMULA_SCALE,
+                          .constant = model->logit_scale,
+                          .num_rows = batch->num_logits,
+                          .num_cols = model->vocab_size,
+                          .out = forward->logits,
+                          .u = forward->logits};
+    if (model->logit_scale != 1)
+        ops->map(forward->backend, &map);
+    map.formula = FORMULA_SOFTCAP;
+    map.constant = model->logit_softcap;
+    if (model->logit_softcap != 0)
+        ops->map(forward->backend, &map);
 }
 
 /* What is not drawn from comes back, in forward_collect. */
@@ -484,8 +633,13 @@ void forward_submit(struct forward *forward, const struct batch *batch)
             norm_of(forward, &forward->embedding_norm, num_rows, forward->x, forward->x);
         ops->norm(backend, &norm);
     }
-    for (int i = 0; i < model->num_layers; i++)
-        run_block(forward, i, num_rows);
+    for (int i = 0; i < forward->num_blocks; i++) {
+        const struct device_block *block = &forward->blocks[i];
+        if (is_direct(block->config))
+            run_direct(forward, block, num_rows);
+        else
+            run_general(forward, block, num_rows);
+    }
     if (batch->num_logits > 0)
         run_head(forward, batch);
     send(forward, batch);

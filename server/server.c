@@ -246,7 +246,7 @@ static int describe_model(struct service *service, struct error *err)
     if (!names)
         return error_set(err, ERROR_NO_MEMORY, "out of memory");
     for (int i = 0; i < model->num_layers; i++)
-        names[i] = model->layers[i].mixer.name;
+        names[i] = model->layers[i].name;
     service->card = (struct model_card){
         .id = service->model,
         .root = model->directory,

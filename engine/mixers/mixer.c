@@ -212,31 +212,31 @@ static struct ops_norm combine(const struct mixer_layer *layer, const struct ops
 }
 
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
-               struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual,
-               const struct weight *const *next)
+               struct mixer_workspace *workspace, const struct mixer_step *step)
 {
-    int num_rows = norm->num_rows;
+    const int num_rows = step->num_rows;
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->project,
                                               .num_rows = num_rows,
-                                              .x = norm->y,
+                                              .x = step->norm != NULL ? step->norm->y : step->x,
                                               .y = workspace->project,
-                                              .norm = norm,
-                                              .next = next});
+                                              .norm = step->norm,
+                                              .next = step->next});
     run_part(layer, ops, backend, workspace, num_rows);
     if (layer->second != NULL)
         run_part(layer->second, ops, backend, workspace, num_rows);
     struct ops_norm after = layer->second != NULL
                                 ? combine(layer, ops, backend, workspace, num_rows)
                                 : output_norm(layer, workspace, num_rows);
-    after.formula = FORMULA_SILU;
-    if (layer->config->output_gate == OUTPUT_GATE_SWISH)
+    const enum output_gate gate = layer->config->output_gate;
+    after.formula = gate == OUTPUT_GATE_SIGMOID ? FORMULA_SIGMOID : FORMULA_SILU;
+    if (gate != OUTPUT_GATE_NONE)
         after.gate = mixer_columns(workspace->project, layer->out_gate_at);
     bool needed = after.kind != NORM_NONE || after.gate.data != NULL;
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->output,
                                               .num_rows = num_rows,
                                               .x = workspace->h,
-                                              .y = residual,
-                                              .accumulate = true,
+                                              .y = step->out,
+                                              .accumulate = step->accumulate,
                                               .norm = needed ? &after : NULL,
-                                              .next = next + 1});
+                                              .next = step->next + 1});
 }

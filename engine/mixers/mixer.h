@@ -35,6 +35,7 @@ struct mixer_workspace {
     struct rows cosines, sines;
     struct rows vectors;     /* of segments that a row ends */
     const double *angles_of; /* the theta of the angles in cosines and sines; NULL: none yet */
+    float angles_factor;     /* and their factor */
 };
 
 /* What mixer_create extends, while the layers are created one after the other. */
@@ -74,7 +75,8 @@ struct mixer_layer {
     struct weight *project, *output, *low_rank;
     /* columns of the projection; q_at and k_at are of a shared qk_proj, too */
     int64_t q_at, k_at, v_at, gate_at, gate2_at, out_gate_at, segments_at;
-    struct mixer_scale q_scale, k_scale;  /* shared_qk */
+    struct mixer_scale q_scale, k_scale; /* shared_qk */
+    struct mixer_scale q_norm, k_norm;
     struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
     struct mixer_scale norm;
@@ -103,11 +105,19 @@ int mixer_create(struct mixer_layer *layer, const struct mixer *config,
                  struct mixer_context *context, struct error *err);
 void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
 
-/* residual += mixer(norm), for the rows of the norm. residual: [num_rows, D]. next: the weights of
- * the products that follow its first one (ops_matmul); the mixer's own second one comes first. */
+/* out = mixer(x), or out += mixer(x). */
+struct mixer_step {
+    int num_rows;
+    struct rows x;               /* [num_rows, D] */
+    const struct ops_norm *norm; /* of x, whose y is used nowhere else; NULL: x as it is */
+    struct rows out;             /* [num_rows, D] */
+    bool accumulate;
+    /* The weights of the products that follow its first one (ops_matmul); its own second one comes
+     * first. */
+    const struct weight *const *next;
+};
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
-               struct mixer_workspace *workspace, const struct ops_norm *norm, struct rows residual,
-               const struct weight *const *next);
+               struct mixer_workspace *workspace, const struct mixer_step *step);
 
 /* ---- the words, each in its own file ---- */
 

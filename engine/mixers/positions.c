@@ -61,6 +61,8 @@ static double theta_of(const struct position *position, int dim, int i)
         return M_PI / (1.0 + exp(-(double)position->freqs[i]));
     if (position->theta != NULL)
         return (double)position->theta[i];
+    if (position->frequencies != NULL)
+        return position->frequencies[i];
     double base = position->kind == POSITION_ROPE ? position->base : 10000.0;
     int size = position->kind == POSITION_LRPE_UNITARY ? dim : position->rotary_dims;
     return pow(base, -2.0 * i / size);
@@ -201,12 +203,16 @@ struct ops_positions mixer_position_prepare(const struct mixer_layer *layer, con
                                             struct mixer_workspace *workspace)
 {
     const struct mixer_position *position = &layer->position;
-    if (position->theta != NULL && workspace->angles_of != position->theta) {
+    const float factor = layer->config->position.factor;
+    if (position->theta != NULL &&
+        (workspace->angles_of != position->theta || workspace->angles_factor != factor)) {
         ops->angles(backend, &(struct ops_angles){.theta = position->theta,
                                                   .count = position->num_angles,
+                                                  .factor = factor,
                                                   .cosines = workspace->cosines,
                                                   .sines = workspace->sines});
         workspace->angles_of = position->theta;
+        workspace->angles_factor = factor;
     }
     struct ops_positions call = position->ops;
     call.cosines = workspace->cosines;

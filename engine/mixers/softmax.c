@@ -123,6 +123,8 @@ static float score_scale(const struct mixer *config)
 {
     if (config->activation == SOFTMAX_ACT_RELU2)
         return (float)(1.0 / config->score_divisor);
+    if (config->score_scale > 0)
+        return config->score_scale;
     return (float)(1.0 / sqrt((double)config->head_dim));
 }
 
@@ -149,6 +151,7 @@ void mixer_softmax_run(const struct mixer_layer *layer, const struct ops *ops,
                                 .key_dim = config->features_positioned,
                                 .value_dim = config->value_dim,
                                 .scale = score_scale(config),
+                                .softcap = config->score_softcap,
                                 .activation = config->activation,
                                 .window = config->window,
                                 .window_size = config->window_size,

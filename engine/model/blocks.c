@@ -24,11 +24,16 @@ static const char *below(char full[WEIGHT_NAME_SIZE], const char *prefix, const 
     return weights_name(full, "%s%s%s", prefix, *prefix ? "." : "", name);
 }
 
-static int bind_norm(struct weights *weights, const char *prefix, const char *name, int64_t size,
-                     struct norm *norm, struct error *err)
+/* A norm of the residual stream. */
+static int bind_norm(struct weights *weights, const struct config *config, const char *prefix,
+                     const struct norm_config *named, struct norm *norm, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
-    return weights_norm(weights, below(full, prefix, name), size, norm, err);
+    if (named->kind == NORM_NONE)
+        return 0;
+    *norm = (struct norm){
+        .kind = named->kind, .eps = config->norm_eps, .plus_one = config->norm_plus_one};
+    return weights_norm(weights, below(full, prefix, named->name), config->hidden_size, norm, err);
 }
 
 static int bind_table(const struct model *model, struct weights *weights, const char *prefix,
@@ -39,30 +44,30 @@ static int bind_table(const struct model *model, struct weights *weights, const 
                           rows, model->hidden_size, table, err);
 }
 
-static int bind_mlp(struct weights *weights, const struct model *model,
-                    const struct block_names *names, const char *prefix, struct layer *layer,
-                    struct error *err)
+static int bind_mlp(struct weights *weights, const struct config *config,
+                    const struct block_names *names, const char *prefix,
+                    const struct branch_config *branch, struct mlp *mlp, struct error *err)
 {
-    const int64_t hidden = model->hidden_size, inner = model->intermediate_size;
-    char gate[WEIGHT_NAME_SIZE], up[WEIGHT_NAME_SIZE], down[WEIGHT_NAME_SIZE];
+    const int64_t hidden = config->hidden_size, inner = branch->mlp_size;
+    char name[WEIGHT_NAME_SIZE];
     bool gated = names->mlp == BLOCK_MLP_GATED;
+    mlp->act = branch->act;
     if (names->mlp == BLOCK_MLP_EITHER)
-        gated = weights_has(weights, weights_name(gate, "%s.%s.weight", prefix, names->gate_proj));
-    if (gated && weights_linear(weights, weights_name(gate, "%s.%s", prefix, names->gate_proj),
-                                inner, hidden, names->biased, &layer->gate_proj, err) != 0)
+        gated = weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_proj));
+    if (gated && weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_proj),
+                                inner, hidden, names->biased, &mlp->gate_proj, err) != 0)
         return -1;
-    if (weights_linear(weights, weights_name(up, "%s.%s", prefix, names->up_proj), inner, hidden,
-                       names->biased, &layer->up_proj, err) != 0)
+    if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->up_proj), inner, hidden,
+                       names->biased, &mlp->up_proj, err) != 0)
         return -1;
-    return weights_linear(weights, weights_name(down, "%s.%s", prefix, names->down_proj), hidden,
-                          inner, names->biased, &layer->down_proj, err);
+    return weights_linear(weights, weights_name(name, "%s.%s", prefix, names->down_proj), hidden,
+                          inner, names->biased, &mlp->down_proj, err);
 }
 
-/* The mixer of layer i as its configuration says; a pair's second part goes into *second. */
-static void configure_mixer(const struct config *config, int i, struct mixer *mixer,
-                            struct mixer *second)
+/* A mixer as the configuration says; a pair's second part goes into *second. */
+static void configure_mixer(const struct config *config, const struct mixer_config *own,
+                            struct mixer *mixer, struct mixer *second)
 {
-    const struct mixer_config *own = &config->mixers[config->layer_mixers[i]];
     *mixer = own->mixer;
     if (own->is_pair) {
         *mixer = config->mixers[own->parts[0]].mixer;
@@ -75,49 +80,85 @@ static void configure_mixer(const struct config *config, int i, struct mixer *mi
     for (struct mixer *part = mixer; part != NULL; part = part->second) {
         if (part->num_heads == 0)
             part->num_heads = (int)config->num_heads;
-        part->num_kv_heads = part->num_heads;
+        if (part->num_kv_heads == 0)
+            part->num_kv_heads = part->num_heads;
     }
 }
 
-static int bind_layer(struct model *model, const struct config *config, struct weights *weights,
-                      const struct block_names *names, int i,
-                      int (*bind_mixer)(const struct block_mixer *, struct error *),
-                      struct error *err)
+/* What binds a layer's branches. */
+struct binder {
+    const struct config *config;
+    struct weights *weights;
+    const struct block_names *names;
+    int (*bind_mixer)(const struct block_mixer *, struct error *);
+    char prefix[48]; /* of the layer */
+};
+
+static int bind_branch_mixer(const struct binder *b, const struct branch_config *config,
+                             struct branch *branch, struct error *err)
 {
-    struct layer *layer = &model->layers[i];
-    const struct mixer_config *mixer = &config->mixers[config->layer_mixers[i]];
-    char prefix[48];
-    snprintf(prefix, sizeof prefix, "%s%slayers.%d", names->root, *names->root ? "." : "", i);
-    layer->attn_norm = layer->mlp_norm =
-        (struct norm){.kind = config->norm_kind, .eps = config->norm_eps};
-    struct mixer *second = NULL;
-    double rotary_pct = mixer->rotary_pct, second_rotary_pct = 1;
-    if (mixer->is_pair) {
-        second = arena_alloc(weights->arena, 1, sizeof *second, err);
-        if (!second)
+    const struct mixer_config *mixers = b->config->mixers, *own = &mixers[config->mixer];
+    struct mixer *mixer = arena_alloc(b->weights->arena, own->is_pair ? 2 : 1, sizeof *mixer, err);
+    if (!mixer)
+        return -1;
+    branch->mixer = mixer;
+    configure_mixer(b->config, own, mixer, mixer + 1);
+    struct block_mixer block = {
+        .weights = b->weights,
+        .config = b->config,
+        .rotary_pct = own->is_pair ? mixers[own->parts[0]].rotary_pct : own->rotary_pct,
+        .second_rotary_pct = own->is_pair ? mixers[own->parts[1]].rotary_pct : 1,
+        .mixer = mixer,
+    };
+    snprintf(block.prefix, sizeof block.prefix, "%s.%s", b->prefix, config->name);
+    return b->bind_mixer(&block, err);
+}
+
+static int bind_branch(const struct binder *b, const struct branch_config *config,
+                       struct branch *branch, struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE];
+    branch->scale = config->scale;
+    if (bind_norm(b->weights, b->config, b->prefix, &config->pre, &branch->pre, err) != 0)
+        return -1;
+    if (config->mixer >= 0)
+        return bind_branch_mixer(b, config, branch, err);
+    branch->mlp = arena_alloc(b->weights->arena, 1, sizeof *branch->mlp, err);
+    if (!branch->mlp)
+        return -1;
+    return bind_mlp(b->weights, b->config, b->names, below(name, b->prefix, config->name), config,
+                    branch->mlp, err);
+}
+
+static int bind_block(const struct binder *b, const struct block_config *config,
+                      struct block *block, struct error *err)
+{
+    block->alpha = config->alpha;
+    block->beta = config->beta;
+    block->num_branches = config->num_branches;
+    if (bind_norm(b->weights, b->config, b->prefix, &config->input, &block->input, err) != 0)
+        return -1;
+    for (int i = 0; i < block->num_branches; i++)
+        if (bind_branch(b, &config->branches[i], &block->branches[i], err) != 0)
             return -1;
-        rotary_pct = config->mixers[mixer->parts[0]].rotary_pct;
-        second_rotary_pct = config->mixers[mixer->parts[1]].rotary_pct;
-    }
-    configure_mixer(config, i, &layer->mixer, second);
-    struct block_mixer block = {.weights = weights,
-                                .config = config,
-                                .rotary_pct = rotary_pct,
-                                .second_rotary_pct = second_rotary_pct,
-                                .mixer = &layer->mixer};
-    snprintf(block.prefix, sizeof block.prefix, "%s.%s", prefix, names->mixer);
-    if (bind_norm(weights, prefix, names->attn_norm, model->hidden_size, &layer->attn_norm, err) !=
-        0)
+    return bind_norm(b->weights, b->config, b->prefix, &config->post, &block->post, err);
+}
+
+static int bind_layer(struct binder *b, int i, struct layer *layer, struct error *err)
+{
+    const struct layer_config *kind = &b->config->kinds[b->config->layer_kinds[i]];
+    const char *root = b->names->root;
+    snprintf(b->prefix, sizeof b->prefix, "%s%slayers.%d", root, *root ? "." : "", i);
+    layer->name = kind->name;
+    layer->num_blocks = kind->num_blocks;
+    layer->blocks =
+        arena_alloc(b->weights->arena, (size_t)kind->num_blocks, sizeof *layer->blocks, err);
+    if (!layer->blocks)
         return -1;
-    if (model->intermediate_size == 0) {
-        layer->mlp_norm.kind = NORM_NONE;
-        return bind_mixer(&block, err);
-    }
-    if (bind_norm(weights, prefix, names->mlp_norm, model->hidden_size, &layer->mlp_norm, err) !=
-            0 ||
-        bind_mixer(&block, err) != 0)
-        return -1;
-    return bind_mlp(weights, model, names, prefix, layer, err);
+    for (int j = 0; j < kind->num_blocks; j++)
+        if (bind_block(b, &kind->blocks[j], &layer->blocks[j], err) != 0)
+            return -1;
+    return 0;
 }
 
 /* transformers ties the two matrices only where a file has one of them, or two that are equal. */
@@ -160,7 +201,9 @@ static int bind_tied_head(struct model *model, struct weights *weights,
 static int bind_ends(struct model *model, const struct config *config, struct weights *weights,
                      const struct block_names *names, struct error *err)
 {
-    const struct norm norm = {.kind = config->norm_kind, .eps = config->norm_eps};
+    const struct norm_config before = {config->embedding_norm ? config->norm_kind : NORM_NONE,
+                                       names->embedding_norm};
+    const struct norm_config after = {config->norm_kind, names->final_norm};
     if (bind_table(model, weights, names->root, names->embeddings, model->vocab_size,
                    &model->embeddings, err) != 0)
         return -1;
@@ -168,14 +211,8 @@ static int bind_ends(struct model *model, const struct config *config, struct we
         bind_table(model, weights, names->root, names->position_embeddings,
                    config->max_position_embeddings, &model->position_embeddings, err) != 0)
         return -1;
-    if (config->embedding_norm)
-        model->embedding_norm = norm;
-    if (config->embedding_norm && bind_norm(weights, names->root, names->embedding_norm,
-                                            model->hidden_size, &model->embedding_norm, err) != 0)
-        return -1;
-    model->final_norm = norm;
-    if (bind_norm(weights, names->root, names->final_norm, model->hidden_size, &model->final_norm,
-                  err) != 0)
+    if (bind_norm(weights, config, names->root, &before, &model->embedding_norm, err) != 0 ||
+        bind_norm(weights, config, names->root, &after, &model->final_norm, err) != 0)
         return -1;
     if (model->tied)
         return bind_tied_head(model, weights, names, err);
@@ -208,8 +245,9 @@ int blocks_bind(struct model *model, const struct config *config, struct weights
     found.root = find_root(weights, names);
     if (bind_ends(model, config, weights, &found, err) != 0)
         return -1;
+    struct binder binder = {config, weights, &found, bind_mixer, ""};
     for (int i = 0; i < model->num_layers; i++)
-        if (bind_layer(model, config, weights, &found, i, bind_mixer, err) != 0)
+        if (bind_layer(&binder, i, &model->layers[i], err) != 0)
             return -1;
     return 0;
 }
@@ -222,26 +260,48 @@ static void random_table(struct random_list *list, const char *prefix, const cha
                        list->config->hidden_size, 1);
 }
 
+static void random_norm(struct random_list *list, const char *prefix,
+                        const struct norm_config *norm)
+{
+    random_list_norm(list, prefix, norm->name, norm->kind, list->config->hidden_size);
+}
+
+static void random_branch(struct random_list *list, const struct block_names *names,
+                          const char *layer, const struct branch_config *branch,
+                          void (*list_mixer)(struct random_list *, const char *,
+                                             const struct mixer *))
+{
+    const struct config *config = list->config;
+    const int64_t hidden = config->hidden_size, inner = branch->mlp_size;
+    char prefix[WEIGHT_NAME_SIZE / 2];
+    snprintf(prefix, sizeof prefix, "%s.%s", layer, branch->name);
+    random_norm(list, layer, &branch->pre);
+    if (branch->mixer >= 0) {
+        struct mixer own, second;
+        configure_mixer(config, &config->mixers[branch->mixer], &own, &second);
+        list_mixer(list, prefix, &own);
+        return;
+    }
+    if (names->mlp == BLOCK_MLP_GATED || (names->mlp == BLOCK_MLP_EITHER && list->shapes->glu))
+        random_list_linear(list, prefix, names->gate_proj, inner, hidden, 0);
+    random_list_linear(list, prefix, names->up_proj, inner, hidden, 0);
+    random_list_output(list, prefix, names->down_proj, hidden, inner);
+}
+
 static void random_layer(struct random_list *list, const struct block_names *names, int i,
                          void (*list_mixer)(struct random_list *, const char *,
                                             const struct mixer *))
 {
-    const struct config *config = list->config;
-    const int64_t hidden = config->hidden_size, inner = config->intermediate_size;
-    char layer[48], mixer[WEIGHT_NAME_SIZE / 2];
+    const struct layer_config *kind = &list->config->kinds[list->config->layer_kinds[i]];
+    char layer[48];
     snprintf(layer, sizeof layer, "%s.layers.%d", names->root, i);
-    snprintf(mixer, sizeof mixer, "%s.%s", layer, names->mixer);
-    random_list_norm(list, layer, names->attn_norm, config->norm_kind, hidden);
-    struct mixer own, second;
-    configure_mixer(config, i, &own, &second);
-    list_mixer(list, mixer, &own);
-    if (inner == 0)
-        return;
-    random_list_norm(list, layer, names->mlp_norm, config->norm_kind, hidden);
-    if (names->mlp != BLOCK_MLP_PLAIN && list->shapes->glu)
-        random_list_linear(list, layer, names->gate_proj, inner, hidden, 0);
-    random_list_linear(list, layer, names->up_proj, inner, hidden, 0);
-    random_list_output(list, layer, names->down_proj, hidden, inner);
+    for (int j = 0; j < kind->num_blocks; j++) {
+        const struct block_config *block = &kind->blocks[j];
+        random_norm(list, layer, &block->input);
+        for (int k = 0; k < block->num_branches; k++)
+            random_branch(list, names, layer, &block->branches[k], list_mixer);
+        random_norm(list, layer, &block->post);
+    }
 }
 
 void blocks_random(struct random_list *list, const struct block_names *names,

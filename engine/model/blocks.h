@@ -11,22 +11,25 @@
 
 enum block_mlp { BLOCK_MLP_PLAIN, BLOCK_MLP_GATED, BLOCK_MLP_EITHER /* as the file has it */ };
 
-/* Names without .weight and .bias. NULL: no model of the family has that tensor. */
+/* Names without .weight and .bias. NULL: no model of the family has that tensor. Those of layers
+ * are in the configuration's kinds of layers. */
 struct block_names {
     const char *root; /* "model": all but the head's begin so, or none does */
     const char *embeddings, *position_embeddings, *embedding_norm, *final_norm;
-    /* of layer N, below root.layers.N */
-    const char *attn_norm, *mixer, *mlp_norm, *gate_proj, *up_proj, *down_proj;
-    const char *lm_head; /* the whole name */
+    const char *gate_proj, *up_proj, *down_proj; /* below an MLP's name */
+    const char *lm_head;                         /* the whole name */
     enum block_mlp mlp;
     bool biased, head_biased; /* matrices of MLPs, and the head, may have a bias */
 };
 
 /* The names that flash-linear-attention gives, and the family regla with it. */
 #define BLOCK_FLA_NAMES                                                                          \
-    .root = "model", .embeddings = "embeddings", .final_norm = "norm", .attn_norm = "attn_norm", \
-    .mixer = "attn", .mlp_norm = "mlp_norm", .gate_proj = "mlp.gate_proj",                       \
-    .up_proj = "mlp.up_proj", .down_proj = "mlp.down_proj", .lm_head = "lm_head"
+    .root = "model", .embeddings = "embeddings", .final_norm = "norm", .gate_proj = "gate_proj", \
+    .up_proj = "up_proj", .down_proj = "down_proj", .lm_head = "lm_head"
+#define BLOCK_FLA_LAYER                        \
+    {                                          \
+        "attn_norm", "attn", "mlp_norm", "mlp" \
+    }
 
 /* A layer's mixer, which its family binds. */
 struct block_mixer {

@@ -3,6 +3,8 @@
 
 #include "engine/base/python_json.h"
 
+#include <string.h>
+
 int config_parse_file(struct config *config, const char *file, const char *text, size_t length,
                       config_parse_root *parse_root, struct error *err)
 {
@@ -89,15 +91,67 @@ int config_sizes(struct config *config, const struct fields *root, const char *h
     return 0;
 }
 
-int config_single_mixer(struct config *config, const char *name, const struct mixer_config *mixer,
-                        struct error *err)
+int config_find_mixer(const struct config *config, const char *place, const char *name,
+                      struct error *err)
 {
-    config->mixers = arena_alloc(config->arena, 1, sizeof *config->mixers, err);
-    config->layer_mixers = arena_alloc(config->arena, (size_t)config->num_layers, sizeof(int), err);
-    if (!config->mixers || !config->layer_mixers)
+    const char *names[16];
+    const size_t most = sizeof names / sizeof *names;
+    size_t count = 0;
+    for (int i = 0; i < config->num_mixers; i++) {
+        if (strcmp(config->mixers[i].mixer.name, name) == 0)
+            return i;
+        if (count < most)
+            names[count++] = config->mixers[i].mixer.name;
+    }
+    return fields_unknown(place, "mixer", name, names, count, err);
+}
+
+struct layer_config config_plain_layer(const struct config *config, const struct layer_names *names,
+                                       int mixer)
+{
+    const struct branch_config branches[2] = {
+        {.name = names->mixer,
+         .pre = {config->norm_kind, names->attn_norm},
+         .scale = 1,
+         .mixer = mixer},
+        {.name = names->mlp,
+         .pre = {config->norm_kind, names->mlp_norm},
+         .scale = 1,
+         .mixer = -1,
+         .act = config->hidden_act,
+         .mlp_size = config->intermediate_size},
+    };
+    const int count = config->intermediate_size > 0 ? 2 : 1;
+    struct layer_config layer = {.name = config->mixers[mixer].mixer.name,
+                                 .num_blocks = config->parallel_residual ? 1 : count};
+    for (int i = 0; i < count; i++) {
+        struct block_config *block = &layer.blocks[config->parallel_residual ? 0 : i];
+        block->alpha = block->beta = 1;
+        block->branches[block->num_branches++] = branches[i];
+    }
+    return layer;
+}
+
+int config_layers(struct config *config, int num_kinds, int num_mixers, struct error *err)
+{
+    const size_t kinds = (size_t)num_kinds, mixers = (size_t)num_mixers;
+    config->num_kinds = num_kinds;
+    config->num_mixers = num_mixers;
+    config->kinds = arena_alloc(config->arena, kinds, sizeof *config->kinds, err);
+    config->mixers = arena_alloc(config->arena, mixers, sizeof *config->mixers, err);
+    config->layer_kinds = arena_alloc(config->arena, (size_t)config->num_layers, sizeof(int), err);
+    return config->kinds && config->mixers && config->layer_kinds ? 0 : -1;
+}
+
+int config_single_mixer(struct config *config, const char *name, const struct mixer_config *mixer,
+                        const struct layer_names *names, struct error *err)
+{
+    if (config_layers(config, 1, 1, err) != 0)
         return -1;
-    config->num_mixers = 1;
     config->mixers[0] = *mixer;
     config->mixers[0].mixer.name = arena_string(config->arena, name, err);
-    return config->mixers[0].mixer.name ? 0 : -1;
+    if (!config->mixers[0].mixer.name)
+        return -1;
+    config->kinds[0] = config_plain_layer(config, names, 0);
+    return 0;
 }

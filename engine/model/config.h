@@ -38,6 +38,36 @@ struct mixer_config {
     int parts[2]; /* indices into mixers */
 };
 
+/* A tensor's name below its layer, and what kind of norm it is. eps is the model's. */
+struct norm_config {
+    enum norm_kind kind;
+    const char *name;
+};
+
+/* As struct branch. The tensors of its mixer or MLP are below `name`. */
+struct branch_config {
+    const char *name;
+    struct norm_config pre;
+    float scale;
+    int mixer; /* index into config->mixers; -1: it is an MLP */
+    enum hidden_act act;
+    int64_t mlp_size;
+};
+
+struct block_config {
+    struct norm_config input, post;
+    float alpha, beta;
+    struct branch_config branches[BLOCK_MAX_BRANCHES];
+    int num_branches;
+};
+
+/* A kind of layer. */
+struct layer_config {
+    const char *name;
+    struct block_config blocks[LAYER_MAX_BLOCKS];
+    int num_blocks;
+};
+
 /* How matrices of F8_E4M3 become numbers: each is multiplied by the scale of its block. */
 struct fp8_config {
     bool scaled;      /* tensors NAME_scale_inv and NAME_scale are scales; else they are unknown */
@@ -51,7 +81,10 @@ struct config {
     enum hidden_act hidden_act;
     enum norm_kind norm_kind;
     float norm_eps;
+    bool norm_plus_one;    /* of layers and the last one: the file has weight - 1 */
     float embedding_scale; /* 0: none given */
+    float logit_scale;     /* likewise */
+    float logit_softcap;   /* 0: none */
     bool parallel_residual, tied, embedding_norm;
     enum position_embedding position_embedding;
     int64_t max_position_embeddings; /* 0: none given */
@@ -60,7 +93,9 @@ struct config {
     size_t num_eos;
     struct mixer_config *mixers; /* [num_mixers] */
     int num_mixers;
-    int *layer_mixers; /* [num_layers]: indices into mixers */
+    struct layer_config *kinds; /* [num_kinds] */
+    int num_kinds;
+    int *layer_kinds; /* [num_layers]: indices into kinds */
 
     struct fp8_config fp8;
     struct warnings warnings;
@@ -83,8 +118,25 @@ int config_token_ids(struct config *config, const struct fields *fields, struct 
 int config_sizes(struct config *config, const struct fields *root, const char *heads_key,
                  struct error *err);
 
-/* One mixer, named `name`, for every layer. */
+/* The mixer's index, or -1 with an error at `place` that lists the names. */
+int config_find_mixer(const struct config *config, const char *place, const char *name,
+                      struct error *err);
+
+/* Names of a layer's tensors where it is x += mixer(norm(x)); x += mlp(norm(x)). */
+struct layer_names {
+    const char *attn_norm, *mixer, *mlp_norm, *mlp;
+};
+
+/* Such a layer, of the mixer number `mixer`, the model's norm_kind, hidden_act and
+ * intermediate_size (0: it has no MLP), or with parallel_residual both of the same x. */
+struct layer_config config_plain_layer(const struct config *config, const struct layer_names *names,
+                                       int mixer);
+
+/* Room for kinds [num_kinds] and mixers [num_mixers], and layer_kinds of zeros. */
+int config_layers(struct config *config, int num_kinds, int num_mixers, struct error *err);
+
+/* Plain layers of one mixer, named `name`. */
 int config_single_mixer(struct config *config, const char *name, const struct mixer_config *mixer,
-                        struct error *err);
+                        const struct layer_names *names, struct error *err);
 
 #endif

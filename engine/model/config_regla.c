@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/config_regla.h"
 
+#include "engine/model/config_blocks.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* The names of config.json, in the order of model.h's enums. */
-static const char *const act_names[] = {"gelu", "gelu_new", "relu", "silu"};
+static const char *const act_names[] = {MODEL_ACTS(MODEL_NAME)};
 static const char *const norm_names[] = {MODEL_NORMS(MODEL_NAME)};
 static const char *const block_norm_names[] = {NULL, "layernorm", "rmsnorm", "simple_rmsnorm"};
 static const char *const embedding_names[] = {"none", "sinusoidal", "learned"};
@@ -17,7 +19,7 @@ static const char *const feature_names[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
 static const char *const gate_names[] = {MODEL_GATES(MODEL_NAME)};
 static const char *const scale_names[] = {"none", "sqrt_dim", "exp_variance"};
 static const char *const scope_names[] = {"head", "hidden"};
-static const char *const output_gate_names[] = {"none", "swish"};
+static const char *const output_gate_names[] = {"none", "swish", "sigmoid"};
 static const char *const activation_names[] = {MODEL_ACTIVATIONS(MODEL_NAME)};
 static const char *const qk_projection_names[] = {"separate", "shared"};
 static const char *const value_activation_names[] = {"none", "silu"};
@@ -39,6 +41,11 @@ static const char *const basis_names[] = {"identity", "householder", "odd_even"}
 static int refuse(const struct fields *place, struct error *err, const char *why)
 {
     return error_set(err, ERROR_UNSUPPORTED, "%s: %s", place->place, why);
+}
+
+static int64_t heads_of(const struct config *config, const struct mixer *mixer)
+{
+    return mixer->num_heads > 0 ? mixer->num_heads : config->num_heads;
 }
 
 static int parse_rope(const struct fields *fields, struct mixer_config *out, struct error *err)
@@ -237,15 +244,79 @@ static int parse_segments(const struct fields *fields, struct mixer *mixer, stru
     return 0;
 }
 
-static int parse_softmax(const struct fields *fields, struct mixer_config *out, struct error *err)
+/* "qk_norm": {"type", "scope", "eps", "plus_one"} */
+static int parse_qk_norm(const struct fields *mixer, const struct config *config, struct mixer *out,
+                         struct error *err)
+{
+    static const char *const known[] = {"type", "scope", "eps", "plus_one"};
+    static const char *const types[] = {NULL, "layernorm", "rmsnorm"};
+    struct fields fields;
+    struct norm norm = {.kind = NORM_NONE};
+    double eps = (double)config->norm_eps;
+    if (fields_object(mixer, "qk_norm", FIELD_OPTIONAL, &fields, err) != 0)
+        return -1;
+    if (!fields.object)
+        return 0;
+    CHOICE(&fields, "type", FIELD_REQUIRED, types, norm.kind);
+    CHOICE(&fields, "scope", FIELD_OPTIONAL, scope_names, out->qk_norm_scope);
+    if (fields_only(&fields, known, COUNT(known), err) != 0 ||
+        fields_double(&fields, "eps", FIELD_OPTIONAL, 0, 1, &eps, err) != 0 ||
+        fields_bool(&fields, "plus_one", FIELD_OPTIONAL, &norm.plus_one, err) != 0)
+        return -1;
+    norm.eps = (float)eps;
+    out->q_norm = out->k_norm = norm;
+    return 0;
+}
+
+/* What scores are made of, and how many heads of keys there are. */
+static int parse_scores(const struct fields *fields, const struct config *config,
+                        struct mixer *mixer, struct error *err)
+{
+    int64_t kv_heads = 0; /* as many as of queries */
+    double scale = 0, softcap = 0;
+    if (parse_qk_norm(fields, config, mixer, err) != 0 ||
+        fields_int(fields, "num_kv_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &kv_heads, err) !=
+            0 ||
+        fields_double(fields, "score_scale", FIELD_OPTIONAL, 1e-6, 1e6, &scale, err) != 0 ||
+        fields_double(fields, "score_softcap", FIELD_OPTIONAL, 1e-6, 1e6, &softcap, err) != 0)
+        return -1;
+    mixer->num_kv_heads = (int)kv_heads;
+    mixer->score_scale = (float)scale;
+    mixer->score_softcap = (float)softcap;
+    return 0;
+}
+
+/* What goes with GQA, norms and scales of scores, and what does not. */
+static int check_scores(const struct fields *fields, const struct config *config,
+                        const struct mixer *mixer, struct error *err)
+{
+    const int64_t heads = heads_of(config, mixer);
+    if (mixer->num_kv_heads > 0 && heads % mixer->num_kv_heads != 0)
+        return error_set(err, ERROR_INVALID,
+                         "%s.num_kv_heads: expected a divisor of %lld heads, got %d", fields->place,
+                         (long long)heads, mixer->num_kv_heads);
+    const bool grouped = mixer->num_kv_heads > 0 && mixer->num_kv_heads != heads;
+    if (mixer->shared_qk && (grouped || mixer->q_norm.kind != NORM_NONE))
+        return refuse(fields, err, "num_kv_heads and qk_norm need a separate qk_projection");
+    if (mixer->window == WINDOW_LONG_SHORT && grouped)
+        return refuse(fields, err, "a window long_short takes no num_kv_heads");
+    if (mixer->activation == SOFTMAX_ACT_RELU2 && mixer->score_scale > 0)
+        return refuse(fields, err, "the activation relu2 takes score_divisor, and no score_scale");
+    return 0;
+}
+
+static int parse_softmax(const struct fields *fields, const struct config *config,
+                         struct mixer_config *out, struct error *err)
 {
     static const char *const known[] = {
         "kind",          "activation",        "window",          "window_size",    "position",
         "output_norm",   "output_norm_scope", "output_norm_eps", "output_gate",    "num_heads",
-        "qk_projection", "value_activation",  "score_divisor",   "segment_length", "segment_rank"};
+        "qk_projection", "value_activation",  "score_divisor",   "segment_length", "segment_rank",
+        "num_kv_heads",  "qk_norm",           "score_scale",     "score_softcap"};
     struct mixer *mixer = &out->mixer;
     int64_t window_size = 0, divisor = 0;
-    if (fields_only(fields, known, COUNT(known), err) != 0)
+    if (fields_only(fields, known, COUNT(known), err) != 0 ||
+        parse_scores(fields, config, mixer, err) != 0)
         return -1;
     CHOICE(fields, "activation", FIELD_OPTIONAL, activation_names, mixer->activation);
     CHOICE(fields, "window", FIELD_OPTIONAL, window_names, mixer->window);
@@ -300,38 +371,16 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
         return parse_pair(fields, config, out, err);
     out->mixer.kind = kind;
     int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, out, err)
-                                                 : parse_softmax(fields, out, err);
+                                                 : parse_softmax(fields, config, out, err);
     if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0 ||
-        parse_inputs(fields, &out->mixer, err) != 0 || parse_position(fields, out, err) != 0)
+        parse_inputs(fields, &out->mixer, err) != 0 || parse_position(fields, out, err) != 0 ||
+        check_scores(fields, config, &out->mixer, err) != 0)
         return -1;
     if (out->mixer.window == WINDOW_LONG_SHORT && out->mixer.position.kind != POSITION_NONE)
         return refuse(fields, err,
                       "a window long_short takes no position of its own (position_embedding is "
                       "what gives the model positions)");
     return 0;
-}
-
-static int find_mixer(const struct config *config, const char *name)
-{
-    for (int i = 0; i < config->num_mixers; i++)
-        if (strcmp(config->mixers[i].mixer.name, name) == 0)
-            return i;
-    return -1;
-}
-
-static int unknown_mixer(const struct config *config, const char *place, const char *name,
-                         struct error *err)
-{
-    const char *names[16];
-    size_t count = 0;
-    for (; count < COUNT(names) && count < (size_t)config->num_mixers; count++)
-        names[count] = config->mixers[count].mixer.name;
-    return fields_unknown(place, "mixer", name, names, count, err);
-}
-
-static int64_t heads_of(const struct config *config, const struct mixer *mixer)
-{
-    return mixer->num_heads > 0 ? mixer->num_heads : config->num_heads;
 }
 
 /* The parts of a pair, which may stand behind it. */
@@ -341,9 +390,9 @@ static int find_parts(const struct config *config, struct mixer_config *pair, st
     char place[160];
     for (int i = 0; i < 2; i++) {
         snprintf(place, sizeof place, "config.json: mixers.%.64s.parts[%d]", pair->mixer.name, i);
-        pair->parts[i] = find_mixer(config, pair->part_names[i]);
+        pair->parts[i] = config_find_mixer(config, place, pair->part_names[i], err);
         if (pair->parts[i] < 0)
-            return unknown_mixer(config, place, pair->part_names[i], err);
+            return -1;
         parts[i] = &config->mixers[pair->parts[i]].mixer;
         if (config->mixers[pair->parts[i]].is_pair)
             return error_set(err, ERROR_UNSUPPORTED, "%s: expected a mixer that is no pair", place);
@@ -390,34 +439,6 @@ static int parse_mixers(struct config *config, const struct fields *root, struct
     return 0;
 }
 
-static int parse_layers(struct config *config, const struct fields *root, struct error *err)
-{
-    const json_t *layers = json_object_get(root->object, "layer_types");
-    if (!json_is_array(layers))
-        return error_set(err, ERROR_INVALID, "%s: layer_types: expected a list, got %s",
-                         root->place, fields_kind(layers));
-    if (json_array_size(layers) != (size_t)config->num_layers)
-        return error_set(err, ERROR_INVALID,
-                         "%s: layer_types: expected %lld names (num_hidden_layers), got %zu",
-                         root->place, (long long)config->num_layers, json_array_size(layers));
-    config->layer_mixers =
-        arena_alloc(config->arena, (size_t)config->num_layers, sizeof *config->layer_mixers, err);
-    if (!config->layer_mixers)
-        return -1;
-    for (size_t i = 0; i < json_array_size(layers); i++) {
-        const json_t *name = json_array_get(layers, i);
-        char place[96];
-        snprintf(place, sizeof place, "%.32s: layer_types[%zu]", root->place, i);
-        if (!json_is_string(name))
-            return error_set(err, ERROR_INVALID, "%s: expected a string, got %s", place,
-                             fields_kind(name));
-        config->layer_mixers[i] = find_mixer(config, json_string_value(name));
-        if (config->layer_mixers[i] < 0)
-            return unknown_mixer(config, place, json_string_value(name), err);
-    }
-    return 0;
-}
-
 static int parse_sizes(struct config *config, const struct fields *root, struct error *err)
 {
     bool learned = config->position_embedding == POSITION_EMBEDDING_LEARNED;
@@ -449,20 +470,35 @@ static int parse_token_ids(struct config *config, const struct fields *root, str
 
 int config_regla_parse(struct config *config, const struct fields *root, struct error *err)
 {
-    static const char *const known[] = {
-        "model_type",        "vocab_size",          "hidden_size",
-        "num_hidden_layers", "num_attention_heads", "intermediate_size",
-        "hidden_act",        "norm_type",           "norm_eps",
-        "parallel_residual", "tie_word_embeddings", "position_embedding",
-        "embedding_norm",    "layer_types",         "max_position_embeddings",
-        "bos_token_id",      "eos_token_id",        "mixers",
-        "embedding_scale"};
+    static const char *const known[] = {"model_type",
+                                        "vocab_size",
+                                        "hidden_size",
+                                        "num_hidden_layers",
+                                        "num_attention_heads",
+                                        "intermediate_size",
+                                        "hidden_act",
+                                        "norm_type",
+                                        "norm_eps",
+                                        "parallel_residual",
+                                        "tie_word_embeddings",
+                                        "position_embedding",
+                                        "embedding_norm",
+                                        "layer_types",
+                                        "max_position_embeddings",
+                                        "bos_token_id",
+                                        "eos_token_id",
+                                        "mixers",
+                                        "embedding_scale",
+                                        "logit_scale",
+                                        "logit_softcap",
+                                        "norm_plus_one",
+                                        "blocks"};
     if (json_object_get(root->object, "shapes"))
         return error_set(err, ERROR_INVALID,
                          "%s: shapes: belongs to a preset, a config without tensors; a "
                          "checkpoint's tensors say their shapes themselves",
                          root->place);
-    double eps = 0, scale = 0;
+    double eps = 0, scale = 0, logit_scale = 0, softcap = 0;
     if (fields_only(root, known, COUNT(known), err) != 0)
         return -1;
     CHOICE(root, "hidden_act", FIELD_OPTIONAL, act_names, config->hidden_act);
@@ -473,13 +509,18 @@ int config_regla_parse(struct config *config, const struct fields *root, struct 
             0 ||
         fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0 ||
         fields_bool(root, "embedding_norm", FIELD_OPTIONAL, &config->embedding_norm, err) != 0 ||
-        fields_double(root, "embedding_scale", FIELD_OPTIONAL, 1e-6, 1e6, &scale, err) != 0)
+        fields_bool(root, "norm_plus_one", FIELD_OPTIONAL, &config->norm_plus_one, err) != 0 ||
+        fields_double(root, "embedding_scale", FIELD_OPTIONAL, 1e-6, 1e6, &scale, err) != 0 ||
+        fields_double(root, "logit_scale", FIELD_OPTIONAL, 1e-6, 1e6, &logit_scale, err) != 0 ||
+        fields_double(root, "logit_softcap", FIELD_OPTIONAL, 1e-6, 1e6, &softcap, err) != 0)
         return -1;
+    config->logit_scale = (float)logit_scale;
+    config->logit_softcap = (float)softcap;
     config->norm_eps = (float)eps;
     config->embedding_scale = (float)scale;
     config->fp8.scaled = true;
     if (parse_sizes(config, root, err) != 0 || parse_token_ids(config, root, err) != 0 ||
         parse_mixers(config, root, err) != 0)
         return -1;
-    return parse_layers(config, root, err);
+    return config_blocks_parse(config, root, err);
 }

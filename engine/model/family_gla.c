@@ -120,6 +120,8 @@ static int parse_mixer(const struct fields *root, struct mixer_config *out, stru
     return 0;
 }
 
+static const struct layer_names layer_names = BLOCK_FLA_LAYER;
+
 /* Defaults are those of fla's GLAConfig, for keys its files may leave out. */
 static int parse(struct config *config, const struct fields *root, struct error *err)
 {
@@ -146,7 +148,7 @@ static int parse(struct config *config, const struct fields *root, struct error 
     config->norm_kind = NORM_RMSNORM;
     config->norm_eps = (float)eps;
     mixer.mixer.output_norm.eps = config->norm_eps;
-    return config_single_mixer(config, "gla", &mixer, err);
+    return config_single_mixer(config, "gla", &mixer, &layer_names, err);
 }
 
 /* The norm after the recurrence, whose name depends on whether fla fuses it with the gate. Without

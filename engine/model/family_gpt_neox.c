@@ -161,6 +161,9 @@ static int parse_sizes(struct config *config, const struct fields *root, struct 
     return 0;
 }
 
+static const struct layer_names layer_names = {"input_layernorm", "attention",
+                                               "post_attention_layernorm", "mlp"};
+
 /* Defaults are those of transformers' GPTNeoXConfig, for keys its files may leave out. */
 static int parse(struct config *config, const struct fields *root, struct error *err)
 {
@@ -190,7 +193,7 @@ static int parse(struct config *config, const struct fields *root, struct error 
     config->hidden_act = activations[activation].act;
     config->norm_kind = NORM_LAYERNORM;
     config->norm_eps = (float)eps;
-    return config_single_mixer(config, "softmax", &mixer, err);
+    return config_single_mixer(config, "softmax", &mixer, &layer_names, err);
 }
 
 /* query_key_value is [H, 3, d] rows high; q, k and v each become [H, d] in the arena. */
@@ -273,11 +276,8 @@ static void ignore_buffers(struct weights *weights)
 static const struct block_names names = {.root = "gpt_neox",
                                          .embeddings = "embed_in",
                                          .final_norm = "final_layer_norm",
-                                         .attn_norm = "input_layernorm",
-                                         .mixer = "attention",
-                                         .mlp_norm = "post_attention_layernorm",
-                                         .up_proj = "mlp.dense_h_to_4h",
-                                         .down_proj = "mlp.dense_4h_to_h",
+                                         .up_proj = "dense_h_to_4h",
+                                         .down_proj = "dense_4h_to_h",
                                          .lm_head = "embed_out",
                                          .biased = true};
 

@@ -45,16 +45,16 @@ static int bind_linear(const struct block_mixer *b, const char *name, int64_t ro
                           b->config->hidden_size, true, matrix, err);
 }
 
-/* name.weight has the rows of all heads: *size becomes one head's. */
-static int split_heads(const struct block_mixer *b, const char *name, int64_t rows, int *size,
-                       struct error *err)
+/* name.weight has the rows of all its heads: *size becomes one head's. */
+static int split_heads(const struct block_mixer *b, const char *name, int64_t rows, int heads,
+                       int *size, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
-    if (rows % b->mixer->num_heads != 0 || rows > INT32_MAX)
+    if (rows % heads != 0 || rows > INT32_MAX)
         return weights_bad(b->weights, weights_name(full, "%s.%s.weight", b->prefix, name), err,
-                           "expected a height that %d heads divide, got %lld", b->mixer->num_heads,
+                           "expected a height that %d heads divide, got %lld", heads,
                            (long long)rows);
-    *size = (int)(rows / b->mixer->num_heads);
+    *size = (int)(rows / heads);
     return 0;
 }
 
@@ -75,22 +75,24 @@ static int bind_separate(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     if (bind_linear(b, "q_proj", WEIGHT_ANY, &mixer->q_proj, err) != 0 ||
-        split_heads(b, "q_proj", mixer->q_proj.rows, &mixer->head_dim, err) != 0)
+        split_heads(b, "q_proj", mixer->q_proj.rows, mixer->num_heads, &mixer->head_dim, err) != 0)
         return -1;
-    return bind_linear(b, "k_proj", mixer->q_proj.rows, &mixer->k_proj, err);
+    return bind_linear(b, "k_proj", (int64_t)mixer->num_kv_heads * mixer->head_dim, &mixer->k_proj,
+                       err);
 }
 
 /* What the parts of a pair may share: a projection for q and k, and the values. */
 static int bind_sources(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
-    if (mixer->shared_qk &&
-        (bind_linear(b, "qk_proj", WEIGHT_ANY, &mixer->qk_proj, err) != 0 ||
-         split_heads(b, "qk_proj", mixer->qk_proj.rows, &mixer->head_dim, err) != 0))
+    if (mixer->shared_qk && (bind_linear(b, "qk_proj", WEIGHT_ANY, &mixer->qk_proj, err) != 0 ||
+                             split_heads(b, "qk_proj", mixer->qk_proj.rows, mixer->num_heads,
+                                         &mixer->head_dim, err) != 0))
         return -1;
     if (bind_linear(b, "v_proj", WEIGHT_ANY, &mixer->v_proj, err) != 0)
         return -1;
-    return split_heads(b, "v_proj", mixer->v_proj.rows, &mixer->value_dim, err);
+    return split_heads(b, "v_proj", mixer->v_proj.rows, mixer->num_kv_heads, &mixer->value_dim,
+                       err);
 }
 
 static bool is_fourier(enum feature_map map)
@@ -209,6 +211,18 @@ static int bind_segments(const struct block_mixer *b, const struct block_mixer *
                         &mixer->segment_norm, err);
 }
 
+/* One norm for all heads of q, or of k, each with the same weight or with its own. */
+static int bind_qk_norm(const struct block_mixer *b, const char *name, int heads, struct norm *norm,
+                        struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    if (norm->kind == NORM_NONE)
+        return 0;
+    const int64_t size = b->mixer->qk_norm_scope == NORM_SCOPE_HEAD ? 1 : heads;
+    return weights_norm(b->weights, weights_name(full, "%s.%s", b->prefix, name),
+                        size * b->mixer->head_dim, norm, err);
+}
+
 /* A mixer but for its output. source: where its values, and a shared projection for q and k, are.
  * If that is of another mixer, the first part of the pair, they have been bound. */
 static int bind_part(const struct block_mixer *b, const struct block_mixer *source,
@@ -220,6 +234,8 @@ static int bind_part(const struct block_mixer *b, const struct block_mixer *sour
         (source->mixer == mixer && bind_sources(source, err) != 0) ||
         (mixer->shared_qk && (bind_scale(b, "q_scale", &mixer->q_scale, err) != 0 ||
                               bind_scale(b, "k_scale", &mixer->k_scale, err) != 0)) ||
+        bind_qk_norm(b, "q_norm", mixer->num_heads, &mixer->q_norm, err) != 0 ||
+        bind_qk_norm(b, "k_norm", mixer->num_kv_heads, &mixer->k_norm, err) != 0 ||
         bind_features(b, err) != 0 || (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
         (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, source, err) != 0) ||
         position_tables_bind(b->weights, mixer, b->prefix, b->rotary_pct, err) != 0)
@@ -432,18 +448,19 @@ static void list_part(struct random_list *list, const char *prefix, const char *
     static const char *const scales[] = {"q_scale.weight", "q_scale.bias", "k_scale.weight",
                                          "k_scale.bias"};
     const struct random_shapes *shapes = list->shapes;
-    const int64_t heads = mixer->num_heads, hidden = list->config->hidden_size;
+    const int64_t heads = mixer->num_heads, kv_heads = mixer->num_kv_heads;
     const int64_t queries = heads * shapes->head_dim, values = heads * shapes->value_dim;
+    const int64_t hidden = list->config->hidden_size;
     if (mixer->shared_qk && sources)
         random_list_linear(list, sources, "qk_proj", queries, hidden, 0);
     for (int i = 0; mixer->shared_qk && i < 4; i++)
         random_list_vector(list, prefix, scales[i], queries, 0, 1);
     if (!mixer->shared_qk) {
         random_list_linear(list, prefix, "q_proj", queries, hidden, 0);
-        random_list_linear(list, prefix, "k_proj", queries, hidden, 0);
+        random_list_linear(list, prefix, "k_proj", kv_heads * shapes->head_dim, hidden, 0);
     }
     if (sources)
-        random_list_linear(list, sources, "v_proj", values, hidden, 0);
+        random_list_linear(list, sources, "v_proj", kv_heads * shapes->value_dim, hidden, 0);
     if (alone) /* before the rest: a tensor's numbers depend on its place */
         random_list_output(list, prefix, "o_proj", hidden, values);
     if (mixer->kind == MIXER_LINEAR) {
@@ -456,6 +473,11 @@ static void list_part(struct random_list *list, const char *prefix, const char *
         random_list_norm(list, prefix, "segment_norm", NORM_LAYERNORM, heads * shapes->head_dim);
     }
     list_position(list, prefix, mixer);
+    const bool by_head = mixer->qk_norm_scope == NORM_SCOPE_HEAD;
+    random_list_norm(list, prefix, "q_norm", mixer->q_norm.kind,
+                     by_head ? shapes->head_dim : queries);
+    random_list_norm(list, prefix, "k_norm", mixer->k_norm.kind,
+                     by_head ? shapes->head_dim : kv_heads * shapes->head_dim);
     random_list_norm(list, prefix, "out_norm", mixer->output_norm.kind,
                      mixer->output_norm_scope == NORM_SCOPE_HEAD ? shapes->value_dim : values);
 }

@@ -70,6 +70,17 @@ static void add_norm(XXH3_state_t *hash, const struct norm *norm)
 {
     add_int(hash, norm->kind);
     add_real(hash, (double)norm->eps);
+    if (norm->plus_one)
+        add_text(hash, "plus_one");
+}
+
+/* A number that counts only where it is not the usual one. */
+static void add_unusual(XXH3_state_t *hash, const char *name, double value, double usual)
+{
+    if (value == usual)
+        return;
+    add_text(hash, name);
+    add_real(hash, value);
 }
 
 static void add_position(XXH3_state_t *hash, const struct position *position)
@@ -80,6 +91,9 @@ static void add_position(XXH3_state_t *hash, const struct position *position)
     add_int(hash, position->pairing);
     add_int(hash, position->stage);
     add_int(hash, position->basis);
+    for (int i = 0; position->frequencies != NULL && i < position->rotary_dims / 2; i++)
+        add_real(hash, position->frequencies[i]);
+    add_unusual(hash, "rope factor", (double)position->factor, 0);
 }
 
 static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
@@ -115,7 +129,6 @@ static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
         add_norm(hash, &mixer->window_norm);
         add_norm(hash, &mixer->segment_norm);
     }
-    /* What came later counts only where it is used: fingerprints of other models stay. */
     const int64_t later[] = {mixer->shared_qk, mixer->value_activation, mixer->score_divisor,
                              mixer->position.distances, mixer->chunk_size};
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
@@ -123,32 +136,98 @@ static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
             add_int(hash, (int64_t)i);
             add_int(hash, later[i]);
         }
+    add_unusual(hash, "score_scale", (double)mixer->score_scale, 0);
+    add_unusual(hash, "score_softcap", (double)mixer->score_softcap, 0);
+    if (mixer->q_norm.kind != NORM_NONE) {
+        add_norm(hash, &mixer->q_norm);
+        add_norm(hash, &mixer->k_norm);
+        add_int(hash, mixer->qk_norm_scope);
+    }
     if (mixer->second != NULL) {
         add_int(hash, mixer->concatenates);
         add_mixer(hash, mixer->second);
     }
 }
 
-/* What the tensors do not say. Enumerations by number: a new value of theirs goes to the end. */
+/* The activation of the model's MLPs, as of its first one. */
+static int hidden_act(const struct model *model)
+{
+    const struct branch *branch;
+    for (int i = 0; i < model->num_layers; i++)
+        for (int b = 0; (branch = layer_branch(&model->layers[i], b)) != NULL; b++)
+            if (branch->mlp != NULL)
+                return branch->mlp->act;
+    return 0;
+}
+
+/* What a block has beside its branches' norms and mixers. */
+static void add_block(XXH3_state_t *hash, const struct block *block, int act)
+{
+    const struct norm *norms[2] = {&block->input, &block->post};
+    for (int i = 0; i < 2; i++)
+        if (norms[i]->kind != NORM_NONE) {
+            add_text(hash, i == 0 ? "input" : "post");
+            add_norm(hash, norms[i]);
+        }
+    add_unusual(hash, "alpha", (double)block->alpha, 1);
+    add_unusual(hash, "beta", (double)block->beta, 1);
+    for (int i = 0; i < block->num_branches; i++) {
+        const struct branch *branch = &block->branches[i];
+        add_unusual(hash, "scale", (double)branch->scale, 1);
+        if (branch->mlp != NULL)
+            add_unusual(hash, "act", branch->mlp->act, act);
+    }
+}
+
+/* A mixer and an MLP, each by itself, or, where the model's layers are so, both in one block. */
+static bool is_plain(const struct layer *layer, bool parallel)
+{
+    const struct branch *first = layer_branch(layer, 0), *second = layer_branch(layer, 1);
+    return layer->num_blocks == (parallel ? 1 : 2) && layer_branch(layer, 2) == NULL &&
+           first->mixer != NULL && second != NULL && second->mlp != NULL;
+}
+
+static void add_layer(XXH3_state_t *hash, const struct layer *layer, bool parallel, int act)
+{
+    const struct branch *branch;
+    for (int i = 0; (branch = layer_branch(layer, i)) != NULL; i++)
+        add_norm(hash, &branch->pre);
+    for (int i = 0; (branch = layer_branch(layer, i)) != NULL; i++)
+        if (branch->mixer != NULL)
+            add_mixer(hash, branch->mixer);
+    for (int i = 0; i < layer->num_blocks; i++)
+        add_block(hash, &layer->blocks[i], act);
+    if (is_plain(layer, parallel))
+        return;
+    for (int i = 0; i < layer->num_blocks; i++) {
+        add_int(hash, layer->blocks[i].num_branches);
+        for (int b = 0; b < layer->blocks[i].num_branches; b++)
+            add_int(hash, layer->blocks[i].branches[b].mixer != NULL);
+    }
+}
+
+/* What the tensors do not say. Enumerations by number: a new value of theirs goes to the end. What
+ * came after version 0.2 counts only where it is used: fingerprints of other models stay. */
 static void add_description(XXH3_state_t *hash, const struct model *model)
 {
+    const bool parallel = model->layers[0].blocks[0].num_branches == 2;
+    const int act = hidden_act(model);
     add_text(hash, model->family);
     add_int(hash, model->vocab_size);
     add_int(hash, model->hidden_size);
-    add_int(hash, model->hidden_act);
-    add_int(hash, model->parallel_residual);
+    add_int(hash, act);
+    add_int(hash, parallel);
     add_int(hash, model->tied);
     add_int(hash, model->position_embedding);
     add_norm(hash, &model->embedding_norm);
     add_norm(hash, &model->final_norm);
     add_int(hash, model->num_layers);
-    if (model->embedding_scale != 1) /* came later, as add_mixer's last ones */
+    if (model->embedding_scale != 1)
         add_real(hash, (double)model->embedding_scale);
-    for (int i = 0; i < model->num_layers; i++) {
-        add_norm(hash, &model->layers[i].attn_norm);
-        add_norm(hash, &model->layers[i].mlp_norm);
-        add_mixer(hash, &model->layers[i].mixer);
-    }
+    add_unusual(hash, "logit_scale", (double)model->logit_scale, 1);
+    add_unusual(hash, "logit_softcap", (double)model->logit_softcap, 0);
+    for (int i = 0; i < model->num_layers; i++)
+        add_layer(hash, &model->layers[i], parallel, act);
 }
 
 int model_fingerprint(const struct model *model, unsigned char *fingerprint, struct error *err)

@@ -10,19 +10,38 @@ size_t model_matrix_bytes(const struct matrix *matrix)
     return dtype_size(matrix->dtype, (size_t)matrix->rows * (size_t)matrix->cols);
 }
 
-const struct matrix *model_layer_matrix(const struct layer *layer, size_t i)
+const struct branch *layer_branch(const struct layer *layer, int i)
 {
-#define OFFSET(member) offsetof(struct layer, member),
-    static const size_t offsets[] = {MODEL_LAYER_MATRICES(OFFSET)};
-    const size_t count = sizeof offsets / sizeof *offsets;
-    if (i < count)
-        return (const struct matrix *)(const void *)((const char *)layer + offsets[i]);
-    if (layer->mixer.second == NULL || i >= 2 * count)
-        return NULL;
-    const size_t at = offsets[i - count] - offsetof(struct layer, mixer); /* mixers' come first */
-    return at >= sizeof(struct mixer)
-               ? NULL
-               : (const struct matrix *)(const void *)((const char *)layer->mixer.second + at);
+    for (int b = 0; b < layer->num_blocks; i -= layer->blocks[b++].num_branches)
+        if (i < layer->blocks[b].num_branches)
+            return &layer->blocks[b].branches[i];
+    return NULL;
+}
+
+static const struct matrix *matrix_at(const void *of, size_t offset)
+{
+    return (const struct matrix *)(const void *)((const char *)of + offset);
+}
+
+const struct matrix *branch_matrix(const struct branch *branch, size_t i)
+{
+#define OF_MLP(member) offsetof(struct mlp, member)
+#define OF_MIXER(member) offsetof(struct mixer, member)
+    static const size_t mlp[] = {OF_MLP(gate_proj), OF_MLP(up_proj), OF_MLP(down_proj)};
+    static const size_t mixer[] = {
+        OF_MIXER(q_proj),       OF_MIXER(k_proj),        OF_MIXER(qk_proj),   OF_MIXER(v_proj),
+        OF_MIXER(o_proj),       OF_MIXER(g_proj),        OF_MIXER(r_proj),    OF_MIXER(z_proj),
+        OF_MIXER(f_proj),       OF_MIXER(gk_proj_0),     OF_MIXER(gk_proj_1), OF_MIXER(b_proj),
+        OF_MIXER(segment_proj), OF_MIXER(out_gate_proj),
+    };
+    const size_t mlps = sizeof mlp / sizeof *mlp, mixers = sizeof mixer / sizeof *mixer;
+    if (branch->mixer == NULL)
+        return i < mlps ? matrix_at(branch->mlp, mlp[i]) : NULL;
+    if (i < mixers)
+        return matrix_at(branch->mixer, mixer[i]);
+    return branch->mixer->second != NULL && i < 2 * mixers
+               ? matrix_at(branch->mixer->second, mixer[i - mixers])
+               : NULL;
 }
 
 struct model *model_new(const char *directory, const char *name, struct error *err)

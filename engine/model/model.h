@@ -26,6 +26,11 @@
     X(NORM_RMSNORM, "rmsnorm")               \
     X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm") \
     X(NORM_GATED_RMSNORM, "gated_rmsnorm")
+#define MODEL_ACTS(X)           \
+    X(ACT_GELU, "gelu")         \
+    X(ACT_GELU_NEW, "gelu_new") \
+    X(ACT_RELU, "relu")         \
+    X(ACT_SILU, "silu")
 #define MODEL_ACTIVATIONS(X)          \
     X(SOFTMAX_ACT_SOFTMAX, "softmax") \
     X(SOFTMAX_ACT_RELU, "relu")       \
@@ -70,7 +75,7 @@
 #define MODEL_NAME(value, name) name,
 
 enum norm_kind { MODEL_NORMS(MODEL_VALUE) };
-enum hidden_act { ACT_GELU, ACT_GELU_NEW, ACT_RELU, ACT_SILU };
+enum hidden_act { MODEL_ACTS(MODEL_VALUE) };
 enum position_embedding {
     POSITION_EMBEDDING_NONE,
     POSITION_EMBEDDING_SINUSOIDAL,
@@ -81,7 +86,7 @@ enum feature_map { MODEL_FEATURE_MAPS(MODEL_VALUE) };
 enum gate_kind { MODEL_GATES(MODEL_VALUE) };
 enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
 enum norm_scope { NORM_SCOPE_HEAD, NORM_SCOPE_HIDDEN };
-enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH };
+enum output_gate { OUTPUT_GATE_NONE, OUTPUT_GATE_SWISH, OUTPUT_GATE_SIGMOID };
 enum softmax_activation { MODEL_ACTIVATIONS(MODEL_VALUE) };
 enum value_activation { VALUE_ACTIVATION_NONE, VALUE_ACTIVATION_SILU };
 enum window_kind { MODEL_WINDOWS(MODEL_VALUE) };
@@ -102,6 +107,7 @@ struct matrix {
 struct norm {
     enum norm_kind kind;
     float eps;
+    bool plus_one;       /* the file has weight - 1 (Gemma, Qwen3.5) */
     const float *weight; /* [size]; NULL for simple_rmsnorm */
     const float *bias;   /* [size], or NULL */
     const float *gate;   /* [size]; gated_rmsnorm, which only output_norm may be */
@@ -112,6 +118,8 @@ struct position {
     /* rope and lrpe_orthogonal: the first `rotary_dims` dimensions (even) are rotated */
     int rotary_dims;
     double base;
+    const double *frequencies; /* rope: [rotary_dims / 2]; NULL: base^(-2i / rotary_dims) */
+    float factor;              /* rope: of cosines and sines; 0: none */
     enum rope_pairing pairing;
     enum rope_stage stage; /* linear mixers only */
     enum lrpe_basis basis;
@@ -176,6 +184,10 @@ struct mixer {
     int segment_length, segment_rank;      /* long_short: l, r; else 0 */
     struct matrix segment_proj;            /* long_short: [H*r, D] */
     struct norm window_norm, segment_norm; /* long_short: [H*d], of keys and of values (d = dv) */
+    struct norm q_norm, k_norm;            /* before the position: [d], shared by the heads, or */
+    enum norm_scope qk_norm_scope;         /* [H*d] and [Hkv*d] */
+    float score_scale;                     /* of q.k; 0: 1/sqrt(d) */
+    float score_softcap;                   /* c tanh(score / c); 0: none */
 
     /* both */
     struct position position;
@@ -192,36 +204,44 @@ struct mixer {
     bool concatenates;    /* else the h are added */
 };
 
-struct layer {
-    struct norm attn_norm, mlp_norm;
-    struct mixer mixer;
-    struct matrix gate_proj;          /* rows = 0: the MLP is not gated */
-    struct matrix up_proj, down_proj; /* rows = 0: the layer has no MLP, and no mlp_norm */
+/* down_proj(act(gate_proj x) * up_proj x), or without a gate down_proj(act(up_proj x)). */
+struct mlp {
+    struct matrix gate_proj; /* rows = 0: not gated */
+    struct matrix up_proj, down_proj;
+    enum hidden_act act;
 };
 
-/* All matrices of a layer that a token is multiplied with: the one list of them. */
-#define MODEL_LAYER_MATRICES(X) \
-    X(mixer.q_proj)             \
-    X(mixer.k_proj)             \
-    X(mixer.qk_proj)            \
-    X(mixer.v_proj)             \
-    X(mixer.o_proj)             \
-    X(mixer.g_proj)             \
-    X(mixer.r_proj)             \
-    X(mixer.z_proj)             \
-    X(mixer.f_proj)             \
-    X(mixer.gk_proj_0)          \
-    X(mixer.gk_proj_1)          \
-    X(mixer.b_proj)             \
-    X(mixer.segment_proj)       \
-    X(mixer.out_gate_proj)      \
-    X(gate_proj)                \
-    X(up_proj)                  \
-    X(down_proj)
+/* What a block adds: a mixer or an MLP, of pre(x). */
+struct branch {
+    struct norm pre;
+    float scale;         /* of its output */
+    struct mixer *mixer; /* NULL: it is the MLP */
+    struct mlp *mlp;
+};
 
-/* The layer's matrix number i, from 0 on, in that order; NULL past the last. A matrix that the
- * layer lacks has no rows. */
-const struct matrix *model_layer_matrix(const struct layer *layer, size_t i);
+enum { BLOCK_MAX_BRANCHES = 2, LAYER_MAX_BLOCKS = 4 };
+
+/* x <- alpha x + beta post(sum of scale * branch(pre(x))). With an input norm x <- input(x) first.
+ * A norm that is none has the kind NORM_NONE. */
+struct block {
+    struct norm input, post;
+    float alpha, beta;
+    struct branch branches[BLOCK_MAX_BRANCHES];
+    int num_branches;
+};
+
+struct layer {
+    const char *name; /* of its kind, as in config.json */
+    struct block *blocks;
+    int num_blocks;
+};
+
+/* The layer's branch number i, from 0 on; NULL past the last. */
+const struct branch *layer_branch(const struct layer *layer, int i);
+
+/* The matrix number i of a branch, from 0 on, that a token is multiplied with; NULL past the last.
+ * One that the branch lacks has no rows. */
+const struct matrix *branch_matrix(const struct branch *branch, size_t i);
 
 /* What a model owns beside its description: the files its tensors lie in, and what was made of
  * them. The loader fills it. */
@@ -245,10 +265,10 @@ struct model {
     const char *family; /* model_type of its config.json */
     int32_t vocab_size;
     int hidden_size, num_layers, intermediate_size;
-    enum hidden_act hidden_act;
-    bool parallel_residual;
     bool tied;
     float embedding_scale; /* 1: the embeddings as they are */
+    float logit_scale;     /* 1: the logits as they are */
+    float logit_softcap;   /* then c tanh(logit / c); 0: none */
     enum position_embedding position_embedding;
     int64_t max_position_embeddings; /* a limit only with learned positions; 0: none given */
     int32_t bos_token_id;            /* -1: none */

@@ -23,10 +23,10 @@ static int describe(struct model *model, const struct config *config, struct err
     model->hidden_size = (int)config->hidden_size;
     model->num_layers = (int)config->num_layers;
     model->intermediate_size = (int)config->intermediate_size;
-    model->hidden_act = config->hidden_act;
-    model->parallel_residual = config->parallel_residual;
     model->tied = config->tied;
     model->embedding_scale = config->embedding_scale > 0 ? config->embedding_scale : 1;
+    model->logit_scale = config->logit_scale > 0 ? config->logit_scale : 1;
+    model->logit_softcap = config->logit_softcap;
     model->position_embedding = config->position_embedding;
     model->max_position_embeddings = config->max_position_embeddings;
     model->bos_token_id = config->bos_token_id;

@@ -187,6 +187,19 @@ int weights_floats(struct weights *weights, const char *name, int rank, int64_t 
     return 0;
 }
 
+/* 1 + w in f32, as the library adds it. */
+static int add_one(const struct weights *weights, int64_t size, struct norm *norm,
+                   struct error *err)
+{
+    float *sums = arena_alloc(weights->arena, (size_t)size, sizeof *sums, err);
+    if (!sums)
+        return -1;
+    for (int64_t i = 0; i < size; i++)
+        sums[i] = 1 + norm->weight[i];
+    norm->weight = sums;
+    return 0;
+}
+
 int weights_norm(struct weights *weights, const char *name, int64_t size, struct norm *norm,
                  struct error *err)
 {
@@ -195,6 +208,8 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
         return 0;
     if (weights_floats(weights, weights_name(full, "%s.weight", name), 1, &size, &norm->weight,
                        err) != 0)
+        return -1;
+    if (norm->plus_one && add_one(weights, size, norm, err) != 0)
         return -1;
     if (norm->kind == NORM_GATED_RMSNORM)
         return weights_floats(weights, weights_name(full, "%s.gate", name), 1, &size, &norm->gate,

@@ -123,7 +123,8 @@ static const struct change native_changes[] = {
      "config.json: unknown key \"sliding_window\" (known: model_type, vocab_size, hidden_size, "
      "num_hidden_layers, num_attention_heads, intermediate_size, hidden_act, norm_type, norm_eps, "
      "parallel_residual, tie_word_embeddings, position_embedding, embedding_norm, layer_types, "
-     "max_position_embeddings, bos_token_id, eos_token_id, mixers, embedding_scale)"},
+     "max_position_embeddings, bos_token_id, eos_token_id, mixers, embedding_scale, logit_scale, "
+     "logit_softcap, norm_plus_one, blocks)"},
     {"shapes", "{}",
      "config.json: shapes: belongs to a preset, a config without tensors; a checkpoint's tensors "
      "say their shapes themselves"},
@@ -137,7 +138,8 @@ static const struct change native_changes[] = {
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
-     "num_heads, qk_projection, value_activation, score_divisor, segment_length, segment_rank)"},
+     "num_heads, qk_projection, value_activation, score_divisor, segment_length, segment_rank, "
+     "num_kv_heads, qk_norm, score_scale, score_softcap)"},
     {"mixers/r/feature_map", "\"softplus\"",
      "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
@@ -168,7 +170,8 @@ static const struct change native_changes[] = {
     {"mixers/r/output_norm_eps", "2",
      "config.json: mixers.r.output_norm_eps: expected a number in [0, 1], got 2"},
     {"mixers/r/output_gate", "\"relu\"",
-     "config.json: mixers.r.output_gate: unknown output_gate \"relu\" (known: none, swish)"},
+     "config.json: mixers.r.output_gate: unknown output_gate \"relu\" (known: none, swish, "
+     "sigmoid)"},
     {"mixers/r/position", "\"rope\"",
      "config.json: mixers.r.position: expected an object, got \"rope\""},
     {"mixers/r/position", "{}",

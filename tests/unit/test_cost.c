@@ -28,6 +28,9 @@ Test(cost, the_longest_text_fits_the_budget_and_a_step)
 
 /* Two layers of hidden size 8, vocabulary 100, MLP 32: refined ReGLA with 2 heads of 4 (a state of
  * 4 rows lies as 16), and softmax with 2 heads of 4 and one of keys. */
+static struct mixer mixers[2];
+static struct mlp mlp = {.up_proj = {.rows = 32, .cols = 8}, .down_proj = {.rows = 8, .cols = 32}};
+static struct block blocks[2][2];
 static struct layer layers[2];
 static const struct model model = {
     .num_layers = 2, .hidden_size = 8, .lm_head = {.rows = 100, .cols = 8}, .layers = layers};
@@ -38,17 +41,19 @@ enum { MLP = 2 * 8 * 32, HEAD = 8 * 100 };
 static void fill_layers(enum window_kind window)
 {
     const struct matrix square = {.rows = 8, .cols = 8}, half = {.rows = 4, .cols = 8};
-    for (int i = 0; i < 2; i++)
-        layers[i] = (struct layer){.up_proj = {.rows = 32, .cols = 8},
-                                   .down_proj = {.rows = 8, .cols = 32},
-                                   .mixer = {.num_heads = 2,
-                                             .head_dim = 4,
-                                             .value_dim = 4,
-                                             .features = 4,
-                                             .features_positioned = 4,
-                                             .q_proj = square,
-                                             .o_proj = square}};
-    struct mixer *linear = &layers[0].mixer, *softmax = &layers[1].mixer;
+    for (int i = 0; i < 2; i++) {
+        mixers[i] = (struct mixer){.num_heads = 2,
+                                   .head_dim = 4,
+                                   .value_dim = 4,
+                                   .features = 4,
+                                   .features_positioned = 4,
+                                   .q_proj = square,
+                                   .o_proj = square};
+        blocks[i][0] = (struct block){.branches = {{.mixer = &mixers[i]}}, .num_branches = 1};
+        blocks[i][1] = (struct block){.branches = {{.mlp = &mlp}}, .num_branches = 1};
+        layers[i] = (struct layer){.blocks = blocks[i], .num_blocks = 2};
+    }
+    struct mixer *linear = &mixers[0], *softmax = &mixers[1];
     linear->kind = MIXER_LINEAR;
     linear->gate = GATE_REFINED;
     linear->num_kv_heads = 2;
@@ -115,8 +120,8 @@ Test(cost, segments_need_their_sums_and_vectors)
 {
     const double ring = (4 + 4) * 4, sums = 2 * (2 + 4 + 4) * 4; /* two vectors */
     fill_layers(WINDOW_LONG_SHORT); /* positions 2 to 6 see 0, 0, 2, 2, 2 vectors */
-    layers[1].mixer.segment_length = 4;
-    layers[1].mixer.segment_rank = 2;
+    mixers[1].segment_length = 4;
+    mixers[1].segment_rank = 2;
     expect_close(need_of(false, 5, 2, 1).operations,
                  5 * PER_TOKEN + (15 + 6 + 5 * 2) * PER_KEY + 2 * HEAD);
     expect_close(need_of(true, 5, 2, 1).bytes,

@@ -42,19 +42,20 @@ static struct model *open_golden(const char *name)
 Test(model, description)
 {
     struct model *model = open_golden("regla_tied_glu_wide");
-    const struct mixer *mixer = &model->layers[1].mixer;
+    const struct mixer *mixer = layer_branch(&model->layers[1], 0)->mixer;
     cr_expect_str_eq(model->family, "regla");
     cr_expect(model->tied && model->lm_head.data == model->embeddings.data);
     cr_expect(mixer->head_dim == 6 && mixer->value_dim == 10 && mixer->features == 6);
     cr_expect(mixer->output_norm.kind == NORM_RMSNORM && mixer->output_norm_scope == 1);
     cr_expect_eq(mixer->output_norm.eps, 1e-10f);
     cr_expect_eq(mixer->output_norm.bias, NULL);
-    cr_expect(model->layers[0].gate_proj.rows == 40 && model->hidden_act == ACT_SILU);
+    const struct mlp *mlp = layer_branch(&model->layers[0], 1)->mlp;
+    cr_expect(mlp->gate_proj.rows == 40 && mlp->act == ACT_SILU);
     cr_expect(model->eos.count == 1 && model->eos.ids[0] == 0);
     model_close(model);
 
     model = open_golden("gla_two_kv_heads");
-    mixer = &model->layers[0].mixer;
+    mixer = layer_branch(&model->layers[0], 0)->mixer;
     cr_expect(mixer->num_heads == 4 && mixer->num_kv_heads == 2 && mixer->head_dim == 12);
     cr_expect(mixer->gate == GATE_GLA && mixer->query_scale == QUERY_SCALE_SQRT_DIM);
     cr_expect(mixer->k_proj.rows == 24 && mixer->gk_proj_1.rows == 24 && mixer->gk_proj_1.bias);
@@ -62,7 +63,8 @@ Test(model, description)
     model_close(model);
 
     model = open_golden("regla_small_eps_bf16");
-    cr_expect(model->dtype == DTYPE_BF16 && model->layers[0].mixer.q_proj.dtype == DTYPE_BF16);
+    cr_expect(model->dtype == DTYPE_BF16 &&
+              layer_branch(&model->layers[0], 0)->mixer->q_proj.dtype == DTYPE_BF16);
     cr_expect_eq(model->parameters, 96516);
     model_close(model);
 }
@@ -70,7 +72,7 @@ Test(model, description)
 Test(model, positions)
 {
     struct model *model = open_golden("six_heads_alibi_mixed_stack");
-    const float *slopes = model->layers[0].mixer.position.slopes;
+    const float *slopes = layer_branch(&model->layers[0], 0)->mixer->position.slopes;
     /* 4 heads' 2^-2 .. 2^-8, then every other one of 8 heads' */
     static const float expected[] = {0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f, 0x1p-1f, 0x1p-3f};
     for (int h = 0; h < 6; h++)
@@ -78,7 +80,7 @@ Test(model, positions)
     model_close(model);
 
     model = open_golden("lrpe2"); /* theta [6] in the file, for 4 heads; a householder vector */
-    const struct position *position = &model->layers[0].mixer.position;
+    const struct position *position = &layer_branch(&model->layers[0], 0)->mixer->position;
     double square = 0;
     for (int i = 0; i < 12; i++)
         square += (double)position->householder[i] * (double)position->householder[i];
@@ -90,15 +92,16 @@ Test(model, positions)
     model_close(model);
 
     model = open_golden("lrpe2_partial_default_theta");
-    position = &model->layers[0].mixer.position;
+    position = &layer_branch(&model->layers[0], 0)->mixer->position;
     cr_expect_eq(position->rotary_dims, 6);
     cr_expect_null(position->theta, "the default, in double precision later on");
     model_close(model);
 
     model = open_golden("lrpe1_per_head_odd_even");
-    cr_expect_eq(model->layers[0].mixer.features_positioned, 22);
-    cr_expect_neq(model->layers[0].mixer.position.theta[0],
-                  model->layers[0].mixer.position.theta[11], "theta is per head");
+    cr_expect_eq(layer_branch(&model->layers[0], 0)->mixer->features_positioned, 22);
+    cr_expect_neq(layer_branch(&model->layers[0], 0)->mixer->position.theta[0],
+                  layer_branch(&model->layers[0], 0)->mixer->position.theta[11],
+                  "theta is per head");
     model_close(model);
 }
 
@@ -106,7 +109,7 @@ Test(model, positions)
 Test(model, gpt_neox_splits_query_key_value)
 {
     struct model *model = open_golden("gpt_neox");
-    const struct mixer *mixer = &model->layers[1].mixer;
+    const struct mixer *mixer = layer_branch(&model->layers[1], 0)->mixer;
     struct parts parts = golden_parts("gpt_neox");
     const json_t *entry = parts_entry(&parts, "gpt_neox.layers.1.attention.query_key_value.weight");
     const float *fused =
@@ -126,7 +129,7 @@ Test(model, gpt_neox_splits_query_key_value)
                 cr_expect_eq(matrices[p]->bias[to], bias[from]);
             }
     cr_expect_eq(mixer->position.rotary_dims, 4);
-    cr_expect(model->parallel_residual);
+    cr_expect_eq(model->layers[0].blocks[0].num_branches, 2);
     parts_free(&parts);
     model_close(model);
 }
@@ -437,8 +440,8 @@ Test(model, unaligned_data)
             struct error err = ERROR_INIT;
             cr_assert(model_load(&model, text, strlen(text), bytes, size, &err) == 0, "%s",
                       err.message);
-            const struct matrix *got = &model->layers[1].mixer.v_proj;
-            const struct matrix *want = &reference->layers[1].mixer.v_proj;
+            const struct matrix *got = &layer_branch(&model->layers[1], 0)->mixer->v_proj;
+            const struct matrix *want = &layer_branch(&reference->layers[1], 0)->mixer->v_proj;
             cr_expect_eq((uintptr_t)got->data % dtype_size(got->dtype, 1), 0);
             cr_expect_arr_eq(got->data, want->data, model_matrix_bytes(got));
             model_close(model);

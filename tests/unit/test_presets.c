@@ -158,9 +158,11 @@ Test(presets, features_are_what_shapes_says)
         json_t *config = parse(text);
         const json_t *shapes = json_object_get(config, "shapes");
         for (int layer = 0; layer < model->num_layers; layer++)
-            cr_expect(model->layers[layer].mixer.features == number(shapes, "features"),
+            cr_expect(layer_branch(&model->layers[layer], 0)->mixer->features ==
+                          number(shapes, "features"),
                       "%s: layer %d", preset->name, layer);
-        cr_expect((model->layers[0].gate_proj.rows > 0) ==
+        const struct branch *mlp = layer_branch(&model->layers[0], 1);
+        cr_expect((mlp != NULL && mlp->mlp->gate_proj.rows > 0) ==
                       json_is_true(json_object_get(shapes, "glu")),
                   "%s", preset->name);
         cr_expect_str_eq(model->name, preset->name);
@@ -220,7 +222,7 @@ Test(presets, every_system_runs_and_its_logits_are_of_a_models_size)
 Test(presets, rows_of_performers_matrix_are_orthogonal)
 {
     struct model *model = load_small(find("performer", "160m"));
-    const struct mixer *mixer = &model->layers[1].mixer;
+    const struct mixer *mixer = layer_branch(&model->layers[1], 0)->mixer;
     const int rows = mixer->feature_rows, d = mixer->head_dim;
     double squares = 0;
     cr_assert(rows == d);
@@ -246,7 +248,7 @@ Test(presets, rows_of_performers_matrix_are_orthogonal)
 Test(presets, permuteformer_has_its_decays)
 {
     struct model *model = load_small(find("permuteformer", "160m"));
-    const struct mixer *mixer = &model->layers[1].mixer;
+    const struct mixer *mixer = layer_branch(&model->layers[1], 0)->mixer;
     for (int h = 0; h < mixer->num_heads; h++)
         cr_expect(mixer->g_proj.bias[h] == 2 + 0.75f * (float)h);
     for (int64_t i = 0; i < mixer->g_proj.rows * mixer->g_proj.cols; i++)
@@ -293,14 +295,15 @@ Test(presets, weights_are_a_fixed_function_of_the_preset)
 {
     struct model *model = load_small(find("lrpe3", "160m"));
     const struct matrix *table = &model->embeddings;
-    const struct position *position = &model->layers[1].mixer.position;
+    const struct position *position = &layer_branch(&model->layers[1], 0)->mixer->position;
     uint64_t hash = 0xcbf29ce484222325u;
     for (int64_t i = 0; i < table->rows * table->cols; i++)
         hash = (hash ^ ((const uint16_t *)table->data)[i]) * 0x100000001b3u;
-    for (int i = 0; i < model->layers[1].mixer.features; i++)
+    for (int i = 0; i < layer_branch(&model->layers[1], 0)->mixer->features; i++)
         hash = (hash ^ (uint64_t)position->permutation[i]) * 0x100000001b3u;
-    for (int64_t i = 0; i < model->layers[1].up_proj.rows; i++)
-        hash = (hash ^ bits_of_float(model->layers[1].up_proj.bias[i])) * 0x100000001b3u;
+    for (int64_t i = 0; i < layer_branch(&model->layers[1], 1)->mlp->up_proj.rows; i++)
+        hash = (hash ^ bits_of_float(layer_branch(&model->layers[1], 1)->mlp->up_proj.bias[i])) *
+               0x100000001b3u;
     cr_expect(hash == 0x9beebd9197f4e271u, "%llx", (unsigned long long)hash);
     model_close(model);
 }
@@ -394,9 +397,10 @@ Test(presets, packed_matrices_leave_the_memory)
         cr_assert(preset_load(&kept, "kept", text, &err) == 0, "%s", err.message);
         cr_assert(preset_load(&model, "packed", text, &err) == 0, "%s", err.message);
         const struct engine_options options = {.threads = 1, .state_memory_bytes = 1 << 20};
-        cr_expect(!all_zeros(&model->layers[0].up_proj));
+        cr_expect(!all_zeros(&layer_branch(&model->layers[0], 1)->mlp->up_proj));
         cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
-        cr_expect(all_zeros(&model->layers[0].up_proj) && all_zeros(&model->layers[1].down_proj));
+        cr_expect(all_zeros(&layer_branch(&model->layers[0], 1)->mlp->up_proj) &&
+                  all_zeros(&layer_branch(&model->layers[1], 1)->mlp->down_proj));
         cr_expect(all_zeros(&model->lm_head));
         const struct matrix *rows = &kept->embeddings;
         cr_expect(memcmp(rows->data, model->embeddings.data, model_matrix_bytes(rows)) == 0);
