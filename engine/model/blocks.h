@@ -19,7 +19,7 @@ struct block_names {
     const char *gate_proj, *up_proj, *down_proj; /* below an MLP's name */
     const char *lm_head;                         /* the whole name */
     enum block_mlp mlp;
-    bool biased, head_biased; /* matrices of MLPs, and the head, may have a bias */
+    enum weight_bias biased, head_biased; /* of the matrices of MLPs, and of the head */
 };
 
 /* The names that flash-linear-attention gives, and the family regla with it. */
@@ -35,10 +35,10 @@ struct block_names {
 struct block_mixer {
     struct weights *weights;
     const struct config *config;
-    double rotary_pct;
+    const struct rope *rope;
     char prefix[WEIGHT_NAME_SIZE / 2]; /* of its tensors: "model.layers.3.attn" */
     struct mixer *mixer;               /* as in the configuration, with num_heads for k and v too */
-    double second_rotary_pct;          /* of a pair's second part */
+    const struct rope *second_rope;    /* of a pair's second part; else NULL */
 };
 
 /* Fills model's norms, matrices and layers [config->num_layers]. */
@@ -50,7 +50,7 @@ int blocks_bind(struct model *model, const struct config *config, struct weights
 struct block_matrix {
     const char *name;
     int64_t rows, cols; /* WEIGHT_ANY: as the tensor has it */
-    bool biased;
+    enum weight_bias biased;
     struct matrix *matrix;
 };
 

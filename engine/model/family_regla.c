@@ -238,7 +238,7 @@ static int bind_part(const struct block_mixer *b, const struct block_mixer *sour
         bind_qk_norm(b, "k_norm", mixer->num_kv_heads, &mixer->k_norm, err) != 0 ||
         bind_features(b, err) != 0 || (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
         (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, source, err) != 0) ||
-        position_tables_bind(b->weights, mixer, b->prefix, b->rotary_pct, err) != 0)
+        position_tables_bind(b->weights, mixer, b->prefix, b->rope, err) != 0)
         return -1;
     const int64_t heads = mixer->output_norm_scope == NORM_SCOPE_HEAD ? 1 : mixer->num_heads;
     return weights_norm(b->weights, weights_name(full, "%s.out_norm", b->prefix),
@@ -253,7 +253,7 @@ static int bind_pair(const struct block_mixer *b, struct error *err)
     for (int i = 0; i < 2; i++)
         snprintf(parts[i].prefix, sizeof parts[i].prefix, "%.60s.parts.%d", b->prefix, i);
     parts[1].mixer = second;
-    parts[1].rotary_pct = b->second_rotary_pct;
+    parts[1].rope = b->second_rope;
     if (bind_part(&parts[0], first->concatenates ? &parts[0] : b, err) != 0)
         return -1;
     if (first->concatenates)
@@ -277,7 +277,8 @@ static int bind_mixer(const struct block_mixer *b, struct error *err)
     char full[WEIGHT_NAME_SIZE];
     if ((mixer->second ? bind_pair(b, err) : bind_part(b, b, err)) != 0 ||
         weights_linear(b->weights, weights_name(full, "%s.o_proj", b->prefix),
-                       b->config->hidden_size, output_size(mixer), true, &mixer->o_proj, err) != 0)
+                       b->config->hidden_size, output_size(mixer), WEIGHT_MAY_BIAS, &mixer->o_proj,
+                       err) != 0)
         return -1;
     if (mixer->output_gate == OUTPUT_GATE_NONE)
         return 0;
@@ -506,8 +507,8 @@ static const struct block_names names = {BLOCK_FLA_NAMES,
                                          .position_embeddings = "position_embeddings",
                                          .embedding_norm = "embedding_norm",
                                          .mlp = BLOCK_MLP_EITHER,
-                                         .biased = true,
-                                         .head_biased = true};
+                                         .biased = WEIGHT_MAY_BIAS,
+                                         .head_biased = WEIGHT_MAY_BIAS};
 
 static int bind(struct model *model, const struct config *config, struct weights *weights,
                 struct error *err)
