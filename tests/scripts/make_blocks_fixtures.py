@@ -231,10 +231,13 @@ def check_that_all_counts(name, config, tensors, prompt):
         for key in path[:-1]:
             at = at[key]
         value = at[path[-1]]
-        at[path[-1]] = not value if isinstance(value, bool) else value + 1 if path[-1] == "window_size" else value * 2
+        if isinstance(value, bool):
+            at[path[-1]] = not value
+        else:
+            at[path[-1]] = value + 1 if path[-1] == "window_size" else value * 2
         moved = float((logits(tensors, changed, prompt).log_softmax(-1) - before).abs().max())
         if moved < MATTERS:
-            raise SystemExit(f"{name}: {path}: twice as much moves log-probabilities by {moved:.1e} only")
+            raise SystemExit(f"{name}: {path}: it moves log-probabilities by {moved:.1e} only")
 
 
 def make(folder, config, seed):

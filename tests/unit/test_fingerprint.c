@@ -77,8 +77,12 @@ Test(fingerprint, the_same_files_from_disk_and_from_memory)
 Test(fingerprint, of_models_that_version_0_2_knew)
 {
     static const char *const cases[][2] = {
-        {"hybrid_regla", "4e94b4eed1694518ec1ad8e84c5061a5"}, {"flash", "fcd3873fb8fbf775f2c9d5666f9801bb"},           {"flash_quad", "64cca72370a306e457d0196d27e967ab"},
-        {"gpt_neox", "a602eb5eb3aa1a589b964f2f8c424b6a"},    {"parallel_blocks", "ba3e75cc5db564f194fac0f4e1b89d34"}, {"sliding_parallel_learned", "c6640237f5b3d949aa71096de03609eb"},
+        {"hybrid_regla", "4e94b4eed1694518ec1ad8e84c5061a5"},
+        {"flash", "fcd3873fb8fbf775f2c9d5666f9801bb"},
+        {"flash_quad", "64cca72370a306e457d0196d27e967ab"},
+        {"gpt_neox", "a602eb5eb3aa1a589b964f2f8c424b6a"},
+        {"parallel_blocks", "ba3e75cc5db564f194fac0f4e1b89d34"},
+        {"sliding_parallel_learned", "c6640237f5b3d949aa71096de03609eb"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char path[512], hex[2 * FINGERPRINT_BYTES + 1];
@@ -214,12 +218,16 @@ static const char *const place_changes[][2] = {
 };
 #define MIXER(more) "{\"mixer\": \"s\"" more "}"
 #define MLP(more) "{\"mlp\": {}" more "}"
-static const char blocks[] =
-    "{\"plain\": [{\"branches\": [" MIXER("") "]}, {\"branches\": [" MLP("") "]}],"
-    " \"mlp_first\": [{\"branches\": [" MLP("") "]}, {\"branches\": [" MIXER("") "]}],"
-    " \"parallel\": [{\"branches\": [" MIXER("") ", " MLP("") "]}],"
-    " \"first_scaled\": [{\"branches\": [" MIXER(", \"scale\": 2") ", " MLP("") "]}],"
-    " \"second_scaled\": [{\"branches\": [" MIXER("") ", " MLP(", \"scale\": 2") "]}]}";
+static const char blocks[] = "{\"plain\": [{\"branches\": [" MIXER("") "]}, {\"branches\": [" MLP(
+    "") "]}],"
+        " \"mlp_first\": [{\"branches\": [" MLP("") "]}, {\"branches\": [" MIXER(
+            "") "]}],"
+                " \"parallel\": [{\"branches\": [" MIXER("") ", " MLP(
+                    "") "]}],"
+                        " \"first_scaled\": [{\"branches\": [" MIXER(", \"scale\": 2") ", " MLP(
+                            "") "]}],"
+                                " \"second_scaled\": [{\"branches\": [" MIXER("") ", " MLP(
+                                    ", \"scale\": 2") "]}]}";
 
 /* Each of the changes makes another model than all others do. */
 static void expect_all_differ(json_t *config, const char *golden, const char *const (*changes)[2],
