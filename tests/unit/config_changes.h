@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests: a golden case's config.json with something changed, and what is said of it. */
+/* For tests: configurations of golden cases with one key changed, and what the parser says of them.
+ */
 #ifndef TESTS_UNIT_CONFIG_CHANGES_H
 #define TESTS_UNIT_CONFIG_CHANGES_H
 
@@ -54,7 +55,6 @@ static inline void parse_patched(struct config *config, struct arena *arena, con
     json_decref(json);
 }
 
-/* Each of the changes [count] by itself. */
 static inline void expect_changes(const char *golden, const struct change *changes, size_t count)
 {
     for (size_t i = 0; i < count; i++)

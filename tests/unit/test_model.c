@@ -342,6 +342,48 @@ static const struct tensor_case tensor_cases[] = {
     {"gpt_neox", "gpt_neox.layers.9.attention.dense.bias", ADD, "[64]",
      "model.safetensors: tensor \"gpt_neox.layers.9.attention.dense.bias\": the configuration has "
      "no use for it"},
+    {"dense_llama", "model.layers.0.self_attn.rotary_emb.inv_freq", ADD, "[8]", NULL},
+    {"dense_llama", "model.layers.0.self_attn.q_proj.weight", SHAPE, "[36, 48]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.q_proj.weight\": expected shape [48, "
+     "36], got [36, 48]"},
+    {"dense_llama", "model.layers.1.self_attn.k_proj.weight", SHAPE, "[48, 36]",
+     "model.safetensors: tensor \"model.layers.1.self_attn.k_proj.weight\": expected shape [16, "
+     "36], got [48, 36]"},
+    {"dense_llama", "model.layers.1.self_attn.v_proj.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.self_attn.v_proj.weight\": expected shape [16, "
+     "36], got nothing: the tensor is missing"},
+    {"dense_llama", "model.layers.0.self_attn.o_proj.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.self_attn.o_proj.bias\": expected shape [36], got "
+     "nothing: the tensor is missing"},
+    {"dense_llama", "model.layers.0.mlp.up_proj.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.mlp.up_proj.bias\": expected shape [32], got "
+     "nothing: the tensor is missing"},
+    {"dense_llama", "model.layers.0.mlp.gate_proj.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.mlp.gate_proj.weight\": expected shape [32, 36], "
+     "got nothing: the tensor is missing"},
+    {"dense_llama", "model.layers.0.self_attn.q_norm.weight", ADD, "[16]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.q_norm.weight\": the configuration has "
+     "no use for it"},
+    {"dense_llama", "lm_head.bias", ADD, "[277]",
+     "model.safetensors: tensor \"lm_head.bias\": the configuration has no use for it"},
+    {"dense_qwen2", "model.layers.0.self_attn.q_proj.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.self_attn.q_proj.bias\": expected shape [40], got "
+     "nothing: the tensor is missing"},
+    {"dense_qwen2", "model.layers.0.self_attn.o_proj.bias", ADD, "[40]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.o_proj.bias\": the configuration has no "
+     "use for it"},
+    {"dense_qwen3", "model.layers.1.self_attn.k_norm.weight", SHAPE, "[48]",
+     "model.safetensors: tensor \"model.layers.1.self_attn.k_norm.weight\": expected shape [16], "
+     "got [48]"},
+    {"dense_qwen3", "model.layers.0.self_attn.q_norm.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.self_attn.q_norm.weight\": expected shape [16], "
+     "got nothing: the tensor is missing"},
+    {"dense_granite", "model.layers.0.mlp.down_proj.bias", ADD, "[48]",
+     "model.safetensors: tensor \"model.layers.0.mlp.down_proj.bias\": the configuration has no "
+     "use for it"},
+    {"dense_mistral", "model.layers.0.self_attn.k_proj.bias", ADD, "[32]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.k_proj.bias\": the configuration has no "
+     "use for it"},
     {"gla", "model.layers.0.attn.g_norm_swish_gate.weight", RENAME,
      "model.layers.0.attn.g_norm.weight",
      "model.safetensors: tensor \"model.layers.0.attn.g_norm_swish_gate.weight\": expected shape "
