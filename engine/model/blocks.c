@@ -106,8 +106,8 @@ static int bind_branch_mixer(const struct binder *b, const struct branch_config 
     struct block_mixer block = {
         .weights = b->weights,
         .config = b->config,
-        .rotary_pct = own->is_pair ? mixers[own->parts[0]].rotary_pct : own->rotary_pct,
-        .second_rotary_pct = own->is_pair ? mixers[own->parts[1]].rotary_pct : 1,
+        .rope = own->is_pair ? &mixers[own->parts[0]].rope : &own->rope,
+        .second_rope = own->is_pair ? &mixers[own->parts[1]].rope : NULL,
         .mixer = mixer,
     };
     snprintf(block.prefix, sizeof block.prefix, "%s.%s", b->prefix, config->name);

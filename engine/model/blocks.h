@@ -35,10 +35,10 @@ struct block_names {
 struct block_mixer {
     struct weights *weights;
     const struct config *config;
-    double rotary_pct;
+    const struct rope *rope;
     char prefix[WEIGHT_NAME_SIZE / 2]; /* of its tensors: "model.layers.3.attn" */
     struct mixer *mixer;               /* as in the configuration, with num_heads for k and v too */
-    double second_rotary_pct;          /* of a pair's second part */
+    const struct rope *second_rope;    /* of a pair's second part; else NULL */
 };
 
 /* Fills model's norms, matrices and layers [config->num_layers]. */

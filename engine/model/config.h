@@ -11,6 +11,7 @@
 #include "engine/base/fields.h"
 #include "engine/base/warnings.h"
 #include "engine/model/model.h"
+#include "engine/model/rope.h"
 
 /* Bounds of a sane model: products of any three stay inside 64 bits. */
 enum {
@@ -30,7 +31,7 @@ struct family;
 
 struct mixer_config {
     struct mixer mixer; /* kinds, flags and output_norm's kind and eps */
-    double rotary_pct;
+    struct rope rope;   /* its part is of lrpe_orthogonal too */
     /* A pair says how its two parts are combined and has their output gate; nothing else of its
      * mixer counts. */
     bool is_pair;

@@ -150,6 +150,45 @@ int config_library_keys(struct config *config, const struct fields *root, struct
     return 0;
 }
 
+int config_library_act(const struct fields *root, const char *key, enum hidden_act *act,
+                       struct error *err)
+{
+    static const char *const names[] = {
+        "gelu",          "gelu_new",          "relu",
+        "silu",          "gelu_pytorch_tanh", "gelu_fast",
+        "swish",         "gelu_python",       "gelu_python_tanh",
+        "gelu_accurate",
+    };
+    static const enum hidden_act acts[COUNT(names)] = {
+        ACT_GELU,     ACT_GELU_NEW, ACT_RELU, ACT_SILU,     ACT_GELU_NEW,
+        ACT_GELU_NEW, ACT_SILU,     ACT_GELU, ACT_GELU_NEW, ACT_GELU_NEW,
+    };
+    int chosen = -1;
+    if (fields_choice(root, key, FIELD_NOT_NULL, names, COUNT(names), &chosen, err) != 0)
+        return -1;
+    if (chosen >= 0)
+        *act = acts[chosen];
+    return 0;
+}
+
+int config_library_attention(const struct fields *root, bool windows, struct error *err)
+{
+    static const struct config_refusal refusals[] = {
+        {"attention_chunk_size", ""},
+        {"kv_sharing_modes", ""},
+        {"layer_types", ""},
+        {"sliding_window", ""},
+    };
+    bool causal = true;
+    if (config_library_refuse(root, refusals, windows ? 2 : COUNT(refusals), err) != 0 ||
+        fields_bool(root, "is_causal", FIELD_NOT_NULL, &causal, err) != 0)
+        return -1;
+    if (!causal)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: is_causal: expected true, got false (not supported)", root->place);
+    return 0;
+}
+
 static int parse_generation(struct config *config, const struct fields *root, struct error *err)
 {
     if (config_token_ids(config, root, err) != 0)

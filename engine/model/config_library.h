@@ -19,6 +19,13 @@ int config_library_refuse(const struct fields *root, const struct config_refusal
  * some, takes quantization_config and dtype, warns of defaults for sampling. */
 int config_library_keys(struct config *config, const struct fields *root, struct error *err);
 
+/* An activation, by any of the names that transformers has for it. */
+int config_library_act(const struct fields *root, const char *key, enum hidden_act *act,
+                       struct error *err);
+
+/* Refuses what would change which keys a token sees; windows: but for the keys of windows. */
+int config_library_attention(const struct fields *root, bool windows, struct error *err);
+
 /* Takes bos_token_id and eos_token_id from the text of generation_config.json, where it has them,
  * and warns of defaults for sampling, which nobody here applies. */
 int config_library_generation(struct config *config, const char *text, size_t length,

@@ -50,8 +50,9 @@ static int64_t heads_of(const struct config *config, const struct mixer *mixer)
 
 static int parse_rope(const struct fields *fields, struct mixer_config *out, struct error *err)
 {
-    static const char *const known[] = {"type",    "base",  "rotary_pct",
-                                        "pairing", "stage", "distance_bias"};
+    static const char *const known[] = {"type",    "base",  "rotary_pct",   "pairing",
+                                        "scaling", "stage", "distance_bias"};
+    struct fields scaling;
     struct position *position = &out->mixer.position;
     const bool linear = out->mixer.kind == MIXER_LINEAR;
     int64_t distances = 0;
@@ -60,8 +61,10 @@ static int parse_rope(const struct fields *fields, struct mixer_config *out, str
     if (fields_only(fields, known, COUNT(known) - linear, err) != 0 ||
         fields_int(fields, "distance_bias", FIELD_OPTIONAL, 1, CONFIG_MAX_WINDOW, &distances,
                    err) != 0 ||
-        fields_double(fields, "base", FIELD_OPTIONAL, 1, 1e12, &position->base, err) != 0 ||
-        fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rotary_pct, err) != 0)
+        fields_double(fields, "base", FIELD_OPTIONAL, 1, 1e12, &out->rope.base, err) != 0 ||
+        fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rope.part, err) != 0 ||
+        fields_object(fields, "scaling", FIELD_OPTIONAL, &scaling, err) != 0 ||
+        (scaling.object && rope_parse_scaling(&out->rope, &scaling, err) != 0))
         return -1;
     position->distances = (int)distances;
     CHOICE(fields, "pairing", FIELD_OPTIONAL, pairing_names, position->pairing);
@@ -75,7 +78,7 @@ static int parse_lrpe(const struct fields *fields, struct mixer_config *out, str
     struct position *position = &out->mixer.position;
     bool partial = position->kind == POSITION_LRPE_ORTHOGONAL;
     if (fields_only(fields, known, COUNT(known) - !partial, err) != 0 ||
-        fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rotary_pct, err) != 0)
+        fields_double(fields, "rotary_pct", FIELD_OPTIONAL, 0, 1, &out->rope.part, err) != 0)
         return -1;
     CHOICE(fields, "basis", FIELD_OPTIONAL, basis_names, position->basis);
     return 0;
@@ -109,7 +112,7 @@ static int parse_position(const struct fields *mixer, struct mixer_config *out, 
 {
     static const char *const known[] = {"type"};
     struct fields fields;
-    out->rotary_pct = 1;
+    out->rope = (struct rope){.base = 10000, .part = 1};
     out->mixer.position = (struct position){.base = 10000};
     if (is_none(mixer, "position"))
         return 0;

@@ -4,87 +4,12 @@
 #include "engine/model/config_library.h"
 #include "engine/model/family.h"
 
-#include <math.h>
 #include <string.h>
 
 /* What the configuration says beside struct config. */
 struct gpt_neox_config {
     bool attention_bias;
-    double base, factor; /* of the rotary embedding: theta, and its part of a head's dimensions */
 };
-
-static const struct {
-    const char *name;
-    enum hidden_act act;
-} activations[] = {
-    {"gelu", ACT_GELU},
-    {"gelu_new", ACT_GELU_NEW},
-    {"relu", ACT_RELU},
-    {"silu", ACT_SILU},
-    {"gelu_pytorch_tanh", ACT_GELU_NEW},
-    {"gelu_fast", ACT_GELU_NEW},
-    {"swish", ACT_SILU},
-    {"gelu_python", ACT_GELU},
-    {"gelu_python_tanh", ACT_GELU_NEW},
-    {"gelu_accurate", ACT_GELU_NEW},
-};
-enum { NUM_ACTIVATIONS = sizeof activations / sizeof *activations };
-
-/* Keys that transformers would compute something else with. */
-static int refuse_options(const struct fields *root, struct error *err)
-{
-    static const struct config_refusal refusals[] = {
-        {"attention_chunk_size", ""},
-        {"kv_sharing_modes", ""},
-        {"layer_types", ""},
-        {"sliding_window", ""},
-    };
-    bool causal = true;
-    if (config_library_refuse(root, refusals, sizeof refusals / sizeof *refusals, err) != 0 ||
-        fields_bool(root, "is_causal", FIELD_NOT_NULL, &causal, err) != 0)
-        return -1;
-    if (!causal)
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "%s: is_causal: expected true, got false (not supported)", root->place);
-    return 0;
-}
-
-/* rope_scaling, if it has anything, else rope_parameters: *rope of theirs, or without an object. */
-static int find_rope(const struct fields *root, struct fields *rope, struct error *err)
-{
-    if (fields_object(root, "rope_scaling", FIELD_OPTIONAL, rope, err) != 0)
-        return -1;
-    if (rope->object && json_object_size(rope->object) > 0)
-        return 0;
-    return fields_object(root, "rope_parameters", FIELD_OPTIONAL, rope, err);
-}
-
-/* Only type "default", and whatever stands beside it without effect, as transformers does. */
-static int parse_rope_type(struct config *config, const struct fields *rope, struct error *err)
-{
-    static const char *const known[] = {"rope_type", "type", "rope_theta", "partial_rotary_factor"};
-    const char *type = "default";
-    const char *key = json_object_get(rope->object, "rope_type") ? "rope_type" : "type";
-    if (fields_string(rope, key, FIELD_NOT_NULL, &type, err) != 0)
-        return -1;
-    if (strcmp(type, "default") != 0)
-        return error_set(
-            err, ERROR_UNSUPPORTED,
-            "%s: scaled rotary embeddings are not supported: expected \"default\", got "
-            "\"%.40s\"",
-            rope->place, type);
-    json_t *value;
-    json_object_foreach((json_t *)rope->object, key, value)
-    {
-        size_t i = 0;
-        while (i < sizeof known / sizeof *known && strcmp(known[i], key) != 0)
-            i++;
-        if (i == sizeof known / sizeof *known)
-            warnings_add(&config->warnings, "%s.%.60s: without effect, since the type is default",
-                         rope->place, key);
-    }
-    return 0;
-}
 
 /* Without effect in transformers 5 too; version 4 wrote both with the values that are used. */
 static void warn_unused(struct config *config, const struct fields *root, const char *key,
@@ -99,50 +24,24 @@ static void warn_unused(struct config *config, const struct fields *root, const 
 
 /* Version 5 writes rope_parameters {rope_theta, partial_rotary_factor}, version 4 rotary_emb_base
  * and rotary_pct; the former win, as they do there. */
-static int parse_rope(struct config *config, struct gpt_neox_config *own, const struct fields *root,
-                      struct error *err)
+static int parse_position(struct config *config, const struct fields *root,
+                          struct position *position, struct error *err)
 {
-    struct fields rope;
-    own->factor = 0.25;
-    own->base = 10000;
-    if (find_rope(root, &rope, err) != 0 ||
-        (rope.object && parse_rope_type(config, &rope, err) != 0))
+    static const struct rope_keys keys = {.base = "rotary_emb_base",
+                                          .part = "rotary_pct",
+                                          .usual_base = 10000,
+                                          .usual_part = 0.25,
+                                          .longest = 2048,
+                                          .partial = true};
+    struct rope rope;
+    const int64_t head = config->hidden_size / config->num_heads;
+    int64_t given = head;
+    if (rope_parse(&rope, root, &keys, &config->warnings, err) != 0 ||
+        fields_int(root, "head_dim", FIELD_OPTIONAL, head, head, &given, err) != 0)
         return -1;
-    const bool has_base = rope.object && json_object_get(rope.object, "rope_theta");
-    const bool has_factor = rope.object && json_object_get(rope.object, "partial_rotary_factor");
-    if (fields_double(has_base ? &rope : root, has_base ? "rope_theta" : "rotary_emb_base",
-                      FIELD_NOT_NULL, 1, 1e12, &own->base, err) != 0 ||
-        fields_double(has_factor ? &rope : root,
-                      has_factor ? "partial_rotary_factor" : "rotary_pct", FIELD_NOT_NULL, 0, 1,
-                      &own->factor, err) != 0)
-        return -1;
-    warn_unused(config, root, "rope_theta", own->base);
-    warn_unused(config, root, "partial_rotary_factor", own->factor);
-    return 0;
-}
-
-/* transformers takes int(d * factor) for the number r of rotated dimensions. When that is odd it
- * rotates one more, by angles t base^(-2i/r). The same with an even number: (base^((r+1)/r))^(-2i /
- * (r+1)). */
-static int make_position(const struct config *config, const struct gpt_neox_config *own,
-                         const struct fields *root, struct position *position, struct error *err)
-{
-    int64_t head = config->hidden_size / config->num_heads, given = head;
-    int rotated = (int)((double)head * own->factor);
-    if (fields_int(root, "head_dim", FIELD_OPTIONAL, head, head, &given, err) != 0)
-        return -1;
-    *position = (struct position){.kind = POSITION_ROPE,
-                                  .base = own->base,
-                                  .pairing = ROPE_PAIRING_HALF,
-                                  .rotary_dims = rotated + rotated % 2};
-    if (position->rotary_dims > head)
-        return error_set(err, ERROR_INVALID,
-                         "%s: expected an even number of rotary dimensions, as a head has only "
-                         "%lld, got %d",
-                         root->place, (long long)head, rotated);
-    if (rotated % 2 != 0)
-        position->base = pow(own->base, (double)position->rotary_dims / rotated);
-    return 0;
+    warn_unused(config, root, "rope_theta", rope.base);
+    warn_unused(config, root, "partial_rotary_factor", rope.part);
+    return rope_position(&rope, head, root->place, config->arena, position, err);
 }
 
 static int parse_sizes(struct config *config, const struct fields *root, struct error *err)
@@ -172,17 +71,13 @@ static int parse(struct config *config, const struct fields *root, struct error 
         return -1;
     config->own = own;
     struct mixer_config mixer = {.mixer = {.kind = MIXER_SOFTMAX}};
-    const char *names[NUM_ACTIVATIONS];
     double eps = 1e-5;
-    int activation = 0;
-    for (int i = 0; i < NUM_ACTIVATIONS; i++)
-        names[i] = activations[i].name;
+    config->hidden_act = ACT_GELU;
     config->parallel_residual = own->attention_bias = true;
-    if (config_library_keys(config, root, err) != 0 || refuse_options(root, err) != 0 ||
-        parse_sizes(config, root, err) != 0 || parse_rope(config, own, root, err) != 0 ||
-        make_position(config, own, root, &mixer.mixer.position, err) != 0 ||
-        fields_choice(root, "hidden_act", FIELD_NOT_NULL, names, NUM_ACTIVATIONS, &activation,
-                      err) != 0 ||
+    if (config_library_keys(config, root, err) != 0 ||
+        config_library_attention(root, false, err) != 0 || parse_sizes(config, root, err) != 0 ||
+        parse_position(config, root, &mixer.mixer.position, err) != 0 ||
+        config_library_act(root, "hidden_act", &config->hidden_act, err) != 0 ||
         fields_double(root, "layer_norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
         fields_bool(root, "use_parallel_residual", FIELD_NOT_NULL, &config->parallel_residual,
                     err) != 0 ||
@@ -190,7 +85,6 @@ static int parse(struct config *config, const struct fields *root, struct error 
         fields_bool(root, "tie_word_embeddings", FIELD_NOT_NULL, &config->tied, err) != 0 ||
         config_token_ids(config, root, err) != 0)
         return -1;
-    config->hidden_act = activations[activation].act;
     config->norm_kind = NORM_LAYERNORM;
     config->norm_eps = (float)eps;
     return config_single_mixer(config, "softmax", &mixer, &layer_names, err);

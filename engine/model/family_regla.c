@@ -238,7 +238,7 @@ static int bind_part(const struct block_mixer *b, const struct block_mixer *sour
         bind_qk_norm(b, "k_norm", mixer->num_kv_heads, &mixer->k_norm, err) != 0 ||
         bind_features(b, err) != 0 || (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
         (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, source, err) != 0) ||
-        position_tables_bind(b->weights, mixer, b->prefix, b->rotary_pct, err) != 0)
+        position_tables_bind(b->weights, mixer, b->prefix, b->rope, err) != 0)
         return -1;
     const int64_t heads = mixer->output_norm_scope == NORM_SCOPE_HEAD ? 1 : mixer->num_heads;
     return weights_norm(b->weights, weights_name(full, "%s.out_norm", b->prefix),
@@ -253,7 +253,7 @@ static int bind_pair(const struct block_mixer *b, struct error *err)
     for (int i = 0; i < 2; i++)
         snprintf(parts[i].prefix, sizeof parts[i].prefix, "%.60s.parts.%d", b->prefix, i);
     parts[1].mixer = second;
-    parts[1].rotary_pct = b->second_rotary_pct;
+    parts[1].rope = b->second_rope;
     if (bind_part(&parts[0], first->concatenates ? &parts[0] : b, err) != 0)
         return -1;
     if (first->concatenates)

@@ -11,6 +11,19 @@ static int rotary_dims(int size, double pct)
     return (int)(size * pct) / 2 * 2;
 }
 
+/* Half a dimension more makes the part of an even number of them that number again. */
+static int bind_rope(struct weights *weights, struct mixer *mixer, const char *prefix,
+                     const struct rope *rope, struct error *err)
+{
+    const bool after = mixer->kind == MIXER_LINEAR && mixer->position.stage == ROPE_STAGE_AFTER;
+    const int size = after ? mixer->features : mixer->head_dim;
+    struct rope even = *rope;
+    char place[WEIGHT_NAME_SIZE];
+    even.part = (rotary_dims(size, rope->part) + 0.5) / size;
+    return rope_position(&even, size, weights_name(place, "%s.position", prefix), weights->arena,
+                         &mixer->position, err);
+}
+
 /* theta [count] for all heads, or [H, count]; always [H, count] then, or NULL when not given. */
 static int bind_theta(struct weights *weights, struct mixer *mixer, const char *prefix, int count,
                       struct error *err)
@@ -62,7 +75,7 @@ static int bind_basis(struct weights *weights, struct mixer *mixer, const char *
 }
 
 static int bind_lrpe(struct weights *weights, struct mixer *mixer, const char *prefix,
-                     double rotary_pct, struct error *err)
+                     const struct rope *rope, struct error *err)
 {
     char name[WEIGHT_NAME_SIZE];
     struct position *position = &mixer->position;
@@ -76,7 +89,7 @@ static int bind_lrpe(struct weights *weights, struct mixer *mixer, const char *p
         mixer->features_positioned = 2 * m;
         return bind_theta(weights, mixer, prefix, m, err);
     }
-    position->rotary_dims = rotary_dims(m, rotary_pct);
+    position->rotary_dims = rotary_dims(m, rope->part);
     return bind_theta(weights, mixer, prefix, position->rotary_dims / 2, err);
 }
 
@@ -244,20 +257,19 @@ static int bind_spe(struct weights *weights, struct mixer *mixer, const char *pr
 }
 
 int position_tables_bind(struct weights *weights, struct mixer *mixer, const char *prefix,
-                         double rotary_pct, struct error *err)
+                         const struct rope *rope, struct error *err)
 {
     struct position *position = &mixer->position;
     mixer->features_positioned = mixer->features;
     switch (position->kind) {
-    case POSITION_ROPE: {
-        bool after = mixer->kind == MIXER_LINEAR && position->stage == ROPE_STAGE_AFTER;
-        position->rotary_dims = rotary_dims(after ? mixer->features : mixer->head_dim, rotary_pct);
+    case POSITION_ROPE:
+        if (bind_rope(weights, mixer, prefix, rope, err) != 0)
+            return -1;
         return position->distances > 0 ? bind_distances(weights, mixer, prefix, err) : 0;
-    }
     case POSITION_LRPE_UNITARY:
     case POSITION_LRPE_ORTHOGONAL:
     case POSITION_LRPE_PERMUTATION:
-        return bind_lrpe(weights, mixer, prefix, rotary_pct, err);
+        return bind_lrpe(weights, mixer, prefix, rope, err);
     case POSITION_ALIBI:
         return alibi_slopes(weights, mixer, err);
     case POSITION_KERPLE_LOG:

@@ -4,12 +4,13 @@
 #define ENGINE_MODEL_POSITION_TABLES_H
 
 #include "engine/model/model.h"
+#include "engine/model/rope.h"
 #include "engine/model/weights.h"
 
 /* Fills mixer->position and features_positioned. The mixer must have its kind, num_heads, head_dim
  * and features, and its position's kind, base and basis. prefix is the mixer's,
  * "model.layers.3.attn"; the tensors are below prefix.position. */
 int position_tables_bind(struct weights *weights, struct mixer *mixer, const char *prefix,
-                         double rotary_pct, struct error *err);
+                         const struct rope *rope, struct error *err);
 
 #endif

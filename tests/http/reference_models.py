@@ -50,6 +50,43 @@ class Noise:
         return (mean + scale * random.standard_normal(shape)).astype(np.float32)
 
 
+def rotary(rope, base, part, size, longest, outside=None):
+    """(frequencies, factor of cosines and sines) of transformers' modeling_rope_utils.py. rope has
+    precedence over base and part, `outside` over its original_max_position_embeddings."""
+    base, part = rope.get("rope_theta", base), rope.get("partial_rotary_factor", part)
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    dim, factor = int(size * part), rope.get("factor", 1)
+    length = outside or rope.get("original_max_position_embeddings", longest)
+    if kind == "proportional":
+        turning = int(part * size // 2)
+        own = 1.0 / base ** (np.arange(0, 2 * turning, 2) / size)
+        return np.concatenate([own, np.zeros(size // 2 - turning)]) / factor, 1
+    own = 1.0 / (base ** (np.arange(0, dim, 2) / max(dim, 1)))
+    if kind == "linear":
+        return own / factor, 1
+    if kind == "llama3":
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        smooth = np.clip((length * own / (2 * np.pi) - low) / (high - low), 0, 1)
+        return (1 - smooth) * own / factor + smooth * own, 1
+    if kind == "yarn":
+        def mscale(m):
+            return 0.1 * m * math.log(factor) + 1 if factor > 1 else 1
+
+        factor = factor or longest / length
+        ends = [dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
+                for turns in (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1)]
+        if rope.get("truncate", True):
+            ends = [math.floor(ends[0]), math.ceil(ends[1])]
+        low, high = max(ends[0], 0), min(ends[1], dim - 1)
+        ramp = np.clip((np.arange(dim // 2) - low) / (high - low or 0.001), 0, 1)
+        given = rope.get("attention_factor")
+        if given is None:
+            both = rope.get("mscale") and rope.get("mscale_all_dim")
+            given = mscale(rope["mscale"]) / mscale(rope["mscale_all_dim"]) if both else mscale(1)
+        return own / factor * ramp + own * (1 - ramp), given
+    return own, 1
+
+
 SIZES = {"vocab_size": 275, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
          "bos_token_id": 0, "eos_token_id": 0}
 
@@ -90,12 +127,12 @@ class NeoX:
 
     @staticmethod
     def frequencies(c):
-        """GPTNeoXConfig.convert_rope_params_to_dict and compute_default_rope_parameters."""
-        rope = dict(c.get("rope_scaling") or c.get("rope_parameters") or {})
-        base = rope.get("rope_theta", c.get("rotary_emb_base", 10000))
-        factor = rope.get("partial_rotary_factor", c.get("rotary_pct", 0.25))
-        dim = int(c["hidden_size"] // c["num_attention_heads"] * factor)
-        return 1.0 / (base ** (np.arange(0, dim, 2) / max(dim, 1)))
+        """GPTNeoXConfig.convert_rope_params_to_dict and its class's frequencies."""
+        return rotary(c.get("rope_scaling") or c.get("rope_parameters") or {},
+                      c.get("rotary_emb_base", 10000), c.get("rotary_pct", 0.25),
+                      c["hidden_size"] // c["num_attention_heads"],
+                      c.get("max_position_embeddings", 2048),
+                      c.get("original_max_position_embeddings"))
 
     @staticmethod
     def logits(c, tensors, ids):
@@ -118,9 +155,10 @@ class NeoX:
 
         heads, length = c["num_attention_heads"], len(ids)
         size = c["hidden_size"] // heads
-        angles = np.outer(np.arange(length), NeoX.frequencies(c))
+        frequencies, factor = NeoX.frequencies(c)
+        angles = np.outer(np.arange(length), frequencies)
         angles = np.concatenate([angles, angles], -1)
-        cos, sin = np.cos(angles), np.sin(angles)
+        cos, sin = factor * np.cos(angles), factor * np.sin(angles)
         act = NeoX.activations[c.get("hidden_act", "gelu")]
         x = weight("gpt_neox.embed_in")[ids]
         for i in range(c["num_hidden_layers"]):

@@ -212,7 +212,23 @@ static const struct change native_changes[] = {
      "config.json: mixers.s.position.rotary_pct: expected a number in [0, 1], got 1.5"},
     {"mixers/s/position", "{\"type\": \"rope\", \"theta\": 10000}",
      "config.json: mixers.s.position: unknown key \"theta\" (known: type, base, rotary_pct, "
-     "pairing, stage, distance_bias)"},
+     "pairing, scaling, stage, distance_bias)"},
+    {"mixers/s/position",
+     "{\"type\": \"rope\", \"scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+     "\"original_max_position_embeddings\": 32, \"truncate\": false}}",
+     NULL},
+    {"mixers/s/position",
+     "{\"type\": \"rope\", \"scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}}",
+     "config.json: mixers.s.position.scaling.original_max_position_embeddings: expected an integer "
+     "in [1, 2147483647], got nothing"},
+    {"mixers/s/position",
+     "{\"type\": \"rope\", \"scaling\": {\"rope_type\": \"linear\", \"factor\": 4, "
+     "\"rope_theta\": 7}}",
+     "config.json: mixers.s.position.scaling: unknown key \"rope_theta\" (known: rope_type, "
+     "factor)"},
+    {"mixers/s/position", "{\"type\": \"rope\", \"scaling\": {\"rope_type\": \"dynamic\"}}",
+     "config.json: mixers.s.position.scaling.rope_type: expected default, linear, llama3, yarn or "
+     "proportional, got \"dynamic\" (not supported)"},
     {"mixers/s/position", "{\"type\": \"alibi\", \"base\": 2}",
      "config.json: mixers.s.position: unknown key \"base\" (known: type)"},
     {"mixers/s/activation", "\"sigmoid\"",
@@ -253,8 +269,7 @@ static const struct change native_changes[] = {
      "config.json: mixers.s.position.distance_bias: expected an integer in [1, 16777216], got 0"},
     {"mixers/r/position", "{\"type\": \"rope\", \"stage\": \"after\", \"distance_bias\": 3}",
      "config.json: mixers.r.position: unknown key \"distance_bias\" (known: type, base, "
-     "rotary_pct, "
-     "pairing, stage)"},
+     "rotary_pct, pairing, scaling, stage)"},
     {"mixers/s/window", "\"local\"",
      "config.json: mixers.s.window: unknown window \"local\" (known: full, block, sliding, "
      "long_short)"},
@@ -332,11 +347,8 @@ Test(config, gpt_neox_changes)
         {"num_attention_heads", "3",
          "config.json: hidden_size: expected a multiple of num_attention_heads (3), got 32"},
         {"rope_parameters/rope_type", "\"yarn\"",
-         "config.json: rope_parameters: scaled rotary embeddings are not supported: expected "
-         "\"default\", got \"yarn\""},
-        {"rope_scaling", "{\"type\": \"linear\", \"factor\": 2}",
-         "config.json: rope_scaling: scaled rotary embeddings are not supported: expected "
-         "\"default\", got \"linear\""},
+         "config.json: rope_parameters.factor: expected a number in [1e-06, 1e+09], got nothing"},
+        {"rope_scaling", "{\"type\": \"linear\", \"factor\": 2}", NULL},
         {"rope_parameters/rope_theta", "\"big\"",
          "config.json: rope_parameters.rope_theta: expected a number in [1, 1e+12], got \"big\""},
         {"layer_norm_eps", "null",
@@ -424,7 +436,7 @@ Test(config, odd_rotary_dimensions)
     const struct position *position = &config.mixers[0].mixer.position;
     cr_assert_eq(position->rotary_dims, 12);
     for (int i = 0; i < 6; i++) {
-        double angle = pow(position->base, -2.0 * i / 12), expected = pow(10000, -2.0 * i / 11);
+        double angle = position->frequencies[i], expected = pow(10000, -2.0 * i / 11);
         cr_expect(fabs(angle - expected) < 1e-14, "%d: %g, expected %g", i, angle, expected);
     }
     arena_clear(&arena);

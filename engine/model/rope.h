@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rotary embeddings and the ways in which transformers scales their angles (its
+ * modeling_rope_utils.py): what a config.json says of them becomes frequencies. */
+#ifndef ENGINE_MODEL_ROPE_H
+#define ENGINE_MODEL_ROPE_H
+
+#include "engine/base/arena.h"
+#include "engine/base/fields.h"
+#include "engine/base/warnings.h"
+#include "engine/model/model.h"
+
+enum rope_type { ROPE_DEFAULT, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_PROPORTIONAL };
+
+struct rope {
+    enum rope_type type;
+    double base, part;                        /* rope_theta and partial_rotary_factor */
+    double factor;                            /* but of default: it divides frequencies */
+    int64_t original;                         /* llama3, yarn: original_max_position_embeddings */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double attention_factor;                  /* yarn: of cosines and sines; 0: as mscale says */
+    double beta_fast, beta_slow;              /* yarn: rotations where the ramp begins and ends */
+    double mscale, mscale_all_dim;            /* yarn; 0: none */
+    bool truncate;                            /* yarn: the ramp's ends to whole numbers */
+};
+
+/* What a class of transformers says of keys that its files leave out. */
+struct rope_keys {
+    const char *base, *part; /* the outermost object's names for rope_theta and the part */
+    double usual_base, usual_part;
+    int64_t longest; /* max_position_embeddings */
+    bool partial;    /* heads may turn in part with any type; else only with proportional */
+};
+
+/* The rope_scaling of the outermost object, if it has anything, else its rope_parameters. */
+int rope_parse(struct rope *rope, const struct fields *root, const struct rope_keys *keys,
+               struct warnings *warnings, struct error *err);
+
+/* The same of the parameters in `own`, whose object may be NULL. */
+int rope_parse_parameters(struct rope *rope, const struct fields *own, const struct fields *root,
+                          const struct rope_keys *keys, struct warnings *warnings,
+                          struct error *err);
+
+/* The type and what scales it, which the family regla calls `scaling`: base and part are in *rope.
+ * Any other key is an error. */
+int rope_parse_scaling(struct rope *rope, const struct fields *own, struct error *err);
+
+/* Fills position's rotary_dims, base, frequencies and factor for heads of `size`. */
+int rope_position(const struct rope *rope, int64_t size, const char *place, struct arena *arena,
+                  struct position *position, struct error *err);
+
+#endif
