@@ -19,7 +19,7 @@ struct block_names {
     const char *gate_proj, *up_proj, *down_proj; /* below an MLP's name */
     const char *lm_head;                         /* the whole name */
     enum block_mlp mlp;
-    bool biased, head_biased; /* matrices of MLPs, and the head, may have a bias */
+    enum weight_bias biased, head_biased; /* of the matrices of MLPs, and of the head */
 };
 
 /* The names that flash-linear-attention gives, and the family regla with it. */
@@ -50,7 +50,7 @@ int blocks_bind(struct model *model, const struct config *config, struct weights
 struct block_matrix {
     const char *name;
     int64_t rows, cols; /* WEIGHT_ANY: as the tensor has it */
-    bool biased;
+    enum weight_bias biased;
     struct matrix *matrix;
 };
 

@@ -122,8 +122,7 @@ struct layer_config config_plain_layer(const struct config *config, const struct
          .mlp_size = config->intermediate_size},
     };
     const int count = config->intermediate_size > 0 ? 2 : 1;
-    struct layer_config layer = {.name = config->mixers[mixer].mixer.name,
-                                 .num_blocks = config->parallel_residual ? 1 : count};
+    struct layer_config layer = {.num_blocks = config->parallel_residual ? 1 : count};
     for (int i = 0; i < count; i++) {
         struct block_config *block = &layer.blocks[config->parallel_residual ? 0 : i];
         block->alpha = block->beta = 1;
@@ -153,5 +152,6 @@ int config_single_mixer(struct config *config, const char *name, const struct mi
     if (!config->mixers[0].mixer.name)
         return -1;
     config->kinds[0] = config_plain_layer(config, names, 0);
+    config->kinds[0].name = config->mixers[0].mixer.name;
     return 0;
 }

@@ -129,7 +129,8 @@ struct layer_names {
 };
 
 /* Such a layer, of the mixer number `mixer`, the model's norm_kind, hidden_act and
- * intermediate_size (0: it has no MLP), or with parallel_residual both of the same x. */
+ * intermediate_size (0: it has no MLP), or with parallel_residual both of the same x. It has no
+ * name yet. */
 struct layer_config config_plain_layer(const struct config *config, const struct layer_names *names,
                                        int mixer);
 

@@ -222,9 +222,11 @@ static int parse_kinds(struct config *config, const struct fields *root, struct 
     config->kinds = arena_alloc(config->arena, kinds, sizeof *config->kinds, err);
     if (!config->kinds)
         return -1;
-    for (; config->num_kinds < config->num_mixers; config->num_kinds++)
-        config->kinds[config->num_kinds] =
-            config_plain_layer(config, &plain_names, config->num_kinds);
+    for (int i = 0; i < config->num_mixers; i++) {
+        config->kinds[i] = config_plain_layer(config, &plain_names, i);
+        config->kinds[i].name = config->mixers[i].mixer.name;
+    }
+    config->num_kinds = config->num_mixers;
     const char *name;
     json_t *value;
     json_object_foreach((json_t *)blocks.object, name, value)

@@ -8,7 +8,13 @@
 #define FAMILIES(X) \
     X(regla)        \
     X(gpt_neox)     \
-    X(gla)
+    X(gla)          \
+    X(llama)        \
+    X(mistral)      \
+    X(qwen2)        \
+    X(qwen3)        \
+    X(smollm3)      \
+    X(granite)
 
 #define DECLARE(name) extern const struct family family_##name;
 FAMILIES(DECLARE)

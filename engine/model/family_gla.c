@@ -181,18 +181,18 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
     int64_t hidden = config->hidden_size, groups = config->num_heads / own->num_kv_heads;
     int64_t keys = own->key_dim / groups, values = own->value_dim / groups;
     const struct block_matrix projections[] = {
-        {"q_proj", own->key_dim, hidden, false, &mixer->q_proj},
-        {"k_proj", keys, hidden, false, &mixer->k_proj},
-        {"v_proj", values, hidden, false, &mixer->v_proj},
-        {"o_proj", hidden, own->value_dim, false, &mixer->o_proj},
-        {"gk_proj.0", WEIGHT_ANY, hidden, false, &mixer->gk_proj_0},
+        {"q_proj", own->key_dim, hidden, WEIGHT_NO_BIAS, &mixer->q_proj},
+        {"k_proj", keys, hidden, WEIGHT_NO_BIAS, &mixer->k_proj},
+        {"v_proj", values, hidden, WEIGHT_NO_BIAS, &mixer->v_proj},
+        {"o_proj", hidden, own->value_dim, WEIGHT_NO_BIAS, &mixer->o_proj},
+        {"gk_proj.0", WEIGHT_ANY, hidden, WEIGHT_NO_BIAS, &mixer->gk_proj_0},
     };
     if (blocks_bind_matrices(block, projections, sizeof projections / sizeof *projections, err) !=
         0)
         return -1;
     const struct block_matrix gates[] = {
-        {"gk_proj.1", keys, mixer->gk_proj_0.rows, true, &mixer->gk_proj_1},
-        {"g_proj", own->value_dim, hidden, false, &mixer->out_gate_proj},
+        {"gk_proj.1", keys, mixer->gk_proj_0.rows, WEIGHT_MAY_BIAS, &mixer->gk_proj_1},
+        {"g_proj", own->value_dim, hidden, WEIGHT_NO_BIAS, &mixer->out_gate_proj},
     };
     if (blocks_bind_matrices(block, gates, mixer->output_gate == OUTPUT_GATE_NONE ? 1 : 2, err) !=
         0)

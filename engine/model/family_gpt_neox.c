@@ -124,7 +124,7 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
     int64_t hidden = block->config->hidden_size;
     struct matrix fused = {0};
     struct matrix *const parts[3] = {&mixer->q_proj, &mixer->k_proj, &mixer->v_proj};
-    const bool biased = own->attention_bias;
+    const enum weight_bias biased = own->attention_bias ? WEIGHT_MAY_BIAS : WEIGHT_NO_BIAS;
     const struct block_matrix matrices[] = {
         {"query_key_value", 3 * hidden, hidden, biased, &fused},
         {"dense", hidden, hidden, biased, &mixer->o_proj},
@@ -149,37 +149,22 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
     random_list_output(list, prefix, "dense", hidden, hidden);
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t length = strlen(name), end_length = strlen(end);
-    return length >= end_length && strcmp(name + length - end_length, end) == 0;
-}
-
-/* Causal masks and frequencies, which old versions saved beside the weights. */
-static void ignore_buffers(struct weights *weights)
-{
-    static const char *const ends[] = {".attention.bias", ".masked_bias", ".rotary_emb.inv_freq"};
-    for (size_t i = 0; i < tensors_count(weights->file); i++) {
-        struct tensor *tensor = tensors_at(weights->file, i);
-        for (size_t e = 0; e < sizeof ends / sizeof *ends; e++)
-            if (ends_with(tensor->name, ends[e]))
-                tensor_ignore(tensor);
-    }
-}
-
 static const struct block_names names = {.root = "gpt_neox",
                                          .embeddings = "embed_in",
                                          .final_norm = "final_layer_norm",
                                          .up_proj = "dense_h_to_4h",
                                          .down_proj = "dense_4h_to_h",
                                          .lm_head = "embed_out",
-                                         .biased = true};
+                                         .biased = WEIGHT_MAY_BIAS};
 
 static int bind(struct model *model, const struct config *config, struct weights *weights,
                 struct error *err)
 {
+    /* Causal masks and frequencies, which old versions saved beside the weights. */
+    static const char *const buffers[] = {".attention.bias", ".masked_bias",
+                                          ".rotary_emb.inv_freq"};
     struct block_names found = names;
-    ignore_buffers(weights);
+    weights_ignore(weights, buffers, sizeof buffers / sizeof *buffers);
     if (weights_has(weights, "lm_head.weight")) /* version 5 writes either name */
         found.lm_head = "lm_head";
     return blocks_bind(model, config, weights, &found, bind_mixer, err);

@@ -277,7 +277,8 @@ static int bind_mixer(const struct block_mixer *b, struct error *err)
     char full[WEIGHT_NAME_SIZE];
     if ((mixer->second ? bind_pair(b, err) : bind_part(b, b, err)) != 0 ||
         weights_linear(b->weights, weights_name(full, "%s.o_proj", b->prefix),
-                       b->config->hidden_size, output_size(mixer), true, &mixer->o_proj, err) != 0)
+                       b->config->hidden_size, output_size(mixer), WEIGHT_MAY_BIAS, &mixer->o_proj,
+                       err) != 0)
         return -1;
     if (mixer->output_gate == OUTPUT_GATE_NONE)
         return 0;
@@ -506,8 +507,8 @@ static const struct block_names names = {BLOCK_FLA_NAMES,
                                          .position_embeddings = "position_embeddings",
                                          .embedding_norm = "embedding_norm",
                                          .mlp = BLOCK_MLP_EITHER,
-                                         .biased = true,
-                                         .head_biased = true};
+                                         .biased = WEIGHT_MAY_BIAS,
+                                         .head_biased = WEIGHT_MAY_BIAS};
 
 static int bind(struct model *model, const struct config *config, struct weights *weights,
                 struct error *err)

@@ -120,15 +120,32 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
 }
 
 int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
-                   bool with_bias, struct matrix *matrix, struct error *err)
+                   enum weight_bias bias, struct matrix *matrix, struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
     if (weights_matrix(weights, weights_name(full, "%s.weight", name), rows, cols, matrix, err) !=
         0)
         return -1;
-    if (!with_bias || !weights_has(weights, weights_name(full, "%s.bias", name)))
+    weights_name(full, "%s.bias", name);
+    if (bias == WEIGHT_NO_BIAS || (bias == WEIGHT_MAY_BIAS && !weights_has(weights, full)))
         return 0;
     return weights_floats(weights, full, 1, &matrix->rows, &matrix->bias, err);
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t length = strlen(name), end_length = strlen(end);
+    return length >= end_length && strcmp(name + length - end_length, end) == 0;
+}
+
+void weights_ignore(struct weights *weights, const char *const *ends, size_t count)
+{
+    for (size_t i = 0; i < tensors_count(weights->file); i++) {
+        struct tensor *tensor = tensors_at(weights->file, i);
+        for (size_t e = 0; e < count; e++)
+            if (ends_with(tensor->name, ends[e]))
+                tensor_ignore(tensor);
+    }
 }
 
 /* Whether n numbers from element `first` on are finite: the exponents of those that a file mostly

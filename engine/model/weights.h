@@ -36,10 +36,14 @@ bool weights_has(const struct weights *weights, const char *name);
 int weights_bad(const struct weights *weights, const char *name, struct error *err,
                 const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-/* A linear layer: `name`.weight [rows, cols] and, if it is in the file and with_bias, `name`.bias
- * [rows]. rows may be WEIGHT_ANY. */
+enum weight_bias { WEIGHT_NO_BIAS, WEIGHT_MAY_BIAS /* if the file has it */, WEIGHT_HAS_BIAS };
+
+/* A linear layer: `name`.weight [rows, cols] and `name`.bias [rows]. rows may be WEIGHT_ANY. */
 int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
-                   bool with_bias, struct matrix *matrix, struct error *err);
+                   enum weight_bias bias, struct matrix *matrix, struct error *err);
+
+/* Ignores tensors whose names end so, which other programs save beside the weights. */
+void weights_ignore(struct weights *weights, const char *const *ends, size_t count);
 
 /* A matrix under its full name, without a bias. */
 int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,

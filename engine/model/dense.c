@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/dense.h"
+
+#include "engine/model/config_library.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+/* What the configuration says beside struct config. */
+struct dense_config {
+    enum weight_bias qkv_bias, o_bias, mlp_bias;
+};
+
+static const struct layer_names usual_names = {"input_layernorm", "self_attn",
+                                               "post_attention_layernorm", "mlp"};
+
+static int parse_sizes(struct config *config, const struct fields *root,
+                       const struct dense_class *class, struct mixer *mixer, struct error *err)
+{
+    static const char key[] = "num_key_value_heads";
+    if (config_sizes(config, root, "num_attention_heads", err) != 0 ||
+        fields_int(root, "intermediate_size", FIELD_REQUIRED, 1, CONFIG_MAX_INTERMEDIATE,
+                   &config->intermediate_size, err) != 0 ||
+        fields_int(root, "max_position_embeddings", FIELD_NOT_NULL, 1, INT32_MAX,
+                   &config->max_position_embeddings, err) != 0)
+        return -1;
+    const bool null = json_is_null(json_object_get(root->object, key));
+    int64_t kv_heads = null || class->num_kv_heads == 0 ? config->num_heads : class->num_kv_heads;
+    int64_t head = class->head_dim > 0 ? class->head_dim : config->hidden_size / config->num_heads;
+    if (fields_int(root, key, FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &kv_heads, err) != 0 ||
+        fields_int(root, "head_dim", class->head_dim_null ? FIELD_OPTIONAL : FIELD_NOT_NULL, 1,
+                   CONFIG_MAX_HIDDEN, &head, err) != 0)
+        return -1;
+    if (config->num_heads % kv_heads != 0)
+        return error_set(err, ERROR_INVALID,
+                         "%s: %s: expected a divisor of num_attention_heads (%lld), got %lld",
+                         root->place, key, (long long)config->num_heads, (long long)kv_heads);
+    if (head == 0)
+        return error_set(err, ERROR_INVALID,
+                         "%s: hidden_size: expected at least num_attention_heads (%lld), got %lld",
+                         root->place, (long long)config->num_heads, (long long)config->hidden_size);
+    mixer->num_kv_heads = (int)kv_heads;
+    mixer->head_dim = (int)head;
+    return 0;
+}
+
+static int parse_biases(struct config *config, const struct fields *root,
+                        const struct dense_class *class, struct error *err)
+{
+    struct dense_config *own = arena_alloc(config->arena, 1, sizeof *own, err);
+    if (!own)
+        return -1;
+    bool attention = false, mlp = false;
+    config->own = own;
+    if ((class->attention_bias &&
+         fields_bool(root, "attention_bias", FIELD_NOT_NULL, &attention, err) != 0) ||
+        (class->mlp_bias && fields_bool(root, "mlp_bias", FIELD_NOT_NULL, &mlp, err) != 0))
+        return -1;
+    own->qkv_bias = attention || class->qkv_bias ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
+    own->o_bias = attention ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
+    own->mlp_bias = mlp ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
+    return 0;
+}
+
+int dense_parse(struct dense *dense, struct config *config, const struct fields *root,
+                const struct dense_class *class, const struct layer_names *names, struct error *err)
+{
+    struct mixer *mixer = &dense->mixer.mixer;
+    double eps = 1e-6;
+    *dense = (struct dense){.mixer.mixer = {.kind = MIXER_SOFTMAX}};
+    config->hidden_act = class->act;
+    config->tied = class->tied;
+    if (config_library_keys(config, root, err) != 0 ||
+        config_library_attention(root, class->windows, err) != 0 ||
+        parse_sizes(config, root, class, mixer, err) != 0 ||
+        parse_biases(config, root, class, err) != 0 ||
+        config_library_act(root, class->act_key ? class->act_key : "hidden_act",
+                           &config->hidden_act, err) != 0 ||
+        fields_double(root, "rms_norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
+        fields_bool(root, "tie_word_embeddings", FIELD_NOT_NULL, &config->tied, err) != 0 ||
+        config_token_ids(config, root, err) != 0)
+        return -1;
+    config->norm_kind = NORM_RMSNORM;
+    config->norm_eps = (float)eps;
+    mixer->q_norm = mixer->k_norm = (struct norm){.kind = class->qk_norm, .eps = (float)eps};
+    mixer->qk_norm_scope = class->qk_norm_scope;
+    dense->layer = config_plain_layer(config, names ? names : &usual_names, 0);
+    return 0;
+}
+
+int dense_rope(struct rope *rope, struct config *config, const struct fields *root,
+               const struct dense_class *class, struct error *err)
+{
+    const struct rope_keys keys = {.base = "rope_theta",
+                                   .part = "partial_rotary_factor",
+                                   .usual_base = class->rope_theta,
+                                   .usual_part = 1,
+                                   .longest = class->longest};
+    return rope_parse(rope, root, &keys, &config->warnings, err);
+}
+
+int dense_window(int64_t *window, const struct fields *root, struct error *err)
+{
+    static const char key[] = "sliding_window";
+    if (json_is_null(json_object_get(root->object, key)))
+        *window = 0;
+    return fields_int(root, key, FIELD_OPTIONAL, 1, CONFIG_MAX_WINDOW, window, err);
+}
+
+int dense_layer_types(int **kinds, struct config *config, const struct fields *root,
+                      struct error *err)
+{
+    /* "attention" is what transformers called it before. */
+    static const char *const names[] = {"full_attention", "sliding_attention", "attention"};
+    static const char key[] = "layer_types";
+    const json_t *list;
+    *kinds = NULL;
+    if (fields_list(root, key, FIELD_OPTIONAL, &list, err) != 0)
+        return -1;
+    if (!list)
+        return 0;
+    if (json_array_size(list) != (size_t)config->num_layers)
+        return error_set(err, ERROR_INVALID,
+                         "%s: %s: expected %lld names (num_hidden_layers), got %zu", root->place,
+                         key, (long long)config->num_layers, json_array_size(list));
+    *kinds = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kinds, err);
+    if (!*kinds)
+        return -1;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *name = json_array_get(list, i);
+        size_t n = 0;
+        while (n < COUNT(names) &&
+               !(json_is_string(name) && strcmp(json_string_value(name), names[n]) == 0))
+            n++;
+        if (n == COUNT(names))
+            return error_set(err, ERROR_UNSUPPORTED,
+                             "%s: %s[%zu]: expected %s or %s, got %s%.40s (not supported)",
+                             root->place, key, i, names[0], names[1],
+                             json_is_string(name) ? "" : fields_kind(name),
+                             json_is_string(name) ? json_string_value(name) : "");
+        (*kinds)[i] = n == 1;
+    }
+    return 0;
+}
+
+static int make_kind(const struct dense *dense, struct config *config,
+                     const struct dense_kind *kind, int number, const char *place,
+                     struct error *err)
+{
+    struct mixer_config *out = &config->mixers[number];
+    struct layer_config *layer = &config->kinds[number];
+    *out = dense->mixer;
+    *layer = dense->layer;
+    out->mixer.name = layer->name = kind->name;
+    out->mixer.window = kind->window > 0 ? WINDOW_SLIDING : WINDOW_FULL;
+    out->mixer.window_size = (int)kind->window;
+    for (int i = 0; i < layer->num_blocks; i++)
+        for (int b = 0; b < layer->blocks[i].num_branches; b++)
+            if (layer->blocks[i].branches[b].mixer >= 0)
+                layer->blocks[i].branches[b].mixer = number;
+    if (!kind->rope)
+        return 0;
+    return rope_position(kind->rope, out->mixer.head_dim, place, config->arena,
+                         &out->mixer.position, err);
+}
+
+int dense_layers(const struct dense *dense, struct config *config, const struct dense_kind *kinds,
+                 int count, const int *kind_of, const struct fields *root, struct error *err)
+{
+    int used = 0;
+    if (config_layers(config, count, count, err) != 0)
+        return -1;
+    for (int kind = 0; kind < count; kind++) {
+        bool has_layers = false;
+        for (int64_t i = 0; i < config->num_layers; i++)
+            if ((kind_of ? kind_of[i] : 0) == kind) {
+                config->layer_kinds[i] = used;
+                has_layers = true;
+            }
+        if (has_layers && make_kind(dense, config, &kinds[kind], used++, root->place, err) != 0)
+            return -1;
+    }
+    config->num_kinds = config->num_mixers = used;
+    return 0;
+}
+
+int dense_windowed_layers(const struct dense *dense, struct config *config, const struct rope *rope,
+                          const struct fields *root, struct error *err)
+{
+    int64_t window = 4096, first = 28;
+    bool use = false;
+    int *kind_of;
+    if (fields_bool(root, "use_sliding_window", FIELD_NOT_NULL, &use, err) != 0 ||
+        dense_window(&window, root, err) != 0 ||
+        fields_int(root, "max_window_layers", FIELD_NOT_NULL, INT32_MIN, INT32_MAX, &first, err) !=
+            0 ||
+        dense_layer_types(&kind_of, config, root, err) != 0)
+        return -1;
+    if (!use)
+        window = 0;
+    const bool listed = kind_of != NULL;
+    if (!listed)
+        kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof *kind_of, err);
+    if (!kind_of)
+        return -1;
+    for (int64_t i = 0; i < config->num_layers; i++) {
+        if (!listed)
+            kind_of[i] = window > 0 && i >= first;
+        if (kind_of[i] == 1 && window == 0)
+            return error_set(
+                err, ERROR_INVALID,
+                "%s: layer_types[%lld]: sliding_attention needs use_sliding_window and "
+                "a sliding_window",
+                root->place, (long long)i);
+    }
+    const struct dense_kind kinds[] = {{"full_attention", 0, rope},
+                                       {"sliding_attention", window, rope}};
+    return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
+}
+
+static int bind_norm(const struct block_mixer *block, const char *name, int heads,
+                     struct norm *norm, struct error *err)
+{
+    char full[WEIGHT_NAME_SIZE];
+    if (norm->kind == NORM_NONE)
+        return 0;
+    const int64_t size = block->mixer->qk_norm_scope == NORM_SCOPE_HEAD ? 1 : heads;
+    return weights_norm(block->weights, weights_name(full, "%s.%s", block->prefix, name),
+                        size * block->mixer->head_dim, norm, err);
+}
+
+static int bind_mixer(const struct block_mixer *block, struct error *err)
+{
+    const struct dense_config *own = block->config->own;
+    struct mixer *mixer = block->mixer;
+    const int64_t hidden = block->config->hidden_size;
+    const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
+    const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    const struct block_matrix matrices[] = {
+        {"q_proj", queries, hidden, own->qkv_bias, &mixer->q_proj},
+        {"k_proj", keys, hidden, own->qkv_bias, &mixer->k_proj},
+        {"v_proj", keys, hidden, own->qkv_bias, &mixer->v_proj},
+        {"o_proj", hidden, queries, own->o_bias, &mixer->o_proj},
+    };
+    if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0)
+        return -1;
+    mixer->value_dim = mixer->features = mixer->features_positioned = mixer->head_dim;
+    if (bind_norm(block, "q_norm", mixer->num_heads, &mixer->q_norm, err) != 0)
+        return -1;
+    return bind_norm(block, "k_norm", mixer->num_kv_heads, &mixer->k_norm, err);
+}
+
+static const struct block_names names = {.root = "model",
+                                         .embeddings = "embed_tokens",
+                                         .final_norm = "norm",
+                                         .gate_proj = "gate_proj",
+                                         .up_proj = "up_proj",
+                                         .down_proj = "down_proj",
+                                         .lm_head = "lm_head",
+                                         .mlp = BLOCK_MLP_GATED};
+
+int dense_bind(struct model *model, const struct config *config, struct weights *weights,
+               struct error *err)
+{
+    static const char *const buffers[] = {".rotary_emb.inv_freq"}; /* of old versions */
+    const struct dense_config *own = config->own;
+    struct block_names found = names;
+    weights_ignore(weights, buffers, COUNT(buffers));
+    found.biased = own->mlp_bias;
+    return blocks_bind(model, config, weights, &found, bind_mixer, err);
+}
+
+static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
+{
+    const int64_t hidden = list->config->hidden_size;
+    const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
+    const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    const bool by_head = mixer->qk_norm_scope == NORM_SCOPE_HEAD;
+    random_list_linear(list, prefix, "q_proj", queries, hidden, 0);
+    random_list_linear(list, prefix, "k_proj", keys, hidden, 0);
+    random_list_linear(list, prefix, "v_proj", keys, hidden, 0);
+    random_list_output(list, prefix, "o_proj", hidden, queries);
+    random_list_norm(list, prefix, "q_norm", mixer->q_norm.kind,
+                     by_head ? mixer->head_dim : queries);
+    random_list_norm(list, prefix, "k_norm", mixer->k_norm.kind, by_head ? mixer->head_dim : keys);
+}
+
+void dense_random(struct random_list *list)
+{
+    blocks_random(list, &names, list_mixer);
+}
