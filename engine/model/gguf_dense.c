@@ -57,7 +57,7 @@ static int complete_biases(json_t *config, const struct gguf_source *source, str
     return 0;
 }
 
-static int refuse_false(const struct gguf_source *source, const char *key, struct error *err)
+int gguf_dense_refuse_false(const struct gguf_source *source, const char *key, struct error *err)
 {
     char full[GGUF_KEY_SIZE];
     bool value = true;
@@ -130,7 +130,7 @@ static int complete_rope(json_t *config, const struct gguf_source *source, struc
 
 static int complete(json_t *config, const struct gguf_source *source, struct error *err)
 {
-    return refuse_false(source, "attention.causal", err) == 0 &&
+    return gguf_dense_refuse_false(source, "attention.causal", err) == 0 &&
                    complete_sizes(config, source, err) == 0 &&
                    complete_biases(config, source, err) == 0
                ? complete_rope(config, source, err)

@@ -15,6 +15,9 @@ extern const struct gguf_names gguf_dense_prenorm;
 /* Those, where q and k are in pairs, and their frequencies may be divided by a tensor. */
 extern const struct gguf_names gguf_dense_paired;
 
+/* A BOOL that may not be false. */
+int gguf_dense_refuse_false(const struct gguf_source *source, const char *key, struct error *err);
+
 /* config.sliding_window and config.layer_types, of layers of which each `pattern`-th is full unless
  * a key says more. usual: the window where the key is absent; 0: then all layers are full. */
 int gguf_dense_windows(json_t *config, const struct gguf_source *source, int64_t pattern,
