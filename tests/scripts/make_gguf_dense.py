@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the GGUF files of the dense_* cases with llama.cpp's own converter.
+"""Makes GGUF files of some dense_* cases with llama.cpp's own converter.
 
-    python tests/scripts/make_gguf_dense.py build/peers/source [GOLDEN]
+    python tests/scripts/make_gguf_dense.py build/peers/source
 
-The first folder is the peer's source, which loadtest/llama/build.sh unpacks; the other has the
-cases, tests/golden if not given. Needs torch 2.15.0, transformers 5.24.0, safetensors 0.8.0 and
-sentencepiece 0.2.3.
+The folder is the peer's source, which loadtest/llama/build.sh unpacks. Needs torch 2.15.0,
+transformers 5.24.0, safetensors 0.8.0 and sentencepiece 0.2.3.
 
   tests/golden/CASE/model.gguf   where the converter says all that the case's config.json does
   tests/data/gguf/CASE.gguf      where it leaves something out, so that llama.cpp computes something
-                                 else, too: tests/unit/test_gguf.c compares it with the folder
+                                 else, too: tests/unit/test_gguf_dense.c compares it with the folder
                                  without that
-  tests/fuzz/corpus/gguf/CASE    the first 12 kB or more: all metadata, and some tensors
+  tests/fuzz/corpus/gguf/CASE    the metadata without tokenizers, and the first layer's names
 
-The converter's tokenizers want released ones; the cases' own is written as make_gguf_fixtures.py
-writes it.
+The converter takes released tokenizers only; here make_gguf_fixtures.py writes the case's own.
 """
 
 import json
@@ -27,12 +25,14 @@ sys.path[:0] = [sys.argv[1], str(Path(sys.argv[1]) / "gguf-py")]
 
 import gguf  # noqa: E402
 import make_gguf_fixtures as fixtures  # noqa: E402
+import numpy as np  # noqa: E402
 from conversion import get_model_class  # noqa: E402
 from conversion.base import ModelBase  # noqa: E402
 
-# What is not in their files: windows of qwen2, mistral and which layers have one; which layers of
-# smollm3 turn; query_pre_attn_scalar.
-LOSSY = ("dense_qwen2", "dense_mistral", "dense_smollm3", "dense_gemma2", "dense_gemma3_text")
+WHOLE = ("dense_llama", "dense_qwen3", "dense_granite", "dense_olmo3")
+# Not in their files: windows of qwen2, and which layers of gemma3 have one; which layers of smollm3
+# turn; query_pre_attn_scalar.
+LOSSY = ("dense_qwen2_tf4", "dense_smollm3", "dense_gemma2", "dense_gemma3_text")
 FTYPES = {"float32": gguf.LlamaFileType.ALL_F32, "bfloat16": gguf.LlamaFileType.MOSTLY_BF16}
 
 
@@ -69,17 +69,27 @@ def convert(case, path):
         instance.write()
 
 
-def main():
-    golden = Path(sys.argv[2]) if sys.argv[2:] else fixtures.TESTS / "golden"
-    for case in sorted(golden.glob("dense_*")):
-        if case.name.endswith("_tf4"):
-            continue
-        whole = case.name not in LOSSY
-        path = case / "model.gguf" if whole else fixtures.OUT / f"{case.name}.gguf"
-        convert(case, path)
-        shutil.copyfile(path, fixtures.CORPUS / case.name)
-        print(f"{case.name}: {path.stat().st_size} bytes")
+def make_seed(path, out):
+    reader = gguf.GGUFReader(path)
+    architecture = reader.fields["general.architecture"].contents()
+    writer = gguf.GGUFWriter(out, architecture)
+    for name, field in reader.fields.items():
+        if not name.startswith(("GGUF.", "general.architecture", "tokenizer.")):
+            writer.add_key_value(name, field.contents(), field.types[0],
+                                 field.types[-1] if len(field.types) > 1 else None)
+    for tensor in reader.tensors:
+        if "blk." not in tensor.name or "blk.0." in tensor.name:
+            writer.add_tensor(tensor.name, np.ones([2] * len(tensor.shape), np.float32))
+    fixtures.close(writer)
 
+
+def main():
+    for name in (*WHOLE, *LOSSY):
+        case = fixtures.TESTS / "golden" / name
+        path = case / "model.gguf" if name in WHOLE else fixtures.OUT / f"{name}.gguf"
+        convert(case, path)
+        make_seed(path, fixtures.CORPUS / name)
+        print(f"{name}: {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":
