@@ -81,23 +81,31 @@ int preset_load(struct model **out, const char *name, const char *config, struct
     return result == 0 ? 0 : error_prefix(err, "preset %s", name);
 }
 
-/* "regla, softmax": the presets are these names, each in two depths, and some in a third shape. */
+/* "regla, softmax": the presets are these names, each in two depths, and some in a third shape; and
+ * models of one shape, which come first. */
 static int unknown(const char *name, struct error *err)
 {
-    char list[448] = "";
-    size_t used = 0;
+    static const char depth[] = "-6l";
+    char systems[448] = "", models[64] = "";
+    size_t used = 0, used_models = 0;
     for (size_t i = 0; i < num_presets; i++) {
-        const char *system = presets[i].name, *end = strrchr(system, '-');
-        const int length = end ? (int)(end - system) : (int)strlen(system);
-        if (i > 0 && strncmp(presets[i - 1].name, system, (size_t)length + 1) == 0)
-            continue;
-        used += (size_t)snprintf(list + used, used < sizeof list ? sizeof list - used : 0, "%s%.*s",
-                                 used > 0 ? ", " : "", length, system);
+        char twin[64];
+        const char *own = presets[i].name, *end = strrchr(own, '-');
+        const int length = end ? (int)(end - own) : (int)strlen(own);
+        snprintf(twin, sizeof twin, "%.*s%s", length, own, depth);
+        if (strcmp(twin, own) == 0)
+            used +=
+                (size_t)snprintf(systems + used, used < sizeof systems ? sizeof systems - used : 0,
+                                 "%s%.*s", used > 0 ? ", " : "", length, own);
+        else if (!preset_find(twin))
+            used_models += (size_t)snprintf(
+                models + used_models, used_models < sizeof models ? sizeof models - used_models : 0,
+                "%s, ", own);
     }
-    return error_set(
-        err, ERROR_INVALID,
-        "unknown preset \"%.40s\"; known, each with -160m or -6l, some with -6x512: %s", name,
-        list);
+    return error_set(err, ERROR_INVALID,
+                     "unknown preset \"%.40s\"; known: %sand, each with -160m or -6l, some with "
+                     "-6x512: %s",
+                     name, models, systems);
 }
 
 int preset_open(struct model **out, const char *name, struct error *err)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the presets: one configuration per system of model-format.md's table, in two depths.
+"""Writes the presets: one configuration per system of model-format.md's table, in two depths, and
+two dense models that many people run.
 
 Run from anywhere, `python3 models/presets/make_presets.py`; `--check` only says whether the files
 are what this script writes. A preset is a config.json and the object `shapes`, which says what a
@@ -162,6 +163,24 @@ def gpt_neox(layers):
             "bos_token_id": None, "eos_token_id": None, "shapes": SHAPES}
 
 
+def dense(model_type, heads, kv_heads, head_dim, layers, width, vocabulary, **changes):
+    """The config.json of a released model, with its shapes."""
+    return {"model_type": model_type, "vocab_size": vocabulary, "num_hidden_layers": layers,
+            "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim,
+            "intermediate_size": width, "hidden_act": "silu", "tie_word_embeddings": True,
+            **changes, "bos_token_id": None, "eos_token_id": None,
+            "shapes": {"head_dim": head_dim, "value_dim": head_dim, "features": head_dim,
+                       "glu": True, "bias": False}}
+
+
+DENSE = {
+    "smollm2-135m": dense("llama", 9, 3, 64, 30, 1536, 49152, hidden_size=576, rms_norm_eps=1e-5,
+                          max_position_embeddings=8192, rope_theta=100000),
+    "qwen3-0.6b": dense("qwen3", 16, 8, 128, 28, 3072, 151936, hidden_size=1024,
+                        rms_norm_eps=1e-6, max_position_embeddings=40960, rope_theta=1000000),
+}
+
+
 def text(config):
     """A key per line, and a mixer per line."""
     lines = []
@@ -183,6 +202,8 @@ def main():
             wanted[f"{system}-{depth}.json"] = text(native(system, layers))
     for system in IN_SMALL:
         wanted[f"{system}-6x512.json"] = text(native(system, 6, SMALL, SMALL_CONFIG))
+    for name, config in DENSE.items():
+        wanted[f"{name}.json"] = text(config)
     if "--check" not in sys.argv[1:]:
         for name, content in wanted.items():
             (HERE / name).write_text(content, encoding="utf-8")

@@ -94,7 +94,7 @@ static void expect_shape(const struct preset *preset, int layers, int heads, int
 
 Test(presets, systems_have_the_papers_shapes)
 {
-    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL);
+    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 2 /* dense models */);
     for (int i = 0; i < NUM_SYSTEMS; i++) {
         expect_shape(find(systems[i], "160m"), 12, 12, 3072, 50304);
         expect_shape(find(systems[i], "6l"), 6, 12, 3072, 50304);
@@ -171,6 +171,55 @@ Test(presets, features_are_what_shapes_says)
         free(text);
         model_close(model);
     }
+}
+
+/* Their names are those of released models, and so are their sizes. */
+Test(presets, dense_models_have_their_shapes)
+{
+    static const struct {
+        const char *name, *family;
+        int64_t layers, hidden, heads, kv_heads, head_dim, vocabulary;
+    } models[] = {{"smollm2-135m", "llama", 30, 576, 9, 3, 64, 49152},
+                  {"qwen3-0.6b", "qwen3", 28, 1024, 16, 8, 128, 151936}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const struct preset *preset = preset_find(models[i].name);
+        cr_assert(preset != NULL, "%s", models[i].name);
+        json_t *config = parse(preset->config);
+        cr_expect_str_eq(json_string_value(json_object_get(config, "model_type")),
+                         models[i].family);
+        cr_expect_eq(number(config, "num_hidden_layers"), models[i].layers);
+        cr_expect_eq(number(config, "hidden_size"), models[i].hidden);
+        cr_expect_eq(number(config, "num_attention_heads"), models[i].heads);
+        cr_expect_eq(number(config, "num_key_value_heads"), models[i].kv_heads);
+        cr_expect_eq(number(config, "head_dim"), models[i].head_dim);
+        cr_expect_eq(number(config, "vocab_size"), models[i].vocabulary);
+        json_object_update_new(config, json_pack("{si si si si si si si}", "hidden_size", 24,
+                                                 "num_attention_heads", 6, "num_key_value_heads", 2,
+                                                 "head_dim", 8, "intermediate_size", 40,
+                                                 "vocab_size", 101, "num_hidden_layers", 2));
+        char *small = json_dumps(config, 0);
+        struct error err = ERROR_INIT;
+        struct model *model;
+        cr_assert(preset_load(&model, preset->name, small, &err) == 0, "%s", err.message);
+        const struct mixer *mixer = layer_branch(&model->layers[1], 0)->mixer;
+        cr_expect(mixer->head_dim == 8 && mixer->q_proj.rows == 48 && mixer->k_proj.rows == 16);
+        cr_expect_eq(mixer->q_norm.kind, i == 0 ? NORM_NONE : NORM_RMSNORM);
+        cr_expect(model->tied && layer_branch(&model->layers[1], 1)->mlp->gate_proj.rows == 40);
+        model_close(model);
+        free(small);
+        json_decref(config);
+    }
+}
+
+Test(presets, an_unknown_one_is_told_all_names)
+{
+    struct model *model;
+    struct error err = ERROR_INIT;
+    cr_assert(preset_open(&model, "regla", &err) == -1);
+    cr_expect(strstr(err.message, "\"regla\"; known: qwen3-0.6b, smollm2-135m, and, each with "
+                                  "-160m or -6l, some with -6x512: alibi, ") != NULL,
+              "%s", err.message);
+    cr_expect(strstr(err.message, ", transnormer_t2") != NULL, "%s", err.message);
 }
 
 /* Feeds NUM_TOKENS tokens; returns the largest |logit|, infinite when one is not a number, and
