@@ -20,8 +20,8 @@
  * read once per query and group of heads (few tokens), or once per head and 64 queries.
  *
  * A multiprocessor has 64 Ki registers (ptxas 13.0, sm_90). Blocks of one query take 116 to 128
- * registers per thread: 4 blocks = 16 warps (pages, 8 heads: 157 to 168, 3 blocks). Blocks of 64
- * queries take 128 to 168 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 254 beyond (1 block
+ * registers per thread: 4 blocks = 16 warps (pages, 8 heads: 145 to 168, 3 blocks). Blocks of 64
+ * queries take 128 to 150 where dv <= 64 (2 blocks = 16 warps; rings 1), up to 244 beyond (1 block
  * = 8 warps). Their shared memory: 12 KiB of parts (24 of f32), 17 of weights, 4 (m2 / 4 + 1) of
  * queries. */
 #include "engine/cuda/attention_group.cuh"
