@@ -43,10 +43,10 @@ def shipped_model():
     return found
 
 
-def run(command):
-    """The standard output of a command that must succeed."""
+def run(command, text=None):
+    """The standard output of a command that must succeed. text: its standard input."""
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                            timeout=POINT_SECONDS)
+                            input=text, timeout=POINT_SECONDS)
     if result.returncode:
         raise Failure(f"{' '.join(map(str, command))}: {result.stderr.strip()[-400:]}")
     return result.stdout

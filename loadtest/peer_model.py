@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One model in the formats of both sides: a preset of GPT-NeoX's shape with random weights, as a
-directory for regla and as GGUF files for llama.cpp, in f32, bf16 and q8_0.
+"""One model in the formats of both sides: a preset with random weights, as a directory for regla and
+as GGUF files for llama.cpp, in f32, bf16 and q8_0. Or a GGUF file that both read.
 
 Every weight is a bf16, so that the f32 and the bf16 of both sides are the same numbers."""
 
@@ -12,39 +12,129 @@ import numpy as np
 from measure import ROOT, Failure
 
 SEED = 1
-# In the order of GGUF's names; their own converter's table (conversion/gptneox.py).
-LAYER_TENSORS = {
+# Names as llama.cpp's own converter has them (its folder conversion/): after the prefix of layers,
+# and others.
+NEOX_LAYERS = {
     "input_layernorm": "attn_norm", "attention.query_key_value": "attn_qkv",
     "attention.dense": "attn_output", "post_attention_layernorm": "ffn_norm",
     "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down",
 }
-OTHER_TENSORS = {"gpt_neox.embed_in": "token_embd", "gpt_neox.final_layer_norm": "output_norm",
-                 "embed_out": "output"}
+NEOX_OTHERS = {"gpt_neox.embed_in": "token_embd", "gpt_neox.final_layer_norm": "output_norm",
+               "embed_out": "output"}
+DENSE_LAYERS = {
+    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm", "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
+}
+DENSE_OTHERS = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 GGUF_FORMATS = {"f32": "F32", "bf16": "BF16", "q8": "Q8_0"}
+
+
+def head_size(config):
+    return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+
+
+def neox_shapes(config):
+    """Of a layer's matrices, by their names in the Hugging Face layout."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    return {"attention.query_key_value": (3 * hidden, hidden), "attention.dense": (hidden, hidden),
+            "mlp.dense_h_to_4h": (inner, hidden), "mlp.dense_4h_to_h": (hidden, inner)}
+
+
+def dense_shapes(config):
+    """And of the norms of a head."""
+    hidden, inner, size = config["hidden_size"], config["intermediate_size"], head_size(config)
+    rows, kv_rows = (size * config[key] for key in ("num_attention_heads", "num_key_value_heads"))
+    return {"self_attn.q_proj": (rows, hidden), "self_attn.k_proj": (kv_rows, hidden),
+            "self_attn.v_proj": (kv_rows, hidden), "self_attn.o_proj": (hidden, rows),
+            "mlp.gate_proj": (inner, hidden), "mlp.up_proj": (inner, hidden),
+            "mlp.down_proj": (hidden, inner), "self_attn.q_norm": (size,), "self_attn.k_norm": (size,)}
+
+
+def stacked(name, values, config):
+    """Ours: q, k and v of a head, then of the next; theirs: the q of all heads, then the k."""
+    if name != "attention.query_key_value":
+        return values
+    parts = values.reshape(config["num_attention_heads"], 3, -1, *values.shape[1:]).swapaxes(0, 1)
+    return parts.reshape(values.shape)
+
+
+def paired(name, values, config):
+    """Ours: both halves of a head one after the other; theirs: pairs of a row of each."""
+    if name not in ("self_attn.q_proj", "self_attn.k_proj"):
+        return values
+    halves = values.reshape(-1, 2, head_size(config) // 2, *values.shape[1:]).swapaxes(1, 2)
+    return halves.reshape(values.shape)
+
+
+def unchanged(_, values, __):
+    return values
+
+
+def add_neox_keys(writer, config):
+    writer.add_rope_dimension_count(int(config["rotary_pct"] * head_size(config)))
+    writer.add_rope_freq_base(config["rotary_emb_base"])
+    writer.add_parallel_residual(config["use_parallel_residual"])
+    writer.add_layer_norm_eps(config["layer_norm_eps"])
+
+
+def add_dense_keys(writer, config):
+    writer.add_rope_dimension_count(head_size(config))
+    writer.add_key_length(head_size(config))
+    writer.add_value_length(head_size(config))
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+
+
+class Family:
+    def __init__(self, architecture, prefix, layers, others, shapes, arrange, add_keys, biased=False):
+        self.architecture, self.prefix, self.layers, self.others = architecture, prefix, layers, others
+        self.shapes, self.arrange, self.add_keys, self.biased = shapes, arrange, add_keys, biased
+
+
+def dense(architecture, arrange, norms):
+    layers = {name: theirs for name, theirs in DENSE_LAYERS.items()
+              if norms or not name.endswith(("q_norm", "k_norm"))}
+    return Family(architecture, "model.layers", layers, DENSE_OTHERS, dense_shapes, arrange,
+                  add_dense_keys)
+
+
+FAMILIES = {  # by model_type
+    "gpt_neox": Family("gptneox", "gpt_neox.layers", NEOX_LAYERS, NEOX_OTHERS, neox_shapes, stacked,
+                       add_neox_keys, biased=True),
+    "llama": dense("llama", paired, False),
+    "qwen3": dense("qwen3", unchanged, True),
+}
 
 
 def preset(name):
     config = json.loads((ROOT / "models" / "presets" / f"{name}.json").read_text())
-    if config.get("model_type") != "gpt_neox":
-        raise Failure(f"{name}: expected a preset of model_type gpt_neox, which llama.cpp runs, "
+    if config.get("model_type") not in FAMILIES:
+        raise Failure(f"{name}: expected a preset of model_type {', '.join(FAMILIES)}, "
                       f"got {config.get('model_type')}")
     return config
 
 
 def shapes(config):
     """Of every tensor, by its name in the Hugging Face layout."""
-    hidden, inner, vocabulary = (config[key] for key in
-                                 ("hidden_size", "intermediate_size", "vocab_size"))
-    matrices = {"attention.query_key_value": (3 * hidden, hidden), "attention.dense": (hidden, hidden),
-                "mlp.dense_h_to_4h": (inner, hidden), "mlp.dense_4h_to_h": (hidden, inner)}
-    found = {"gpt_neox.embed_in.weight": (vocabulary, hidden)}
+    family = FAMILIES[config["model_type"]]
+    embeddings, final_norm, head = family.others
+    hidden, table = config["hidden_size"], (config["vocab_size"], config["hidden_size"])
+    matrices = family.shapes(config)
+    found = {f"{embeddings}.weight": table}
     for layer in range(config["num_hidden_layers"]):
-        for name in LAYER_TENSORS:
+        for name in family.layers:
             shape = matrices.get(name, (hidden,))
-            found[f"gpt_neox.layers.{layer}.{name}.weight"] = shape
-            found[f"gpt_neox.layers.{layer}.{name}.bias"] = shape[:1]
-    found["gpt_neox.final_layer_norm.weight"] = found["gpt_neox.final_layer_norm.bias"] = (hidden,)
-    found["embed_out.weight"] = (vocabulary, hidden)
+            found[f"{family.prefix}.{layer}.{name}.weight"] = shape
+            if family.biased:
+                found[f"{family.prefix}.{layer}.{name}.bias"] = shape[:1]
+    found[f"{final_norm}.weight"] = (hidden,)
+    if family.biased:
+        found[f"{final_norm}.bias"] = (hidden,)
+    if not config.get("tie_word_embeddings"):
+        found[f"{head}.weight"] = table
     return found
 
 
@@ -57,10 +147,11 @@ def nearest_bf16(values):
 def draw(config):
     """Weights with which attention is neither flat nor a choice of one: q, k of variance 1."""
     generator = np.random.default_rng(SEED)
+    embeddings = f"{next(iter(FAMILIES[config['model_type']].others))}.weight"
     tensors = {}
     for name, shape in shapes(config).items():
         values = generator.standard_normal(shape, np.float32)
-        if len(shape) == 2 and "embed_in" not in name:
+        if len(shape) == 2 and (name != embeddings or config.get("tie_word_embeddings")):
             values /= np.float32(shape[1]) ** 0.5
         elif len(shape) == 1:
             values = 0.1 * values + (1 if "norm.weight" in name else 0)
@@ -87,35 +178,29 @@ def write_directory(folder, config, tensors):
 
 def gguf_tensors(config, tensors):
     """(name, f32 values) as llama.cpp wants them."""
-    heads = config["num_attention_heads"]
+    family = FAMILIES[config["model_type"]]
     for name, bits in tensors.items():
         values = (bits.astype(np.uint32) << 16).view(np.float32)
         stem, kind = name.rsplit(".", 1)
-        if stem in OTHER_TENSORS:
-            yield f"{OTHER_TENSORS[stem]}.{kind}", values
+        if stem in family.others:
+            yield f"{family.others[stem]}.{kind}", values
             continue
-        layer, stem = stem.removeprefix("gpt_neox.layers.").split(".", 1)
-        if stem == "attention.query_key_value":
-            # Ours: q, k and v of a head, then of the next; theirs: the q of all heads, then the k.
-            values = values.reshape(heads, 3, -1, *values.shape[1:]).swapaxes(0, 1)
-            values = values.reshape(-1, *values.shape[3:])
-        yield f"blk.{layer}.{LAYER_TENSORS[stem]}.{kind}", np.ascontiguousarray(values)
+        layer, stem = stem.removeprefix(f"{family.prefix}.").split(".", 1)
+        values = np.ascontiguousarray(family.arrange(stem, values, config))
+        yield f"blk.{layer}.{family.layers[stem]}.{kind}", values
 
 
 def write_gguf(gguf, path, config, tensors, weights):
     """Vectors stay f32, as llama.cpp's own converter leaves them."""
     kind = gguf.GGMLQuantizationType[GGUF_FORMATS[weights]]
-    writer = gguf.GGUFWriter(path, "gptneox")
+    family = FAMILIES[config["model_type"]]
+    writer = gguf.GGUFWriter(path, family.architecture)
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_feed_forward_length(config["intermediate_size"])
-    head_size = config["hidden_size"] // config["num_attention_heads"]
-    writer.add_rope_dimension_count(int(config["rotary_pct"] * head_size))
-    writer.add_rope_freq_base(config["rotary_emb_base"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_parallel_residual(config["use_parallel_residual"])
-    writer.add_layer_norm_eps(config["layer_norm_eps"])
+    family.add_keys(writer, config)
     writer.add_file_type(gguf.LlamaFileType[f"{'MOSTLY_' if weights != 'f32' else 'ALL_'}"
                                             f"{GGUF_FORMATS[weights]}"])
     writer.add_tokenizer_model("gpt2")
@@ -133,6 +218,13 @@ def write_gguf(gguf, path, config, tensors, weights):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def given(path):
+    """The same of a GGUF file that is there: both read it, whatever the weights."""
+    if not path.is_file():
+        raise Failure(f"{path}: expected a preset's name or a GGUF file, got neither")
+    return path, dict.fromkeys([*GGUF_FORMATS, "f16"], path)
 
 
 def make(folder, name, gguf_package):

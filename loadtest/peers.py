@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Regla beside llama.cpp, or ik_llama.cpp, on one model of GPT-NeoX's shape, in the same run: first
-whether both say the same, then tokens per second. Needs loadtest/llama/build.sh. Run again, it goes
+"""Regla beside llama.cpp, or ik_llama.cpp, on one model in the same run: first whether both say the
+same, then tokens per second. Needs loadtest/llama/build.sh. Run again, it goes
 on where it was stopped.
 
 Two ways of taking turns. `pairs`: both engines in one process (loadtest/llama/turns.c), by slices
@@ -31,6 +31,7 @@ KEY = COLUMNS[:5]
 FLASH = {"auto": -1, "off": 0, "on": 1}  # llama_flash_attn_type
 MODEL = "gpt_neox-160m"
 SAME_TOKENS = 128
+SAME_TOKENS_OF_TEXT = 1000
 
 
 def parse_test(text):
@@ -140,21 +141,44 @@ def quiet_point(number, label, point, options):
     return None, options.tries
 
 
+def tokens_to_compare(setup, options):
+    """How many, and a file of their ids: a GGUF file's model gets a text, one of random weights
+    random tokens."""
+    if not setup["given"]:
+        return SAME_TOKENS, ()
+    ids = run([setup["regla"], "tokenize", setup["directory"], "--format", "ids"],
+              text=Path(options.text).read_text()).split()
+    if len(ids) < SAME_TOKENS_OF_TEXT:
+        raise Failure(f"{options.text}: expected {SAME_TOKENS_OF_TEXT} tokens, got {len(ids)}")
+    file = Path(options.out) / "ids.txt"
+    file.write_text(" ".join(ids[:SAME_TOKENS_OF_TEXT]) + "\n")
+    return SAME_TOKENS_OF_TEXT, (file,)
+
+
 def compare_models(saved, setup, options):
     """What both say to the same tokens, by weights. saved: where it is if that has been done."""
     try:
         found = json.loads(Path(saved).read_text())["same"]
     except (OSError, ValueError, KeyError):
         found = {}
+    tokens, ids = tokens_to_compare(setup, options)
     for weights in options.weights:
         if weights not in found:
             found[weights] = json.loads(run([setup["turns"], "same", setup["directory"],
-                                             file_of(setup, weights), weights, SAME_TOKENS]))
+                                             file_of(setup, weights), weights, tokens, *ids]))
         print("{weights}: {same_likeliest} of {positions} likeliest tokens the same; log-probabilities "
               "differ by {mean_difference} (mean) and {most_difference} (most); loss {loss_regla} and "
               "{loss_llama}; {parameters} parameters, weights of {weight_bytes_regla} and "
               "{weight_bytes_llama} bytes".format(weights=weights, **found[weights]), flush=True)
     return found
+
+
+def check_agreement(same, options):
+    for weights, found in same.items():
+        share = found["same_likeliest"] / found["positions"]
+        if share < options.least_same:
+            raise Failure(f"{weights}: expected {100 * options.least_same:g} % of the likeliest tokens "
+                          f"the same, got {100 * share:.1f} %")
 
 
 def measure(table, setup, options):
@@ -230,6 +254,12 @@ def parse(arguments):
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--binary", help="regla (build/release/regla)")
+    parser.add_argument("--model", default=MODEL, help="a preset of model_type "
+                        f"{', '.join(peer_model.FAMILIES)}, or a GGUF file ({MODEL})")
+    parser.add_argument("--text", default=ROOT / "README.md", metavar="FILE",
+                        help="what both read of a GGUF file's model, to compare predictions (README.md)")
+    parser.add_argument("--least-same", default=0.98, type=float, metavar="SHARE",
+                        help="of likeliest tokens that must be the same with a GGUF file (0.98)")
     parser.add_argument("--weights", default="f32,bf16,q8", type=items,
                         help="with regla's activations after a slash, if not f32: bf16/16bit")
     parser.add_argument("--tests", default="pp512,tg64,tg64@2048,tg64@8000,tg32x16",
@@ -262,16 +292,19 @@ def main(arguments=None):
         regla = find_binary(options.binary)
         found = programs(options.peer, ("turns", *(BENCHES if options.programs else ())))
         check_engine(found["turns"], regla)
-        directory, files = peer_model.make(PEERS / "models", MODEL,
-                                           options.peer / "source" / "gguf-py")
-        setup = {"regla": regla, "directory": directory, "files": files, **found}
-        settings = {**machine(regla), "model": MODEL,
+        given = options.model.endswith(".gguf")
+        directory, files = peer_model.given(Path(options.model)) if given else peer_model.make(
+            PEERS / "models", options.model, options.peer / "source" / "gguf-py")
+        setup = {"regla": regla, "directory": directory, "files": files, "given": given, **found}
+        settings = {**machine(regla), "model": options.model,
                     "llama": (options.peer / "name").read_text().strip(),
                     "load": options.load, "seconds": options.seconds, "repeat": options.repeat}
         options.threads = settings["cores"]
         table = Table(f"{options.out}/peers.csv", COLUMNS, KEY, settings)
         same = compare_models(table.path.with_suffix(".json"), setup, options)
         table.write_json(same=same)
+        if given:
+            check_agreement(same, options)
         dropped, missing = measure(table, setup, options)
     except Failure as failure:
         print(f"peers: {failure}", file=sys.stderr)

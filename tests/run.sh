@@ -90,8 +90,8 @@ stage_lint() { $python tests/lint/lint.py; }
 stage_build() { build dev; }
 stage_unit() { unit dev; }
 stage_golden() {
-    golden dev tests/golden/*/ && bits dev bf16 f16 && bits dev f16 bf16 && bits dev q8 f16 &&
-        rounded_bits dev
+    golden dev tests/golden/*/ tests/golden/*/model.gguf && bits dev bf16 f16 && bits dev f16 bf16 &&
+        bits dev q8 f16 && rounded_bits dev
 }
 stage_http() { http dev 300; }
 # Clients that bring hundreds of megabytes with them, in an environment of their own.

@@ -85,8 +85,10 @@ int family_parse_gguf(struct config *config, struct arena *arena, const struct g
     int result = fields_root(&root, document, place, err);
     if (result == 0)
         result = parse_root(config, &root, err);
+    if (result == 0)
+        result = gguf_config_finish(config, family->gguf, document, tensors, err);
     json_decref(document);
-    return result == 0 ? gguf_config_rename(family->gguf, config->num_heads, tensors, err) : -1;
+    return result;
 }
 
 const char *family_names_random(char *text, size_t size)

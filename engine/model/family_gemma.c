@@ -3,6 +3,7 @@
  * Gemma3ForCausalLM: norms before and behind the branches, with weights 1 + w. */
 #include "engine/model/config_library.h"
 #include "engine/model/dense.h"
+#include "engine/model/gguf_dense.h"
 
 #include <math.h>
 
@@ -92,7 +93,75 @@ static int parse_gemma3(struct config *config, const struct fields *root, struct
                                 pattern, root, err);
 }
 
-const struct family family_gemma2 = {
-    .name = "gemma2", .parse = parse_gemma2, .bind = dense_bind, .random = dense_random};
-const struct family family_gemma3_text = {
-    .name = "gemma3_text", .parse = parse_gemma3, .bind = dense_bind, .random = dense_random};
+#define NORM_NAME(gguf, name)                                 \
+    {                                                         \
+        "blk.*." gguf, "model.layers.*." name, GGUF_ONE_ADDED \
+    }
+
+/* The converter has added the 1 of 1 + w. */
+static const struct gguf_name gguf_names[] = {
+    {"output_norm", "model.norm", GGUF_ONE_ADDED},
+    NORM_NAME("attn_norm", "input_layernorm"),
+    NORM_NAME("post_attention_norm", "post_attention_layernorm"),
+    NORM_NAME("ffn_norm", "pre_feedforward_layernorm"),
+    NORM_NAME("post_ffw_norm", "post_feedforward_layernorm"),
+    NORM_NAME("attn_q_norm", "self_attn.q_norm"),
+    NORM_NAME("attn_k_norm", "self_attn.k_norm"),
+};
+
+static const struct gguf_key gguf_keys[] = {
+    {"attention.sliding_window", NULL, FIELD_OPTIONAL},
+    {"attention.sliding_window_pattern", NULL, FIELD_OPTIONAL},
+    {"final_logit_softcapping", "final_logit_softcapping", FIELD_OPTIONAL},
+    {"attn_logit_softcapping", "attn_logit_softcapping", FIELD_OPTIONAL},
+};
+
+/* The model of so many layers has a scale of its own. */
+static int complete_gemma2(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    return gguf_dense_query_scale(config, 46, err) == 0
+               ? gguf_dense_windows(config, source, 2, 4096, err)
+               : -1;
+}
+
+static const struct gguf_names gguf2 = {.architecture = "gemma2",
+                                        .base = &gguf_dense,
+                                        .keys = gguf_keys,
+                                        .num_keys = sizeof gguf_keys / sizeof *gguf_keys,
+                                        .names = gguf_names,
+                                        .num_names = sizeof gguf_names / sizeof *gguf_names,
+                                        .complete = complete_gemma2};
+
+static const struct gguf_key gguf_keys3[] = {
+    {"attention.sliding_window", NULL, FIELD_OPTIONAL},
+    {"attention.sliding_window_pattern", NULL, FIELD_OPTIONAL},
+    {"final_logit_softcapping", "final_logit_softcapping", FIELD_OPTIONAL},
+    {"rope.freq_base_swa", NULL, FIELD_OPTIONAL},
+};
+
+static int complete_gemma3(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    return gguf_dense_query_scale(config, 62, err) == 0 &&
+                   gguf_dense_windows(config, source, 6, 0, err) == 0
+               ? gguf_dense_rope_by_kind(config, source, 10000, err)
+               : -1;
+}
+
+static const struct gguf_names gguf3 = {.architecture = "gemma3",
+                                        .base = &gguf_dense,
+                                        .keys = gguf_keys3,
+                                        .num_keys = sizeof gguf_keys3 / sizeof *gguf_keys3,
+                                        .names = gguf_names,
+                                        .num_names = sizeof gguf_names / sizeof *gguf_names,
+                                        .complete = complete_gemma3};
+
+const struct family family_gemma2 = {.name = "gemma2",
+                                     .parse = parse_gemma2,
+                                     .bind = dense_bind,
+                                     .random = dense_random,
+                                     .gguf = &gguf2};
+const struct family family_gemma3_text = {.name = "gemma3_text",
+                                          .parse = parse_gemma3,
+                                          .bind = dense_bind,
+                                          .random = dense_random,
+                                          .gguf = &gguf3};

@@ -190,30 +190,29 @@ static const struct gguf_key gguf_keys[] = {
 };
 
 static const struct gguf_name gguf_names[] = {
-    {"token_embd", "gpt_neox.embed_in", GGUF_ROWS_SAME},
-    {"output_norm", "gpt_neox.final_layer_norm", GGUF_ROWS_SAME},
-    {"output", "embed_out", GGUF_ROWS_SAME},
-    {"blk.*.attn_norm", "gpt_neox.layers.*.input_layernorm", GGUF_ROWS_SAME},
-    {"blk.*.attn_qkv", "gpt_neox.layers.*.attention.query_key_value", GGUF_ROWS_STACKED},
-    {"blk.*.attn_output", "gpt_neox.layers.*.attention.dense", GGUF_ROWS_SAME},
-    {"blk.*.ffn_norm", "gpt_neox.layers.*.post_attention_layernorm", GGUF_ROWS_SAME},
-    {"blk.*.ffn_up", "gpt_neox.layers.*.mlp.dense_h_to_4h", GGUF_ROWS_SAME},
-    {"blk.*.ffn_down", "gpt_neox.layers.*.mlp.dense_4h_to_h", GGUF_ROWS_SAME},
+    {"token_embd", "gpt_neox.embed_in", GGUF_SAME},
+    {"output_norm", "gpt_neox.final_layer_norm", GGUF_SAME},
+    {"output", "embed_out", GGUF_SAME},
+    {"blk.*.attn_norm", "gpt_neox.layers.*.input_layernorm", GGUF_SAME},
+    {"blk.*.attn_qkv", "gpt_neox.layers.*.attention.query_key_value", GGUF_STACKED},
+    {"blk.*.attn_output", "gpt_neox.layers.*.attention.dense", GGUF_SAME},
+    {"blk.*.ffn_norm", "gpt_neox.layers.*.post_attention_layernorm", GGUF_SAME},
+    {"blk.*.ffn_up", "gpt_neox.layers.*.mlp.dense_h_to_4h", GGUF_SAME},
+    {"blk.*.ffn_down", "gpt_neox.layers.*.mlp.dense_4h_to_h", GGUF_SAME},
 };
 
 /* The number of rotated dimensions as a part of a head's: a little more than it, as the part is cut
  * to whole dimensions. Without the key all turn. */
-static int complete_gguf(json_t *config, const struct gguf *gguf, struct error *err)
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
 {
     const json_int_t heads = json_integer_value(json_object_get(config, "num_attention_heads"));
     const json_int_t hidden = json_integer_value(json_object_get(config, "hidden_size"));
     int64_t head = heads > 0 && hidden >= heads ? hidden / heads : 1, rotated = head;
-    if (gguf_int(gguf, "gptneox.rope.dimension_count", FIELD_OPTIONAL, 0, head, &rotated, err) != 0)
+    if (gguf_int(source->gguf, "gptneox.rope.dimension_count", FIELD_OPTIONAL, 0, head, &rotated,
+                 err) != 0)
         return -1;
     const double part = rotated == head ? 1 : ((double)rotated + 0.5) / (double)head;
-    return json_object_set_new(config, "rotary_pct", json_real(part)) == 0
-               ? 0
-               : error_set(err, ERROR_NO_MEMORY, "%s: out of memory", gguf->file);
+    return gguf_config_set(config, "rotary_pct", json_real(part), err);
 }
 
 static const struct gguf_names gguf = {.architecture = "gptneox",

@@ -2,6 +2,7 @@
 /* Llama and its kin (SmolLM 2, TinyLlama, Mistral's old files), as `transformers` 4 and 5 save
  * LlamaForCausalLM. */
 #include "engine/model/dense.h"
+#include "engine/model/gguf_dense.h"
 
 static const struct dense_class llama = {.head_dim_null = true,
                                          .longest = 2048,
@@ -22,5 +23,8 @@ static int parse(struct config *config, const struct fields *root, struct error 
                         err);
 }
 
+/* Mistral's files without windows, too. */
+static const struct gguf_names gguf = {.architecture = "llama", .base = &gguf_dense_paired};
+
 const struct family family_llama = {
-    .name = "llama", .parse = parse, .bind = dense_bind, .random = dense_random};
+    .name = "llama", .parse = parse, .bind = dense_bind, .random = dense_random, .gguf = &gguf};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Qwen 3, as `transformers` 4 and 5 save Qwen3ForCausalLM. */
 #include "engine/model/dense.h"
+#include "engine/model/gguf_dense.h"
 
 static const struct dense_class qwen3 = {.num_kv_heads = 32,
                                          .head_dim = 128,
@@ -22,5 +23,7 @@ static int parse(struct config *config, const struct fields *root, struct error 
     return dense_windowed_layers(&dense, config, &rope, root, err);
 }
 
+static const struct gguf_names gguf = {.architecture = "qwen3", .base = &gguf_dense_prenorm};
+
 const struct family family_qwen3 = {
-    .name = "qwen3", .parse = parse, .bind = dense_bind, .random = dense_random};
+    .name = "qwen3", .parse = parse, .bind = dense_bind, .random = dense_random, .gguf = &gguf};

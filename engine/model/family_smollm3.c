@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SmolLM 3, as `transformers` 4 and 5 save SmolLM3ForCausalLM. */
 #include "engine/model/dense.h"
+#include "engine/model/gguf_dense.h"
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
@@ -86,5 +87,15 @@ static int parse(struct config *config, const struct fields *root, struct error 
     return dense_layers(&dense, config, kinds, COUNT(kinds), kind_of, root, err);
 }
 
+/* llama.cpp leaves out the rotary embeddings of every fourth layer, whatever the file says. */
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    (void)source;
+    return gguf_config_set(config, "no_rope_layer_interval", json_integer(4), err);
+}
+
+static const struct gguf_names gguf = {
+    .architecture = "smollm3", .base = &gguf_dense_paired, .complete = complete_gguf};
+
 const struct family family_smollm3 = {
-    .name = "smollm3", .parse = parse, .bind = dense_bind, .random = dense_random};
+    .name = "smollm3", .parse = parse, .bind = dense_bind, .random = dense_random, .gguf = &gguf};

@@ -39,11 +39,6 @@ static int check_kind(const struct gguf *gguf, struct error *err)
     return 0;
 }
 
-static int out_of_memory(const struct gguf *gguf, struct error *err)
-{
-    return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", gguf->file);
-}
-
 /* A value as JSON; NULL: it is no value of config.json. */
 static json_t *as_json(const struct gguf_entry *entry)
 {
@@ -60,28 +55,42 @@ static json_t *as_json(const struct gguf_entry *entry)
     return json_stringn(text.bytes, text.length); /* NULL where it is not UTF-8 */
 }
 
-static int set_key(json_t *config, const struct gguf_names *names, const struct gguf_key *key,
-                   const struct gguf *gguf, struct error *err)
+const char *gguf_config_key(char full[GGUF_KEY_SIZE], const struct gguf_source *source,
+                            const char *key)
 {
-    char full[120], got[40];
-    snprintf(full, sizeof full, "%s.%s", names->architecture, key->key);
-    const struct gguf_entry *entry = gguf_find(gguf, full);
-    if (!entry && key->need == FIELD_REQUIRED)
-        return gguf_bad(gguf, full, err, "expected a value, got nothing");
-    if (!entry || !key->name)
+    snprintf(full, GGUF_KEY_SIZE, "%s.%s", source->architecture, key);
+    return full;
+}
+
+int gguf_config_set(json_t *config, const char *name, json_t *value, struct error *err)
+{
+    return json_object_set_new(config, name, value) == 0
+               ? 0
+               : error_set(err, ERROR_NO_MEMORY, "%s: out of memory", name);
+}
+
+int gguf_config_copy(json_t *config, const char *name, const struct gguf_source *source,
+                     const char *key, enum field_need need, struct error *err)
+{
+    char full[GGUF_KEY_SIZE], got[40];
+    const struct gguf_entry *entry = gguf_find(source->gguf, gguf_config_key(full, source, key));
+    if (!entry && need == FIELD_REQUIRED)
+        return gguf_bad(source->gguf, full, err, "expected a value, got nothing");
+    if (!entry || !name)
         return 0;
     json_t *value = as_json(entry);
     if (!value)
-        return gguf_bad(gguf, full, err, "expected a finite number, a BOOL or text, got %s",
+        return gguf_bad(source->gguf, full, err, "expected a finite number, a BOOL or text, got %s",
                         gguf_kind(entry, got));
-    return json_object_set_new(config, key->name, value) == 0 ? 0 : out_of_memory(gguf, err);
+    return gguf_config_set(config, name, value, err);
 }
 
 static bool is_known(const struct gguf_names *names, const char *below)
 {
-    for (size_t i = 0; i < names->num_keys; i++)
-        if (strcmp(names->keys[i].key, below) == 0)
-            return true;
+    for (; names; names = names->base)
+        for (size_t i = 0; i < names->num_keys; i++)
+            if (strcmp(names->keys[i].key, below) == 0)
+                return true;
     return false;
 }
 
@@ -116,8 +125,8 @@ static int set_ids(json_t *config, const struct gguf *gguf, struct error *err)
     int64_t id = -1;
     if (gguf_int(gguf, "tokenizer.ggml.bos_token_id", FIELD_OPTIONAL, 0, INT64_MAX, &id, err) != 0)
         return -1;
-    if (id >= 0 && json_object_set_new(config, "bos_token_id", json_integer(id)) != 0)
-        return out_of_memory(gguf, err);
+    if (id >= 0 && gguf_config_set(config, "bos_token_id", json_integer(id), err) != 0)
+        return -1;
     json_t *list = json_array();
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         id = -1;
@@ -128,7 +137,7 @@ static int set_ids(json_t *config, const struct gguf *gguf, struct error *err)
         if (id >= 0)
             json_array_append_new(list, json_integer(id));
     }
-    return json_object_set_new(config, "eos_token_id", list) == 0 ? 0 : out_of_memory(gguf, err);
+    return gguf_config_set(config, "eos_token_id", list, err);
 }
 
 /* What the tensors say: the vocabulary's size, and whether the head is a matrix of its own. */
@@ -142,29 +151,39 @@ static int set_ends(json_t *config, const struct gguf *gguf, struct tensors *ten
                          "%s: tensor \"token_embd.weight\": expected a matrix, got %s", gguf->file,
                          embeddings ? "another shape" : "nothing");
     if (!json_object_get(config, "vocab_size") &&
-        json_object_set_new(config, "vocab_size", json_integer(embeddings->shape[0])) != 0)
-        return out_of_memory(gguf, err);
-    return json_object_set_new(config, "tie_word_embeddings", json_boolean(tied)) == 0
-               ? 0
-               : out_of_memory(gguf, err);
+        gguf_config_set(config, "vocab_size", json_integer(embeddings->shape[0]), err) != 0)
+        return -1;
+    return gguf_config_set(config, "tie_word_embeddings", json_boolean(tied), err);
 }
 
-int gguf_config(json_t **config, const struct gguf_names *names, const char *model_type,
+/* The keys of a base, and what is more, before those that are based on it. */
+static int set_all(json_t *config, const struct gguf_names *names, const struct gguf_source *source,
+                   struct error *err)
+{
+    if (names->base && set_all(config, names->base, source, err) != 0)
+        return -1;
+    for (size_t i = 0; i < names->num_keys; i++) {
+        const struct gguf_key *key = &names->keys[i];
+        if (gguf_config_copy(config, key->name, source, key->key, key->need, err) != 0)
+            return -1;
+    }
+    return names->complete ? names->complete(config, source, err) : 0;
+}
+
+int gguf_config(json_t **json, const struct gguf_names *names, const char *model_type,
                 const struct gguf *gguf, struct tensors *tensors, struct error *err)
 {
-    *config = json_pack("{ss}", "model_type", model_type);
-    if (!*config)
-        return out_of_memory(gguf, err);
-    int result =
-        check_kind(gguf, err) == 0 ? check_keys(names, gguf, tensors_warnings(tensors), err) : -1;
-    for (size_t i = 0; result == 0 && i < names->num_keys; i++)
-        result = set_key(*config, names, &names->keys[i], gguf, err);
-    if (result == 0 && set_ids(*config, gguf, err) == 0 &&
-        set_ends(*config, gguf, tensors, err) == 0 &&
-        (!names->complete || names->complete(*config, gguf, err) == 0))
+    const struct gguf_source source = {gguf, names->architecture, tensors};
+    *json = json_pack("{ss}", "model_type", model_type);
+    if (!*json)
+        return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", gguf->file);
+    if (check_kind(gguf, err) == 0 &&
+        check_keys(names, gguf, tensors_warnings(tensors), err) == 0 &&
+        set_ids(*json, gguf, err) == 0 && set_all(*json, names, &source, err) == 0 &&
+        set_ends(*json, gguf, tensors, err) == 0)
         return 0;
-    json_decref(*config);
-    *config = NULL;
+    json_decref(*json);
+    *json = NULL;
     return -1;
 }
 
@@ -185,38 +204,55 @@ static bool matches(const char *pattern, const char *name, size_t length, const 
            memcmp(name + used, pattern + before + 1, after) == 0;
 }
 
-static void set_order(struct tensor *tensor, enum gguf_rows rows, int64_t num_heads)
+static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *config)
 {
-    const int64_t parts = 3 * num_heads;
-    if (rows == GGUF_ROWS_STACKED && tensor->shape[0] % parts == 0)
-        tensor->order = (struct tensor_order){num_heads, 3, tensor->shape[0] / parts};
+    const int64_t parts = 3 * json_integer_value(json_object_get(config, "num_attention_heads"));
+    const int64_t half = json_integer_value(json_object_get(config, "head_dim")) / 2;
+    if (how == GGUF_STACKED && parts > 0 && tensor->shape[0] % parts == 0)
+        tensor->order = (struct tensor_order){parts / 3, 3, tensor->shape[0] / parts};
+    if (how == GGUF_PAIRED && half > 0 && tensor->shape[0] % (2 * half) == 0)
+        tensor->order = (struct tensor_order){2, half, 1};
+    tensor->one_added = how == GGUF_ONE_ADDED;
 }
 
-static int rename_tensor(const struct gguf_names *names, int64_t num_heads, struct tensors *tensors,
-                         struct tensor *tensor, struct error *err)
+/* The name of a tensor without its end; *layer, *digits: the number in it. NULL: there is none. */
+static const struct gguf_name *find_name(const struct gguf_names *names, const char *tensor,
+                                         size_t length, const char **layer, size_t *digits)
+{
+    for (; names; names = names->base)
+        for (size_t i = 0; i < names->num_names; i++)
+            if (matches(names->names[i].gguf, tensor, length, layer, digits))
+                return &names->names[i];
+    return NULL;
+}
+
+static int rename_tensor(const struct gguf_names *names, const json_t *config,
+                         struct tensors *tensors, struct tensor *tensor, struct error *err)
 {
     char full[200];
     const char *end = strrchr(tensor->name, '.'), *layer;
-    size_t length = end ? (size_t)(end - tensor->name) : 0, digits;
-    for (size_t i = 0; length > 0 && i < names->num_names; i++) {
-        const struct gguf_name *name = &names->names[i];
-        if (!matches(name->gguf, tensor->name, length, &layer, &digits))
-            continue;
-        const size_t before = strcspn(name->name, "*");
-        snprintf(full, sizeof full, "%.*s%.*s%s%s", (int)before, name->name, (int)digits, layer,
-                 name->name[before] ? name->name + before + 1 : "", end);
-        set_order(tensor, name->rows, num_heads);
-        return tensors_rename(tensors, tensor, full, err);
-    }
-    return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": the family %s has no use for it",
-                     tensor->file, tensor->name, names->architecture);
+    size_t digits;
+    const struct gguf_name *name =
+        end ? find_name(names, tensor->name, (size_t)(end - tensor->name), &layer, &digits) : NULL;
+    if (!name)
+        return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": the family %s has no use for it",
+                         tensor->file, tensor->name, names->architecture);
+    const size_t before = strcspn(name->name, "*");
+    snprintf(full, sizeof full, "%.*s%.*s%s%s", (int)before, name->name, (int)digits, layer,
+             name->name[before] ? name->name + before + 1 : "", end);
+    set_how(tensor, name->how, config);
+    return tensors_rename(tensors, tensor, full, err);
 }
 
-int gguf_config_rename(const struct gguf_names *names, int64_t num_heads, struct tensors *tensors,
-                       struct error *err)
+int gguf_config_finish(struct config *config, const struct gguf_names *names, const json_t *json,
+                       struct tensors *tensors, struct error *err)
 {
     for (size_t i = 0; i < tensors_count(tensors); i++)
-        if (rename_tensor(names, num_heads, tensors, tensors_at(tensors, i), err) != 0)
+        if (rename_tensor(names, json, tensors, tensors_at(tensors, i), err) != 0)
             return -1;
-    return tensors_sort(tensors, err);
+    if (tensors_sort(tensors, err) != 0)
+        return -1;
+    while (names && !names->finish)
+        names = names->base;
+    return names ? names->finish(config, tensors, err) : 0;
 }

@@ -8,6 +8,8 @@
 #include "engine/base/gguf.h"
 #include "engine/model/tensors.h"
 
+struct config;
+
 /* A key of the metadata below "ARCHITECTURE.", and of config.json. */
 struct gguf_key {
     const char *key;
@@ -15,35 +17,59 @@ struct gguf_key {
     enum field_need need;
 };
 
-/* In which order the file has the rows of a matrix and the numbers of its bias. */
-enum gguf_rows {
-    GGUF_ROWS_SAME,
-    GGUF_ROWS_STACKED, /* q of all heads, k of all, v of all, where the model has q, k, v by head */
+/* How the file has a tensor otherwise than the folder. */
+enum gguf_how {
+    GGUF_SAME,
+    GGUF_STACKED,   /* rows: q of all heads, k of all, v of all; the model has q, k, v by head */
+    GGUF_PAIRED,    /* rows of a head: the first of each half, the second of each, ... */
+    GGUF_ONE_ADDED, /* a norm of 1 + w: the file has the sums */
 };
 
 /* A tensor without .weight and .bias. A * in both is the number of the layer. */
 struct gguf_name {
     const char *gguf, *name;
-    enum gguf_rows rows;
+    enum gguf_how how;
+};
+
+/* Where a configuration comes from. */
+struct gguf_source {
+    const struct gguf *gguf;
+    const char *architecture; /* general.architecture */
+    struct tensors *tensors;  /* still under the names of the file */
 };
 
 struct gguf_names {
-    const char *architecture; /* general.architecture */
+    const char *architecture;      /* NULL: only a base of others */
+    const struct gguf_names *base; /* adds what is not here; its `complete` comes first */
     const struct gguf_key *keys;
     size_t num_keys;
     const struct gguf_name *names;
     size_t num_names;
     /* Adds to config what is more than another name. NULL: nothing is. */
-    int (*complete)(json_t *config, const struct gguf *gguf, struct error *err);
+    int (*complete)(json_t *config, const struct gguf_source *source, struct error *err);
+    /* Applies tensors that are no weights, once the family has read the configuration and tensors
+     * have the folder's names. NULL: as the base says, or nothing. */
+    int (*finish)(struct config *config, struct tensors *tensors, struct error *err);
 };
 
-/* Makes *config, which the caller json_decrefs. tensors still have the names of the file. Warns of
+/* Makes *json, which the caller json_decrefs. tensors still have the names of the file. Warns of
  * keys that nobody knows. */
-int gguf_config(json_t **config, const struct gguf_names *names, const char *model_type,
+int gguf_config(json_t **json, const struct gguf_names *names, const char *model_type,
                 const struct gguf *gguf, struct tensors *tensors, struct error *err);
 
-/* Gives the tensors the folder's names. A tensor that `names` lacks is an error. */
-int gguf_config_rename(const struct gguf_names *names, int64_t num_heads, struct tensors *tensors,
-                       struct error *err);
+/* Gives the tensors the folder's names, once a family has made *config of what gguf_config made. A
+ * tensor that `names` lacks is an error. */
+int gguf_config_finish(struct config *config, const struct gguf_names *names, const json_t *json,
+                       struct tensors *tensors, struct error *err);
+
+/* For `complete`. "ARCHITECTURE.key" into full; returns full. */
+enum { GGUF_KEY_SIZE = 120 };
+const char *gguf_config_key(char full[GGUF_KEY_SIZE], const struct gguf_source *source,
+                            const char *key);
+/* config.name = the value of ARCHITECTURE.key, if it is there. */
+int gguf_config_copy(json_t *config, const char *name, const struct gguf_source *source,
+                     const char *key, enum field_need need, struct error *err);
+/* config.name = value, of which it takes the reference; NULL: there was no memory for it. */
+int gguf_config_set(json_t *config, const char *name, json_t *value, struct error *err);
 
 #endif

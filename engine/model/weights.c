@@ -226,7 +226,8 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
     if (weights_floats(weights, weights_name(full, "%s.weight", name), 1, &size, &norm->weight,
                        err) != 0)
         return -1;
-    if (norm->plus_one && add_one(weights, size, norm, err) != 0)
+    if (norm->plus_one && !tensors_find(weights->file, full)->one_added &&
+        add_one(weights, size, norm, err) != 0)
         return -1;
     if (norm->kind == NORM_GATED_RMSNORM)
         return weights_floats(weights, weights_name(full, "%s.gate", name), 1, &size, &norm->gate,

@@ -6,7 +6,9 @@
 # Usage: loadtest/llama/build.sh [server]     server: llama-server, too, for load.py --peer
 # Environment: REGLA_BUILD (build/release): where our libraries are; JOBS: compilers at once;
 #   LLAMA_SOURCE: a checkout of ik_llama.cpp (or of llama.cpp) to build instead, with no programs but
-#   `turns`, in build/peers-NAME, NAME being the checkout's folder's
+#   `turns`, in build/peers-NAME, NAME being the checkout's folder's; CFLAGS, CXXFLAGS: as CMake takes
+#   them when the folder is new. Where the processor has AMX and the kernel forbids it (llama.cpp dies
+#   of SIGSEGV at ldtilecfg), give both -mno-amx-tile -mno-amx-int8 -mno-amx-bf16
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -6,8 +6,9 @@
  *   turns speed MODEL GGUF WEIGHTS TEST TOKENS DEPTH TEXTS SECONDS FLASH LOAD
  *     TEST pp or tg; FLASH -1, 0, 1 and LOAD as in peer.h. Prints for each pair of slices both
  *     tokens/s, regla's share of its limit, and who was first, as one line of JSON.
- *   turns same MODEL GGUF WEIGHTS TOKENS
- *     What both say after each of so many random tokens (at most 128), with f32 keys and values.
+ *   turns same MODEL GGUF WEIGHTS TOKENS [IDS]
+ *     What both say after each of so many tokens, with f32 keys and values: random ones, or the
+ *     first of a file of ids.
  */
 #include "bench/bench_text.h"
 #include "engine/base/clock.h"
@@ -25,6 +26,8 @@
 static const double SLICE_SECONDS = 0.05;
 /* After a turn, for the threads of who had it to be asleep. */
 enum { REST_MICROSECONDS = 5000 };
+/* Tokens that `same` reads at once. */
+enum { SAME_STEP = 128 };
 
 struct turns {
     struct engine *engine;
@@ -150,57 +153,104 @@ static int likeliest(const float *logits, int count)
     return best;
 }
 
-static void print_difference(struct turns *turns, const float *ours, const int *ids, int count)
+/* How far apart both are, summed over positions. */
+struct difference {
+    int positions, agree, lost;
+    double most, sum, ours_lost, theirs_lost;
+};
+
+/* After the ids [count] of a step, and `next` behind them, or -1. */
+static void add_difference(struct difference *all, struct turns *turns, const float *ours,
+                           const int *ids, int count, int next)
 {
-    int vocab_size = turns->peer.vocab_size, agree = 0;
-    double most = 0, sum = 0, ours_lost = 0, theirs_lost = 0;
-    for (int t = 0; t < count; t++) {
+    const int vocab_size = turns->peer.vocab_size;
+    for (int t = 0; t < count; t++, all->positions++) {
         const float *a = ours + (size_t)t * (size_t)vocab_size;
         const float *b = llama_get_logits_ith(turns->peer.context, t);
         double log_a = log_sum(a, vocab_size), log_b = log_sum(b, vocab_size);
         for (int i = 0; i < vocab_size; i++) {
             double difference = fabs((a[i] - log_a) - (b[i] - log_b));
-            most = fmax(most, difference);
-            sum += difference;
+            all->most = fmax(all->most, difference);
+            all->sum += difference / vocab_size;
         }
-        agree += likeliest(a, vocab_size) == likeliest(b, vocab_size);
-        if (t + 1 < count) {
-            ours_lost += log_a - a[ids[t + 1]];
-            theirs_lost += log_b - b[ids[t + 1]];
+        all->agree += likeliest(a, vocab_size) == likeliest(b, vocab_size);
+        const int id = t + 1 < count ? ids[t + 1] : next;
+        if (id >= 0) {
+            all->ours_lost += log_a - a[id];
+            all->theirs_lost += log_b - b[id];
+            all->lost++;
         }
     }
+}
+
+static void print_difference(const struct difference *all, const struct turns *turns)
+{
     printf("{\"positions\": %d, \"same_likeliest\": %d, \"most_difference\": %.3g, "
            "\"mean_difference\": %.3g, \"loss_regla\": %.6f, \"loss_llama\": %.6f, "
            "\"parameters\": %llu, \"weight_bytes_regla\": %zu, \"weight_bytes_llama\": %llu}\n",
-           count, agree, most, sum / count / vocab_size, ours_lost / (count - 1),
-           theirs_lost / (count - 1), (unsigned long long)llama_model_n_params(turns->peer.model),
+           all->positions, all->agree, all->most, all->sum / all->positions,
+           all->ours_lost / all->lost, all->theirs_lost / all->lost,
+           (unsigned long long)llama_model_n_params(turns->peer.model),
            engine_info(turns->engine)->weights_bytes,
            (unsigned long long)llama_model_size(turns->peer.model));
 }
 
-static int same(struct turns *turns, struct error *err)
+/* Reads ids [count] from the file, or makes random ones without it. */
+static int read_ids(const char *path, int *ids, int count, int vocab_size, struct error *err)
+{
+    FILE *file = path ? fopen(path, "r") : NULL;
+    int read = 0;
+    if (path && !file)
+        return error_set(err, ERROR_IO, "%s: cannot open", path);
+    for (; read < count; read++) {
+        if (!path)
+            ids[read] = (int)((unsigned)(read + 1) * 2654435761u % (unsigned)vocab_size);
+        else if (fscanf(file, "%d", &ids[read]) != 1 || ids[read] < 0 || ids[read] >= vocab_size)
+            break;
+    }
+    if (file)
+        fclose(file);
+    return read == count ? 0
+                         : error_set(err, ERROR_INVALID,
+                                     "%s: expected %d ids below %d, got another at number %d", path,
+                                     count, vocab_size, read + 1);
+}
+
+/* Both read the ids step by step. */
+static int compare(struct turns *turns, struct state *state, const int *ids, int count,
+                   struct error *err)
+{
+    struct difference all = {0};
+    for (int done = 0, step; done < count; done += step) {
+        step = count - done < SAME_STEP ? count - done : SAME_STEP;
+        struct span span = {
+            .state = state, .tokens = ids + done, .num_tokens = step, .num_logits = step};
+        if (engine_step(turns->engine, &span, 1, err) != 0 ||
+            peer_read(&turns->peer, ids + done, step, err) != 0)
+            return -1;
+        add_difference(&all, turns, span.logits, ids + done, step,
+                       done + step < count ? ids[done + step] : -1);
+    }
+    print_difference(&all, turns);
+    return 0;
+}
+
+static int same(struct turns *turns, const char *path, struct error *err)
 {
     int count = turns->test.tokens, vocab_size = engine_info(turns->engine)->vocab_size;
     if (turns->peer.vocab_size != vocab_size)
         return error_set(err, ERROR_INVALID, "vocabulary: expected %d tokens, got %d", vocab_size,
                          turns->peer.vocab_size);
+    if (count < 2)
+        return error_set(err, ERROR_INVALID, "tokens: expected 2 or more, got %d", count);
     int *ids = calloc((size_t)count, sizeof *ids);
     struct state *state = NULL;
     int result = -1;
-    if (ids == NULL) {
+    if (ids == NULL)
         error_set(err, ERROR_NO_MEMORY, "no memory for %d tokens", count);
-    } else if (state_create(&state, turns->engine, count, err) == 0) {
-        for (int i = 0; i < count; i++)
-            ids[i] = (int)((unsigned)(i + 1) * 2654435761u % (unsigned)vocab_size);
-        struct span span = {
-            .state = state, .tokens = ids, .num_tokens = count, .num_logits = count};
-        result = engine_step(turns->engine, &span, 1, err) != 0 ||
-                         peer_read(&turns->peer, ids, count, err) != 0
-                     ? -1
-                     : 0;
-        if (result == 0)
-            print_difference(turns, span.logits, ids, count);
-    }
+    else if (read_ids(path, ids, count, vocab_size, err) == 0 &&
+             state_create(&state, turns->engine, count, err) == 0)
+        result = compare(turns, state, ids, count, err);
     state_free(state);
     free(ids);
     return result;
@@ -218,10 +268,10 @@ static bool read_formats(char *text, struct bench_case *test)
 
 int main(int argc, char **argv)
 {
-    bool compares = argc == 6 && strcmp(argv[1], "same") == 0;
+    bool compares = (argc == 6 || argc == 7) && strcmp(argv[1], "same") == 0;
     if (!compares && (argc != 12 || strcmp(argv[1], "speed") != 0)) {
         fprintf(stderr,
-                "usage: turns same MODEL GGUF WEIGHTS TOKENS | turns speed MODEL GGUF "
+                "usage: turns same MODEL GGUF WEIGHTS TOKENS [IDS] | turns speed MODEL GGUF "
                 "WEIGHTS pp|tg TOKENS DEPTH TEXTS SECONDS FLASH LOAD; WEIGHTS: bf16, or bf16/16bit "
                 "with regla's activations\n");
         return 2;
@@ -247,7 +297,7 @@ int main(int argc, char **argv)
     int result = known ? open_both(&turns, argv[2], &peer, &err)
                        : error_set(&err, ERROR_INVALID, "weights: unknown format %s", argv[4]);
     if (result == 0)
-        result = compares ? same(&turns, &err) : speed(&turns, &err);
+        result = compares ? same(&turns, argc == 7 ? argv[6] : NULL, &err) : speed(&turns, &err);
     if (result != 0)
         fprintf(stderr, "turns: %s\n", err.message);
     close_both(&turns);

@@ -379,17 +379,24 @@ def test_others_are_who_is_not_us(monkeypatch):
 
 
 def test_model_of_peers():
-    """Heads' q, k, v become all q, all k, all v; numbers become the nearest bf16."""
+    """Heads' q, k, v become all q, all k, all v; halves of a head become pairs; numbers become the
+    nearest bf16."""
     name = "gpt_neox.layers.7.attention.query_key_value.weight"
     rows = peer_model.nearest_bf16(np.arange(12, dtype=np.float32)[:, None])
-    converted = dict(peer_model.gguf_tensors({"num_attention_heads": 2}, {name: rows}))
+    config = {"model_type": "gpt_neox", "num_attention_heads": 2}
+    converted = dict(peer_model.gguf_tensors(config, {name: rows}))
     assert converted["blk.7.attn_qkv.weight"][:, 0].tolist() == [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]
+    for model_type, order in (("llama", [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]), ("qwen3", range(12))):
+        config = {"model_type": model_type, "head_dim": 6}
+        name = "model.layers.3.self_attn.k_proj.weight"
+        converted = dict(peer_model.gguf_tensors(config, {name: rows}))
+        assert converted["blk.3.attn_k.weight"][:, 0].tolist() == list(order)
     values = np.array([1.0, 1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8 - 2**-16], np.float32)
     bits = peer_model.nearest_bf16(values).astype(np.uint32) << 16
     assert bits.view(np.float32).tolist() == [1.0, 1.0, 1 + 2**-6, -1 - 2**-7]
     config = peer_model.preset("gpt_neox-160m")
     assert sum(np.prod(shape) for shape in peer_model.shapes(config).values()) == 162322944
-    with pytest.raises(Failure, match="regla-160m: expected a preset of model_type gpt_neox"):
+    with pytest.raises(Failure, match="regla-160m: expected a preset of model_type gpt_neox, llama"):
         peer_model.preset("regla-160m")
 
 

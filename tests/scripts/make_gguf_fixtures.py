@@ -258,4 +258,5 @@ def main():
             shutil.copyfile(file, CORPUS / file.stem)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -7,12 +7,10 @@
 #include "engine/model/quantized.h"
 #include "engine/model/safetensors.h"
 
-#include "tests/unit/checkpoint.h"
+#include "tests/unit/gguf_models.h"
 
 #include <inttypes.h>
 #include <unistd.h>
-
-#define DATA REGLA_SOURCE_DIR "/tests/data/gguf/"
 
 /* Where the parts of the file below begin. */
 enum {
@@ -317,53 +315,6 @@ Test(gguf, scales_must_be_finite)
         }
 }
 
-/* The engine's logits after each of the tokens 1, 2, ... */
-static float *logits_of(struct model *model, enum weight_format weights, size_t *size)
-{
-    enum { TOKENS = 24 };
-    int32_t tokens[TOKENS];
-    struct engine_options options = {.weights = weights,
-                                     .device = "cpu",
-                                     .threads = 1,
-                                     .state_memory_bytes = (size_t)32 << 20,
-                                     .max_step_tokens = TOKENS,
-                                     .max_step_logits = TOKENS};
-    struct engine *engine;
-    struct state *state;
-    struct error err = ERROR_INIT;
-    for (int i = 0; i < TOKENS; i++)
-        tokens[i] = 1 + i * 7;
-    cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
-    cr_assert(state_create(&state, engine, TOKENS, &err) == 0, "%s", err.message);
-    struct span span = {state, tokens, TOKENS, TOKENS, NULL, NULL};
-    cr_assert(engine_step(engine, &span, 1, &err) == 0, "%s", err.message);
-    *size = TOKENS * (size_t)engine_info(engine)->vocab_size * sizeof(float);
-    float *logits = malloc(*size);
-    memcpy(logits, span.logits, *size);
-    state_free(state);
-    engine_close(engine);
-    return logits;
-}
-
-static struct model *open_model(const char *path)
-{
-    struct model *model;
-    struct error err = ERROR_INIT;
-    cr_assert(model_open(&model, path, &err) == 0, "%s: %s", path, err.message);
-    return model;
-}
-
-static void expect_same_logits(const char *what, struct model *one, struct model *other,
-                               enum weight_format weights)
-{
-    size_t size, other_size;
-    float *logits = logits_of(one, weights, &size);
-    float *others = logits_of(other, weights, &other_size);
-    cr_expect(size == other_size && memcmp(logits, others, size) == 0, "%s: other bits", what);
-    free(logits);
-    free(others);
-}
-
 Test(gguf, a_file_computes_what_its_folder_does)
 {
     static const char *const cases[] = {"gpt_neox_tf4", "gpt_neox_tf5", "gpt_neox_tf4_28_buffers"};
@@ -448,24 +399,10 @@ Test(gguf, quantized_matrices_compute_as_their_numbers_do)
 /* A golden file with one word in place of another of the same length, at its first place. */
 static void expect_changed(const char *from, const char *to, const char *message)
 {
-    char directory[] = "/tmp/regla-gguf-XXXXXX", path[64];
     size_t size;
     char *bytes = read_whole(GOLDEN "gpt_neox_tf4/model.gguf", &size);
-    char *at = memmem(bytes, size, from, strlen(from));
-    struct model *model;
-    struct error err = ERROR_INIT;
-    cr_assert(mkdtemp(directory) && at && strlen(from) == strlen(to), "%s", from);
-    memcpy(at, to, strlen(to));
-    write_whole(directory, "x.gguf", bytes, size);
-    snprintf(path, sizeof path, "%s/x.gguf", directory);
-    int result = model_open(&model, path, &err);
-    cr_expect_eq(result, message ? -1 : 0, "%s: %s", to, err.message);
-    if (message)
-        cr_expect_str_eq(err.message, message, "%s:\n got %s\nwant %s", to, err.message, message);
-    if (result == 0)
-        model_close(model);
-    unlink(path);
-    rmdir(directory);
+    replace_word(bytes, size, from, to);
+    expect_opened(to, bytes, size, message);
     free(bytes);
 }
 
