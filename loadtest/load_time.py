@@ -113,11 +113,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--models", type=Path, default=ROOT / "build" / "load_time")
-    parser.add_argument("--gguf", type=Path, help="where the package gguf lies, if not in sys.path")
+    parser.add_argument("--gguf", type=Path, help="folder of the package gguf, if not in sys.path")
     options = parser.parse_args()
     binaries = [find_binary(name) for name in options.binary or [None]]
-    print("| file, weights | page cache | program | s to ready (least to most) | CPU s | peak MiB | anonymous "
-          "| stays | anonymous | ratio |\n|---|---|---|---|---|---|---|---|---|---|")
+    print("| file, weights | page cache | program | s to ready (least to most) | CPU s | peak MiB "
+          "| anonymous | stays | anonymous | ratio |\n|---|---|---|---|---|---|---|---|---|---|")
     for case, cache in itertools.product(options.cases, options.caches):
         name, _, weights = case.partition(">")
         model = model_of(options.models, name, options.gguf)
