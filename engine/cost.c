@@ -2,6 +2,7 @@
 #include "engine/cost.h"
 
 #include "engine/ops/ops.h"
+#include "engine/state_layout.h"
 
 /* Keys that the queries at positions [from, from + count) of a layer see, all together. */
 static double keys_seen(const struct mixer *mixer, double from, double count)
@@ -109,20 +110,27 @@ static bool add_mixer(struct cost *text, const struct mixer *m, double depth, do
     return m->window == WINDOW_FULL || m->window == WINDOW_LONG_SHORT;
 }
 
+/* The same in a layer, with its products. */
+static bool add_layer(struct cost *text, const struct layer *layer, double depth, double tokens)
+{
+    const struct branch *branch;
+    bool pages = false;
+    for (int b = 0; (branch = layer_branch(layer, b)) != NULL; b++) {
+        text->operations += 2 * branch_elements(branch) * tokens;
+        for (const struct mixer *m = branch->mixer; m != NULL; m = m->second)
+            pages |= add_mixer(text, m, depth, tokens);
+    }
+    return pages;
+}
+
 struct cost cost_of(const struct model *model, const struct engine_info *info,
                     const struct cost_texts *texts)
 {
     double tokens = texts->tokens, depth = texts->depth, logits = texts->generates ? tokens : 1;
     struct cost text = {.operations = 2 * elements(&model->lm_head) * logits};
     bool pages = false;
-    for (int i = 0; i < model->num_layers; i++) {
-        const struct branch *branch;
-        for (int b = 0; (branch = layer_branch(&model->layers[i], b)) != NULL; b++) {
-            text.operations += 2 * branch_elements(branch) * tokens;
-            for (const struct mixer *m = branch->mixer; m != NULL; m = m->second)
-                pages |= add_mixer(&text, m, depth, tokens);
-        }
-    }
+    for (int i = 0; i < model->num_layers; i++)
+        pages |= add_layer(&text, &model->layers[i], depth, tokens);
     if (pages) {
         const struct mixer full = {.window = WINDOW_FULL};
         text.bytes += (double)info->kv_bytes_per_token * (keys_seen(&full, depth, tokens) + tokens);
@@ -133,6 +141,41 @@ struct cost cost_of(const struct model *model, const struct engine_info *info,
         need.bytes = need.weight_bytes + text.bytes * texts->batch;
     }
     return need;
+}
+
+/* A matrix as the engine keeps it, without what pads it. */
+static double weight_bytes(const struct matrix *matrix, enum weight_format format)
+{
+    const int bytes = weight_format_bytes(format);
+    return bytes == 0 ? (double)model_matrix_bytes(matrix)
+                      : elements(matrix) / weight_format_block(format) * bytes;
+}
+
+struct cost_layer cost_of_layer(const struct engine *engine, int layer)
+{
+    const struct layer *own = &engine_model(engine)->layers[layer];
+    const struct state_layout *layout = engine_state_layout(engine);
+    struct cost first = {0};
+    struct cost_layer cost = {0};
+    const struct branch *branch;
+    add_layer(&first, own, 0, 1);
+    cost.operations = first.operations;
+    for (int b = 0; (branch = layer_branch(own, b)) != NULL; b++) {
+        const struct matrix *matrix;
+        for (size_t i = 0; (matrix = branch_matrix(branch, i)) != NULL; i++)
+            cost.weight_bytes += weight_bytes(matrix, engine_info(engine)->weights);
+    }
+    for (int i = 0; i < layout->num_parts; i++) {
+        const struct state_part *part = &layout->parts[i];
+        const double bytes = (double)part->head_bytes * part->heads;
+        if (part->layer != layer)
+            continue;
+        if (state_part_pages(part))
+            cost.kv_bytes_per_token += bytes / OPS_TILE;
+        else
+            cost.state_bytes += bytes;
+    }
+    return cost;
 }
 
 int64_t cost_longest_text(const struct engine *engine)

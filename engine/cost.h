@@ -28,6 +28,13 @@ struct cost {
 struct cost cost_of(const struct model *model, const struct engine_info *info,
                     const struct cost_texts *texts);
 
+/* Of one layer: its matrices in memory, without padding; what a text keeps; and the operations on a
+ * text's first token. */
+struct cost_layer {
+    double weight_bytes, state_bytes, kv_bytes_per_token, operations;
+};
+struct cost_layer cost_of_layer(const struct engine *engine, int layer);
+
 /* The longest text (prompt + generated) in tokens that the state budget holds and a step of the
  * device can take; 0: no limit. */
 int64_t cost_longest_text(const struct engine *engine);

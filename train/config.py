@@ -68,6 +68,18 @@ POSITION_KEYS = {
 }
 
 
+# What the engine computes and train/ does not.
+NOT_TRAINED = (
+    "blocks",
+    "norm_plus_one",
+    "logit_scale",
+    "logit_softcap",
+    "num_kv_heads",
+    "qk_norm",
+    "score_scale",
+    "score_softcap",
+)
+
 # Keys of other kinds.
 _LINEAR_KEYS = (*LINEAR, "sum_norm", "dpfp_nu", "gate_logit_normalizer", "chunk_size")
 _SOFTMAX_KEYS = (*SOFTMAX, "window_size", "score_divisor")
@@ -147,7 +159,8 @@ def _build(cls, raw, where, choices):
     known = {f.name for f in fields(cls)}
     for key in raw:
         if key not in known:
-            raise ValueError(f"config.json: {where}{key}: unknown key")
+            what = "train/ cannot train it" if key in NOT_TRAINED else "unknown key"
+            raise ValueError(f"config.json: {where}{key}: {what}")
     try:
         made = cls(**raw)
     except TypeError as error:

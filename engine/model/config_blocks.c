@@ -147,22 +147,42 @@ static int parse_block(struct config *config, const struct fields *fields, struc
     return parse_scale(fields, "beta", &out->beta, err);
 }
 
-/* Each branch's tensors need a name of their own. */
+/* Names of a layer's tensors, or of what they are below. */
+struct names {
+    const char *seen[LAYER_MAX_BLOCKS * (2 + 2 * BLOCK_MAX_BRANCHES)];
+    size_t count;
+};
+
+/* Refuses the name that is there already. */
+static int add_name(struct names *names, const char *name, const struct layer_config *layer,
+                    const struct fields *blocks, struct error *err)
+{
+    for (size_t i = 0; i < names->count; i++)
+        if (strcmp(names->seen[i], name) == 0)
+            return error_set(err, ERROR_INVALID,
+                             "%s.%s: expected a name of its own for each tensor, got \"%s\" twice",
+                             blocks->place, layer->name, name);
+    names->seen[names->count++] = name;
+    return 0;
+}
+
 static int check_names(const struct layer_config *layer, const struct fields *blocks,
                        struct error *err)
 {
-    const char *seen[LAYER_MAX_BLOCKS * BLOCK_MAX_BRANCHES];
-    size_t count = 0;
-    for (int i = 0; i < layer->num_blocks; i++)
-        for (int b = 0; b < layer->blocks[i].num_branches; b++) {
-            const char *name = layer->blocks[i].branches[b].name;
-            for (size_t s = 0; s < count; s++)
-                if (strcmp(seen[s], name) == 0)
-                    return error_set(err, ERROR_INVALID,
-                                     "%s.%s: expected a name for each branch, got \"%s\" twice",
-                                     blocks->place, layer->name, name);
-            seen[count++] = name;
+    struct names names = {.count = 0};
+    for (int i = 0; i < layer->num_blocks; i++) {
+        const struct block_config *block = &layer->blocks[i];
+        const struct norm_config *norms[2 + BLOCK_MAX_BRANCHES] = {&block->input, &block->post};
+        for (int b = 0; b < block->num_branches; b++) {
+            norms[2 + b] = &block->branches[b].pre;
+            if (add_name(&names, block->branches[b].name, layer, blocks, err) != 0)
+                return -1;
         }
+        for (int n = 0; n < 2 + block->num_branches; n++)
+            if (norms[n]->kind != NORM_NONE && norms[n]->kind != NORM_SIMPLE_RMSNORM &&
+                add_name(&names, norms[n]->name, layer, blocks, err) != 0)
+                return -1;
+    }
     return 0;
 }
 
@@ -224,10 +244,15 @@ static int parse_kinds(struct config *config, const struct fields *root, struct 
 static int find_kind(const struct config *config, const char *place, const char *name,
                      struct error *err)
 {
-    for (int i = config->num_mixers; i < config->num_kinds; i++)
+    const char *names[16];
+    size_t count = 0;
+    for (int i = 0; i < config->num_kinds; i++) {
         if (strcmp(config->kinds[i].name, name) == 0)
             return i;
-    return config_find_mixer(config, place, name, err);
+        if (count < COUNT(names))
+            names[count++] = config->kinds[i].name;
+    }
+    return fields_unknown(place, "layer", name, names, count, err);
 }
 
 static int parse_layers(struct config *config, const struct fields *root, struct error *err)

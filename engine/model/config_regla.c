@@ -48,6 +48,11 @@ static int64_t heads_of(const struct config *config, const struct mixer *mixer)
     return mixer->num_heads > 0 ? mixer->num_heads : config->num_heads;
 }
 
+static int64_t kv_heads_of(const struct config *config, const struct mixer *mixer)
+{
+    return mixer->num_kv_heads > 0 ? mixer->num_kv_heads : heads_of(config, mixer);
+}
+
 static int parse_rope(const struct fields *fields, struct mixer_config *out, struct error *err)
 {
     static const char *const known[] = {"type",    "base",  "rotary_pct",   "pairing",
@@ -403,13 +408,15 @@ static int find_parts(const struct config *config, struct mixer_config *pair, st
             return error_set(err, ERROR_UNSUPPORTED,
                              "%s: expected no output_gate: the pair has it for both", place);
     }
-    if (!pair->mixer.concatenates && (heads_of(config, parts[0]) != heads_of(config, parts[1]) ||
-                                      parts[0]->shared_qk != parts[1]->shared_qk ||
-                                      parts[0]->value_activation != parts[1]->value_activation))
+    if (!pair->mixer.concatenates &&
+        (heads_of(config, parts[0]) != heads_of(config, parts[1]) ||
+         kv_heads_of(config, parts[0]) != kv_heads_of(config, parts[1]) ||
+         parts[0]->shared_qk != parts[1]->shared_qk ||
+         parts[0]->value_activation != parts[1]->value_activation))
         return error_set(
             err, ERROR_UNSUPPORTED,
             "config.json: mixers.%.64s: the parts of combine add have the same values: "
-            "expected equal num_heads, qk_projection and value_activation",
+            "expected equal num_heads, num_kv_heads, qk_projection and value_activation",
             pair->mixer.name);
     return 0;
 }

@@ -71,7 +71,7 @@ int dense_parse(struct dense *dense, struct config *config, const struct fields 
                 const struct dense_class *class, const struct layer_names *names, struct error *err)
 {
     struct mixer *mixer = &dense->mixer.mixer;
-    double eps = 1e-6;
+    double eps = class->norm_eps > 0 ? class->norm_eps : 1e-6;
     *dense = (struct dense){.mixer.mixer = {.kind = MIXER_SOFTMAX}};
     config->hidden_act = class->act;
     config->tied = class->tied;
@@ -221,6 +221,50 @@ int dense_windowed_layers(const struct dense *dense, struct config *config, cons
     const struct dense_kind kinds[] = {{"full_attention", 0, rope},
                                        {"sliding_attention", window, rope}};
     return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
+}
+
+int dense_pattern_layers(const struct dense *dense, struct config *config,
+                         const struct rope *const ropes[2], int64_t pattern,
+                         const struct fields *root, struct error *err)
+{
+    int64_t window = 4096;
+    int *kind_of;
+    if (dense_window(&window, root, err) != 0 ||
+        dense_layer_types(&kind_of, config, root, err) != 0)
+        return -1;
+    const bool listed = kind_of != NULL;
+    if (!listed)
+        kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof *kind_of, err);
+    if (!kind_of)
+        return -1;
+    for (int64_t i = 0; i < config->num_layers; i++) {
+        if (!listed)
+            kind_of[i] = (i + 1) % pattern != 0;
+        if (kind_of[i] == 1 && window == 0)
+            return error_set(err, ERROR_INVALID,
+                             "%s: sliding_window: expected a number, as layer %lld has "
+                             "sliding_attention, got null",
+                             root->place, (long long)i);
+    }
+    const struct dense_kind kinds[] = {{"full_attention", 0, ropes[0]},
+                                       {"sliding_attention", window, ropes[1]}};
+    return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
+}
+
+void dense_post_norms(struct dense *dense)
+{
+    static const char *const ends[] = {"post_attention_layernorm", "post_feedforward_layernorm"};
+    for (int i = 0; i < dense->layer.num_blocks; i++)
+        dense->layer.blocks[i].post = (struct norm_config){NORM_RMSNORM, ends[i]};
+}
+
+int dense_check_heads(const struct config *config, const struct fields *root, struct error *err)
+{
+    if (config->hidden_size % config->num_heads == 0)
+        return 0;
+    return error_set(err, ERROR_INVALID,
+                     "%s: hidden_size: expected a multiple of num_attention_heads (%lld), got %lld",
+                     root->place, (long long)config->num_heads, (long long)config->hidden_size);
 }
 
 static int bind_norm(const struct block_mixer *block, const char *name, int heads,

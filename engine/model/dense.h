@@ -17,6 +17,7 @@ struct dense_class {
     bool head_dim_null;   /* null is as absent; else it is an error */
     int64_t longest;      /* max_position_embeddings */
     double rope_theta;
+    double norm_eps;     /* 0: 1e-6 */
     const char *act_key; /* NULL: hidden_act */
     enum hidden_act act;
     bool tied;
@@ -66,6 +67,18 @@ int dense_layers(const struct dense *dense, struct config *config, const struct 
  * true, unless layer_types says which. */
 int dense_windowed_layers(const struct dense *dense, struct config *config, const struct rope *rope,
                           const struct fields *root, struct error *err);
+
+/* Layers of Olmo 3, Gemma 2 and 3: each `pattern`-th is full and the others have a window, unless
+ * layer_types says which. ropes: of these kinds. */
+int dense_pattern_layers(const struct dense *dense, struct config *config,
+                         const struct rope *const ropes[2], int64_t pattern,
+                         const struct fields *root, struct error *err);
+
+/* The norms behind each branch, with the names that all families give them. */
+void dense_post_norms(struct dense *dense);
+
+/* Where a class demands that heads divide the hidden size, whatever head_dim is. */
+int dense_check_heads(const struct config *config, const struct fields *root, struct error *err);
 
 int dense_bind(struct model *model, const struct config *config, struct weights *weights,
                struct error *err);

@@ -14,7 +14,11 @@
     X(qwen2)        \
     X(qwen3)        \
     X(smollm3)      \
-    X(granite)
+    X(granite)      \
+    X(olmo2)        \
+    X(olmo3)        \
+    X(gemma2)       \
+    X(gemma3_text)
 
 #define DECLARE(name) extern const struct family family_##name;
 FAMILIES(DECLARE)

@@ -15,13 +15,9 @@ static int parse(struct config *config, const struct fields *root, struct error 
     struct dense dense;
     struct rope rope;
     if (dense_parse(&dense, config, root, &llama, NULL, err) != 0 ||
-        dense_rope(&rope, config, root, &llama, err) != 0)
+        dense_rope(&rope, config, root, &llama, err) != 0 ||
+        dense_check_heads(config, root, err) != 0)
         return -1;
-    if (config->hidden_size % config->num_heads != 0)
-        return error_set(err, ERROR_INVALID,
-                         "%s: hidden_size: expected a multiple of num_attention_heads (%lld), got "
-                         "%lld",
-                         root->place, (long long)config->num_heads, (long long)config->hidden_size);
     return dense_layers(&dense, config, &(struct dense_kind){"attention", 0, &rope}, 1, NULL, root,
                         err);
 }

@@ -160,22 +160,36 @@ static int hidden_act(const struct model *model)
     return 0;
 }
 
-/* What a block has beside its branches' norms and mixers. */
-static void add_block(XXH3_state_t *hash, const struct block *block, int act)
+/* As add_unusual, of the layer's branch number `place`, or of the block that begins with it. */
+static void add_placed(XXH3_state_t *hash, const char *name, int place, double value, double usual)
 {
-    const struct norm *norms[2] = {&block->input, &block->post};
-    for (int i = 0; i < 2; i++)
-        if (norms[i]->kind != NORM_NONE) {
-            add_text(hash, i == 0 ? "input" : "post");
-            add_norm(hash, norms[i]);
-        }
-    add_unusual(hash, "alpha", (double)block->alpha, 1);
-    add_unusual(hash, "beta", (double)block->beta, 1);
+    if (value != usual)
+        add_int(hash, place);
+    add_unusual(hash, name, value, usual);
+}
+
+static void add_placed_norm(XXH3_state_t *hash, const char *name, int place,
+                            const struct norm *norm)
+{
+    if (norm->kind == NORM_NONE)
+        return;
+    add_int(hash, place);
+    add_text(hash, name);
+    add_norm(hash, norm);
+}
+
+/* What a block has beside its branches' norms and mixers. */
+static void add_block(XXH3_state_t *hash, const struct block *block, int place, int act)
+{
+    add_placed_norm(hash, "input", place, &block->input);
+    add_placed_norm(hash, "post", place, &block->post);
+    add_placed(hash, "alpha", place, (double)block->alpha, 1);
+    add_placed(hash, "beta", place, (double)block->beta, 1);
     for (int i = 0; i < block->num_branches; i++) {
         const struct branch *branch = &block->branches[i];
-        add_unusual(hash, "scale", (double)branch->scale, 1);
+        add_placed(hash, "scale", place + i, (double)branch->scale, 1);
         if (branch->mlp != NULL)
-            add_unusual(hash, "act", branch->mlp->act, act);
+            add_placed(hash, "act", place + i, branch->mlp->act, act);
     }
 }
 
@@ -189,15 +203,18 @@ static bool is_plain(const struct layer *layer, bool parallel)
 
 static void add_layer(XXH3_state_t *hash, const struct layer *layer, bool parallel, int act)
 {
-    const struct branch *branch;
+    const struct branch *first = layer_branch(layer, 0), *branch;
+    const bool alone = layer_branch(layer, 1) == NULL && first->mixer != NULL;
     for (int i = 0; (branch = layer_branch(layer, i)) != NULL; i++)
         add_norm(hash, &branch->pre);
+    if (alone) /* the norm of an MLP that is not there */
+        add_norm(hash, &(struct norm){.kind = NORM_NONE, .eps = first->pre.eps});
     for (int i = 0; (branch = layer_branch(layer, i)) != NULL; i++)
         if (branch->mixer != NULL)
             add_mixer(hash, branch->mixer);
-    for (int i = 0; i < layer->num_blocks; i++)
-        add_block(hash, &layer->blocks[i], act);
-    if (is_plain(layer, parallel))
+    for (int i = 0, place = 0; i < layer->num_blocks; place += layer->blocks[i++].num_branches)
+        add_block(hash, &layer->blocks[i], place, act);
+    if (alone || is_plain(layer, parallel))
         return;
     for (int i = 0; i < layer->num_blocks; i++) {
         add_int(hash, layer->blocks[i].num_branches);

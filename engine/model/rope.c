@@ -196,9 +196,10 @@ int rope_parse_parameters(struct rope *rope, const struct fields *own, const str
     *rope = (struct rope){.base = keys->usual_base, .part = keys->usual_part};
     if (fields_int(root, "max_position_embeddings", FIELD_NOT_NULL, 1, INT32_MAX, &longest, err) !=
             0 ||
-        (own->object && parse_scaling(rope, own, longest, root, err) != 0) ||
-        fields_double(has_base ? own : root, has_base ? "rope_theta" : keys->base, FIELD_NOT_NULL,
-                      1, 1e12, &rope->base, err) != 0 ||
+        (own->object && parse_scaling(rope, own, longest, keys->by_kind ? NULL : root, err) != 0) ||
+        ((has_base || keys->base) &&
+         fields_double(has_base ? own : root, has_base ? "rope_theta" : keys->base, FIELD_NOT_NULL,
+                       1, 1e12, &rope->base, err) != 0) ||
         fields_double(has_part ? own : root, has_part ? "partial_rotary_factor" : keys->part,
                       FIELD_NOT_NULL, 0, 1, &rope->part, err) != 0 ||
         (own->object && check_keys(rope, own, warnings, err) != 0))
@@ -216,6 +217,64 @@ int rope_parse(struct rope *rope, const struct fields *root, const struct rope_k
         fields_object(root, "rope_parameters", FIELD_OPTIONAL, &own, err) != 0)
         return -1;
     return rope_parse_parameters(rope, &own, root, keys, warnings, err);
+}
+
+static const char *const kind_names[2] = {"full_attention", "sliding_attention"};
+
+/* The objects of both kinds, or NULL; *truncate, which transformers reads beside them. */
+static int find_kinds(struct fields own[2], bool *truncate, const struct fields *root,
+                      struct warnings *warnings, struct error *err)
+{
+    struct fields parameters, scaling;
+    if (fields_object(root, "rope_parameters", FIELD_OPTIONAL, &parameters, err) != 0 ||
+        fields_object(root, "rope_scaling", FIELD_OPTIONAL, &scaling, err) != 0)
+        return -1;
+    const bool scaled = scaling.object && json_object_size(scaling.object) > 0;
+    own[0] = scaling;
+    own[1] = (struct fields){.object = NULL};
+    if (!parameters.object) {
+        own[0].object = scaled ? scaling.object : NULL;
+        return 0;
+    }
+    if (scaled)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: expected nothing beside rope_parameters (not supported)",
+                         scaling.place);
+    for (int i = 0; i < 2; i++)
+        if (fields_object(&parameters, kind_names[i], FIELD_OPTIONAL, &own[i], err) != 0)
+            return -1;
+    if (fields_bool(&parameters, "truncate", FIELD_NOT_NULL, truncate, err) != 0)
+        return -1;
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)parameters.object, key, value)
+    {
+        if (strcmp(key, kind_names[0]) != 0 && strcmp(key, kind_names[1]) != 0 &&
+            strcmp(key, "truncate") != 0)
+            warnings_add(warnings, "%s.%.60s: without effect, since each kind of layer has its own",
+                         parameters.place, key);
+    }
+    return 0;
+}
+
+int rope_parse_kinds(struct rope ropes[2], const struct fields *root,
+                     const struct rope_keys keys[2], struct warnings *warnings, struct error *err)
+{
+    struct fields own[2];
+    bool truncate = true;
+    if (find_kinds(own, &truncate, root, warnings, err) != 0)
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        if (rope_parse_parameters(&ropes[i], &own[i], root, &keys[i], warnings, err) != 0)
+            return -1;
+        if (ropes[i].type == ROPE_YARN && fields_has(&own[i], "truncate"))
+            warnings_add(warnings,
+                         "%s.truncate: without effect, as transformers reads it beside the kinds "
+                         "of layers",
+                         own[i].place);
+        ropes[i].truncate = truncate;
+    }
+    return 0;
 }
 
 /* Frequencies between two wavelengths go over from themselves to 1 / factor of them. */

@@ -25,10 +25,12 @@ struct rope {
 
 /* What a class of transformers says of keys that its files leave out. */
 struct rope_keys {
-    const char *base, *part; /* the outermost object's names for rope_theta and the part */
+    /* the outermost object's names for rope_theta, or NULL, and for the part */
+    const char *base, *part;
     double usual_base, usual_part;
     int64_t longest; /* max_position_embeddings */
     bool partial;    /* heads may turn in part with any type; else only with proportional */
+    bool by_kind;    /* parameters are of a kind of layer: of rope_parse_kinds */
 };
 
 /* The rope_scaling of the outermost object, if it has anything, else its rope_parameters. */
@@ -39,6 +41,11 @@ int rope_parse(struct rope *rope, const struct fields *root, const struct rope_k
 int rope_parse_parameters(struct rope *rope, const struct fields *own, const struct fields *root,
                           const struct rope_keys *keys, struct warnings *warnings,
                           struct error *err);
+
+/* Each kind of layer has its own: full_attention is ropes[0], sliding_attention ropes[1]. The
+ * rope_scaling of transformers 4 is full_attention's. */
+int rope_parse_kinds(struct rope ropes[2], const struct fields *root,
+                     const struct rope_keys keys[2], struct warnings *warnings, struct error *err);
 
 /* The type and what scales it, which the family regla calls `scaling`: base and part are in *rope.
  * Any other key is an error. */

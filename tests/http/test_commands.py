@@ -156,6 +156,29 @@ def test_info_tells_mixers_apart(name, expected, second):
         assert mixer is None or PARTS & set(mixer) == PARTS & set(keys)
 
 
+def test_info_says_of_each_layer_what_it_is_and_costs():
+    told = json.loads(regla("info", GOLDEN / "blocks_branches", "--json").stdout)["layers"]
+    assert [layer["layer"] for layer in told] == ["side_by_side", "only_mlp", "only_mixer", "mlp_first"]
+    assert [layer.get("mixer") for layer in told] == ["linear", None, "linear", "softmax"]
+    assert [[m["mixer"] for m in layer["other_mixers"]] for layer in told] == [["softmax"], [], [], []]
+    assert [[m["intermediate_size"] for m in layer["mlps"]] for layer in told] == [[21], [30], [], [17]]
+    plain = {"hidden_act": "gelu", "gated": False, "intermediate_size": 17}
+    assert told[3]["mlps"] == [plain]
+    # gate, up and down of 28 x 30 numbers, and no state
+    assert told[1]["weights_bytes"] == 4 * 3 * 28 * 30 and told[1]["operations"] == 2 * 3 * 28 * 30
+    assert told[1]["state_bytes"] == told[1]["kv_bytes_per_token"] == 0
+    assert told[2]["state_bytes"] > 0 and told[2]["kv_bytes_per_token"] == 0
+    assert told[3]["state_bytes"] == 0 and told[3]["kv_bytes_per_token"] > 0
+
+
+def test_info_tells_of_equal_layers_once():
+    text = regla("info", GOLDEN / "softmax_rope").stdout
+    layers = len(json.loads(regla("info", GOLDEN / "softmax_rope", "--json").stdout)["layers"])
+    assert layers > 1 and f"  0-{layers - 1}  " in text and text.count("position rope") == 1
+    text = regla("info", HYBRID).stdout
+    assert "\n  0, 2  r: " in text and "\n  1, 3  s: " in text
+
+
 # tokenize
 
 def test_tokenize_is_the_servers(server):

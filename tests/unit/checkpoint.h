@@ -36,7 +36,7 @@ static inline void write_whole(const char *directory, const char *name, const vo
     fclose(file);
 }
 
-/* Replaces the value at a path such as "mixers/a/gate" or "layer_types/1" by `value` (JSON), or
+/* Replaces the value at a path such as "mixers/a/gate" or "blocks/a/1/alpha" by `value` (JSON), or
  * removes it when value is NULL. */
 static inline void json_patch(json_t *root, const char *path, const char *value)
 {
@@ -45,7 +45,8 @@ static inline void json_patch(json_t *root, const char *path, const char *value)
     char *key = copy, *slash;
     while ((slash = strchr(key, '/'))) {
         *slash = 0;
-        root = json_object_get(root, key);
+        root = json_is_array(root) ? json_array_get(root, (size_t)atoi(key))
+                                   : json_object_get(root, key);
         cr_assert(root, "no %s in %s", key, path);
         key = slash + 1;
     }

@@ -8,7 +8,7 @@
 static const struct change native_changes[] = {
     {"model_type", "\"bloom\"",
      "config.json: model_type: unknown model_type \"bloom\" (known: regla, gpt_neox, gla, llama, "
-     "mistral, qwen2, qwen3, smollm3, granite)"},
+     "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text)"},
     {"model_type", NULL, "config.json: model_type: expected a string, got nothing"},
     {"model_type", "3", "config.json: model_type: expected a string, got 3"},
     {"vocab_size", NULL,
@@ -64,7 +64,7 @@ static const struct change native_changes[] = {
     {"eos_token_id", "[0, null]", "config.json: eos_token_id: expected an integer, got null"},
     {"layer_types", NULL, "config.json: layer_types: expected a list, got nothing"},
     {"layer_types/3", "\"foo\"",
-     "config.json: layer_types[3]: unknown mixer \"foo\" (known: r, s)"},
+     "config.json: layer_types[3]: unknown layer \"foo\" (known: r, s)"},
     {"layer_types/1", "7", "config.json: layer_types[1]: expected a string, got a number"},
     {"mixers", NULL, "config.json: mixers: expected an object, got nothing"},
     {"mixers", "{}", "config.json: mixers: expected 1 to 4096 mixers, got 0"},
@@ -265,11 +265,16 @@ Test(config, pair_changes)
 {
     static const char *const unequal =
         "config.json: mixers.flash: the parts of combine add have the same values: expected equal "
-        "num_heads, qk_projection and value_activation";
+        "num_heads, num_kv_heads, qk_projection and value_activation";
     static const struct change changes[] = {
         {"mixers/quad/num_heads", "2", unequal},
         {"mixers/linear/qk_projection", NULL, unequal},
         {"mixers/linear/value_activation", "\"none\"", unequal},
+        {"mixers",
+         "{\"a\": {\"kind\": \"softmax\", \"num_heads\": 4, \"num_kv_heads\": 2},"
+         " \"b\": {\"kind\": \"softmax\", \"num_heads\": 4},"
+         " \"flash\": {\"kind\": \"pair\", \"parts\": [\"a\", \"b\"], \"combine\": \"add\"}}",
+         unequal},
         {"mixers/quad/output_gate", "\"swish\"",
          "config.json: mixers.flash.parts[0]: expected no output_gate: the pair has it for both"},
         {"mixers/linear/chunk_size", "15",

@@ -26,6 +26,43 @@ Test(cost, the_longest_text_fits_the_budget_and_a_step)
     engine_close(engine);
 }
 
+/* What layers cost is all that a text keeps, but for padding, and all operations but the head's. */
+Test(cost, of_each_layer)
+{
+    static const char *const names[] = {"hybrid_regla", "blocks_branches", "blocks_post_norm",
+                                        "transformer_ls", "flash"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct engine_options options = {.threads = 1};
+        const struct cost_texts first = {.generates = false, .tokens = 1, .batch = 1};
+        struct engine *engine = NULL;
+        struct error err = ERROR_INIT;
+        char path[512];
+        snprintf(path, sizeof path, GOLDEN_DIRECTORY "%s", names[i]);
+        cr_assert(engine_open(&engine, path, &options, &err) == 0, "%s", err.message);
+        const struct engine_info *info = engine_info(engine);
+        const struct model *model = engine_model(engine);
+        struct cost_layer sum = {0};
+        for (int layer = 0; layer < model->num_layers; layer++) {
+            const struct cost_layer cost = cost_of_layer(engine, layer);
+            sum.weight_bytes += cost.weight_bytes;
+            sum.state_bytes += cost.state_bytes;
+            sum.kv_bytes_per_token += cost.kv_bytes_per_token;
+            sum.operations += cost.operations;
+        }
+        const double head = (double)model->lm_head.rows * (double)model->lm_head.cols;
+        const double padding = 64.0 * model->num_layers * 4;
+        cr_expect_float_eq(sum.operations, cost_of(model, info, &first).operations - 2 * head, 0.5);
+        cr_expect(sum.weight_bytes > 0 && sum.weight_bytes < (double)info->weights_bytes);
+        cr_expect(sum.state_bytes <= (double)info->recurrent_bytes_per_text &&
+                      sum.state_bytes > (double)info->recurrent_bytes_per_text - padding,
+                  "%s", names[i]);
+        cr_expect(sum.kv_bytes_per_token <= (double)info->kv_bytes_per_token + 1 &&
+                      sum.kv_bytes_per_token > (double)info->kv_bytes_per_token - padding / 64,
+                  "%s", names[i]);
+        engine_close(engine);
+    }
+}
+
 /* Two layers of hidden size 8, vocabulary 100, MLP 32: refined ReGLA with 2 heads of 4 (a state of
  * 4 rows lies as 16), and softmax with 2 heads of 4 and one of keys. */
 static struct mixer mixers[2];

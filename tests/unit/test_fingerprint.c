@@ -51,12 +51,12 @@ static bool same(struct print a, struct print b)
 Test(fingerprint, the_same_files_from_disk_and_from_memory)
 {
     char path[512], name[256];
-    struct print all[64];
+    struct print all[128];
     int count = 0;
     for (; golden_case(count, path, name); count++) {
         struct model *model;
         struct error err = ERROR_INIT;
-        cr_assert(count < 64 && model_open(&model, path, &err) == 0, "%s", err.message);
+        cr_assert(count < 128 && model_open(&model, path, &err) == 0, "%s", err.message);
         all[count] = print_of(model);
         cr_expect(same(all[count], print_of(model)));
         model_close(model);
@@ -71,6 +71,31 @@ Test(fingerprint, the_same_files_from_disk_and_from_memory)
         json_decref(config);
     }
     cr_expect(count > 30);
+}
+
+/* Sessions on disk are those of a model: what version 0.2 said of these must not change. */
+Test(fingerprint, of_models_that_version_0_2_knew)
+{
+    static const char *const cases[][2] = {
+        {"hybrid_regla", "4e94b4eed1694518ec1ad8e84c5061a5"},
+        {"flash", "fcd3873fb8fbf775f2c9d5666f9801bb"},
+        {"flash_quad", "64cca72370a306e457d0196d27e967ab"},
+        {"gpt_neox", "a602eb5eb3aa1a589b964f2f8c424b6a"},
+        {"parallel_blocks", "ba3e75cc5db564f194fac0f4e1b89d34"},
+        {"sliding_parallel_learned", "c6640237f5b3d949aa71096de03609eb"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[512], hex[2 * FINGERPRINT_BYTES + 1];
+        struct model *model;
+        struct error err = ERROR_INIT;
+        snprintf(path, sizeof path, GOLDEN "%s", cases[i][0]);
+        cr_assert(model_open(&model, path, &err) == 0, "%s", err.message);
+        const struct print print = print_of(model);
+        for (int j = 0; j < FINGERPRINT_BYTES; j++)
+            snprintf(hex + 2 * j, 3, "%02x", print.bytes[j]);
+        cr_expect_str_eq(hex, cases[i][1], "%s: got %s", cases[i][0], hex);
+        model_close(model);
+    }
 }
 
 Test(fingerprint, of_an_engine_whatever_its_options)
@@ -130,6 +155,121 @@ Test(fingerprint, another_tensor_or_configuration_is_another_model)
     json_patch(same_config, "eos_token_id", "7");
     cr_expect(same(before, print_of_parts(same_config, &parts)));
     json_decref(same_config);
+    parts_free(&parts);
+    json_decref(config);
+}
+
+static const char *const post_norm_changes[][2] = {
+    {"logit_scale", "0.5"},
+    {"logit_softcap", "0.5"},
+    {"norm_plus_one", "false"},
+    {"mixers/full/score_scale", "0.5"},
+    {"mixers/full/score_softcap", "0.5"},
+    {"mixers/full/qk_norm/type", "\"layernorm\""},
+    {"mixers/full/qk_norm/eps", "0.5"},
+    {"mixers/full/qk_norm/plus_one", "false"},
+    {"mixers/full/output_gate", "\"swish\""},
+    {"mixers/near/qk_norm/eps", "0.5"},
+    {"mixers/near/window_size", "21"},
+    {"blocks/before_and_behind/0/alpha", "2"},
+    {"blocks/before_and_behind/1/alpha", "2"},
+    {"blocks/before_and_behind/0/beta", "2"},
+    {"blocks/before_and_behind/1/beta", "2"},
+    {"blocks/before_and_behind/0/branches/0/scale", "2"},
+    {"blocks/before_and_behind/1/branches/0/scale", "2"},
+    {"blocks/before_and_behind/1/branches/0/mlp/hidden_act", "\"relu\""},
+    {"blocks/behind/1/branches/0/mlp/hidden_act", "\"relu\""},
+    {"blocks/behind/0/alpha", "2"},
+};
+static const char *const branches_changes[][2] = {
+    {"blocks/side_by_side/0/alpha", "2"},
+    {"blocks/side_by_side/0/beta", "2"},
+    {"blocks/side_by_side/0/post_norm", "\"none\""},
+    {"blocks/side_by_side/1/post_norm", "\"simple_rmsnorm\""},
+    {"blocks/side_by_side/0/branches/0/scale", "2"},
+    {"blocks/side_by_side/0/branches/1/scale", "2"},
+    {"blocks/side_by_side/1/branches/0/scale", "2"},
+    {"blocks/side_by_side/0/branches/1/norm", "\"simple_rmsnorm\""},
+    {"blocks/only_mlp/0/post_norm", "\"simple_rmsnorm\""},
+    {"blocks/only_mlp/0/branches/0/mlp/hidden_act", "\"gelu\""},
+    {"blocks/only_mixer/0/post_norm", "\"simple_rmsnorm\""},
+    {"blocks/only_mixer/0/beta", "2"},
+    {"blocks/only_mixer/0/branches/0/scale", "2"},
+    {"blocks/mlp_first/0/post_norm", "\"simple_rmsnorm\""},
+    {"blocks/mlp_first/0/branches/0/scale", "2"},
+    {"blocks/mlp_first/0/branches/1/scale", "2"},
+    {"blocks/mlp_first/0/branches/1/norm", "\"none\""},
+};
+
+/* The same layer in one block and in two, and each of these in another place. */
+static const char *const place_changes[][2] = {
+    {"blocks/plain/0/alpha", "2"},
+    {"blocks/plain/1/alpha", "2"},
+    {"blocks/plain/0/beta", "2"},
+    {"blocks/plain/1/beta", "2"},
+    {"blocks/plain/0/branches/0/scale", "2"},
+    {"blocks/plain/1/branches/0/scale", "2"},
+    {"blocks/plain/0/post_norm", "\"simple_rmsnorm\""},
+    {"blocks/plain/1/post_norm", "\"simple_rmsnorm\""},
+    {"layer_types/1", "\"mlp_first\""},
+    {"layer_types/1", "\"parallel\""},
+    {"layer_types/1", "\"first_scaled\""},
+    {"layer_types/1", "\"second_scaled\""},
+};
+#define MIXER(more) "{\"mixer\": \"s\"" more "}"
+#define MLP(more) "{\"mlp\": {}" more "}"
+static const char blocks[] = "{\"plain\": [{\"branches\": [" MIXER("") "]}, {\"branches\": [" MLP(
+    "") "]}],"
+        " \"mlp_first\": [{\"branches\": [" MLP("") "]}, {\"branches\": [" MIXER(
+            "") "]}],"
+                " \"parallel\": [{\"branches\": [" MIXER("") ", " MLP(
+                    "") "]}],"
+                        " \"first_scaled\": [{\"branches\": [" MIXER(", \"scale\": 2") ", " MLP(
+                            "") "]}],"
+                                " \"second_scaled\": [{\"branches\": [" MIXER("") ", " MLP(
+                                    ", \"scale\": 2") "]}]}";
+
+/* Each of the changes makes another model than all others do. */
+static void expect_all_differ(json_t *config, const char *golden, const char *const (*changes)[2],
+                              size_t count)
+{
+    struct parts parts = golden_parts(golden);
+    struct print all[32] = {print_of_parts(config, &parts)};
+    cr_assert(count < 32);
+    for (size_t i = 0; i < count; i++) {
+        json_t *changed = json_deep_copy(config);
+        json_patch(changed, changes[i][0], changes[i][1]);
+        all[i + 1] = print_of_parts(changed, &parts);
+        for (size_t j = 0; j <= i; j++)
+            cr_expect(!same(all[i + 1], all[j]), "%s is as %s", changes[i][0],
+                      j > 0 ? changes[j - 1][0] : "it was");
+        json_decref(changed);
+    }
+    parts_free(&parts);
+    json_decref(config);
+}
+
+Test(fingerprint, other_blocks_are_another_model)
+{
+    expect_all_differ(golden_config("blocks_post_norm"), "blocks_post_norm", post_norm_changes,
+                      sizeof post_norm_changes / sizeof *post_norm_changes);
+    expect_all_differ(golden_config("blocks_branches"), "blocks_branches", branches_changes,
+                      sizeof branches_changes / sizeof *branches_changes);
+    json_t *config = golden_config("hybrid_regla");
+    json_patch(config, "blocks", blocks);
+    json_patch(config, "layer_types/1", "\"plain\"");
+    expect_all_differ(config, "hybrid_regla", place_changes,
+                      sizeof place_changes / sizeof *place_changes);
+}
+
+Test(fingerprint, a_layer_is_what_its_blocks_say)
+{
+    json_t *config = golden_config("hybrid_regla");
+    struct parts parts = golden_parts("hybrid_regla");
+    const struct print before = print_of_parts(config, &parts);
+    json_patch(config, "blocks", blocks);
+    json_patch(config, "layer_types/1", "\"plain\"");
+    cr_expect(same(before, print_of_parts(config, &parts)));
     parts_free(&parts);
     json_decref(config);
 }

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gemma 2 and the text models of Gemma 3, as `transformers` 4 and 5 save Gemma2ForCausalLM and
+ * Gemma3ForCausalLM: norms before and behind the branches, with weights 1 + w. */
+#include "engine/model/config_library.h"
+#include "engine/model/dense.h"
+
+#include <math.h>
+
+#define GEMMA                                                                                \
+    .num_kv_heads = 4, .head_dim = 256, .rope_theta = 10000, .act_key = "hidden_activation", \
+    .act = ACT_GELU_NEW, .tied = true, .windows = true, .attention_bias = true
+
+static const struct dense_class gemma2 = {GEMMA, .longest = 8192};
+static const struct dense_class gemma3 = {GEMMA, .longest = 131072, .qk_norm = NORM_RMSNORM,
+                                          .qk_norm_scope = NORM_SCOPE_HEAD};
+
+/* null: none; absent it stays as it is. */
+static int parse_softcap(const struct fields *root, const char *key, float *softcap,
+                         struct error *err)
+{
+    double value = (double)*softcap;
+    if (json_is_null(json_object_get(root->object, key)))
+        value = 0;
+    if (fields_double(root, key, FIELD_OPTIONAL, 1e-6, 1e6, &value, err) != 0)
+        return -1;
+    *softcap = (float)value;
+    return 0;
+}
+
+static int parse_gemma(struct dense *dense, struct config *config, const struct fields *root,
+                       const struct dense_class *class, struct error *err)
+{
+    static const struct layer_names names = {"input_layernorm", "self_attn",
+                                             "pre_feedforward_layernorm", "mlp"};
+    static const struct config_refusal refusal = {"use_bidirectional_attention", "false"};
+    double scalar = 256;
+    if (dense_parse(dense, config, root, class, &names, err) != 0 ||
+        dense_check_heads(config, root, err) != 0 ||
+        config_library_refuse(root, &refusal, 1, err) != 0 ||
+        fields_double(root, "query_pre_attn_scalar", FIELD_NOT_NULL, 1e-6, 1e9, &scalar, err) !=
+            0 ||
+        parse_softcap(root, "final_logit_softcapping", &config->logit_softcap, err) != 0)
+        return -1;
+    struct mixer *mixer = &dense->mixer.mixer;
+    mixer->score_scale = (float)(1 / sqrt(scalar));
+    mixer->q_norm.plus_one = mixer->k_norm.plus_one = config->norm_plus_one = true;
+    config->embedding_scale = (float)sqrt((double)config->hidden_size);
+    dense_post_norms(dense);
+    return 0;
+}
+
+static int parse_gemma2(struct config *config, const struct fields *root, struct error *err)
+{
+    struct dense dense;
+    struct rope rope;
+    config->logit_softcap = 30;
+    if (parse_gemma(&dense, config, root, &gemma2, err) != 0 ||
+        dense_rope(&rope, config, root, &gemma2, err) != 0)
+        return -1;
+    dense.mixer.mixer.score_softcap = 50;
+    if (parse_softcap(root, "attn_logit_softcapping", &dense.mixer.mixer.score_softcap, err) != 0)
+        return -1;
+    return dense_pattern_layers(&dense, config, (const struct rope *[]){&rope, &rope}, 2, root,
+                                err);
+}
+
+static int parse_gemma3(struct config *config, const struct fields *root, struct error *err)
+{
+    const struct rope_keys full = {.base = "rope_theta",
+                                   .part = "partial_rotary_factor",
+                                   .usual_base = 1e6,
+                                   .usual_part = 1,
+                                   .longest = gemma3.longest,
+                                   .by_kind = true};
+    struct rope_keys keys[2] = {full, full};
+    struct dense dense;
+    struct rope ropes[2];
+    int64_t pattern = 6;
+    keys[1].base = "rope_local_base_freq";
+    keys[1].usual_base = gemma3.rope_theta;
+    if (parse_gemma(&dense, config, root, &gemma3, err) != 0 ||
+        rope_parse_kinds(ropes, root, keys, &config->warnings, err) != 0 ||
+        fields_int(root, "sliding_window_pattern", FIELD_NOT_NULL, 1, CONFIG_MAX_LAYERS, &pattern,
+                   err) != 0)
+        return -1;
+    if (fields_has(root, "attn_logit_softcapping"))
+        warnings_add(
+            &config->warnings,
+            "%s: attn_logit_softcapping: without effect in this family, as in transformers",
+            root->place);
+    return dense_pattern_layers(&dense, config, (const struct rope *[]){&ropes[0], &ropes[1]},
+                                pattern, root, err);
+}
+
+const struct family family_gemma2 = {
+    .name = "gemma2", .parse = parse_gemma2, .bind = dense_bind, .random = dense_random};
+const struct family family_gemma3_text = {
+    .name = "gemma3_text", .parse = parse_gemma3, .bind = dense_bind, .random = dense_random};
