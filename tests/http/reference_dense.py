@@ -155,7 +155,7 @@ DENSE = {
     "qwen3": Dense("qwen3", windows_of_qwen, biases=BOTH[:1], qk_norm=True, longest=32768,
                    head_dim=128, **WINDOW),
     "smollm3": Dense("smollm3", layers_of_smollm3, biases=BOTH, tied=True, theta=2e6, longest=32768,
-                     no_rope_layer_interval=2, sliding_window=5),
+                     no_rope_layer_interval=2, sliding_window=5, pad_token_id=None),
     "granite": Dense("granite", biases=BOTH),
 }
 DENSE["qwen3"].config["head_dim"] = 12
