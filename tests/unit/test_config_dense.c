@@ -23,9 +23,7 @@ Test(config_dense, llama)
         {"num_key_value_heads", "0",
          "config.json: num_key_value_heads: expected an integer in [1, 4096], got 0"},
         {"head_dim", "0", "config.json: head_dim: expected an integer in [1, 262144], got 0"},
-        {"head_dim", "15",
-         "config.json: expected an even number of rotary dimensions, as a head has only 15, got "
-         "15"},
+        {"head_dim", "15", "config.json: head_dim: expected an even number, got 15"},
         {"hidden_size", "37",
          "config.json: hidden_size: expected a multiple of num_attention_heads (3), got 37"},
         {"hidden_size", NULL,
