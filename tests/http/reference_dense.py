@@ -159,3 +159,125 @@ DENSE = {
     "granite": Dense("granite", biases=BOTH),
 }
 DENSE["qwen3"].config["head_dim"] = 12
+
+
+def every(n):
+    """Each n-th layer is full, unless layer_types says which."""
+    def layers(c):
+        kinds = c.get("layer_types") or ["sliding_attention" if (i + 1) % c.get("sliding_window_pattern", n)
+                                         else "full_attention" for i in range(c["num_hidden_layers"])]
+        return [(c.get("sliding_window", 4096) if kind == "sliding_attention" else None, True)
+                for kind in kinds]
+    return layers
+
+
+class Normed(Dense):
+    """With norms behind the branches: OLMo, and Gemma, whose norms are 1 + w."""
+
+    def __init__(self, model_type, layers, thetas=None, **keys):
+        super().__init__(model_type, layers, biases=("attention_bias",), **keys)
+        self.gemma, self.thetas = model_type.startswith("gemma"), thetas
+
+    def norms(self, c):
+        (heads, kv_heads, size), width = self.shape(c), c["hidden_size"]
+        names = {"post_attention_layernorm": width, "post_feedforward_layernorm": width}
+        if self.gemma:
+            names |= {"input_layernorm": width, "pre_feedforward_layernorm": width}
+        if c["model_type"] == "gemma3_text":
+            names |= {"self_attn.q_norm": size, "self_attn.k_norm": size}
+        if not self.gemma:
+            names |= {"self_attn.q_norm": heads * size, "self_attn.k_norm": kv_heads * size}
+        return names
+
+    def tensors(self, c):
+        mean, noise, tensors = 0 if self.gemma else 1, Noise(), super().tensors(c)
+        tensors = {name: t for name, t in tensors.items() if "layernorm" not in name}
+        tensors["model.norm.weight"] = noise("norm", c["hidden_size"], mean=mean)
+        for i in range(c["num_hidden_layers"]):
+            for name, size in self.norms(c).items():
+                full = f"model.layers.{i}.{name}.weight"
+                tensors[full] = noise(full, size, mean=mean)
+        return tensors
+
+    def rotations(self, c, length):
+        """Of full layers and of those with a window."""
+        if not self.thetas:
+            return (self.rotation(c, length),) * 2
+        rope, found = c.get("rope_parameters") or {}, []
+        own = {"full_attention": c.get("rope_scaling") or rope.get("full_attention") or {},
+               "sliding_attention": rope.get("sliding_attention") or {}}
+        outside = {"full_attention": c.get("rope_theta"), "sliding_attention":
+                   c.get("rope_local_base_freq") if self.gemma else None}
+        for theta, kind in zip(self.thetas, own):
+            parameters = {**own[kind], "truncate": rope.get("truncate", True)}
+            alone = {"head_dim": self.shape(c)[2], "hidden_size": c["hidden_size"],
+                     "num_attention_heads": c["num_attention_heads"],
+                     "num_key_value_heads": c["num_key_value_heads"], "rope_parameters": parameters,
+                     "rope_theta": outside[kind] or theta}
+            found.append(self.rotation(alone | {"max_position_embeddings": c.get(
+                "max_position_embeddings", self.longest)}, length))
+        return found
+
+    def logits(self, c, tensors, ids):
+        def norm(x, name):
+            w = tensors[name + ".weight"].astype(np.float64) + self.gemma
+            return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * w
+
+        def maybe(x, name):
+            return norm(x, name) if name + ".weight" in tensors else x
+
+        def linear(x, name):
+            bias = tensors.get(name + ".bias", np.zeros(())).astype(np.float64)
+            return x @ tensors[name + ".weight"].astype(np.float64).T + bias
+
+        def cap(x, softcap):
+            return softcap * np.tanh(x / softcap) if softcap else x
+
+        (heads, kv_heads, size), length = self.shape(c), len(ids)
+        eps = c.get("rms_norm_eps", 1e-6 if self.gemma else 1e-5)
+        rotations = self.rotations(c, length)
+        back = np.subtract.outer(np.arange(length), np.arange(length))
+        act = ACTIVATIONS[c.get("hidden_activation", "gelu_pytorch_tanh") if self.gemma
+                          else c.get("hidden_act", "silu")]
+        scale = (c.get("query_pre_attn_scalar", 256) if self.gemma else size) ** -0.5
+        softcap = c.get("attn_logit_softcapping", 50) if c["model_type"] == "gemma2" else None
+        x = tensors[Dense.embeddings].astype(np.float64)[ids]
+        x = x * np.sqrt(c["hidden_size"]) if self.gemma else x
+        for i, (window, _) in enumerate(self.layers(c)):
+            layer = f"model.layers.{i}."
+            cos, sin = rotations[window is not None]
+            split = []
+            y = maybe(x, layer + "input_layernorm")
+            for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+                z = linear(y, f"{layer}self_attn.{name}_proj")
+                z = z.reshape(length, count, size) if self.gemma else z
+                z = maybe(z, f"{layer}self_attn.{name}_norm").reshape(length, count, size)
+                z = z.transpose(1, 0, 2)
+                if name != "v":
+                    z = z * cos + np.concatenate([-z[..., size // 2:], z[..., :size // 2]], -1) * sin
+                split.append(z if name == "q" else np.repeat(z, heads // kv_heads, 0))
+            q, k, v = split
+            seen = (back >= 0) & (back < (window or length))
+            scores = np.where(seen, cap(scale * q @ k.transpose(0, 2, 1), softcap), -np.inf)
+            mixed = (np.exp(log_softmax(scores)) @ v).transpose(1, 0, 2).reshape(length, -1)
+            y = linear(mixed, layer + "self_attn.o_proj")
+            x = x + norm(y, layer + "post_attention_layernorm")
+            y = maybe(x, layer + "pre_feedforward_layernorm")
+            inner = act(linear(y, layer + "mlp.gate_proj")) * linear(y, layer + "mlp.up_proj")
+            x = x + norm(linear(inner, layer + "mlp.down_proj"), layer + "post_feedforward_layernorm")
+        head = tensors.get(Dense.head, tensors[Dense.embeddings]).astype(np.float64)
+        usual = 30 if c["model_type"] == "gemma2" else None
+        return cap(norm(x, "model.norm") @ head.T, c.get("final_logit_softcapping", usual))
+
+
+GEMMA = {"tied": True, "head_dim": 256, "sliding_window": 5, "query_pre_attn_scalar": 10}
+DENSE |= {
+    "olmo2": Normed("olmo2", all_alike),
+    "olmo3": Normed("olmo3", every(4), (500000, 500000), sliding_window=5,
+                    layer_types=["full_attention", "sliding_attention"]),
+    "gemma2": Normed("gemma2", every(2), longest=8192, **GEMMA),
+    "gemma3_text": Normed("gemma3_text", every(6), (1e6, 1e4), longest=131072, **GEMMA,
+                          layer_types=["full_attention", "sliding_attention"]),
+}
+for family in ("gemma2", "gemma3_text"):
+    DENSE[family].config["head_dim"] = 12
