@@ -130,31 +130,45 @@ static char *tell_layer(const struct engine *engine, int i)
     return text;
 }
 
+/* "0-2, 4" of the layers from `first` on that say what it says; tells[] of these becomes NULL but
+ * for the first's. */
+static void print_numbers(char **tells, int first, int count)
+{
+    for (int i = first; i < count; i++) {
+        if (!tells[i] || strcmp(tells[i], tells[first]) != 0)
+            continue;
+        const int begin = i;
+        while (i + 1 < count && tells[i + 1] && strcmp(tells[i + 1], tells[first]) == 0)
+            i++;
+        printf("%s%d", begin == first ? "  " : ", ", begin);
+        if (i > begin)
+            printf("-%d", i);
+        for (int same = begin; same <= i; same++)
+            if (same != first) {
+                free(tells[same]);
+                tells[same] = NULL;
+            }
+    }
+}
+
 int info_layers_print(const struct engine *engine, struct error *err)
 {
     const int count = engine_model(engine)->num_layers;
-    char *same = NULL;
-    int first = 0;
-    printf("layers             operations are those on a text's first token\n");
-    for (int i = 0; i <= count; i++) {
-        char *text = i < count ? tell_layer(engine, i) : NULL;
-        if (i < count && !text) {
-            free(same);
-            return error_set(err, ERROR_NO_MEMORY, "cannot print layers");
+    char **tells = calloc((size_t)count, sizeof *tells);
+    bool told = tells != NULL;
+    for (int i = 0; told && i < count; i++)
+        told = (tells[i] = tell_layer(engine, i)) != NULL;
+    if (told)
+        printf("layers             operations are those on a text's first token\n");
+    for (int i = 0; told && i < count; i++)
+        if (tells[i]) {
+            print_numbers(tells, i, count);
+            printf("  %s", tells[i]);
         }
-        if (same && text && strcmp(same, text) == 0) {
-            free(text);
-            continue;
-        }
-        if (same && i - 1 > first)
-            printf("  %d-%d  %s", first, i - 1, same);
-        else if (same)
-            printf("  %d  %s", first, same);
-        free(same);
-        same = text;
-        first = i;
-    }
-    return 0;
+    for (int i = 0; tells && i < count; i++)
+        free(tells[i]);
+    free(tells);
+    return told ? 0 : error_set(err, ERROR_NO_MEMORY, "layers: no memory");
 }
 
 /* NULL, which leaves the key out, where the mixer has no such number. */

@@ -7,7 +7,7 @@
 
 #include <jansson.h>
 
-/* Layers that follow each other and say the same are told of once. */
+/* Layers of which there is the same to say are told of once. */
 int info_layers_print(const struct engine *engine, struct error *err);
 
 /* A list with an object for each layer (model-format.md). */

@@ -184,6 +184,23 @@ int engine_open_preset(struct engine **out, const char *preset,
     return engine_open_model(out, model, options, err);
 }
 
+/* Packs the weights while another thread reads them for the fingerprint. What that says of numbers
+ * that are not finite comes before what packing says of them. */
+static int load_weights(struct engine *engine, const struct forward_options *options,
+                        struct error *err)
+{
+    struct error unreadable = ERROR_INIT;
+    struct fingerprint_run *fingerprint =
+        fingerprint_start(engine->model, engine->fingerprint, &unreadable);
+    int result = fingerprint == NULL ? -1
+                                     : forward_open(&engine->forward, engine->model, engine->ops,
+                                                    engine->backend, options, err);
+    if (fingerprint != NULL && fingerprint_finish(fingerprint) == 0)
+        return result;
+    error_clear(err);
+    return error_set(err, unreadable.code, "%s", unreadable.message);
+}
+
 int engine_open_model(struct engine **out, struct model *model,
                       const struct engine_options *options, struct error *err)
 {
@@ -208,11 +225,7 @@ int engine_open_model(struct engine **out, struct model *model,
                                             .poison = options->poison,
                                             .progress = options->progress,
                                             .progress_context = options->progress_context};
-    /* The fingerprint first: what is packed is not there to be read. */
-    if (model_fingerprint(engine->model, engine->fingerprint, err) != 0 ||
-        forward_open(&engine->forward, engine->model, engine->ops, engine->backend, &forward,
-                     err) != 0 ||
-        allocate_step(engine, err) != 0)
+    if (load_weights(engine, &forward, err) != 0 || allocate_step(engine, err) != 0)
         goto fail;
     fill_info(engine);
     if (choose_budget(engine, options, err) != 0 ||

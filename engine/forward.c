@@ -192,8 +192,6 @@ static int open_weights(struct forward *forward, const struct forward_options *o
         forward->context.layer = i;
         if (open_layer(forward, &model->layers[i], err) != 0)
             return error_prefix(err, "layer %d", i);
-        if (options->progress != NULL)
-            options->progress(options->progress_context, (i + 1.0) / (model->num_layers + 1.0));
     }
     if (mixer_pack(&forward->context, &forward->head, &model->lm_head, 1, 1, err) != 0)
         return -1;
@@ -313,6 +311,10 @@ int forward_open(struct forward **out, const struct model *model, const struct o
     forward->context.hidden_size = model->hidden_size;
     forward->context.layout.kv = options->kv;
     forward->context.weights = options->weights;
+    forward->context.progress = options->progress;
+    forward->context.progress_context = options->progress_context;
+    forward->context.packed = model->position_embeddings.rows * model->position_embeddings.cols +
+                              (model->tied ? 0 : model->embeddings.rows * model->embeddings.cols);
     if (model->position_embedding == POSITION_EMBEDDING_LEARNED)
         forward->context.layout.max_positions = model->max_position_embeddings;
     if (open_weights(forward, options, err) != 0 || open_workspace(forward, err) != 0)

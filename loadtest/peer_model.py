@@ -159,20 +159,25 @@ def draw(config):
     return tensors
 
 
-def write_directory(folder, config, tensors):
-    """safetensors: the length of a JSON, that JSON, and then the tensors."""
+def as_f32(bits):
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def write_directory(folder, config, tensors, weights="bf16"):
+    """safetensors: the length of a JSON, that JSON, and then the tensors. weights: bf16 or f32."""
     header, end = {}, 0
     for name, values in tensors.items():
-        header[name] = {"dtype": "BF16", "shape": values.shape,
-                        "data_offsets": [end, end + values.nbytes]}
-        end += values.nbytes
+        size = values.size * (4 if weights == "f32" else 2)
+        header[name] = {"dtype": weights.upper(), "shape": values.shape,
+                        "data_offsets": [end, end + size]}
+        end += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "model.safetensors", "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for values in tensors.values():
-            file.write(values.tobytes())
+            file.write((as_f32(values) if weights == "f32" else values).tobytes())
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
@@ -180,7 +185,7 @@ def gguf_tensors(config, tensors):
     """(name, f32 values) as llama.cpp wants them."""
     family = FAMILIES[config["model_type"]]
     for name, bits in tensors.items():
-        values = (bits.astype(np.uint32) << 16).view(np.float32)
+        values = as_f32(bits)
         stem, kind = name.rsplit(".", 1)
         if stem in family.others:
             yield f"{family.others[stem]}.{kind}", values
@@ -205,7 +210,8 @@ def write_gguf(gguf, path, config, tensors, weights):
                                             f"{GGUF_FORMATS[weights]}"])
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list([f"<{id}>" for id in range(config["vocab_size"])])
+    # a merge, which llama.cpp wants, and its parts
+    writer.add_token_list(["<", "0", "<0", *(f"<{id}>" for id in range(3, config["vocab_size"]))])
     writer.add_token_types([gguf.TokenType.NORMAL] * config["vocab_size"])
     writer.add_token_merges(["< 0"])
     writer.add_add_bos_token(False)

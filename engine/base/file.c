@@ -108,3 +108,10 @@ void file_release(const void *bytes, size_t size)
     if (from < to)
         madvise((void *)from, to - from, MADV_DONTNEED);
 }
+
+void file_ahead(const void *bytes, size_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)bytes;
+    uintptr_t from = start / page * page;
+    madvise((void *)from, start + size - from, MADV_WILLNEED);
+}

@@ -27,5 +27,7 @@ void file_map_close(struct file_map *map);
 /* Gives the whole pages of [bytes, bytes + size) back to the system. Pages of a file are read again
  * on the next access; other pages become zeros. */
 void file_release(const void *bytes, size_t size);
+/* Has the system read pages of a mapped file, which will be needed soon, and does not wait. */
+void file_ahead(const void *bytes, size_t size);
 
 #endif

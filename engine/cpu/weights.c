@@ -29,6 +29,7 @@ size_t weights_packed_bytes(enum weight_format format, int64_t in, int64_t out, 
 struct packing {
     struct weight *weight;
     const struct matrix *parts;
+    int first;             /* panel of the batch */
     atomic_bool too_large; /* a number for the format */
 };
 
@@ -50,13 +51,13 @@ static bool pack_floats(enum weight_format format, void *to, int64_t n, numbers 
 
 static bool pack_halves(enum weight_format format, void *to, int64_t n, numbers from)
 {
-    bool bf16 = format == WEIGHTS_BF16, fits = true;
-    uint16_t *row = to;
+    bool fits = true;
+    uint16_t bits[PANEL][PACKING_BLOCK], *row = to;
+    for (int j = 0; j < PANEL; j++)
+        fits = packing_halves(format, from[j], bits[j]) && fits;
     for (int64_t i = 0; i < n; i++, row += PANEL_PAIR * PANEL)
-        for (int j = 0; j < PANEL; j++) {
-            uint16_t *bits = &row[bf16 ? j % 16 * 2 + j / 16 : j];
-            fits = packing_half(format, from[j][i], bits) && fits;
-        }
+        for (int j = 0; j < PANEL; j++)
+            row[format == WEIGHTS_BF16 ? j % 16 * 2 + j / 16 : j] = bits[j][i];
     return fits;
 }
 
@@ -83,6 +84,7 @@ static void pack_panel(void *context, int task, int thread)
 {
     (void)thread;
     struct packing *packing = context;
+    task += packing->first;
     struct weight *weight = packing->weight;
     unsigned char *panel = panel_at(weight, task);
     size_t step = (size_t)panels_together(weight->format) * row_bytes(weight->format);
@@ -101,6 +103,29 @@ static void pack_panel(void *context, int task, int thread)
     }
     if (!fits)
         atomic_store_explicit(&packing->too_large, true, memory_order_relaxed);
+}
+
+/* In batches, so that only some of a large matrix is in memory twice, as the file has it and
+ * packed. False: a number is too large for the format. */
+static bool pack_panels(struct weight *weight, struct threads *threads, const struct matrix *parts,
+                        int num_parts)
+{
+    static const size_t batch_bytes = (size_t)32 << 20;
+    const size_t panel = dtype_size(parts[0].dtype, (size_t)weight->in) * PANEL;
+    const int total = (int)(weight->panels * weight->heads);
+    /* heads end within a panel; but they are small */
+    const int batch =
+        weight->heads > 1 || panel >= batch_bytes ? total : (int)(batch_bytes / panel);
+    struct packing packing = {.weight = weight, .parts = parts};
+    packing_ahead(parts, num_parts, 0, (int64_t)batch * PANEL);
+    for (; packing.first < total; packing.first += batch) {
+        const int64_t row = (int64_t)packing.first * PANEL, rows = (int64_t)batch * PANEL;
+        packing_ahead(parts, num_parts, row + rows, rows);
+        const int left = total - packing.first;
+        threads_run(threads, pack_panel, &packing, left < batch ? left : batch);
+        packing_done(parts, num_parts, row, rows);
+    }
+    return !atomic_load(&packing.too_large);
 }
 
 /* Memory of matrices beside each other: a huge page holds parts of several. */
@@ -171,9 +196,7 @@ int weights_create(struct weight **out, struct weight_chunk **last, struct threa
         goto no_memory;
     if (biased)
         packing_biases(parts, num_parts, weight->bias);
-    struct packing packing = {.weight = weight, .parts = parts};
-    threads_run(threads, pack_panel, &packing, (int)(weight->panels * heads));
-    if (atomic_load(&packing.too_large)) {
+    if (!pack_panels(weight, threads, parts, num_parts)) {
         weights_free(weight, last);
         return packing_too_large(parts, rows, format, err);
     }

@@ -10,8 +10,13 @@ int mixer_pack(struct mixer_context *context, struct weight **out, const struct 
     enum weight_format format = heads > 1 ? WEIGHTS_AUTO : context->weights;
     if (ops->weight_create(context->backend, out, parts, num_parts, heads, format, err) != 0)
         return -1;
-    for (int i = 0; i < num_parts; i++)
+    for (int i = 0; i < num_parts; i++) {
         model_packed(context->model, &parts[i]);
+        context->packed += parts[i].rows * parts[i].cols;
+    }
+    if (context->progress != NULL && context->packed < context->model->parameters)
+        context->progress(context->progress_context,
+                          (double)context->packed / (double)context->model->parameters);
     for (int as = 0; as < WEIGHT_FORMAT_COUNT; as++)
         context->weights_bytes[as] +=
             ops->weight_bytes(*out, heads > 1 ? WEIGHTS_AUTO : (enum weight_format)as);

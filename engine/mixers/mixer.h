@@ -55,7 +55,10 @@ struct mixer_context {
     int max_key_dim, max_softmax_value_dim;           /* of softmax mixers */
     int64_t max_keys; /* likewise: keys that a token sees; see ops_limits */
     enum weight_format weights;
-    size_t weights_bytes[WEIGHT_FORMAT_COUNT]; /* as packed (auto), and in each format */
+    size_t weights_bytes[WEIGHT_FORMAT_COUNT];        /* as packed (auto), and in each format */
+    int64_t packed;                                   /* numbers, or what needs no packing */
+    void (*progress)(void *context, double fraction); /* may be NULL */
+    void *progress_context;
 };
 
 /* Where a mixer's position applies, and what it needs. */

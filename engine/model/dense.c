@@ -41,6 +41,9 @@ static int parse_sizes(struct config *config, const struct fields *root,
         return error_set(err, ERROR_INVALID,
                          "%s: hidden_size: expected at least num_attention_heads (%lld), got %lld",
                          root->place, (long long)config->num_heads, (long long)config->hidden_size);
+    if (head % 2 != 0) /* rotary embeddings turn pairs of all of it */
+        return error_set(err, ERROR_INVALID, "%s: head_dim: expected an even number, got %lld",
+                         root->place, (long long)head);
     mixer->num_kv_heads = (int)kv_heads;
     mixer->head_dim = (int)head;
     return 0;

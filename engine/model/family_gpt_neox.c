@@ -90,29 +90,24 @@ static int parse(struct config *config, const struct fields *root, struct error 
     return config_single_mixer(config, "softmax", &mixer, &layer_names, err);
 }
 
-/* query_key_value is [H, 3, d] rows high; q, k and v each become [H, d] in the arena. */
+/* query_key_value is [H, 3, d] rows high, of which q, k and v are each every third d. Their biases
+ * are copies in the arena. */
 static int split_matrix(struct weights *weights, const struct matrix *fused, int num_heads,
                         struct matrix *const parts[3], struct error *err)
 {
-    size_t rows = (size_t)fused->rows / 3;
-    size_t head_bytes = dtype_size(fused->dtype, rows / (size_t)num_heads * (size_t)fused->cols);
+    const int64_t rows = fused->rows / 3, head_dim = rows / num_heads;
     for (int part = 0; part < 3; part++) {
-        unsigned char *data = arena_alloc(weights->arena, (size_t)num_heads, head_bytes, err);
-        float *bias = fused->bias ? arena_alloc(weights->arena, rows, sizeof *bias, err) : NULL;
-        if (!data || (fused->bias && !bias))
+        float *bias =
+            fused->bias ? arena_alloc(weights->arena, (size_t)rows, sizeof *bias, err) : NULL;
+        if (fused->bias && !bias)
             return -1;
-        for (size_t h = 0; h < (size_t)num_heads; h++)
-            memcpy(data + h * head_bytes,
-                   (const unsigned char *)fused->data + (3 * h + (size_t)part) * head_bytes,
-                   head_bytes);
-        size_t head_dim = rows / (size_t)num_heads;
-        for (size_t r = 0; bias && r < rows; r++)
-            bias[r] = fused->bias[(3 * (r / head_dim) + (size_t)part) * head_dim + r % head_dim];
-        *parts[part] = (struct matrix){.rows = (int64_t)rows,
-                                       .cols = fused->cols,
-                                       .dtype = fused->dtype,
-                                       .data = data,
-                                       .bias = bias};
+        struct matrix *matrix = parts[part];
+        *matrix = *fused;
+        matrix->rows = rows;
+        matrix->bias = bias;
+        matrix->part = (struct row_part){part * head_dim, head_dim, 3 * head_dim};
+        for (int64_t r = 0; bias && r < rows; r++)
+            bias[r] = fused->bias[row_part_row(&matrix->part, r)];
     }
     return 0;
 }
@@ -129,13 +124,9 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
         {"query_key_value", 3 * hidden, hidden, biased, &fused},
         {"dense", hidden, hidden, biased, &mixer->o_proj},
     };
-    char name[WEIGHT_NAME_SIZE];
     if (blocks_bind_matrices(block, matrices, 2, err) != 0 ||
         split_matrix(block->weights, &fused, mixer->num_heads, parts, err) != 0)
         return -1;
-    weights_name(name, "%s.query_key_value.weight", block->prefix);
-    if (fused.data != tensors_find(block->weights->file, name)->data) /* it is a copy */
-        file_release(fused.data, model_matrix_bytes(&fused));
     mixer->head_dim = mixer->value_dim = (int)(hidden / mixer->num_heads);
     mixer->features = mixer->features_positioned = mixer->head_dim;
     return 0;

@@ -3,9 +3,14 @@
 
 #include "engine/model/weights.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
+
+/* Numbers that are read at a time: whole blocks of every dtype, which stay in a core's cache from
+ * the check to the hash. And how far ahead of them the system reads the file. */
+enum { PIECE = 1 << 18, BYTES_AHEAD = 16 << 20 };
 
 /* Changes when this file hashes something else: then every state file is another model's. */
 static const char WHAT[] = "regla model 1";
@@ -45,15 +50,36 @@ static void add_order(XXH3_state_t *hash, const struct tensor_order *order)
     add_int(hash, order->inner);
 }
 
+/* The bytes of a tensor. Those of a file do not stay in memory. */
+static int add_numbers(XXH3_state_t *hash, const struct tensor *tensor, bool mapped,
+                       struct error *err)
+{
+    const bool checked = tensor_dtype_of_matrices(tensor->dtype);
+    for (size_t first = 0; first < tensor->elements; first += PIECE) {
+        const size_t left = tensor->elements - first, n = left < PIECE ? left : PIECE;
+        const unsigned char *data = tensor->data + tensor_dtype_size(tensor->dtype, first);
+        const size_t bytes = tensor_dtype_size(tensor->dtype, n);
+        if (mapped) /* what follows is mostly the next tensor; beyond the file it is an error */
+            file_ahead(data + BYTES_AHEAD, bytes);
+        if (checked && weights_check_finite_part(tensor, first, n, err) != 0)
+            return -1;
+        XXH3_128bits_update(hash, data, bytes);
+        if (mapped)
+            file_release(data, bytes);
+    }
+    if (mapped) /* also pages that two pieces share */
+        file_release(tensor->data, tensor->bytes);
+    return 0;
+}
+
 static int add_tensors(XXH3_state_t *hash, const struct model *model, struct error *err)
 {
     struct tensors *file = model_tensors(model);
+    const bool mapped = tensors_num_maps(file) > 0;
     for (size_t i = 0; i < tensors_count(file); i++) {
         const struct tensor *tensor = tensors_at(file, i);
         if (tensor->elements == 0) /* also what the loader ignores: buffers of older exporters */
             continue;
-        if (tensor_dtype_of_matrices(tensor->dtype) && weights_check_finite(tensor, err) != 0)
-            return -1;
         add_text(hash, tensor->name);
         add_text(hash, tensor_dtype_name(tensor->dtype));
         add_int(hash, tensor->rank);
@@ -61,7 +87,8 @@ static int add_tensors(XXH3_state_t *hash, const struct model *model, struct err
             add_int(hash, tensor->shape[j]);
         add_scaling(hash, model, tensor);
         add_order(hash, &tensor->order);
-        XXH3_128bits_update(hash, tensor->data, tensor->bytes);
+        if (add_numbers(hash, tensor, mapped, err) != 0)
+            return -1;
     }
     return 0;
 }
@@ -265,4 +292,53 @@ int model_fingerprint(const struct model *model, unsigned char *fingerprint, str
     memcpy(fingerprint, canonical.digest, FINGERPRINT_BYTES);
     XXH3_freeState(hash);
     return 0;
+}
+
+struct fingerprint_run {
+    const struct model *model;
+    unsigned char *fingerprint;
+    struct error *err;
+    pthread_t thread;
+    bool joins;
+    int result;
+};
+
+static void *run(void *context)
+{
+    struct fingerprint_run *run = context;
+    run->result = model_fingerprint(run->model, run->fingerprint, run->err);
+    return NULL;
+}
+
+struct fingerprint_run *fingerprint_start(const struct model *model, unsigned char *fingerprint,
+                                          struct error *err)
+{
+    struct fingerprint_run *started = calloc(1, sizeof *started);
+    if (started == NULL) {
+        error_set(err, ERROR_NO_MEMORY, "fingerprint: no memory");
+        return NULL;
+    }
+    *started = (struct fingerprint_run){.model = model, .fingerprint = fingerprint, .err = err};
+    started->joins = tensors_num_maps(model_tensors(model)) > 0;
+    if (!started->joins) {
+        run(started);
+        return started;
+    }
+    int failed = pthread_create(&started->thread, NULL, run, started);
+    if (failed != 0) {
+        error_set(err, ERROR_IO, "fingerprint: cannot start a thread: %s", strerror(failed));
+        free(started);
+        return NULL;
+    }
+    pthread_setname_np(started->thread, "regla-hash");
+    return started;
+}
+
+int fingerprint_finish(struct fingerprint_run *started)
+{
+    if (started->joins)
+        pthread_join(started->thread, NULL);
+    const int result = started->result;
+    free(started);
+    return result;
 }

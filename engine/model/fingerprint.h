@@ -19,4 +19,14 @@ enum { FINGERPRINT_BYTES = 16 };
  */
 int model_fingerprint(const struct model *model, unsigned char *fingerprint, struct error *err);
 
+struct fingerprint_run;
+
+/* The same in a thread of its own where the weights lie in files. Elsewhere what is packed is not
+ * there to be read, so it is done when the call returns. Writes fingerprint and err until
+ * fingerprint_finish, which the caller must call, and which returns what model_fingerprint does.
+ * NULL: an error. */
+struct fingerprint_run *fingerprint_start(const struct model *model, unsigned char *fingerprint,
+                                          struct error *err);
+int fingerprint_finish(struct fingerprint_run *run);
+
 #endif

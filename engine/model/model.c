@@ -68,23 +68,52 @@ struct tensors *model_tensors(const struct model *model)
     return model->storage->file;
 }
 
-static void release(const struct model *model, const void *data, size_t bytes)
+int64_t model_matrix_row(const struct matrix *matrix, int64_t i)
+{
+    return tensor_order_row(&matrix->order, row_part_row(&matrix->part, i));
+}
+
+/* Memory that becomes zeros: not the caller's, and not embeddings. */
+static void release_own(const struct model *model, const void *data, size_t bytes)
 {
     if (!model->storage->lent && data != model->embeddings.data &&
         data != model->position_embeddings.data)
         file_release(data, bytes);
 }
 
+/* Its own rows, and none between them that another matrix has. */
+static void release_part(const struct model *model, const struct matrix *matrix)
+{
+    const size_t row_bytes = dtype_size(matrix->dtype, (size_t)matrix->cols);
+    const int64_t run = matrix->order.a == 0 ? matrix->part.run : 1;
+    for (int64_t i = 0; i < matrix->rows; i += run)
+        release_own(model,
+                    (const char *)matrix->data + (size_t)model_matrix_row(matrix, i) * row_bytes,
+                    (size_t)run * row_bytes);
+}
+
 void model_packed(const struct model *model, const struct matrix *matrix)
 {
-    release(model, matrix->data, model_matrix_bytes(matrix));
+    const struct row_part *part = &matrix->part;
+    const size_t bytes = model_matrix_bytes(matrix);
+    if (matrix->mapped) /* with the rows between its own, too */
+        file_release(matrix->data,
+                     part->run == 0 ? bytes : bytes / (size_t)part->run * (size_t)part->stride);
+    else if (part->run == 0)
+        release_own(model, matrix->data, bytes);
+    else
+        release_part(model, matrix);
 }
 
 void model_all_packed(const struct model *model)
 {
-    for (size_t i = 0; i < tensors_count(model->storage->file); i++) {
-        const struct tensor *tensor = tensors_at(model->storage->file, i);
-        release(model, tensor->data, tensor->bytes);
+    struct tensors *file = model->storage->file;
+    for (size_t i = 0; i < tensors_count(file); i++) {
+        const struct tensor *tensor = tensors_at(file, i);
+        if (tensors_num_maps(file) > 0)
+            file_release(tensor->data, tensor->bytes);
+        else
+            release_own(model, tensor->data, tensor->bytes);
     }
 }
 

@@ -14,6 +14,7 @@
 #include "engine/base/file.h"
 #include "engine/base/warnings.h"
 #include "engine/model/dtype.h"
+#include "engine/model/row_order.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -99,9 +100,12 @@ enum lrpe_basis { BASIS_IDENTITY, BASIS_HOUSEHOLDER, BASIS_ODD_EVEN };
 struct matrix {
     int64_t rows, cols; /* y = W x + b: x [cols], y [rows]; rows = 0: absent */
     enum dtype dtype;
-    const void *data;  /* [rows, cols], row-major, little-endian, in whole blocks of a row; mapped,
-                          or owned by the model */
+    const void *data;  /* [rows, cols], row-major, little-endian, in whole blocks of a row, at any
+                          alignment; mapped, or owned by the model */
     const float *bias; /* [rows], or NULL */
+    bool mapped;       /* in a file: pages that are given back are read again on the next access */
+    struct row_part part;      /* of the rows at data; embeddings have all, */
+    struct tensor_order order; /* and in the model's order */
 };
 
 struct norm {
@@ -298,11 +302,14 @@ void model_close(struct model *model); /* NULL is allowed */
 struct tensors *model_tensors(const struct model *model);
 
 /* Tells the model that a device has packed the matrix and reads it no more. Its memory goes back to
- * the system where the model owns it. Embeddings stay, as tables borrow their rows. */
+ * the system where it is the file's or the model owns it. Embeddings that are not in a file stay,
+ * as tables borrow their rows. */
 void model_packed(const struct model *model, const struct matrix *matrix);
 /* Tells it that all matrices are packed: only embeddings are read from now on. */
 void model_all_packed(const struct model *model);
 
 size_t model_matrix_bytes(const struct matrix *matrix);
+/* Where among the rows at its data the matrix has its row i. */
+int64_t model_matrix_row(const struct matrix *matrix, int64_t i);
 
 #endif

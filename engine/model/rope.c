@@ -221,9 +221,9 @@ int rope_parse(struct rope *rope, const struct fields *root, const struct rope_k
 
 static const char *const kind_names[2] = {"full_attention", "sliding_attention"};
 
-/* The objects of both kinds, or NULL. */
-static int find_kinds(struct fields own[2], const struct fields *root, struct warnings *warnings,
-                      struct error *err)
+/* The objects of both kinds, or NULL; *truncate, which transformers reads beside them. */
+static int find_kinds(struct fields own[2], bool *truncate, const struct fields *root,
+                      struct warnings *warnings, struct error *err)
 {
     struct fields parameters, scaling;
     if (fields_object(root, "rope_parameters", FIELD_OPTIONAL, &parameters, err) != 0 ||
@@ -243,13 +243,17 @@ static int find_kinds(struct fields own[2], const struct fields *root, struct wa
     for (int i = 0; i < 2; i++)
         if (fields_object(&parameters, kind_names[i], FIELD_OPTIONAL, &own[i], err) != 0)
             return -1;
+    if (fields_bool(&parameters, "truncate", FIELD_NOT_NULL, truncate, err) != 0)
+        return -1;
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)parameters.object, key,
-                        value) if (strcmp(key, kind_names[0]) != 0 &&
-                                   strcmp(key, kind_names[1]) != 0)
-        warnings_add(warnings, "%s.%.60s: without effect, since each kind of layer has its own",
-                     parameters.place, key);
+    json_object_foreach((json_t *)parameters.object, key, value)
+    {
+        if (strcmp(key, kind_names[0]) != 0 && strcmp(key, kind_names[1]) != 0 &&
+            strcmp(key, "truncate") != 0)
+            warnings_add(warnings, "%s.%.60s: without effect, since each kind of layer has its own",
+                         parameters.place, key);
+    }
     return 0;
 }
 
@@ -257,11 +261,19 @@ int rope_parse_kinds(struct rope ropes[2], const struct fields *root,
                      const struct rope_keys keys[2], struct warnings *warnings, struct error *err)
 {
     struct fields own[2];
-    if (find_kinds(own, root, warnings, err) != 0)
+    bool truncate = true;
+    if (find_kinds(own, &truncate, root, warnings, err) != 0)
         return -1;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
         if (rope_parse_parameters(&ropes[i], &own[i], root, &keys[i], warnings, err) != 0)
             return -1;
+        if (ropes[i].type == ROPE_YARN && fields_has(&own[i], "truncate"))
+            warnings_add(warnings,
+                         "%s.truncate: without effect, as transformers reads it beside the kinds "
+                         "of layers",
+                         own[i].place);
+        ropes[i].truncate = truncate;
+    }
     return 0;
 }
 

@@ -178,13 +178,7 @@ bool tensor_dtype_of_matrices(enum tensor_dtype dtype)
 
 int64_t tensor_row(const struct tensor *tensor, int64_t i)
 {
-    const struct tensor_order *order = &tensor->order;
-    if (order->a == 0)
-        return i;
-    const int64_t inner = i % order->inner, b = i / order->inner % order->b;
-    const int64_t a = i / (order->inner * order->b) % order->a;
-    const int64_t outer = i / (order->inner * order->b * order->a);
-    return ((outer * order->b + b) * order->a + a) * order->inner + inner;
+    return tensor_order_row(&tensor->order, i);
 }
 
 size_t tensor_dtype_size(enum tensor_dtype dtype, size_t numbers)

@@ -10,6 +10,7 @@
 #include "engine/base/file.h"
 #include "engine/base/warnings.h"
 #include "engine/model/dtype.h"
+#include "engine/model/row_order.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,12 +36,6 @@ enum tensor_dtype {
     TENSOR_U8,
     TENSOR_BOOL,
     TENSOR_NUM_DTYPES
-};
-
-/* Where a file has the rows of a matrix, or the numbers of its bias, in another order than the
- * model: [..][b][a][inner rows] in place of [..][a][b][inner rows]. a = 0: in the model's order. */
-struct tensor_order {
-    int64_t a, b, inner;
 };
 
 struct tensor {

@@ -86,21 +86,6 @@ static int check_number(const struct weights *weights, const struct tensor *tens
                        tensor_dtype_name(tensor->dtype));
 }
 
-/* A copy with the rows in the model's order. */
-static int copy_rows(struct weights *weights, const struct tensor *tensor, struct matrix *matrix,
-                     struct error *err)
-{
-    const size_t bytes = dtype_size(matrix->dtype, (size_t)matrix->cols);
-    unsigned char *copy = arena_alloc(weights->arena, (size_t)matrix->rows, bytes, err);
-    if (!copy)
-        return -1;
-    for (int64_t row = 0; row < matrix->rows; row++)
-        memcpy(copy + (size_t)row * bytes, tensor->data + (size_t)tensor_row(tensor, row) * bytes,
-               bytes);
-    matrix->data = copy;
-    return 0;
-}
-
 int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
                    struct matrix *matrix, struct error *err)
 {
@@ -111,12 +96,12 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
     *matrix = (struct matrix){.rows = shape[0],
                               .cols = shape[1],
                               .dtype = conversion_dtype(weights->fp8, tensor),
-                              .data = tensor->data};
+                              .data = tensor->data,
+                              .order = tensor->order};
     if (!tensor_dtype_of_matrices(tensor->dtype))
         return conversion_matrix(weights->file, weights->arena, weights->fp8, tensor, matrix, err);
-    const bool aligned = dtype_block(matrix->dtype) > 1 ||
-                         (uintptr_t)tensor->data % dtype_size(matrix->dtype, 1) == 0;
-    return aligned && tensor->order.a == 0 ? 0 : copy_rows(weights, tensor, matrix, err);
+    matrix->mapped = tensors_num_maps(weights->file) > 0;
+    return 0;
 }
 
 int weights_linear(struct weights *weights, const char *name, int64_t rows, int64_t cols,
@@ -172,12 +157,13 @@ static bool are_finite(const struct tensor *tensor, size_t first, size_t n)
     return !wholes && !halves;
 }
 
-int weights_check_finite(const struct tensor *tensor, struct error *err)
+int weights_check_finite_part(const struct tensor *tensor, size_t first, size_t n,
+                              struct error *err)
 {
     enum { BLOCK = 4096 };
-    for (size_t first = 0; first < tensor->elements; first += BLOCK) {
-        size_t left = tensor->elements - first, n = left < BLOCK ? left : BLOCK, i = first;
-        if (are_finite(tensor, first, n))
+    for (const size_t end = first + n; first < end; first += BLOCK) {
+        size_t left = end - first, here = left < BLOCK ? left : BLOCK, i = first;
+        if (are_finite(tensor, first, here))
             continue;
         while (isfinite(conversion_value(tensor, i)))
             i++;
@@ -186,6 +172,11 @@ int weights_check_finite(const struct tensor *tensor, struct error *err)
                          tensor->file, tensor->name, (double)conversion_value(tensor, i), i);
     }
     return 0;
+}
+
+int weights_check_finite(const struct tensor *tensor, struct error *err)
+{
+    return weights_check_finite_part(tensor, 0, tensor->elements, err);
 }
 
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes tensors out of a model's files: each once, with the expected shape and dtype.
  *
- * A matrix stays in the file; it is copied only where it is not aligned or its rows are in another
- * order, and converted where it is of F64 or F8_E4M3. Vectors, norms and small arrays per head
- * become f32 in the arena, and must be finite. Every error names file, tensor, expected and got. */
+ * A matrix stays in the file, and is converted only where it is of F64 or F8_E4M3. Vectors, norms
+ * and small arrays per head become f32 in the arena, and must be finite. Every error names file,
+ * tensor, expected and got. */
 #ifndef ENGINE_MODEL_WEIGHTS_H
 #define ENGINE_MODEL_WEIGHTS_H
 
@@ -56,6 +56,9 @@ int weights_floats(struct weights *weights, const char *name, int rank, int64_t 
 /* Refuses infinities and NaNs in a tensor of numbers, and what f32 cannot hold. Matrices of F32,
  * F16 and BF16 are checked later, when the fingerprint reads all weights. */
 int weights_check_finite(const struct tensor *tensor, struct error *err);
+/* The same of n numbers from element `first` on, both whole blocks. */
+int weights_check_finite_part(const struct tensor *tensor, size_t first, size_t n,
+                              struct error *err);
 
 /* A norm of the kind and eps in *norm, with `size` parameters `name`.weight and `name`.bias. */
 int weights_norm(struct weights *weights, const char *name, int64_t size, struct norm *norm,

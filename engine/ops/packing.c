@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/ops/packing.h"
 
+#include "engine/base/file.h"
 #include "engine/base/half.h"
+#include "engine/model/model.h"
 #include "engine/model/quantized.h"
 
 #include <math.h>
@@ -74,27 +76,76 @@ void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t
             parts++;
             row = 0;
         }
-        packing_numbers(parts, row * parts->cols + k, n, out[j]);
+        packing_numbers(parts, model_matrix_row(parts, row) * parts->cols + k, n, out[j]);
     }
+}
+
+/* Calls `give` with each part's memory of some rows, where a file has them beside each other. */
+static void for_mapped(const struct matrix *parts, int num_parts, int64_t row, int64_t rows,
+                       void (*give)(const void *, size_t))
+{
+    for (int i = 0; i < num_parts; row -= parts[i++].rows) {
+        const struct matrix *part = &parts[i];
+        const int64_t from = row > 0 ? row : 0, end = row + rows;
+        const int64_t to = end < part->rows ? end : part->rows;
+        const size_t row_bytes = dtype_size(part->dtype, (size_t)part->cols);
+        if (part->mapped && part->part.run == 0 && part->order.a == 0 && from < to)
+            give((const char *)part->data + (size_t)from * row_bytes,
+                 (size_t)(to - from) * row_bytes);
+    }
+}
+
+void packing_ahead(const struct matrix *parts, int num_parts, int64_t row, int64_t rows)
+{
+    for_mapped(parts, num_parts, row, rows, file_ahead);
+}
+
+void packing_done(const struct matrix *parts, int num_parts, int64_t row, int64_t rows)
+{
+    for_mapped(parts, num_parts, row, rows, file_release);
+}
+
+/* Without branches, so that compilers make vector loops. False: finite, and too large. */
+static inline bool to_bf16(float value, uint16_t *bits)
+{
+    *bits = f32_to_bf16(value);
+    return (*bits & 0x7f80) != 0x7f80 || (bits_of_float(value) & 0x7f800000) == 0x7f800000;
+}
+
+static inline bool to_f16(float value, uint16_t *bits)
+{
+    *bits = f32_to_f16(value);
+    return (*bits & 0x7c00) != 0x7c00 || (bits_of_float(value) & 0x7f800000) == 0x7f800000;
 }
 
 bool packing_half(enum weight_format format, float value, uint16_t *bits)
 {
-    bool bf16 = format == WEIGHTS_BF16;
-    *bits = bf16 ? f32_to_bf16(value) : f32_to_f16(value);
-    return isfinite(bf16 ? bf16_to_f32(*bits) : f16_to_f32(*bits)) || !isfinite(value);
+    return format == WEIGHTS_BF16 ? to_bf16(value, bits) : to_f16(value, bits);
+}
+
+bool packing_halves(enum weight_format format, const float from[PACKING_BLOCK],
+                    uint16_t bits[PACKING_BLOCK])
+{
+    unsigned fits = 1;
+    if (format == WEIGHTS_BF16)
+        for (int i = 0; i < PACKING_BLOCK; i++)
+            fits &= to_bf16(from[i], &bits[i]);
+    else
+        for (int i = 0; i < PACKING_BLOCK; i++)
+            fits &= to_f16(from[i], &bits[i]);
+    return fits != 0;
 }
 
 /* The scale of 32 weights, in f16 before they are divided by it: what a weight is multiplied with
  * is what it was divided by. Up where the nearest (of f16's subnormals) would cut the largest. */
 static uint16_t scale_of(const float *from)
 {
-    uint32_t top = 0; /* of the bits: NaN is the largest */
+    int32_t top = 0; /* of the bits: NaN is the largest */
     for (int i = 0; i < PACKING_BLOCK; i++) {
-        uint32_t bits = bits_of_float(from[i]) & 0x7fffffff;
+        int32_t bits = (int32_t)(bits_of_float(from[i]) & 0x7fffffff);
         top = bits > top ? bits : top;
     }
-    float largest = float_of_bits(top);
+    float largest = float_of_bits((uint32_t)top);
     uint16_t scale = f32_to_f16(largest / 127.0f);
     return largest > 127.5f * f16_to_f32(scale) ? (uint16_t)(scale + 1) : scale;
 }
@@ -104,13 +155,19 @@ static bool quantize_q8(const float from[PACKING_BLOCK], int8_t quants[PACKING_B
 {
     *scale_bits = scale_of(from);
     float scale = f16_to_f32(*scale_bits);
-    bool usable = scale > 0.0f && isfinite(scale);
+    if (!(scale > 0.0f) || !isfinite(scale)) {
+        memset(quants, 0, PACKING_BLOCK);
+        return isfinite(scale);
+    }
+    /* What is added has the last place 1, so the sum is rounded as rintf does, in a vector loop. */
+    const float round = 0x1.8p23f;
     for (int i = 0; i < PACKING_BLOCK; i++) {
-        float quant = usable ? rintf(from[i] / scale) : 0.0f;
-        quant = quant > 127.0f ? 127.0f : quant < -127.0f ? -127.0f : quant;
+        float quant = from[i] / scale + round - round;
+        quant = quant > 127.0f ? 127.0f : quant;
+        quant = quant < -127.0f ? -127.0f : quant;
         quants[i] = (int8_t)(int)quant;
     }
-    return isfinite(scale);
+    return true;
 }
 
 bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK],

@@ -28,8 +28,15 @@ void packing_numbers(const struct matrix *matrix, int64_t first, int64_t n, floa
 void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t k, int64_t n,
                   float (*out)[PACKING_BLOCK]);
 
+/* Some of the stacked rows will be read soon, or were read for the last time. Where they lie in a
+ * file they are read ahead, or their memory given back. */
+void packing_ahead(const struct matrix *parts, int num_parts, int64_t row, int64_t rows);
+void packing_done(const struct matrix *parts, int num_parts, int64_t row, int64_t rows);
+
 /* The nearest number of two bytes. False: the value is finite, and too large for the format. */
 bool packing_half(enum weight_format format, float value, uint16_t *bits);
+bool packing_halves(enum weight_format format, const float from[PACKING_BLOCK],
+                    uint16_t bits[PACKING_BLOCK]); /* of each */
 /* A block of a row as integers times one f16 scale, in a format that has scales. q8: in -127..127;
  * a weight errs by at most half a scale, 1/254 of the largest. False: too large for the scale. */
 bool packing_quantize(enum weight_format format, const float from[PACKING_BLOCK],

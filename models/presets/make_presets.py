@@ -18,10 +18,12 @@ HEADS, HEAD_DIM = 12, 64
 SIZES = {"hidden_size": HEADS * HEAD_DIM, "num_attention_heads": HEADS, "intermediate_size": 3072,
          "vocab_size": 50304, "max_position_embeddings": 2048}
 # LRPE's appendix E, TransNormer's table 13; TransNormer's table 4 says 156.00 M parameters, which
-# means that the embeddings are tied.
+# means that the embeddings are tied. Both papers train with fairseq, which multiplies embeddings by
+# the root of the width, whatever the positions.
 SMALL = {"hidden_size": 8 * HEAD_DIM, "num_attention_heads": 8, "intermediate_size": 2048,
          "vocab_size": 267744, "max_position_embeddings": 512}
-SMALL_CONFIG = {"hidden_act": "relu", "tie_word_embeddings": True}
+SMALL_CONFIG = {"hidden_act": "relu", "tie_word_embeddings": True,
+                "embedding_scale": SMALL["hidden_size"] ** 0.5}
 
 ROPE = {"type": "rope", "stage": "before"}
 RMS = {"output_norm": "rmsnorm"}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as config.json, beside tensors that fit some configurations: D = 4, H = 2, V = 8, one
- * layer, in the names of all three families. A configuration refuses those it has no use for, last
+ * layer, in the names of all families. A configuration refuses those it has no use for, last
  * of all, so that the binding is walked too. */
 #include "engine/model/config_library.h"
 #include "engine/model/model_load.h"
@@ -61,6 +61,17 @@ static const struct {
     {"model.layers.0.kv.o_proj.weight", "[4,4]", 16},
     {"model.layers.0.kv.q_norm.weight", "[2]", 2},
     {"model.layers.0.kv.k_norm.weight", "[2]", 2},
+    {"model.embed_tokens.weight", "[8,4]", 32},
+    {"model.layers.0.input_layernorm.weight", "[4]", 4},
+    {"model.layers.0.post_attention_layernorm.weight", "[4]", 4},
+    {"model.layers.0.pre_feedforward_layernorm.weight", "[4]", 4},
+    {"model.layers.0.post_feedforward_layernorm.weight", "[4]", 4},
+    {"model.layers.0.self_attn.q_proj.weight", "[4,4]", 16},
+    {"model.layers.0.self_attn.k_proj.weight", "[4,4]", 16},
+    {"model.layers.0.self_attn.v_proj.weight", "[4,4]", 16},
+    {"model.layers.0.self_attn.o_proj.weight", "[4,4]", 16},
+    {"model.layers.0.self_attn.q_norm.weight", "[2]", 2},
+    {"model.layers.0.self_attn.k_norm.weight", "[2]", 2},
     {"gpt_neox.embed_in.weight", "[8,4]", 32},
     {"gpt_neox.final_layer_norm.weight", "[4]", 4},
     {"gpt_neox.layers.0.input_layernorm.weight", "[4]", 4},

@@ -9,83 +9,12 @@ import struct
 from pathlib import Path
 
 import numpy as np
+from reference_dense import DENSE
+from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, rotary, sigmoid, silu
 
 PROMPT = [5, 17, 200, 33, 33, 90, 128, 7, 250, 61, 2, 99]
 TOKENIZER = Path(__file__).resolve().parents[1] / "golden" / "gpt_neox" / "tokenizer.json"
 TOLERANCE = 5e-4
-
-erf = np.vectorize(math.erf)
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def silu(x):
-    return x * sigmoid(x)
-
-
-def gelu(x):
-    return 0.5 * x * (1 + erf(x / math.sqrt(2)))
-
-
-def gelu_tanh(x):
-    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-
-
-def relu(x):
-    return np.maximum(x, 0)
-
-
-def log_softmax(x):
-    x = x - x.max(-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(-1, keepdims=True))
-
-
-class Noise:
-    """Numbers that f32 holds, the same for the same name, so that a change elsewhere changes none."""
-
-    def __call__(self, name, *shape, scale=0.25, mean=0):
-        random = np.random.default_rng(list(name.encode()))
-        return (mean + scale * random.standard_normal(shape)).astype(np.float32)
-
-
-def rotary(rope, base, part, size, longest, outside=None):
-    """(frequencies, factor of cosines and sines) of transformers' modeling_rope_utils.py. rope has
-    precedence over base and part, `outside` over its original_max_position_embeddings."""
-    base, part = rope.get("rope_theta", base), rope.get("partial_rotary_factor", part)
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    dim, factor = int(size * part), rope.get("factor", 1)
-    length = outside or rope.get("original_max_position_embeddings", longest)
-    if kind == "proportional":
-        turning = int(part * size // 2)
-        own = 1.0 / base ** (np.arange(0, 2 * turning, 2) / size)
-        return np.concatenate([own, np.zeros(size // 2 - turning)]) / factor, 1
-    own = 1.0 / (base ** (np.arange(0, dim, 2) / max(dim, 1)))
-    if kind == "linear":
-        return own / factor, 1
-    if kind == "llama3":
-        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-        smooth = np.clip((length * own / (2 * np.pi) - low) / (high - low), 0, 1)
-        return (1 - smooth) * own / factor + smooth * own, 1
-    if kind == "yarn":
-        def mscale(m):
-            return 0.1 * m * math.log(factor) + 1 if factor > 1 else 1
-
-        factor = factor or longest / length
-        ends = [dim * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(base))
-                for turns in (rope.get("beta_fast") or 32, rope.get("beta_slow") or 1)]
-        if rope.get("truncate", True):
-            ends = [math.floor(ends[0]), math.ceil(ends[1])]
-        low, high = max(ends[0], 0), min(ends[1], dim - 1)
-        ramp = np.clip((np.arange(dim // 2) - low) / (high - low or 0.001), 0, 1)
-        given = rope.get("attention_factor")
-        if given is None:
-            both = rope.get("mscale") and rope.get("mscale_all_dim")
-            given = mscale(rope["mscale"]) / mscale(rope["mscale_all_dim"]) if both else mscale(1)
-        return own / factor * ramp + own * (1 - ramp), given
-    return own, 1
-
 
 SIZES = {"vocab_size": 275, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
          "bos_token_id": 0, "eos_token_id": 0}
@@ -274,7 +203,7 @@ class GLA:
         return rms_norm(x, "model.norm") @ head.T
 
 
-FAMILIES = {"gpt_neox": NeoX, "gla": GLA}
+FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE}
 DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "F8_E4M3",
           "int8": "F8_E8M0"}  # the last two stand for types that numpy does not have
 

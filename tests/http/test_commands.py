@@ -175,6 +175,8 @@ def test_info_tells_of_equal_layers_once():
     text = regla("info", GOLDEN / "softmax_rope").stdout
     layers = len(json.loads(regla("info", GOLDEN / "softmax_rope", "--json").stdout)["layers"])
     assert layers > 1 and f"  0-{layers - 1}  " in text and text.count("position rope") == 1
+    text = regla("info", HYBRID).stdout
+    assert "\n  0, 2  r: " in text and "\n  1, 3  s: " in text
 
 
 # tokenize

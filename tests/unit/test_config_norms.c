@@ -123,22 +123,36 @@ Test(config_norms, what_olmo_3_takes_for_absent_keys)
     arena_clear(&arena);
 }
 
-/* Where layers have parameters of their kinds, transformers reads these alone. */
-Test(config_norms, the_original_length_is_that_of_a_kind)
+/* Where layers have parameters of their kinds, transformers takes the original length from these
+ * alone, and whether yarn's ramp is truncated from beside them alone. */
+Test(config_norms, what_stands_beside_kinds_of_layers)
 {
-    struct arena arena = {0};
-    struct config configs[2];
-    const struct change changes[] = {
-        {"rope_parameters/full_attention", YARN, NULL},
-        {"original_max_position_embeddings", "32", NULL},
+    static const struct {
+        const char *path, *value;
+        bool same;
+    } cases[] = {
+        {"original_max_position_embeddings", "32", true},
+        {"rope_parameters/full_attention/truncate", "false", true},
+        {"rope_parameters/truncate", "true", true},
+        {"rope_parameters/truncate", "false", false},
     };
-    for (int i = 0; i < 2; i++)
-        parse_patched(&configs[i], &arena, "dense_olmo3", changes, 1 + i);
-    const struct position *full = &mixer_of(&configs[0], 1)->position;
-    const struct position *same = &mixer_of(&configs[1], 1)->position;
-    cr_assert(full->rotary_dims == 12 && same->rotary_dims == 12);
-    cr_expect_arr_eq(full->frequencies, same->frequencies, 6 * sizeof(double));
-    arena_clear(&arena);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct arena arena = {0};
+        struct config configs[2];
+        const struct change changes[] = {{"rope_parameters/full_attention", YARN, NULL},
+                                         {cases[i].path, cases[i].value, NULL}};
+        for (int j = 0; j < 2; j++)
+            parse_patched(&configs[j], &arena, "dense_olmo3", changes, 1 + j);
+        const struct position *before = &mixer_of(&configs[0], 1)->position;
+        const struct position *after = &mixer_of(&configs[1], 1)->position;
+        cr_assert(before->rotary_dims == 12 && after->rotary_dims == 12);
+        const bool same = memcmp(before->frequencies, after->frequencies, 6 * sizeof(double)) == 0;
+        cr_expect_eq(same, cases[i].same, "%s", cases[i].path);
+        cr_expect_eq(configs[1].warnings.count, i == 1, "%s", cases[i].path);
+        arena_clear(&arena);
+    }
+    expect_patched("dense_olmo3", "rope_parameters/truncate", "null",
+                   "config.json: rope_parameters.truncate: expected true or false, got null");
 }
 
 Test(config_norms, what_gemma_takes_for_absent_keys)

@@ -523,6 +523,41 @@ Test(gemm, stacked_matrices_and_heads_find_their_places)
     free(apart);
 }
 
+/* Of blocks as of single numbers, and of q8 as rintf rounds. */
+Test(gemm, blocks_are_rounded_as_numbers_are)
+{
+    float from[PACKING_BLOCK];
+    uint32_t seed = 1;
+    for (int round = 0; round < 20000; round++) {
+        for (int i = 0; i < PACKING_BLOCK; i++) {
+            seed = seed * 1664525 + 1013904223;
+            const uint32_t exponent = round % 3 == 0 ? 0 : 0x3f800000;
+            from[i] = float_of_bits(exponent == 0 ? seed : exponent | (seed & 0x807fffff));
+            if (round % 3 == 1) /* halves of a scale: ties */
+                from[i] = (float)(int)(seed >> 24) / 2;
+        }
+        for (enum weight_format format = WEIGHTS_BF16; format <= WEIGHTS_F16; format++) {
+            uint16_t all[PACKING_BLOCK], one;
+            bool fits = true;
+            const bool all_fit = packing_halves(format, from, all);
+            for (int i = 0; i < PACKING_BLOCK; i++) {
+                fits = packing_half(format, from[i], &one) && fits;
+                cr_assert_eq(all[i], one);
+            }
+            cr_assert_eq(all_fit, fits);
+        }
+        int8_t quants[PACKING_BLOCK];
+        uint16_t bits;
+        if (round % 3 == 0 || !packing_quantize(WEIGHTS_Q8, from, quants, &bits))
+            continue;
+        const float scale = f16_to_f32(bits);
+        for (int i = 0; i < PACKING_BLOCK; i++) {
+            const float quant = rintf(from[i] / scale);
+            cr_assert_eq(quants[i], (int)(quant > 127 ? 127 : quant < -127 ? -127 : quant));
+        }
+    }
+}
+
 Test(gemm, halves_are_read_exactly)
 {
     static const uint16_t half[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x0001,

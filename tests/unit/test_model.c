@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/model/model_load.h"
+#include "engine/ops/packing.h"
 
 #include "tests/unit/checkpoint.h"
 
@@ -124,8 +125,9 @@ Test(model, gpt_neox_splits_query_key_value)
         for (int h = 0; h < 4; h++)
             for (int r = 0; r < 16; r++) {
                 int from = (3 * h + p) * 16 + r, to = h * 16 + r;
-                cr_expect_arr_eq((const float *)matrices[p]->data + to * 64, fused + from * 64,
-                                 64 * sizeof(float));
+                float row[64];
+                packing_numbers(matrices[p], model_matrix_row(matrices[p], to) * 64, 64, row);
+                cr_expect_arr_eq(row, fused + from * 64, sizeof row);
                 cr_expect_eq(matrices[p]->bias[to], bias[from]);
             }
     cr_expect_eq(mixer->position.rotary_dims, 4);
@@ -342,6 +344,48 @@ static const struct tensor_case tensor_cases[] = {
     {"gpt_neox", "gpt_neox.layers.9.attention.dense.bias", ADD, "[64]",
      "model.safetensors: tensor \"gpt_neox.layers.9.attention.dense.bias\": the configuration has "
      "no use for it"},
+    {"dense_llama", "model.layers.0.self_attn.rotary_emb.inv_freq", ADD, "[8]", NULL},
+    {"dense_llama", "model.layers.0.self_attn.q_proj.weight", SHAPE, "[36, 48]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.q_proj.weight\": expected shape [48, "
+     "36], got [36, 48]"},
+    {"dense_llama", "model.layers.1.self_attn.k_proj.weight", SHAPE, "[48, 36]",
+     "model.safetensors: tensor \"model.layers.1.self_attn.k_proj.weight\": expected shape [16, "
+     "36], got [48, 36]"},
+    {"dense_llama", "model.layers.1.self_attn.v_proj.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.1.self_attn.v_proj.weight\": expected shape [16, "
+     "36], got nothing: the tensor is missing"},
+    {"dense_llama", "model.layers.0.self_attn.o_proj.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.self_attn.o_proj.bias\": expected shape [36], got "
+     "nothing: the tensor is missing"},
+    {"dense_llama", "model.layers.0.mlp.up_proj.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.mlp.up_proj.bias\": expected shape [32], got "
+     "nothing: the tensor is missing"},
+    {"dense_llama", "model.layers.0.mlp.gate_proj.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.mlp.gate_proj.weight\": expected shape [32, 36], "
+     "got nothing: the tensor is missing"},
+    {"dense_llama", "model.layers.0.self_attn.q_norm.weight", ADD, "[16]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.q_norm.weight\": the configuration has "
+     "no use for it"},
+    {"dense_llama", "lm_head.bias", ADD, "[277]",
+     "model.safetensors: tensor \"lm_head.bias\": the configuration has no use for it"},
+    {"dense_qwen2", "model.layers.0.self_attn.q_proj.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.self_attn.q_proj.bias\": expected shape [40], got "
+     "nothing: the tensor is missing"},
+    {"dense_qwen2", "model.layers.0.self_attn.o_proj.bias", ADD, "[40]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.o_proj.bias\": the configuration has no "
+     "use for it"},
+    {"dense_qwen3", "model.layers.1.self_attn.k_norm.weight", SHAPE, "[48]",
+     "model.safetensors: tensor \"model.layers.1.self_attn.k_norm.weight\": expected shape [16], "
+     "got [48]"},
+    {"dense_qwen3", "model.layers.0.self_attn.q_norm.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.self_attn.q_norm.weight\": expected shape [16], "
+     "got nothing: the tensor is missing"},
+    {"dense_granite", "model.layers.0.mlp.down_proj.bias", ADD, "[48]",
+     "model.safetensors: tensor \"model.layers.0.mlp.down_proj.bias\": the configuration has no "
+     "use for it"},
+    {"dense_mistral", "model.layers.0.self_attn.k_proj.bias", ADD, "[32]",
+     "model.safetensors: tensor \"model.layers.0.self_attn.k_proj.bias\": the configuration has no "
+     "use for it"},
     {"gla", "model.layers.0.attn.g_norm_swish_gate.weight", RENAME,
      "model.layers.0.attn.g_norm.weight",
      "model.safetensors: tensor \"model.layers.0.attn.g_norm_swish_gate.weight\": expected shape "
@@ -442,8 +486,13 @@ Test(model, unaligned_data)
                       err.message);
             const struct matrix *got = &layer_branch(&model->layers[1], 0)->mixer->v_proj;
             const struct matrix *want = &layer_branch(&reference->layers[1], 0)->mixer->v_proj;
-            cr_expect_eq((uintptr_t)got->data % dtype_size(got->dtype, 1), 0);
-            cr_expect_arr_eq(got->data, want->data, model_matrix_bytes(got));
+            for (int64_t r = 0; r < got->rows; r++) {
+                float row[2][256];
+                cr_assert(got->cols <= 256);
+                packing_numbers(got, model_matrix_row(got, r) * got->cols, got->cols, row[0]);
+                packing_numbers(want, model_matrix_row(want, r) * got->cols, got->cols, row[1]);
+                cr_expect_arr_eq(row[0], row[1], (size_t)got->cols * sizeof(float));
+            }
             model_close(model);
             model_close(reference);
             free(text);

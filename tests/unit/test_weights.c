@@ -5,6 +5,7 @@
 #include "engine/model/config.h"
 #include "engine/model/safetensors.h"
 #include "engine/model/weights.h"
+#include "engine/ops/packing.h"
 
 #include "tests/unit/checkpoint.h"
 
@@ -68,6 +69,52 @@ Test(weights, dtypes)
     cr_expect(permutation[0] == 2 && permutation[1] == 0 && permutation[2] == 1);
     tensors_close(weights.file);
     arena_clear(&arena);
+}
+
+/* Rows stay where the file has them: those of a file's other order, and every third run of two. */
+static void check_order(enum dtype dtype, const char *name, int64_t width)
+{
+    char header[200];
+    unsigned char bytes[600];
+    snprintf(header, sizeof header,
+             "{\"m\":{\"dtype\":\"%s\",\"shape\":[12,2],\"data_offsets\":[0,%d]}}", name,
+             (int)(24 * width));
+    const uint64_t length = strlen(header);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, length);
+    for (int i = 0; i < 24; i++) {
+        const float single = (float)i;
+        const double value = i;
+        memcpy(bytes + 8 + length + i * width, width == 8 ? (const void *)&value : &single,
+               (size_t)width);
+    }
+    struct arena arena = {0};
+    struct error err = ERROR_INIT;
+    struct weights weights = {.arena = &arena};
+    struct matrix matrix;
+    cr_assert(safetensors_load(&weights.file, bytes, 8 + length + 24 * (size_t)width, "f", &err) ==
+              0);
+    tensors_find(weights.file, "m")->order = (struct tensor_order){2, 3, 2};
+    cr_assert(weights_matrix(&weights, "m", 12, 2, &matrix, &err) == 0, "%s", err.message);
+    cr_expect_eq(matrix.dtype, dtype);
+    static const int all[] = {0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11}, middle[] = {4, 5, 6, 7};
+    float rows[12][PACKING_BLOCK];
+    packing_rows(&matrix, 0, 12, 0, 2, rows);
+    for (int r = 0; r < 12; r++)
+        cr_expect(rows[r][0] == (float)(2 * all[r]) && rows[r][1] == (float)(2 * all[r] + 1));
+    matrix.rows = 4;
+    matrix.part = (struct row_part){2, 2, 6};
+    packing_rows(&matrix, 0, 4, 0, 2, rows);
+    for (int r = 0; r < 4; r++)
+        cr_expect(rows[r][0] == (float)(2 * middle[r]), "%g", (double)rows[r][0]);
+    tensors_close(weights.file);
+    arena_clear(&arena);
+}
+
+Test(weights, rows_in_another_order)
+{
+    check_order(DTYPE_F32, "F32", 4);
+    check_order(DTYPE_F32, "F64", 8); /* which is converted */
 }
 
 /* A safetensors file of one [2, 4] matrix "m" of F8_E4M3 and its [1, 2] scales. */

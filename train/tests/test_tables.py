@@ -20,7 +20,7 @@ from train.table_config import SIZES, Size, row_config
 from train.table_rows import ROWS, TABLES, Claim, Row
 from train.table_text import LONGEST, prepare
 
-TINY = Size(2, 32, 2, 300, 16, 2, 3e-3, 200, 200, 3, 3)
+TINY = Size(2, 32, 2, 300, 32, 1, 3e-3, 200, 200, 3, 3)  # FLASH takes chunks from 16, half of that
 
 
 def test_every_table_names_rows_that_are_there():
@@ -40,9 +40,15 @@ def test_every_row_is_a_model_at_every_size():
         raw = row_config(row, TINY)
         assert set(row.mixers) <= set(raw["mixers"])  # a name that no layer has would change nothing
         config = parse_config(shipped(raw))
-        if config.position_embedding == "sinusoidal":  # Performer's, too, whose preset has none
-            assert config.embedding_scale == TINY.width**0.5
         Model(config, new_tensors(config, raw["shapes"]))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_all_rows_have_embeddings_of_one_scale(row):
+    raw = row_config(ROWS[row], TINY)
+    assert raw["embedding_scale"] == TINY.width**0.5
+    start = new_tensors(parse_config(shipped(raw)), raw["shapes"])["model.embeddings.weight"]
+    assert 0.9 < (start * raw["embedding_scale"]).std() < 1.1
 
 
 def test_what_a_row_changes():
@@ -147,7 +153,7 @@ def test_texts_have_equal_documents(sitting, tmp_path):
     from tokenizers import Tokenizer
     tokenizer = Tokenizer.from_file(str(plan.work / "tokenizer.json"))
     lines = [json.loads(line)["text"] for line in (plan.work / "valid.jsonl").open()]
-    assert len(lines) == 3 and all(len(tokenizer.encode(t).ids) == LONGEST * 16 for t in lines)
+    assert len(lines) == 3 and all(len(tokenizer.encode(t).ids) == LONGEST * TINY.window for t in lines)
 
 
 def test_a_run_is_made_once_and_a_failure_stays_in_its_row(sitting, monkeypatch, capsys):
@@ -166,7 +172,7 @@ def test_a_run_is_made_once_and_a_failure_stays_in_its_row(sitting, monkeypatch,
     assert again.todo()[0] == [("la_relu", 0)]  # what failed is tried again
     monkeypatch.setitem(ROWS, "regla", Row("regla", mixers={"mixer": {"query_scale": "none"}}))
     assert ("regla", 0) in again.todo()[0]  # a row that says something else is made again
-    table_report.report(plan.out, ["# head"], TABLES, 16)
+    table_report.report(plan.out, ["# head"], TABLES, TINY.window)
     shown = (plan.out / "README.md").read_text()
     assert all(len(line) <= 118 for line in shown.splitlines() if line[:1] not in "|#!")
     assert re.search(r"\| la_relu .*\*\*error\*\*: \w+", shown)
@@ -181,7 +187,7 @@ def test_linearised_and_borrowed_rows_come_after_their_sources(sitting, capsys):
     made.run(1)
     assert made.failed == 0, capsys.readouterr().out
     config = json.loads((plan.folder("kerple_log-windowed", 0) / "model/config.json").read_text())
-    assert config["mixers"]["mixer"]["window_size"] == 16 and "shapes" not in config
+    assert config["mixers"]["mixer"]["window_size"] == TINY.window and "shapes" not in config
     linear = json.loads((plan.folder("regla-linearised-tenth", 0) / "model/config.json").read_text())
     assert linear["mixers"]["regla"]["gate"] == "refined"
     assert json.loads(plan.record("donor", 0).read_text())["steps"] == 25
