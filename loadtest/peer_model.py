@@ -226,14 +226,41 @@ def write_gguf(gguf, path, config, tensors, weights):
     writer.close()
 
 
-def given(path):
-    """The same of a GGUF file that is there: both read it, whatever the weights."""
+def decode(gguf, path, decoded):
+    """A GGUF file with the same numbers as F32: with blocks llama.cpp rounds what it multiplies."""
+    reader = gguf.GGUFReader(path)
+    writer = gguf.GGUFWriter(decoded, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF.") and name not in ("general.architecture", "general.file_type"):
+            writer.add_key_value(name, field.contents(), field.types[0],
+                                 field.types[-1] if len(field.types) > 1 else None)
+    for tensor in reader.tensors:
+        numbers = gguf.dequantize(tensor.data, tensor.tensor_type)
+        writer.add_tensor(tensor.name, numbers.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def given(path, folder, gguf_package):
+    """The same of a GGUF file that is there. llama.cpp reads it as it is, but for f32 decoded."""
     if not path.is_file():
         raise Failure(f"{path}: expected a preset's name or a GGUF file, got neither")
-    return path, dict.fromkeys([*GGUF_FORMATS, "f16"], path)
+    decoded = folder / f"{path.stem}-decoded.gguf"
+    if not decoded.exists() or decoded.stat().st_mtime < path.stat().st_mtime:
+        print(f"writing {decoded}", file=sys.stderr)
+        sys.path.insert(0, str(gguf_package))
+        import gguf  # the peer's own, by build.sh
+
+        folder.mkdir(parents=True, exist_ok=True)
+        part = decoded.with_suffix(".part")
+        decode(gguf, path, part)
+        part.rename(decoded)
+    return path, {**dict.fromkeys([*GGUF_FORMATS, "f16"], path), "f32": decoded}
 
 
-def make(folder, name, gguf_package):
+def make(name, folder, gguf_package):
     """(model directory, {format: GGUF file}) of a preset; once written, they stay."""
     directory = folder / name
     files = {weights: folder / f"{name}-{weights}.gguf" for weights in GGUF_FORMATS}
