@@ -258,10 +258,8 @@ def test_a_gradient_that_is_not_finite_stops_the_run(run, raw_config, monkeypatc
 
 
 def test_an_output_that_is_not_finite_stops_the_run(run, raw_config, monkeypatch):
-    original = LinearMixer._read_out
-    monkeypatch.setattr(
-        LinearMixer, "_read_out", lambda self, h, x: original(self, h, x) * math.inf
-    )
+    original = LinearMixer.output
+    monkeypatch.setattr(LinearMixer, "output", lambda self, h, x: original(self, h, x) * math.inf)
     with pytest.raises(
         NotFinite, match=r"^step 1: loss nan: the output of model\.layers\.0\.attn is not finite$"
     ):
