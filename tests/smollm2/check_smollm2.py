@@ -44,7 +44,8 @@ def answers(model, text, greedy, **flags):
 
 
 def perplexity(model, text):
-    command = [str(BINARY), "perplexity", model, "-", "--format", "text", "--json", "--quiet", "--weights", "f32"]
+    command = [str(BINARY), "perplexity", model, "-", "--format", "text", "--json", "--quiet",
+               "--weights", "f32"]
     return json.loads(subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True).stdout)
 
 
