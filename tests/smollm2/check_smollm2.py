@@ -9,13 +9,12 @@ tokens, perplexity and greedy answer. The folder and the GGUF file must give the
 import hashlib
 import json
 import math
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "http"))
-from harness import BINARY, Server
+from harness import Server
 
 TOLERANCE = 5e-4
 PERPLEXITY_TOLERANCE = 5e-4  # a part of it
@@ -29,30 +28,29 @@ def beginning(text, expected):
     return part.decode()
 
 
-def answers(model, text, greedy, **flags):
-    """Log-probabilities of the text's tokens but the first, their likeliest, and what is generated."""
+def score(server, text):
+    """Log-probabilities of the text's tokens but the first."""
+    reply = server.complete(prompt=text, max_tokens=0, echo=True, logprobs=1)
+    return reply["choices"][0]["logprobs"]["token_logprobs"][1:]
+
+
+def answers(model, texts, greedy):
+    """The scores of each text, and what is generated."""
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder) / "log", model, **flags)
+        server = Server(Path(folder) / "log", model, weights="f32")
         try:
-            reply = server.complete(prompt=text, max_tokens=0, echo=True, logprobs=1)
-            scored = reply["choices"][0]["logprobs"]
+            scores = [score(server, text) for text in texts]
             written = server.complete(prompt=greedy["prompt"], max_tokens=len(greedy["ids"]), temperature=0)
-            return (scored["token_logprobs"][1:], scored["top_logprobs"][1:], scored["tokens"][1:],
-                    written["choices"][0]["text"])
+            return scores, written["choices"][0]["text"]
         finally:
             server.stop()
-
-
-def perplexity(model, text):
-    command = [str(BINARY), "perplexity", model, "-", "--format", "text", "--json", "--quiet",
-               "--weights", "f32"]
-    return json.loads(subprocess.run(command, input=text.encode(), stdout=subprocess.PIPE, check=True).stdout)
 
 
 def main(folder, text_path):
     expected = json.loads((Path(__file__).parent / "expected.json").read_text())
     whole = Path(text_path).read_bytes()
-    text = beginning(whole, expected["text"])
+    texts = [beginning(whole, expected[name]) for name in ("text", "long_text")]
+    greedy = expected["greedy"]
     failed = 0
 
     def check(holds, what):
@@ -60,19 +58,17 @@ def main(folder, text_path):
         failed += not holds
         print(f"{'PASS' if holds else 'FAIL'}  {what}")
 
-    got, tops, tokens, answer = answers(folder, text, expected["greedy"], weights="f32")
+    (got, long), answer = answers(folder, texts, greedy)
     want = expected["text"]["logprobs"]
     check(len(got) == len(want), f"{len(got)} log-probabilities of {len(want)}")
     worst = max(abs(a - b) for a, b in zip(got, want))
     check(worst <= TOLERANCE, f"largest difference {worst:.1e}, at most {TOLERANCE:g}")
-    check(answer == expected["greedy"]["text"], f"greedy: {answer!r}")
+    check(answer == greedy["text"], f"greedy: {answer!r}")
+    perplexity, want = math.exp(-sum(long) / len(long)), expected["long_text"]["perplexity_f32"]
+    check(math.isclose(perplexity, want, rel_tol=PERPLEXITY_TOLERANCE),
+          f"perplexity {perplexity:.4f} of {len(long)} tokens, expected {want:.4f}")
     gguf, = Path(folder).glob("*.gguf")
-    same = answers(gguf, text, expected["greedy"], weights="f32")
-    check(same[0] == got and same[3] == answer, "the GGUF file in f32: the same bits")
-    found = perplexity(folder, beginning(whole, expected["long_text"]))
-    want = expected["long_text"]["perplexity_f32"]
-    check(math.isclose(found["ppl_token"], want, rel_tol=PERPLEXITY_TOLERANCE),
-          f"perplexity {found['ppl_token']:.4f} of {found['tokens']} tokens, expected {want:.4f}")
+    check(answers(gguf, texts, greedy) == ([got, long], answer), "the GGUF file in f32: the same bits")
     print(f"smollm2: {5 - failed} passed, {failed} failed")
     return failed != 0
 
