@@ -86,10 +86,11 @@ static int take_text(struct reader *r, const char *what, struct gguf_text *text,
     uint64_t length;
     if (take_u64(r, what, &length, err) != 0)
         return -1;
-    if (length > left(r))
-        return bad(r, err,
-                   "%s: expected a string of %" PRIu64 " bytes, got %zu until the file's end", what,
-                   length, left(r));
+    if (length > left(r)) {
+        bad(r, err, "%s: expected a string of %" PRIu64 " bytes, got %zu until the file's end",
+            what, length, left(r));
+        return -1;
+    }
     *text = (struct gguf_text){(const char *)r->at, (size_t)length};
     r->at += length;
     return 0;
