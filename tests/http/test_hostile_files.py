@@ -122,7 +122,7 @@ CASES = [
     ("huge config", sparse("config.json", 3 << 30), ["config.json"]),
     ("two equal keys", text("config.json", lambda raw: b'{"vocab_size": 1,' + raw.strip()[1:]),
      ["config.json"]),
-    ("unknown family", config(model_type="llama"), ["config.json", "model_type", "llama"]),
+    ("unknown family", config(model_type="bloom"), ["config.json", "model_type", "bloom"]),
     ("no family", config(model_type=...), ["config.json", "model_type"]),
     ("unknown key", config(colour="red"), ["config.json", "colour"]),
     ("missing key", config(norm_eps=...), ["config.json", "norm_eps"]),

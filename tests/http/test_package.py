@@ -70,9 +70,9 @@ def test_presets_lists_and_files_are_completed(script, tmp_path):
     assert completed(script, "study", "--systems", "softmax,hyb") == ["softmax,hybrid_regla"]
     (tmp_path / "model").mkdir()
     (tmp_path / "mine.txt").touch()
-    assert completed(script, "serve", "--model", "m", folder=tmp_path) == ["model"]
+    assert sorted(completed(script, "serve", "--model", "m", folder=tmp_path)) == ["mine.txt", "model"]
     assert sorted(completed(script, "perplexity", "m", folder=tmp_path)) == ["mine.txt", "model"]
-    assert completed(script, "generate", "m", folder=tmp_path) == ["model"]
+    assert sorted(completed(script, "generate", "m", folder=tmp_path)) == ["mine.txt", "model"]
     assert completed(script, "serve", "--port", "", folder=tmp_path) == []
     assert completed(script, "nothing", "", folder=tmp_path) == []
 
