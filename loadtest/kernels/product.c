@@ -19,7 +19,8 @@ static void open_weights(struct job_run *run)
     run->weights = calloc((size_t)job->copies, sizeof(struct weight *));
     float *data = bench_floats((size_t)c->in * (size_t)c->out, -1, 1, 3);
     float *bias = bench_floats((size_t)c->out, -1, 1, 4);
-    const struct matrix matrix = {c->out, c->in, DTYPE_F32, data, bias};
+    const struct matrix matrix = {
+        .rows = c->out, .cols = c->in, .dtype = DTYPE_F32, .data = data, .bias = bias};
     for (int i = 0; i < job->copies; i++)
         if (ops->weight_create(run->device->backend, &run->weights[i], &matrix, 1, 1, c->format,
                                &err) != 0)
