@@ -11,7 +11,7 @@
 #define SLIDES "\"sliding_attention\""
 
 /* A golden folder, of whose config.json some keys are replaced. */
-static struct model *folder_with(const char *golden, const char *changes)
+static struct model *folder_with(const char *golden, const char *changes, char **bytes)
 {
     char path[512];
     size_t size;
@@ -21,8 +21,8 @@ static struct model *folder_with(const char *golden, const char *changes)
     cr_assert(patch && json_object_update(config, patch) == 0, "%s", changes);
     char *text = json_dumps(config, 0);
     snprintf(path, sizeof path, GOLDEN "%s/model.safetensors", golden);
-    char *bytes = read_whole(path, &size);
-    cr_assert(model_load(&model, text, strlen(text), bytes, size, &err) == 0, "%s: %s", golden,
+    *bytes = read_whole(path, &size);
+    cr_assert(model_load(&model, text, strlen(text), *bytes, size, &err) == 0, "%s: %s", golden,
               err.message);
     json_decref(config);
     json_decref(patch);
@@ -48,11 +48,13 @@ Test(gguf_dense, a_file_computes_what_its_folder_does)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct model *file = open_model(cases[i].file);
-        struct model *folder = folder_with(cases[i].golden, cases[i].changes);
+        char *bytes;
+        struct model *folder = folder_with(cases[i].golden, cases[i].changes, &bytes);
         cr_expect_eq(file->parameters, folder->parameters, "%s", cases[i].file);
         cr_expect(file->dtype == folder->dtype && file->tied == folder->tied, "%s", cases[i].file);
         cr_expect_null(warnings_at(&file->warnings, 0), "%s", cases[i].file);
         expect_same_logits(cases[i].file, file, folder, WEIGHTS_AUTO);
+        free(bytes);
     }
 }
 
@@ -287,8 +289,10 @@ Test(gguf_dense, optional_keys_are_followed)
                              followed[i].number, &size);
         cr_assert(open_bytes(&file, bytes, size, &err) == 0, "%s: %s", followed[i].key,
                   err.message);
-        expect_same_logits(followed[i].key, file,
-                           folder_with(followed[i].golden, followed[i].changes), WEIGHTS_AUTO);
+        char *others;
+        struct model *folder = folder_with(followed[i].golden, followed[i].changes, &others);
+        expect_same_logits(followed[i].key, file, folder, WEIGHTS_AUTO);
+        free(others);
         free(bytes);
     }
 }
