@@ -18,6 +18,34 @@ int blocks_bind_matrices(const struct block_mixer *block, const struct block_mat
     return 0;
 }
 
+/* Parameters of a norm of all heads, each with the same ones or with its own. */
+static int64_t qk_norm_size(const struct mixer *mixer, int heads, int64_t head_dim)
+{
+    return mixer->qk_norm_scope == NORM_SCOPE_HEAD ? head_dim : heads * head_dim;
+}
+
+int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    char name[WEIGHT_NAME_SIZE];
+    if (weights_norm(block->weights, weights_name(name, "%s.q_norm", block->prefix),
+                     qk_norm_size(mixer, mixer->num_heads, mixer->head_dim), &mixer->q_norm,
+                     err) != 0)
+        return -1;
+    return weights_norm(block->weights, weights_name(name, "%s.k_norm", block->prefix),
+                        qk_norm_size(mixer, mixer->num_kv_heads, mixer->head_dim), &mixer->k_norm,
+                        err);
+}
+
+void blocks_random_qk_norms(struct random_list *list, const char *prefix, const struct mixer *mixer,
+                            int64_t head_dim)
+{
+    random_list_norm(list, prefix, "q_norm", mixer->q_norm.kind,
+                     qk_norm_size(mixer, mixer->num_heads, head_dim));
+    random_list_norm(list, prefix, "k_norm", mixer->k_norm.kind,
+                     qk_norm_size(mixer, mixer->num_kv_heads, head_dim));
+}
+
 /* "prefix.name", or the name alone when the prefix is empty. */
 static const char *below(char full[WEIGHT_NAME_SIZE], const char *prefix, const char *name)
 {

@@ -58,6 +58,11 @@ struct block_matrix {
 int blocks_bind_matrices(const struct block_mixer *block, const struct block_matrix *matrices,
                          size_t count, struct error *err);
 
+/* A mixer's q_norm and k_norm, where it has them, of the size that their scope says. */
+int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err);
+void blocks_random_qk_norms(struct random_list *list, const char *prefix, const struct mixer *mixer,
+                            int64_t head_dim);
+
 /* Lists a preset's tensors; list_mixer those of a mixer, whose names begin with prefix. */
 void blocks_random(struct random_list *list, const struct block_names *names,
                    void (*list_mixer)(struct random_list *, const char *prefix,

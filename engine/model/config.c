@@ -91,6 +91,15 @@ int config_sizes(struct config *config, const struct fields *root, const char *h
     return 0;
 }
 
+int config_check_heads(const struct config *config, const struct fields *root, struct error *err)
+{
+    if (config->hidden_size % config->num_heads == 0)
+        return 0;
+    return error_set(err, ERROR_INVALID,
+                     "%s: hidden_size: expected a multiple of num_attention_heads (%lld), got %lld",
+                     root->place, (long long)config->num_heads, (long long)config->hidden_size);
+}
+
 int config_find_mixer(const struct config *config, const char *place, const char *name,
                       struct error *err)
 {

@@ -119,6 +119,9 @@ int config_token_ids(struct config *config, const struct fields *fields, struct 
 int config_sizes(struct config *config, const struct fields *root, const char *heads_key,
                  struct error *err);
 
+/* Where a class demands that num_attention_heads divides the hidden size. */
+int config_check_heads(const struct config *config, const struct fields *root, struct error *err);
+
 /* The mixer's index, or -1 with an error at `place` that lists the names. */
 int config_find_mixer(const struct config *config, const char *place, const char *name,
                       struct error *err);

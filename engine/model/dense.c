@@ -258,26 +258,6 @@ void dense_post_norms(struct dense *dense)
         dense->layer.blocks[i].post = (struct norm_config){NORM_RMSNORM, ends[i]};
 }
 
-int dense_check_heads(const struct config *config, const struct fields *root, struct error *err)
-{
-    if (config->hidden_size % config->num_heads == 0)
-        return 0;
-    return error_set(err, ERROR_INVALID,
-                     "%s: hidden_size: expected a multiple of num_attention_heads (%lld), got %lld",
-                     root->place, (long long)config->num_heads, (long long)config->hidden_size);
-}
-
-static int bind_norm(const struct block_mixer *block, const char *name, int heads,
-                     struct norm *norm, struct error *err)
-{
-    char full[WEIGHT_NAME_SIZE];
-    if (norm->kind == NORM_NONE)
-        return 0;
-    const int64_t size = block->mixer->qk_norm_scope == NORM_SCOPE_HEAD ? 1 : heads;
-    return weights_norm(block->weights, weights_name(full, "%s.%s", block->prefix, name),
-                        size * block->mixer->head_dim, norm, err);
-}
-
 static int bind_mixer(const struct block_mixer *block, struct error *err)
 {
     const struct dense_config *own = block->config->own;
@@ -294,9 +274,7 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
     if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0)
         return -1;
     mixer->value_dim = mixer->features = mixer->features_positioned = mixer->head_dim;
-    if (bind_norm(block, "q_norm", mixer->num_heads, &mixer->q_norm, err) != 0)
-        return -1;
-    return bind_norm(block, "k_norm", mixer->num_kv_heads, &mixer->k_norm, err);
+    return blocks_bind_qk_norms(block, err);
 }
 
 static const struct block_names names = {.root = "model",
@@ -324,14 +302,11 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
     const int64_t hidden = list->config->hidden_size;
     const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
     const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
-    const bool by_head = mixer->qk_norm_scope == NORM_SCOPE_HEAD;
     random_list_linear(list, prefix, "q_proj", queries, hidden, 0);
     random_list_linear(list, prefix, "k_proj", keys, hidden, 0);
     random_list_linear(list, prefix, "v_proj", keys, hidden, 0);
     random_list_output(list, prefix, "o_proj", hidden, queries);
-    random_list_norm(list, prefix, "q_norm", mixer->q_norm.kind,
-                     by_head ? mixer->head_dim : queries);
-    random_list_norm(list, prefix, "k_norm", mixer->k_norm.kind, by_head ? mixer->head_dim : keys);
+    blocks_random_qk_norms(list, prefix, mixer, mixer->head_dim);
 }
 
 void dense_random(struct random_list *list)

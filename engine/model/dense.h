@@ -77,9 +77,6 @@ int dense_pattern_layers(const struct dense *dense, struct config *config,
 /* The norms behind each branch, with the names that all families give them. */
 void dense_post_norms(struct dense *dense);
 
-/* Where a class demands that heads divide the hidden size, whatever head_dim is. */
-int dense_check_heads(const struct config *config, const struct fields *root, struct error *err);
-
 int dense_bind(struct model *model, const struct config *config, struct weights *weights,
                struct error *err);
 void dense_random(struct random_list *list);

@@ -36,7 +36,7 @@ static int parse_gemma(struct dense *dense, struct config *config, const struct 
     static const struct config_refusal refusal = {"use_bidirectional_attention", "false"};
     double scalar = 256;
     if (dense_parse(dense, config, root, class, &names, err) != 0 ||
-        dense_check_heads(config, root, err) != 0 ||
+        config_check_heads(config, root, err) != 0 ||
         config_library_refuse(root, &refusal, 1, err) != 0 ||
         fields_double(root, "query_pre_attn_scalar", FIELD_NOT_NULL, 1e-6, 1e9, &scalar, err) !=
             0 ||

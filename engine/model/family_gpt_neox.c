@@ -52,12 +52,7 @@ static int parse_sizes(struct config *config, const struct fields *root, struct 
         fields_int(root, "max_position_embeddings", FIELD_NOT_NULL, 1, INT32_MAX,
                    &config->max_position_embeddings, err) != 0)
         return -1;
-    if (config->hidden_size % config->num_heads != 0)
-        return error_set(err, ERROR_INVALID,
-                         "%s: hidden_size: expected a multiple of num_attention_heads (%lld), got "
-                         "%lld",
-                         root->place, (long long)config->num_heads, (long long)config->hidden_size);
-    return 0;
+    return config_check_heads(config, root, err);
 }
 
 static const struct layer_names layer_names = {"input_layernorm", "attention",

@@ -17,7 +17,7 @@ static int parse(struct config *config, const struct fields *root, struct error 
     struct rope rope;
     if (dense_parse(&dense, config, root, &llama, NULL, err) != 0 ||
         dense_rope(&rope, config, root, &llama, err) != 0 ||
-        dense_check_heads(config, root, err) != 0)
+        config_check_heads(config, root, err) != 0)
         return -1;
     return dense_layers(&dense, config, &(struct dense_kind){"attention", 0, &rope}, 1, NULL, root,
                         err);

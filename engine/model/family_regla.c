@@ -211,18 +211,6 @@ static int bind_segments(const struct block_mixer *b, const struct block_mixer *
                         &mixer->segment_norm, err);
 }
 
-/* One norm for all heads of q, or of k, each with the same weight or with its own. */
-static int bind_qk_norm(const struct block_mixer *b, const char *name, int heads, struct norm *norm,
-                        struct error *err)
-{
-    char full[WEIGHT_NAME_SIZE];
-    if (norm->kind == NORM_NONE)
-        return 0;
-    const int64_t size = b->mixer->qk_norm_scope == NORM_SCOPE_HEAD ? 1 : heads;
-    return weights_norm(b->weights, weights_name(full, "%s.%s", b->prefix, name),
-                        size * b->mixer->head_dim, norm, err);
-}
-
 /* A mixer but for its output. source: where its values, and a shared projection for q and k, are.
  * If that is of another mixer, the first part of the pair, they have been bound. */
 static int bind_part(const struct block_mixer *b, const struct block_mixer *source,
@@ -234,9 +222,8 @@ static int bind_part(const struct block_mixer *b, const struct block_mixer *sour
         (source->mixer == mixer && bind_sources(source, err) != 0) ||
         (mixer->shared_qk && (bind_scale(b, "q_scale", &mixer->q_scale, err) != 0 ||
                               bind_scale(b, "k_scale", &mixer->k_scale, err) != 0)) ||
-        bind_qk_norm(b, "q_norm", mixer->num_heads, &mixer->q_norm, err) != 0 ||
-        bind_qk_norm(b, "k_norm", mixer->num_kv_heads, &mixer->k_norm, err) != 0 ||
-        bind_features(b, err) != 0 || (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
+        blocks_bind_qk_norms(b, err) != 0 || bind_features(b, err) != 0 ||
+        (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
         (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, source, err) != 0) ||
         position_tables_bind(b->weights, mixer, b->prefix, b->rope, err) != 0)
         return -1;
@@ -474,11 +461,7 @@ static void list_part(struct random_list *list, const char *prefix, const char *
         random_list_norm(list, prefix, "segment_norm", NORM_LAYERNORM, heads * shapes->head_dim);
     }
     list_position(list, prefix, mixer);
-    const bool by_head = mixer->qk_norm_scope == NORM_SCOPE_HEAD;
-    random_list_norm(list, prefix, "q_norm", mixer->q_norm.kind,
-                     by_head ? shapes->head_dim : queries);
-    random_list_norm(list, prefix, "k_norm", mixer->k_norm.kind,
-                     by_head ? shapes->head_dim : kv_heads * shapes->head_dim);
+    blocks_random_qk_norms(list, prefix, mixer, shapes->head_dim);
     random_list_norm(list, prefix, "out_norm", mixer->output_norm.kind,
                      mixer->output_norm_scope == NORM_SCOPE_HEAD ? shapes->value_dim : values);
 }
