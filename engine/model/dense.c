@@ -112,8 +112,10 @@ int dense_window(int64_t *window, const struct fields *root, struct error *err)
     return fields_int(root, key, FIELD_OPTIONAL, 1, CONFIG_MAX_WINDOW, window, err);
 }
 
-int dense_layer_types(int **kinds, struct config *config, const struct fields *root,
-                      struct error *err)
+/* A list of indices [num_layers], in the arena: of layer_types 0 for full_attention and 1 for
+ * sliding_attention; *kinds is NULL where there is no list. */
+static int parse_layer_types(int **kinds, struct config *config, const struct fields *root,
+                             struct error *err)
 {
     /* "attention" is what transformers called it before. */
     static const char *const names[] = {"full_attention", "sliding_attention", "attention"};
@@ -144,6 +146,28 @@ int dense_layer_types(int **kinds, struct config *config, const struct fields *r
                              json_is_string(name) ? "" : fields_kind(name),
                              json_is_string(name) ? json_string_value(name) : "");
         (*kinds)[i] = n == 1;
+    }
+    return 0;
+}
+
+int dense_sliding(int **kind_of, struct config *config, int64_t window,
+                  bool (*slides)(int64_t layer, const void *context), const void *context,
+                  const char *needs, const struct fields *root, struct error *err)
+{
+    if (parse_layer_types(kind_of, config, root, err) != 0)
+        return -1;
+    const bool listed = *kind_of != NULL;
+    if (!listed)
+        *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
+    if (!*kind_of)
+        return -1;
+    for (int64_t i = 0; i < config->num_layers; i++) {
+        if (!listed)
+            (*kind_of)[i] = slides(i, context);
+        if ((*kind_of)[i] == 1 && window == 0)
+            return error_set(err, ERROR_INVALID,
+                             "%s: layer %lld is of sliding_attention, which needs %s", root->place,
+                             (long long)i, needs);
     }
     return 0;
 }
@@ -189,6 +213,25 @@ int dense_layers(const struct dense *dense, struct config *config, const struct 
     return 0;
 }
 
+static int two_kinds(const struct dense *dense, struct config *config, int64_t window,
+                     const int *kind_of, const struct rope *const ropes[2],
+                     const struct fields *root, struct error *err)
+{
+    const struct dense_kind kinds[] = {{"full_attention", 0, ropes[0]},
+                                       {"sliding_attention", window, ropes[1]}};
+    return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
+}
+
+static bool slides_from(int64_t layer, const void *first)
+{
+    return layer >= *(const int64_t *)first;
+}
+
+static bool slides_but_each(int64_t layer, const void *pattern)
+{
+    return (layer + 1) % *(const int64_t *)pattern != 0;
+}
+
 int dense_windowed_layers(const struct dense *dense, struct config *config, const struct rope *rope,
                           const struct fields *root, struct error *err)
 {
@@ -198,29 +241,17 @@ int dense_windowed_layers(const struct dense *dense, struct config *config, cons
     if (fields_bool(root, "use_sliding_window", FIELD_NOT_NULL, &use, err) != 0 ||
         dense_window(&window, root, err) != 0 ||
         fields_int(root, "max_window_layers", FIELD_NOT_NULL, INT32_MIN, INT32_MAX, &first, err) !=
-            0 ||
-        dense_layer_types(&kind_of, config, root, err) != 0)
+            0)
         return -1;
     if (!use)
         window = 0;
-    const bool listed = kind_of != NULL;
-    if (!listed)
-        kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof *kind_of, err);
-    if (!kind_of)
+    if (window == 0)
+        first = config->num_layers;
+    if (dense_sliding(&kind_of, config, window, slides_from, &first,
+                      "use_sliding_window and a sliding_window", root, err) != 0)
         return -1;
-    for (int64_t i = 0; i < config->num_layers; i++) {
-        if (!listed)
-            kind_of[i] = window > 0 && i >= first;
-        if (kind_of[i] == 1 && window == 0)
-            return error_set(
-                err, ERROR_INVALID,
-                "%s: layer_types[%lld]: sliding_attention needs use_sliding_window and "
-                "a sliding_window",
-                root->place, (long long)i);
-    }
-    const struct dense_kind kinds[] = {{"full_attention", 0, rope},
-                                       {"sliding_attention", window, rope}};
-    return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
+    return two_kinds(dense, config, window, kind_of, (const struct rope *[]){rope, rope}, root,
+                     err);
 }
 
 int dense_pattern_layers(const struct dense *dense, struct config *config,
@@ -230,25 +261,10 @@ int dense_pattern_layers(const struct dense *dense, struct config *config,
     int64_t window = 4096;
     int *kind_of;
     if (dense_window(&window, root, err) != 0 ||
-        dense_layer_types(&kind_of, config, root, err) != 0)
+        dense_sliding(&kind_of, config, window, slides_but_each, &pattern, "a sliding_window", root,
+                      err) != 0)
         return -1;
-    const bool listed = kind_of != NULL;
-    if (!listed)
-        kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof *kind_of, err);
-    if (!kind_of)
-        return -1;
-    for (int64_t i = 0; i < config->num_layers; i++) {
-        if (!listed)
-            kind_of[i] = (i + 1) % pattern != 0;
-        if (kind_of[i] == 1 && window == 0)
-            return error_set(err, ERROR_INVALID,
-                             "%s: sliding_window: expected a number, as layer %lld has "
-                             "sliding_attention, got null",
-                             root->place, (long long)i);
-    }
-    const struct dense_kind kinds[] = {{"full_attention", 0, ropes[0]},
-                                       {"sliding_attention", window, ropes[1]}};
-    return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
+    return two_kinds(dense, config, window, kind_of, ropes, root, err);
 }
 
 void dense_post_norms(struct dense *dense)

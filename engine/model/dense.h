@@ -53,10 +53,12 @@ int dense_rope(struct rope *rope, struct config *config, const struct fields *ro
 /* sliding_window: an integer, or 0 for null; absent it stays as it is. */
 int dense_window(int64_t *window, const struct fields *root, struct error *err);
 
-/* A list of indices [num_layers], in the arena: of layer_types 0 for full_attention and 1 for
- * sliding_attention; *kinds is NULL where there is no list. */
-int dense_layer_types(int **kinds, struct config *config, const struct fields *root,
-                      struct error *err);
+/* A list of indices [num_layers], in the arena: 1 for layers of sliding_attention, as layer_types
+ * says or, where there is none, those that `slides`; else 0. needs: the keys that give a window,
+ * for the error where a layer slides without one. */
+int dense_sliding(int **kind_of, struct config *config, int64_t window,
+                  bool (*slides)(int64_t layer, const void *context), const void *context,
+                  const char *needs, const struct fields *root, struct error *err);
 
 /* Makes the layers: layer i is of kinds[kind_of[i]], or all are of the first if kind_of is NULL.
  * Kinds [count] without layers are left out. */

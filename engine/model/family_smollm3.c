@@ -40,29 +40,27 @@ static int parse_ropes(const struct config *config, const struct fields *root, b
     return 0;
 }
 
-/* Which layers have a window: those that layer_types says, else with use_sliding_window those
- * without rotary embeddings. transformers reads use_sliding_window only for the latter. */
+/* Without layer_types. transformers reads use_sliding_window only then. */
+struct windows {
+    bool use;
+    const bool *has_rope;
+};
+
+static bool slides(int64_t layer, const void *context)
+{
+    const struct windows *windows = context;
+    return windows->use && !windows->has_rope[layer];
+}
+
 static int parse_windows(struct config *config, const struct fields *root, const bool *has_rope,
                          int64_t *window, int **kind_of, struct error *err)
 {
-    bool use = false;
-    if (fields_bool(root, "use_sliding_window", FIELD_NOT_NULL, &use, err) != 0 ||
-        dense_window(window, root, err) != 0 || dense_layer_types(kind_of, config, root, err) != 0)
+    struct windows windows = {.has_rope = has_rope};
+    if (fields_bool(root, "use_sliding_window", FIELD_NOT_NULL, &windows.use, err) != 0 ||
+        dense_window(window, root, err) != 0)
         return -1;
-    const bool listed = *kind_of != NULL;
-    if (!listed)
-        *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
-    if (!*kind_of)
-        return -1;
-    for (int64_t i = 0; i < config->num_layers; i++) {
-        if (!listed)
-            (*kind_of)[i] = use && *window > 0 && !has_rope[i];
-        if ((*kind_of)[i] == 1 && *window == 0)
-            return error_set(err, ERROR_INVALID,
-                             "%s: layer_types[%lld]: sliding_attention needs a sliding_window",
-                             root->place, (long long)i);
-    }
-    return 0;
+    windows.use &= *window > 0;
+    return dense_sliding(kind_of, config, *window, slides, &windows, "a sliding_window", root, err);
 }
 
 static int parse(struct config *config, const struct fields *root, struct error *err)

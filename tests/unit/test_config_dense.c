@@ -93,10 +93,10 @@ Test(config_dense, windows_of_qwen)
          "config.json: layer_types[1]: expected full_attention or sliding_attention, got a number "
          "(not supported)"},
         {"use_sliding_window", "false",
-         "config.json: layer_types[1]: sliding_attention needs use_sliding_window and a "
+         "config.json: layer 1 is of sliding_attention, which needs use_sliding_window and a "
          "sliding_window"},
         {"sliding_window", "null",
-         "config.json: layer_types[1]: sliding_attention needs use_sliding_window and a "
+         "config.json: layer 1 is of sliding_attention, which needs use_sliding_window and a "
          "sliding_window"},
         {"use_sliding_window", "null",
          "config.json: use_sliding_window: expected true or false, got null"},
@@ -117,7 +117,7 @@ Test(config_dense, smollm3)
         {"no_rope_layer_interval", "0",
          "config.json: no_rope_layer_interval: expected an integer in [1, 2147483647], got 0"},
         {"layer_types", "[\"full_attention\", \"sliding_attention\", \"full_attention\"]",
-         "config.json: layer_types[1]: sliding_attention needs a sliding_window"},
+         "config.json: layer 1 is of sliding_attention, which needs a sliding_window"},
     };
     EXPECT("dense_smollm3", changes);
 }

@@ -21,8 +21,7 @@ Test(config_norms, olmo_changes)
     };
     static const struct change of_3[] = {
         {"sliding_window", "null",
-         "config.json: sliding_window: expected a number, as layer 0 has sliding_attention, got "
-         "null"},
+         "config.json: layer 0 is of sliding_attention, which needs a sliding_window"},
         {"sliding_window", "0",
          "config.json: sliding_window: expected an integer in [1, 16777216], got 0"},
         {"layer_types/1", "\"chunked_attention\"",
@@ -75,8 +74,7 @@ Test(config_norms, gemma_changes)
         {"sliding_window_pattern", "null",
          "config.json: sliding_window_pattern: expected an integer in [1, 4096], got null"},
         {"sliding_window", "null",
-         "config.json: sliding_window: expected a number, as layer 1 has sliding_attention, got "
-         "null"},
+         "config.json: layer 1 is of sliding_attention, which needs a sliding_window"},
         {"rope_parameters/full_attention/factor", NULL,
          "config.json: rope_parameters.full_attention.factor: expected a number in [1e-06, 1e+09], "
          "got nothing"},
