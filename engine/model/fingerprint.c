@@ -118,8 +118,9 @@ static void add_position(XXH3_state_t *hash, const struct position *position)
     add_int(hash, position->pairing);
     add_int(hash, position->stage);
     add_int(hash, position->basis);
+    /* In f32: libraries' pow differs in a double's last bits, from one processor to another too. */
     for (int i = 0; position->frequencies != NULL && i < position->rotary_dims / 2; i++)
-        add_real(hash, position->frequencies[i]);
+        add_real(hash, (double)(float)position->frequencies[i]);
     add_unusual(hash, "rope factor", (double)position->factor, 0);
 }
 
