@@ -76,6 +76,9 @@ static double recurrence_operations(const struct mixer *m)
     case GATE_DELTA:
         per_element = 6;
         break;
+    case GATE_GATED_DELTA:
+        per_element = 7;
+        break;
     }
     double rows = m->value_dim + (m->sum_norm ? 1 : 0);
     return per_element * rows * m->features_positioned * m->num_heads;

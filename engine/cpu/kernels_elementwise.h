@@ -88,7 +88,7 @@ static void norm_part(const struct ops_norm *a, const float *x, float *y)
 {
     int n = a->size;
     float mean = a->kind == NORM_LAYERNORM ? formula_sum(x, n) / (float)n : 0.0f;
-    float square = sum_squares(x, mean, n) / (float)n;
+    float square = sum_squares(x, mean, n) / (a->kind == NORM_L2 ? 1.0f : (float)n);
     float factor = a->kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a->eps)
                                                   : 1.0f / sqrtf(square + a->eps);
     if (a->kind == NORM_GATED_RMSNORM) {

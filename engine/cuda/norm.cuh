@@ -78,7 +78,7 @@ __device__ inline struct norm_terms norm_terms_by(const struct ops_norm &a, cons
                 squares = fmaf(number - mean, number - mean, squares);
             }
     }
-    float square = warp_sum(squares) / n;
+    float square = warp_sum(squares) / (a.kind == NORM_L2 ? 1.0f : n);
     return {mean, a.kind == NORM_SIMPLE_RMSNORM ? 1.0f / (sqrtf(square) + a.eps)
                                                 : 1.0f / sqrtf(square + a.eps)};
 }

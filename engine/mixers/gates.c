@@ -26,6 +26,10 @@ int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2])
     case GATE_DELTA:
         parts[0] = &config->b_proj;
         return 1;
+    case GATE_GATED_DELTA:
+        parts[0] = &config->b_proj;
+        parts[1] = &config->a_proj;
+        return 2;
     }
     return 0;
 }
@@ -33,10 +37,25 @@ int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2])
 int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
+    if (config->decay != NULL) {
+        void *device = NULL;
+        const size_t bytes = (size_t)config->num_heads * sizeof(float);
+        if (context->ops->upload(context->backend, config->decay, bytes, &device, err) != 0)
+            return -1;
+        layer->decay = device;
+    }
     if (config->gate != GATE_GLA)
         return 0;
     mixer_widen(&context->widths.low_rank, config->gk_proj_1.rows);
     return mixer_pack(context, &layer->low_rank, &config->gk_proj_1, 1, 1, err);
+}
+
+/* How much of a key's value is overwritten: 1 is all of it, 2 the opposite of it. */
+static struct ops_factor beta_of(const struct mixer *config, struct rows u)
+{
+    return config->beta_max == 0 ? (struct ops_factor){FORMULA_SIGMOID, .u = u}
+                                 : (struct ops_factor){FORMULA_SCALED_SIGMOID, config->beta_max,
+                                                       .u = u};
 }
 
 void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
@@ -69,9 +88,14 @@ void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, stru
         recurrence->feature_decay = (struct ops_factor){
             FORMULA_GLA_GATE, config->gate_logit_normalizer, .u = workspace->low_rank};
         break;
+    case GATE_GATED_DELTA: /* and a */
+        recurrence->row_decay =
+            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = w, .w = {layer->decay, 0}};
+        recurrence->row_decay_per_head = true;
+        recurrence->input_scale = recurrence->delta = beta_of(config, u);
+        break;
     case GATE_DELTA: /* b = delta = beta */
-        recurrence->input_scale = (struct ops_factor){FORMULA_SIGMOID, .u = u};
-        recurrence->delta = (struct ops_factor){FORMULA_SIGMOID, .u = u};
+        recurrence->input_scale = recurrence->delta = beta_of(config, u);
         break;
     }
 }

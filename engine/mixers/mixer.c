@@ -151,6 +151,7 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
     mixer_position_clear(layer, ops, backend);
     mixer_segments_clear(layer, ops, backend);
     mixer_scale_unload(&layer->norm, ops, backend);
+    ops->unload(backend, layer->decay);
     ops->unload(backend, layer->biases);
     ops->unload(backend, layer->bias_table);
     if (layer->second != NULL)

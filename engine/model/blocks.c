@@ -18,6 +18,44 @@ int blocks_bind_matrices(const struct block_mixer *block, const struct block_mat
     return 0;
 }
 
+int blocks_split_heads(const struct block_mixer *block, const struct matrix *fused,
+                       struct matrix *const *parts, int count, struct error *err)
+{
+    const int64_t rows = fused->rows / count, head = rows / block->mixer->num_heads;
+    *parts[0] = *fused;
+    for (int i = 0; count > 1 && i < count; i++) {
+        float *bias = fused->bias
+                          ? arena_alloc(block->weights->arena, (size_t)rows, sizeof *bias, err)
+                          : NULL;
+        if (fused->bias && !bias)
+            return -1;
+        *parts[i] = *fused;
+        parts[i]->rows = rows;
+        parts[i]->bias = bias;
+        parts[i]->part = (struct row_part){i * head, head, count * head};
+        for (int64_t r = 0; bias && r < rows; r++)
+            bias[r] = fused->bias[row_part_row(&parts[i]->part, r)];
+    }
+    return 0;
+}
+
+int blocks_decay(const struct block_mixer *block, const float *a_log, struct error *err)
+{
+    const int heads = block->mixer->num_heads;
+    float *decay = arena_alloc(block->weights->arena, (size_t)heads, sizeof *decay, err);
+    if (!decay)
+        return -1;
+    for (int h = 0; h < heads; h++) {
+        decay[h] = (float)exp((double)a_log[h]);
+        if (!isfinite(decay[h]))
+            return error_set(err, ERROR_INVALID,
+                             "%s: A_log: expected numbers under 88.7, got %g at element %d",
+                             block->prefix, (double)a_log[h], h);
+    }
+    block->mixer->decay = decay;
+    return 0;
+}
+
 /* Parameters of a norm of all heads, each with the same ones or with its own. */
 static int64_t qk_norm_size(const struct mixer *mixer, int heads, int64_t head_dim)
 {
@@ -29,11 +67,11 @@ int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err)
     struct mixer *mixer = block->mixer;
     char name[WEIGHT_NAME_SIZE];
     if (weights_norm(block->weights, weights_name(name, "%s.q_norm", block->prefix),
-                     qk_norm_size(mixer, mixer->num_heads, mixer->head_dim), &mixer->q_norm,
+                     qk_norm_size(mixer, mixer->num_qk_heads, mixer->head_dim), &mixer->q_norm,
                      err) != 0)
         return -1;
     return weights_norm(block->weights, weights_name(name, "%s.k_norm", block->prefix),
-                        qk_norm_size(mixer, mixer->num_kv_heads, mixer->head_dim), &mixer->k_norm,
+                        qk_norm_size(mixer, mixer_key_heads(mixer), mixer->head_dim), &mixer->k_norm,
                         err);
 }
 
@@ -41,9 +79,9 @@ void blocks_random_qk_norms(struct random_list *list, const char *prefix, const 
                             int64_t head_dim)
 {
     random_list_norm(list, prefix, "q_norm", mixer->q_norm.kind,
-                     qk_norm_size(mixer, mixer->num_heads, head_dim));
+                     qk_norm_size(mixer, mixer->num_qk_heads, head_dim));
     random_list_norm(list, prefix, "k_norm", mixer->k_norm.kind,
-                     qk_norm_size(mixer, mixer->num_kv_heads, head_dim));
+                     qk_norm_size(mixer, mixer_key_heads(mixer), head_dim));
 }
 
 /* "prefix.name", or the name alone when the prefix is empty. */
@@ -110,6 +148,8 @@ static void configure_mixer(const struct config *config, const struct mixer_conf
             part->num_heads = (int)config->num_heads;
         if (part->num_kv_heads == 0)
             part->num_kv_heads = part->num_heads;
+        if (part->num_qk_heads == 0)
+            part->num_qk_heads = part->num_heads;
     }
 }
 

@@ -164,6 +164,8 @@ static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
             add_int(hash, (int64_t)i);
             add_int(hash, later[i]);
         }
+    add_unusual(hash, "num_qk_heads", mixer->num_qk_heads, mixer->num_heads);
+    add_unusual(hash, "beta_max", (double)mixer->beta_max, 0);
     add_unusual(hash, "score_scale", (double)mixer->score_scale, 0);
     add_unusual(hash, "score_softcap", (double)mixer->score_softcap, 0);
     if (mixer->q_norm.kind != NORM_NONE) {

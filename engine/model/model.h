@@ -26,7 +26,8 @@
     X(NORM_LAYERNORM, "layernorm")           \
     X(NORM_RMSNORM, "rmsnorm")               \
     X(NORM_SIMPLE_RMSNORM, "simple_rmsnorm") \
-    X(NORM_GATED_RMSNORM, "gated_rmsnorm")
+    X(NORM_GATED_RMSNORM, "gated_rmsnorm")   \
+    X(NORM_L2, "l2")
 #define MODEL_ACTS(X)           \
     X(ACT_GELU, "gelu")         \
     X(ACT_GELU_NEW, "gelu_new") \
@@ -71,7 +72,8 @@
     X(GATE_FAST_DECAY, "fast_decay") \
     X(GATE_REFINED, "refined")       \
     X(GATE_GLA, "gla")               \
-    X(GATE_DELTA, "delta")
+    X(GATE_DELTA, "delta")           \
+    X(GATE_GATED_DELTA, "gated_delta")
 #define MODEL_VALUE(value, name) value,
 #define MODEL_NAME(value, name) name,
 
@@ -112,7 +114,7 @@ struct norm {
     enum norm_kind kind;
     float eps;
     bool plus_one;       /* the file has weight - 1 (Gemma, Qwen3.5) */
-    const float *weight; /* [size]; NULL for simple_rmsnorm */
+    const float *weight; /* [size]; NULL for simple_rmsnorm and l2 */
     const float *bias;   /* [size], or NULL */
     const float *gate;   /* [size]; gated_rmsnorm, which only output_norm may be */
 };
@@ -154,6 +156,7 @@ struct mixer {
     const char *name;            /* as in config.json's `mixers`; owned by the model */
     int num_heads, num_kv_heads; /* num_kv_heads < num_heads: k, v and gk have the kv heads, each
                                     serving num_heads / num_kv_heads consecutive heads (gla) */
+    int num_qk_heads; /* linear: < num_heads: q and k have so many heads, likewise (gated_delta) */
     int head_dim, value_dim, features, features_positioned; /* d, dv, m, m2 (softmax: m = d) */
     struct matrix q_proj, k_proj, v_proj, o_proj;
     struct matrix qk_proj;                /* shared_qk, in place of q_proj and k_proj: [H*d, D] */
@@ -178,7 +181,10 @@ struct mixer {
     struct matrix f_proj;               /* fast_decay: [H*m, D] */
     struct matrix gk_proj_0;            /* gla: [rank, D], no bias */
     struct matrix gk_proj_1;            /* gla: [Hkv*m, rank] */
-    struct matrix b_proj;               /* delta: [H, D] */
+    struct matrix b_proj;               /* delta, gated_delta: [H, D] */
+    struct matrix a_proj;               /* gated_delta: [H, D] */
+    const float *decay;                 /* gated_delta: [H], of softplus(a_proj x) */
+    float beta_max; /* delta, gated_delta: times sigmoid(b_proj x); 0: 1 */
 
     /* softmax */
     enum softmax_activation activation;
@@ -207,6 +213,12 @@ struct mixer {
     struct mixer *second; /* NULL: not a pair */
     bool concatenates;    /* else the h are added */
 };
+
+/* Heads of k, of its features and of their gate: with q's or with v's, whichever are fewer. */
+static inline int mixer_key_heads(const struct mixer *mixer)
+{
+    return mixer->num_qk_heads < mixer->num_kv_heads ? mixer->num_qk_heads : mixer->num_kv_heads;
+}
 
 /* down_proj(act(gate_proj x) * up_proj x), or without a gate down_proj(act(up_proj x)). */
 struct mlp {

@@ -77,7 +77,7 @@ void random_list_norm(struct random_list *list, const char *prefix, const char *
                       enum norm_kind kind, int64_t size)
 {
     char full[WEIGHT_NAME_SIZE];
-    if (kind == NORM_NONE || kind == NORM_SIMPLE_RMSNORM)
+    if (kind == NORM_NONE || kind == NORM_SIMPLE_RMSNORM || kind == NORM_L2)
         return;
     weights_name(full, "%s.%s", prefix, name);
     random_list_vector(list, full, "weight", size, 1, 0);

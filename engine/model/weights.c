@@ -133,6 +133,16 @@ void weights_ignore(struct weights *weights, const char *const *ends, size_t cou
     }
 }
 
+void weights_ignore_below(struct weights *weights, const char *const *begins, size_t count)
+{
+    for (size_t i = 0; i < tensors_count(weights->file); i++) {
+        struct tensor *tensor = tensors_at(weights->file, i);
+        for (size_t b = 0; b < count; b++)
+            if (strncmp(tensor->name, begins[b], strlen(begins[b])) == 0)
+                tensor_ignore(tensor);
+    }
+}
+
 /* Whether n numbers from element `first` on are finite: the exponents of those that a file mostly
  * has are not all ones. */
 static bool are_finite(const struct tensor *tensor, size_t first, size_t n)
@@ -212,7 +222,7 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
                  struct error *err)
 {
     char full[WEIGHT_NAME_SIZE];
-    if (norm->kind == NORM_NONE || norm->kind == NORM_SIMPLE_RMSNORM)
+    if (norm->kind == NORM_NONE || norm->kind == NORM_SIMPLE_RMSNORM || norm->kind == NORM_L2)
         return 0;
     if (weights_floats(weights, weights_name(full, "%s.weight", name), 1, &size, &norm->weight,
                        err) != 0)

@@ -162,7 +162,8 @@ struct ops_features {
     size_t maxima_offset; /* of M [Hk] in the slot; exponential maps */
 };
 
-/* formula(u, w) of every column. u.data NULL: no factor. */
+/* formula(u, w) of every column. u.data NULL: no factor. w may be the same for all rows: its stride
+ * is 0 then. */
 struct ops_factor {
     enum formula formula;
     float constant;
