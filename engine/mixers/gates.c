@@ -53,9 +53,9 @@ int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, 
 /* How much of a key's value is overwritten: 1 is all of it, 2 the opposite of it. */
 static struct ops_factor beta_of(const struct mixer *config, struct rows u)
 {
-    return config->beta_max == 0 ? (struct ops_factor){FORMULA_SIGMOID, .u = u}
-                                 : (struct ops_factor){FORMULA_SCALED_SIGMOID, config->beta_max,
-                                                       .u = u};
+    return config->beta_max == 0
+               ? (struct ops_factor){FORMULA_SIGMOID, .u = u}
+               : (struct ops_factor){FORMULA_SCALED_SIGMOID, config->beta_max, .u = u};
 }
 
 void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,

@@ -85,7 +85,7 @@ struct mixer_layer {
     struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
     struct mixer_scale norm;
-    float *decay; /* device: [H], of the gate gated_delta */
+    float *decay;                /* device: [H], of the gate gated_delta */
     struct formula_bias *biases; /* device: [H]; their tables are in bias_table */
     float *bias_table;           /* by distance: [H, distances] */
     size_t state_offset, maxima_offset;

@@ -71,8 +71,8 @@ int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err)
                      err) != 0)
         return -1;
     return weights_norm(block->weights, weights_name(name, "%s.k_norm", block->prefix),
-                        qk_norm_size(mixer, mixer_key_heads(mixer), mixer->head_dim), &mixer->k_norm,
-                        err);
+                        qk_norm_size(mixer, mixer_key_heads(mixer), mixer->head_dim),
+                        &mixer->k_norm, err);
 }
 
 void blocks_random_qk_norms(struct random_list *list, const char *prefix, const struct mixer *mixer,

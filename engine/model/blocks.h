@@ -58,6 +58,14 @@ struct block_matrix {
 int blocks_bind_matrices(const struct block_mixer *block, const struct block_matrix *matrices,
                          size_t count, struct error *err);
 
+/* Parts [count] of a matrix whose rows are those of each part's first head, then of their second
+ * ones and so on. Their biases are copies in the arena. */
+int blocks_split_heads(const struct block_mixer *block, const struct matrix *fused,
+                       struct matrix *const *parts, int count, struct error *err);
+
+/* Sets the mixer's decay to e^a_log [num_heads]. */
+int blocks_decay(const struct block_mixer *block, const float *a_log, struct error *err);
+
 /* A mixer's q_norm and k_norm, where it has them, of the size that their scope says. */
 int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err);
 void blocks_random_qk_norms(struct random_list *list, const char *prefix, const struct mixer *mixer,

@@ -112,13 +112,11 @@ int dense_window(int64_t *window, const struct fields *root, struct error *err)
     return fields_int(root, key, FIELD_OPTIONAL, 1, CONFIG_MAX_WINDOW, window, err);
 }
 
-/* A list of indices [num_layers], in the arena: of layer_types 0 for full_attention and 1 for
- * sliding_attention; *kinds is NULL where there is no list. */
-static int parse_layer_types(int **kinds, struct config *config, const struct fields *root,
-                             struct error *err)
+int dense_layer_types(int **kinds, struct config *config, const char *other,
+                      const struct fields *root, struct error *err)
 {
     /* "attention" is what transformers called it before. */
-    static const char *const names[] = {"full_attention", "sliding_attention", "attention"};
+    const char *const names[] = {"full_attention", other, "attention"};
     static const char key[] = "layer_types";
     const json_t *list;
     *kinds = NULL;
@@ -154,7 +152,7 @@ int dense_sliding(int **kind_of, struct config *config, int64_t window,
                   bool (*slides)(int64_t layer, const void *context), const void *context,
                   const char *needs, const struct fields *root, struct error *err)
 {
-    if (parse_layer_types(kind_of, config, root, err) != 0)
+    if (dense_layer_types(kind_of, config, "sliding_attention", root, err) != 0)
         return -1;
     const bool listed = *kind_of != NULL;
     if (!listed)
@@ -179,7 +177,9 @@ static int make_kind(const struct dense *dense, struct config *config,
     struct mixer_config *out = &config->mixers[number];
     struct layer_config *layer = &config->kinds[number];
     *out = dense->mixer;
-    *layer = dense->layer;
+    if (kind->mixer)
+        out->mixer = *kind->mixer;
+    *layer = kind->layer ? *kind->layer : dense->layer;
     out->mixer.name = layer->name = kind->name;
     out->mixer.window = kind->window > 0 ? WINDOW_SLIDING : WINDOW_FULL;
     out->mixer.window_size = (int)kind->window;
@@ -217,8 +217,9 @@ static int two_kinds(const struct dense *dense, struct config *config, int64_t w
                      const int *kind_of, const struct rope *const ropes[2],
                      const struct fields *root, struct error *err)
 {
-    const struct dense_kind kinds[] = {{"full_attention", 0, ropes[0]},
-                                       {"sliding_attention", window, ropes[1]}};
+    const struct dense_kind kinds[] = {
+        {.name = "full_attention", .rope = ropes[0]},
+        {.name = "sliding_attention", .window = window, .rope = ropes[1]}};
     return dense_layers(dense, config, kinds, COUNT(kinds), kind_of, root, err);
 }
 
@@ -274,20 +275,31 @@ void dense_post_norms(struct dense *dense)
         dense->layer.blocks[i].post = (struct norm_config){NORM_RMSNORM, ends[i]};
 }
 
-static int bind_mixer(const struct block_mixer *block, struct error *err)
+/* The output gate's matrix is in q_proj, whose rows of a head are those of q, then of the gate. */
+static int64_t query_rows(const struct mixer *mixer)
+{
+    const int64_t rows = (int64_t)mixer->num_heads * mixer->head_dim;
+    return mixer->output_gate == OUTPUT_GATE_NONE ? rows : 2 * rows;
+}
+
+int dense_bind_mixer(const struct block_mixer *block, struct error *err)
 {
     const struct dense_config *own = block->config->own;
     struct mixer *mixer = block->mixer;
     const int64_t hidden = block->config->hidden_size;
     const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
     const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    struct matrix *const halves[] = {&mixer->q_proj, &mixer->out_gate_proj};
+    struct matrix fused = {0};
     const struct block_matrix matrices[] = {
-        {"q_proj", queries, hidden, own->qkv_bias, &mixer->q_proj},
+        {"q_proj", query_rows(mixer), hidden, own->qkv_bias, &fused},
         {"k_proj", keys, hidden, own->qkv_bias, &mixer->k_proj},
         {"v_proj", keys, hidden, own->qkv_bias, &mixer->v_proj},
         {"o_proj", hidden, queries, own->o_bias, &mixer->o_proj},
     };
-    if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0)
+    if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0 ||
+        blocks_split_heads(block, &fused, halves, mixer->output_gate == OUTPUT_GATE_NONE ? 1 : 2,
+                           err) != 0)
         return -1;
     mixer->value_dim = mixer->features = mixer->features_positioned = mixer->head_dim;
     return blocks_bind_qk_norms(block, err);
@@ -302,30 +314,42 @@ static const struct block_names names = {.root = "model",
                                          .lm_head = "lm_head",
                                          .mlp = BLOCK_MLP_GATED};
 
-int dense_bind(struct model *model, const struct config *config, struct weights *weights,
-               struct error *err)
+int dense_bind_layers(struct model *model, const struct config *config, struct weights *weights,
+                      const char *root, dense_bind_layer *bind_mixer, struct error *err)
 {
     static const char *const buffers[] = {".rotary_emb.inv_freq"}; /* of old versions */
     const struct dense_config *own = config->own;
     struct block_names found = names;
     weights_ignore(weights, buffers, COUNT(buffers));
+    found.root = root;
     found.biased = own->mlp_bias;
     return blocks_bind(model, config, weights, &found, bind_mixer, err);
 }
 
-static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
+int dense_bind(struct model *model, const struct config *config, struct weights *weights,
+               struct error *err)
+{
+    return dense_bind_layers(model, config, weights, names.root, dense_bind_mixer, err);
+}
+
+void dense_random_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
     const int64_t hidden = list->config->hidden_size;
     const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
     const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
-    random_list_linear(list, prefix, "q_proj", queries, hidden, 0);
+    random_list_linear(list, prefix, "q_proj", query_rows(mixer), hidden, 0);
     random_list_linear(list, prefix, "k_proj", keys, hidden, 0);
     random_list_linear(list, prefix, "v_proj", keys, hidden, 0);
     random_list_output(list, prefix, "o_proj", hidden, queries);
     blocks_random_qk_norms(list, prefix, mixer, mixer->head_dim);
 }
 
-void dense_random(struct random_list *list)
+void dense_random_layers(struct random_list *list, dense_random_layer *list_mixer)
 {
     blocks_random(list, &names, list_mixer);
+}
+
+void dense_random(struct random_list *list)
+{
+    dense_random_layers(list, dense_random_mixer);
 }

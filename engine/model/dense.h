@@ -37,8 +37,10 @@ struct dense {
 /* A kind of layer. */
 struct dense_kind {
     const char *name;
-    int64_t window;          /* tokens; 0: full */
-    const struct rope *rope; /* NULL: it has no positions */
+    int64_t window;                   /* tokens; 0: full */
+    const struct rope *rope;          /* NULL: it has no positions */
+    const struct mixer *mixer;        /* NULL: the model's attention */
+    const struct layer_config *layer; /* NULL: as all layers */
 };
 
 /* All keys of config.json but those of rotary embeddings and of windows. names: NULL: the usual. */
@@ -52,6 +54,11 @@ int dense_rope(struct rope *rope, struct config *config, const struct fields *ro
 
 /* sliding_window: an integer, or 0 for null; absent it stays as it is. */
 int dense_window(int64_t *window, const struct fields *root, struct error *err);
+
+/* A list of indices [num_layers], in the arena: of layer_types 0 for full_attention, and 1 for what
+ * is called `other`; *kinds is NULL where there is no list. */
+int dense_layer_types(int **kinds, struct config *config, const char *other,
+                      const struct fields *root, struct error *err);
 
 /* A list of indices [num_layers], in the arena: 1 for layers of sliding_attention, as layer_types
  * says or, where there is none, those that `slides`; else 0. needs: the keys that give a window,
@@ -82,5 +89,17 @@ void dense_post_norms(struct dense *dense);
 int dense_bind(struct model *model, const struct config *config, struct weights *weights,
                struct error *err);
 void dense_random(struct random_list *list);
+
+/* The same where some layers have other mixers, and other names before the layers'. */
+typedef int dense_bind_layer(const struct block_mixer *block, struct error *err);
+typedef void dense_random_layer(struct random_list *list, const char *prefix,
+                                const struct mixer *mixer);
+int dense_bind_layers(struct model *model, const struct config *config, struct weights *weights,
+                      const char *root, dense_bind_layer *bind_mixer, struct error *err);
+void dense_random_layers(struct random_list *list, dense_random_layer *list_mixer);
+
+/* Of a layer of softmax attention. */
+int dense_bind_mixer(const struct block_mixer *block, struct error *err);
+void dense_random_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer);
 
 #endif

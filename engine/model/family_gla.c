@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gated Linear Attention, as `flash-linear-attention` saves GLAForCausalLM. */
 #include "engine/model/blocks.h"
+#include "engine/model/config_fla.h"
 #include "engine/model/config_library.h"
 #include "engine/model/family.h"
-
-#include <math.h>
 
 /* What the configuration says beside struct config. */
 struct gla_config {
@@ -25,41 +24,6 @@ static int refuse_options(const struct fields *root, struct error *err)
         {"use_short_conv", "false"},
     };
     return config_library_refuse(root, refusals, sizeof refusals / sizeof *refusals, err);
-}
-
-/* A flag whose null is false, as Python takes it; absent it is *value. */
-static int parse_flag(const struct fields *root, const char *key, bool *value, struct error *err)
-{
-    if (json_is_null(json_object_get(root->object, key)))
-        *value = false;
-    return fields_bool(root, key, FIELD_OPTIONAL, value, err);
-}
-
-/* fla/modules/mlp.py: a multiple of 256, about 2/3 of hidden_size * hidden_ratio. */
-static int parse_intermediate(struct config *config, const struct fields *root, struct error *err)
-{
-    double ratio = 4;
-    if (fields_double(root, "hidden_ratio", FIELD_OPTIONAL, 1.0 / 1024, 1024, &ratio, err) != 0)
-        return -1;
-    int64_t inner = (int64_t)((double)config->hidden_size * ratio * 2 / 3);
-    config->intermediate_size = (inner + 255) / 256 * 256;
-    return fields_int(root, "intermediate_size", FIELD_OPTIONAL, 1, CONFIG_MAX_INTERMEDIATE,
-                      &config->intermediate_size, err);
-}
-
-/* hidden_size times the factor under `key`, which must be whole: Python's math.isclose. */
-static int parse_expansion(const struct config *config, const struct fields *root, const char *key,
-                           double factor, int64_t *size, struct error *err)
-{
-    if (fields_double(root, key, FIELD_NOT_NULL, 0, 64, &factor, err) != 0)
-        return -1;
-    double exact = (double)config->hidden_size * factor, whole = nearbyint(exact);
-    *size = (int64_t)whole;
-    if (fabs(exact - whole) <= 1e-9 * fmax(exact, whole))
-        return 0;
-    return error_set(err, ERROR_INVALID,
-                     "%s: %s: expected an integer as hidden_size * %s, got %.17g", root->place, key,
-                     key, exact);
 }
 
 static int check_heads(const struct config *config, const struct gla_config *own,
@@ -84,15 +48,17 @@ static int parse_sizes(struct config *config, struct gla_config *own, const stru
                        struct error *err)
 {
     if (config_sizes(config, root, "num_heads", err) != 0 ||
-        parse_expansion(config, root, "expand_k", 0.5, &own->key_dim, err) != 0 ||
-        parse_expansion(config, root, "expand_v", 1, &own->value_dim, err) != 0)
+        config_fla_expansion(root, "hidden_size", config->hidden_size, "expand_k", 0.5,
+                             &own->key_dim, err) != 0 ||
+        config_fla_expansion(root, "hidden_size", config->hidden_size, "expand_v", 1,
+                             &own->value_dim, err) != 0)
         return -1;
     own->num_kv_heads = config->num_heads;
     if (fields_int(root, "num_kv_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &own->num_kv_heads,
                    err) != 0 ||
         fields_int(root, "max_position_embeddings", FIELD_OPTIONAL, 1, INT32_MAX,
                    &config->max_position_embeddings, err) != 0 ||
-        parse_intermediate(config, root, err) != 0)
+        config_fla_intermediate(config, root, err) != 0)
         return -1;
     return check_heads(config, own, root, err);
 }
@@ -106,7 +72,7 @@ static int parse_mixer(const struct fields *root, struct mixer_config *out, stru
     int map = FEATURE_IDENTITY;
     bool output_gate = true;
     if (fields_choice(root, "feature_map", FIELD_OPTIONAL, maps, 2, &map, err) != 0 ||
-        parse_flag(root, "use_output_gate", &output_gate, err) != 0)
+        config_fla_flag(root, "use_output_gate", &output_gate, err) != 0)
         return -1;
     mixer->kind = MIXER_LINEAR;
     mixer->feature_map = map;
@@ -138,8 +104,8 @@ static int parse(struct config *config, const struct fields *root, struct error 
         parse_sizes(config, own, root, err) != 0 || parse_mixer(root, &mixer, err) != 0 ||
         fields_choice(root, "hidden_act", FIELD_NOT_NULL, activations, 2, &activation, err) != 0 ||
         fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
-        parse_flag(root, "elementwise_affine", &own->elementwise_affine, err) != 0 ||
-        parse_flag(root, "fuse_norm", &own->fused, err) != 0 ||
+        config_fla_flag(root, "elementwise_affine", &own->elementwise_affine, err) != 0 ||
+        config_fla_flag(root, "fuse_norm", &own->fused, err) != 0 ||
         fields_bool(root, "tie_word_embeddings", FIELD_OPTIONAL, &config->tied, err) != 0 ||
         config_token_ids(config, root, err) != 0)
         return -1;

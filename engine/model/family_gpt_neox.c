@@ -85,28 +85,6 @@ static int parse(struct config *config, const struct fields *root, struct error 
     return config_single_mixer(config, "softmax", &mixer, &layer_names, err);
 }
 
-/* query_key_value is [H, 3, d] rows high, of which q, k and v are each every third d. Their biases
- * are copies in the arena. */
-static int split_matrix(struct weights *weights, const struct matrix *fused, int num_heads,
-                        struct matrix *const parts[3], struct error *err)
-{
-    const int64_t rows = fused->rows / 3, head_dim = rows / num_heads;
-    for (int part = 0; part < 3; part++) {
-        float *bias =
-            fused->bias ? arena_alloc(weights->arena, (size_t)rows, sizeof *bias, err) : NULL;
-        if (fused->bias && !bias)
-            return -1;
-        struct matrix *matrix = parts[part];
-        *matrix = *fused;
-        matrix->rows = rows;
-        matrix->bias = bias;
-        matrix->part = (struct row_part){part * head_dim, head_dim, 3 * head_dim};
-        for (int64_t r = 0; bias && r < rows; r++)
-            bias[r] = fused->bias[row_part_row(&matrix->part, r)];
-    }
-    return 0;
-}
-
 static int bind_mixer(const struct block_mixer *block, struct error *err)
 {
     const struct gpt_neox_config *own = block->config->own;
@@ -120,7 +98,7 @@ static int bind_mixer(const struct block_mixer *block, struct error *err)
         {"dense", hidden, hidden, biased, &mixer->o_proj},
     };
     if (blocks_bind_matrices(block, matrices, 2, err) != 0 ||
-        split_matrix(block->weights, &fused, mixer->num_heads, parts, err) != 0)
+        blocks_split_heads(block, &fused, parts, 3, err) != 0)
         return -1;
     mixer->head_dim = mixer->value_dim = (int)(hidden / mixer->num_heads);
     mixer->features = mixer->features_positioned = mixer->head_dim;

@@ -44,8 +44,8 @@ static int parse(struct config *config, const struct fields *root, struct error 
         dense_rope(&rope, config, root, &granite, err) != 0 ||
         parse_multipliers(config, root, &dense, err) != 0)
         return -1;
-    return dense_layers(&dense, config, &(struct dense_kind){"attention", 0, &rope}, 1, NULL, root,
-                        err);
+    return dense_layers(&dense, config, &(struct dense_kind){.name = "attention", .rope = &rope}, 1,
+                        NULL, root, err);
 }
 
 static const struct gguf_key gguf_keys[] = {

@@ -19,8 +19,8 @@ static int parse(struct config *config, const struct fields *root, struct error 
         dense_rope(&rope, config, root, &llama, err) != 0 ||
         config_check_heads(config, root, err) != 0)
         return -1;
-    return dense_layers(&dense, config, &(struct dense_kind){"attention", 0, &rope}, 1, NULL, root,
-                        err);
+    return dense_layers(&dense, config, &(struct dense_kind){.name = "attention", .rope = &rope}, 1,
+                        NULL, root, err);
 }
 
 /* Mistral's files without windows, too. */

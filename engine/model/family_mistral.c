@@ -22,8 +22,9 @@ static int parse(struct config *config, const struct fields *root, struct error 
         dense_rope(&rope, config, root, &mistral, err) != 0 ||
         dense_window(&window, root, err) != 0)
         return -1;
-    return dense_layers(&dense, config, &(struct dense_kind){"attention", window, &rope}, 1, NULL,
-                        root, err);
+    return dense_layers(&dense, config,
+                        &(struct dense_kind){.name = "attention", .window = window, .rope = &rope},
+                        1, NULL, root, err);
 }
 
 const struct family family_mistral = {

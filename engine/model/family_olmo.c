@@ -29,8 +29,8 @@ static int parse_olmo2(struct config *config, const struct fields *root, struct 
     if (parse_olmo(&dense, config, root, &olmo2, err) != 0 ||
         dense_rope(&rope, config, root, &olmo2, err) != 0)
         return -1;
-    return dense_layers(&dense, config, &(struct dense_kind){"attention", 0, &rope}, 1, NULL, root,
-                        err);
+    return dense_layers(&dense, config, &(struct dense_kind){.name = "attention", .rope = &rope}, 1,
+                        NULL, root, err);
 }
 
 /* rope_theta of the outermost object is full_attention's alone. */

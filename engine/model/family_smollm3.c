@@ -78,10 +78,11 @@ static int parse(struct config *config, const struct fields *root, struct error 
         return -1;
     for (int64_t i = 0; i < config->num_layers; i++)
         kind_of[i] += has_rope[i] ? 0 : 2;
-    const struct dense_kind kinds[] = {{"full_attention", 0, &rope},
-                                       {"sliding_attention", window, &rope},
-                                       {"full_attention_without_rope", 0, NULL},
-                                       {"sliding_attention_without_rope", window, NULL}};
+    const struct dense_kind kinds[] = {
+        {.name = "full_attention", .rope = &rope},
+        {.name = "sliding_attention", .window = window, .rope = &rope},
+        {.name = "full_attention_without_rope"},
+        {.name = "sliding_attention_without_rope", .window = window}};
     return dense_layers(&dense, config, kinds, COUNT(kinds), kind_of, root, err);
 }
 

@@ -197,7 +197,7 @@ struct mixer {
     struct matrix b_proj;               /* delta, gated_delta: [H, D] */
     struct matrix a_proj;               /* gated_delta: [H, D] */
     const float *decay;                 /* gated_delta: [H], of softplus(a_proj x) */
-    float beta_max; /* delta, gated_delta: times sigmoid(b_proj x); 0: 1 */
+    float beta_max;                     /* delta, gated_delta: times sigmoid(b_proj x); 0: 1 */
 
     /* softmax */
     enum softmax_activation activation;

@@ -146,15 +146,16 @@ int rope_parse_scaling(struct rope *rope, const struct fields *own, struct error
 
 /* Keys without effect, as transformers warns of them too. Parameters for each kind of layer are not
  * for the classes that have one table. */
-static int check_keys(const struct rope *rope, const struct fields *own, struct warnings *warnings,
-                      struct error *err)
+static int check_keys(const struct rope *rope, const struct rope_keys *keys,
+                      const struct fields *own, struct warnings *warnings, struct error *err)
 {
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)own->object, key, value)
     {
         if (reads(rope->type, key) || strcmp(key, "rope_theta") == 0 ||
-            strcmp(key, "partial_rotary_factor") == 0)
+            strcmp(key, "partial_rotary_factor") == 0 ||
+            (keys->mrope && strncmp(key, "mrope_", 6) == 0))
             continue;
         if (json_is_object(value))
             return error_set(err, ERROR_UNSUPPORTED,
@@ -202,7 +203,7 @@ int rope_parse_parameters(struct rope *rope, const struct fields *own, const str
                        1, 1e12, &rope->base, err) != 0) ||
         fields_double(has_part ? own : root, has_part ? "partial_rotary_factor" : keys->part,
                       FIELD_NOT_NULL, 0, 1, &rope->part, err) != 0 ||
-        (own->object && check_keys(rope, own, warnings, err) != 0))
+        (own->object && check_keys(rope, keys, own, warnings, err) != 0))
         return -1;
     return check_part(rope, keys, own->object ? own : root, warnings, err);
 }

@@ -31,6 +31,7 @@ struct rope_keys {
     int64_t longest; /* max_position_embeddings */
     bool partial;    /* heads may turn in part with any type; else only with proportional */
     bool by_kind;    /* parameters are of a kind of layer: of rope_parse_kinds */
+    bool mrope;      /* keys mrope_... share the angles out among places in images: not of text */
 };
 
 /* The rope_scaling of the outermost object, if it has anything, else its rope_parameters. */

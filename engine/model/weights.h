@@ -45,6 +45,9 @@ int weights_linear(struct weights *weights, const char *name, int64_t rows, int6
 /* Ignores tensors whose names end so, which other programs save beside the weights. */
 void weights_ignore(struct weights *weights, const char *const *ends, size_t count);
 
+/* The same of those whose names begin so: of parts of a model that are not computed. */
+void weights_ignore_below(struct weights *weights, const char *const *begins, size_t count);
+
 /* A matrix under its full name, without a bias. */
 int weights_matrix(struct weights *weights, const char *name, int64_t rows, int64_t cols,
                    struct matrix *matrix, struct error *err);

@@ -302,11 +302,11 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_ONE_MINUS_SIGMOID) /* RFA (Peng et al. 2021, section 3.2): the input's share */ \
     X(FORMULA_GLA_GATE)          /* constant: the normalizer */                               \
     X(FORMULA_SOFTCAP)           /* constant: c */                                            \
-    X(FORMULA_SCALE)             /* constant u */                                            \
+    X(FORMULA_SCALE)             /* constant u */                                             \
     X(FORMULA_SCALED_SIGMOID)    /* the delta rule's beta, up to the constant */
-#define FORMULA_OF_TWO(X)                     \
-    X(FORMULA_REFINED_GATE)                   \
-    X(FORMULA_SUM)        /* of a pair's h */ \
+#define FORMULA_OF_TWO(X)                                                            \
+    X(FORMULA_REFINED_GATE)                                                          \
+    X(FORMULA_SUM)        /* of a pair's h */                                        \
     X(FORMULA_SCALED_SUM) /* u + constant w: the product is rounded, then the sum */ \
     X(FORMULA_SOFTPLUS_DECAY)
 #define FORMULA_VALUE(value) value,

@@ -10,10 +10,11 @@ import contextlib
 import sys
 
 import torch
+import transformers
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 
 class OnlyFloat64(TorchDispatchMode):
@@ -65,9 +66,25 @@ def read_tensors(folder):
             for name, tensor in load_file(file).items()}
 
 
+def as_modules(tensors):
+    """Under the names of the library's modules, where it gives others to files: those of OLMo Hybrid."""
+    renamed = {}
+    for name, tensor in sorted(tensors.items()):  # k, q, v
+        for old, new in (("attention_layer_norm", "input_layernorm"),
+                         ("feedforward_layer_norm", "post_attention_layernorm")):
+            name = name.replace(old, new)
+        renamed[name] = tensor
+    for name in [n for n in renamed if n.endswith("q_conv1d.weight")]:
+        parts = [renamed.pop(name.replace("q_conv1d", f"{part}_conv1d")) for part in "qkv"]
+        renamed[name.replace("q_conv1d", "conv1d")] = torch.cat(parts)
+    return renamed
+
+
 def build(config, tensors, dtype):
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
-    missing, unknown = model.load_state_dict({n: t.to(dtype) for n, t in tensors.items()}, strict=False)
+    model = getattr(transformers, config.architectures[0])._from_config(
+        config, dtype=dtype, attn_implementation="eager")
+    missing, unknown = model.load_state_dict(
+        {n: t.to(dtype) for n, t in as_modules(tensors).items()}, strict=False)
     tied = ["lm_head.weight"] if config.tie_word_embeddings else []
     if missing not in ([], tied) or unknown:
         raise SystemExit(f"{config.model_type}: tensors missing {missing}, unknown {unknown}")

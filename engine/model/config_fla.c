@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/config_fla.h"
+
+#include <math.h>
+
+int config_fla_flag(const struct fields *root, const char *key, bool *value, struct error *err)
+{
+    if (json_is_null(json_object_get(root->object, key)))
+        *value = false;
+    return fields_bool(root, key, FIELD_OPTIONAL, value, err);
+}
+
+/* fla/modules/mlp.py */
+int config_fla_intermediate(struct config *config, const struct fields *root, struct error *err)
+{
+    double ratio = 4;
+    if (fields_double(root, "hidden_ratio", FIELD_OPTIONAL, 1.0 / 1024, 1024, &ratio, err) != 0)
+        return -1;
+    int64_t inner = (int64_t)((double)config->hidden_size * ratio * 2 / 3);
+    config->intermediate_size = (inner + 255) / 256 * 256;
+    return fields_int(root, "intermediate_size", FIELD_OPTIONAL, 1, CONFIG_MAX_INTERMEDIATE,
+                      &config->intermediate_size, err);
+}
+
+/* Python's math.isclose. */
+int config_fla_expansion(const struct fields *root, const char *what, int64_t of, const char *key,
+                         double factor, int64_t *size, struct error *err)
+{
+    if (fields_double(root, key, FIELD_NOT_NULL, 0, 64, &factor, err) != 0)
+        return -1;
+    double exact = (double)of * factor, whole = nearbyint(exact);
+    *size = (int64_t)whole;
+    if (fabs(exact - whole) <= 1e-9 * fmax(exact, whole))
+        return 0;
+    return error_set(err, ERROR_INVALID, "%s: %s: expected an integer as %s * %s, got %.17g",
+                     root->place, key, what, key, exact);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys that the models of flash-linear-attention share. */
+#ifndef ENGINE_MODEL_CONFIG_FLA_H
+#define ENGINE_MODEL_CONFIG_FLA_H
+
+#include "engine/model/config.h"
+
+/* A flag whose null is false, as Python takes it; absent it is *value. */
+int config_fla_flag(const struct fields *root, const char *key, bool *value, struct error *err);
+
+/* intermediate_size or, without it, a multiple of 256, about 2/3 of hidden_size * hidden_ratio. */
+int config_fla_intermediate(struct config *config, const struct fields *root, struct error *err);
+
+/* `of`, which is called `what`, times the factor under `key`, which must give a whole number. */
+int config_fla_expansion(const struct fields *root, const char *what, int64_t of, const char *key,
+                         double factor, int64_t *size, struct error *err);
+
+#endif

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Qwen 3.5 and those that have its form, as `transformers` saves Qwen3_5ForCausalLM and
+ * Qwen3_5ForConditionalGeneration, of which only the language model counts here: layers of Gated
+ * DeltaNet, and each fourth of softmax attention whose output has a gate. */
+#include "engine/model/config_library.h"
+#include "engine/model/dense.h"
+#include "engine/model/gated_delta.h"
+
+static const struct dense_class qwen3_5 = {.num_kv_heads = 4,
+                                           .head_dim = 256,
+                                           .longest = 32768,
+                                           .act = ACT_SILU,
+                                           .windows = true,
+                                           .attention_bias = true,
+                                           .qk_norm = NORM_RMSNORM,
+                                           .qk_norm_scope = NORM_SCOPE_HEAD};
+
+static const struct gated_delta_names names = {"in_proj_qkv", "in_proj_z", "in_proj_b",
+                                               "in_proj_a",   "norm",      "out_proj"};
+
+static int parse_sizes(struct gated_delta_sizes *sizes, const struct fields *root,
+                       struct error *err)
+{
+    if (gated_delta_size(root, "linear_num_key_heads", 16, &sizes->num_qk_heads, err) != 0 ||
+        gated_delta_size(root, "linear_num_value_heads", 32, &sizes->num_heads, err) != 0 ||
+        gated_delta_size(root, "linear_key_head_dim", 128, &sizes->head_dim, err) != 0 ||
+        gated_delta_size(root, "linear_value_head_dim", 128, &sizes->value_dim, err) != 0 ||
+        gated_delta_width(root, "linear_conv_kernel_dim", sizes, err) != 0)
+        return -1;
+    return gated_delta_check(sizes, root, err);
+}
+
+/* The kinds of layers; the norms of attention and of the MLP have the same names in both. */
+static int parse_layers(struct dense *dense, struct config *config, const struct rope *rope,
+                        const struct fields *root, struct error *err)
+{
+    struct gated_delta_sizes sizes = {.conv_width = 4};
+    int64_t interval = 4;
+    int *kind_of;
+    if (parse_sizes(&sizes, root, err) != 0 ||
+        fields_int(root, "full_attention_interval", FIELD_NOT_NULL, 1, CONFIG_MAX_LAYERS, &interval,
+                   err) != 0 ||
+        gated_delta_layers(&kind_of, config, interval, root, err) != 0)
+        return -1;
+    struct mixer linear = gated_delta_mixer(&sizes, GATE_GATED_DELTA, config->norm_eps);
+    struct layer_config layer = dense->layer;
+    linear.output_gate = OUTPUT_GATE_SWISH;
+    layer.blocks[0].branches[0].name = "linear_attn";
+    const struct dense_kind kinds[] = {
+        {.name = "full_attention", .rope = rope},
+        {.name = "linear_attention", .mixer = &linear, .layer = &layer},
+    };
+    return dense_layers(dense, config, kinds, 2, kind_of, root, err);
+}
+
+static int parse_text(struct config *config, const struct fields *root, struct error *err)
+{
+    static const struct rope_keys keys = {.base = "rope_theta",
+                                          .part = "partial_rotary_factor",
+                                          .usual_base = 10000,
+                                          .usual_part = 0.25,
+                                          .longest = 32768,
+                                          .partial = true,
+                                          .mrope = true};
+    struct dense dense;
+    struct rope rope;
+    if (dense_parse(&dense, config, root, &qwen3_5, NULL, err) != 0 ||
+        gated_delta_check_act(config, root, err) != 0 ||
+        rope_parse(&rope, root, &keys, &config->warnings, err) != 0)
+        return -1;
+    struct mixer *mixer = &dense.mixer.mixer;
+    mixer->q_norm.plus_one = mixer->k_norm.plus_one = config->norm_plus_one = true;
+    mixer->output_gate = OUTPUT_GATE_SIGMOID;
+    return parse_layers(&dense, config, &rope, root, err);
+}
+
+/* All but the language model's configuration. */
+static int parse_outer(struct config *config, const struct fields *outer, bool *tied,
+                       struct error *err)
+{
+    return config_library_keys(config, outer, err) == 0
+               ? fields_bool(outer, "tie_word_embeddings", FIELD_NOT_NULL, tied, err)
+               : -1;
+}
+
+static int parse_nested(struct config *config, const struct fields *root, struct error *err)
+{
+    static const char *const types[] = {"qwen3_5_text"};
+    struct fields text, outer = *root;
+    bool tied = false;
+    int type = 0;
+    if (fields_object(root, "text_config", FIELD_REQUIRED, &text, err) != 0 ||
+        fields_choice(&text, "model_type", FIELD_OPTIONAL, types, 1, &type, err) != 0)
+        return -1;
+    json_t *rest = json_copy((json_t *)root->object);
+    if (!rest || json_object_del(rest, "text_config") != 0) {
+        json_decref(rest);
+        return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", root->place);
+    }
+    outer.object = rest;
+    int result = parse_outer(config, &outer, &tied, err);
+    if (result == 0)
+        result = parse_text(config, &text, err);
+    if (result == 0)
+        result = config_token_ids(config, &outer, err);
+    json_decref(rest);
+    config->tied = tied; /* the text's own says nothing, as in transformers */
+    return result;
+}
+
+static int bind_mixer(const struct block_mixer *block, struct error *err)
+{
+    return block->mixer->kind == MIXER_LINEAR ? gated_delta_bind(block, &names, err)
+                                              : dense_bind_mixer(block, err);
+}
+
+/* A model of text alone may have been cut out of a whole one, with the names of that. */
+static int bind(struct model *model, const struct config *config, struct weights *weights,
+                struct error *err)
+{
+    static const char *const others[] = {"model.visual.", "mtp."};
+    static const char whole[] = "model.language_model";
+    weights_ignore_below(weights, others, 2);
+    if (!weights_has(weights, "lm_head.weight"))
+        model->tied = true;
+    const bool nested = weights_has(weights, "model.language_model.embed_tokens.weight");
+    return dense_bind_layers(model, config, weights, nested ? whole : "model", bind_mixer, err);
+}
+
+static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
+{
+    if (mixer->kind == MIXER_LINEAR)
+        gated_delta_random(list, prefix, &names, mixer);
+    else
+        dense_random_mixer(list, prefix, mixer);
+}
+
+static void list_random(struct random_list *list)
+{
+    dense_random_layers(list, list_mixer);
+}
+
+const struct family family_qwen3_5_text = {
+    .name = "qwen3_5_text", .parse = parse_text, .bind = bind, .random = list_random};
+const struct family family_qwen3_5 = {.name = "qwen3_5", .parse = parse_nested, .bind = bind};

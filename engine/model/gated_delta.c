@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/model/gated_delta.h"
+
+#include "engine/model/dense.h"
+
+#include <math.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+#define L2_EPS 1e-6f
+
+int gated_delta_check(const struct gated_delta_sizes *sizes, const struct fields *root,
+                      struct error *err)
+{
+    if (sizes->num_heads % sizes->num_qk_heads != 0)
+        return error_set(err, ERROR_INVALID,
+                         "%s: expected a number of value heads that the number of key heads (%lld) "
+                         "divides, got %lld",
+                         root->place, (long long)sizes->num_qk_heads, (long long)sizes->num_heads);
+    return 0;
+}
+
+int gated_delta_size(const struct fields *root, const char *key, int64_t usual, int64_t *size,
+                     struct error *err)
+{
+    *size = usual;
+    return fields_int(root, key, FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, size, err);
+}
+
+int gated_delta_width(const struct fields *root, const char *key, struct gated_delta_sizes *sizes,
+                      struct error *err)
+{
+    return fields_int(root, key, FIELD_NOT_NULL, CONVOLUTION_MIN_WIDTH, CONVOLUTION_MAX_WIDTH,
+                      &sizes->conv_width, err);
+}
+
+int gated_delta_check_act(const struct config *config, const struct fields *root, struct error *err)
+{
+    if (config->hidden_act == ACT_SILU)
+        return 0;
+    return error_set(err, ERROR_UNSUPPORTED,
+                     "%s: hidden_act: expected silu, as it is the convolutions', too (others are "
+                     "not supported)",
+                     root->place);
+}
+
+int gated_delta_layers(int **kind_of, struct config *config, int64_t interval,
+                       const struct fields *root, struct error *err)
+{
+    if (dense_layer_types(kind_of, config, "linear_attention", root, err) != 0)
+        return -1;
+    if (*kind_of)
+        return 0;
+    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
+    if (!*kind_of)
+        return -1;
+    for (int64_t i = 0; i < config->num_layers; i++)
+        (*kind_of)[i] = (i + 1) % interval != 0;
+    return 0;
+}
+
+struct mixer gated_delta_mixer(const struct gated_delta_sizes *sizes, enum gate_kind gate,
+                               float eps)
+{
+    const struct norm unit = {.kind = NORM_L2, .eps = L2_EPS};
+    return (struct mixer){
+        .kind = MIXER_LINEAR,
+        .num_heads = (int)sizes->num_heads,
+        .num_kv_heads = (int)sizes->num_heads,
+        .num_qk_heads = (int)sizes->num_qk_heads,
+        .head_dim = (int)sizes->head_dim,
+        .value_dim = (int)sizes->value_dim,
+        .features = (int)sizes->head_dim,
+        .features_positioned = (int)sizes->head_dim,
+        .feature_map = FEATURE_IDENTITY,
+        .gate = gate,
+        .query_scale = QUERY_SCALE_SQRT_DIM,
+        .dpfp_nu = 1,
+        .conv = {.width = (int)sizes->conv_width, .activation = VALUE_ACTIVATION_SILU},
+        .q_norm = unit,
+        .k_norm = unit,
+        .qk_norm_scope = NORM_SCOPE_HEAD,
+        .output_norm = {.kind = NORM_RMSNORM, .eps = eps},
+    };
+}
+
+static int64_t key_rows(const struct mixer *mixer)
+{
+    return (int64_t)mixer->num_qk_heads * mixer->head_dim;
+}
+
+static int64_t value_rows(const struct mixer *mixer)
+{
+    return (int64_t)mixer->num_heads * mixer->value_dim;
+}
+
+/* `rows` of a matrix, from `first` on. */
+static struct matrix rows_of(const struct matrix *fused, int64_t first, int64_t rows)
+{
+    struct matrix part = *fused;
+    part.rows = rows;
+    part.data = (const char *)fused->data + dtype_size(fused->dtype, (size_t)(first * fused->cols));
+    return part;
+}
+
+static int bind_inputs(const struct block_mixer *block, const char *qkv, struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    const int64_t hidden = block->config->hidden_size, keys = key_rows(mixer);
+    const int64_t values = value_rows(mixer);
+    struct matrix fused = {0};
+    const struct block_matrix parts[] = {
+        {"q_proj", keys, hidden, WEIGHT_NO_BIAS, &mixer->q_proj},
+        {"k_proj", keys, hidden, WEIGHT_NO_BIAS, &mixer->k_proj},
+        {"v_proj", values, hidden, WEIGHT_NO_BIAS, &mixer->v_proj},
+    };
+    const struct block_matrix whole = {qkv, mixer_conv_channels(mixer), hidden, WEIGHT_NO_BIAS,
+                                       &fused};
+    if (!qkv)
+        return blocks_bind_matrices(block, parts, COUNT(parts), err);
+    if (blocks_bind_matrices(block, &whole, 1, err) != 0)
+        return -1;
+    mixer->q_proj = rows_of(&fused, 0, keys);
+    mixer->k_proj = rows_of(&fused, keys, keys);
+    mixer->v_proj = rows_of(&fused, 2 * keys, values);
+    return 0;
+}
+
+/* One tensor, or three that transformers concatenates, wherever it cut them when it saved them. */
+static int bind_conv(const struct block_mixer *block, bool whole, struct error *err)
+{
+    static const char *const names[] = {"q_conv1d", "k_conv1d", "v_conv1d"};
+    struct mixer *mixer = block->mixer;
+    struct conv_part parts[COUNT(names)];
+    char full[COUNT(names)][WEIGHT_NAME_SIZE], tensor[WEIGHT_NAME_SIZE];
+    const int64_t all = mixer_conv_channels(mixer);
+    const int count = whole ? 1 : COUNT(names);
+    int64_t channels = 0;
+    for (int i = 0; i < count; i++) {
+        weights_name(full[i], "%s.%s", block->prefix, whole ? "conv1d" : names[i]);
+        const struct tensor *found =
+            tensors_find(block->weights->file, weights_name(tensor, "%s.weight", full[i]));
+        const int64_t usual = whole ? all : i < 2 ? key_rows(mixer) : value_rows(mixer);
+        const int64_t rows = !whole && found && found->rank > 0 ? found->shape[0] : usual;
+        parts[i] = (struct conv_part){full[i], rows, 0, rows};
+        channels += parts[i].channels;
+    }
+    if (channels != all)
+        return weights_bad(block->weights, tensor, err,
+                           "expected %lld channels of the convolutions of q, k and v, got %lld",
+                           (long long)all, (long long)channels);
+    return weights_conv(block->weights, parts, count, WEIGHT_NO_BIAS, &mixer->conv, err);
+}
+
+/* e^A_log, and dt_bias as the bias of a_proj. */
+static int bind_decay(const struct block_mixer *block, struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    int64_t heads = mixer->num_heads;
+    const float *a_log;
+    char name[WEIGHT_NAME_SIZE];
+    if (weights_floats(block->weights, weights_name(name, "%s.dt_bias", block->prefix), 1, &heads,
+                       &mixer->a_proj.bias, err) != 0 ||
+        weights_floats(block->weights, weights_name(name, "%s.A_log", block->prefix), 1, &heads,
+                       &a_log, err) != 0)
+        return -1;
+    return blocks_decay(block, a_log, err);
+}
+
+int gated_delta_bind(const struct block_mixer *block, const struct gated_delta_names *names,
+                     struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    const int64_t hidden = block->config->hidden_size, values = value_rows(mixer);
+    const struct block_matrix matrices[] = {
+        {names->b, mixer->num_heads, hidden, WEIGHT_NO_BIAS, &mixer->b_proj},
+        {names->output, hidden, values, WEIGHT_NO_BIAS, &mixer->o_proj},
+        {names->z, values, hidden, WEIGHT_NO_BIAS, &mixer->out_gate_proj},
+        {names->a, mixer->num_heads, hidden, WEIGHT_NO_BIAS, &mixer->a_proj},
+    };
+    const bool gated = mixer->output_gate != OUTPUT_GATE_NONE;
+    const bool decays = mixer->gate == GATE_GATED_DELTA;
+    char name[WEIGHT_NAME_SIZE];
+    if (bind_inputs(block, names->qkv, err) != 0 ||
+        blocks_bind_matrices(block, matrices, gated ? 3 : 2, err) != 0 ||
+        (decays && blocks_bind_matrices(block, &matrices[3], 1, err) != 0) ||
+        (decays && bind_decay(block, err) != 0) || bind_conv(block, names->qkv != NULL, err) != 0)
+        return -1;
+    return weights_norm(block->weights, weights_name(name, "%s.%s", block->prefix, names->norm),
+                        mixer->value_dim, &mixer->output_norm, err);
+}
+
+void gated_delta_random(struct random_list *list, const char *prefix,
+                        const struct gated_delta_names *names, const struct mixer *mixer)
+{
+    static const char *const convolutions[] = {"q_conv1d.weight", "k_conv1d.weight",
+                                               "v_conv1d.weight"};
+    const int64_t hidden = list->config->hidden_size, keys = key_rows(mixer);
+    const int64_t values = value_rows(mixer), width = mixer->conv.width;
+    const int64_t rows[] = {keys, keys, values};
+    const double deviation = 1 / sqrt((double)width);
+    if (names->qkv)
+        random_list_linear(list, prefix, names->qkv, mixer_conv_channels(mixer), hidden, 0);
+    for (int i = 0; !names->qkv && i < 3; i++) {
+        static const char *const projections[] = {"q_proj", "k_proj", "v_proj"};
+        random_list_linear(list, prefix, projections[i], rows[i], hidden, 0);
+        random_list_array(list, prefix, convolutions[i], 3, (int64_t[]){rows[i], 1, width},
+                          deviation);
+    }
+    if (names->qkv)
+        random_list_array(list, prefix, "conv1d.weight", 3,
+                          (int64_t[]){mixer_conv_channels(mixer), 1, width}, deviation);
+    random_list_linear(list, prefix, names->b, mixer->num_heads, hidden, 0);
+    random_list_output(list, prefix, names->output, hidden, values);
+    if (mixer->output_gate != OUTPUT_GATE_NONE)
+        random_list_linear(list, prefix, names->z, values, hidden, 0);
+    if (mixer->gate == GATE_GATED_DELTA) {
+        random_list_linear(list, prefix, names->a, mixer->num_heads, hidden, 0);
+        /* a state lives for dozens of tokens */
+        random_list_vector(list, prefix, "dt_bias", mixer->num_heads, -4, 1);
+        random_list_vector(list, prefix, "A_log", mixer->num_heads, 0, 1);
+    }
+    random_list_norm(list, prefix, names->norm, mixer->output_norm.kind, mixer->value_dim);
+}
