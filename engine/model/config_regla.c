@@ -2,6 +2,7 @@
 #include "engine/model/config_regla.h"
 
 #include "engine/model/config_blocks.h"
+#include "engine/model/config_qk.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 
 /* The names of config.json, in the order of model.h's enums. */
 static const char *const act_names[] = {MODEL_ACTS(MODEL_NAME)};
-static const char *const norm_names[] = {MODEL_NORMS(MODEL_NAME)};
+static const char *const norm_names[] = {"none", "layernorm", "rmsnorm", "simple_rmsnorm",
+                                         "gated_rmsnorm"};
 static const char *const block_norm_names[] = {NULL, "layernorm", "rmsnorm", "simple_rmsnorm"};
 static const char *const embedding_names[] = {"none", "sinusoidal", "learned"};
 static const char *const kind_names[] = {"linear", "softmax", "pair"};
@@ -194,7 +196,8 @@ static int parse_conv(const struct fields *mixer, struct convolution *conv, stru
     return 0;
 }
 
-static int parse_linear(const struct fields *fields, struct mixer_config *out, struct error *err)
+static int parse_linear(const struct fields *fields, const struct config *config,
+                        struct mixer_config *out, struct error *err)
 {
     static const char *const known[] = {"kind",
                                         "feature_map",
@@ -212,7 +215,10 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
                                         "qk_projection",
                                         "value_activation",
                                         "chunk_size",
-                                        "conv"};
+                                        "conv",
+                                        "num_qk_heads",
+                                        "qk_norm",
+                                        "beta_max"};
     struct mixer *mixer = &out->mixer;
     int64_t nu = 1, chunk_size = 0;
     double normalizer = 16;
@@ -232,13 +238,14 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
     CHOICE(fields, "feature_map", FIELD_OPTIONAL, feature_names, mixer->feature_map);
     CHOICE(fields, "gate", FIELD_OPTIONAL, gate_names, mixer->gate);
     CHOICE(fields, "query_scale", FIELD_OPTIONAL, scale_names, mixer->query_scale);
+    if (config_qk_parse(fields, config, mixer, err) != 0)
+        return -1;
     const bool exponential =
         mixer->feature_map == FEATURE_EXP || mixer->feature_map == FEATURE_FAVOR;
-    if (mixer->gate == GATE_DELTA && exponential)
-        return refuse(
-            fields, err,
-            "feature_map exp and favor cannot be combined with gate delta (the delta rule "
-            "does not scale with the running maximum)");
+    if ((mixer->gate == GATE_DELTA || mixer->gate == GATE_GATED_DELTA) && exponential)
+        return refuse(fields, err,
+                      "feature_map exp and favor cannot be combined with the gates delta and "
+                      "gated_delta (the delta rule does not scale with the running maximum)");
     if (mixer->sum_norm && mixer->gate != GATE_NONE && mixer->gate != GATE_SCALAR)
         return refuse(fields, err, "sum_norm is only for the gates none and scalar");
     if (chunk_size > 0 && (mixer->gate != GATE_NONE || mixer->sum_norm || exponential ||
@@ -274,37 +281,13 @@ static int parse_segments(const struct fields *fields, struct mixer *mixer, stru
     return 0;
 }
 
-/* "qk_norm": {"type", "scope", "eps", "plus_one"} */
-static int parse_qk_norm(const struct fields *mixer, const struct config *config, struct mixer *out,
-                         struct error *err)
-{
-    static const char *const known[] = {"type", "scope", "eps", "plus_one"};
-    static const char *const types[] = {NULL, "layernorm", "rmsnorm"};
-    struct fields fields;
-    struct norm norm = {.kind = NORM_NONE};
-    double eps = (double)config->norm_eps;
-    if (fields_object(mixer, "qk_norm", FIELD_OPTIONAL, &fields, err) != 0)
-        return -1;
-    if (!fields.object)
-        return 0;
-    CHOICE(&fields, "type", FIELD_REQUIRED, types, norm.kind);
-    CHOICE(&fields, "scope", FIELD_OPTIONAL, scope_names, out->qk_norm_scope);
-    if (fields_only(&fields, known, COUNT(known), err) != 0 ||
-        fields_double(&fields, "eps", FIELD_OPTIONAL, 0, 1, &eps, err) != 0 ||
-        fields_bool(&fields, "plus_one", FIELD_OPTIONAL, &norm.plus_one, err) != 0)
-        return -1;
-    norm.eps = (float)eps;
-    out->q_norm = out->k_norm = norm;
-    return 0;
-}
-
 /* What scores are made of, and how many heads of keys there are. */
 static int parse_scores(const struct fields *fields, const struct config *config,
                         struct mixer *mixer, struct error *err)
 {
     int64_t kv_heads = 0; /* as many as of queries */
     double scale = 0, softcap = 0;
-    if (parse_qk_norm(fields, config, mixer, err) != 0 ||
+    if (config_qk_norm(fields, config, mixer, err) != 0 ||
         fields_int(fields, "num_kv_heads", FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, &kv_heads, err) !=
             0 ||
         fields_double(fields, "score_scale", FIELD_OPTIONAL, 1e-6, 1e6, &scale, err) != 0 ||
@@ -402,10 +385,11 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
     if (kind == COUNT(kind_names) - 1)
         return parse_pair(fields, config, out, err);
     out->mixer.kind = kind;
-    int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, out, err)
+    int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, config, out, err)
                                                  : parse_softmax(fields, config, out, err);
     if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0 ||
         parse_inputs(fields, &out->mixer, err) != 0 || parse_position(fields, out, err) != 0 ||
+        config_qk_check(fields, config, &out->mixer, err) != 0 ||
         check_scores(fields, config, &out->mixer, err) != 0)
         return -1;
     if (out->mixer.window == WINDOW_LONG_SHORT && out->mixer.position.kind != POSITION_NONE)

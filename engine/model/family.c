@@ -32,13 +32,36 @@ FAMILIES(DECLARE)
 static const struct family *const families[] = {FAMILIES(POINTER)};
 enum { NUM_FAMILIES = sizeof families / sizeof *families };
 
+/* Families of transformers with layers that are not computed here. */
+static const struct {
+    const char *name, *why;
+} others[] = {
+    {"qwen3_next", "mixtures of experts"},
+    {"qwen3_5_moe", "mixtures of experts"},
+    {"qwen3_5_moe_text", "mixtures of experts"},
+    {"kimi_linear", "mixtures of experts and latent attention (MLA)"},
+    {"bailing_hybrid", "mixtures of experts and latent attention (MLA)"},
+};
+
+static int refuse_others(const struct fields *root, struct error *err)
+{
+    const char *name = json_string_value(json_object_get(root->object, "model_type"));
+    for (size_t i = 0; name && i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i].name) == 0)
+            return error_set(err, ERROR_UNSUPPORTED,
+                             "%s: model_type: \"%s\" has %s, which are not supported", root->place,
+                             name, others[i].why);
+    return 0;
+}
+
 static int parse_root(struct config *config, const struct fields *root, struct error *err)
 {
     const char *names[NUM_FAMILIES];
     for (int i = 0; i < NUM_FAMILIES; i++)
         names[i] = families[i]->name;
     int family = 0;
-    if (fields_choice(root, "model_type", FIELD_REQUIRED, names, NUM_FAMILIES, &family, err) != 0)
+    if (refuse_others(root, err) != 0 ||
+        fields_choice(root, "model_type", FIELD_REQUIRED, names, NUM_FAMILIES, &family, err) != 0)
         return -1;
     config->family = families[family];
     return config->family->parse(config, root, err);

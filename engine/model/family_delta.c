@@ -72,7 +72,8 @@ static int parse_gated(struct config *config, const struct fields *root, struct 
     if (parse_model(config, root, &eps, &negative, err) != 0)
         return -1;
     sizes.num_qk_heads = config->num_heads;
-    if (gated_delta_size(root, "num_v_heads", config->num_heads, &sizes.num_heads, err) != 0 ||
+    if (gated_delta_size(root, "num_v_heads", FIELD_OPTIONAL, config->num_heads, &sizes.num_heads,
+                         err) != 0 ||
         fields_int(root, "head_dim", FIELD_NOT_NULL, 1, CONFIG_MAX_HIDDEN, &sizes.head_dim, err) !=
             0 ||
         config_fla_expansion(root, "head_dim", sizes.head_dim, "expand_v", 2, &sizes.value_dim,

@@ -27,14 +27,17 @@ static int parse_sizes(struct gated_delta_sizes *sizes, const struct config *con
                        const struct fields *root, struct error *err)
 {
     int64_t usual = config->num_heads;
-    if (gated_delta_size(root, "linear_num_key_heads", usual, &sizes->num_qk_heads, err) != 0 ||
-        gated_delta_size(root, "linear_num_value_heads", usual, &sizes->num_heads, err) != 0)
+    if (gated_delta_size(root, "linear_num_key_heads", FIELD_OPTIONAL, usual, &sizes->num_qk_heads,
+                         err) != 0 ||
+        gated_delta_size(root, "linear_num_value_heads", FIELD_OPTIONAL, usual, &sizes->num_heads,
+                         err) != 0)
         return -1;
     usual = (int64_t)(0.75 * (double)config->hidden_size / (double)sizes->num_qk_heads);
-    if (gated_delta_size(root, "linear_key_head_dim", usual, &sizes->head_dim, err) != 0)
+    if (gated_delta_size(root, "linear_key_head_dim", FIELD_OPTIONAL, usual, &sizes->head_dim,
+                         err) != 0)
         return -1;
-    return gated_delta_size(root, "linear_value_head_dim", 2 * sizes->head_dim, &sizes->value_dim,
-                            err);
+    return gated_delta_size(root, "linear_value_head_dim", FIELD_OPTIONAL, 2 * sizes->head_dim,
+                            &sizes->value_dim, err);
 }
 
 /* A base of null means that there are no positions. */

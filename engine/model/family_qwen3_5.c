@@ -21,10 +21,14 @@ static const struct gated_delta_names names = {"in_proj_qkv", "in_proj_z", "in_p
 static int parse_sizes(struct gated_delta_sizes *sizes, const struct fields *root,
                        struct error *err)
 {
-    if (gated_delta_size(root, "linear_num_key_heads", 16, &sizes->num_qk_heads, err) != 0 ||
-        gated_delta_size(root, "linear_num_value_heads", 32, &sizes->num_heads, err) != 0 ||
-        gated_delta_size(root, "linear_key_head_dim", 128, &sizes->head_dim, err) != 0 ||
-        gated_delta_size(root, "linear_value_head_dim", 128, &sizes->value_dim, err) != 0 ||
+    if (gated_delta_size(root, "linear_num_key_heads", FIELD_NOT_NULL, 16, &sizes->num_qk_heads,
+                         err) != 0 ||
+        gated_delta_size(root, "linear_num_value_heads", FIELD_NOT_NULL, 32, &sizes->num_heads,
+                         err) != 0 ||
+        gated_delta_size(root, "linear_key_head_dim", FIELD_NOT_NULL, 128, &sizes->head_dim, err) !=
+            0 ||
+        gated_delta_size(root, "linear_value_head_dim", FIELD_NOT_NULL, 128, &sizes->value_dim,
+                         err) != 0 ||
         gated_delta_width(root, "linear_conv_kernel_dim", sizes, err) != 0)
         return -1;
     return gated_delta_check(sizes, root, err);
@@ -62,9 +66,11 @@ static int parse_text(struct config *config, const struct fields *root, struct e
                                           .longest = 32768,
                                           .partial = true,
                                           .mrope = true};
+    static const struct config_refusal refusal = {"attn_output_gate", "true"};
     struct dense dense;
     struct rope rope;
-    if (dense_parse(&dense, config, root, &qwen3_5, NULL, err) != 0 ||
+    if (config_library_refuse(root, &refusal, 1, err) != 0 ||
+        dense_parse(&dense, config, root, &qwen3_5, NULL, err) != 0 ||
         gated_delta_check_act(config, root, err) != 0 ||
         rope_parse(&rope, root, &keys, &config->warnings, err) != 0)
         return -1;

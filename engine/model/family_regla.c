@@ -29,6 +29,8 @@ static const struct gate_matrix {
     {GATE_REFINED, "g_proj", offsetof(struct mixer, g_proj), ROWS_VALUES, 4},
     {GATE_REFINED, "r_proj", offsetof(struct mixer, r_proj), ROWS_VALUES, 0},
     {GATE_DELTA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
+    {GATE_GATED_DELTA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
+    {GATE_GATED_DELTA, "a_proj", offsetof(struct mixer, a_proj), ROWS_HEADS, -4},
 };
 enum { NUM_GATE_MATRICES = sizeof gate_matrices / sizeof *gate_matrices };
 
@@ -75,10 +77,11 @@ static int bind_separate(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     if (bind_linear(b, "q_proj", WEIGHT_ANY, &mixer->q_proj, err) != 0 ||
-        split_heads(b, "q_proj", mixer->q_proj.rows, mixer->num_heads, &mixer->head_dim, err) != 0)
+        split_heads(b, "q_proj", mixer->q_proj.rows, mixer->num_qk_heads, &mixer->head_dim, err) !=
+            0)
         return -1;
-    return bind_linear(b, "k_proj", (int64_t)mixer->num_kv_heads * mixer->head_dim, &mixer->k_proj,
-                       err);
+    return bind_linear(b, "k_proj", (int64_t)mixer_key_heads(mixer) * mixer->head_dim,
+                       &mixer->k_proj, err);
 }
 
 /* What the parts of a pair may share: a projection for q and k, and the values. */
@@ -179,6 +182,17 @@ static int bind_conv(const struct block_mixer *b, struct error *err)
     return weights_conv(b->weights, &part, 1, WEIGHT_MAY_BIAS, &b->mixer->conv, err);
 }
 
+static int bind_decay(const struct block_mixer *b, struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE];
+    int64_t heads = b->mixer->num_heads;
+    const float *a_log;
+    if (weights_floats(b->weights, weights_name(name, "%s.a_log", b->prefix), 1, &heads, &a_log,
+                       err) != 0)
+        return -1;
+    return blocks_decay(b, a_log, err);
+}
+
 static int bind_gate(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
@@ -191,6 +205,8 @@ static int bind_gate(const struct block_mixer *b, struct error *err)
                         matrix, err) != 0)
             return -1;
     }
+    if (mixer->gate == GATE_GATED_DELTA && bind_decay(b, err) != 0)
+        return -1;
     return mixer->gate == GATE_GLA ? bind_gla_gate(b, err) : 0;
 }
 
@@ -353,6 +369,8 @@ static void list_gate(struct random_list *list, const char *prefix, const struct
                                gate_rows(gate->rows, heads, list->shapes->value_dim, features),
                                hidden, gate->bias);
     }
+    if (mixer->gate == GATE_GATED_DELTA)
+        random_list_vector(list, prefix, "a_log", heads, 0, 1);
     if (mixer->gate != GATE_GLA)
         return;
     char name[WEIGHT_NAME_SIZE];
@@ -465,8 +483,10 @@ static void list_part(struct random_list *list, const char *prefix, const char *
     for (int i = 0; mixer->shared_qk && i < 4; i++)
         random_list_vector(list, prefix, scales[i], queries, 0, 1);
     if (!mixer->shared_qk) {
-        random_list_linear(list, prefix, "q_proj", queries, hidden, 0);
-        random_list_linear(list, prefix, "k_proj", kv_heads * shapes->head_dim, hidden, 0);
+        random_list_linear(list, prefix, "q_proj", mixer->num_qk_heads * shapes->head_dim, hidden,
+                           0);
+        random_list_linear(list, prefix, "k_proj", mixer_key_heads(mixer) * shapes->head_dim,
+                           hidden, 0);
     }
     if (sources)
         random_list_linear(list, sources, "v_proj", kv_heads * shapes->value_dim, hidden, 0);

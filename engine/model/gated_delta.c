@@ -20,11 +20,11 @@ int gated_delta_check(const struct gated_delta_sizes *sizes, const struct fields
     return 0;
 }
 
-int gated_delta_size(const struct fields *root, const char *key, int64_t usual, int64_t *size,
-                     struct error *err)
+int gated_delta_size(const struct fields *root, const char *key, enum field_need need,
+                     int64_t usual, int64_t *size, struct error *err)
 {
     *size = usual;
-    return fields_int(root, key, FIELD_OPTIONAL, 1, CONFIG_MAX_HEADS, size, err);
+    return fields_int(root, key, need, 1, CONFIG_MAX_HEADS, size, err);
 }
 
 int gated_delta_width(const struct fields *root, const char *key, struct gated_delta_sizes *sizes,
@@ -136,6 +136,7 @@ static int bind_conv(const struct block_mixer *block, bool whole, struct error *
     const int64_t all = mixer_conv_channels(mixer);
     const int count = whole ? 1 : COUNT(names);
     int64_t channels = 0;
+    bool missing = false;
     for (int i = 0; i < count; i++) {
         weights_name(full[i], "%s.%s", block->prefix, whole ? "conv1d" : names[i]);
         const struct tensor *found =
@@ -144,8 +145,9 @@ static int bind_conv(const struct block_mixer *block, bool whole, struct error *
         const int64_t rows = !whole && found && found->rank > 0 ? found->shape[0] : usual;
         parts[i] = (struct conv_part){full[i], rows, 0, rows};
         channels += parts[i].channels;
+        missing |= !found;
     }
-    if (channels != all)
+    if (!missing && channels != all)
         return weights_bad(block->weights, tensor, err,
                            "expected %lld channels of the convolutions of q, k and v, got %lld",
                            (long long)all, (long long)channels);

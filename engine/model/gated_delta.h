@@ -24,9 +24,9 @@ struct gated_delta_sizes {
     int64_t num_qk_heads, num_heads, head_dim, value_dim, conv_width;
 };
 
-/* A size, or a number of heads; null is as absent. */
-int gated_delta_size(const struct fields *root, const char *key, int64_t usual, int64_t *size,
-                     struct error *err);
+/* A size, or a number of heads; absent it is the usual one. */
+int gated_delta_size(const struct fields *root, const char *key, enum field_need need,
+                     int64_t usual, int64_t *size, struct error *err);
 /* The convolution's width; absent it stays as it is. */
 int gated_delta_width(const struct fields *root, const char *key, struct gated_delta_sizes *sizes,
                       struct error *err);

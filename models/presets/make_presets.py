@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the presets: one configuration per system of model-format.md's table, in two depths, and
-two dense models that many people run.
+models that many people run.
 
 Run from anywhere, `python3 models/presets/make_presets.py`; `--check` only says whether the files
 are what this script writes. A preset is a config.json and the object `shapes`, which says what a
@@ -180,6 +180,13 @@ DENSE = {
                           max_position_embeddings=8192, rope_theta=100000),
     "qwen3-0.6b": dense("qwen3", 16, 8, 128, 28, 3072, 151936, hidden_size=1024,
                         rms_norm_eps=1e-6, max_position_embeddings=40960, rope_theta=1000000),
+    "qwen3.5-0.8b": dense("qwen3_5_text", 8, 2, 256, 24, 3584, 248320, hidden_size=1024,
+                          rms_norm_eps=1e-6, max_position_embeddings=262144,
+                          rope_parameters={"rope_type": "default", "rope_theta": 10000000,
+                                           "partial_rotary_factor": 0.25},
+                          full_attention_interval=4, linear_num_key_heads=16,
+                          linear_num_value_heads=16, linear_key_head_dim=128,
+                          linear_value_head_dim=128, linear_conv_kernel_dim=4),
 }
 
 

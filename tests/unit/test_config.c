@@ -10,7 +10,16 @@
 static const struct change native_changes[] = {
     {"model_type", "\"mamba\"",
      "config.json: model_type: unknown model_type \"mamba\" (known: regla, gpt_neox, gla, llama, "
-     "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text)"},
+     "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text, qwen3_5, "
+     "qwen3_5_text, olmo_hybrid, gated_deltanet, delta_net)"},
+    {"model_type", "\"qwen3_next\"",
+     "config.json: model_type: \"qwen3_next\" has mixtures of experts, which are not supported"},
+    {"model_type", "\"qwen3_5_moe_text\"",
+     "config.json: model_type: \"qwen3_5_moe_text\" has mixtures of experts, which are not "
+     "supported"},
+    {"model_type", "\"kimi_linear\"",
+     "config.json: model_type: \"kimi_linear\" has mixtures of experts and latent attention "
+     "(MLA), which are not supported"},
     {"model_type", NULL, "config.json: model_type: expected a string, got nothing"},
     {"model_type", "3", "config.json: model_type: expected a string, got 3"},
     {"vocab_size", NULL,
@@ -87,7 +96,8 @@ static const struct change native_changes[] = {
     {"mixers/r/kernel", "1",
      "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
      "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
-     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation, chunk_size, conv)"},
+     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation, chunk_size, conv, "
+     "num_qk_heads, qk_norm, beta_max)"},
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
@@ -98,10 +108,27 @@ static const struct change native_changes[] = {
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
     {"mixers/r/gate", "\"foo\"",
      "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
-     "gla, delta)"},
+     "gla, delta, gated_delta)"},
     {"mixers/r/gate", "\"delta\"",
-     "config.json: mixers.r: feature_map exp and favor cannot be combined with gate delta (the "
-     "delta rule does not scale with the running maximum)"},
+     "config.json: mixers.r: feature_map exp and favor cannot be combined with the gates delta "
+     "and gated_delta (the delta rule does not scale with the running maximum)"},
+    {"mixers/r/num_qk_heads", "2", NULL},
+    {"mixers/r/num_qk_heads", "3",
+     "config.json: mixers.r.num_qk_heads: expected a divisor of 4 heads, got 3"},
+    {"mixers/s/num_qk_heads", "2",
+     "config.json: mixers.s: unknown key \"num_qk_heads\" (known: kind, activation, window, "
+     "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
+     "num_heads, qk_projection, value_activation, score_divisor, segment_length, segment_rank, "
+     "num_kv_heads, qk_norm, score_scale, score_softcap)"},
+    {"mixers/r/beta_max", "2",
+     "config.json: mixers.r: beta_max is only for the gates delta and gated_delta"},
+    {"mixers/r/qk_norm", "{\"type\": \"l2\"}", NULL},
+    {"mixers/s/qk_norm", "{\"type\": \"l2\", \"scope\": \"hidden\"}", NULL},
+    {"mixers/r/qk_norm", "{\"type\": \"l2\", \"plus_one\": true}",
+     "config.json: mixers.r.qk_norm.plus_one: l2 has no weights"},
+    {"mixers/r/qk_norm", "{\"type\": \"simple_rmsnorm\"}",
+     "config.json: mixers.r.qk_norm.type: unknown type \"simple_rmsnorm\" (known: layernorm, "
+     "rmsnorm, l2)"},
     {"mixers/r/sum_norm", "true",
      "config.json: mixers.r: sum_norm is only for the gates none and scalar"},
     {"mixers/r/query_scale", "\"half\"",

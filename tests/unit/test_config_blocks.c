@@ -99,7 +99,7 @@ static const struct change score_changes[] = {
     {"mixers/full/qk_norm", "\"rmsnorm\"", FULL ".qk_norm: expected an object, got \"rmsnorm\""},
     {"mixers/full/qk_norm/type", NULL, FULL ".qk_norm.type: expected a string, got nothing"},
     {"mixers/full/qk_norm/type", "\"simple_rmsnorm\"",
-     FULL ".qk_norm.type: unknown type \"simple_rmsnorm\" (known: layernorm, rmsnorm)"},
+     FULL ".qk_norm.type: unknown type \"simple_rmsnorm\" (known: layernorm, rmsnorm, l2)"},
     {"mixers/full/qk_norm/scope", "\"row\"",
      FULL ".qk_norm.scope: unknown scope \"row\" (known: head, hidden)"},
     {"mixers/full/qk_norm/eps", "2", FULL ".qk_norm.eps: expected a number in [0, 1], got 2"},
@@ -120,7 +120,7 @@ static const struct change score_changes[] = {
      "config.json: mixers.linear: unknown key \"num_kv_heads\" (known: kind, feature_map, gate, "
      "sum_norm, query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, "
      "output_norm_scope, output_norm_eps, output_gate, num_heads, qk_projection, "
-     "value_activation, chunk_size, conv)"},
+     "value_activation, chunk_size, conv, num_qk_heads, qk_norm, beta_max)"},
 };
 
 Test(config_blocks, score_changes)

@@ -398,6 +398,48 @@ static const struct tensor_case tensor_cases[] = {
     {"dense_mistral", "model.layers.0.self_attn.k_proj.bias", ADD, "[32]",
      "model.safetensors: tensor \"model.layers.0.self_attn.k_proj.bias\": the configuration has no "
      "use for it"},
+    {"delta_qwen3_5_text", "model.layers.0.linear_attn.A_log", SHAPE, "[2, 2]",
+     "model.safetensors: tensor \"model.layers.0.linear_attn.A_log\": expected shape [4], got [2, "
+     "2]"},
+    {"delta_qwen3_5_text", "model.layers.0.linear_attn.A_log", EQUAL, "89",
+     "model.layers.0.linear_attn: A_log: expected numbers under 88.7, got 89 at element 0"},
+    {"delta_qwen3_5_text", "model.layers.0.linear_attn.dt_bias", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.linear_attn.dt_bias\": expected shape [4], got "
+     "nothing: the tensor is missing"},
+    {"delta_qwen3_5_text", "model.layers.0.linear_attn.in_proj_qkv.weight", SHAPE, "[40, 80]",
+     "model.safetensors: tensor \"model.layers.0.linear_attn.in_proj_qkv.weight\": expected shape "
+     "[80, 40], got [40, 80]"},
+    {"delta_qwen3_5_text", "model.layers.2.linear_attn.conv1d.weight", SHAPE, "[40, 2, 4]",
+     "model.safetensors: tensor \"model.layers.2.linear_attn.conv1d.weight\": expected shape [80, "
+     "1, 4], got [40, 2, 4]"},
+    {"delta_qwen3_5_text", "model.layers.2.linear_attn.conv1d.bias", ADD, "[80]",
+     "model.safetensors: tensor \"model.layers.2.linear_attn.conv1d.bias\": the configuration has "
+     "no use for it"},
+    {"delta_qwen3_5_text", "model.layers.1.self_attn.q_proj.weight", SHAPE, "[48, 80]",
+     "model.safetensors: tensor \"model.layers.1.self_attn.q_proj.weight\": expected shape [96, "
+     "40], got [48, 80]"},
+    {"delta_qwen3_5_text", "mtp.layers.0.mlp.up_proj.weight", ADD, "[4, 40]", NULL},
+    {"delta_qwen3_5_text", "lm_head.weight", REMOVE, NULL, NULL},
+    {"delta_qwen3_5", "model.visual.merger.norm.weight", SHAPE, "[4, 2]", NULL},
+    {"delta_qwen3_5", "model.language_model.layers.0.linear_attn.norm.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.language_model.layers.0.linear_attn.norm.weight\": "
+     "expected "
+     "shape [8], got nothing: the tensor is missing"},
+    {"delta_olmo_hybrid", "model.layers.0.linear_attn.k_conv1d.weight", REMOVE, NULL,
+     "model.safetensors: tensor \"model.layers.0.linear_attn.k_conv1d.weight\": expected shape "
+     "[16, "
+     "4], got nothing: the tensor is missing"},
+    {"delta_olmo_hybrid", "model.layers.0.linear_attn.v_conv1d.weight", SHAPE, "[23, 1, 4]",
+     "model.safetensors: tensor \"model.layers.0.linear_attn.v_conv1d.weight\": expected 72 "
+     "channels of the convolutions of q, k and v, got 71"},
+    {"delta_fla_plain", "model.layers.0.attn.a_proj.weight", ADD, "[2, 32]",
+     "model.safetensors: tensor \"model.layers.0.attn.a_proj.weight\": the configuration has no "
+     "use "
+     "for it"},
+    {"delta_fla_ungated", "model.layers.0.attn.g_proj.weight", ADD, "[32, 32]",
+     "model.safetensors: tensor \"model.layers.0.attn.g_proj.weight\": the configuration has no "
+     "use "
+     "for it"},
     {"gla", "model.layers.0.attn.g_norm_swish_gate.weight", RENAME,
      "model.layers.0.attn.g_norm.weight",
      "model.safetensors: tensor \"model.layers.0.attn.g_norm_swish_gate.weight\": expected shape "
