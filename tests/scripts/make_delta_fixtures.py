@@ -8,7 +8,7 @@ What the script demands of each case is what make_dense_fixtures.py does.
 """
 
 import copy
-
+import json
 import pathlib
 import shutil
 import sys
@@ -17,6 +17,7 @@ import make_dense_fixtures as dense
 import torch
 import transformers
 from golden_case import fill_with_noise
+from safetensors.torch import load_file, save_file
 
 F32, BF16 = torch.float32, torch.bfloat16
 ROPE = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25,
@@ -53,7 +54,8 @@ CASES = {
          "num_attention_heads": 4, "linear_num_key_heads": 1, "linear_num_value_heads": 3,
          "linear_key_head_dim": 10, "linear_value_head_dim": 6, "linear_allow_neg_eigval": False,
          "linear_conv_kernel_dim": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
-        [{"linear_allow_neg_eigval": True}, {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}]),
+        [{"linear_allow_neg_eigval": True},
+         {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}]),
 }
 SEED = 4300
 
@@ -99,6 +101,62 @@ def save(folder, case, seed):
     model.to(dtype).save_pretrained(folder)
 
 
+NATIVE = "delta_native", "delta_qwen3_5_text"
+NATIVE_NAMES = (
+    ("embed_tokens", "embeddings"), ("input_layernorm", "attn_norm"), ("self_attn", "attn"),
+    ("post_attention_layernorm", "mlp_norm"), ("linear_attn", "attn"), ("in_proj_z", "out_gate_proj"),
+    ("in_proj_a", "a_proj"), ("in_proj_b", "b_proj"), ("attn.norm.", "attn.out_norm."), ("A_log", "a_log"),
+    ("dt_bias", "a_proj.bias"), ("attn.out_proj", "attn.o_proj"), ("conv1d", "conv"))
+
+
+def native_tensors(config, tensors):
+    """Of Qwen 3.5: the rows of q, k and v by themselves, and those of attention's gate."""
+    rows = [config["linear_num_key_heads"] * config["linear_key_head_dim"]] * 2
+    for name, tensor in tensors.items():
+        for old, new in NATIVE_NAMES:
+            name = name.replace(old, new)
+        if "in_proj_qkv" in name:
+            parts = tensor.split([*rows, len(tensor) - sum(rows)])
+            yield from ((name.replace("in_proj_qkv", f"{p}_proj"), part) for p, part in zip("qkv", parts))
+        elif "attn.q_proj" in name:
+            halves = tensor.unflatten(0, (config["num_attention_heads"], 2, -1)).transpose(0, 1)
+            yield name, halves[0].flatten(0, 1)
+            yield name.replace("q_proj", "out_gate_proj"), halves[1].flatten(0, 1)
+        else:
+            yield name, tensor
+
+
+def native_config(config):
+    rope = config["rope_parameters"]
+    linear = {"kind": "linear", "num_heads": config["linear_num_value_heads"],
+              "num_qk_heads": config["linear_num_key_heads"], "gate": "gated_delta",
+              "query_scale": "sqrt_dim",
+              "conv": {"width": config["linear_conv_kernel_dim"], "activation": "silu"},
+              "qk_norm": {"type": "l2"}, "output_norm": "rmsnorm", "output_gate": "swish"}
+    softmax = {"kind": "softmax", "num_kv_heads": config["num_key_value_heads"], "output_gate": "sigmoid",
+               "qk_norm": {"type": "rmsnorm", "plus_one": True},
+               "position": {"type": "rope", "base": rope["rope_theta"],
+                            "rotary_pct": rope["partial_rotary_factor"]}}
+    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+            "hidden_act", "tie_word_embeddings", "layer_types", "bos_token_id", "eos_token_id")
+    return {"model_type": "regla", **{key: config[key] for key in same}, "norm_type": "rmsnorm",
+            "norm_eps": config["rms_norm_eps"], "norm_plus_one": True,
+            "mixers": {"linear_attention": linear, "full_attention": softmax}}
+
+
+def write_native(golden):
+    """The same model in the native format, of which the same is expected."""
+    to, source = (golden / name for name in NATIVE)
+    config = json.loads((source / "config.json").read_text())
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(source, to, ignore=lambda *_: ["generation_config.json"])
+    (to / "config.json").write_text(json.dumps(native_config(config), indent=1) + "\n")
+    tensors = {name: tensor.contiguous() for name, tensor in
+               native_tensors(config, load_file(source / "model.safetensors"))}
+    save_file(tensors, to / "model.safetensors", metadata={"format": "pt"})
+    (to / "model.safetensors").chmod(0o644)
+
+
 def main():
     golden = pathlib.Path(sys.argv[1])
     if transformers.__version__ != dense.VERSIONS[1]:
@@ -108,6 +166,8 @@ def main():
         if not sys.argv[2:] or name in sys.argv[2:]:
             save(golden / name, case, SEED + i)
             dense.expect(golden / name, case, SEED + i)
+    if not sys.argv[2:] or NATIVE[0] in sys.argv[2:]:
+        write_native(golden)
 
 
 if __name__ == "__main__":

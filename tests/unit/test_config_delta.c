@@ -36,7 +36,8 @@ Test(config_delta, qwen3_5)
          "supported)"},
         {"hidden_act", "\"swish\"", NULL},
         {"rope_parameters/partial_rotary_factor", "0.75", NULL},
-        {"text_config", "{}", "config.json: text_config: expected null, got an object (not supported)"},
+        {"text_config", "{}",
+         "config.json: text_config: expected null, got an object (not supported)"},
     };
     EXPECT("delta_qwen3_5_text", changes);
 }
@@ -56,7 +57,8 @@ Test(config_delta, nested)
         {"tie_word_embeddings", "3",
          "config.json: tie_word_embeddings: expected true or false, got 3"},
         {"quantization_config", "{\"quant_method\": \"gptq\"}",
-         "config.json: quantization_config.quant_method: unknown quant_method \"gptq\" (known: fp8)"},
+         "config.json: quantization_config.quant_method: unknown quant_method \"gptq\" (known: "
+         "fp8)"},
     };
     EXPECT("delta_qwen3_5", changes);
 }
@@ -64,8 +66,9 @@ Test(config_delta, nested)
 Test(config_delta, olmo_hybrid)
 {
     static const struct change changes[] = {
-        {"linear_num_key_heads", "null", "config.json: expected a number of value heads that the "
-                                         "number of key heads (3) divides, got 2"},
+        {"linear_num_key_heads", "null",
+         "config.json: expected a number of value heads that the "
+         "number of key heads (3) divides, got 2"},
         {"linear_key_head_dim", "null", NULL},
         {"linear_value_head_dim", "null", NULL},
         {"linear_allow_neg_eigval", "null",
@@ -90,7 +93,8 @@ Test(config_delta, of_fla)
         {"output_gate_activation", "\"relu\"",
          "config.json: output_gate_activation: unknown output_gate_activation \"relu\" (known: "
          "swish, silu, sigmoid)"},
-        {"attn", "{\"layers\": [0]}", "config.json: attn: expected null, got an object (not supported)"},
+        {"attn", "{\"layers\": [0]}",
+         "config.json: attn: expected null, got an object (not supported)"},
         {"conv_size", "null", "config.json: conv_size: expected an integer in [2, 8], got null"},
         {"hidden_act", "\"relu\"",
          "config.json: hidden_act: unknown hidden_act \"relu\" (known: swish, silu)"},
@@ -103,8 +107,9 @@ Test(config_delta, of_fla)
         {"qk_activation", "\"relu\"",
          "config.json: qk_activation: expected \"silu\", got \"relu\" (not supported)"},
         {"expand_k", "0.25", NULL},
-        {"expand_k", "0.03125", "config.json: expected hidden_size * expand_k, a multiple of "
-                                "num_heads (2), got 1"},
+        {"expand_k", "0.03125",
+         "config.json: expected hidden_size * expand_k, a multiple of "
+         "num_heads (2), got 1"},
     };
     EXPECT("delta_fla_gated", gated);
     EXPECT("delta_fla_plain", plain);
