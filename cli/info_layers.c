@@ -60,6 +60,8 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
                  mixer->score_softcap != 0 ? ", capped scores" : "");
     if (mixer->num_kv_heads != mixer->num_heads)
         snprintf(heads, sizeof heads, " (%d of k and v)", mixer->num_kv_heads);
+    else if (mixer->num_qk_heads != mixer->num_heads)
+        snprintf(heads, sizeof heads, " (%d of q and k)", mixer->num_qk_heads);
     snprintf(text, size, "%s%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d",
              kind, scores, positions[mixer->position.kind],
              mixer->position.distances ? " and a bias by distance" : "",

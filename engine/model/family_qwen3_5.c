@@ -5,6 +5,11 @@
 #include "engine/model/config_library.h"
 #include "engine/model/dense.h"
 #include "engine/model/gated_delta.h"
+#include "engine/model/gguf_dense.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const struct dense_class qwen3_5 = {.num_kv_heads = 4,
                                            .head_dim = 256,
@@ -146,6 +151,123 @@ static void list_random(struct random_list *list)
     dense_random_layers(list, list_mixer);
 }
 
-const struct family family_qwen3_5_text = {
-    .name = "qwen3_5_text", .parse = parse_text, .bind = bind, .random = list_random};
+#define LAYER "model.layers.*."
+#define LINEAR LAYER "linear_attn."
+
+/* llama.cpp has the value heads of each key head apart from each other, and 1 added to norms. */
+static const struct gguf_name gguf_tensors[] = {
+    {"output_norm", "model.norm", GGUF_ONE_ADDED},
+    {"blk.*.attn_norm", LAYER "input_layernorm", GGUF_ONE_ADDED},
+    {"blk.*.post_attention_norm", LAYER "post_attention_layernorm", GGUF_ONE_ADDED},
+    {"blk.*.attn_q_norm", LAYER "self_attn.q_norm", GGUF_ONE_ADDED},
+    {"blk.*.attn_k_norm", LAYER "self_attn.k_norm", GGUF_ONE_ADDED},
+    {"blk.*.attn_qkv", LINEAR "in_proj_qkv", GGUF_VALUE_HEADS_LAST},
+    {"blk.*.attn_gate", LINEAR "in_proj_z", GGUF_VALUE_HEADS},
+    {"blk.*.ssm_beta", LINEAR "in_proj_b", GGUF_VALUE_HEADS},
+    {"blk.*.ssm_alpha", LINEAR "in_proj_a", GGUF_VALUE_HEADS},
+    {"blk.*.ssm_a", LINEAR "A_log", GGUF_DECAY},
+    {"blk.*.ssm_dt.bias", LINEAR "dt_bias", GGUF_VALUE_HEADS_WHOLE},
+    {"blk.*.ssm_conv1d", LINEAR "conv1d", GGUF_SAME},
+    {"blk.*.ssm_norm", LINEAR "norm", GGUF_SAME},
+    {"blk.*.ssm_out", LINEAR "out_proj", GGUF_SAME},
+};
+
+static const struct gguf_key gguf_keys[] = {
+    {"ssm.conv_kernel", "linear_conv_kernel_dim", FIELD_REQUIRED},
+    {"ssm.state_size", "linear_key_head_dim", FIELD_REQUIRED},
+    {"ssm.group_count", "linear_num_key_heads", FIELD_REQUIRED},
+    {"ssm.time_step_rank", "linear_num_value_heads", FIELD_REQUIRED},
+    {"ssm.inner_size", NULL, FIELD_REQUIRED},
+    {"attention.recurrent_layers", NULL, FIELD_OPTIONAL},
+    {"full_attention_interval", "full_attention_interval", FIELD_OPTIONAL},
+    {"nextn_predict_layers", NULL, FIELD_OPTIONAL},
+    {"rope.dimension_sections", NULL, FIELD_OPTIONAL}, /* of places in images */
+};
+
+static int64_t number(const json_t *config, const char *name)
+{
+    return json_integer_value(json_object_get(config, name));
+}
+
+/* The last layers are those that draft tokens. */
+static int leave_out_drafts(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    char full[GGUF_KEY_SIZE];
+    int64_t drafts = 0, layers = number(config, "num_hidden_layers");
+    if (gguf_int(source->gguf, gguf_config_key(full, source, "nextn_predict_layers"),
+                 FIELD_OPTIONAL, 0, layers > 1 ? layers - 1 : 0, &drafts, err) != 0)
+        return -1;
+    layers -= drafts;
+    for (size_t i = 0; drafts > 0 && i < tensors_count(source->tensors); i++) {
+        struct tensor *tensor = tensors_at(source->tensors, i);
+        if (strncmp(tensor->name, "blk.", 4) == 0 && strtoll(tensor->name + 4, NULL, 10) >= layers)
+            tensor_ignore(tensor);
+    }
+    return gguf_config_set(config, "num_hidden_layers", json_integer(layers), err);
+}
+
+/* Which layers are linear; without the key each fourth is not. */
+static int set_layers(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    char full[GGUF_KEY_SIZE], got[40];
+    const int64_t layers = number(config, "num_hidden_layers");
+    const struct gguf_entry *list =
+        gguf_find(source->gguf, gguf_config_key(full, source, "attention.recurrent_layers"));
+    if (!list)
+        return 0;
+    if (!list->array || list->type != GGUF_BOOL || list->count < (uint64_t)layers)
+        return gguf_bad(source->gguf, full, err, "expected %lld BOOLs, as there are layers, got %s",
+                        (long long)layers, gguf_kind(list, got));
+    json_t *kinds = json_array();
+    for (int64_t i = 0; kinds && i < layers; i++)
+        json_array_append_new(kinds,
+                              json_string(list->data[i] ? "linear_attention" : "full_attention"));
+    return gguf_config_set(config, "layer_types", kinds, err);
+}
+
+static bool has_bias(const struct gguf_source *source, int64_t layers)
+{
+    char name[48];
+    for (int64_t i = 0; i < layers && i < CONFIG_MAX_LAYERS; i++) {
+        snprintf(name, sizeof name, "blk.%lld.attn_q.bias", (long long)i);
+        if (tensors_find(source->tensors, name))
+            return true;
+    }
+    return false;
+}
+
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    char full[GGUF_KEY_SIZE];
+    const int64_t heads = number(config, "linear_num_value_heads");
+    int64_t inner = 0;
+    if (gguf_int(source->gguf, gguf_config_key(full, source, "ssm.inner_size"), FIELD_REQUIRED, 1,
+                 INT32_MAX, &inner, err) != 0)
+        return -1;
+    if (heads < 1 || inner % heads != 0)
+        return gguf_bad(source->gguf, full, err,
+                        "expected a multiple of ssm.time_step_rank (%lld), got %lld",
+                        (long long)heads, (long long)inner);
+    if (gguf_config_set(config, "linear_value_head_dim", json_integer(inner / heads), err) != 0 ||
+        leave_out_drafts(config, source, err) != 0 || set_layers(config, source, err) != 0)
+        return -1;
+    return has_bias(source, number(config, "num_hidden_layers"))
+               ? gguf_config_set(config, "attention_bias", json_true(), err)
+               : 0;
+}
+
+static const struct gguf_names gguf = {.architecture = "qwen35",
+                                       .base = &gguf_dense,
+                                       .partial = true,
+                                       .keys = gguf_keys,
+                                       .num_keys = sizeof gguf_keys / sizeof *gguf_keys,
+                                       .names = gguf_tensors,
+                                       .num_names = sizeof gguf_tensors / sizeof *gguf_tensors,
+                                       .complete = complete_gguf};
+
+const struct family family_qwen3_5_text = {.name = "qwen3_5_text",
+                                           .parse = parse_text,
+                                           .bind = bind,
+                                           .random = list_random,
+                                           .gguf = &gguf};
 const struct family family_qwen3_5 = {.name = "qwen3_5", .parse = parse_nested, .bind = bind};

@@ -94,11 +94,13 @@ static int64_t value_rows(const struct mixer *mixer)
     return (int64_t)mixer->num_heads * mixer->value_dim;
 }
 
-/* `rows` of a matrix, from `first` on. */
+/* `rows` of a matrix, from `first` on; an order of rows is that of the last part's. */
 static struct matrix rows_of(const struct matrix *fused, int64_t first, int64_t rows)
 {
     struct matrix part = *fused;
     part.rows = rows;
+    if (first + rows < fused->rows)
+        part.order = (struct tensor_order){0};
     part.data = (const char *)fused->data + dtype_size(fused->dtype, (size_t)(first * fused->cols));
     return part;
 }
@@ -154,6 +156,52 @@ static int bind_conv(const struct block_mixer *block, bool whole, struct error *
     return weights_conv(block->weights, parts, count, WEIGHT_NO_BIAS, &mixer->conv, err);
 }
 
+/* Whether a file has value heads in another order, which is then that of v_proj's rows. */
+static bool is_reordered(const struct mixer *mixer)
+{
+    return mixer->v_proj.order.a != 0;
+}
+
+/* Pieces of a value head each, [count rows of] heads, in the model's order. */
+static void *copy_heads(const struct block_mixer *block, const void *data, int64_t count,
+                        size_t piece, struct error *err)
+{
+    const int heads = block->mixer->num_heads;
+    const struct tensor_order order = {block->mixer->v_proj.order.a, block->mixer->v_proj.order.b,
+                                       1};
+    char *out = arena_alloc(block->weights->arena, (size_t)(count * heads), piece, err);
+    for (int64_t i = 0; out && i < count * heads; i++)
+        memcpy(out + (size_t)i * piece,
+               (const char *)data + (size_t)tensor_order_row(&order, i) * piece, piece);
+    return out;
+}
+
+/* The columns of o_proj and the channels of v, which have no order of their own. */
+static int reorder_values(const struct block_mixer *block, struct error *err)
+{
+    struct mixer *mixer = block->mixer;
+    struct matrix *output = &mixer->o_proj;
+    const int64_t before = 2 * key_rows(mixer) * mixer->conv.width;
+    const int64_t own = value_rows(mixer) * mixer->conv.width;
+    if (mixer->value_dim % (int)dtype_block(output->dtype) != 0)
+        return error_set(err, ERROR_UNSUPPORTED,
+                         "%s: expected whole blocks of %s in a head of %d values (not supported)",
+                         block->prefix, dtype_name(output->dtype), mixer->value_dim);
+    output->data = copy_heads(block, output->data, output->rows,
+                              dtype_size(output->dtype, (size_t)mixer->value_dim), err);
+    output->mapped = false;
+    float *weight = arena_alloc(block->weights->arena, (size_t)(before + own), sizeof *weight, err);
+    const float *values =
+        copy_heads(block, mixer->conv.weight + before, 1,
+                   (size_t)(mixer->value_dim * mixer->conv.width) * sizeof *weight, err);
+    if (!output->data || !weight || !values)
+        return -1;
+    memcpy(weight, mixer->conv.weight, (size_t)before * sizeof *weight);
+    memcpy(weight + before, values, (size_t)own * sizeof *weight);
+    mixer->conv.weight = weight;
+    return 0;
+}
+
 /* e^A_log, and dt_bias as the bias of a_proj. */
 static int bind_decay(const struct block_mixer *block, struct error *err)
 {
@@ -166,7 +214,18 @@ static int bind_decay(const struct block_mixer *block, struct error *err)
         weights_floats(block->weights, weights_name(name, "%s.A_log", block->prefix), 1, &heads,
                        &a_log, err) != 0)
         return -1;
-    return blocks_decay(block, a_log, err);
+    if (!tensors_find(block->weights->file, name)->decay)
+        return blocks_decay(block, a_log, err);
+    float *decay = arena_alloc(block->weights->arena, (size_t)heads, sizeof *decay, err);
+    for (int64_t h = 0; decay && h < heads; h++) {
+        decay[h] = -a_log[h];
+        if (decay[h] < 0)
+            return weights_bad(block->weights, name, err,
+                               "expected numbers under 0, got %g at element %lld", (double)a_log[h],
+                               (long long)h);
+    }
+    mixer->decay = decay;
+    return decay ? 0 : -1;
 }
 
 int gated_delta_bind(const struct block_mixer *block, const struct gated_delta_names *names,
@@ -186,7 +245,8 @@ int gated_delta_bind(const struct block_mixer *block, const struct gated_delta_n
     if (bind_inputs(block, names->qkv, err) != 0 ||
         blocks_bind_matrices(block, matrices, gated ? 3 : 2, err) != 0 ||
         (decays && blocks_bind_matrices(block, &matrices[3], 1, err) != 0) ||
-        (decays && bind_decay(block, err) != 0) || bind_conv(block, names->qkv != NULL, err) != 0)
+        (decays && bind_decay(block, err) != 0) || bind_conv(block, names->qkv != NULL, err) != 0 ||
+        (is_reordered(mixer) && reorder_values(block, err) != 0))
         return -1;
     return weights_norm(block->weights, weights_name(name, "%s.%s", block->prefix, names->norm),
                         mixer->value_dim, &mixer->output_norm, err);

@@ -173,7 +173,7 @@ static int set_all(json_t *config, const struct gguf_names *names, const struct 
 int gguf_config(json_t **json, const struct gguf_names *names, const char *model_type,
                 const struct gguf *gguf, struct tensors *tensors, struct error *err)
 {
-    const struct gguf_source source = {gguf, names->architecture, tensors};
+    const struct gguf_source source = {gguf, names->architecture, names->partial, tensors};
     *json = json_pack("{ss}", "model_type", model_type);
     if (!*json)
         return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", gguf->file);
@@ -204,8 +204,34 @@ static bool matches(const char *pattern, const char *name, size_t length, const 
            memcmp(name + used, pattern + before + 1, after) == 0;
 }
 
+static bool is_whole(enum gguf_how how)
+{
+    return how == GGUF_WHOLE || how == GGUF_DECAY || how == GGUF_VALUE_HEADS_WHOLE;
+}
+
+/* Where the file has rows of value heads, if a key head serves several. `last` rows count. */
+static void order_values(struct tensor *tensor, const json_t *config, int64_t last)
+{
+    const int64_t keys = json_integer_value(json_object_get(config, "linear_num_key_heads"));
+    const int64_t heads = json_integer_value(json_object_get(config, "linear_num_value_heads"));
+    if (keys > 0 && heads > keys && heads % keys == 0 && last > 0 && last % heads == 0)
+        tensor->order = (struct tensor_order){keys, heads / keys, last / heads};
+}
+
+/* Those that follow q and k in one matrix. */
+static int64_t last_values(const struct tensor *tensor, const json_t *config)
+{
+    const int64_t keys = json_integer_value(json_object_get(config, "linear_num_key_heads"));
+    const int64_t size = json_integer_value(json_object_get(config, "linear_key_head_dim"));
+    return tensor->shape[0] - 2 * keys * size;
+}
+
 static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *config)
 {
+    if (how >= GGUF_DECAY)
+        order_values(tensor, config,
+                     how == GGUF_VALUE_HEADS_LAST ? last_values(tensor, config) : tensor->shape[0]);
+    tensor->decay = how == GGUF_DECAY;
     const int64_t parts = 3 * json_integer_value(json_object_get(config, "num_attention_heads"));
     const int64_t half = json_integer_value(json_object_get(config, "head_dim")) / 2;
     if (how == GGUF_STACKED && parts > 0 && tensor->shape[0] % parts == 0)
@@ -215,14 +241,19 @@ static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *conf
     tensor->one_added = how == GGUF_ONE_ADDED;
 }
 
-/* The name of a tensor without its end; *layer, *digits: the number in it. NULL: there is none. */
+/* What its name is; *end: of it and of what that is for; *layer, *digits: the number in it. NULL:
+ * there is none. */
 static const struct gguf_name *find_name(const struct gguf_names *names, const char *tensor,
-                                         size_t length, const char **layer, size_t *digits)
+                                         const char **end, const char **layer, size_t *digits)
 {
+    const char *dot = strrchr(tensor, '.');
     for (; names; names = names->base)
-        for (size_t i = 0; i < names->num_names; i++)
-            if (matches(names->names[i].gguf, tensor, length, layer, digits))
-                return &names->names[i];
+        for (size_t i = 0; i < names->num_names; i++) {
+            const struct gguf_name *name = &names->names[i];
+            *end = is_whole(name->how) ? tensor + strlen(tensor) : dot;
+            if (*end && matches(name->gguf, tensor, (size_t)(*end - tensor), layer, digits))
+                return name;
+        }
     return NULL;
 }
 
@@ -230,10 +261,9 @@ static int rename_tensor(const struct gguf_names *names, const json_t *config,
                          struct tensors *tensors, struct tensor *tensor, struct error *err)
 {
     char full[200];
-    const char *end = strrchr(tensor->name, '.'), *layer;
+    const char *end, *layer;
     size_t digits;
-    const struct gguf_name *name =
-        end ? find_name(names, tensor->name, (size_t)(end - tensor->name), &layer, &digits) : NULL;
+    const struct gguf_name *name = find_name(names, tensor->name, &end, &layer, &digits);
     if (!name)
         return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": the family %s has no use for it",
                          tensor->file, tensor->name, names->architecture);
@@ -247,8 +277,9 @@ static int rename_tensor(const struct gguf_names *names, const json_t *config,
 int gguf_config_finish(struct config *config, const struct gguf_names *names, const json_t *json,
                        struct tensors *tensors, struct error *err)
 {
-    for (size_t i = 0; i < tensors_count(tensors); i++)
-        if (rename_tensor(names, json, tensors, tensors_at(tensors, i), err) != 0)
+    for (size_t i = 0; i < tensors_count(tensors); i++) /* those in use are ignored */
+        if (!tensors_at(tensors, i)->used &&
+            rename_tensor(names, json, tensors, tensors_at(tensors, i), err) != 0)
             return -1;
     if (tensors_sort(tensors, err) != 0)
         return -1;

@@ -23,6 +23,13 @@ enum gguf_how {
     GGUF_STACKED,   /* rows: q of all heads, k of all, v of all; the model has q, k, v by head */
     GGUF_PAIRED,    /* rows of a head: the first of each half, the second of each, ... */
     GGUF_ONE_ADDED, /* a norm of 1 + w: the file has the sums */
+    GGUF_WHOLE,     /* the same; the names are whole ones */
+    GGUF_DECAY,     /* likewise, of value heads; of A_log the file has -e^A_log */
+    /* Rows by value head, or numbers: the first of each key head, the second of each, ... In `last`
+     * those of the last rows alone; the others are by themselves. */
+    GGUF_VALUE_HEADS,
+    GGUF_VALUE_HEADS_WHOLE,
+    GGUF_VALUE_HEADS_LAST,
 };
 
 /* A tensor without .weight and .bias. A * in both is the number of the layer. */
@@ -35,12 +42,14 @@ struct gguf_name {
 struct gguf_source {
     const struct gguf *gguf;
     const char *architecture; /* general.architecture */
+    bool partial;             /* as the family's gguf_names */
     struct tensors *tensors;  /* still under the names of the file */
 };
 
 struct gguf_names {
     const char *architecture;      /* NULL: only a base of others */
     const struct gguf_names *base; /* adds what is not here; its `complete` comes first */
+    bool partial;                  /* heads may turn in part */
     const struct gguf_key *keys;
     size_t num_keys;
     const struct gguf_name *names;

@@ -33,10 +33,16 @@ static int complete_sizes(json_t *config, const struct gguf_source *source, stru
                  FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &head, err) != 0)
         return -1;
     value = rotated = head;
+    const int64_t least = source->partial ? 1 : head;
     if (gguf_int(source->gguf, gguf_config_key(full, source, "attention.value_length"),
                  FIELD_OPTIONAL, head, head, &value, err) != 0 ||
         gguf_int(source->gguf, gguf_config_key(full, source, "rope.dimension_count"),
-                 FIELD_OPTIONAL, head, head, &rotated, err) != 0)
+                 FIELD_OPTIONAL, least, head, &rotated, err) != 0)
+        return -1;
+    /* a little more, as the part is cut to whole dimensions */
+    const double part = rotated == head ? 1 : ((double)rotated + 0.5) / (double)head;
+    if (source->partial &&
+        gguf_config_set(config, "partial_rotary_factor", json_real(part), err) != 0)
         return -1;
     if (!json_object_get(config, "num_key_value_heads") &&
         gguf_config_set(config, "num_key_value_heads", json_integer(heads), err) != 0)

@@ -49,6 +49,7 @@ struct tensor {
     size_t elements;
     struct tensor_order order;
     bool one_added; /* a norm of 1 + w has the sums here */
+    bool decay;     /* of A_log it has -e^A_log here */
     /* for the reader's own bookkeeping */
     bool used;
     bool scale;       /* of another tensor: no parameter of the model */

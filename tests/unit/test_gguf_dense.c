@@ -58,12 +58,10 @@ Test(gguf_dense, a_file_computes_what_its_folder_does)
     }
 }
 
-/* Llama 3's frequencies are divided by factors that the file has rounded to f32. */
-Test(gguf_dense, rope_freqs_are_nearly_the_folders)
+static void expect_nearly_the_same(const char *file_path, const char *folder_path)
 {
     size_t size, other_size;
-    struct model *file = open_model(GOLDEN "dense_llama/model.gguf");
-    struct model *folder = open_model(GOLDEN "dense_llama");
+    struct model *file = open_model(file_path), *folder = open_model(folder_path);
     cr_expect_eq(file->parameters, folder->parameters);
     float *one = logits_of(file, WEIGHTS_F32, &size);
     float *other = logits_of(folder, WEIGHTS_F32, &other_size);
@@ -74,6 +72,18 @@ Test(gguf_dense, rope_freqs_are_nearly_the_folders)
     cr_expect(most > 0 && most < 1e-5f, "%g", (double)most);
     free(one);
     free(other);
+}
+
+/* Llama 3's frequencies are divided by factors that the file has rounded to f32. */
+Test(gguf_dense, rope_freqs_are_nearly_the_folders)
+{
+    expect_nearly_the_same(GOLDEN "dense_llama/model.gguf", GOLDEN "dense_llama");
+}
+
+/* The converter's e^A_log has an error of its own. */
+Test(gguf_dense, decays_are_nearly_the_folders)
+{
+    expect_nearly_the_same(GOLDEN "delta_qwen3_5_text/model.gguf", GOLDEN "delta_qwen3_5_text");
 }
 
 static void put(char **at, const void *bytes, size_t size)
@@ -157,6 +167,7 @@ static char *change(const char *path, enum change what, const char *key, const c
 static const char llama[] = GOLDEN "dense_llama/model.gguf";
 static const char granite[] = GOLDEN "dense_granite/model.gguf";
 static const char olmo[] = GOLDEN "dense_olmo3/model.gguf";
+static const char qwen35[] = GOLDEN "delta_qwen3_5_text/model.gguf";
 static const char gemma2[] = DATA "dense_gemma2.gguf";
 static const char gemma3[] = DATA "dense_gemma3_text.gguf";
 
@@ -229,6 +240,24 @@ Test(gguf_dense, what_is_not_followed_is_refused)
         {olmo, BYTES, "olmo2.block_count", NULL, 2,
          "x.gguf: olmo2.attention.sliding_window_pattern: expected 2 BOOLs, as there are layers, "
          "got an array of BOOL of 3"},
+        {qwen35, BYTES, "qwen35.ssm.inner_size", NULL, 50,
+         "x.gguf: qwen35.ssm.inner_size: expected a multiple of ssm.time_step_rank (4), got 50"},
+        {qwen35, BYTES, "qwen35.ssm.group_count", NULL, 3,
+         "x.gguf, as config.json: expected a number of value heads that the number of key heads "
+         "(3) "
+         "divides, got 4"},
+        {qwen35, RENAME, "qwen35.ssm.group_count", "qwen35.ssm.group_c0unt", 0,
+         "x.gguf: qwen35.ssm.group_c0unt: the family does not know this key"},
+        {qwen35, ADD_U32, "qwen35.nextn_predict_layers", NULL, 1, NULL},
+        {qwen35, ADD_U32, "qwen35.nextn_predict_layers", NULL, 3,
+         "x.gguf: qwen35.nextn_predict_layers: expected an integer in [0, 2], got 3"},
+        {qwen35, BYTES, "qwen35.block_count", NULL, 4,
+         "x.gguf: qwen35.attention.recurrent_layers: expected 4 BOOLs, as there are layers, got an "
+         "array of BOOL"},
+        {qwen35, BYTES, "qwen35.rope.dimension_count", NULL, 17,
+         "x.gguf: qwen35.rope.dimension_count: expected an integer in [1, 16], got 17"},
+        {qwen35, RENAME, "blk.0.ssm_a", "blk.0.ssm_b", 0,
+         "x.gguf: tensor \"blk.0.ssm_b\": the family qwen35 has no use for it"},
         {gemma2, BYTES, "gemma2.attn_logit_softcapping", NULL, -1,
          "x.gguf, as config.json: attn_logit_softcapping: expected a number in [1e-06, 1e+06], "
          "got -1"},
