@@ -84,6 +84,18 @@ Test(formulas, tanh_is_within_2_ulp)
     }
 }
 
+Test(formulas, softplus_is_within_3_ulp)
+{
+    double worst = 0.0;
+    for (float x = -86.0f; x < 100.0f; x += 0.00073f) {
+        double error = ulps(formula_softplus(x), x > 30 ? (double)x : log1p(exp((double)x)));
+        worst = error > worst ? error : worst;
+    }
+    cr_expect(worst < 3.0, "%g ulp", worst);
+    cr_expect(formula_softplus(-INFINITY) == 0.0f && isinf(formula_softplus(INFINITY)));
+    cr_expect(isnan(formula_softplus(NAN)));
+}
+
 /* What a norm or a normaliser divides the size out of has to be right in its own size. */
 Test(formulas, small_values_are_close_in_their_own_size)
 {
@@ -109,6 +121,13 @@ Test(formulas, gates_follow_their_equations)
             double g = 1.0 / (1.0 + exp(-(double)u)), r = 1.0 / (1.0 + exp(-(double)w));
             double f = (1 - r) * g * g + r * (1 - (1 - g) * (1 - g));
             cr_assert(fabs(formula_refined_gate(u, w) - f) < 4e-7);
+        }
+    for (float u = -30.0f; u < 30.0f; u += 0.1f)
+        for (float decay = 1e-3f; decay < 30.0f; decay *= 1.9f) {
+            double a = exp(-(double)decay * log1p(exp((double)u)));
+            cr_assert(fabs(formula_apply(FORMULA_SOFTPLUS_DECAY, u, decay, 0.0f) - a) < 4e-7);
+            double beta = 2 / (1 + exp(-(double)u));
+            cr_assert(fabs(formula_apply(FORMULA_SCALED_SIGMOID, u, 0.0f, 2.0f) - beta) < 4e-7);
         }
     for (float u = -30.0f; u < 30.0f; u += 0.1f) {
         double alpha = exp(-log1p(exp(-(double)u)) / 16.0);
