@@ -74,7 +74,7 @@ static void check_all_maps(struct bench_count *count, const struct bench_device 
                                 .place = (enum place)(turn * 7 % PLACES),
                                 .texts = 3,
                                 .tokens = {1, 19, 2}};
-            if (exponential(&p) && gate == GATE_DELTA)
+            if (exponential(&p) && gate >= GATE_DELTA)
                 continue; /* no model has it */
             p.sum_norm = gate <= GATE_SCALAR && map != FEATURE_IDENTITY && map != FEATURE_ELU &&
                          map != FEATURE_COS_SIN && map != FEATURE_UNIT_COS_SIN &&
@@ -236,6 +236,7 @@ static void check_shared_heads(struct bench_count *count, const struct bench_dev
     static const struct problem problems[] = {
         /* values in groups: Gated DeltaNet, Mamba-2 */
         {.size = {4, 2, 4, 12, 18}, .gate = GATE_DELTA, .place = BEFORE_HALF},
+        {.size = {4, 2, 4, 12, 18}, .gate = GATE_GATED_DELTA},
         {.size = {6, 1, 6, 16, 33}, .gate = GATE_SCALAR},
         {.size = {2, 1, 2, 9, 20}, .map = FEATURE_HEDGEHOG, .sum_norm = true},
         /* three heads of q, two of v, as many of k */
@@ -272,6 +273,7 @@ static const struct problem batches[] = {
     {.size = {12, 12, 12, 64, 70}, .gate = GATE_FAST_DECAY, .place = UNITARY_HOUSEHOLDER},
     {.size = {12, 12, 4, 128, 256}, .gate = GATE_GLA},
     {.size = {16, 8, 16, 128, 128}, .gate = GATE_DELTA, .place = BEFORE_HALF},
+    {.size = {16, 16, 16, 128, 128}, .gate = GATE_GATED_DELTA},
     {.size = {12, 6, 4, 64, 64},
      .map = FEATURE_EXP,
      .gate = GATE_REFINED,

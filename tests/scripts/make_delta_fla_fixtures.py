@@ -39,7 +39,7 @@ CASES = {  # name -> classes, keys, dtype, length of the prompt: beyond 64 they 
                                         "expand_v": 1.0, "output_gate_activation": "sigmoid",
                                         "tie_word_embeddings": True}, torch.bfloat16, 40),
     "delta_fla_ungated": (GATED, {"vocab_size": 276, "num_heads": 2, "head_dim": 8, "use_gate": False},
-                          torch.bfloat16, 40),
+                          torch.float32, 40),
     "delta_fla_plain": (PLAIN, {"vocab_size": 275, "num_heads": 2, "expand_k": 0.5}, torch.float32, 66),
     "delta_fla_plain_gate": (PLAIN, {"vocab_size": 279, "num_heads": 4, "expand_v": 2.0, "use_gate": True,
                                      "allow_neg_eigval": True, "conv_size": 2}, torch.bfloat16, 50),
