@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random configurations of the dense families: transformers in float64 against `regla check`.
+"""Random configurations of the dense families and of those with layers of Gated DeltaNet: transformers in
+float64 against `regla check`.
 
     python tests/scripts/cross_check_dense.py --out FOLDER --regla build/dev/regla [--count 300] [--seed 1]
 
@@ -19,6 +20,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import make_delta_fixtures
 import torch
 import transformers
 from dense_reference import exact_logprobs, exact_model, read_config, read_tensors, single_logprobs
@@ -177,13 +179,53 @@ def gemma3_text(rng, keys):
                                                     "sliding_attention": random_rope(rng, False)}}
 
 
+def delta(rng, keys):
+    """Sizes of Gated DeltaNet, and which layers have it: of both kinds one at least."""
+    heads, layers = rng.choice([1, 2, 3]), max(2, keys["num_hidden_layers"])
+    keys |= {"num_hidden_layers": layers, "linear_num_key_heads": heads,
+             "linear_num_value_heads": heads * rng.choice([1, 1, 2, 3]),
+             "linear_key_head_dim": rng.choice([4, 8, 12, 15, 16, 33]),
+             "linear_value_head_dim": rng.choice([4, 8, 12, 15, 16, 33]),
+             "linear_conv_kernel_dim": choose(rng, 4, 2, 3, 5, 8)}
+    kinds = ["linear_attention", "full_attention"]
+    keys["layer_types"] = [*kinds, *(rng.choice(kinds) for _ in range(layers - 2))]
+    rng.shuffle(keys["layer_types"])
+    return keys
+
+
+def qwen3_5(rng, keys):
+    keys = {**delta(rng, keys), **biased(rng, "attention_bias"), "rope_parameters": random_rope(rng, True)}
+    keys["rope_parameters"] |= {"partial_rotary_factor": choose(rng, 0.25, 0.5, 1.0, 0.35)}
+    if rng.random() < 0.5:
+        keys["rope_parameters"] |= {"mrope_section": [1, 1, 0], "mrope_interleaved": True}
+    if keys["rope_parameters"]["rope_type"] == "yarn":  # int(head_dim * it) is even there
+        keys["rope_parameters"] |= {"partial_rotary_factor": 0.5, "truncate": True}
+    if rng.random() < 0.3:
+        del keys["layer_types"]
+        keys |= {"full_attention_interval": rng.choice([1, 2, 3])}
+    return keys
+
+
+def olmo_hybrid(rng, keys):
+    keys = {**delta(rng, no_head_dim(keys)), **biased(rng, "attention_bias"),
+            "rope_parameters": random_rope(rng, True), "linear_allow_neg_eigval": rng.random() < 0.6}
+    if rng.random() < 0.4:
+        keys["rope_parameters"] = {"rope_type": "default", "rope_theta": None}
+    return keys
+
+
 FAMILIES = {"Llama": llama, "Qwen2": qwen2, "Qwen3": qwen3, "Mistral": mistral, "SmolLM3": smollm3,
-            "Granite": granite, "Olmo2": olmo2, "Olmo3": olmo3, "Gemma2": gemma2, "Gemma3": gemma3_text}
+            "Granite": granite, "Olmo2": olmo2, "Olmo3": olmo3, "Gemma2": gemma2, "Gemma3": gemma3_text,
+            "Qwen3_5": qwen3_5, "OlmoHybrid": olmo_hybrid}
+DELTA = ("Qwen3_5", "OlmoHybrid")
+TEXT_CONFIGS = ("Gemma3", "Qwen3_5")
 
 
 def random_keys(rng, family):
     keys = shapes(rng)
-    if not family.startswith("Gemma"):
+    if family in DELTA:
+        keys["hidden_act"] = "silu"
+    elif not family.startswith("Gemma"):
         keys["hidden_act"] = choose(rng, "silu", *ACTIVATIONS)
     elif keys["hidden_size"] % keys["num_attention_heads"]:
         raise AssertionError("shapes: hidden_size is a multiple of the heads")
@@ -191,11 +233,15 @@ def random_keys(rng, family):
 
 
 def save(folder, family, keys, rng):
-    of_text = "Gemma3TextConfig" if family == "Gemma3" else family + "Config"
+    of_text = family + ("TextConfig" if family in TEXT_CONFIGS else "Config")
     config = getattr(transformers, of_text)(**copy.deepcopy(keys))
     model = getattr(transformers, family + "ForCausalLM")(config)
     norm = 0.0 if family.startswith("Gemma") else 1.0
-    fill_with_noise(model, rng.randrange(1 << 30), rng.choice([0.6, 1.0, 1.3]), norm)
+    seed, scale = rng.randrange(1 << 30), rng.choice([0.6, 1.0, 1.3])
+    if family in DELTA:
+        make_delta_fixtures.fill(model, seed, scale, family == "Qwen3_5")
+    else:
+        fill_with_noise(model, seed, scale, norm)
     model.to(rng.choice([torch.float32, torch.bfloat16, torch.float16])).save_pretrained(folder)
     shutil.copy(TOKENIZER, folder / "tokenizer.json")
 
