@@ -188,7 +188,7 @@ static json_t *mixer_json(const struct mixer *mixer)
     const bool linear = mixer->kind == MIXER_LINEAR;
     const char *combine = mixer->concatenates ? "concatenate" : "add";
     return json_pack(
-        "{ss ss ss* ss* so* so* ss so* ss* ss* so* so* so* so* ss* si si si si si}", "mixer",
+        "{ss ss ss* ss* so* so* ss so* ss* ss* so* so* so* so* ss* si si so* si si si}", "mixer",
         mixer->name, "kind", linear ? "linear" : "softmax", "feature_map",
         linear ? features[mixer->feature_map] : NULL, "gate", linear ? gates[mixer->gate] : NULL,
         "chunk_size", size_json(mixer->chunk_size), "convolution", size_json(mixer->conv.width),
@@ -199,6 +199,7 @@ static json_t *mixer_json(const struct mixer *mixer)
         "segment_length", size_json(mixer->segment_length), "segment_rank",
         size_json(mixer->segment_rank), "score_divisor", size_json(mixer->score_divisor), "combine",
         mixer->second ? combine : NULL, "heads", mixer->num_heads, "kv_heads", mixer->num_kv_heads,
+        "qk_heads", size_json(mixer->num_qk_heads < mixer->num_heads ? mixer->num_qk_heads : 0),
         "head_dim", mixer->head_dim, "value_dim", mixer->value_dim, "features",
         mixer->features_positioned);
 }
