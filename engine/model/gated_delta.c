@@ -162,42 +162,23 @@ static bool is_reordered(const struct mixer *mixer)
     return mixer->v_proj.order.a != 0;
 }
 
-/* Pieces of a value head each, [count rows of] heads, in the model's order. */
-static void *copy_heads(const struct block_mixer *block, const void *data, int64_t count,
-                        size_t piece, struct error *err)
-{
-    const int heads = block->mixer->num_heads;
-    const struct tensor_order order = {block->mixer->v_proj.order.a, block->mixer->v_proj.order.b,
-                                       1};
-    char *out = arena_alloc(block->weights->arena, (size_t)(count * heads), piece, err);
-    for (int64_t i = 0; out && i < count * heads; i++)
-        memcpy(out + (size_t)i * piece,
-               (const char *)data + (size_t)tensor_order_row(&order, i) * piece, piece);
-    return out;
-}
-
-/* The columns of o_proj and the channels of v, which have no order of their own. */
+/* The columns of o_proj and the channels of v, which the file has in the same order as v_proj's
+ * rows. */
 static int reorder_values(const struct block_mixer *block, struct error *err)
 {
     struct mixer *mixer = block->mixer;
-    struct matrix *output = &mixer->o_proj;
-    const int64_t before = 2 * key_rows(mixer) * mixer->conv.width;
-    const int64_t own = value_rows(mixer) * mixer->conv.width;
-    if (mixer->value_dim % (int)dtype_block(output->dtype) != 0)
-        return error_set(err, ERROR_UNSUPPORTED,
-                         "%s: expected whole blocks of %s in a head of %d values (not supported)",
-                         block->prefix, dtype_name(output->dtype), mixer->value_dim);
-    output->data = copy_heads(block, output->data, output->rows,
-                              dtype_size(output->dtype, (size_t)mixer->value_dim), err);
-    output->mapped = false;
-    float *weight = arena_alloc(block->weights->arena, (size_t)(before + own), sizeof *weight, err);
-    const float *values =
-        copy_heads(block, mixer->conv.weight + before, 1,
-                   (size_t)(mixer->value_dim * mixer->conv.width) * sizeof *weight, err);
-    if (!output->data || !weight || !values)
+    const struct tensor_order *order = &mixer->v_proj.order;
+    const int64_t width = mixer->conv.width, rows = value_rows(mixer), first = 2 * key_rows(mixer);
+    float *weight =
+        arena_alloc(block->weights->arena, (size_t)((first + rows) * width), sizeof *weight, err);
+    if (!weight)
         return -1;
-    memcpy(weight, mixer->conv.weight, (size_t)before * sizeof *weight);
-    memcpy(weight + before, values, (size_t)own * sizeof *weight);
+    mixer->o_proj.columns = *order;
+    memcpy(weight, mixer->conv.weight, (size_t)(first * width) * sizeof *weight);
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(weight + (first + i) * width,
+               mixer->conv.weight + (first + tensor_order_row(order, i)) * width,
+               (size_t)width * sizeof *weight);
     mixer->conv.weight = weight;
     return 0;
 }

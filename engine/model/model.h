@@ -106,8 +106,9 @@ struct matrix {
                           alignment; mapped, or owned by the model */
     const float *bias; /* [rows], or NULL */
     bool mapped;       /* in a file: pages that are given back are read again on the next access */
-    struct row_part part;      /* of the rows at data; embeddings have all, */
-    struct tensor_order order; /* and in the model's order */
+    struct row_part part;        /* of the rows at data; embeddings have all, */
+    struct tensor_order order;   /* and in the model's order */
+    struct tensor_order columns; /* likewise: of a row's numbers */
 };
 
 struct norm {

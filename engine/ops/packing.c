@@ -66,6 +66,22 @@ void packing_numbers(const struct matrix *matrix, int64_t first, int64_t n, floa
     quantized_numbers(matrix->dtype, matrix->data, first, n, out);
 }
 
+/* n numbers of a row from the model's column k on: pieces that a file has beside each other. */
+static void row_numbers(const struct matrix *matrix, int64_t row, int64_t k, int64_t n, float *out)
+{
+    const int64_t first = model_matrix_row(matrix, row) * matrix->cols;
+    const struct tensor_order *columns = &matrix->columns;
+    if (columns->a == 0) {
+        packing_numbers(matrix, first + k, n, out);
+        return;
+    }
+    for (int64_t done = 0, piece; done < n; done += piece) {
+        piece = columns->inner - (k + done) % columns->inner;
+        piece = piece < n - done ? piece : n - done;
+        packing_numbers(matrix, first + tensor_order_row(columns, k + done), piece, out + done);
+    }
+}
+
 void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t k, int64_t n,
                   float (*out)[PACKING_BLOCK])
 {
@@ -76,7 +92,7 @@ void packing_rows(const struct matrix *parts, int64_t row, int64_t rows, int64_t
             parts++;
             row = 0;
         }
-        packing_numbers(parts, model_matrix_row(parts, row) * parts->cols + k, n, out[j]);
+        row_numbers(parts, row, k, n, out[j]);
     }
 }
 

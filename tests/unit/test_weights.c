@@ -197,3 +197,25 @@ Test(weights, fp8_that_is_not_finite)
         arena_clear(&arena);
     }
 }
+
+/* Columns in another order, in pieces that end inside of blocks. */
+Test(weights, columns_have_an_order)
+{
+    enum { COLS = 128, ROWS = 2 };
+    static unsigned char bytes[ROWS * COLS / 32 * 34];
+    float whole[ROWS * COLS], packed[ROWS][PACKING_BLOCK];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = i % 34 == 1 ? 0x2c : (unsigned char)(i * 37 % 251);
+    struct matrix matrix = {.rows = ROWS, .cols = COLS, .dtype = DTYPE_Q8_0, .data = bytes};
+    packing_numbers(&matrix, 0, ROWS * COLS, whole);
+    matrix.columns = (struct tensor_order){2, 4, 16}; /* [..][4][2][16] in the file */
+    for (int k = 0; k < COLS; k += PACKING_BLOCK) {
+        packing_rows(&matrix, 0, ROWS, k, PACKING_BLOCK, packed);
+        for (int row = 0; row < ROWS; row++)
+            for (int i = 0; i < PACKING_BLOCK; i++) {
+                const int a = (k + i) / 64, b = (k + i) / 16 % 4, inner = (k + i) % 16;
+                cr_expect_eq(packed[row][i], whole[row * COLS + (b * 2 + a) * 16 + inner],
+                             "row %d, column %d", row, k + i);
+            }
+    }
+}
