@@ -286,9 +286,10 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_GLA_GATE)          /* constant: the normalizer */                               \
     X(FORMULA_SOFTCAP)           /* constant: c */                                            \
     X(FORMULA_SCALE)             /* constant u */
-#define FORMULA_OF_TWO(X)                     \
-    X(FORMULA_REFINED_GATE)                   \
-    X(FORMULA_SUM)        /* of a pair's h */ \
+#define FORMULA_OF_TWO(X)              \
+    X(FORMULA_REFINED_GATE)            \
+    X(FORMULA_SUM) /* of a pair's h */ \
+    X(FORMULA_PRODUCT)                 \
     X(FORMULA_SCALED_SUM) /* u + constant w: the product is rounded, then the sum */
 #define FORMULA_VALUE(value) value,
 
@@ -321,6 +322,8 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return constant * u;
     case FORMULA_SUM:
         return u + w;
+    case FORMULA_PRODUCT:
+        return u * w;
     case FORMULA_SCALED_SUM:
         return u + constant * w;
     }
