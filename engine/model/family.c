@@ -18,7 +18,9 @@
     X(olmo2)        \
     X(olmo3)        \
     X(gemma2)       \
-    X(gemma3_text)
+    X(gemma3_text)  \
+    X(lfm2)         \
+    X(lfm3)
 
 #define DECLARE(name) extern const struct family family_##name;
 FAMILIES(DECLARE)
