@@ -4,6 +4,7 @@
 #include "engine/model/blocks.h"
 #include "engine/model/config_library.h"
 #include "engine/model/family.h"
+#include "engine/model/gguf_dense.h"
 #include "engine/model/rope.h"
 
 #include <stdio.h>
@@ -430,7 +431,72 @@ static void list_random(struct random_list *list)
     blocks_random(list, &names, list_mixer);
 }
 
+/* ---- GGUF files of LFM 2 ---- */
+
+static const struct gguf_key gguf_keys[] = {
+    {"attention.head_count_kv", NULL, FIELD_OPTIONAL},
+    {"attention.layer_norm_rms_epsilon", "norm_eps", FIELD_REQUIRED},
+    {"shortconv.l_cache", "conv_L_cache", FIELD_REQUIRED},
+};
+
+#define IN_LAYER(gguf, name)                              \
+    {                                                     \
+        "blk.*." gguf, "model.layers.*." name, GGUF_SAME, \
+    }
+
+static const struct gguf_name gguf_names[] = {
+    {"token_embd_norm", "model.embedding_norm", GGUF_SAME},
+    IN_LAYER("attn_norm", "operator_norm"),
+    IN_LAYER("attn_q_norm", "self_attn.q_layernorm"),
+    IN_LAYER("attn_k_norm", "self_attn.k_layernorm"),
+    IN_LAYER("attn_output", "self_attn.out_proj"),
+    IN_LAYER("shortconv.in_proj", "conv.in_proj"),
+    IN_LAYER("shortconv.conv", "conv.conv"),
+    IN_LAYER("shortconv.out_proj", "conv.out_proj"),
+    IN_LAYER("ffn_norm", "ffn_norm"),
+    IN_LAYER("ffn_gate", "feed_forward.w1"),
+    IN_LAYER("ffn_up", "feed_forward.w3"),
+    IN_LAYER("ffn_down", "feed_forward.w2"),
+};
+
+/* Heads of k and v of each layer: 0 of a convolution. */
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    char key[GGUF_KEY_SIZE], got[40];
+    const struct gguf_entry *heads =
+        gguf_find(source->gguf, gguf_config_key(key, source, "attention.head_count_kv"));
+    json_t *kinds = json_array();
+    int64_t most = 0;
+    if (gguf_config_set(config, "layer_types", kinds, err) != 0 ||
+        gguf_config_set(config, "block_auto_adjust_ff_dim", json_false(), err) != 0)
+        return -1;
+    if (!heads || !heads->array || !gguf_type_is_int(heads->type) ||
+        heads->count > CONFIG_MAX_LAYERS)
+        return gguf_bad(source->gguf, key, err, "expected a list of integers, got %s",
+                        heads ? gguf_kind(heads, got) : "nothing");
+    for (uint64_t i = 0; i < heads->count; i++) {
+        const int64_t count = gguf_int_at(heads, i);
+        if (count < 0 || (count > 0 && most > 0 && count != most))
+            return gguf_bad(source->gguf, key, err,
+                            "expected 0 and one number of heads, got %lld and %lld",
+                            (long long)most, (long long)count);
+        most = count > 0 ? count : most;
+        if (json_array_append_new(kinds,
+                                  json_string(kind_names[count > 0 ? KIND_FULL : KIND_CONV])) != 0)
+            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", key);
+    }
+    return gguf_config_set(config, "num_key_value_heads", json_integer(most > 0 ? most : 1), err);
+}
+
+static const struct gguf_names gguf = {.architecture = "lfm2",
+                                       .base = &gguf_dense,
+                                       .keys = gguf_keys,
+                                       .num_keys = COUNT(gguf_keys),
+                                       .names = gguf_names,
+                                       .num_names = COUNT(gguf_names),
+                                       .complete = complete_gguf};
+
 const struct family family_lfm2 = {
-    .name = "lfm2", .parse = parse_lfm2, .bind = bind, .random = list_random};
+    .name = "lfm2", .parse = parse_lfm2, .bind = bind, .random = list_random, .gguf = &gguf};
 const struct family family_lfm3 = {
     .name = "lfm3", .parse = parse_lfm3, .bind = bind, .random = list_random};

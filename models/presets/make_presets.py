@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the presets: one configuration per system of model-format.md's table, in two depths, and
-two dense models that many people run.
+models that many people run.
 
 Run from anywhere, `python3 models/presets/make_presets.py`; `--check` only says whether the files
 are what this script writes. A preset is a config.json and the object `shapes`, which says what a
@@ -180,6 +180,9 @@ DENSE = {
                           max_position_embeddings=8192, rope_theta=100000),
     "qwen3-0.6b": dense("qwen3", 16, 8, 128, 28, 3072, 151936, hidden_size=1024,
                         rms_norm_eps=1e-6, max_position_embeddings=40960, rope_theta=1000000),
+    "lfm2-350m": dense("lfm2", 16, 8, 64, 16, 6656, 65536, hidden_size=1024, norm_eps=1e-5,
+                       max_position_embeddings=128000, rope_theta=1000000, conv_L_cache=3,
+                       full_attn_idxs=[2, 5, 8, 10, 12, 14]),
 }
 
 
