@@ -10,7 +10,8 @@
 static const struct change native_changes[] = {
     {"model_type", "\"mamba\"",
      "config.json: model_type: unknown model_type \"mamba\" (known: regla, gpt_neox, gla, llama, "
-     "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text)"},
+     "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text, "
+     "lfm2, lfm3)"},
     {"model_type", NULL, "config.json: model_type: expected a string, got nothing"},
     {"model_type", "3", "config.json: model_type: expected a string, got 3"},
     {"vocab_size", NULL,
