@@ -39,6 +39,12 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
                  mixer->conv.activation == VALUE_ACTIVATION_SILU ? " (silu)" : "");
     if (mixer->activation != SOFTMAX_ACT_SOFTMAX)
         snprintf(activation, sizeof activation, " (%s)", activations[mixer->activation]);
+    if (mixer->kind == MIXER_CONV) {
+        snprintf(text, size, "gated convolution of %d tokens%s, %d channels", mixer->conv.width,
+                 mixer->conv.activation == VALUE_ACTIVATION_SILU ? " (silu)" : "",
+                 mixer->value_dim);
+        return;
+    }
     if (mixer->kind == MIXER_LINEAR)
         snprintf(kind, sizeof kind, "linear: %s features, gate %s%s%s",
                  features[mixer->feature_map], gates[mixer->gate],
@@ -62,12 +68,14 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
         snprintf(heads, sizeof heads, " (%d of k and v)", mixer->num_kv_heads);
     else if (mixer->num_qk_heads != mixer->num_heads)
         snprintf(heads, sizeof heads, " (%d of q and k)", mixer->num_qk_heads);
-    snprintf(text, size, "%s%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d",
-             kind, scores, positions[mixer->position.kind],
-             mixer->position.distances ? " and a bias by distance" : "",
-             norms[mixer->output_norm.kind], mixer->output_gate ? ", output gate" : "",
-             mixer->num_heads, heads, mixer->head_dim, mixer->value_dim,
-             mixer->features_positioned);
+    snprintf(
+        text, size, "%s%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d", kind,
+        scores, positions[mixer->position.kind],
+        mixer->position.distances ? " and a bias by distance" : "", norms[mixer->output_norm.kind],
+        mixer->output_gate == OUTPUT_GATE_NONE ? ""
+        : mixer->gate_per_head                 ? ", output gate per head"
+                                               : ", output gate",
+        mixer->num_heads, heads, mixer->head_dim, mixer->value_dim, mixer->features_positioned);
 }
 
 /* Where it is not 1. */
@@ -185,6 +193,9 @@ static json_t *size_json(int size)
 /* Its keys of config.json, and sizes (model-format.md). */
 static json_t *mixer_json(const struct mixer *mixer)
 {
+    if (mixer->kind == MIXER_CONV)
+        return json_pack("{ss ss si si}", "mixer", mixer->name, "kind", "conv", "convolution",
+                         mixer->conv.width, "value_dim", mixer->value_dim);
     const bool linear = mixer->kind == MIXER_LINEAR;
     const char *combine = mixer->concatenates ? "concatenate" : "add";
     return json_pack(

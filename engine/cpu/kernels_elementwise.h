@@ -84,6 +84,13 @@ static void gate_part(enum formula formula, const float *gate, const float *x, f
     }
 }
 
+static void gate_group(enum formula formula, float gate, const float *x, float *y, int n)
+{
+    const float factor = formula_apply(formula, gate, 0.0f, 0.0f);
+    for (int j = 0; j < n; j++)
+        y[j] = factor * x[j];
+}
+
 static void norm_part(const struct ops_norm *a, const float *x, float *y)
 {
     int n = a->size;
@@ -116,7 +123,10 @@ static void kernel_norm(const struct ops_norm *a, int first, int end)
             float *y = a->y.data + r * a->y.stride + column;
             if (a->kind != NORM_NONE)
                 norm_part(a, x, y);
-            if (a->gate.data != NULL)
+            if (a->gate.data != NULL && a->gate_of_group)
+                gate_group(a->formula, a->gate.data[r * a->gate.stride + g],
+                           a->kind == NORM_NONE ? x : y, y, a->size);
+            else if (a->gate.data != NULL)
                 gate_part(a->formula, a->gate.data + r * a->gate.stride + column,
                           a->kind == NORM_NONE ? x : y, y, a->size);
         }

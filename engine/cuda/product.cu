@@ -31,9 +31,9 @@ size_t product_scratch(const struct backend *backend)
 
 bool product_norms(const struct backend *backend, const struct ops_matmul *a)
 {
-    if (cublaslt_takes(backend, a)) /* which reads x as it is */
-        return false;
     const struct ops_norm *norm = a->norm;
+    if (cublaslt_takes(backend, a) /* which reads x as it is */ || norm->gate_of_group)
+        return false;
     int64_t numbers = (int64_t)a->num_rows * norm->groups * norm->size;
     bool fours = norm->size % 4 == 0 &&
                  (norm->gate.data == NULL ||

@@ -23,7 +23,9 @@
     X(qwen3_5_text)   \
     X(olmo_hybrid)    \
     X(gated_deltanet) \
-    X(delta_net)
+    X(delta_net)      \
+    X(lfm2)           \
+    X(lfm3)
 
 #define DECLARE(name) extern const struct family family_##name;
 FAMILIES(DECLARE)

@@ -48,7 +48,7 @@ struct gguf_source {
 
 struct gguf_names {
     const char *architecture;      /* NULL: only a base of others */
-    const struct gguf_names *base; /* adds what is not here; its `complete` comes first */
+    const struct gguf_names *base; /* adds what is not here, keys too; its `complete` comes first */
     bool partial;                  /* heads may turn in part */
     const struct gguf_key *keys;
     size_t num_keys;

@@ -79,7 +79,8 @@ struct ops_embed {
 /* y = norm(x), for each of `groups` parts of `size` of every row, with the same weight, or with
  * weight [groups * size] when groups = 1. x = y is allowed.
  *
- * Where gate.data is not NULL, y = formula(gate) * norm(x). The kind may be NORM_NONE then, with
+ * Where gate.data is not NULL, y = formula(gate) * norm(x), with a number of the gate for each, or
+ * with gate_of_group for each part. The kind may be NORM_NONE then, with
  * which norm(x) is x, and gate = y is allowed, too. */
 struct ops_norm {
     enum norm_kind kind;
@@ -88,7 +89,8 @@ struct ops_norm {
     int num_rows, groups, size;
     struct rows x, y;
     enum formula formula; /* of one number */
-    struct rows gate;     /* [num_rows, groups * size] */
+    struct rows gate;     /* [num_rows, groups * size]; with gate_of_group [num_rows, groups] */
+    bool gate_of_group;
 };
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Each output is one running sum over the input, in

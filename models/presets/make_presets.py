@@ -187,6 +187,9 @@ DENSE = {
                           full_attention_interval=4, linear_num_key_heads=16,
                           linear_num_value_heads=16, linear_key_head_dim=128,
                           linear_value_head_dim=128, linear_conv_kernel_dim=4),
+    "lfm2-350m": dense("lfm2", 16, 8, 64, 16, 6656, 65536, hidden_size=1024, norm_eps=1e-5,
+                       max_position_embeddings=128000, rope_theta=1000000, conv_L_cache=3,
+                       full_attn_idxs=[2, 5, 8, 10, 12, 14]),
 }
 
 

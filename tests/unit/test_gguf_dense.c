@@ -37,6 +37,7 @@ static const struct {
     {GOLDEN "dense_qwen3/model.gguf", "dense_qwen3", "{}"},
     {GOLDEN "dense_granite/model.gguf", "dense_granite", "{}"},
     {GOLDEN "dense_olmo3/model.gguf", "dense_olmo3", "{}"},
+    {GOLDEN "lfm2/model.gguf", "lfm2", "{}"},
     {DATA "dense_qwen2_tf4.gguf", "dense_qwen2_tf4", "{\"use_sliding_window\": false}"},
     {DATA "dense_smollm3.gguf", "dense_smollm3", "{\"no_rope_layers\": [1, 1, 1]}"},
     {DATA "dense_gemma2.gguf", "dense_gemma2", "{\"query_pre_attn_scalar\": 16}"},
