@@ -41,7 +41,7 @@ int mixer_features_create(struct mixer_layer *layer, struct mixer_context *conte
     const struct state_part maxima = {
         .kind = STATE_PART_MAXIMA,
         .layer = context->layer,
-        .heads = config->num_kv_heads,
+        .heads = mixer_key_heads(config),
         .rows = 1,
         .features = 1,
         .head_bytes = sizeof(float),
@@ -50,7 +50,7 @@ int mixer_features_create(struct mixer_layer *layer, struct mixer_context *conte
         mixer_widen(&context->widths.turned,
                     (int64_t)(config->num_heads + config->num_kv_heads) * config->head_dim);
     if (formula_is_exponential(config->feature_map))
-        mixer_widen(&context->widths.maxima, config->num_kv_heads);
+        mixer_widen(&context->widths.maxima, mixer_key_heads(config));
     if (formula_is_exponential(config->feature_map) &&
         state_layout_add(&context->layout, maxima, &layer->maxima_offset, err) != 0)
         return -1;

@@ -6,7 +6,7 @@
 
 static int64_t width_of(const struct mixer *config)
 {
-    return (int64_t)config->num_heads * config->head_dim;
+    return (int64_t)config->num_qk_heads * config->head_dim;
 }
 
 static int upload_norm(struct mixer_layer *layer, struct mixer_context *context,
@@ -44,9 +44,10 @@ static void run_norm(const struct mixer_layer *layer, const struct ops *ops,
 int mixer_inputs_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
-    if (upload_norm(layer, context, &config->q_norm, config->num_heads, &layer->q_norm, err) != 0 ||
-        upload_norm(layer, context, &config->k_norm, config->num_kv_heads, &layer->k_norm, err) !=
-            0)
+    if (upload_norm(layer, context, &config->q_norm, config->num_qk_heads, &layer->q_norm, err) !=
+            0 ||
+        upload_norm(layer, context, &config->k_norm, mixer_key_heads(config), &layer->k_norm,
+                    err) != 0)
         return -1;
     if (!config->shared_qk)
         return 0;
@@ -83,9 +84,9 @@ struct mixer_inputs mixer_inputs_run(const struct mixer_layer *layer, const stru
         ops->map(backend, &map);
     }
     if (!config->shared_qk) {
-        run_norm(layer, ops, backend, &config->q_norm, &layer->q_norm, config->num_heads, inputs.q,
-                 num_rows);
-        run_norm(layer, ops, backend, &config->k_norm, &layer->k_norm, config->num_kv_heads,
+        run_norm(layer, ops, backend, &config->q_norm, &layer->q_norm, config->num_qk_heads,
+                 inputs.q, num_rows);
+        run_norm(layer, ops, backend, &config->k_norm, &layer->k_norm, mixer_key_heads(config),
                  inputs.k, num_rows);
         return inputs;
     }

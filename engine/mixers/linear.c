@@ -45,7 +45,7 @@ void mixer_linear_run(const struct mixer_layer *layer, const struct ops *ops,
     struct ops_positions position;
     struct ops_recurrence recurrence = {
         .num_heads = config->num_heads,
-        .num_qk_heads = config->num_heads,
+        .num_qk_heads = config->num_qk_heads,
         .num_kv_heads = config->num_kv_heads,
         .value_dim = config->value_dim,
         .features = config->features_positioned,

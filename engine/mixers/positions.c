@@ -227,12 +227,12 @@ void mixer_position_run(const struct mixer_layer *layer, const struct ops *ops,
     const struct mixer *config = layer->config;
     struct ops_positions call = mixer_position_prepare(layer, ops, backend, workspace);
     int64_t out_dim = call.kind == POSITION_LRPE_UNITARY ? 2 * call.dim : call.dim;
-    assert(k->data == q->data + config->num_heads * call.dim); /* as they are packed */
-    call.num_heads = config->num_heads;
-    call.num_kv_heads = config->num_kv_heads;
+    assert(k->data == q->data + config->num_qk_heads * call.dim); /* as they are packed */
+    call.num_heads = config->num_qk_heads;
+    call.num_kv_heads = mixer_key_heads(config);
     call.x = *q;
     call.out = workspace->turned;
     ops->positions(backend, &call);
     *q = workspace->turned;
-    *k = mixer_columns(workspace->turned, config->num_heads * out_dim);
+    *k = mixer_columns(workspace->turned, config->num_qk_heads * out_dim);
 }

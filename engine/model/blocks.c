@@ -29,21 +29,21 @@ int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err)
     struct mixer *mixer = block->mixer;
     char name[WEIGHT_NAME_SIZE];
     if (weights_norm(block->weights, weights_name(name, "%s.q_norm", block->prefix),
-                     qk_norm_size(mixer, mixer->num_heads, mixer->head_dim), &mixer->q_norm,
+                     qk_norm_size(mixer, mixer->num_qk_heads, mixer->head_dim), &mixer->q_norm,
                      err) != 0)
         return -1;
     return weights_norm(block->weights, weights_name(name, "%s.k_norm", block->prefix),
-                        qk_norm_size(mixer, mixer->num_kv_heads, mixer->head_dim), &mixer->k_norm,
-                        err);
+                        qk_norm_size(mixer, mixer_key_heads(mixer), mixer->head_dim),
+                        &mixer->k_norm, err);
 }
 
 void blocks_random_qk_norms(struct random_list *list, const char *prefix, const struct mixer *mixer,
                             int64_t head_dim)
 {
     random_list_norm(list, prefix, "q_norm", mixer->q_norm.kind,
-                     qk_norm_size(mixer, mixer->num_heads, head_dim));
+                     qk_norm_size(mixer, mixer->num_qk_heads, head_dim));
     random_list_norm(list, prefix, "k_norm", mixer->k_norm.kind,
-                     qk_norm_size(mixer, mixer->num_kv_heads, head_dim));
+                     qk_norm_size(mixer, mixer_key_heads(mixer), head_dim));
 }
 
 /* "prefix.name", or the name alone when the prefix is empty. */
@@ -110,6 +110,8 @@ static void configure_mixer(const struct config *config, const struct mixer_conf
             part->num_heads = (int)config->num_heads;
         if (part->num_kv_heads == 0)
             part->num_kv_heads = part->num_heads;
+        if (part->num_qk_heads == 0)
+            part->num_qk_heads = part->num_heads;
     }
 }
 

@@ -31,7 +31,8 @@
     X(ACT_GELU, "gelu")         \
     X(ACT_GELU_NEW, "gelu_new") \
     X(ACT_RELU, "relu")         \
-    X(ACT_SILU, "silu")
+    X(ACT_SILU, "silu")         \
+    X(ACT_RELU2, "relu2")
 #define MODEL_ACTIVATIONS(X)          \
     X(SOFTMAX_ACT_SOFTMAX, "softmax") \
     X(SOFTMAX_ACT_RELU, "relu")       \
@@ -71,7 +72,8 @@
     X(GATE_FAST_DECAY, "fast_decay") \
     X(GATE_REFINED, "refined")       \
     X(GATE_GLA, "gla")               \
-    X(GATE_DELTA, "delta")
+    X(GATE_DELTA, "delta")           \
+    X(GATE_MAMBA2, "mamba2")
 #define MODEL_VALUE(value, name) value,
 #define MODEL_NAME(value, name) name,
 
@@ -154,6 +156,7 @@ struct mixer {
     const char *name;            /* as in config.json's `mixers`; owned by the model */
     int num_heads, num_kv_heads; /* num_kv_heads < num_heads: k, v and gk have the kv heads, each
                                     serving num_heads / num_kv_heads consecutive heads (gla) */
+    int num_qk_heads; /* linear: < num_heads: q and k have so many heads, likewise (gated_delta) */
     int head_dim, value_dim, features, features_positioned; /* d, dv, m, m2 (softmax: m = d) */
     struct matrix q_proj, k_proj, v_proj, o_proj;
     struct matrix qk_proj;                /* shared_qk, in place of q_proj and k_proj: [H*d, D] */
@@ -179,6 +182,12 @@ struct mixer {
     struct matrix gk_proj_0;            /* gla: [rank, D], no bias */
     struct matrix gk_proj_1;            /* gla: [Hkv*m, rank] */
     struct matrix b_proj;               /* delta: [H, D] */
+    struct matrix dt_proj;              /* mamba2: [H, D]; its bias is dt_bias too */
+    const float *decay;                 /* mamba2: [H], of dt */
+    const float *skip;                  /* mamba2: D [H], or NULL */
+    float dt_least, dt_most;            /* mamba2: limits of dt; 0 and INFINITY: none */
+    struct offset_scale gate_scale;     /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
+                                           H*dv]; dt's bias is in it then; NULL: none */
 
     /* softmax */
     enum softmax_activation activation;
@@ -197,7 +206,9 @@ struct mixer {
     struct position position;
     struct norm output_norm; /* of size dv (scope head; shared by the heads) or H*dv (hidden) */
     enum norm_scope output_norm_scope;
+    int output_norm_parts; /* scope hidden: each normed by itself; 0: one */
     enum output_gate output_gate;
+    bool gate_first;             /* the output gate comes before output_norm */
     struct matrix out_gate_proj; /* [H*dv, D] */
 
     /* A pair: this mixer and another one, both of x. Their h, after their norms, are concatenated
@@ -208,11 +219,18 @@ struct mixer {
     bool concatenates;    /* else the h are added */
 };
 
+/* Heads of k, of its features and of their gate: with q's or with v's, whichever are fewer. */
+static inline int mixer_key_heads(const struct mixer *mixer)
+{
+    return mixer->num_qk_heads < mixer->num_kv_heads ? mixer->num_qk_heads : mixer->num_kv_heads;
+}
+
 /* down_proj(act(gate_proj x) * up_proj x), or without a gate down_proj(act(up_proj x)). */
 struct mlp {
     struct matrix gate_proj; /* rows = 0: not gated */
     struct matrix up_proj, down_proj;
     enum hidden_act act;
+    float gate_scale; /* of gate_proj x; 0: 1 */
 };
 
 /* What a block adds: a mixer or an MLP, of pre(x). */

@@ -163,6 +163,17 @@ FORMULA float formula_log_sigmoid(float x)
     return negative - formula_log(1.0f + formula_exp(-fabsf(x)));
 }
 
+/* log(1 + e^x): 3 ulp, also of results near 0. */
+FORMULA float formula_softplus(float x)
+{
+    float t = formula_exp(-fabsf(x));
+    float sum = 1.0f + t, rounded = sum - 1.0f;
+    /* what rounding took from t goes into the quotient (Kahan) */
+    float log_sum = rounded > 0.0f ? formula_log(sum) * (t / rounded) : t;
+    float positive = x <= 0.0f ? 0.0f : x;
+    return positive + log_sum;
+}
+
 /* cos and sin of an angle in radians, |angle| < 4e7: error under 1e-8 before rounding to float.
  * Double precision because a position of 10^6 turns a rotary angle 10^6 times. */
 FORMULA void formula_cos_sin(double angle, float *cosine, float *sine)
@@ -229,6 +240,13 @@ FORMULA float formula_relu_weight(enum softmax_activation activation, float scor
     return activation == SOFTMAX_ACT_RELU2 ? relu * relu : relu;
 }
 
+/* relu^2 of the MLPs of Nemotron-H. */
+FORMULA float formula_relu2(float x)
+{
+    float relu = formula_relu(x);
+    return relu * relu;
+}
+
 FORMULA float formula_silu(float x)
 {
     return x * formula_sigmoid(x);
@@ -268,6 +286,12 @@ FORMULA float formula_gla_gate(float u, float normalizer)
     return formula_exp(formula_log_sigmoid(u) / normalizer);
 }
 
+/* Gated DeltaNet (Yang et al. 2025, section 3.1, with Mamba-2's decay): e^(-decay softplus(u)). */
+FORMULA float formula_softplus_decay(float u, float decay)
+{
+    return formula_exp(-decay * formula_softplus(u));
+}
+
 /* ReLA's gated RMSNorm (Zhang et al. 2021, ReLA-g): the normed x, y, times sigmoid(w x). */
 FORMULA float formula_own_gate(float y, float w, float x)
 {
@@ -280,16 +304,21 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_GELU)                                                                           \
     X(FORMULA_GELU_NEW)                                                                       \
     X(FORMULA_RELU)                                                                           \
+    X(FORMULA_RELU2)                                                                          \
     X(FORMULA_SILU)                                                                           \
     X(FORMULA_SIGMOID)           /* RFA's g, fast decay's z and f, the delta rule's beta */   \
     X(FORMULA_ONE_MINUS_SIGMOID) /* RFA (Peng et al. 2021, section 3.2): the input's share */ \
     X(FORMULA_GLA_GATE)          /* constant: the normalizer */                               \
     X(FORMULA_SOFTCAP)           /* constant: c */                                            \
-    X(FORMULA_SCALE)             /* constant u */
-#define FORMULA_OF_TWO(X)                     \
-    X(FORMULA_REFINED_GATE)                   \
-    X(FORMULA_SUM)        /* of a pair's h */ \
-    X(FORMULA_SCALED_SUM) /* u + constant w: the product is rounded, then the sum */
+    X(FORMULA_SCALE)             /* constant u */                                             \
+    X(FORMULA_AT_LEAST)          /* the larger of u and the constant */                       \
+    X(FORMULA_AT_MOST)           /* the smaller */                                            \
+    X(FORMULA_SOFTPLUS)          /* Mamba-2's dt */
+#define FORMULA_OF_TWO(X)                                                            \
+    X(FORMULA_REFINED_GATE)                                                          \
+    X(FORMULA_SUM)        /* of a pair's h */                                        \
+    X(FORMULA_SCALED_SUM) /* u + constant w: the product is rounded, then the sum */ \
+    X(FORMULA_SOFTPLUS_DECAY)
 #define FORMULA_VALUE(value) value,
 
 enum formula { FORMULA_OF_ONE(FORMULA_VALUE) FORMULA_OF_TWO(FORMULA_VALUE) };
@@ -305,6 +334,8 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return formula_gelu_new(u);
     case FORMULA_RELU:
         return formula_relu(u);
+    case FORMULA_RELU2:
+        return formula_relu2(u);
     case FORMULA_SILU:
         return formula_silu(u);
     case FORMULA_SIGMOID:
@@ -319,10 +350,18 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return formula_softcap(u, constant);
     case FORMULA_SCALE:
         return constant * u;
+    case FORMULA_AT_LEAST:
+        return u < constant ? constant : u;
+    case FORMULA_AT_MOST:
+        return u > constant ? constant : u;
+    case FORMULA_SOFTPLUS:
+        return formula_softplus(u);
     case FORMULA_SUM:
         return u + w;
     case FORMULA_SCALED_SUM:
         return u + constant * w;
+    case FORMULA_SOFTPLUS_DECAY:
+        return formula_softplus_decay(u, w);
     }
     return u;
 }

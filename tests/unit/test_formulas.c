@@ -84,6 +84,24 @@ Test(formulas, tanh_is_within_2_ulp)
     }
 }
 
+Test(formulas, softplus_is_close_in_its_own_size)
+{
+    double plus = 0.0;
+    for (float x = -80.0f; x < 80.0f; x += 0.0017f) {
+        double e = x, expected = (e > 0 ? e : 0) + log1p(exp(-fabs(e)));
+        double error = ulps(formula_softplus(x), expected);
+        plus = error > plus ? error : plus;
+        double decay = exp(-0.7 * expected);
+        cr_assert(fabs(formula_softplus_decay(x, 0.7f) - decay) < 4e-6 * decay + 1e-38, "%g", e);
+    }
+    cr_expect(plus < 4.0, "%g ulp", plus);
+    cr_expect(formula_softplus(INFINITY) == INFINITY);
+    cr_expect(isnan(formula_softplus(NAN)) && isnan(formula_softplus_decay(NAN, 1.0f)));
+    cr_expect(formula_apply(FORMULA_AT_LEAST, -3.0f, 0.0f, 0.5f) == 0.5f);
+    cr_expect(formula_apply(FORMULA_AT_MOST, 3.0f, 0.0f, 0.5f) == 0.5f);
+    cr_expect(formula_relu2(-3.0f) == 0.0f && formula_relu2(1.5f) == 2.25f);
+}
+
 /* What a norm or a normaliser divides the size out of has to be right in its own size. */
 Test(formulas, small_values_are_close_in_their_own_size)
 {
