@@ -31,9 +31,12 @@ const char *info_bytes(int64_t bytes, char text[16])
 /* "linear: exp features, refined gate, rope, rmsnorm; 4 heads, d 12, d_v 12, m 12" */
 static void describe(const struct mixer *mixer, char *text, size_t size)
 {
-    char kind[128], heads[32] = "", chunks[32] = "", activation[16] = "", scores[64] = "";
+    char kind[160], heads[32] = "", chunks[64] = "", activation[16] = "", scores[64] = "";
     if (mixer->chunk_size)
         snprintf(chunks, sizeof chunks, ", chunks of %d tokens", mixer->chunk_size);
+    if (mixer->conv.width)
+        snprintf(chunks, sizeof chunks, ", convolution of %d tokens%s", mixer->conv.width,
+                 mixer->conv.activation == VALUE_ACTIVATION_SILU ? " (silu)" : "");
     if (mixer->activation != SOFTMAX_ACT_SOFTMAX)
         snprintf(activation, sizeof activation, " (%s)", activations[mixer->activation]);
     if (mixer->kind == MIXER_LINEAR)
@@ -183,11 +186,12 @@ static json_t *mixer_json(const struct mixer *mixer)
     const bool linear = mixer->kind == MIXER_LINEAR;
     const char *combine = mixer->concatenates ? "concatenate" : "add";
     return json_pack(
-        "{ss ss ss* ss* so* ss so* ss* ss* so* so* so* so* ss* si si si si si}", "mixer",
+        "{ss ss ss* ss* so* so* ss so* ss* ss* so* so* so* so* ss* si si si si si}", "mixer",
         mixer->name, "kind", linear ? "linear" : "softmax", "feature_map",
         linear ? features[mixer->feature_map] : NULL, "gate", linear ? gates[mixer->gate] : NULL,
-        "chunk_size", size_json(mixer->chunk_size), "position", positions[mixer->position.kind],
-        "distance_bias", size_json(mixer->position.distances), "activation",
+        "chunk_size", size_json(mixer->chunk_size), "convolution", size_json(mixer->conv.width),
+        "position", positions[mixer->position.kind], "distance_bias",
+        size_json(mixer->position.distances), "activation",
         linear ? NULL : activations[mixer->activation], "window",
         linear ? NULL : windows[mixer->window], "window_size", size_json(mixer->window_size),
         "segment_length", size_json(mixer->segment_length), "segment_rank",

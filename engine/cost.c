@@ -82,6 +82,18 @@ static double recurrence_operations(const struct mixer *m)
     return per_element * rows * m->features_positioned * m->num_heads;
 }
 
+static double conv_operations(const struct mixer *m)
+{
+    return 2.0 * m->conv.width * (double)(m->conv.width > 0 ? mixer_conv_channels(m) : 0);
+}
+
+/* Of its rows in the slot all are read and one is written. */
+static double conv_bytes(const struct mixer *m)
+{
+    return m->conv.width > 0 ? (double)ops_conv_bytes(m->conv.width + 1, mixer_conv_channels(m))
+                             : 0;
+}
+
 static double recurrent_bytes(const struct mixer *m)
 {
     const int features = ops_state_features(m->features_positioned, m->chunk_size);
@@ -98,9 +110,10 @@ static double ring_bytes(const struct mixer *m)
 static bool add_mixer(struct cost *text, const struct mixer *m, double depth, double tokens)
 {
     if (m->kind == MIXER_LINEAR) {
-        text->operations += recurrence_operations(m) * tokens;
+        text->operations += (recurrence_operations(m) + conv_operations(m)) * tokens;
         /* of two halves the finished one is only read */
-        text->bytes += (m->chunk_size > 0 ? 1.5 : 2) * recurrent_bytes(m) * tokens;
+        text->bytes +=
+            ((m->chunk_size > 0 ? 1.5 : 2) * recurrent_bytes(m) + conv_bytes(m)) * tokens;
         return false;
     }
     double seen = keys_seen(m, depth, tokens), vectors = vectors_seen(m, depth, tokens);

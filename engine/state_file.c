@@ -109,7 +109,8 @@ static int read_frame(struct reader *r, struct error *err)
                          "state file: version %" PRIu32 " is newer than this server's %d", version,
                          STATE_FILE_VERSION);
     if (version == 0)
-        return error_set(err, ERROR_INVALID, "state file: byte 8: expected version 1, got 0");
+        return error_set(err, ERROR_INVALID, "state file: byte 8: expected version 1 to %d, got 0",
+                         STATE_FILE_VERSION);
     return 0;
 }
 
@@ -502,13 +503,23 @@ static void encode_layout(const struct state_layout *layout, unsigned char *out)
                     out + LAYOUT_FIXED_BYTES + (size_t)i * PART_BYTES);
 }
 
+/* The oldest version that has all its parts: servers before 2 knew no convolutions. */
+static uint32_t version_of(const struct engine *engine, const struct state_file_source *source)
+{
+    const struct state_layout *layout = engine_state_layout(engine);
+    for (int i = 0; source->position > 0 && i < layout->num_parts; i++)
+        if (layout->parts[i].kind == STATE_PART_CONV)
+            return 2;
+    return 1;
+}
+
 static void encode_head(const struct engine *engine, const struct state_file_source *source,
                         const struct section *sections, int count, unsigned char *out)
 {
     size_t bytes = head_bytes(count);
     memset(out, 0, bytes);
     memcpy(out, MAGIC, sizeof MAGIC);
-    put_u32(out + 8, STATE_FILE_VERSION);
+    put_u32(out + 8, version_of(engine, source));
     put_u32(out + 12, (uint32_t)bytes);
     put_u32(out + 20, (uint32_t)count);
     put_u64(out + 24, file_bytes(sections, count));

@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 
 enum {
-    STATE_FILE_VERSION = 1,
+    STATE_FILE_VERSION = 2, /* the newest; what has no part of its own is written as version 1 */
     STATE_FILE_MAX_META_BYTES = 64 << 10,
     STATE_FILE_MAX_HEAD_BYTES = 4 << 10 /* the head of a file is never longer */
 };

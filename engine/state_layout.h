@@ -11,25 +11,27 @@
 #include <stdint.h>
 
 /* Numbers and names are those of the state file (server/README.md). */
-#define STATE_PARTS(X)                            \
-    X(STATE_PART_RECURRENT, 1, "recurrent state") \
-    X(STATE_PART_MAXIMA, 2, "running maxima")     \
-    X(STATE_PART_RING, 3, "ring of keys")         \
-    X(STATE_PART_KV, 4, "KV page")                \
-    X(STATE_PART_SUMS, 5, "sums of a segment")    \
-    X(STATE_PART_SEGMENTS, 6, "segments of a KV page")
+#define STATE_PARTS(X)                                 \
+    X(STATE_PART_RECURRENT, 1, "recurrent state")      \
+    X(STATE_PART_MAXIMA, 2, "running maxima")          \
+    X(STATE_PART_RING, 3, "ring of keys")              \
+    X(STATE_PART_KV, 4, "KV page")                     \
+    X(STATE_PART_SUMS, 5, "sums of a segment")         \
+    X(STATE_PART_SEGMENTS, 6, "segments of a KV page") \
+    X(STATE_PART_CONV, 7, "rows of a convolution")
 #define STATE_PART_VALUE(value, number, name) value = number,
 
 enum state_part_kind { STATE_PARTS(STATE_PART_VALUE) };
 
 /* What a layer keeps of a text: its heads one after the other, `head_bytes` each. In a new slot
- * recurrent parts and sums are 0, maxima are -infinity, and rings are unwritten. */
+ * recurrent parts, sums and convolutions are 0, maxima are -infinity, and rings are unwritten. */
 struct state_part {
     enum state_part_kind kind;
     int layer, heads;
-    int rows;                  /* dv of S, plus one for c if there is one; dv of keys' values */
-    int features;              /* of S (ops_state_features); m2 of keys */
-    int window;                /* W of a ring; l of sums and segments */
+    int rows;                  /* dv of S, plus one for c if there is one; dv of keys' values;
+                                  K - 1 of a convolution */
+    int features;              /* of S (ops_state_features); m2 of keys; a convolution's channels */
+    int window;                /* W of a ring; l of sums and segments; K of a convolution */
     int places;                /* keys of a tile; of segments: their vectors in a page */
     size_t offset, head_bytes; /* in the slot, or in a page */
 };

@@ -315,6 +315,7 @@ const struct ops cpu_ops = {
     .norm = profiled_norm,
     .matmul = profiled_matmul,
     .map = profiled_map,
+    .conv = profiled_conv,
     .angles = profiled_angles,
     .positions = profiled_positions,
     .recurrence = profiled_recurrence,

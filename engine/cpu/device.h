@@ -70,6 +70,8 @@ void cpu_positions(struct backend *, const struct ops_positions *);
 void cpu_gather(struct backend *, struct rows x, struct rows out, int cols);
 /* product.c */
 void cpu_matmul(struct backend *, const struct ops_matmul *);
+/* conv.c */
+void cpu_conv(struct backend *, const struct ops_conv *);
 /* recurrence.c */
 void cpu_recurrence(struct backend *, const struct ops_recurrence *);
 /* attention.c */
@@ -81,6 +83,7 @@ void profiled_embed(struct backend *, const struct ops_embed *);
 void profiled_norm(struct backend *, const struct ops_norm *);
 void profiled_matmul(struct backend *, const struct ops_matmul *);
 void profiled_map(struct backend *, const struct ops_map *);
+void profiled_conv(struct backend *, const struct ops_conv *);
 void profiled_angles(struct backend *, const struct ops_angles *);
 void profiled_positions(struct backend *, const struct ops_positions *);
 void profiled_recurrence(struct backend *, const struct ops_recurrence *);

@@ -147,6 +147,8 @@ struct kernels {
     void (*map)(const struct ops_map *, int first, int end);
     void (*angles)(const struct ops_angles *, const struct batch *, int first, int end);
     void (*positions)(const struct ops_positions *, const struct batch *, int first, int end);
+    /* Channels [first, end) of a whole span. */
+    void (*conv)(const struct ops_conv *, const struct batch_span *, int first, int end);
     /* Takes blocks [first, end) of 16 rows of one head's S through a whole span.
      * scratch: recurrence_scratch floats */
     void (*recurrence)(const struct ops_recurrence *, const struct batch_span *, int head,

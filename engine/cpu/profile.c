@@ -24,6 +24,7 @@ static void end(const struct backend *backend, enum profile_kind kind, double st
 PROFILED(embed, PROFILE_EMBED)
 PROFILED(norm, PROFILE_NORM)
 PROFILED(map, PROFILE_MAP)
+PROFILED(conv, PROFILE_CONV)
 PROFILED(angles, PROFILE_ANGLES)
 PROFILED(positions, PROFILE_POSITIONS)
 PROFILED(recurrence, PROFILE_RECURRENCE)

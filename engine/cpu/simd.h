@@ -5,6 +5,7 @@
 #define ENGINE_CPU_SIMD_H
 
 #include "engine/cpu/kernels_attention.h"
+#include "engine/cpu/kernels_conv.h"
 #include "engine/cpu/kernels_elementwise.h"
 #include "engine/cpu/kernels_measure.h"
 #include "engine/cpu/kernels_product.h"
@@ -14,10 +15,11 @@
 #define KERNELS_TABLE(name_string, product_kernel, arrange_kernel, fixes_x)                      \
     {                                                                                            \
         .name = (name_string), .product = (product_kernel), .arrange = (arrange_kernel),         \
-        .fixes = (fixes_x), .norm = kernel_norm, .map = kernel_map, .angles = kernel_angles,     \
-        .positions = kernel_positions, .recurrence = kernel_recurrence, .append = kernel_append, \
-        .attention = kernel_attention, .segments = kernel_segments, .window = kernel_window,     \
-        .measure_read = kernel_measure_read, .measure_multiply = kernel_measure_multiply,        \
+        .fixes = (fixes_x), .norm = kernel_norm, .map = kernel_map, .conv = kernel_conv,         \
+        .angles = kernel_angles, .positions = kernel_positions, .recurrence = kernel_recurrence, \
+        .append = kernel_append, .attention = kernel_attention, .segments = kernel_segments,     \
+        .window = kernel_window, .measure_read = kernel_measure_read,                            \
+        .measure_multiply = kernel_measure_multiply,                                             \
         .measure_round_operations = MEASURE_ROUND_OPERATIONS,                                    \
     }
 

@@ -179,6 +179,8 @@ int cublaslt_weight_add(struct backend *, struct weight *, struct error *);
 bool cublaslt_expects(const struct weight *, int num_rows);
 bool cublaslt_takes(const struct backend *, const struct ops_matmul *);
 void cublaslt_product(struct backend *, const struct weight *, const struct product_call *);
+/* conv.cu */
+void cuda_conv(struct backend *, const struct ops_conv *);
 /* recurrence.cu. check: whether there are kernels for these sizes */
 int recurrence_check(const struct ops_limits *limits, struct error *err);
 size_t recurrence_scratch(const struct backend *);

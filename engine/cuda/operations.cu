@@ -145,6 +145,7 @@ static int padded(const struct backend *backend, int rows)
 RUN(embed, PROFILE_EMBED)
 RUN_PADDED(norm, PROFILE_NORM)
 RUN_PADDED(map, PROFILE_MAP)
+RUN(conv, PROFILE_CONV)
 RUN(angles, PROFILE_ANGLES)
 RUN(positions, PROFILE_POSITIONS)
 RUN(recurrence, PROFILE_RECURRENCE)
@@ -219,6 +220,7 @@ void operations_set(struct ops *ops)
     ops->norm = run_norm;
     ops->matmul = run_matmul;
     ops->map = run_map;
+    ops->conv = run_conv;
     ops->angles = run_angles;
     ops->positions = run_positions;
     ops->recurrence = run_recurrence;

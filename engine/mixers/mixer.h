@@ -80,6 +80,8 @@ struct mixer_layer {
     int64_t q_at, k_at, v_at, gate_at, gate2_at, out_gate_at, segments_at;
     struct mixer_scale q_scale, k_scale; /* shared_qk */
     struct mixer_scale q_norm, k_norm;
+    struct mixer_scale conv;              /* [K, channels], [channels] */
+    size_t conv_offset;                   /* of its rows in the slot */
     struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
     struct mixer_scale norm;

@@ -175,6 +175,25 @@ static int parse_inputs(const struct fields *fields, struct mixer *mixer, struct
     return 0;
 }
 
+/* "conv": {"width", "activation"} */
+static int parse_conv(const struct fields *mixer, struct convolution *conv, struct error *err)
+{
+    static const char *const known[] = {"width", "activation"};
+    struct fields fields;
+    int64_t width = 0;
+    if (fields_object(mixer, "conv", FIELD_OPTIONAL, &fields, err) != 0)
+        return -1;
+    if (!fields.object)
+        return 0;
+    CHOICE(&fields, "activation", FIELD_OPTIONAL, value_activation_names, conv->activation);
+    if (fields_only(&fields, known, COUNT(known), err) != 0 ||
+        fields_int(&fields, "width", FIELD_REQUIRED, CONVOLUTION_MIN_WIDTH, CONVOLUTION_MAX_WIDTH,
+                   &width, err) != 0)
+        return -1;
+    conv->width = (int)width;
+    return 0;
+}
+
 static int parse_linear(const struct fields *fields, struct mixer_config *out, struct error *err)
 {
     static const char *const known[] = {"kind",
@@ -192,7 +211,8 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
                                         "num_heads",
                                         "qk_projection",
                                         "value_activation",
-                                        "chunk_size"};
+                                        "chunk_size",
+                                        "conv"};
     struct mixer *mixer = &out->mixer;
     int64_t nu = 1, chunk_size = 0;
     double normalizer = 16;
@@ -203,6 +223,8 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
                    &chunk_size, err) != 0 ||
         fields_double(fields, "gate_logit_normalizer", FIELD_OPTIONAL, 1e-6, 1e9, &normalizer,
                       err) != 0)
+        return -1;
+    if (parse_conv(fields, &mixer->conv, err) != 0)
         return -1;
     mixer->dpfp_nu = (int)nu;
     mixer->chunk_size = (int)chunk_size;
@@ -304,6 +326,8 @@ static int check_scores(const struct fields *fields, const struct config *config
                          "%s.num_kv_heads: expected a divisor of %lld heads, got %d", fields->place,
                          (long long)heads, mixer->num_kv_heads);
     const bool grouped = mixer->num_kv_heads > 0 && mixer->num_kv_heads != heads;
+    if (mixer->shared_qk && mixer->conv.width > 0)
+        return refuse(fields, err, "conv needs a separate qk_projection");
     if (mixer->shared_qk && (grouped || mixer->q_norm.kind != NORM_NONE))
         return refuse(fields, err, "num_kv_heads and qk_norm need a separate qk_projection");
     if (mixer->window == WINDOW_LONG_SHORT && grouped)
@@ -408,6 +432,12 @@ static int find_parts(const struct config *config, struct mixer_config *pair, st
             return error_set(err, ERROR_UNSUPPORTED,
                              "%s: expected no output_gate: the pair has it for both", place);
     }
+    if (!pair->mixer.concatenates && (parts[0]->conv.width > 0 || parts[1]->conv.width > 0))
+        return error_set(
+            err, ERROR_UNSUPPORTED,
+            "config.json: mixers.%.64s: the parts of combine add have the same values: "
+            "expected no conv",
+            pair->mixer.name);
     if (!pair->mixer.concatenates &&
         (heads_of(config, parts[0]) != heads_of(config, parts[1]) ||
          kv_heads_of(config, parts[0]) != kv_heads_of(config, parts[1]) ||

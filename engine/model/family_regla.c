@@ -169,6 +169,16 @@ static int bind_gla_gate(const struct block_mixer *b, struct error *err)
     return blocks_bind_matrices(b, &second, 1, err);
 }
 
+static int bind_conv(const struct block_mixer *b, struct error *err)
+{
+    if (b->mixer->conv.width == 0)
+        return 0;
+    char name[WEIGHT_NAME_SIZE];
+    const int64_t channels = mixer_conv_channels(b->mixer);
+    const struct conv_part part = {weights_name(name, "%s.conv", b->prefix), channels, 0, channels};
+    return weights_conv(b->weights, &part, 1, WEIGHT_MAY_BIAS, &b->mixer->conv, err);
+}
+
 static int bind_gate(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
@@ -222,7 +232,7 @@ static int bind_part(const struct block_mixer *b, const struct block_mixer *sour
         (source->mixer == mixer && bind_sources(source, err) != 0) ||
         (mixer->shared_qk && (bind_scale(b, "q_scale", &mixer->q_scale, err) != 0 ||
                               bind_scale(b, "k_scale", &mixer->k_scale, err) != 0)) ||
-        blocks_bind_qk_norms(b, err) != 0 || bind_features(b, err) != 0 ||
+        bind_conv(b, err) != 0 || blocks_bind_qk_norms(b, err) != 0 || bind_features(b, err) != 0 ||
         (mixer->kind == MIXER_LINEAR && bind_gate(b, err) != 0) ||
         (mixer->window == WINDOW_LONG_SHORT && bind_segments(b, source, err) != 0) ||
         position_tables_bind(b->weights, mixer, b->prefix, b->rope, err) != 0)
@@ -429,6 +439,17 @@ static void list_position(struct random_list *list, const char *attention,
     }
 }
 
+static void list_conv(struct random_list *list, const char *prefix, const struct mixer *mixer)
+{
+    struct mixer sized = *mixer;
+    sized.head_dim = (int)list->shapes->head_dim;
+    sized.value_dim = (int)list->shapes->value_dim;
+    const int64_t shape[2] = {mixer_conv_channels(&sized), mixer->conv.width};
+    random_list_array(list, prefix, "conv.weight", 2, shape, 1 / sqrt((double)mixer->conv.width));
+    if (list->shapes->bias)
+        random_list_vector(list, prefix, "conv.bias", shape[0], 0, 0.1);
+}
+
 /* sources: the prefix of bind_part's source, or NULL. alone: not of a pair. */
 static void list_part(struct random_list *list, const char *prefix, const char *sources, bool alone,
                       const struct mixer *mixer)
@@ -451,6 +472,8 @@ static void list_part(struct random_list *list, const char *prefix, const char *
         random_list_linear(list, sources, "v_proj", kv_heads * shapes->value_dim, hidden, 0);
     if (alone) /* before the rest: a tensor's numbers depend on its place */
         random_list_output(list, prefix, "o_proj", hidden, values);
+    if (mixer->conv.width > 0)
+        list_conv(list, prefix, mixer);
     if (mixer->kind == MIXER_LINEAR) {
         list_features(list, prefix, mixer);
         list_gate(list, prefix, mixer);

@@ -63,6 +63,13 @@ struct model *model_new(const char *directory, const char *name, struct error *e
     return NULL;
 }
 
+int64_t mixer_conv_channels(const struct mixer *mixer)
+{
+    const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
+    const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    return queries + keys + (int64_t)mixer->num_kv_heads * mixer->value_dim;
+}
+
 struct tensors *model_tensors(const struct model *model)
 {
     return model->storage->file;

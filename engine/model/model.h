@@ -151,6 +151,18 @@ struct offset_scale {
     const float *weight, *bias; /* [size]; bias may be NULL */
 };
 
+/* A causal convolution of each channel by itself:
+ * y_t = act(bias + sum over j < width of weight[j] * u_{t - width + 1 + j}); u before the text is
+ * 0.
+ */
+struct convolution {
+    int width; /* K; 0: there is none */
+    enum value_activation activation;
+    const float *weight; /* [channels, K], the last is now; channels: mixer_conv_channels */
+    const float *bias;   /* [channels], or NULL */
+};
+enum { CONVOLUTION_MIN_WIDTH = 2, CONVOLUTION_MAX_WIDTH = 8 };
+
 struct mixer {
     enum mixer_kind kind;
     const char *name;            /* as in config.json's `mixers`; owned by the model */
@@ -165,6 +177,7 @@ struct mixer {
     enum value_activation value_activation;
 
     /* linear */
+    struct convolution conv; /* over q, k and v side by side, as they are projected */
     enum feature_map feature_map;
     enum gate_kind gate;
     enum query_scale query_scale;
@@ -264,6 +277,9 @@ const struct branch *layer_branch(const struct layer *layer, int i);
 /* The matrix number i of a branch, from 0 on, that a token is multiplied with; NULL past the last.
  * One that the branch lacks has no rows. */
 const struct matrix *branch_matrix(const struct branch *branch, size_t i);
+
+/* Channels of a mixer's convolution: of q, k and v. */
+int64_t mixer_conv_channels(const struct mixer *mixer);
 
 /* What a model owns beside its description: the files its tensors lie in, and what was made of
  * them. The loader fills it. */

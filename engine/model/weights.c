@@ -228,6 +228,60 @@ int weights_norm(struct weights *weights, const char *name, int64_t size, struct
     return 0;
 }
 
+static bool has_bias(const struct weights *weights, const char *name)
+{
+    char bias[WEIGHT_NAME_SIZE];
+    return weights_has(weights, weights_name(bias, "%s.bias", name));
+}
+
+/* A part's weights and, where it has one, its bias, at their places. */
+static int copy_conv_part(struct weights *weights, const struct conv_part *part, int width,
+                          float *weight, float *bias, struct error *err)
+{
+    char name[WEIGHT_NAME_SIZE];
+    const float *values;
+    const struct tensor *tensor =
+        tensors_find(weights->file, weights_name(name, "%s.weight", part->name));
+    const bool plain = !tensor || tensor->rank == 2;
+    int64_t shape[3] = {part->of, plain ? width : 1, width};
+    if (weights_floats(weights, name, plain ? 2 : 3, shape, &values, err) != 0)
+        return -1;
+    memcpy(weight, values + part->first * width, (size_t)(part->channels * width) * sizeof *weight);
+    if (!bias)
+        return 0;
+    weights_name(name, "%s.bias", part->name);
+    if (weights_floats(weights, name, 1, shape, &values, err) != 0)
+        return -1;
+    memcpy(bias, values + part->first, (size_t)part->channels * sizeof *bias);
+    return 0;
+}
+
+int weights_conv(struct weights *weights, const struct conv_part *parts, int count,
+                 enum weight_bias bias, struct convolution *conv, struct error *err)
+{
+    int64_t channels = 0;
+    for (int i = 0; i < count; i++)
+        channels += parts[i].channels;
+    const bool biased =
+        bias == WEIGHT_HAS_BIAS || (bias == WEIGHT_MAY_BIAS && has_bias(weights, parts[0].name));
+    float *weight =
+        arena_alloc(weights->arena, (size_t)(channels * conv->width), sizeof *weight, err);
+    float *biases = biased && weight
+                        ? arena_alloc(weights->arena, (size_t)channels, sizeof *biases, err)
+                        : NULL;
+    if (!weight || (biased && !biases))
+        return -1;
+    conv->weight = weight;
+    conv->bias = biases;
+    for (int i = 0; i < count; i++) {
+        if (copy_conv_part(weights, &parts[i], conv->width, weight, biases, err) != 0)
+            return -1;
+        weight += parts[i].channels * conv->width;
+        biases += biased ? parts[i].channels : 0;
+    }
+    return 0;
+}
+
 int weights_permutation(struct weights *weights, const char *name, int64_t size,
                         const int32_t **permutation, struct error *err)
 {

@@ -53,6 +53,18 @@ int weights_matrix(struct weights *weights, const char *name, int64_t rows, int6
 int weights_floats(struct weights *weights, const char *name, int rank, int64_t *shape,
                    const float **values, struct error *err);
 
+/* Channels of a convolution: rows [first, first + channels) of `name`.weight, [of, K] or
+ * [of, 1, K], and of `name`.bias. */
+struct conv_part {
+    const char *name;
+    int64_t of, first, channels;
+};
+
+/* A convolution of parts [count], one after the other, of the width in *conv; its bias is the
+ * parts', which have one each or none. */
+int weights_conv(struct weights *weights, const struct conv_part *parts, int count,
+                 enum weight_bias bias, struct convolution *conv, struct error *err);
+
 /* Refuses infinities and NaNs in a tensor of numbers, and what f32 cannot hold. Matrices of F32,
  * F16 and BF16 are checked later, when the fingerprint reads all weights. */
 int weights_check_finite(const struct tensor *tensor, struct error *err);

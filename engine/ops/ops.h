@@ -121,6 +121,18 @@ struct ops_map {
     const float *weight, *bias; /* [num_cols], or NULL; a bias needs a weight */
 };
 
+/* A convolution over each text's rows, channel by channel, in the place of its input u:
+ * formula(bias + sum over j < K of weight[j] * u_{t - K + 1 + j}), summed in this order. The last
+ * K - 1 rows of u are in the text's slot, [K - 1][C]: that of position p in row p mod (K - 1),
+ * zeros before the text. */
+struct ops_conv {
+    int width, channels;        /* K, C */
+    enum formula activation;    /* of one number */
+    const float *weight, *bias; /* [K, C], and [C] or NULL */
+    struct rows x;              /* u, then the result: [N, C] */
+    size_t state_offset;        /* of the rows in the slot */
+};
+
 /* cos and sin of position * theta_j, times a factor (yarn's, for q and k that are turned). A pair
  * whose theta_j is 0 stands still. */
 struct ops_angles {
@@ -325,6 +337,7 @@ struct ops {
     void (*norm)(struct backend *, const struct ops_norm *);
     void (*matmul)(struct backend *, const struct ops_matmul *);
     void (*map)(struct backend *, const struct ops_map *);
+    void (*conv)(struct backend *, const struct ops_conv *);
     void (*angles)(struct backend *, const struct ops_angles *);
     void (*positions)(struct backend *, const struct ops_positions *);
     void (*recurrence)(struct backend *, const struct ops_recurrence *);
@@ -394,6 +407,12 @@ FORMULA size_t ops_recurrent_bytes(int value_dim, bool sum_norm, int features)
     size_t rows = (size_t)value_dim + (sum_norm ? 1 : 0);
     size_t blocks = (rows + OPS_ROW_BLOCK - 1) / OPS_ROW_BLOCK;
     return blocks * (size_t)features * OPS_ROW_BLOCK * sizeof(float);
+}
+
+/* Bytes of a convolution's rows in a slot. */
+FORMULA size_t ops_conv_bytes(int width, int64_t channels)
+{
+    return (size_t)(width - 1) * (size_t)channels * sizeof(float);
 }
 
 /* Bytes of a number of K or V. */

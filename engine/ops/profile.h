@@ -8,6 +8,7 @@
     X(PROFILE_NORM, "norm")             \
     X(PROFILE_PRODUCT, "product")       \
     X(PROFILE_MAP, "map")               \
+    X(PROFILE_CONV, "conv")             \
     X(PROFILE_ANGLES, "angles")         \
     X(PROFILE_POSITIONS, "positions")   \
     X(PROFILE_RECURRENCE, "recurrence") \

@@ -98,14 +98,27 @@ def attention(tensors, name, config, mixer, x):
     return torch.einsum("hts,shd->thd", weights, v)
 
 
+def convolve(tensors, name, conv, z):
+    """Each channel of z [T, C] by itself."""
+    width = conv["width"]
+    weight = tensors(f"{name}.weight", z.shape[-1], width)
+    before = torch.cat([torch.zeros(width - 1, z.shape[-1], dtype=z.dtype), z])
+    y = sum(weight[:, j] * before[j:j + len(z)] for j in range(width))
+    if width in BIASED:
+        y = y + tensors(f"{name}.bias", z.shape[-1])
+    return torch.nn.functional.silu(y) if conv.get("activation") == "silu" else y
+
+
 def recurrence(tensors, name, config, mixer, x):
     """The gate scalar with sum_norm on elu + 1: a weight for each pair of positions."""
     assert (mixer["gate"], mixer["feature_map"], mixer["sum_norm"]) == ("scalar", "elu+1", True)
     heads = mixer.get("num_heads", config["num_attention_heads"])
-    q, k = (torch.nn.functional.elu(linear(tensors, f"{name}.{part}_proj", heads * HEAD, x)) + 1
-            for part in "qk")
-    q, k = (z.view(len(x), heads, HEAD) for z in (q, k))
-    v = linear(tensors, f"{name}.v_proj", heads * VALUES, x).view(len(x), heads, VALUES)
+    sizes = heads * HEAD, heads * HEAD, heads * VALUES
+    qkv = [linear(tensors, f"{name}.{part}_proj", size, x) for part, size in zip("qkv", sizes)]
+    if "conv" in mixer:
+        qkv = convolve(tensors, f"{name}.conv", mixer["conv"], torch.cat(qkv, -1)).split(sizes, -1)
+    q, k = (torch.nn.functional.elu(z).view(len(x), heads, HEAD) + 1 for z in qkv[:2])
+    v = qkv[2].view(len(x), heads, VALUES)
     gate = torch.sigmoid(linear(tensors, f"{name}.g_proj", heads, x, True)).T
     until = gate.log().cumsum(-1)
     decay = (until[:, :, None] - until[:, None, :]).exp() * (1 - gate[:, None, :])
@@ -164,6 +177,7 @@ def logits(tensors, config, ids):
 
 HEAD, VALUES = 6, 5  # d and d_v
 GATED = (21, 30)  # intermediate_size of MLPs that are
+BIASED = (4, 8)  # width of convolutions that are
 CASES = {
     # As OLMo 2 and Gemma 2 are: norms behind branches, weights 1 + w, capped scores and logits.
     "blocks_post_norm": {
@@ -208,13 +222,28 @@ CASES = {
                                         {"mixer": "softmax", "norm": "simple_rmsnorm"}]}]},
         "layer_types": ["side_by_side", "only_mlp", "only_mixer", "mlp_first"],
     },
+    # Short convolutions, with and without a bias and an activation, beside a layer that has none.
+    "convolutions": {
+        "hidden_size": 24, "num_hidden_layers": 4, "intermediate_size": 19, "norm_type": "rmsnorm",
+        "norm_eps": 1e-5, "blocks": {},
+        "mixers": {
+            "four": {"kind": "linear", "feature_map": "elu+1", "gate": "scalar", "sum_norm": True,
+                     "conv": {"width": 4, "activation": "silu"}},
+            "three": {"kind": "linear", "feature_map": "elu+1", "gate": "scalar", "sum_norm": True,
+                      "num_heads": 3, "conv": {"width": 3}},
+            "eight": {"kind": "linear", "feature_map": "elu+1", "gate": "scalar", "sum_norm": True,
+                      "num_heads": 5, "conv": {"width": 8, "activation": "silu"}},
+            "full": {"kind": "softmax", "num_kv_heads": 2, "position": {"type": "rope", "base": 500.0}}},
+        "layer_types": ["four", "three", "full", "eight"],
+    },
 }
 
 
 def numbers(config, path=()):
     """Places of numbers that can be other ones without another shape of a tensor."""
     shapes = ("hidden_size", "num_hidden_layers", "intermediate_size", "vocab_size", "num_heads",
-              "num_kv_heads", "num_attention_heads", "norm_eps", "bos_token_id", "eos_token_id", "sum_norm")
+              "num_kv_heads", "num_attention_heads", "width",
+              "norm_eps", "bos_token_id", "eos_token_id", "sum_norm")
     items = config.items() if isinstance(config, dict) else enumerate(config)
     for key, value in items:
         if isinstance(value, (dict, list)):

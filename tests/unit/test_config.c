@@ -87,7 +87,7 @@ static const struct change native_changes[] = {
     {"mixers/r/kernel", "1",
      "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
      "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
-     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation, chunk_size)"},
+     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation, chunk_size, conv)"},
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
@@ -199,6 +199,17 @@ static const struct change native_changes[] = {
     {"mixers/s/value_activation", "\"relu\"",
      "config.json: mixers.s.value_activation: unknown value_activation \"relu\" (known: none, "
      "silu)"},
+    {"mixers/r/conv", "4", "config.json: mixers.r.conv: expected an object, got 4"},
+    {"mixers/r/conv", "{\"width\": 9}",
+     "config.json: mixers.r.conv.width: expected an integer in [2, 8], got 9"},
+    {"mixers/r/conv", "{\"width\": 1}",
+     "config.json: mixers.r.conv.width: expected an integer in [2, 8], got 1"},
+    {"mixers/r/conv", "{\"activation\": \"silu\"}",
+     "config.json: mixers.r.conv.width: expected an integer in [2, 8], got nothing"},
+    {"mixers/r/conv", "{\"width\": 4, \"activation\": \"gelu\"}",
+     "config.json: mixers.r.conv.activation: unknown activation \"gelu\" (known: none, silu)"},
+    {"mixers/r/conv", "{\"width\": 4, \"bias\": true}",
+     "config.json: mixers.r.conv: unknown key \"bias\" (known: width, activation)"},
     {"mixers/r/chunk_size", "64",
      "config.json: mixers.r: chunk_size is only for gate none and query_scale none, without "
      "sum_norm "
@@ -279,6 +290,14 @@ Test(config, pair_changes)
          unequal},
         {"mixers/quad/output_gate", "\"swish\"",
          "config.json: mixers.flash.parts[0]: expected no output_gate: the pair has it for both"},
+        {"mixers/linear/conv", "{\"width\": 4}",
+         "config.json: mixers.linear: conv needs a separate qk_projection"},
+        {"mixers",
+         "{\"a\": {\"kind\": \"softmax\"},"
+         " \"b\": {\"kind\": \"linear\", \"conv\": {\"width\": 2}},"
+         " \"flash\": {\"kind\": \"pair\", \"parts\": [\"a\", \"b\"], \"combine\": \"add\"}}",
+         "config.json: mixers.flash: the parts of combine add have the same values: expected no "
+         "conv"},
         {"mixers/linear/chunk_size", "15",
          "config.json: mixers.linear.chunk_size: expected an integer in [16, 16777216], got 15"},
         {"mixers/linear/chunk_size", "16", NULL},

@@ -324,6 +324,18 @@ static const struct tensor_case tensor_cases[] = {
     {"relu_gated_rmsnorm", "model.layers.0.attn.out_norm.gate", REMOVE, NULL,
      "model.safetensors: tensor \"model.layers.0.attn.out_norm.gate\": expected shape [20], got "
      "nothing: the tensor is missing"},
+    {"convolutions", "model.layers.0.attn.conv.weight", SHAPE, "[4, 68]",
+     "model.safetensors: tensor \"model.layers.0.attn.conv.weight\": expected shape [68, 4], got "
+     "[4, "
+     "68]"},
+    {"convolutions", "model.layers.0.attn.conv.weight", SHAPE, "[68, 1, 4]", NULL},
+    {"convolutions", "model.layers.0.attn.conv.weight", SHAPE, "[34, 2, 4]",
+     "model.safetensors: tensor \"model.layers.0.attn.conv.weight\": expected shape [68, 1, 4], "
+     "got "
+     "[34, 2, 4]"},
+    {"convolutions", "model.layers.0.attn.conv.bias", SHAPE, "[17, 4]",
+     "model.safetensors: tensor \"model.layers.0.attn.conv.bias\": expected shape [68], got [17, "
+     "4]"},
     {"performer", "model.layers.0.attn.features.weight", SHAPE, "[4, 24, 11]",
      "model.safetensors: tensor \"model.layers.0.attn.features.weight\": expected shape [4, any, "
      "12], got [4, 24, 11]"},

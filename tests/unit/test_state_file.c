@@ -221,8 +221,8 @@ Test(state_file, well_made_files_that_are_wrong)
         uint32_t value;
         const char *why;
     } changes[] = {
-        {8, 2, "version 2 is newer than this server's 1"},
-        {8, 0, "expected version 1, got 0"},
+        {8, 3, "version 3 is newer than this server's 2"},
+        {8, 0, "expected version 1 to 2, got 0"},
         {16, 1, "bytes 16 and 68: expected 0"},
         {20, 4, "4 sections in a head of"},
         {24, 1000, "expected 1000 bytes, got"},
