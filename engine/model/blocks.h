@@ -9,7 +9,12 @@
 #include "engine/model/random_list.h"
 #include "engine/model/weights.h"
 
-enum block_mlp { BLOCK_MLP_PLAIN, BLOCK_MLP_GATED, BLOCK_MLP_EITHER /* as the file has it */ };
+enum block_mlp {
+    BLOCK_MLP_PLAIN,
+    BLOCK_MLP_GATED,
+    BLOCK_MLP_EITHER, /* as the file has it */
+    BLOCK_MLP_STACKED /* gated: up_proj has the gate's rows, then its own */
+};
 
 /* Names without .weight and .bias. NULL: no model of the family has that tensor. Those of layers
  * are in the configuration's kinds of layers. */
@@ -57,6 +62,9 @@ struct block_matrix {
 /* Binds matrices [count] in that order. */
 int blocks_bind_matrices(const struct block_mixer *block, const struct block_matrix *matrices,
                          size_t count, struct error *err);
+
+/* Rows [first, first + rows) of a matrix, which stay where they are. */
+struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows);
 
 /* A mixer's q_norm and k_norm, where it has them, of the size that their scope says. */
 int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err);

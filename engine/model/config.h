@@ -53,6 +53,7 @@ struct branch_config {
     int mixer; /* index into config->mixers; -1: it is an MLP */
     enum hidden_act act;
     int64_t mlp_size;
+    float gate_scale; /* of an MLP, as in struct mlp */
 };
 
 struct block_config {

@@ -17,8 +17,9 @@ struct dense_class {
     bool head_dim_null;   /* null is as absent; else it is an error */
     int64_t longest;      /* max_position_embeddings */
     double rope_theta;
-    double norm_eps;     /* 0: 1e-6 */
-    const char *act_key; /* NULL: hidden_act */
+    double norm_eps;                 /* 0: 1e-6 */
+    const char *act_key;             /* NULL: hidden_act */
+    const char *eps_key, *inner_key; /* NULL: rms_norm_eps, intermediate_size */
     enum hidden_act act;
     bool tied;
     bool windows;                  /* it reads sliding_window or layer_types */
@@ -39,6 +40,11 @@ struct dense_kind {
     const char *name;
     int64_t window;          /* tokens; 0: full */
     const struct rope *rope; /* NULL: it has no positions */
+};
+
+/* What the configuration says beside struct config: at config->own, or first in what is there. */
+struct dense_config {
+    enum weight_bias qkv_bias, o_bias, mlp_bias;
 };
 
 /* All keys of config.json but those of rotary embeddings and of windows. names: NULL: the usual. */
@@ -82,5 +88,10 @@ void dense_post_norms(struct dense *dense);
 int dense_bind(struct model *model, const struct config *config, struct weights *weights,
                struct error *err);
 void dense_random(struct random_list *list);
+
+/* The same of a mixer of attention. */
+int dense_bind_attention(const struct block_mixer *block, struct error *err);
+void dense_random_attention(struct random_list *list, const char *prefix,
+                            const struct mixer *mixer);
 
 #endif

@@ -5,20 +5,25 @@
 #include <string.h>
 
 /* A new family is a name here. */
-#define FAMILIES(X) \
-    X(regla)        \
-    X(gpt_neox)     \
-    X(gla)          \
-    X(llama)        \
-    X(mistral)      \
-    X(qwen2)        \
-    X(qwen3)        \
-    X(smollm3)      \
-    X(granite)      \
-    X(olmo2)        \
-    X(olmo3)        \
-    X(gemma2)       \
-    X(gemma3_text)
+#define FAMILIES(X)     \
+    X(regla)            \
+    X(gpt_neox)         \
+    X(gla)              \
+    X(llama)            \
+    X(mistral)          \
+    X(qwen2)            \
+    X(qwen3)            \
+    X(smollm3)          \
+    X(granite)          \
+    X(olmo2)            \
+    X(olmo3)            \
+    X(gemma2)           \
+    X(gemma3_text)      \
+    X(mamba2)           \
+    X(bamba)            \
+    X(granitemoehybrid) \
+    X(falcon_h1)        \
+    X(nemotron_h)
 
 #define DECLARE(name) extern const struct family family_##name;
 FAMILIES(DECLARE)

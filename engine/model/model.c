@@ -65,8 +65,8 @@ struct model *model_new(const char *directory, const char *name, struct error *e
 
 int64_t mixer_conv_channels(const struct mixer *mixer)
 {
-    const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
-    const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    const int64_t queries = (int64_t)mixer->num_qk_heads * mixer->head_dim;
+    const int64_t keys = (int64_t)mixer_key_heads(mixer) * mixer->head_dim;
     return queries + keys + (int64_t)mixer->num_kv_heads * mixer->value_dim;
 }
 

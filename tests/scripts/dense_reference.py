@@ -67,6 +67,8 @@ def read_tensors(folder):
 
 def build(config, tensors, dtype):
     model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="eager")
+    if config.model_type == "nemotron_h":  # saved under its old name
+        tensors = {n.replace("backbone.", "model.", 1): t for n, t in tensors.items()}
     missing, unknown = model.load_state_dict({n: t.to(dtype) for n, t in tensors.items()}, strict=False)
     tied = ["lm_head.weight"] if config.tie_word_embeddings else []
     if missing not in ([], tied) or unknown:
