@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* transformers has no biases in attention, whatever attention_bias says. */
 static const struct dense_class attention = {.num_kv_heads = 8,
                                              .head_dim = 128,
                                              .longest = 4096,
@@ -14,7 +15,6 @@ static const struct dense_class attention = {.num_kv_heads = 8,
                                              .eps_key = "layer_norm_epsilon",
                                              .act = ACT_RELU2,
                                              .windows = true,
-                                             .attention_bias = true,
                                              .mlp_bias = true};
 
 static const struct mamba2_class mixers = {.heads = "mamba_num_heads",
@@ -51,10 +51,10 @@ static int parse_pattern(int **kind_of, struct config *config, const struct fiel
     const char *pattern = NULL;
     if (fields_string(root, key, FIELD_REQUIRED, &pattern, err) != 0)
         return -1;
-    if (strlen(pattern) != (size_t)config->num_layers)
-        return error_set(err, ERROR_INVALID,
-                         "%s: %s: expected %lld letters (num_hidden_layers), got %zu", root->place,
-                         key, (long long)config->num_layers, strlen(pattern));
+    config->num_layers = (int64_t)strnlen(pattern, CONFIG_MAX_LAYERS + 1);
+    if (config->num_layers < 1 || config->num_layers > CONFIG_MAX_LAYERS)
+        return error_set(err, ERROR_INVALID, "%s: %s: expected 1 to %d letters", root->place, key,
+                         CONFIG_MAX_LAYERS);
     *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
     for (int64_t i = 0; *kind_of && i < config->num_layers; i++) {
         const char *letter = strchr(letters, pattern[i]);
@@ -68,7 +68,7 @@ static int parse_pattern(int **kind_of, struct config *config, const struct fiel
     return *kind_of ? 0 : -1;
 }
 
-/* A list under either name comes before the pattern. */
+/* The layers, whatever num_hidden_layers says: a list under either name, else the pattern. */
 static int parse_kinds(int **kind_of, struct config *config, const struct fields *root,
                        struct error *err)
 {
@@ -78,17 +78,16 @@ static int parse_kinds(int **kind_of, struct config *config, const struct fields
     return *kind_of ? 0 : parse_pattern(kind_of, config, root, err);
 }
 
-/* num_hidden_layers is not written by transformers 5: the list's length says it. */
 static int parse(struct config *config, const struct fields *root, struct error *err)
 {
     const char *const names[] = {"full_attention", "linear_attention", "mlp"};
     struct dense dense;
     struct mixer_config mamba;
     int *kind_of;
-    if (refuse_old_names(root, err) != 0 ||
+    if (refuse_old_names(root, err) != 0 || parse_kinds(&kind_of, config, root, err) != 0 ||
         dense_parse(&dense, config, root, &attention, &layer_names, err) != 0 ||
         mamba2_parse(&mamba, NULL, config, root, &mixers, err) != 0 ||
-        parse_kinds(&kind_of, config, root, err) != 0 || config_layers(config, 3, 2, err) != 0)
+        config_layers(config, 3, 2, err) != 0)
         return -1;
     config->mixers[0] = dense.mixer;
     config->mixers[1] = mamba;

@@ -200,14 +200,17 @@ int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root
         return -1;
     if (!list)
         return 0;
-    if (json_array_size(list) != (size_t)config->num_layers)
-        return error_set(err, ERROR_INVALID,
-                         "%s: %s: expected %lld names (num_hidden_layers), got %zu", root->place,
-                         key, (long long)config->num_layers, json_array_size(list));
+    const size_t count = json_array_size(list);
+    const size_t layers = (size_t)config->num_layers,
+                 most = layers > 0 ? layers : CONFIG_MAX_LAYERS;
+    if (count < (layers > 0 ? layers : 1) || count > most)
+        return error_set(err, ERROR_INVALID, "%s: %s: expected %zu names%s, got %zu", root->place,
+                         key, most, layers > 0 ? " (num_hidden_layers)" : " at most", count);
+    config->num_layers = (int64_t)count;
     *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
     if (!*kind_of)
         return -1;
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    for (size_t i = 0; i < count; i++) {
         const json_t *name = json_array_get(list, i);
         const char *text = json_is_string(name) ? json_string_value(name) : NULL;
         int n = 0;

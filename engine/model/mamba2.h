@@ -43,9 +43,9 @@ int mamba2_layers(const struct dense *dense, struct config *config, const struct
                   const struct mixer_config *mamba, const int *kind_of, const struct fields *root,
                   struct error *err);
 
-/* kind_of [num_layers], in the arena, of a list `key` of names: 0 for "attention" and
- * "full_attention", 1 for "mamba" and "linear_attention", 2 for "mlp" where `mlps` is true. NULL:
- * there is no such key. */
+/* kind_of [num_layers; if that is 0, as many as there are], in the arena, of a list `key` of names:
+ * 0 for "attention" and "full_attention", 1 for "mamba" and "linear_attention", 2 for "mlp" where
+ * `mlps` is true. NULL: there is no such key. */
 int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root, const char *key,
                  bool mlps, struct error *err);
 
