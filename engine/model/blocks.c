@@ -88,20 +88,25 @@ static int bind_mlp(struct weights *weights, const struct config *config,
     const int64_t hidden = config->hidden_size, inner = branch->mlp_size;
     char name[WEIGHT_NAME_SIZE];
     bool gated = names->mlp == BLOCK_MLP_GATED;
-    const bool stacked = names->mlp == BLOCK_MLP_STACKED;
     mlp->act = branch->act;
     mlp->gate_scale = branch->gate_scale;
     if (names->mlp == BLOCK_MLP_EITHER)
         gated = weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_proj));
-    if (gated && weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_proj),
-                                inner, hidden, names->biased, &mlp->gate_proj, err) != 0)
-        return -1;
-    if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->up_proj),
-                       stacked ? 2 * inner : inner, hidden, names->biased, &mlp->up_proj, err) != 0)
-        return -1;
-    if (stacked) {
-        mlp->gate_proj = blocks_rows(&mlp->up_proj, 0, inner);
-        mlp->up_proj = blocks_rows(&mlp->up_proj, inner, inner);
+    if (names->gate_up_proj &&
+        weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_up_proj))) {
+        struct matrix both;
+        if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_up_proj),
+                           2 * inner, hidden, names->biased, &both, err) != 0)
+            return -1;
+        mlp->gate_proj = blocks_rows(&both, 0, inner);
+        mlp->up_proj = blocks_rows(&both, inner, inner);
+    } else {
+        if (gated && weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_proj),
+                                    inner, hidden, names->biased, &mlp->gate_proj, err) != 0)
+            return -1;
+        if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->up_proj), inner,
+                           hidden, names->biased, &mlp->up_proj, err) != 0)
+            return -1;
     }
     return weights_linear(weights, weights_name(name, "%s.%s", prefix, names->down_proj), hidden,
                           inner, names->biased, &mlp->down_proj, err);
@@ -331,8 +336,7 @@ static void random_branch(struct random_list *list, const struct block_names *na
     }
     if (names->mlp == BLOCK_MLP_GATED || (names->mlp == BLOCK_MLP_EITHER && list->shapes->glu))
         random_list_linear(list, prefix, names->gate_proj, inner, hidden, 0);
-    random_list_linear(list, prefix, names->up_proj,
-                       names->mlp == BLOCK_MLP_STACKED ? 2 * inner : inner, hidden, 0);
+    random_list_linear(list, prefix, names->up_proj, inner, hidden, 0);
     random_list_output(list, prefix, names->down_proj, hidden, inner);
 }
 

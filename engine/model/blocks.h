@@ -12,8 +12,7 @@
 enum block_mlp {
     BLOCK_MLP_PLAIN,
     BLOCK_MLP_GATED,
-    BLOCK_MLP_EITHER, /* as the file has it */
-    BLOCK_MLP_STACKED /* gated: up_proj has the gate's rows, then its own */
+    BLOCK_MLP_EITHER /* as the file has it */
 };
 
 /* Names without .weight and .bias. NULL: no model of the family has that tensor. Those of layers
@@ -22,7 +21,8 @@ struct block_names {
     const char *root; /* "model": all but the head's begin so, or none does */
     const char *embeddings, *position_embeddings, *embedding_norm, *final_norm;
     const char *gate_proj, *up_proj, *down_proj; /* below an MLP's name */
-    const char *lm_head;                         /* the whole name */
+    const char *gate_up_proj; /* the rows of both in one, where a file has it so; or NULL */
+    const char *lm_head;      /* the whole name */
     enum block_mlp mlp;
     enum weight_bias biased, head_biased; /* of the matrices of MLPs, and of the head */
 };

@@ -2,6 +2,8 @@
 /* Falcon-H1, as `transformers` 4 and 5 save FalconH1ForCausalLM: Mamba-2 and attention beside each
  * other in every layer, and numbers that scale what each makes. */
 #include "engine/model/config_library.h"
+#include "engine/model/gguf_dense.h"
+#include "engine/model/gguf_mamba.h"
 #include "engine/model/mamba2.h"
 
 #include <math.h>
@@ -153,5 +155,36 @@ static void list_random(struct random_list *list)
     blocks_random(list, &names, mamba2_random_mixer);
 }
 
+static const struct gguf_key gguf_keys[] = {GGUF_MAMBA_KEYS};
+
+#define FEED_FORWARD "model.layers.*.feed_forward."
+static const struct gguf_name gguf_names[] = {
+    GGUF_MAMBA_NAMES("model.layers.*.mamba."),
+    {"blk.*.ffn_norm", "model.layers.*.pre_ff_layernorm", GGUF_SAME},
+    {"blk.*.ffn_gate", FEED_FORWARD "gate_proj", GGUF_SAME},
+    {"blk.*.ffn_up", FEED_FORWARD "up_proj", GGUF_SAME},
+    {"blk.*.ffn_down", FEED_FORWARD "down_proj", GGUF_SAME},
+    {"output_norm", "model.final_layernorm", GGUF_SAME},
+};
+
+/* The converter has multiplied the weights with all multipliers. llama.cpp gates before it norms.
+ */
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    const bool norms = gguf_dense_any_layer(config, source, "ssm_norm.weight");
+    if (gguf_config_set(config, "mamba_rms_norm", json_boolean(norms), err) != 0 ||
+        gguf_config_set(config, "mamba_norm_before_gate", json_false(), err) != 0)
+        return -1;
+    return gguf_mamba_complete(config, source, &mixers, err);
+}
+
+static const struct gguf_names gguf = {.architecture = "falcon-h1",
+                                       .base = &gguf_dense_prenorm,
+                                       .keys = gguf_keys,
+                                       .num_keys = sizeof gguf_keys / sizeof *gguf_keys,
+                                       .names = gguf_names,
+                                       .num_names = sizeof gguf_names / sizeof *gguf_names,
+                                       .complete = complete_gguf};
+
 const struct family family_falcon_h1 = {
-    .name = "falcon_h1", .parse = parse, .bind = bind, .random = list_random};
+    .name = "falcon_h1", .parse = parse, .bind = bind, .random = list_random, .gguf = &gguf};

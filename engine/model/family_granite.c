@@ -3,6 +3,7 @@
  * GraniteMoeHybridForCausalLM: layers of Mamba-2 and of attention, without experts. */
 #include "engine/model/config_library.h"
 #include "engine/model/gguf_dense.h"
+#include "engine/model/gguf_mamba.h"
 #include "engine/model/mamba2.h"
 
 #include <math.h>
@@ -57,16 +58,21 @@ static const struct gguf_key gguf_keys[] = {
     {"attention.scale", "attention_multiplier", FIELD_OPTIONAL},
 };
 
-/* Scores are as usual where the file says nothing. rope.scaling.finetuned is llama.cpp's switch for
- * rotary embeddings of this architecture. */
-static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+/* Scores are as usual where the file says nothing. */
+static int complete_scores(json_t *config, struct error *err)
 {
     const json_int_t head = json_integer_value(json_object_get(config, "head_dim"));
-    if (gguf_dense_refuse_false(source, "rope.scaling.finetuned", err) != 0)
-        return -1;
     if (head < 1 || json_object_get(config, "attention_multiplier"))
         return 0;
     return gguf_config_set(config, "attention_multiplier", json_real(1 / sqrt((double)head)), err);
+}
+
+/* rope.scaling.finetuned is llama.cpp's switch for rotary embeddings of this architecture. */
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    return gguf_dense_refuse_false(source, "rope.scaling.finetuned", err) == 0
+               ? complete_scores(config, err)
+               : -1;
 }
 
 static const struct gguf_names gguf = {.architecture = "granite",
@@ -153,10 +159,12 @@ static int parse_hybrid(struct config *config, const struct fields *root, struct
 static const struct block_names hybrid_names = {.root = "model",
                                                 .embeddings = "embed_tokens",
                                                 .final_norm = "norm",
-                                                .up_proj = "input_linear",
+                                                .gate_proj = "gate_proj",
+                                                .up_proj = "up_proj",
+                                                .gate_up_proj = "input_linear",
                                                 .down_proj = "output_linear",
                                                 .lm_head = "lm_head",
-                                                .mlp = BLOCK_MLP_STACKED};
+                                                .mlp = BLOCK_MLP_GATED};
 
 static int bind_hybrid(struct model *model, const struct config *config, struct weights *weights,
                        struct error *err)
@@ -169,7 +177,57 @@ static void random_hybrid(struct random_list *list)
     blocks_random(list, &hybrid_names, mamba2_random_mixer);
 }
 
-const struct family family_granitemoehybrid = {.name = "granitemoehybrid",
+static const struct gguf_key hybrid_keys[] = {
+    GGUF_MAMBA_KEYS,
+    {"attention.head_count_kv", NULL, FIELD_REQUIRED},
+    {"feed_forward_length", "shared_intermediate_size", FIELD_REQUIRED},
+    {"expert_shared_feed_forward_length", "shared_intermediate_size", FIELD_OPTIONAL},
+    {"expert_count", "num_local_experts", FIELD_OPTIONAL},
+    {"expert_used_count", NULL, FIELD_OPTIONAL},
+};
+
+static const struct gguf_name hybrid_tensors[] = {
+    GGUF_MAMBA_NAMES("model.layers.*.mamba."),
+    {"blk.*.ffn_gate", "model.layers.*.shared_mlp.gate_proj", GGUF_SAME},
+    {"blk.*.ffn_up", "model.layers.*.shared_mlp.up_proj", GGUF_SAME},
+    {"blk.*.ffn_down", "model.layers.*.shared_mlp.output_linear", GGUF_SAME},
+};
+
+/* With rotary embeddings it would be a Bamba, of whose heads llama.cpp turns other dimensions than
+ * transformers. */
+static int complete_hybrid(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    char full[GGUF_KEY_SIZE];
+    bool turns = true;
+    gguf_config_key(full, source, "rope.scaling.finetuned");
+    if (gguf_bool(source->gguf, full, FIELD_OPTIONAL, &turns, err) != 0)
+        return -1;
+    if (turns)
+        return error_set(err, ERROR_UNSUPPORTED, "%s: %s: expected false, got true (not supported)",
+                         source->gguf->file, full);
+    if (!json_object_get(config, "num_local_experts") &&
+        gguf_config_set(config, "num_local_experts", json_integer(0), err) != 0)
+        return -1;
+    if (complete_scores(config, err) != 0 || gguf_mamba_complete(config, source, &mixers, err) != 0)
+        return -1;
+    return gguf_mamba_layers(config, "layer_types", false, source, err);
+}
+
+/* The keys of Granite, and those of Mamba-2. */
+static const struct gguf_names scaled_gguf = {.base = &gguf_dense_paired,
+                                              .keys = gguf_keys,
+                                              .num_keys = sizeof gguf_keys / sizeof *gguf_keys};
+static const struct gguf_names hybrid_gguf = {.architecture = "granitehybrid",
+                                              .base = &scaled_gguf,
+                                              .keys = hybrid_keys,
+                                              .num_keys = sizeof hybrid_keys / sizeof *hybrid_keys,
+                                              .names = hybrid_tensors,
+                                              .num_names =
+                                                  sizeof hybrid_tensors / sizeof *hybrid_tensors,
+                                              .complete = complete_hybrid};
+
+const struct family family_granitemoehybrid = {.gguf = &hybrid_gguf,
+                                               .name = "granitemoehybrid",
                                                .parse = parse_hybrid,
                                                .bind = bind_hybrid,
                                                .random = random_hybrid};

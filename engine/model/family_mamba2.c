@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mamba-2, as `transformers` saves Mamba2ForCausalLM: layers of one mixer, without MLPs. */
 #include "engine/model/config_library.h"
+#include "engine/model/gguf_mamba.h"
 #include "engine/model/mamba2.h"
 
 static const struct mamba2_class class = {.heads = "num_heads",
@@ -51,5 +52,37 @@ static void list_random(struct random_list *list)
     blocks_random(list, &names, mamba2_random_mixer);
 }
 
+static const struct gguf_key gguf_keys[] = {
+    GGUF_MAMBA_KEYS,
+    {"embedding_length", "hidden_size", FIELD_REQUIRED},
+    {"block_count", "num_hidden_layers", FIELD_REQUIRED},
+    {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon", FIELD_REQUIRED},
+    {"vocab_size", "vocab_size", FIELD_OPTIONAL},
+    /* which llama.cpp wants of every model */
+    {"context_length", NULL, FIELD_OPTIONAL},
+    {"feed_forward_length", NULL, FIELD_OPTIONAL},
+    {"attention.head_count", NULL, FIELD_OPTIONAL},
+};
+
+static const struct gguf_name gguf_names[] = {
+    GGUF_MAMBA_NAMES("backbone.layers.*.mixer."),
+    {"token_embd", "backbone.embeddings", GGUF_SAME},
+    {"output_norm", "backbone.norm_f", GGUF_SAME},
+    {"output", "lm_head", GGUF_SAME},
+    {"blk.*.attn_norm", "backbone.layers.*.norm", GGUF_SAME},
+};
+
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    return gguf_mamba_complete(config, source, &class, err);
+}
+
+static const struct gguf_names gguf = {.architecture = "mamba2",
+                                       .keys = gguf_keys,
+                                       .num_keys = sizeof gguf_keys / sizeof *gguf_keys,
+                                       .names = gguf_names,
+                                       .num_names = sizeof gguf_names / sizeof *gguf_names,
+                                       .complete = complete_gguf};
+
 const struct family family_mamba2 = {
-    .name = "mamba2", .parse = parse, .bind = bind, .random = list_random};
+    .name = "mamba2", .parse = parse, .bind = bind, .random = list_random, .gguf = &gguf};

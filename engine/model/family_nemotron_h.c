@@ -2,6 +2,8 @@
 /* Nemotron-H without experts, as `transformers` 4 and 5 save NemotronHForCausalLM: each layer is
  * one mixer of Mamba-2, one of attention without positions, or one MLP. */
 #include "engine/model/config_library.h"
+#include "engine/model/gguf_dense.h"
+#include "engine/model/gguf_mamba.h"
 #include "engine/model/mamba2.h"
 
 #include <string.h>
@@ -117,4 +119,51 @@ static int bind(struct model *model, const struct config *config, struct weights
     return mamba2_bind(model, config, weights, &names, err);
 }
 
-const struct family family_nemotron_h = {.name = "nemotron_h", .parse = parse, .bind = bind};
+static const struct gguf_key gguf_keys[] = {
+    GGUF_MAMBA_KEYS,
+    {"attention.head_count_kv", NULL, FIELD_REQUIRED},
+    {"feed_forward_length", NULL, FIELD_REQUIRED},
+    {"attention.layer_norm_epsilon", "layer_norm_epsilon", FIELD_OPTIONAL},
+    {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon", FIELD_OPTIONAL},
+    /* of experts, which no layer here has */
+    {"expert_group_count", NULL, FIELD_OPTIONAL},
+    {"expert_group_used_count", NULL, FIELD_OPTIONAL},
+};
+
+#define MIXER "backbone.layers.*.mixer."
+static const struct gguf_name gguf_names[] = {
+    GGUF_MAMBA_NAMES(MIXER),
+    {"token_embd", "backbone.embeddings", GGUF_SAME},
+    {"output_norm", "backbone.norm_f", GGUF_SAME},
+    {"blk.*.attn_norm", "backbone.layers.*.norm", GGUF_SAME},
+    {"blk.*.attn_q", MIXER "q_proj", GGUF_PAIRED},
+    {"blk.*.attn_k", MIXER "k_proj", GGUF_PAIRED},
+    {"blk.*.attn_v", MIXER "v_proj", GGUF_SAME},
+    {"blk.*.attn_output", MIXER "o_proj", GGUF_SAME},
+    {"blk.*.ffn_up", MIXER "up_proj", GGUF_SAME},
+    {"blk.*.ffn_down", MIXER "down_proj", GGUF_SAME},
+};
+
+/* llama.cpp has no rotary embeddings here, whatever the keys of rope say. */
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    if (!json_object_get(config, "layer_norm_epsilon"))
+        return error_set(err, ERROR_INVALID,
+                         "%s: nemotron_h.attention.layer_norm_rms_epsilon: expected a value, got "
+                         "nothing",
+                         source->gguf->file);
+    if (gguf_mamba_complete(config, source, &mixers, err) != 0)
+        return -1;
+    return gguf_mamba_layers(config, "layers_block_type", true, source, err);
+}
+
+static const struct gguf_names gguf = {.architecture = "nemotron_h",
+                                       .base = &gguf_dense,
+                                       .keys = gguf_keys,
+                                       .num_keys = sizeof gguf_keys / sizeof *gguf_keys,
+                                       .names = gguf_names,
+                                       .num_names = sizeof gguf_names / sizeof *gguf_names,
+                                       .complete = complete_gguf};
+
+const struct family family_nemotron_h = {
+    .name = "nemotron_h", .parse = parse, .bind = bind, .gguf = &gguf};

@@ -85,9 +85,11 @@ int gguf_config_copy(json_t *config, const char *name, const struct gguf_source 
     return gguf_config_set(config, name, value, err);
 }
 
-static bool is_known(const struct gguf_names *names, const char *below)
+/* Whether a table has the key, or one before `end` of those that it is based on. */
+static bool is_known(const struct gguf_names *names, const struct gguf_names *end,
+                     const char *below)
 {
-    for (; names; names = names->base)
+    for (; names != end; names = names->base)
         for (size_t i = 0; i < names->num_keys; i++)
             if (strcmp(names->keys[i].key, below) == 0)
                 return true;
@@ -105,7 +107,7 @@ static int check_keys(const struct gguf_names *names, const struct gguf *gguf,
     for (size_t i = 0; i < gguf->num_entries; i++) {
         const char *key = gguf->entries[i].key;
         const bool own = strncmp(key, names->architecture, length) == 0 && key[length] == '.';
-        if (own && !is_known(names, key + length + 1))
+        if (own && !is_known(names, NULL, key + length + 1))
             return error_set(err, ERROR_UNSUPPORTED,
                              "%s: %.100s: the family does not know this key", gguf->file, key);
         if (!own && !is_elsewhere(key) && strange++ == 0)
@@ -156,14 +158,17 @@ static int set_ends(json_t *config, const struct gguf *gguf, struct tensors *ten
     return gguf_config_set(config, "tie_word_embeddings", json_boolean(tied), err);
 }
 
-/* The keys of a base, and what is more, before those that are based on it. */
-static int set_all(json_t *config, const struct gguf_names *names, const struct gguf_source *source,
-                   struct error *err)
+/* The keys of a base, and what is more, before those that are based on it: tables from `first` on
+ * down to `names`. */
+static int set_all(json_t *config, const struct gguf_names *first, const struct gguf_names *names,
+                   const struct gguf_source *source, struct error *err)
 {
-    if (names->base && set_all(config, names->base, source, err) != 0)
+    if (names->base && set_all(config, first, names->base, source, err) != 0)
         return -1;
     for (size_t i = 0; i < names->num_keys; i++) {
         const struct gguf_key *key = &names->keys[i];
+        if (is_known(first, names, key->key))
+            continue;
         if (gguf_config_copy(config, key->name, source, key->key, key->need, err) != 0)
             return -1;
     }
@@ -179,7 +184,7 @@ int gguf_config(json_t **json, const struct gguf_names *names, const char *model
         return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", gguf->file);
     if (check_kind(gguf, err) == 0 &&
         check_keys(names, gguf, tensors_warnings(tensors), err) == 0 &&
-        set_ids(*json, gguf, err) == 0 && set_all(*json, names, &source, err) == 0 &&
+        set_ids(*json, gguf, err) == 0 && set_all(*json, names, names, &source, err) == 0 &&
         set_ends(*json, gguf, tensors, err) == 0)
         return 0;
     json_decref(*json);
@@ -213,6 +218,10 @@ static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *conf
     if (how == GGUF_PAIRED && half > 0 && tensor->shape[0] % (2 * half) == 0)
         tensor->order = (struct tensor_order){2, half, 1};
     tensor->one_added = how == GGUF_ONE_ADDED;
+    if (how == GGUF_FLAT) {
+        tensor->rank = 1;
+        tensor->shape[0] = (int64_t)tensor->elements;
+    }
 }
 
 /* The name of a tensor without its end; *layer, *digits: the number in it. NULL: there is none. */
@@ -234,6 +243,10 @@ static int rename_tensor(const struct gguf_names *names, const json_t *config,
     size_t digits;
     const struct gguf_name *name =
         end ? find_name(names, tensor->name, (size_t)(end - tensor->name), &layer, &digits) : NULL;
+    if (!name) {
+        name = find_name(names, tensor->name, strlen(tensor->name), &layer, &digits);
+        end = name && name->how == GGUF_FLAT ? "" : ".weight";
+    }
     if (!name)
         return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": the family %s has no use for it",
                          tensor->file, tensor->name, names->architecture);

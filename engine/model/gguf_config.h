@@ -23,9 +23,11 @@ enum gguf_how {
     GGUF_STACKED,   /* rows: q of all heads, k of all, v of all; the model has q, k, v by head */
     GGUF_PAIRED,    /* rows of a head: the first of each half, the second of each, ... */
     GGUF_ONE_ADDED, /* a norm of 1 + w: the file has the sums */
+    GGUF_FLAT,      /* a vector, which the file has in several dimensions */
 };
 
-/* A tensor without .weight and .bias. A * in both is the number of the layer. */
+/* A tensor without .weight and .bias; one that has neither gets .weight, unless it is GGUF_FLAT. A
+ * * in both is the number of the layer. */
 struct gguf_name {
     const char *gguf, *name;
     enum gguf_how how;
@@ -40,7 +42,7 @@ struct gguf_source {
 
 struct gguf_names {
     const char *architecture;      /* NULL: only a base of others */
-    const struct gguf_names *base; /* adds what is not here; its `complete` comes first */
+    const struct gguf_names *base; /* adds what is not here, keys too; its `complete` comes first */
     const struct gguf_key *keys;
     size_t num_keys;
     const struct gguf_name *names;

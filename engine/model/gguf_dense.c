@@ -22,6 +22,14 @@ static bool is_text(const json_t *object, const char *name, const char *expected
     return value && strcmp(value, expected) == 0;
 }
 
+/* Whether it is a BOOL that is false. */
+static bool source_is_false(const struct gguf_source *source, const char *key)
+{
+    char full[GGUF_KEY_SIZE];
+    const struct gguf_entry *entry = gguf_find(source->gguf, gguf_config_key(full, source, key));
+    return entry && !entry->array && entry->type == GGUF_BOOL && !entry->data[0];
+}
+
 /* Sizes that the format leaves out where they are the usual ones, and that transformers' classes
  * take for others then. */
 static int complete_sizes(json_t *config, const struct gguf_source *source, struct error *err)
@@ -33,10 +41,11 @@ static int complete_sizes(json_t *config, const struct gguf_source *source, stru
                  FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &head, err) != 0)
         return -1;
     value = rotated = head;
+    const bool turns = !source_is_false(source, "rope.scaling.finetuned");
     if (gguf_int(source->gguf, gguf_config_key(full, source, "attention.value_length"),
                  FIELD_OPTIONAL, head, head, &value, err) != 0 ||
-        gguf_int(source->gguf, gguf_config_key(full, source, "rope.dimension_count"),
-                 FIELD_OPTIONAL, head, head, &rotated, err) != 0)
+        (turns && gguf_int(source->gguf, gguf_config_key(full, source, "rope.dimension_count"),
+                           FIELD_OPTIONAL, head, head, &rotated, err) != 0))
         return -1;
     if (!json_object_get(config, "num_key_value_heads") &&
         gguf_config_set(config, "num_key_value_heads", json_integer(heads), err) != 0)
@@ -44,14 +53,26 @@ static int complete_sizes(json_t *config, const struct gguf_source *source, stru
     return gguf_config_set(config, "head_dim", json_integer(head), err);
 }
 
+bool gguf_dense_any_layer(const json_t *config, const struct gguf_source *source, const char *name)
+{
+    char full[80];
+    const int64_t layers = number(config, "num_hidden_layers");
+    for (int64_t i = 0; i < layers && i < CONFIG_MAX_LAYERS; i++) {
+        snprintf(full, sizeof full, "blk.%d.%s", (int)i, name);
+        if (tensors_find(source->tensors, full))
+            return true;
+    }
+    return false;
+}
+
 /* A bias is where its tensor is. */
 static int complete_biases(json_t *config, const struct gguf_source *source, struct error *err)
 {
     static const struct {
         const char *tensor, *name;
-    } biases[] = {{"blk.0.attn_q.bias", "attention_bias"}, {"blk.0.ffn_up.bias", "mlp_bias"}};
+    } biases[] = {{"attn_q.bias", "attention_bias"}, {"ffn_up.bias", "mlp_bias"}};
     for (size_t i = 0; i < COUNT(biases); i++)
-        if (tensors_find(source->tensors, biases[i].tensor) &&
+        if (gguf_dense_any_layer(config, source, biases[i].tensor) &&
             gguf_config_set(config, biases[i].name, json_true(), err) != 0)
             return -1;
     return 0;

@@ -39,7 +39,8 @@ CASES = {
          {"rope_parameters": {**rope(5000.0), "partial_rotary_factor": 1.0}}]),
     "granitemoehybrid": (
         "GraniteMoeHybrid", BF16, 67,
-        {"vocab_size": 281, "hidden_size": 36, "shared_intermediate_size": 30, "num_hidden_layers": 3,
+        {"vocab_size": 281, "hidden_size": 36, "intermediate_size": 30, "shared_intermediate_size": 30,
+         "num_hidden_layers": 3,
          "num_attention_heads": 3, "num_key_value_heads": 1, "num_local_experts": 0,
          "num_experts_per_tok": 0, **MAMBA, "mamba_n_groups": 1,
          "layer_types": ["linear_attention", "full_attention", "linear_attention"],
