@@ -3,6 +3,7 @@
 
 #include "engine/model/config_blocks.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -212,7 +213,8 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
                                         "qk_projection",
                                         "value_activation",
                                         "chunk_size",
-                                        "conv"};
+                                        "conv",
+                                        "output_gate_first"};
     struct mixer *mixer = &out->mixer;
     int64_t nu = 1, chunk_size = 0;
     double normalizer = 16;
@@ -224,8 +226,10 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
         fields_double(fields, "gate_logit_normalizer", FIELD_OPTIONAL, 1e-6, 1e9, &normalizer,
                       err) != 0)
         return -1;
-    if (parse_conv(fields, &mixer->conv, err) != 0)
+    if (parse_conv(fields, &mixer->conv, err) != 0 ||
+        fields_bool(fields, "output_gate_first", FIELD_OPTIONAL, &mixer->gate_first, err) != 0)
         return -1;
+    mixer->dt_most = INFINITY; /* of mamba2, without limits */
     mixer->dpfp_nu = (int)nu;
     mixer->chunk_size = (int)chunk_size;
     mixer->gate_logit_normalizer = (float)normalizer;

@@ -4,6 +4,7 @@
 #include "engine/model/blocks.h"
 #include "engine/model/config_regla.h"
 #include "engine/model/family.h"
+#include "engine/model/mamba2.h"
 #include "engine/model/position_tables.h"
 
 #include <math.h>
@@ -29,6 +30,7 @@ static const struct gate_matrix {
     {GATE_REFINED, "g_proj", offsetof(struct mixer, g_proj), ROWS_VALUES, 4},
     {GATE_REFINED, "r_proj", offsetof(struct mixer, r_proj), ROWS_VALUES, 0},
     {GATE_DELTA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
+    {GATE_MAMBA2, "dt_proj", offsetof(struct mixer, dt_proj), ROWS_HEADS, MAMBA2_DT_BIAS},
 };
 enum { NUM_GATE_MATRICES = sizeof gate_matrices / sizeof *gate_matrices };
 
@@ -191,6 +193,8 @@ static int bind_gate(const struct block_mixer *b, struct error *err)
                         matrix, err) != 0)
             return -1;
     }
+    if (mixer->gate == GATE_MAMBA2)
+        return mamba2_bind_heads(b, err);
     return mixer->gate == GATE_GLA ? bind_gla_gate(b, err) : 0;
 }
 
@@ -353,6 +357,8 @@ static void list_gate(struct random_list *list, const char *prefix, const struct
                                gate_rows(gate->rows, heads, list->shapes->value_dim, features),
                                hidden, gate->bias);
     }
+    if (mixer->gate == GATE_MAMBA2)
+        mamba2_random_heads(list, prefix, heads);
     if (mixer->gate != GATE_GLA)
         return;
     char name[WEIGHT_NAME_SIZE];

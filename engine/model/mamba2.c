@@ -322,6 +322,11 @@ static int bind_decay(const struct block_mixer *block, struct error *err)
     return 0;
 }
 
+int mamba2_bind_heads(const struct block_mixer *block, struct error *err)
+{
+    return bind_decay(block, err) == 0 ? bind_vector(block, "D", &block->mixer->skip, err) : -1;
+}
+
 /* dt's bias comes after its factor: with the product, or where z or dt have a factor after it. */
 static int bind_gate_scale(const struct block_mixer *block, const struct mamba2_config *own,
                            struct error *err)
@@ -358,7 +363,7 @@ static int bind_mamba(const struct block_mixer *block, struct error *err)
     const struct block_matrix out = {"out_proj", block->config->hidden_size, inner_of(mixer),
                                      own->out_bias, &mixer->o_proj};
     if (bind_in_proj(block, own, parts, err) != 0 || bind_conv(block, own, err) != 0 ||
-        bind_decay(block, err) != 0 || bind_vector(block, "D", &mixer->skip, err) != 0)
+        mamba2_bind_heads(block, err) != 0)
         return -1;
     mixer->q_proj = parts[PART_C];
     mixer->k_proj = parts[PART_B];
@@ -402,6 +407,12 @@ int mamba2_bind(struct model *model, const struct config *config, struct weights
     return blocks_bind(model, config, weights, &found, mamba2_bind_mixer, err);
 }
 
+void mamba2_random_heads(struct random_list *list, const char *prefix, int64_t heads)
+{
+    random_list_vector(list, prefix, "A_log", heads, 1.5, 0.8);
+    random_list_vector(list, prefix, "D", heads, 1, 0.1);
+}
+
 /* Numbers as a new model has them: dt from 0.001 to 0.1, decays that differ among heads. */
 void mamba2_random_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
@@ -422,9 +433,8 @@ void mamba2_random_mixer(struct random_list *list, const char *prefix, const str
     random_list_array(list, conv, "weight", 3, shape, 0.5);
     if (own->conv_bias == WEIGHT_HAS_BIAS)
         random_list_vector(list, conv, "bias", channels, 0, 0.1);
-    random_list_vector(list, prefix, "dt_bias", mixer->num_heads, -4.6, 1);
-    random_list_vector(list, prefix, "A_log", mixer->num_heads, 1.5, 0.8);
-    random_list_vector(list, prefix, "D", mixer->num_heads, 1, 0.1);
+    random_list_vector(list, prefix, "dt_bias", mixer->num_heads, MAMBA2_DT_BIAS, 1);
+    mamba2_random_heads(list, prefix, mixer->num_heads);
     random_list_norm(list, prefix, "norm", mixer->output_norm.kind, inner_of(mixer));
     random_list_output(list, prefix, "out_proj", list->config->hidden_size, inner_of(mixer));
 }

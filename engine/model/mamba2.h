@@ -59,6 +59,13 @@ int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root
 int mamba2_bind(struct model *model, const struct config *config, struct weights *weights,
                 const struct block_names *names, struct error *err);
 
+/* A_log and D of the heads. */
+int mamba2_bind_heads(const struct block_mixer *block, struct error *err);
+void mamba2_random_heads(struct random_list *list, const char *prefix, int64_t heads);
+
+/* The mean of a preset's dt_bias: dt is about 0.01. */
+#define MAMBA2_DT_BIAS (-4.6)
+
 /* Binds either kind of mixer. */
 int mamba2_bind_mixer(const struct block_mixer *block, struct error *err);
 void mamba2_random_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer);

@@ -21,7 +21,8 @@ def granite(config):
 
 
 def nemotron(config):
-    config = {key: value for key, value in config.items() if key not in ("num_experts_per_tok", "n_routed_experts")}
+    experts = ("num_experts_per_tok", "n_routed_experts")
+    config = {key: value for key, value in config.items() if key not in experts}
     pattern = "".join(LETTERS[kind] for kind in config.pop("layers_block_type"))
     return config | {"hybrid_override_pattern": pattern, "num_hidden_layers": len(pattern),
                      "d_head": config["mamba_head_dim"]}

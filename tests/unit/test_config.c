@@ -33,7 +33,8 @@ static const struct change native_changes[] = {
      "config.json: intermediate_size: expected an integer in [0, 1048576], got nothing"},
     {"intermediate_size", "0", NULL},
     {"hidden_act", "\"swiglu\"",
-     "config.json: hidden_act: unknown hidden_act \"swiglu\" (known: gelu, gelu_new, relu, silu)"},
+     "config.json: hidden_act: unknown hidden_act \"swiglu\" (known: gelu, gelu_new, relu, silu, "
+     "relu2)"},
     {"hidden_act", NULL, NULL},
     {"norm_type", NULL, "config.json: norm_type: expected a string, got nothing"},
     {"norm_type", "\"none\"",
@@ -98,7 +99,7 @@ static const struct change native_changes[] = {
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
     {"mixers/r/gate", "\"foo\"",
      "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
-     "gla, delta)"},
+     "gla, delta, mamba2)"},
     {"mixers/r/gate", "\"delta\"",
      "config.json: mixers.r: feature_map exp and favor cannot be combined with gate delta (the "
      "delta rule does not scale with the running maximum)"},
@@ -320,7 +321,8 @@ Test(config, gpt_neox_changes)
         {"hidden_act", "\"gelu_fast\"", NULL},
         {"hidden_act", "\"mish\"",
          "config.json: hidden_act: unknown hidden_act \"mish\" (known: gelu, gelu_new, relu, silu, "
-         "gelu_pytorch_tanh, gelu_fast, swish, gelu_python, gelu_python_tanh, gelu_accurate)"},
+         "gelu_pytorch_tanh, gelu_fast, swish, gelu_python, gelu_python_tanh, gelu_accurate, "
+         "relu2)"},
         {"num_attention_heads", "3",
          "config.json: hidden_size: expected a multiple of num_attention_heads (3), got 32"},
         {"rope_parameters/rope_type", "\"yarn\"",

@@ -65,7 +65,7 @@ static const struct change block_changes[] = {
      SIDE "[1].branches[0].mlp: unknown key \"bias\" (known: hidden_act, intermediate_size)"},
     {"blocks/side_by_side/1/branches/0/mlp/hidden_act", "\"tanh\"",
      SIDE "[1].branches[0].mlp.hidden_act: unknown hidden_act \"tanh\" (known: gelu, gelu_new, "
-          "relu, silu)"},
+          "relu, silu, relu2)"},
     {"blocks/side_by_side/1/branches/0/mlp/intermediate_size", "0",
      SIDE "[1].branches[0].mlp.intermediate_size: expected an integer in [1, 1048576], got 0"},
     {"intermediate_size", "0",
