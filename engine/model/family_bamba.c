@@ -33,9 +33,13 @@ static int parse_indices(int **kind_of, struct config *config, const struct fiel
     for (size_t i = 0; list && i < json_array_size(list); i++) {
         const json_t *value = json_array_get(list, i);
         const json_int_t layer = json_integer_value(value);
-        if (!json_is_integer(value) || layer < 0 || layer >= config->num_layers)
-            return error_set(err, ERROR_INVALID, "%s: %s[%zu]: expected a layer below %lld",
-                             root->place, key, i, (long long)config->num_layers);
+        if (!json_is_integer(value))
+            return error_set(err, ERROR_INVALID, "%s: %s[%zu]: expected an integer, got %s",
+                             root->place, key, i, fields_kind(value));
+        if (layer < 0 || layer >= config->num_layers)
+            return error_set(err, ERROR_INVALID,
+                             "%s: %s[%zu]: expected an integer in [0, %lld), got %lld", root->place,
+                             key, i, (long long)config->num_layers, (long long)layer);
         (*kind_of)[layer] = 0;
     }
     return 0;

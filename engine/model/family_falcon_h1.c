@@ -47,9 +47,13 @@ static int parse_list(const struct fields *root, const char *key, size_t count, 
     for (size_t i = 0; i < count; i++) {
         const json_t *value = json_array_get(list, i);
         values[i] = json_number_value(value);
-        if (!json_is_number(value) || !(fabs(values[i]) <= MOST_MULTIPLIER))
-            return error_set(err, ERROR_INVALID, "%s: %s[%zu]: expected a number up to %d, got %s",
-                             root->place, key, i, MOST_MULTIPLIER, fields_kind(value));
+        if (!json_is_number(value))
+            return error_set(err, ERROR_INVALID, "%s: %s[%zu]: expected a number, got %s",
+                             root->place, key, i, fields_kind(value));
+        if (!(fabs(values[i]) <= MOST_MULTIPLIER))
+            return error_set(err, ERROR_INVALID,
+                             "%s: %s[%zu]: expected a number in [-1e+06, 1e+06], got %g",
+                             root->place, key, i, values[i]);
     }
     return 0;
 }

@@ -55,8 +55,8 @@ static int parse_pattern(int **kind_of, struct config *config, const struct fiel
         return -1;
     config->num_layers = (int64_t)strnlen(pattern, CONFIG_MAX_LAYERS + 1);
     if (config->num_layers < 1 || config->num_layers > CONFIG_MAX_LAYERS)
-        return error_set(err, ERROR_INVALID, "%s: %s: expected 1 to %d letters", root->place, key,
-                         CONFIG_MAX_LAYERS);
+        return error_set(err, ERROR_INVALID, "%s: %s: expected 1 to %d letters, got %lld",
+                         root->place, key, CONFIG_MAX_LAYERS, (long long)config->num_layers);
     *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
     for (int64_t i = 0; *kind_of && i < config->num_layers; i++) {
         const char *letter = strchr(letters, pattern[i]);
@@ -121,10 +121,21 @@ static int bind(struct model *model, const struct config *config, struct weights
 
 static const struct gguf_key gguf_keys[] = {
     GGUF_MAMBA_KEYS,
+    {"embedding_length", "hidden_size", FIELD_REQUIRED},
+    {"block_count", "num_hidden_layers", FIELD_REQUIRED},
+    {"context_length", "max_position_embeddings", FIELD_REQUIRED},
+    {"vocab_size", "vocab_size", FIELD_OPTIONAL},
+    {"attention.head_count", "num_attention_heads", FIELD_REQUIRED},
     {"attention.head_count_kv", NULL, FIELD_REQUIRED},
+    {"attention.key_length", "head_dim", FIELD_REQUIRED},
+    {"attention.value_length", NULL, FIELD_REQUIRED},
     {"feed_forward_length", NULL, FIELD_REQUIRED},
     {"attention.layer_norm_epsilon", "layer_norm_epsilon", FIELD_OPTIONAL},
     {"attention.layer_norm_rms_epsilon", "layer_norm_epsilon", FIELD_OPTIONAL},
+    /* of rotary embeddings, which llama.cpp has none of here */
+    {"rope.dimension_count", NULL, FIELD_OPTIONAL},
+    {"rope.freq_base", NULL, FIELD_OPTIONAL},
+    {"rope.scaling.finetuned", NULL, FIELD_OPTIONAL},
     /* of experts, which no layer here has */
     {"expert_group_count", NULL, FIELD_OPTIONAL},
     {"expert_group_used_count", NULL, FIELD_OPTIONAL},
@@ -135,6 +146,7 @@ static const struct gguf_name gguf_names[] = {
     GGUF_MAMBA_NAMES(MIXER),
     {"token_embd", "backbone.embeddings", GGUF_SAME},
     {"output_norm", "backbone.norm_f", GGUF_SAME},
+    {"output", "lm_head", GGUF_SAME},
     {"blk.*.attn_norm", "backbone.layers.*.norm", GGUF_SAME},
     {"blk.*.attn_q", MIXER "q_proj", GGUF_PAIRED},
     {"blk.*.attn_k", MIXER "k_proj", GGUF_PAIRED},
@@ -144,9 +156,16 @@ static const struct gguf_name gguf_names[] = {
     {"blk.*.ffn_down", MIXER "down_proj", GGUF_SAME},
 };
 
-/* llama.cpp has no rotary embeddings here, whatever the keys of rope say. */
 static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
 {
+    char full[GGUF_KEY_SIZE];
+    int64_t head = json_integer_value(json_object_get(config, "head_dim"));
+    if (gguf_int(source->gguf, gguf_config_key(full, source, "attention.value_length"),
+                 FIELD_REQUIRED, head, head, &head, err) != 0)
+        return -1;
+    if (gguf_dense_any_layer(config, source, "ffn_up.bias") &&
+        gguf_config_set(config, "mlp_bias", json_true(), err) != 0)
+        return -1;
     if (!json_object_get(config, "layer_norm_epsilon"))
         return error_set(err, ERROR_INVALID,
                          "%s: nemotron_h.attention.layer_norm_rms_epsilon: expected a value, got "
@@ -158,7 +177,6 @@ static int complete_gguf(json_t *config, const struct gguf_source *source, struc
 }
 
 static const struct gguf_names gguf = {.architecture = "nemotron_h",
-                                       .base = &gguf_dense,
                                        .keys = gguf_keys,
                                        .num_keys = sizeof gguf_keys / sizeof *gguf_keys,
                                        .names = gguf_names,

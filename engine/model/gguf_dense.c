@@ -22,14 +22,6 @@ static bool is_text(const json_t *object, const char *name, const char *expected
     return value && strcmp(value, expected) == 0;
 }
 
-/* Whether it is a BOOL that is false. */
-static bool source_is_false(const struct gguf_source *source, const char *key)
-{
-    char full[GGUF_KEY_SIZE];
-    const struct gguf_entry *entry = gguf_find(source->gguf, gguf_config_key(full, source, key));
-    return entry && !entry->array && entry->type == GGUF_BOOL && !entry->data[0];
-}
-
 /* Sizes that the format leaves out where they are the usual ones, and that transformers' classes
  * take for others then. */
 static int complete_sizes(json_t *config, const struct gguf_source *source, struct error *err)
@@ -41,11 +33,10 @@ static int complete_sizes(json_t *config, const struct gguf_source *source, stru
                  FIELD_OPTIONAL, 1, CONFIG_MAX_HIDDEN, &head, err) != 0)
         return -1;
     value = rotated = head;
-    const bool turns = !source_is_false(source, "rope.scaling.finetuned");
     if (gguf_int(source->gguf, gguf_config_key(full, source, "attention.value_length"),
                  FIELD_OPTIONAL, head, head, &value, err) != 0 ||
-        (turns && gguf_int(source->gguf, gguf_config_key(full, source, "rope.dimension_count"),
-                           FIELD_OPTIONAL, head, head, &rotated, err) != 0))
+        gguf_int(source->gguf, gguf_config_key(full, source, "rope.dimension_count"),
+                 FIELD_OPTIONAL, head, head, &rotated, err) != 0)
         return -1;
     if (!json_object_get(config, "num_key_value_heads") &&
         gguf_config_set(config, "num_key_value_heads", json_integer(heads), err) != 0)

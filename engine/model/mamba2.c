@@ -94,10 +94,10 @@ static int parse_limit(const struct fields *root, const json_t *value, float *li
 {
     const char *word = json_string_value(json_object_get(value, "__float__"));
     const bool infinite = word && strcmp(word, "Infinity") == 0;
-    if (!infinite && !(json_is_number(value) && json_number_value(value) >= 0))
+    if (!infinite && !json_is_number(value))
         return error_set(err, ERROR_INVALID,
-                         "%s: time_step_limit: expected a number >= 0 or Infinity, got %s",
-                         root->place, word ? word : fields_kind(value));
+                         "%s: time_step_limit: expected a number or Infinity, got %s", root->place,
+                         word ? word : fields_kind(value));
     *limit = infinite ? INFINITY : (float)json_number_value(value);
     return 0;
 }
@@ -116,11 +116,12 @@ static int parse_limits(struct mixer *mixer, const struct fields *root, struct e
     if (parse_limit(root, json_array_get(list, 0), &mixer->dt_least, err) != 0 ||
         parse_limit(root, json_array_get(list, 1), &mixer->dt_most, err) != 0)
         return -1;
-    if (mixer->dt_least <= mixer->dt_most && mixer->dt_most > 0 && !isinf(mixer->dt_least))
+    if (mixer->dt_least >= 0 && mixer->dt_least <= mixer->dt_most && mixer->dt_most > 0 &&
+        !isinf(mixer->dt_least))
         return 0;
     return error_set(err, ERROR_INVALID,
-                     "%s: time_step_limit: expected a finite number and one that is not less, over "
-                     "0, got %g and %g",
+                     "%s: time_step_limit: expected a finite number >= 0, and one over 0 that is "
+                     "not less, got %g and %g",
                      root->place, (double)mixer->dt_least, (double)mixer->dt_most);
 }
 
@@ -149,9 +150,10 @@ int mamba2_parse(struct mixer_config *out, struct mamba2_config **made, struct c
         return -1;
     if (act != ACT_SILU)
         return error_set(err, ERROR_UNSUPPORTED,
-                         "%s: %s: expected \"silu\", got another activation (not supported in "
-                         "Mamba-2's mixers)",
-                         root->place, class->act);
+                         "%s: %s: expected \"silu\", got \"%.40s\" (not supported in Mamba-2's "
+                         "mixers)",
+                         root->place, class->act,
+                         json_string_value(json_object_get(root->object, class->act)));
     if (made)
         *made = own;
     mixer->kind = MIXER_LINEAR;
@@ -204,8 +206,9 @@ int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root
     const size_t layers = (size_t)config->num_layers,
                  most = layers > 0 ? layers : CONFIG_MAX_LAYERS;
     if (count < (layers > 0 ? layers : 1) || count > most)
-        return error_set(err, ERROR_INVALID, "%s: %s: expected %zu names%s, got %zu", root->place,
-                         key, most, layers > 0 ? " (num_hidden_layers)" : " at most", count);
+        return error_set(err, ERROR_INVALID, "%s: %s: expected %s%zu names%s, got %zu", root->place,
+                         key, layers > 0 ? "" : "1 to ", most,
+                         layers > 0 ? " (num_hidden_layers)" : "", count);
     config->num_layers = (int64_t)count;
     *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
     if (!*kind_of)
@@ -218,9 +221,9 @@ int mamba2_kinds(int **kind_of, struct config *config, const struct fields *root
             n++;
         if (!names[n] || (n == 2 && !mlps))
             return error_set(err, ERROR_UNSUPPORTED,
-                             "%s: %s[%zu]: expected %s or %s%s, got %.40s (not supported)",
-                             root->place, key, i, names[0], names[1], mlps ? " or mlp" : "",
-                             text ? text : fields_kind(name));
+                             "%s: %s[%zu]: expected %s%s %s%s, got %.40s (not supported)",
+                             root->place, key, i, names[0], mlps ? "," : " or", names[1],
+                             mlps ? " or mlp" : "", text ? text : fields_kind(name));
         (*kind_of)[i] = n % 3;
     }
     return 0;

@@ -10,7 +10,8 @@
 static const struct change native_changes[] = {
     {"model_type", "\"mamba\"",
      "config.json: model_type: unknown model_type \"mamba\" (known: regla, gpt_neox, gla, llama, "
-     "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text)"},
+     "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text, "
+     "mamba2, bamba, granitemoehybrid, falcon_h1, nemotron_h)"},
     {"model_type", NULL, "config.json: model_type: expected a string, got nothing"},
     {"model_type", "3", "config.json: model_type: expected a string, got 3"},
     {"vocab_size", NULL,
@@ -88,7 +89,8 @@ static const struct change native_changes[] = {
     {"mixers/r/kernel", "1",
      "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
      "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
-     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation, chunk_size, conv)"},
+     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation, chunk_size, conv, "
+     "output_gate_first)"},
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "

@@ -37,6 +37,9 @@ static const struct {
     {GOLDEN "dense_qwen3/model.gguf", "dense_qwen3", "{}"},
     {GOLDEN "dense_granite/model.gguf", "dense_granite", "{}"},
     {GOLDEN "dense_olmo3/model.gguf", "dense_olmo3", "{}"},
+    {GOLDEN "mamba2/model.gguf", "mamba2", "{}"},
+    {GOLDEN "granitemoehybrid/model.gguf", "granitemoehybrid", "{}"},
+    {GOLDEN "nemotron_h/model.gguf", "nemotron_h", "{}"},
     {DATA "dense_qwen2_tf4.gguf", "dense_qwen2_tf4", "{\"use_sliding_window\": false}"},
     {DATA "dense_smollm3.gguf", "dense_smollm3", "{\"no_rope_layers\": [1, 1, 1]}"},
     {DATA "dense_gemma2.gguf", "dense_gemma2", "{\"query_pre_attn_scalar\": 16}"},
@@ -157,6 +160,10 @@ static char *change(const char *path, enum change what, const char *key, const c
 static const char llama[] = GOLDEN "dense_llama/model.gguf";
 static const char granite[] = GOLDEN "dense_granite/model.gguf";
 static const char olmo[] = GOLDEN "dense_olmo3/model.gguf";
+static const char mamba[] = GOLDEN "mamba2/model.gguf";
+static const char hybrid[] = GOLDEN "granitemoehybrid/model.gguf";
+static const char falcon[] = GOLDEN "falcon_h1/model.gguf";
+static const char nemotron[] = GOLDEN "nemotron_h/model.gguf";
 static const char gemma2[] = DATA "dense_gemma2.gguf";
 static const char gemma3[] = DATA "dense_gemma3_text.gguf";
 
@@ -236,6 +243,33 @@ Test(gguf_dense, what_is_not_followed_is_refused)
          "x.gguf: gemma3.attn_logit_softcapping: the family does not know this key"},
         {gemma3, RENAME, "blk.0.post_ffw_norm.weight", "blk.0.post_ffn_norm.weight", 0,
          "x.gguf: tensor \"blk.0.post_ffn_norm.weight\": the family gemma3 has no use for it"},
+        {mamba, RENAME, "blk.1.ssm_a", "blk.1.ssm_x", 0,
+         "x.gguf: tensor \"blk.1.ssm_x\": the family mamba2 has no use for it"},
+        {mamba, RENAME, "blk.1.ssm_d", "blk.9.ssm_d", 0,
+         "x.gguf: tensor \"backbone.layers.1.mixer.D\": expected shape [6], got nothing: the "
+         "tensor is missing"},
+        {mamba, BYTES, "mamba2.ssm.time_step_rank", NULL, 5,
+         "x.gguf: mamba2.ssm.inner_size: expected a multiple of ssm.time_step_rank (5), got 72"},
+        {mamba, BYTES, "mamba2.ssm.group_count", NULL, 4,
+         "x.gguf, as config.json: n_groups: expected a divisor of num_heads (6), got 4"},
+        {mamba, RENAME, "mamba2.ssm.state_size", "mamba2.ssm.static_siz", 0,
+         "x.gguf: mamba2.ssm.static_siz: the family does not know this key"},
+        {mamba, ADD_BOOL, "mamba2.ssm.dt_b_c_rms", NULL, 0,
+         "x.gguf: mamba2.ssm.dt_b_c_rms: the family does not know this key"},
+        {hybrid, BYTES, "granitehybrid.block_count", NULL, 2,
+         "x.gguf: granitehybrid.attention.head_count_kv: expected 2 integers, as there are layers, "
+         "got an array of I32 of 3"},
+        {hybrid, BYTES, "granitehybrid.expert_count", NULL, 8,
+         "x.gguf, as config.json: num_local_experts: expected 0, got 8 (mixtures of experts are "
+         "not supported)"},
+        {hybrid, RENAME, "rope.scaling.finetuned", "rope.scaling.finetuneD", 0,
+         "x.gguf: granitehybrid.rope.scaling.finetuneD: the family does not know this key"},
+        {falcon, RENAME, "blk.1.ffn_norm", "blk.1.ffn_gorm", 0,
+         "x.gguf: tensor \"blk.1.ffn_gorm\": the family falcon-h1 has no use for it"},
+        {nemotron, BYTES, "nemotron_h.attention.value_length", NULL, 13,
+         "x.gguf: nemotron_h.attention.value_length: expected an integer in [12, 12], got 13"},
+        {nemotron, ADD_U32, "nemotron_h.expert_count", NULL, 8,
+         "x.gguf: nemotron_h.expert_count: the family does not know this key"},
     };
     for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
         size_t size;
