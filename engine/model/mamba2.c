@@ -71,11 +71,15 @@ static int parse_sizes(struct mixer *mixer, const struct config *config, const s
         inner = class->expand ? expand * config->hidden_size : heads * size;
     if (size == 0)
         size = inner / heads;
-    if (heads * size != inner)
+    if (heads * size != inner) {
+        const bool given = class->inner && fields_has(root, class->inner);
+        const char *factor = class->expand ? class->expand : "";
         return error_set(err, ERROR_INVALID,
-                         "%s: %s times %s: expected %lld, the mixer's inner width, got %lld * %lld",
-                         root->place, class->heads, class->head_dim, (long long)inner,
+                         "%s: %s times %s: expected %lld (%s%s), got %lld * %lld", root->place,
+                         class->heads, class->head_dim, (long long)inner,
+                         given ? "" : "hidden_size times ", given ? class->inner : factor,
                          (long long)heads, (long long)size);
+    }
     if (heads % groups != 0)
         return error_set(err, ERROR_INVALID, "%s: %s: expected a divisor of %s (%lld), got %lld",
                          root->place, class->groups, class->heads, (long long)heads,

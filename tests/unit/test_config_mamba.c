@@ -34,7 +34,8 @@ Test(config_mamba, mamba2)
          "config.json: time_step_limit: expected a finite number >= 0, and one over 0 that is "
          "not less, got 0 and 0"},
         {"head_dim", "11",
-         "config.json: num_heads times head_dim: expected 72, the mixer's inner width, got 6 * 11"},
+         "config.json: num_heads times head_dim: expected 72 (hidden_size times expand), got 6 * "
+         "11"},
         {"head_dim", "\"auto\"",
          "config.json: head_dim: expected an integer in [1, 262144], got \"auto\""},
         {"expand", "3",
@@ -113,8 +114,8 @@ Test(config_mamba, falcon_h1)
         {"ssm_multipliers", "null", NULL},
         {"mlp_multipliers", "null", NULL},
         {"mamba_d_ssm", "null",
-         "config.json: mamba_n_heads times mamba_d_head: expected 72, the mixer's inner width, "
-         "got 5 * 8"},
+         "config.json: mamba_n_heads times mamba_d_head: expected 72 (hidden_size times "
+         "mamba_expand), got 5 * 8"},
         {"ssm_multipliers", "[1, 1, 1, 1]",
          "config.json: ssm_multipliers: expected 5 numbers, got 4"},
         {"ssm_multipliers", "[1, 1, 1, 1, \"1\"]",
