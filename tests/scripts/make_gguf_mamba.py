@@ -44,6 +44,7 @@ def main():
             continue
         case = fixtures.TESTS / "golden" / name
         dense.convert(case, case / "model.gguf", change)
+        dense.make_seed(case / "model.gguf", fixtures.CORPUS / name)
 
 
 if __name__ == "__main__":

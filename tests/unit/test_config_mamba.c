@@ -39,7 +39,7 @@ Test(config_mamba, mamba2)
         {"head_dim", "\"auto\"",
          "config.json: head_dim: expected an integer in [1, 262144], got \"auto\""},
         {"expand", "3",
-         "config.json: num_heads times head_dim: expected 108, the mixer's inner width, got 6 * "
+         "config.json: num_heads times head_dim: expected 108 (hidden_size times expand), got 6 * "
          "12"},
         {"n_groups", "4", "config.json: n_groups: expected a divisor of num_heads (6), got 4"},
         {"state_size", "0", "config.json: state_size: expected an integer in [1, 4096], got 0"},

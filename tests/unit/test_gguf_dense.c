@@ -167,15 +167,28 @@ static const char nemotron[] = GOLDEN "nemotron_h/model.gguf";
 static const char gemma2[] = DATA "dense_gemma2.gguf";
 static const char gemma3[] = DATA "dense_gemma3_text.gguf";
 
+struct damage {
+    const char *file;
+    enum change what;
+    const char *key, *text;
+    double number;
+    const char *message; /* NULL: it opens */
+};
+
+static void expect_damages(const struct damage *damages, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t size;
+        char *bytes = change(damages[i].file, damages[i].what, damages[i].key, damages[i].text,
+                             damages[i].number, &size);
+        expect_opened(damages[i].key, bytes, size, damages[i].message);
+        free(bytes);
+    }
+}
+
 Test(gguf_dense, what_is_not_followed_is_refused)
 {
-    static const struct {
-        const char *file;
-        enum change what;
-        const char *key, *text;
-        double number;
-        const char *message; /* NULL: it opens */
-    } damages[] = {
+    static const struct damage damages[] = {
         {llama, RENAME, "llama.rope.freq_base", "llama.rope.freq_bass", 0,
          "x.gguf: llama.rope.freq_bass: the family does not know this key"},
         {llama, RENAME, "llama.context_length", "ll4ma.context_length", 0,
@@ -243,6 +256,13 @@ Test(gguf_dense, what_is_not_followed_is_refused)
          "x.gguf: gemma3.attn_logit_softcapping: the family does not know this key"},
         {gemma3, RENAME, "blk.0.post_ffw_norm.weight", "blk.0.post_ffn_norm.weight", 0,
          "x.gguf: tensor \"blk.0.post_ffn_norm.weight\": the family gemma3 has no use for it"},
+    };
+    expect_damages(damages, sizeof damages / sizeof *damages);
+}
+
+Test(gguf_dense, what_is_not_followed_of_mamba2_is_refused)
+{
+    static const struct damage damages[] = {
         {mamba, RENAME, "blk.1.ssm_a", "blk.1.ssm_x", 0,
          "x.gguf: tensor \"blk.1.ssm_x\": the family mamba2 has no use for it"},
         {mamba, RENAME, "blk.1.ssm_d", "blk.9.ssm_d", 0,
@@ -271,13 +291,7 @@ Test(gguf_dense, what_is_not_followed_is_refused)
         {nemotron, ADD_U32, "nemotron_h.expert_count", NULL, 8,
          "x.gguf: nemotron_h.expert_count: the family does not know this key"},
     };
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
-        size_t size;
-        char *bytes = change(damages[i].file, damages[i].what, damages[i].key, damages[i].text,
-                             damages[i].number, &size);
-        expect_opened(damages[i].key, bytes, size, damages[i].message);
-        free(bytes);
-    }
+    expect_damages(damages, sizeof damages / sizeof *damages);
 }
 
 /* A file with a key more, and the folder that says the same. */
