@@ -8,14 +8,18 @@ here too.
 """
 
 import copy
+import json
 import pathlib
 import shutil
 import sys
 
+import dense_reference
 import torch
 import transformers
+from golden_case import random_prompt, write_case
 from make_dense_fixtures import BASE, BF16, F32, VERSIONS, expect, rope
 from mamba_noise import fill_mamba
+from safetensors.torch import save_file
 
 INFINITY = float("inf")
 MAMBA = {"mamba_n_heads": 6, "mamba_n_groups": 2, "mamba_d_state": 12, "mamba_d_head": 12,
@@ -94,6 +98,51 @@ def save(folder, case, seed):
     model.to(dtype).save_pretrained(folder)
 
 
+def native(golden, seed):
+    """The same model as transformers has it and in the family regla: gate_mamba2. There each head has B
+    and C of its own, and all share the norm's weight."""
+    heads, size, state, width = 4, 12, 10, 24
+    keys = {**BASE, "vocab_size": 275, "hidden_size": width, "num_hidden_layers": 2, "num_heads": heads,
+            "head_dim": size, "state_size": state, "n_groups": heads, "expand": 2, "chunk_size": 8}
+    config = transformers.Mamba2Config(**keys)
+    model = transformers.Mamba2ForCausalLM(config)
+    fill_mamba(model, seed, 1.0)
+    tensors = {name: tensor.to(F32) for name, tensor in model.state_dict().items()}
+    inner, states = heads * size, heads * state
+    rows = {"out_gate_proj": inner, "v_proj": inner, "k_proj": states, "q_proj": states, "dt_proj": heads}
+    out = {"model.embeddings.weight": tensors["backbone.embeddings.weight"],
+           "model.norm.weight": tensors["backbone.norm_f.weight"],
+           "lm_head.weight": tensors["lm_head.weight"]}
+    for i in range(2):
+        theirs, ours = f"backbone.layers.{i}.mixer.", f"model.layers.{i}.attn."
+        norm = tensors[theirs + "norm.weight"]
+        norm.copy_(norm[:size].repeat(heads))
+        for name, part in zip(rows, tensors[theirs + "in_proj.weight"].split(list(rows.values()))):
+            out[f"{ours}{name}.weight"] = part
+        for kind in ("weight", "bias"):
+            channels = tensors[f"{theirs}conv1d.{kind}"].reshape(inner + 2 * states, -1)
+            u, b, c = channels.split([inner, states, states])
+            together = torch.cat([c, b, u])
+            out[f"{ours}conv.{kind}"] = together if kind == "weight" else together[:, 0]
+        out |= {ours + "dt_proj.bias": tensors[theirs + "dt_bias"], ours + "out_norm.weight": norm[:size],
+                ours + "A_log": tensors[theirs + "A_log"], ours + "D": tensors[theirs + "D"],
+                ours + "o_proj.weight": tensors[theirs + "out_proj.weight"],
+                f"model.layers.{i}.attn_norm.weight": tensors[f"backbone.layers.{i}.norm.weight"]}
+    folder = golden / "gate_mamba2"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    save_file({name: tensor.contiguous().clone() for name, tensor in out.items()},
+              folder / "model.safetensors")
+    mixer = {"kind": "linear", "feature_map": "identity", "gate": "mamba2", "output_norm": "rmsnorm",
+             "output_gate": "swish", "output_gate_first": True, "conv": {"width": 4, "activation": "silu"}}
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "regla", "vocab_size": 275, "hidden_size": width, "num_hidden_layers": 2,
+        "num_attention_heads": heads, "intermediate_size": 0, "norm_type": "rmsnorm", "norm_eps": 1e-5,
+        "bos_token_id": 0, "eos_token_id": 0, "mixers": {"m": mixer}, "layer_types": ["m", "m"]}))
+    model = dense_reference.exact_model(config, tensors)
+    write_case(folder, lambda ids: dense_reference.exact_logits(model, ids), random_prompt(275, 70, seed))
+
+
 def main():
     golden = pathlib.Path(sys.argv[1])
     if transformers.__version__ != VERSIONS[1]:
@@ -104,6 +153,8 @@ def main():
             continue
         save(golden / name, case, SEED + i)
         expect(golden / name, case, SEED + i)
+    if not sys.argv[2:] or "gate_mamba2" in sys.argv[2:]:
+        native(golden, SEED + len(CASES))
 
 
 if __name__ == "__main__":
