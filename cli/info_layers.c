@@ -60,12 +60,14 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
                  mixer->score_softcap != 0 ? ", capped scores" : "");
     if (mixer->num_kv_heads != mixer->num_heads)
         snprintf(heads, sizeof heads, " (%d of k and v)", mixer->num_kv_heads);
-    snprintf(text, size, "%s%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d",
-             kind, scores, positions[mixer->position.kind],
-             mixer->position.distances ? " and a bias by distance" : "",
-             norms[mixer->output_norm.kind], mixer->output_gate ? ", output gate" : "",
-             mixer->num_heads, heads, mixer->head_dim, mixer->value_dim,
-             mixer->features_positioned);
+    snprintf(
+        text, size, "%s%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d", kind,
+        scores, positions[mixer->position.kind],
+        mixer->position.distances ? " and a bias by distance" : "", norms[mixer->output_norm.kind],
+        !mixer->output_gate ? ""
+        : mixer->gate_first ? " after the output gate"
+                            : ", output gate",
+        mixer->num_heads, heads, mixer->head_dim, mixer->value_dim, mixer->features_positioned);
 }
 
 /* Where it is not 1. */
