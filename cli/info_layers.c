@@ -39,6 +39,12 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
                  mixer->conv.activation == VALUE_ACTIVATION_SILU ? " (silu)" : "");
     if (mixer->activation != SOFTMAX_ACT_SOFTMAX)
         snprintf(activation, sizeof activation, " (%s)", activations[mixer->activation]);
+    if (mixer->kind == MIXER_CONV) {
+        snprintf(text, size, "gated convolution of %d tokens%s, %d channels", mixer->conv.width,
+                 mixer->conv.activation == VALUE_ACTIVATION_SILU ? " (silu)" : "",
+                 mixer->value_dim);
+        return;
+    }
     if (mixer->kind == MIXER_LINEAR)
         snprintf(kind, sizeof kind, "linear: %s features, gate %s%s%s",
                  features[mixer->feature_map], gates[mixer->gate],
@@ -64,9 +70,10 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
         text, size, "%s%s, position %s%s, output norm %s%s; %d heads%s, d %d, d_v %d, m %d", kind,
         scores, positions[mixer->position.kind],
         mixer->position.distances ? " and a bias by distance" : "", norms[mixer->output_norm.kind],
-        !mixer->output_gate ? ""
-        : mixer->gate_first ? " after the output gate"
-                            : ", output gate",
+        mixer->output_gate == OUTPUT_GATE_NONE ? ""
+        : mixer->gate_first                    ? " after the output gate"
+        : mixer->gate_per_head                 ? ", output gate per head"
+                                               : ", output gate",
         mixer->num_heads, heads, mixer->head_dim, mixer->value_dim, mixer->features_positioned);
 }
 
@@ -185,6 +192,9 @@ static json_t *size_json(int size)
 /* Its keys of config.json, and sizes (model-format.md). */
 static json_t *mixer_json(const struct mixer *mixer)
 {
+    if (mixer->kind == MIXER_CONV)
+        return json_pack("{ss ss si si}", "mixer", mixer->name, "kind", "conv", "convolution",
+                         mixer->conv.width, "value_dim", mixer->value_dim);
     const bool linear = mixer->kind == MIXER_LINEAR;
     const char *combine = mixer->concatenates ? "concatenate" : "add";
     return json_pack(

@@ -109,6 +109,11 @@ static double ring_bytes(const struct mixer *m)
 /* Of a text's tokens in one mixer. True: its keys are in pages, whose bytes are not added. */
 static bool add_mixer(struct cost *text, const struct mixer *m, double depth, double tokens)
 {
+    if (m->kind == MIXER_CONV) {
+        text->operations += (conv_operations(m) + 2.0 * m->value_dim) * tokens;
+        text->bytes += conv_bytes(m) * tokens;
+        return false;
+    }
     if (m->kind == MIXER_LINEAR) {
         text->operations += (recurrence_operations(m) + conv_operations(m)) * tokens;
         /* of two halves the finished one is only read */

@@ -84,6 +84,13 @@ static void gate_part(enum formula formula, const float *gate, const float *x, f
     }
 }
 
+static void gate_group(enum formula formula, float gate, const float *x, float *y, int n)
+{
+    const float factor = formula_apply(formula, gate, 0.0f, 0.0f);
+    for (int j = 0; j < n; j++)
+        y[j] = factor * x[j];
+}
+
 /* at: of the part's weight and bias. */
 static void norm_part(const struct ops_norm *a, int64_t at, const float *x, float *y)
 {
@@ -125,7 +132,10 @@ static void kernel_norm(const struct ops_norm *a, int first, int end)
             }
             if (a->kind != NORM_NONE)
                 norm_part(a, a->by_part ? column : 0, x, y);
-            if (gate != NULL && !a->gate_first)
+            if (a->gate.data != NULL && a->gate_of_group)
+                gate_group(a->formula, a->gate.data[r * a->gate.stride + g],
+                           a->kind == NORM_NONE ? x : y, y, a->size);
+            else if (gate != NULL && !a->gate_first)
                 gate_part(a->formula, gate, a->kind == NORM_NONE ? x : y, y, a->size);
         }
 }

@@ -169,8 +169,38 @@ static void run_norm(struct backend *backend, const struct ops_norm &call)
            dim3(pieces((int64_t)call.num_rows * call.groups, WARPS)), dim3(THREADS), 0, call);
 }
 
+/* y = formula(gate) * x, with a number of the gate for each part. A block per row and 256 columns.
+ */
+__global__ static void gate_kernel(struct ops_norm a)
+{
+    grid_wait();
+    int64_t r = blockIdx.x;
+    int c = (int)(blockIdx.y * THREADS + threadIdx.x);
+    if (c < a.groups * a.size)
+        *cell(a.y, r, c) =
+            formula_apply(a.formula, *cell(a.gate, r, c / a.size), 0.0f, 0.0f) * *cell(a.x, r, c);
+}
+
+/* A norm, if there is one, and then the gates. */
+static void gate_groups(struct backend *backend, const struct ops_norm *a)
+{
+    struct ops_norm norm = *a, gates = *a;
+    if (a->kind != NORM_NONE) {
+        norm.gate.data = NULL;
+        cuda_norm(backend, &norm);
+        gates.x = a->y;
+    }
+    launch(backend, gate_kernel,
+           dim3((unsigned)a->num_rows, pieces((int64_t)a->groups * a->size, THREADS)),
+           dim3(THREADS), 0, gates);
+}
+
 void cuda_norm(struct backend *backend, const struct ops_norm *a)
 {
+    if (a->gate.data != NULL && a->gate_of_group) {
+        gate_groups(backend, a);
+        return;
+    }
     struct ops_norm call = in_small_parts(*a);
     if (call.gate.data == NULL) {
         run_norm<false, false, FORMULA_IDENTITY>(backend, call);

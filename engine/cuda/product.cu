@@ -32,7 +32,7 @@ size_t product_scratch(const struct backend *backend)
 bool product_norms(const struct backend *backend, const struct ops_matmul *a)
 {
     const struct ops_norm *norm = a->norm;
-    if (cublaslt_takes(backend, a)) /* which reads x as it is */
+    if (cublaslt_takes(backend, a) /* which reads x as it is */ || norm->gate_of_group)
         return false;
     if (norm->gate_first && norm->gate.data != NULL) /* it needs a second pass over x */
         return false;

@@ -5,8 +5,6 @@
  * them through a short convolution first. */
 #include "engine/mixers/mixer.h"
 
-#include <stdlib.h>
-
 static int64_t width_of(const struct mixer *config)
 {
     return (int64_t)config->num_qk_heads * config->head_dim;
@@ -44,66 +42,6 @@ static void run_norm(const struct mixer_layer *layer, const struct ops *ops,
                        });
 }
 
-/* Row by row of the text, as kernels read it: [K, channels]. */
-static float *weights_by_row(const struct convolution *conv, size_t channels)
-{
-    const size_t width = (size_t)conv->width;
-    float *weights = malloc(width * channels * sizeof *weights);
-    for (size_t i = 0; weights != NULL && i < width * channels; i++)
-        weights[i] = conv->weight[i % channels * width + i / channels];
-    return weights;
-}
-
-static int create_conv(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
-{
-    const struct convolution *conv = &layer->config->conv;
-    const int64_t channels = mixer_conv_channels(layer->config);
-    const struct state_part part = {
-        .kind = STATE_PART_CONV,
-        .layer = context->layer,
-        .heads = 1,
-        .rows = conv->width - 1,
-        .features = (int)channels,
-        .window = conv->width,
-        .head_bytes = ops_conv_bytes(conv->width, channels),
-    };
-    if (state_layout_add(&context->layout, part, &layer->conv_offset, err) != 0)
-        return -1;
-    float *weights = weights_by_row(conv, (size_t)channels);
-    void *device = NULL;
-    if (weights == NULL)
-        return error_set(err, ERROR_NO_MEMORY, "convolution: no memory");
-    int result =
-        context->ops->upload(context->backend, weights,
-                             (size_t)(conv->width * channels) * sizeof *weights, &device, err);
-    free(weights);
-    layer->conv.weight = device;
-    if (result == 0 && conv->bias != NULL) {
-        result = context->ops->upload(context->backend, conv->bias,
-                                      (size_t)channels * sizeof *conv->bias, &device, err);
-        layer->conv.bias = result == 0 ? device : NULL;
-    }
-    return result;
-}
-
-/* Of adjacent columns, in their place. */
-static void run_conv(const struct mixer_layer *layer, const struct ops *ops,
-                     struct backend *backend, struct rows x)
-{
-    const struct convolution *conv = &layer->config->conv;
-    ops->conv(backend,
-              &(struct ops_conv){
-                  .width = conv->width,
-                  .channels = (int)mixer_conv_channels(layer->config),
-                  .activation =
-                      conv->activation == VALUE_ACTIVATION_SILU ? FORMULA_SILU : FORMULA_IDENTITY,
-                  .weight = layer->conv.weight,
-                  .bias = layer->conv.bias,
-                  .x = x,
-                  .state_offset = layer->conv_offset,
-              });
-}
-
 int mixer_inputs_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
@@ -112,7 +50,7 @@ int mixer_inputs_create(struct mixer_layer *layer, struct mixer_context *context
         upload_norm(layer, context, &config->k_norm, mixer_key_heads(config), &layer->k_norm,
                     err) != 0)
         return -1;
-    if (config->conv.width > 0 && create_conv(layer, context, err) != 0)
+    if (config->conv.width > 0 && mixer_conv_create(layer, context, err) != 0)
         return -1;
     if (!config->shared_qk)
         return 0;
@@ -130,7 +68,6 @@ void mixer_inputs_clear(struct mixer_layer *layer, const struct ops *ops, struct
     mixer_scale_unload(&layer->k_scale, ops, backend);
     mixer_scale_unload(&layer->q_norm, ops, backend);
     mixer_scale_unload(&layer->k_norm, ops, backend);
-    mixer_scale_unload(&layer->conv, ops, backend);
 }
 
 struct mixer_inputs mixer_inputs_run(const struct mixer_layer *layer, const struct ops *ops,
@@ -145,7 +82,7 @@ struct mixer_inputs mixer_inputs_run(const struct mixer_layer *layer, const stru
     };
     struct ops_map map = {.formula = FORMULA_SILU, .num_rows = num_rows};
     if (config->conv.width > 0)
-        run_conv(layer, ops, backend, inputs.q);
+        mixer_conv_run(layer, ops, backend, inputs.q);
     if (config->value_activation == VALUE_ACTIVATION_SILU) {
         map.num_cols = config->num_kv_heads * config->value_dim;
         map.u = map.out = inputs.v;

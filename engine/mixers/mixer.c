@@ -65,6 +65,7 @@ static void add_projection(struct projections *all, const struct matrix *matrix,
 static void add_inputs(struct projections *all, struct mixer_layer *layer)
 {
     const struct mixer *config = layer->config;
+    add_projection(all, &config->in_proj, &layer->q_at);
     add_projection(all, config->shared_qk ? &config->qk_proj : &config->q_proj, &layer->q_at);
     add_projection(all, &config->k_proj, &layer->k_at);
     add_projection(all, &config->v_proj, &layer->v_at);
@@ -112,9 +113,11 @@ static int64_t h_width(const struct mixer *config)
 static int create_part(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
+    mixer_widen(&context->widths.values, layer->h_at + h_width(config));
+    if (config->kind == MIXER_CONV)
+        return mixer_conv_create(layer, context, err);
     if (config->value_dim > context->max_value_dim)
         context->max_value_dim = config->value_dim;
-    mixer_widen(&context->widths.values, layer->h_at + h_width(config));
     if (upload_norm(layer, context, err) != 0 || mixer_inputs_create(layer, context, err) != 0)
         return -1;
     return config->kind == MIXER_LINEAR ? mixer_linear_create(layer, context, err)
@@ -148,6 +151,7 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
         ops->weight_free(backend, layer->feature_k);
     ops->weight_free(backend, layer->feature_q);
     mixer_inputs_clear(layer, ops, backend);
+    mixer_scale_unload(&layer->conv, ops, backend);
     mixer_position_clear(layer, ops, backend);
     mixer_segments_clear(layer, ops, backend);
     mixer_scale_unload(&layer->norm, ops, backend);
@@ -186,10 +190,17 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
 static void run_part(const struct mixer_layer *layer, const struct ops *ops,
                      struct backend *backend, struct mixer_workspace *workspace, int num_rows)
 {
-    if (layer->config->kind == MIXER_LINEAR)
+    switch (layer->config->kind) {
+    case MIXER_LINEAR:
         mixer_linear_run(layer, ops, backend, workspace, num_rows);
-    else
+        break;
+    case MIXER_SOFTMAX:
         mixer_softmax_run(layer, ops, backend, workspace, num_rows);
+        break;
+    case MIXER_CONV:
+        mixer_gated_conv_run(layer, ops, backend, workspace, num_rows);
+        break;
+    }
 }
 
 /* Norms each part's h and combines them. What is left to do: no norm of all of it. */
@@ -221,6 +232,29 @@ static struct ops_norm combine(const struct mixer_layer *layer, const struct ops
     };
 }
 
+/* What is done to h before the output projection. */
+static struct ops_norm prepare_output(const struct mixer_layer *layer, const struct ops *ops,
+                                      struct backend *backend, struct mixer_workspace *workspace,
+                                      int num_rows)
+{
+    const struct mixer *config = layer->config;
+    const enum output_gate gate = config->output_gate;
+    if (config->kind == MIXER_CONV)
+        return mixer_gated_conv_output(layer, workspace, num_rows);
+    struct ops_norm after = layer->second != NULL
+                                ? combine(layer, ops, backend, workspace, num_rows)
+                                : output_norm(layer, workspace, num_rows);
+    after.formula = gate == OUTPUT_GATE_SIGMOID ? FORMULA_SIGMOID : FORMULA_SILU;
+    if (gate != OUTPUT_GATE_NONE)
+        after.gate = mixer_columns(workspace->project, layer->out_gate_at);
+    after.gate_of_group = config->gate_per_head;
+    if (config->gate_per_head) {
+        after.groups = config->num_heads;
+        after.size = config->value_dim;
+    }
+    return after;
+}
+
 void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
                struct mixer_workspace *workspace, const struct mixer_step *step)
 {
@@ -234,13 +268,7 @@ void mixer_run(const struct mixer_layer *layer, const struct ops *ops, struct ba
     run_part(layer, ops, backend, workspace, num_rows);
     if (layer->second != NULL)
         run_part(layer->second, ops, backend, workspace, num_rows);
-    struct ops_norm after = layer->second != NULL
-                                ? combine(layer, ops, backend, workspace, num_rows)
-                                : output_norm(layer, workspace, num_rows);
-    const enum output_gate gate = layer->config->output_gate;
-    after.formula = gate == OUTPUT_GATE_SIGMOID ? FORMULA_SIGMOID : FORMULA_SILU;
-    if (gate != OUTPUT_GATE_NONE)
-        after.gate = mixer_columns(workspace->project, layer->out_gate_at);
+    const struct ops_norm after = prepare_output(layer, ops, backend, workspace, num_rows);
     bool needed = after.kind != NORM_NONE || after.gate.data != NULL;
     ops->matmul(backend, &(struct ops_matmul){.weight = layer->output,
                                               .num_rows = num_rows,

@@ -149,6 +149,16 @@ struct mixer_inputs mixer_inputs_run(const struct mixer_layer *layer, const stru
                                      struct backend *backend, struct mixer_workspace *workspace,
                                      int num_rows);
 
+/* conv.c: a convolution of adjacent columns, in their place; and the mixer that is one, whose h is
+ * what its output projection norms first. */
+int mixer_conv_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err);
+void mixer_conv_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
+                    struct rows x);
+void mixer_gated_conv_run(const struct mixer_layer *layer, const struct ops *ops,
+                          struct backend *backend, struct mixer_workspace *workspace, int num_rows);
+struct ops_norm mixer_gated_conv_output(const struct mixer_layer *layer,
+                                        const struct mixer_workspace *workspace, int num_rows);
+
 /* segments.c: long_short windows. Lays the segments into slot and pages; norms k and v, and makes
  * the vectors of the segments that end in this step, which attention then takes. */
 int mixer_segments_create(struct mixer_layer *layer, struct mixer_context *context,

@@ -14,7 +14,7 @@ static const char *const act_names[] = {MODEL_ACTS(MODEL_NAME)};
 static const char *const norm_names[] = {MODEL_NORMS(MODEL_NAME)};
 static const char *const block_norm_names[] = {NULL, "layernorm", "rmsnorm", "simple_rmsnorm"};
 static const char *const embedding_names[] = {"none", "sinusoidal", "learned"};
-static const char *const kind_names[] = {"linear", "softmax", "pair"};
+static const char *const kind_names[] = {"linear", "softmax", "conv", "pair"};
 static const char *const combine_names[] = {"add", "concatenate"};
 static const char *const feature_names[] = {MODEL_FEATURE_MAPS(MODEL_NAME)};
 static const char *const gate_names[] = {MODEL_GATES(MODEL_NAME)};
@@ -154,9 +154,17 @@ static int parse_output(const struct fields *fields, const struct config *config
     double eps = (double)config->norm_eps;
     CHOICE(fields, "output_norm", FIELD_OPTIONAL, norm_names, mixer->output_norm.kind);
     CHOICE(fields, "output_norm_scope", FIELD_OPTIONAL, scope_names, mixer->output_norm_scope);
+    int gate_scope = 1;
     CHOICE(fields, "output_gate", FIELD_OPTIONAL, output_gate_names, mixer->output_gate);
+    CHOICE(fields, "output_gate_scope", FIELD_OPTIONAL, scope_names, gate_scope);
     if (fields_double(fields, "output_norm_eps", FIELD_OPTIONAL, 0, 1, &eps, err) != 0)
         return -1;
+    mixer->gate_per_head = gate_scope == 0;
+    if (mixer->gate_per_head && mixer->output_norm.kind != NORM_NONE &&
+        mixer->output_norm_scope == NORM_SCOPE_HIDDEN)
+        return refuse(fields, err, "output_gate_scope head takes no output_norm_scope hidden");
+    if (mixer->gate_first && (mixer->output_gate == OUTPUT_GATE_NONE || mixer->gate_per_head))
+        return refuse(fields, err, "output_gate_first needs an output_gate, of scope hidden");
     mixer->output_norm.eps = (float)eps;
     return 0;
 }
@@ -209,6 +217,7 @@ static int parse_linear(const struct fields *fields, struct mixer_config *out, s
                                         "output_norm_scope",
                                         "output_norm_eps",
                                         "output_gate",
+                                        "output_gate_scope",
                                         "num_heads",
                                         "qk_projection",
                                         "value_activation",
@@ -344,11 +353,26 @@ static int check_scores(const struct fields *fields, const struct config *config
 static int parse_softmax(const struct fields *fields, const struct config *config,
                          struct mixer_config *out, struct error *err)
 {
-    static const char *const known[] = {
-        "kind",          "activation",        "window",          "window_size",    "position",
-        "output_norm",   "output_norm_scope", "output_norm_eps", "output_gate",    "num_heads",
-        "qk_projection", "value_activation",  "score_divisor",   "segment_length", "segment_rank",
-        "num_kv_heads",  "qk_norm",           "score_scale",     "score_softcap"};
+    static const char *const known[] = {"kind",
+                                        "activation",
+                                        "window",
+                                        "window_size",
+                                        "position",
+                                        "output_norm",
+                                        "output_norm_scope",
+                                        "output_norm_eps",
+                                        "output_gate",
+                                        "num_heads",
+                                        "qk_projection",
+                                        "value_activation",
+                                        "score_divisor",
+                                        "segment_length",
+                                        "segment_rank",
+                                        "num_kv_heads",
+                                        "qk_norm",
+                                        "score_scale",
+                                        "score_softcap",
+                                        "output_gate_scope"};
     struct mixer *mixer = &out->mixer;
     int64_t window_size = 0, divisor = 0;
     if (fields_only(fields, known, COUNT(known), err) != 0 ||
@@ -398,6 +422,20 @@ static int parse_pair(const struct fields *fields, const struct config *config,
     return 0;
 }
 
+/* A mixer that is a convolution. It has no heads. */
+static int parse_gated_conv(const struct fields *fields, struct mixer *mixer, struct error *err)
+{
+    static const char *const known[] = {"kind", "conv"};
+    if (fields_only(fields, known, COUNT(known), err) != 0 ||
+        parse_conv(fields, &mixer->conv, err) != 0)
+        return -1;
+    mixer->num_heads = 1;
+    return mixer->conv.width > 0
+               ? 0
+               : error_set(err, ERROR_INVALID, "%s.conv: expected an object, got nothing",
+                           fields->place);
+}
+
 static int parse_mixer(const struct fields *fields, const struct config *config,
                        struct mixer_config *out, struct error *err)
 {
@@ -406,6 +444,8 @@ static int parse_mixer(const struct fields *fields, const struct config *config,
     if (kind == COUNT(kind_names) - 1)
         return parse_pair(fields, config, out, err);
     out->mixer.kind = kind;
+    if (out->mixer.kind == MIXER_CONV)
+        return parse_gated_conv(fields, &out->mixer, err);
     int result = out->mixer.kind == MIXER_LINEAR ? parse_linear(fields, out, err)
                                                  : parse_softmax(fields, config, out, err);
     if (result != 0 || parse_output(fields, config, &out->mixer, err) != 0 ||
@@ -432,7 +472,10 @@ static int find_parts(const struct config *config, struct mixer_config *pair, st
         parts[i] = &config->mixers[pair->parts[i]].mixer;
         if (config->mixers[pair->parts[i]].is_pair)
             return error_set(err, ERROR_UNSUPPORTED, "%s: expected a mixer that is no pair", place);
-        if (parts[i]->output_gate != OUTPUT_GATE_NONE)
+        if (parts[i]->kind == MIXER_CONV)
+            return error_set(err, ERROR_UNSUPPORTED, "%s: expected a linear or softmax mixer",
+                             place);
+        if (parts[i]->gate_per_head || parts[i]->output_gate != OUTPUT_GATE_NONE)
             return error_set(err, ERROR_UNSUPPORTED,
                              "%s: expected no output_gate: the pair has it for both", place);
     }

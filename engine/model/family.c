@@ -23,7 +23,9 @@
     X(bamba)            \
     X(granitemoehybrid) \
     X(falcon_h1)        \
-    X(nemotron_h)
+    X(nemotron_h)       \
+    X(lfm2)             \
+    X(lfm3)
 
 #define DECLARE(name) extern const struct family family_##name;
 FAMILIES(DECLARE)

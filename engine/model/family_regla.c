@@ -272,10 +272,24 @@ static int64_t output_size(const struct mixer *mixer)
     return size + (mixer->concatenates ? output_size(mixer->second) : 0);
 }
 
+static int bind_gated_conv(const struct block_mixer *b, struct error *err)
+{
+    struct mixer *mixer = b->mixer;
+    const int64_t hidden = b->config->hidden_size;
+    if (bind_linear(b, "in_proj", WEIGHT_ANY, &mixer->in_proj, err) != 0 ||
+        split_heads(b, "in_proj", mixer->in_proj.rows, 3, &mixer->value_dim, err) != 0)
+        return -1;
+    const struct block_matrix output = {"o_proj", hidden, mixer->value_dim, WEIGHT_MAY_BIAS,
+                                        &mixer->o_proj};
+    return bind_conv(b, err) == 0 ? blocks_bind_matrices(b, &output, 1, err) : -1;
+}
+
 static int bind_mixer(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
     char full[WEIGHT_NAME_SIZE];
+    if (mixer->kind == MIXER_CONV)
+        return bind_gated_conv(b, err);
     if ((mixer->second ? bind_pair(b, err) : bind_part(b, b, err)) != 0 ||
         weights_linear(b->weights, weights_name(full, "%s.o_proj", b->prefix),
                        b->config->hidden_size, output_size(mixer), WEIGHT_MAY_BIAS, &mixer->o_proj,
@@ -283,7 +297,9 @@ static int bind_mixer(const struct block_mixer *b, struct error *err)
         return -1;
     if (mixer->output_gate == OUTPUT_GATE_NONE)
         return 0;
-    return bind_linear(b, "out_gate_proj", output_size(mixer), &mixer->out_gate_proj, err);
+    return bind_linear(b, "out_gate_proj",
+                       mixer->gate_per_head ? mixer->num_heads : output_size(mixer),
+                       &mixer->out_gate_proj, err);
 }
 
 /* ---- a preset's tensors ---- */
@@ -500,6 +516,12 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
     const int64_t hidden = list->config->hidden_size, width = list->shapes->value_dim;
     int64_t values = mixer->num_heads * width;
     const struct mixer *second = mixer->second;
+    if (mixer->kind == MIXER_CONV) {
+        random_list_linear(list, prefix, "in_proj", 3 * width, hidden, 0);
+        list_conv(list, prefix, mixer);
+        random_list_output(list, prefix, "o_proj", hidden, width);
+        return;
+    }
     if (second) {
         char parts[2][WEIGHT_NAME_SIZE];
         for (int i = 0; i < 2; i++)
@@ -512,7 +534,8 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
         list_part(list, prefix, prefix, true, mixer);
     }
     if (mixer->output_gate != OUTPUT_GATE_NONE)
-        random_list_linear(list, prefix, "out_gate_proj", values, hidden, 0);
+        random_list_linear(list, prefix, "out_gate_proj",
+                           mixer->gate_per_head ? mixer->num_heads : values, hidden, 0);
 }
 
 static const struct block_names names = {BLOCK_FLA_NAMES,

@@ -184,6 +184,7 @@ static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
     add_unusual(hash, "score_softcap", (double)mixer->score_softcap, 0);
     add_unusual(hash, "convolution", mixer->conv.width, 0);
     add_unusual(hash, "convolution's activation", mixer->conv.activation, 0);
+    add_unusual(hash, "gate per head", mixer->gate_per_head, 0);
     if (mixer->q_norm.kind != NORM_NONE) {
         add_norm(hash, &mixer->q_norm);
         add_norm(hash, &mixer->k_norm);

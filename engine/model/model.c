@@ -32,7 +32,7 @@ const struct matrix *branch_matrix(const struct branch *branch, size_t i)
         OF_MIXER(q_proj),       OF_MIXER(k_proj),        OF_MIXER(qk_proj),   OF_MIXER(v_proj),
         OF_MIXER(o_proj),       OF_MIXER(g_proj),        OF_MIXER(r_proj),    OF_MIXER(z_proj),
         OF_MIXER(f_proj),       OF_MIXER(gk_proj_0),     OF_MIXER(gk_proj_1), OF_MIXER(b_proj),
-        OF_MIXER(segment_proj), OF_MIXER(out_gate_proj), OF_MIXER(dt_proj),
+        OF_MIXER(segment_proj), OF_MIXER(out_gate_proj), OF_MIXER(in_proj),   OF_MIXER(dt_proj),
     };
     const size_t mlps = sizeof mlp / sizeof *mlp, mixers = sizeof mixer / sizeof *mixer;
     if (branch->mixer == NULL)
@@ -65,6 +65,8 @@ struct model *model_new(const char *directory, const char *name, struct error *e
 
 int64_t mixer_conv_channels(const struct mixer *mixer)
 {
+    if (mixer->kind == MIXER_CONV)
+        return mixer->value_dim;
     const int64_t queries = (int64_t)mixer->num_qk_heads * mixer->head_dim;
     const int64_t keys = (int64_t)mixer_key_heads(mixer) * mixer->head_dim;
     return queries + keys + (int64_t)mixer->num_kv_heads * mixer->value_dim;

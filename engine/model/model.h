@@ -84,7 +84,7 @@ enum position_embedding {
     POSITION_EMBEDDING_SINUSOIDAL,
     POSITION_EMBEDDING_LEARNED
 };
-enum mixer_kind { MIXER_LINEAR, MIXER_SOFTMAX };
+enum mixer_kind { MIXER_LINEAR, MIXER_SOFTMAX, MIXER_CONV };
 enum feature_map { MODEL_FEATURE_MAPS(MODEL_VALUE) };
 enum gate_kind { MODEL_GATES(MODEL_VALUE) };
 enum query_scale { QUERY_SCALE_NONE, QUERY_SCALE_SQRT_DIM, QUERY_SCALE_EXP_VARIANCE };
@@ -176,6 +176,10 @@ struct mixer {
     struct offset_scale q_scale, k_scale; /* [H*d] */
     enum value_activation value_activation;
 
+    /* conv (LFM 2): with [B | C | u] = in_proj x, h = C conv(B u). value_dim has the channels, and
+     * there is one head. Of the rest it has conv and o_proj only. */
+    struct matrix in_proj; /* [3 channels, D] */
+
     /* linear */
     struct convolution conv; /* over q, k and v side by side, as they are projected */
     enum feature_map feature_map;
@@ -222,7 +226,8 @@ struct mixer {
     int output_norm_parts; /* scope hidden: each normed by itself; 0: one */
     enum output_gate output_gate;
     bool gate_first;             /* the output gate comes before output_norm */
-    struct matrix out_gate_proj; /* [H*dv, D] */
+    struct matrix out_gate_proj; /* [H*dv, D]; with gate_per_head [H, D] */
+    bool gate_per_head;          /* not of a pair, nor after a norm of all heads together */
 
     /* A pair: this mixer and another one, both of x. Their h, after their norms, are concatenated
      * or added; the output gate and o_proj, which follow, are this one's. Added h are of the same
@@ -278,7 +283,7 @@ const struct branch *layer_branch(const struct layer *layer, int i);
  * One that the branch lacks has no rows. */
 const struct matrix *branch_matrix(const struct branch *branch, size_t i);
 
-/* Channels of a mixer's convolution: of q, k and v. */
+/* Channels of a mixer's convolution: its own, or those of q, k and v. */
 int64_t mixer_conv_channels(const struct mixer *mixer);
 
 /* What a model owns beside its description: the files its tensors lie in, and what was made of

@@ -86,7 +86,7 @@ int preset_load(struct model **out, const char *name, const char *config, struct
 static int unknown(const char *name, struct error *err)
 {
     static const char depth[] = "-6l";
-    char systems[448] = "", models[160] = "";
+    char systems[448] = "", models[192] = "";
     size_t used = 0, used_models = 0;
     for (size_t i = 0; i < num_presets; i++) {
         char twin[64];

@@ -316,7 +316,8 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_SOFTPLUS)          /* Mamba-2's dt */
 #define FORMULA_OF_TWO(X)                                                            \
     X(FORMULA_REFINED_GATE)                                                          \
-    X(FORMULA_SUM)        /* of a pair's h */                                        \
+    X(FORMULA_SUM) /* of a pair's h */                                               \
+    X(FORMULA_PRODUCT)                                                               \
     X(FORMULA_SCALED_SUM) /* u + constant w: the product is rounded, then the sum */ \
     X(FORMULA_SOFTPLUS_DECAY)
 #define FORMULA_VALUE(value) value,
@@ -358,6 +359,8 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return formula_softplus(u);
     case FORMULA_SUM:
         return u + w;
+    case FORMULA_PRODUCT:
+        return u * w;
     case FORMULA_SCALED_SUM:
         return u + constant * w;
     case FORMULA_SOFTPLUS_DECAY:

@@ -79,8 +79,11 @@ struct ops_embed {
 /* y = norm(x), for each of `groups` parts of `size` of every row, with the same weight, or each
  * with its own. x = y is allowed.
  *
- * Where gate.data is not NULL, y = formula(gate) * norm(x), or with gate_first norm(formula(gate) *
- * x). The kind may be NORM_NONE then, with which norm(x) is x, and gate = y is allowed, too. */
+ * Where gate.data is not NULL, y = formula(gate) * norm(x), with a number of the gate for each, or
+ * with gate_of_group for each part; or with gate_first, which has a number for each, norm(formula(
+ * gate) * x). The kind may be NORM_NONE then, with which norm(x) is x, and gate = y is allowed,
+ * too.
+ */
 struct ops_norm {
     enum norm_kind kind;
     float eps;
@@ -89,8 +92,9 @@ struct ops_norm {
     int num_rows, groups, size;
     struct rows x, y;
     enum formula formula; /* of one number */
-    struct rows gate;     /* [num_rows, groups * size] */
-    bool gate_first;      /* Mamba-2's order */
+    struct rows gate;     /* [num_rows, groups * size]; with gate_of_group [num_rows, groups] */
+    bool gate_of_group;
+    bool gate_first; /* Mamba-2's order */
 };
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Each output is one running sum over the input, in

@@ -180,6 +180,9 @@ DENSE = {
                           max_position_embeddings=8192, rope_theta=100000),
     "qwen3-0.6b": dense("qwen3", 16, 8, 128, 28, 3072, 151936, hidden_size=1024,
                         rms_norm_eps=1e-6, max_position_embeddings=40960, rope_theta=1000000),
+    "lfm2-350m": dense("lfm2", 16, 8, 64, 16, 6656, 65536, hidden_size=1024, norm_eps=1e-5,
+                       max_position_embeddings=128000, rope_theta=1000000, conv_L_cache=3,
+                       full_attn_idxs=[2, 5, 8, 10, 12, 14]),
 }
 
 # What Mamba-2's mixers are called by Bamba's kin.

@@ -177,8 +177,37 @@ def gemma3_text(rng, keys):
                                                     "sliding_attention": random_rope(rng, False)}}
 
 
+def lfm(rng, keys, *kinds):
+    keys |= {**biased(rng, "conv_bias"), "norm_eps": keys.pop("rms_norm_eps"),
+             "conv_L_cache": rng.choice([2, 3, 4, 5, 6, 7, 8])}
+    if rng.random() < 0.8:
+        keys["layer_types"] = [rng.choice(kinds) for _ in range(keys["num_hidden_layers"])]
+    return keys
+
+
+def lfm2(rng, keys):
+    keys = lfm(rng, no_head_dim(keys), "conv", "conv", "full_attention")
+    if "layer_types" not in keys and rng.random() < 0.5:
+        keys["full_attn_idxs"] = rng.sample(range(keys["num_hidden_layers"]), 1)
+    return {**keys, "rope_parameters": random_rope(rng, True),
+            "block_auto_adjust_ff_dim": rng.random() < 0.6,
+            "block_multiple_of": rng.choice([1, 8, 16, 10]),
+            "block_ffn_dim_multiplier": choose(rng, 1.0, 1, 0.7, 1.3)}
+
+
+def lfm3(rng, keys):
+    keys = lfm(rng, keys, "conv", "full_attention", "sliding_attention")
+    keys |= {**biased(rng, "attention_bias"), "sliding_window": random_window(rng),
+             "use_attention_gate": rng.random() < 0.7, "use_sandwich_norm": rng.random() < 0.7}
+    if rng.random() < 0.6:
+        keys["rope_parameters"] = {"full_attention": random_rope(rng, False),
+                                   "sliding_attention": random_rope(rng, False)}
+    return keys
+
+
 FAMILIES = {"Llama": llama, "Qwen2": qwen2, "Qwen3": qwen3, "Mistral": mistral, "SmolLM3": smollm3,
-            "Granite": granite, "Olmo2": olmo2, "Olmo3": olmo3, "Gemma2": gemma2, "Gemma3": gemma3_text}
+            "Granite": granite, "Olmo2": olmo2, "Olmo3": olmo3, "Gemma2": gemma2, "Gemma3": gemma3_text,
+            "Lfm2": lfm2, "Lfm3": lfm3}
 
 
 def random_keys(rng, family):

@@ -63,8 +63,13 @@ def keys_in_f16(model):
         module.eager_attention_forward = attend
 
 
+def name_in_class(name):
+    """transformers renames it when it loads a file, and again when it saves one."""
+    return name.replace(".self_attn.gate_proj.", ".self_attn.g_proj.")  # lfm3
+
+
 def read_tensors(folder):
-    return {name: tensor for file in sorted(folder.glob("*.safetensors"))
+    return {name_in_class(name): tensor for file in sorted(folder.glob("*.safetensors"))
             for name, tensor in load_file(file).items()}
 
 

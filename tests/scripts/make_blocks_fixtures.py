@@ -126,11 +126,22 @@ def recurrence(tensors, name, config, mixer, x):
     return torch.einsum("hts,shd->thd", weights / weights.sum(-1, keepdim=True).clamp_min(1e-6), v)
 
 
+def gated_conv(tensors, name, mixer, x):
+    before, after, u = linear(tensors, f"{name}.in_proj", 3 * CHANNELS, x, True).split(CHANNELS, -1)
+    return after * convolve(tensors, f"{name}.conv", mixer["conv"], before * u)
+
+
 def mix(tensors, name, config, mixer, x):
+    if mixer["kind"] == "conv":
+        h = gated_conv(tensors, name, mixer, x)
+        return linear(tensors, f"{name}.o_proj", config["hidden_size"], h, True)
     compute = attention if mixer["kind"] == "softmax" else recurrence
-    h = compute(tensors, name, config, mixer, x).reshape(len(x), -1)
-    if mixer.get("output_gate") == "sigmoid":
-        h = h * torch.sigmoid(linear(tensors, f"{name}.out_gate_proj", h.shape[-1], x))
+    h = compute(tensors, name, config, mixer, x)
+    size = h.shape[1] if mixer.get("output_gate_scope") == "head" else h[0].numel()
+    if "output_gate" in mixer:
+        act = torch.sigmoid if mixer["output_gate"] == "sigmoid" else torch.nn.functional.silu
+        h = h.reshape(len(x), size, -1) * act(linear(tensors, f"{name}.out_gate_proj", size, x))[..., None]
+    h = h.reshape(len(x), -1)
     return linear(tensors, f"{name}.o_proj", config["hidden_size"], h)
 
 
@@ -177,6 +188,7 @@ def logits(tensors, config, ids):
 
 HEAD, VALUES = 6, 5  # d and d_v
 GATED = (21, 30)  # intermediate_size of MLPs that are
+CHANNELS = 26  # of a mixer that is a convolution
 BIASED = (4, 8)  # width of convolutions that are
 CASES = {
     # As OLMo 2 and Gemma 2 are: norms behind branches, weights 1 + w, capped scores and logits.
@@ -235,6 +247,19 @@ CASES = {
                       "num_heads": 5, "conv": {"width": 8, "activation": "silu"}},
             "full": {"kind": "softmax", "num_kv_heads": 2, "position": {"type": "rope", "base": 500.0}}},
         "layer_types": ["four", "three", "full", "eight"],
+    },
+    # Mixers that are convolutions, as in LFM 2, and gates with a number for each head.
+    "gated_convolutions": {
+        "hidden_size": 24, "num_hidden_layers": 5, "intermediate_size": 21, "norm_type": "rmsnorm",
+        "norm_eps": 1e-5, "hidden_act": "silu", "blocks": {},
+        "mixers": {
+            "three": {"kind": "conv", "conv": {"width": 3}},
+            "four": {"kind": "conv", "conv": {"width": 4, "activation": "silu"}},
+            "near": {"kind": "softmax", "window": "sliding", "window_size": 15, "num_kv_heads": 2,
+                     "output_gate": "sigmoid", "output_gate_scope": "head"},
+            "linear": {"kind": "linear", "feature_map": "elu+1", "gate": "scalar", "sum_norm": True,
+                       "output_gate": "swish", "output_gate_scope": "head"}},
+        "layer_types": ["three", "near", "four", "linear", "three"],
     },
 }
 

@@ -126,6 +126,27 @@ CASES_5 = {
          {"rope_parameters": by_kind(rope(1e6), rope(1e4))},
          {"rope_parameters": by_kind(rope(1e6, {"rope_type": "linear", "factor": 8.0}), rope(1e6))},
          {"query_pre_attn_scalar": 16}]),
+    "lfm2": (
+        "Lfm2", BF16, 90,
+        {"vocab_size": 277, "hidden_size": 48, "intermediate_size": 60, "num_hidden_layers": 4,
+         "num_attention_heads": 3, "num_key_value_heads": 1, "block_multiple_of": 8,
+         "block_ffn_dim_multiplier": 0.9, "layer_types": ["conv", "full_attention", "conv", "conv"],
+         "rope_parameters": rope(1e4)},
+        [{"rope_parameters": rope(1e2)}]),
+    "lfm2_bias": (
+        "Lfm2", F32, 70,
+        {"vocab_size": 279, "hidden_size": 36, "intermediate_size": 31, "num_hidden_layers": 3,
+         "num_attention_heads": 3, "num_key_value_heads": 3, "block_auto_adjust_ff_dim": False,
+         "conv_bias": True, "conv_L_cache": 4, "layer_types": ["conv", "conv", "full_attention"],
+         "tie_word_embeddings": False, "rope_parameters": rope(1e4)},
+        [{"rope_parameters": rope(1e2)}]),
+    "lfm3": (
+        "Lfm3", BF16, 140,
+        {"vocab_size": 281, "hidden_size": 40, "intermediate_size": 44, "num_hidden_layers": 5,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 12, "sliding_window": 20},
+        [{"sliding_window": 21},
+         {"layer_types": ["conv", "conv", "full_attention", "conv", "full_attention"]},
+         {"rope_parameters": by_kind(rope(1e6), rope(1e4))}]),
 }
 CASES_4 = {
     "dense_llama_tf4": (

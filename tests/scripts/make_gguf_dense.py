@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes GGUF files of some dense_* cases with llama.cpp's own converter.
 
-    python tests/scripts/make_gguf_dense.py build/peers/source
+    python tests/scripts/make_gguf_dense.py build/peers/source [CASE...]
 
 The folder is the peer's source, which loadtest/llama/build.sh unpacks. Needs torch 2.15.0,
 transformers 5.24.0, safetensors 0.8.0 and sentencepiece 0.2.3.
@@ -28,7 +28,8 @@ import make_gguf_fixtures as fixtures  # noqa: E402
 import numpy as np  # noqa: E402
 from conversion import get_model_class  # noqa: E402
 
-WHOLE = ("dense_llama", "dense_qwen3", "dense_granite", "dense_olmo3")
+WHOLE = ("dense_llama", "dense_qwen3", "dense_granite", "dense_olmo3",
+         "lfm2")
 # Not in their files: windows of qwen2, and which layers of gemma3 have one; which layers of smollm3
 # turn; query_pre_attn_scalar.
 LOSSY = ("dense_qwen2_tf4", "dense_smollm3", "dense_gemma2", "dense_gemma3_text")
@@ -86,7 +87,7 @@ def make_seed(path, out):
 
 
 def main():
-    for name in (*WHOLE, *LOSSY):
+    for name in sys.argv[2:] or (*WHOLE, *LOSSY):
         case = fixtures.TESTS / "golden" / name
         path = case / "model.gguf" if name in WHOLE else fixtures.OUT / f"{name}.gguf"
         convert(case, path)

@@ -21,6 +21,7 @@ static struct state_tree_options tree_options;
 static struct store *store; /* NULL: no disk */
 static struct space *space;
 static size_t slot, page, vocab;
+static const char *tree_model = "hybrid_regla";
 static const char *instruction_set;                           /* NULL: the best */
 static void (*session_found)(const struct store_found *file); /* NULL: none is expected */
 
@@ -81,7 +82,7 @@ static inline void open_tree_on(double device, double host, int tokens, const ch
                                 double disk)
 {
     char path[512];
-    snprintf(path, sizeof path, GOLDEN_DIRECTORY "hybrid_regla");
+    snprintf(path, sizeof path, GOLDEN_DIRECTORY "%s", tree_model);
     struct error err = ERROR_INIT;
     struct engine_options options = {
         .threads = 1, .state_memory_bytes = (size_t)1 << 20, .instruction_set = instruction_set};

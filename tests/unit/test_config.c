@@ -11,7 +11,7 @@ static const struct change native_changes[] = {
     {"model_type", "\"mamba\"",
      "config.json: model_type: unknown model_type \"mamba\" (known: regla, gpt_neox, gla, llama, "
      "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text, "
-     "mamba2, bamba, granitemoehybrid, falcon_h1, nemotron_h)"},
+     "mamba2, bamba, granitemoehybrid, falcon_h1, nemotron_h, lfm2, lfm3)"},
     {"model_type", NULL, "config.json: model_type: expected a string, got nothing"},
     {"model_type", "3", "config.json: model_type: expected a string, got 3"},
     {"vocab_size", NULL,
@@ -84,18 +84,20 @@ static const struct change native_changes[] = {
      "config.json: shapes: belongs to a preset, a config without tensors; a checkpoint's tensors "
      "say their shapes themselves"},
     {"mixers/r/kind", "\"mamba\"",
-     "config.json: mixers.r.kind: unknown kind \"mamba\" (known: linear, softmax, pair)"},
+     "config.json: mixers.r.kind: unknown kind \"mamba\" (known: linear, softmax, conv, pair)"},
     {"mixers/r/kind", NULL, "config.json: mixers.r.kind: expected a string, got nothing"},
     {"mixers/r/kernel", "1",
      "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
      "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
-     "output_norm_eps, output_gate, num_heads, qk_projection, value_activation, chunk_size, conv, "
-     "output_gate_first)"},
+     "output_norm_eps, output_gate, output_gate_scope, num_heads, qk_projection, value_activation, "
+     "chunk_size, conv, output_gate_first)"},
+    {"mixers/r/output_gate_first", "true",
+     "config.json: mixers.r: output_gate_first needs an output_gate, of scope hidden"},
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
      "num_heads, qk_projection, value_activation, score_divisor, segment_length, segment_rank, "
-     "num_kv_heads, qk_norm, score_scale, score_softcap)"},
+     "num_kv_heads, qk_norm, score_scale, score_softcap, output_gate_scope)"},
     {"mixers/r/feature_map", "\"softplus\"",
      "config.json: mixers.r.feature_map: unknown feature_map \"softplus\" (known: identity, relu, "
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
@@ -202,6 +204,14 @@ static const struct change native_changes[] = {
     {"mixers/s/value_activation", "\"relu\"",
      "config.json: mixers.s.value_activation: unknown value_activation \"relu\" (known: none, "
      "silu)"},
+    {"mixers/c", "{\"kind\": \"conv\", \"conv\": {\"width\": 3}}", NULL},
+    {"mixers/c", "{\"kind\": \"conv\"}",
+     "config.json: mixers.c.conv: expected an object, got nothing"},
+    {"mixers/c", "{\"kind\": \"conv\", \"conv\": {\"width\": 3}, \"num_heads\": 2}",
+     "config.json: mixers.c: unknown key \"num_heads\" (known: kind, conv)"},
+    {"mixers/r/output_gate_scope", "\"row\"",
+     "config.json: mixers.r.output_gate_scope: unknown output_gate_scope \"row\" (known: head, "
+     "hidden)"},
     {"mixers/r/conv", "4", "config.json: mixers.r.conv: expected an object, got 4"},
     {"mixers/r/conv", "{\"width\": 9}",
      "config.json: mixers.r.conv.width: expected an integer in [2, 8], got 9"},
@@ -291,6 +301,13 @@ Test(config, pair_changes)
          " \"b\": {\"kind\": \"softmax\", \"num_heads\": 4},"
          " \"flash\": {\"kind\": \"pair\", \"parts\": [\"a\", \"b\"], \"combine\": \"add\"}}",
          unequal},
+        {"mixers",
+         "{\"a\": {\"kind\": \"softmax\"},"
+         " \"b\": {\"kind\": \"conv\", \"conv\": {\"width\": 2}},"
+         " \"flash\": {\"kind\": \"pair\", \"parts\": [\"a\", \"b\"], \"combine\": \"add\"}}",
+         "config.json: mixers.flash.parts[1]: expected a linear or softmax mixer"},
+        {"mixers/quad/output_gate_scope", "\"head\"",
+         "config.json: mixers.flash.parts[0]: expected no output_gate: the pair has it for both"},
         {"mixers/quad/output_gate", "\"swish\"",
          "config.json: mixers.flash.parts[0]: expected no output_gate: the pair has it for both"},
         {"mixers/linear/conv", "{\"width\": 4}",

@@ -119,9 +119,9 @@ static const struct change score_changes[] = {
     {"mixers/linear", "{\"kind\": \"linear\", \"num_kv_heads\": 2}",
      "config.json: mixers.linear: unknown key \"num_kv_heads\" (known: kind, feature_map, gate, "
      "sum_norm, query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, "
-     "output_norm_scope, output_norm_eps, output_gate, num_heads, qk_projection, "
-     "value_activation, chunk_size, conv, "
-     "output_gate_first)"},
+     "output_norm_scope, output_norm_eps, output_gate, output_gate_scope, num_heads, "
+     "qk_projection, "
+     "value_activation, chunk_size, conv, output_gate_first)"},
 };
 
 Test(config_blocks, score_changes)

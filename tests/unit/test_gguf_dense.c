@@ -40,6 +40,7 @@ static const struct {
     {GOLDEN "mamba2/model.gguf", "mamba2", "{}"},
     {GOLDEN "granitemoehybrid/model.gguf", "granitemoehybrid", "{}"},
     {GOLDEN "nemotron_h/model.gguf", "nemotron_h", "{}"},
+    {GOLDEN "lfm2/model.gguf", "lfm2", "{}"},
     {DATA "dense_qwen2_tf4.gguf", "dense_qwen2_tf4", "{\"use_sliding_window\": false}"},
     {DATA "dense_smollm3.gguf", "dense_smollm3", "{\"no_rope_layers\": [1, 1, 1]}"},
     {DATA "dense_gemma2.gguf", "dense_gemma2", "{\"query_pre_attn_scalar\": 16}"},

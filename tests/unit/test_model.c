@@ -328,6 +328,22 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"model.layers.0.attn.conv.weight\": expected shape [68, 4], got "
      "[4, "
      "68]"},
+    {"lfm2", "model.layers.0.conv.conv.weight", SHAPE, "[3, 1, 48]",
+     "model.safetensors: tensor \"model.layers.0.conv.conv.weight\": expected shape [48, 1, 3], "
+     "got "
+     "[3, 1, 48]"},
+    {"lfm2", "model.layers.0.conv.in_proj.weight", SHAPE, "[48, 144]",
+     "model.safetensors: tensor \"model.layers.0.conv.in_proj.weight\": expected shape [144, 48], "
+     "got [48, 144]"},
+    {"lfm3", "model.layers.2.self_attn.gate_proj.weight", SHAPE, "[40, 4]",
+     "model.safetensors: tensor \"model.layers.2.self_attn.gate_proj.weight\": expected shape [4, "
+     "40], got [40, 4]"},
+    {"gated_convolutions", "model.layers.0.attn.in_proj.weight", SHAPE, "[24, 78]",
+     "model.safetensors: tensor \"model.layers.0.attn.in_proj.weight\": expected shape [any, 24], "
+     "got [24, 78]"},
+    {"gated_convolutions", "model.layers.1.attn.out_gate_proj.weight", SHAPE, "[24, 4]",
+     "model.safetensors: tensor \"model.layers.1.attn.out_gate_proj.weight\": expected shape [4, "
+     "24], got [24, 4]"},
     {"convolutions", "model.layers.0.attn.conv.weight", SHAPE, "[68, 1, 4]", NULL},
     {"convolutions", "model.layers.0.attn.conv.weight", SHAPE, "[34, 2, 4]",
      "model.safetensors: tensor \"model.layers.0.attn.conv.weight\": expected shape [68, 1, 4], "

@@ -94,8 +94,7 @@ static void expect_shape(const struct preset *preset, int layers, int heads, int
 
 Test(presets, systems_have_the_papers_shapes)
 {
-    cr_expect(num_presets ==
-              2 * NUM_SYSTEMS + NUM_SMALL + 2 /* dense models */ + 3 /* with Mamba-2 */);
+    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 6 /* released models */);
     for (int i = 0; i < NUM_SYSTEMS; i++) {
         expect_shape(find(systems[i], "160m"), 12, 12, 3072, 50304);
         expect_shape(find(systems[i], "6l"), 6, 12, 3072, 50304);
@@ -212,6 +211,32 @@ Test(presets, dense_models_have_their_shapes)
     }
 }
 
+Test(presets, lfm2_has_its_shape)
+{
+    const struct preset *preset = preset_find("lfm2-350m");
+    cr_assert(preset != NULL);
+    json_t *config = parse(preset->config);
+    cr_expect(number(config, "num_hidden_layers") == 16 && number(config, "hidden_size") == 1024);
+    cr_expect(number(config, "vocab_size") == 65536 && number(config, "num_attention_heads") == 16);
+    json_object_update_new(config,
+                           json_pack("{si si si si si si}", "hidden_size", 24,
+                                     "num_attention_heads", 6, "num_key_value_heads", 2, "head_dim",
+                                     8, "vocab_size", 101, "num_hidden_layers", 4));
+    char *small = json_dumps(config, 0);
+    struct error err = ERROR_INIT;
+    struct model *model;
+    cr_assert(preset_load(&model, preset->name, small, &err) == 0, "%s", err.message);
+    for (int i = 0; i < 4; i++)
+        cr_expect_eq(layer_branch(&model->layers[i], 0)->mixer->kind,
+                     i == 2 ? MIXER_SOFTMAX : MIXER_CONV);
+    const struct mixer *conv = layer_branch(&model->layers[0], 0)->mixer;
+    cr_expect(conv->in_proj.rows == 72 && conv->value_dim == 24 && conv->conv.width == 3);
+    cr_expect(layer_branch(&model->layers[0], 1)->mlp->up_proj.rows == 4608 && model->tied);
+    model_close(model);
+    free(small);
+    json_decref(config);
+}
+
 /* Feeds NUM_TOKENS tokens; returns the largest |logit|, infinite when one is not a number, and
  * mixes the bits of all into *hash. */
 static double run(struct model *model, uint64_t *hash)
@@ -289,7 +314,7 @@ Test(presets, an_unknown_one_is_told_all_names)
     struct error err = ERROR_INIT;
     cr_assert(preset_open(&model, "regla", &err) == -1);
     cr_expect(strstr(err.message,
-                     "\"regla\"; known: falcon-h1-90m, granite-4.0-h-350m, mamba2-130m, "
+                     "\"regla\"; known: falcon-h1-90m, granite-4.0-h-350m, lfm2-350m, mamba2-130m, "
                      "qwen3-0.6b, smollm2-135m, and, each with "
                      "-160m or -6l, some with -6x512: alibi, ") != NULL,
               "%s", err.message);

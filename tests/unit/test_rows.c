@@ -203,6 +203,40 @@ static void check_post_norm(struct backend *backend, int size)
         free(all[i]);
 }
 
+/* A number of the gate for each part is the same as that number for each of the part's numbers. */
+static void check_gates(struct backend *backend, enum norm_kind kind, int groups, int size)
+{
+    const int width = groups * size;
+    float *x = bench_floats((size_t)(ROWS * width), -2, 2, 31);
+    float *gates = bench_floats((size_t)(ROWS * groups), -2, 2, 32);
+    float *spread = bench_nans((size_t)(ROWS * width)), *out[2];
+    static struct bench_text text;
+    for (int i = 0; i < ROWS * width; i++)
+        spread[i] = gates[i / size];
+    for (int i = 0; i < 2; i++) {
+        out[i] = bench_nans((size_t)(ROWS * width));
+        begin(backend, &text);
+        cpu_ops.norm(backend,
+                     &(struct ops_norm){.kind = kind,
+                                        .eps = 1e-5f,
+                                        .num_rows = ROWS,
+                                        .groups = groups,
+                                        .size = size,
+                                        .x = {x, width},
+                                        .y = {out[i], width},
+                                        .formula = FORMULA_SIGMOID,
+                                        .gate = {i == 0 ? spread : gates, i == 0 ? width : groups},
+                                        .gate_of_group = i == 1});
+        end(backend);
+    }
+    cr_assert(memcmp(out[0], out[1], (size_t)(ROWS * width) * sizeof(float)) == 0,
+              "%s: %d gates of %d numbers, norm %d", backend->kernels->name, groups, size,
+              (int)kind);
+    float *all[] = {x, gates, spread, out[0], out[1]};
+    for (int i = 0; i < 5; i++)
+        free(all[i]);
+}
+
 /* ---- formulas ---- */
 
 static const size_t column_counts[] = {1, 3, 15, 16, 17, 100, 576, 151936};
@@ -214,11 +248,13 @@ struct formula_case {
 
 static const struct formula_case formulas[] = {
     {FORMULA_SOFTCAP, 30.0f},     {FORMULA_SOFTCAP, 2.0f},     {FORMULA_SCALE, 0.125f},
-    {FORMULA_SCALE, 0.22360679f}, {FORMULA_SCALED_SUM, 0.22f},
+    {FORMULA_SCALE, 0.22360679f}, {FORMULA_SCALED_SUM, 0.22f}, {FORMULA_PRODUCT, 0},
 };
 
 static bool formula_holds(const struct formula_case *c, float u, float w, float got)
 {
+    if (c->formula == FORMULA_PRODUCT)
+        return got == u * w;
     volatile float product = c->constant * (c->formula == FORMULA_SCALE ? u : w);
     if (c->formula == FORMULA_SCALE)
         return got == product;
@@ -409,11 +445,20 @@ static void check_all_post_norms(struct backend *one, struct backend *three)
     }
 }
 
+static void check_all_gates(struct backend *one, struct backend *three)
+{
+    for (int groups = 1; groups < 8; groups += 3)
+        for (int size = 1; size < 300; size = 2 * size + 5) {
+            check_gates(one, NORM_NONE, groups, size);
+            check_gates(three, NORM_RMSNORM, groups, size);
+        }
+}
+
 static void check_all_formulas(struct backend *one, struct backend *three)
 {
     for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
         for (size_t n = 0; n < sizeof column_counts / sizeof *column_counts; n++) {
-            bool two = formulas[i].formula == FORMULA_SCALED_SUM;
+            bool two = formulas[i].formula >= FORMULA_REFINED_GATE;
             check_formula(one, &formulas[i], column_counts[n], two);
             check_formula(three, &formulas[i], column_counts[n], two);
         }
@@ -450,6 +495,11 @@ Test(rows, parts_are_normed_after_their_gate_each_with_its_weight)
 Test(rows, a_norm_into_another_array_leaves_its_input)
 {
     for_sets(check_all_post_norms);
+}
+
+Test(rows, a_gate_may_have_a_number_for_each_part)
+{
+    for_sets(check_all_gates);
 }
 
 Test(rows, formulas_of_dense_models_are_right_in_place_for_any_number_of_columns)

@@ -256,6 +256,31 @@ Test(state_tree, random_texts_in_small_budgets_keep_bits_and_accounts)
     close_tree();
 }
 
+/* Texts of a model with convolutions go to files, and over a restart. */
+Test(state_tree, convolutions_come_back_from_files_and_over_a_restart)
+{
+    static const char *const models[] = {"convolutions", "gated_convolutions", "lfm3"};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char directory[64];
+        unsigned seed = 8 + (unsigned)i;
+        tree_model = models[i];
+        make_directory(directory);
+        open_tree_on(2.3, 1.2, ROOM, directory, 8);
+        random_texts(seed);
+        state_tree_save_all(tree, 1e18);
+        close_tree();
+        open_tree_on(2.3, 1.2, ROOM, directory, 8);
+        cr_expect(report().tiers[TIER_DISK].checkpoints > 0, "%s", tree_model);
+        for (int step = 0; step < 30; step++) {
+            int32_t text[LONG];
+            make_text(text, LONG, step % 6, 20 * (step % 5));
+            check_text(text, LONG - step);
+        }
+        close_tree();
+        remove_directory(directory);
+    }
+}
+
 Test(state_tree, random_texts_with_files_keep_bits_and_accounts)
 {
     char directory[64];

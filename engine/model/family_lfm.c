@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* LFM 2 and 3, as `transformers` saves Lfm2ForCausalLM and Lfm3ForCausalLM: gated convolutions and
+ * softmax attention. LFM 3 has norms behind the branches, windows, and gates of heads. */
+#include "engine/model/blocks.h"
+#include "engine/model/config_library.h"
+#include "engine/model/family.h"
+#include "engine/model/gguf_dense.h"
+#include "engine/model/rope.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+enum kind { KIND_FULL, KIND_SLIDING, KIND_CONV, NUM_KINDS };
+static const char *const kind_names[NUM_KINDS] = {"full_attention", "sliding_attention", "conv"};
+
+/* What a class says of absent keys, and what its tensors are called. */
+struct lfm_class {
+    int64_t num_kv_heads, head_dim, width; /* head_dim 0: hidden_size / num_attention_heads */
+    int kinds[NUM_KINDS];                  /* that it has */
+    const char *o_proj, *q_norm, *k_norm;
+};
+
+static const struct lfm_class lfm2 = {.num_kv_heads = 8,
+                                      .width = 3,
+                                      .kinds = {1, 0, 1},
+                                      .o_proj = "out_proj",
+                                      .q_norm = "q_layernorm",
+                                      .k_norm = "k_layernorm"};
+static const struct lfm_class lfm3 = {.num_kv_heads = 4,
+                                      .head_dim = 128,
+                                      .width = 7,
+                                      .kinds = {1, 1, 1},
+                                      .o_proj = "o_proj",
+                                      .q_norm = "q_norm",
+                                      .k_norm = "k_norm"};
+
+/* What the configuration says beside struct config. */
+struct lfm {
+    const struct lfm_class *class;
+    struct mixer_config mixers[NUM_KINDS];
+    enum weight_bias conv_bias, attention_bias;
+    bool post_norms;
+};
+
+static int parse_sizes(struct lfm *lfm, struct config *config, const struct fields *root,
+                       struct error *err)
+{
+    int64_t kv_heads = lfm->class->num_kv_heads, head = lfm->class->head_dim, width;
+    if (config_sizes(config, root, "num_attention_heads", err) != 0 ||
+        fields_int(root, "intermediate_size",
+                   fields_has(root, "block_ff_dim") ? FIELD_NOT_NULL : FIELD_REQUIRED, 1,
+                   CONFIG_MAX_INTERMEDIATE, &config->intermediate_size, err) != 0 ||
+        fields_int(root, "max_position_embeddings", FIELD_NOT_NULL, 1, INT32_MAX,
+                   &config->max_position_embeddings, err) != 0 ||
+        fields_int(root, "num_key_value_heads", FIELD_NOT_NULL, 1, CONFIG_MAX_HEADS, &kv_heads,
+                   err) != 0)
+        return -1;
+    if (config->num_heads % kv_heads != 0)
+        return error_set(
+            err, ERROR_INVALID,
+            "%s: num_key_value_heads: expected a divisor of num_attention_heads (%lld), got %lld",
+            root->place, (long long)config->num_heads, (long long)kv_heads);
+    head = head > 0 ? head : config->hidden_size / config->num_heads;
+    width = lfm->class->width;
+    if (fields_int(root, "head_dim", FIELD_NOT_NULL, 1, CONFIG_MAX_HIDDEN, &head, err) != 0 ||
+        fields_int(root, "conv_L_cache", FIELD_NOT_NULL, CONVOLUTION_MIN_WIDTH,
+                   CONVOLUTION_MAX_WIDTH, &width, err) != 0)
+        return -1;
+    if (head % 2 != 0 || head == 0) /* rotary embeddings turn pairs of all of it */
+        return error_set(err, ERROR_INVALID, "%s: head_dim: expected an even number, got %lld",
+                         root->place, (long long)head);
+    for (int i = 0; i < NUM_KINDS; i++)
+        lfm->mixers[i].mixer =
+            i == KIND_CONV
+                ? (struct mixer){.kind = MIXER_CONV, .num_heads = 1, .conv = {.width = (int)width}}
+                : (struct mixer){
+                      .kind = MIXER_SOFTMAX, .num_kv_heads = (int)kv_heads, .head_dim = (int)head};
+    return 0;
+}
+
+static int parse_flags(struct lfm *lfm, struct config *config, const struct fields *root,
+                       struct error *err)
+{
+    bool conv_bias = false;
+    double eps = 1e-5;
+    config->tied = true;
+    if (config_library_keys(config, root, err) != 0 ||
+        config_library_attention(root, true, err) != 0 ||
+        fields_bool(root, "conv_bias", FIELD_NOT_NULL, &conv_bias, err) != 0 ||
+        fields_double(root, "norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
+        fields_bool(root, "tie_word_embeddings", FIELD_NOT_NULL, &config->tied, err) != 0 ||
+        config_token_ids(config, root, err) != 0)
+        return -1;
+    config->hidden_act = ACT_SILU;
+    config->norm_kind = NORM_RMSNORM;
+    config->norm_eps = (float)eps;
+    lfm->conv_bias = conv_bias ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
+    for (int i = KIND_FULL; i <= KIND_SLIDING; i++)
+        lfm->mixers[i].mixer.q_norm = lfm->mixers[i].mixer.k_norm =
+            (struct norm){.kind = NORM_RMSNORM, .eps = (float)eps};
+    return 0;
+}
+
+/* A list of kinds, or what `usual` says of each layer. */
+static int parse_kinds(int *kind_of, const struct lfm *lfm, const struct config *config,
+                       const struct fields *root,
+                       enum kind (*usual)(const struct fields *root, int64_t layer),
+                       struct error *err)
+{
+    const json_t *list;
+    if (fields_list(root, "layer_types", FIELD_OPTIONAL, &list, err) != 0)
+        return -1;
+    if (list && json_array_size(list) != (size_t)config->num_layers)
+        return error_set(err, ERROR_INVALID,
+                         "%s: layer_types: expected %lld names (num_hidden_layers), got %zu",
+                         root->place, (long long)config->num_layers, json_array_size(list));
+    for (int64_t i = 0; i < config->num_layers; i++) {
+        const json_t *value = list ? json_array_get(list, (size_t)i) : NULL;
+        const char *name = json_string_value(value);
+        int kind = list ? 0 : (int)usual(root, i);
+        while (name && kind < NUM_KINDS && strcmp(kind_names[kind], name) != 0)
+            kind++;
+        if ((list && !name) || kind == NUM_KINDS || !lfm->class->kinds[kind])
+            return error_set(err, ERROR_UNSUPPORTED,
+                             "%s: layer_types[%lld]: expected %s%s%s or %s, got %s%.40s (not "
+                             "supported)",
+                             root->place, (long long)i, kind_names[KIND_FULL],
+                             lfm->class->kinds[KIND_SLIDING] ? ", " : "",
+                             lfm->class->kinds[KIND_SLIDING] ? kind_names[KIND_SLIDING] : "",
+                             kind_names[KIND_CONV], name ? "" : fields_kind(value),
+                             name ? name : "");
+        kind_of[i] = kind;
+    }
+    return 0;
+}
+
+static int make_kind(const struct lfm *lfm, struct config *config, enum kind kind,
+                     const struct rope *rope, const char *place, int number, struct error *err)
+{
+    const struct layer_names names = {"operator_norm", kind == KIND_CONV ? "conv" : "self_attn",
+                                      "ffn_norm", "feed_forward"};
+    struct layer_config *layer = &config->kinds[number];
+    struct mixer *mixer = &config->mixers[number].mixer;
+    config->mixers[number] = lfm->mixers[kind];
+    *layer = config_plain_layer(config, &names, number);
+    mixer->name = layer->name = kind_names[kind];
+    if (lfm->post_norms) {
+        layer->blocks[0].post = (struct norm_config){NORM_RMSNORM, "post_operator_norm"};
+        layer->blocks[1].post = (struct norm_config){NORM_RMSNORM, "post_ffn_norm"};
+    }
+    return rope ? rope_position(rope, mixer->head_dim, place, config->arena, &mixer->position, err)
+                : 0;
+}
+
+/* ropes [NUM_KINDS]: NULL of convolutions. */
+static int make_layers(const struct lfm *lfm, struct config *config,
+                       const struct rope *const *ropes, const int *kind_of,
+                       const struct fields *root, struct error *err)
+{
+    int used = 0;
+    if (config_layers(config, NUM_KINDS, NUM_KINDS, err) != 0)
+        return -1;
+    for (int kind = 0; kind < NUM_KINDS; kind++) {
+        bool has_layers = false;
+        for (int64_t i = 0; i < config->num_layers; i++)
+            if (kind_of[i] == kind) {
+                config->layer_kinds[i] = used;
+                has_layers = true;
+            }
+        if (has_layers &&
+            make_kind(lfm, config, (enum kind)kind, ropes[kind], root->place, used++, err) != 0)
+            return -1;
+    }
+    config->num_kinds = config->num_mixers = used;
+    return 0;
+}
+
+/* ---- LFM 2 ---- */
+
+static enum kind listed(const struct fields *root, int64_t layer)
+{
+    const json_t *indices = json_object_get(root->object, "full_attn_idxs");
+    for (size_t i = 0; i < json_array_size(indices); i++)
+        if (json_integer_value(json_array_get(indices, i)) == layer)
+            return KIND_FULL;
+    return json_is_array(indices) ? KIND_CONV : KIND_FULL;
+}
+
+static int check_indices(const struct fields *root, struct error *err)
+{
+    const json_t *indices;
+    if (fields_list(root, "full_attn_idxs", FIELD_OPTIONAL, &indices, err) != 0)
+        return -1;
+    for (size_t i = 0; i < json_array_size(indices); i++)
+        if (!json_is_integer(json_array_get(indices, i)))
+            return error_set(err, ERROR_INVALID,
+                             "%s: full_attn_idxs[%zu]: expected an integer, got %s", root->place, i,
+                             fields_kind(json_array_get(indices, i)));
+    return 0;
+}
+
+/* The width of MLPs, which the file gives before it is adjusted. */
+static int adjust_width(struct config *config, const struct fields *root, struct error *err)
+{
+    bool adjusts = true;
+    int64_t multiple = 256;
+    double multiplier = 1;
+    if (fields_int(root, "block_ff_dim", FIELD_NOT_NULL, 1, CONFIG_MAX_INTERMEDIATE,
+                   &config->intermediate_size, err) != 0 ||
+        fields_bool(root, "block_auto_adjust_ff_dim", FIELD_NOT_NULL, &adjusts, err) != 0 ||
+        fields_int(root, "block_multiple_of", FIELD_NOT_NULL, 1, CONFIG_MAX_INTERMEDIATE, &multiple,
+                   err) != 0 ||
+        fields_double(root, "block_ffn_dim_multiplier", FIELD_OPTIONAL, 1e-6, 1e3, &multiplier,
+                      err) != 0)
+        return -1;
+    if (!adjusts)
+        return 0;
+    int64_t size = (int64_t)(2 * (double)config->intermediate_size / 3);
+    const json_t *value = json_object_get(root->object, "block_ffn_dim_multiplier");
+    if (!value || !json_is_null(value)) {
+        size = (int64_t)(multiplier * (double)size);
+        size = (size + multiple - 1) / multiple * multiple;
+    }
+    if (size < 1 || size > CONFIG_MAX_INTERMEDIATE)
+        return error_set(err, ERROR_INVALID,
+                         "%s: intermediate_size: expected 1 to %d once it is adjusted, got %lld",
+                         root->place, CONFIG_MAX_INTERMEDIATE, (long long)size);
+    config->intermediate_size = size;
+    return 0;
+}
+
+static int new_lfm(struct lfm **out, struct config *config, const struct lfm_class *class,
+                   const struct fields *root, int **kind_of, struct error *err)
+{
+    struct lfm *lfm = arena_alloc(config->arena, 1, sizeof *lfm, err);
+    if (!lfm)
+        return -1;
+    *out = lfm;
+    lfm->class = class;
+    config->own = lfm;
+    if (parse_sizes(lfm, config, root, err) != 0 || parse_flags(lfm, config, root, err) != 0)
+        return -1;
+    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
+    return *kind_of ? 0 : -1;
+}
+
+static int parse_lfm2(struct config *config, const struct fields *root, struct error *err)
+{
+    const struct rope_keys keys = {.base = "rope_theta",
+                                   .part = "partial_rotary_factor",
+                                   .usual_base = 1e6,
+                                   .usual_part = 1,
+                                   .longest = 128000};
+    struct lfm *lfm;
+    struct rope rope;
+    int *kind_of;
+    if (new_lfm(&lfm, config, &lfm2, root, &kind_of, err) != 0 ||
+        adjust_width(config, root, err) != 0 || check_indices(root, err) != 0 ||
+        fields_bool(root, "tie_embedding", FIELD_NOT_NULL, &config->tied, err) != 0 ||
+        parse_kinds(kind_of, lfm, config, root, listed, err) != 0 ||
+        rope_parse(&rope, root, &keys, &config->warnings, err) != 0)
+        return -1;
+    return make_layers(lfm, config, (const struct rope *[NUM_KINDS]){&rope}, kind_of, root, err);
+}
+
+/* ---- LFM 3 ---- */
+
+static enum kind every_fourth(const struct fields *root, int64_t layer)
+{
+    (void)root;
+    if (layer % 4 == 2)
+        return KIND_FULL;
+    return layer % 4 == 0 && layer > 0 ? KIND_SLIDING : KIND_CONV;
+}
+
+/* Released files call the type of full_attention default, and mean proportional: the part of the
+ * pairs that turns stands still in transformers' default. */
+static void settle_part(struct rope *rope, struct config *config, const char *place)
+{
+    if (rope->type != ROPE_DEFAULT || rope->part == 1)
+        return;
+    rope->type = ROPE_PROPORTIONAL;
+    rope->factor = 1;
+    warnings_add(&config->warnings,
+                 "%s: rope_parameters: the type default has a partial_rotary_factor of %g: it is "
+                 "read as proportional, as LFM 3 was trained",
+                 place, rope->part);
+}
+
+static int parse_ropes(struct rope ropes[2], struct config *config, const struct fields *root,
+                       struct error *err)
+{
+    const struct rope_keys keys = {.part = "partial_rotary_factor",
+                                   .usual_base = 1e6,
+                                   .usual_part = 1,
+                                   .longest = 128000,
+                                   .partial = true,
+                                   .by_kind = true};
+    const struct rope_keys by_kind[2] = {keys, keys};
+    if (!fields_has(root, "rope_parameters") && !fields_has(root, "rope_scaling")) {
+        ropes[0] = (struct rope){.type = ROPE_PROPORTIONAL, .base = 1e6, .part = 0.5, .factor = 1};
+        ropes[1] = (struct rope){.base = 10000, .part = 1};
+        return 0;
+    }
+    if (rope_parse_kinds(ropes, root, by_kind, &config->warnings, err) != 0)
+        return -1;
+    for (int i = 0; i < 2; i++)
+        settle_part(&ropes[i], config, root->place);
+    return 0;
+}
+
+static int parse_lfm3(struct config *config, const struct fields *root, struct error *err)
+{
+    struct lfm *lfm;
+    struct rope ropes[2];
+    int *kind_of;
+    int64_t window = 256;
+    bool gate = true, bias = false;
+    if (new_lfm(&lfm, config, &lfm3, root, &kind_of, err) != 0 ||
+        fields_int(root, "sliding_window", FIELD_NOT_NULL, 1, CONFIG_MAX_WINDOW, &window, err) !=
+            0 ||
+        fields_bool(root, "use_attention_gate", FIELD_NOT_NULL, &gate, err) != 0 ||
+        fields_bool(root, "attention_bias", FIELD_NOT_NULL, &bias, err) != 0)
+        return -1;
+    lfm->post_norms = true;
+    lfm->attention_bias = bias ? WEIGHT_HAS_BIAS : WEIGHT_NO_BIAS;
+    for (int i = KIND_FULL; i <= KIND_SLIDING; i++) {
+        struct mixer *mixer = &lfm->mixers[i].mixer;
+        mixer->output_gate = gate ? OUTPUT_GATE_SIGMOID : OUTPUT_GATE_NONE;
+        mixer->gate_per_head = gate;
+    }
+    lfm->mixers[KIND_SLIDING].mixer.window = WINDOW_SLIDING;
+    lfm->mixers[KIND_SLIDING].mixer.window_size = (int)window;
+    if (fields_bool(root, "use_sandwich_norm", FIELD_NOT_NULL, &lfm->post_norms, err) != 0 ||
+        parse_kinds(kind_of, lfm, config, root, every_fourth, err) != 0 ||
+        parse_ropes(ropes, config, root, err) != 0)
+        return -1;
+    return make_layers(lfm, config, (const struct rope *[NUM_KINDS]){&ropes[0], &ropes[1]}, kind_of,
+                       root, err);
+}
+
+/* ---- tensors ---- */
+
+static int bind_conv(const struct block_mixer *block, struct error *err)
+{
+    const struct lfm *lfm = block->config->own;
+    struct mixer *mixer = block->mixer;
+    const int64_t hidden = block->config->hidden_size;
+    char name[WEIGHT_NAME_SIZE];
+    const struct block_matrix matrices[] = {
+        {"in_proj", 3 * hidden, hidden, lfm->conv_bias, &mixer->in_proj},
+        {"out_proj", hidden, hidden, lfm->conv_bias, &mixer->o_proj},
+    };
+    const struct conv_part part = {weights_name(name, "%s.conv", block->prefix), hidden, 0, hidden};
+    mixer->value_dim = (int)hidden;
+    if (blocks_bind_matrices(block, matrices, COUNT(matrices), err) != 0)
+        return -1;
+    return weights_conv(block->weights, &part, 1, lfm->conv_bias, &mixer->conv, err);
+}
+
+static int bind_mixer(const struct block_mixer *block, struct error *err)
+{
+    const struct lfm *lfm = block->config->own;
+    struct mixer *mixer = block->mixer;
+    const int64_t hidden = block->config->hidden_size;
+    const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
+    const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    char name[WEIGHT_NAME_SIZE];
+    if (mixer->kind == MIXER_CONV)
+        return bind_conv(block, err);
+    const struct block_matrix matrices[] = {
+        {"q_proj", queries, hidden, lfm->attention_bias, &mixer->q_proj},
+        {"k_proj", keys, hidden, lfm->attention_bias, &mixer->k_proj},
+        {"v_proj", keys, hidden, lfm->attention_bias, &mixer->v_proj},
+        {lfm->class->o_proj, hidden, queries, lfm->attention_bias, &mixer->o_proj},
+        {"gate_proj", mixer->num_heads, hidden, WEIGHT_NO_BIAS, &mixer->out_gate_proj},
+    };
+    if (blocks_bind_matrices(block, matrices, COUNT(matrices) - !mixer->gate_per_head, err) != 0)
+        return -1;
+    mixer->value_dim = mixer->features = mixer->features_positioned = mixer->head_dim;
+    if (weights_norm(block->weights, weights_name(name, "%s.%s", block->prefix, lfm->class->q_norm),
+                     mixer->head_dim, &mixer->q_norm, err) != 0)
+        return -1;
+    return weights_norm(block->weights,
+                        weights_name(name, "%s.%s", block->prefix, lfm->class->k_norm),
+                        mixer->head_dim, &mixer->k_norm, err);
+}
+
+static const struct block_names names = {.root = "model",
+                                         .embeddings = "embed_tokens",
+                                         .final_norm = "embedding_norm",
+                                         .gate_proj = "w1",
+                                         .up_proj = "w3",
+                                         .down_proj = "w2",
+                                         .lm_head = "lm_head",
+                                         .mlp = BLOCK_MLP_GATED};
+
+static int bind(struct model *model, const struct config *config, struct weights *weights,
+                struct error *err)
+{
+    return blocks_bind(model, config, weights, &names, bind_mixer, err);
+}
+
+static void list_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
+{
+    const struct lfm *lfm = list->config->own;
+    const int64_t hidden = list->config->hidden_size;
+    const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
+    const int64_t keys = (int64_t)mixer->num_kv_heads * mixer->head_dim;
+    if (mixer->kind == MIXER_CONV) {
+        const int64_t shape[3] = {hidden, 1, mixer->conv.width};
+        random_list_linear(list, prefix, "in_proj", 3 * hidden, hidden, 0);
+        random_list_array(list, prefix, "conv.weight", 3, shape, 1);
+        random_list_output(list, prefix, "out_proj", hidden, hidden);
+        return;
+    }
+    random_list_linear(list, prefix, "q_proj", queries, hidden, 0);
+    random_list_linear(list, prefix, "k_proj", keys, hidden, 0);
+    random_list_linear(list, prefix, "v_proj", keys, hidden, 0);
+    random_list_output(list, prefix, lfm->class->o_proj, hidden, queries);
+    if (mixer->gate_per_head)
+        random_list_linear(list, prefix, "gate_proj", mixer->num_heads, hidden, 0);
+    random_list_norm(list, prefix, lfm->class->q_norm, NORM_RMSNORM, mixer->head_dim);
+    random_list_norm(list, prefix, lfm->class->k_norm, NORM_RMSNORM, mixer->head_dim);
+}
+
+static void list_random(struct random_list *list)
+{
+    blocks_random(list, &names, list_mixer);
+}
+
+/* ---- GGUF files of LFM 2 ---- */
+
+static const struct gguf_key gguf_keys[] = {
+    {"attention.head_count_kv", NULL, FIELD_OPTIONAL},
+    {"attention.layer_norm_rms_epsilon", "norm_eps", FIELD_REQUIRED},
+    {"shortconv.l_cache", "conv_L_cache", FIELD_REQUIRED},
+};
+
+#define IN_LAYER(gguf, name)                              \
+    {                                                     \
+        "blk.*." gguf, "model.layers.*." name, GGUF_SAME, \
+    }
+
+static const struct gguf_name gguf_names[] = {
+    {"token_embd_norm", "model.embedding_norm", GGUF_SAME},
+    IN_LAYER("attn_norm", "operator_norm"),
+    IN_LAYER("attn_q_norm", "self_attn.q_layernorm"),
+    IN_LAYER("attn_k_norm", "self_attn.k_layernorm"),
+    IN_LAYER("attn_output", "self_attn.out_proj"),
+    IN_LAYER("shortconv.in_proj", "conv.in_proj"),
+    IN_LAYER("shortconv.conv", "conv.conv"),
+    IN_LAYER("shortconv.out_proj", "conv.out_proj"),
+    IN_LAYER("ffn_norm", "ffn_norm"),
+    IN_LAYER("ffn_gate", "feed_forward.w1"),
+    IN_LAYER("ffn_up", "feed_forward.w3"),
+    IN_LAYER("ffn_down", "feed_forward.w2"),
+};
+
+/* Heads of k and v of each layer: 0 of a convolution. */
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    char key[GGUF_KEY_SIZE], got[40];
+    const struct gguf_entry *heads =
+        gguf_find(source->gguf, gguf_config_key(key, source, "attention.head_count_kv"));
+    json_t *kinds = json_array();
+    int64_t most = 0;
+    if (gguf_config_set(config, "layer_types", kinds, err) != 0 ||
+        gguf_config_set(config, "block_auto_adjust_ff_dim", json_false(), err) != 0)
+        return -1;
+    if (!heads || !heads->array || !gguf_type_is_int(heads->type) ||
+        heads->count > CONFIG_MAX_LAYERS)
+        return gguf_bad(source->gguf, key, err, "expected a list of integers, got %s",
+                        heads ? gguf_kind(heads, got) : "nothing");
+    for (uint64_t i = 0; i < heads->count; i++) {
+        const int64_t count = gguf_int_at(heads, i);
+        if (count < 0 || (count > 0 && most > 0 && count != most))
+            return gguf_bad(source->gguf, key, err,
+                            "expected 0 and one number of heads, got %lld and %lld",
+                            (long long)most, (long long)count);
+        most = count > 0 ? count : most;
+        if (json_array_append_new(kinds,
+                                  json_string(kind_names[count > 0 ? KIND_FULL : KIND_CONV])) != 0)
+            return error_set(err, ERROR_NO_MEMORY, "%s: out of memory", key);
+    }
+    return gguf_config_set(config, "num_key_value_heads", json_integer(most > 0 ? most : 1), err);
+}
+
+static const struct gguf_names gguf = {.architecture = "lfm2",
+                                       .base = &gguf_dense,
+                                       .keys = gguf_keys,
+                                       .num_keys = COUNT(gguf_keys),
+                                       .names = gguf_names,
+                                       .num_names = COUNT(gguf_names),
+                                       .complete = complete_gguf};
+
+const struct family family_lfm2 = {
+    .name = "lfm2", .parse = parse_lfm2, .bind = bind, .random = list_random, .gguf = &gguf};
+const struct family family_lfm3 = {
+    .name = "lfm3", .parse = parse_lfm3, .bind = bind, .random = list_random};
