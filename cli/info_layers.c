@@ -73,6 +73,7 @@ static void describe(const struct mixer *mixer, char *text, size_t size)
         scores, positions[mixer->position.kind],
         mixer->position.distances ? " and a bias by distance" : "", norms[mixer->output_norm.kind],
         mixer->output_gate == OUTPUT_GATE_NONE ? ""
+        : mixer->gate_first                    ? " after the output gate"
         : mixer->gate_per_head                 ? ", output gate per head"
                                                : ", output gate",
         mixer->num_heads, heads, mixer->head_dim, mixer->value_dim, mixer->features_positioned);

@@ -70,6 +70,7 @@ static double recurrence_operations(const struct mixer *m)
     case GATE_SCALAR:
     case GATE_REFINED:
     case GATE_GLA:
+    case GATE_MAMBA2:
         per_element = 5;
         break;
     case GATE_FAST_DECAY:

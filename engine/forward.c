@@ -423,6 +423,8 @@ static enum formula activation(enum hidden_act act)
         return FORMULA_RELU;
     case ACT_SILU:
         return FORMULA_SILU;
+    case ACT_RELU2:
+        return FORMULA_RELU2;
     }
     return FORMULA_IDENTITY;
 }
@@ -464,6 +466,13 @@ static void run_down(struct forward *forward, const struct device_branch *branch
 {
     const struct mlp *mlp = branch->config->mlp;
     const int64_t size = mlp->up_proj.rows;
+    if (mlp->gate_scale != 0)
+        forward->ops->map(forward->backend, &(struct ops_map){.formula = FORMULA_SCALE,
+                                                              .constant = mlp->gate_scale,
+                                                              .num_rows = num_rows,
+                                                              .num_cols = (int)size,
+                                                              .out = forward->hidden,
+                                                              .u = forward->hidden});
     const struct ops_norm gate = {.kind = NORM_NONE,
                                   .num_rows = num_rows,
                                   .groups = 1,

@@ -91,8 +91,11 @@ static void gate_group(enum formula formula, float gate, const float *x, float *
         y[j] = factor * x[j];
 }
 
-static void norm_part(const struct ops_norm *a, const float *x, float *y)
+/* at: of the part's weight and bias. */
+static void norm_part(const struct ops_norm *a, int64_t at, const float *x, float *y)
 {
+    const float *weight = a->weight == NULL ? NULL : a->weight + at;
+    const float *bias = a->bias == NULL ? NULL : a->bias + at;
     int n = a->size;
     float mean = a->kind == NORM_LAYERNORM ? formula_sum(x, n) / (float)n : 0.0f;
     float square = sum_squares(x, mean, n) / (a->kind == NORM_L2 ? 1.0f : (float)n);
@@ -100,18 +103,18 @@ static void norm_part(const struct ops_norm *a, const float *x, float *y)
                                                   : 1.0f / sqrtf(square + a->eps);
     if (a->kind == NORM_GATED_RMSNORM) {
         for (int j = 0; j < n; j++)
-            y[j] = formula_own_gate(x[j] * factor * a->weight[j], a->bias[j], x[j]);
+            y[j] = formula_own_gate(x[j] * factor * weight[j], bias[j], x[j]);
         return;
     }
-    if (a->weight == NULL)
+    if (weight == NULL)
         for (int j = 0; j < n; j++)
             y[j] = (x[j] - mean) * factor;
     else
         for (int j = 0; j < n; j++)
-            y[j] = (x[j] - mean) * factor * a->weight[j];
-    if (a->bias != NULL)
+            y[j] = (x[j] - mean) * factor * weight[j];
+    if (bias != NULL)
         for (int j = 0; j < n; j++)
-            y[j] += a->bias[j];
+            y[j] += bias[j];
 }
 
 static void kernel_norm(const struct ops_norm *a, int first, int end)
@@ -121,14 +124,19 @@ static void kernel_norm(const struct ops_norm *a, int first, int end)
             int64_t column = (int64_t)g * a->size;
             const float *x = a->x.data + r * a->x.stride + column;
             float *y = a->y.data + r * a->y.stride + column;
+            const float *gate =
+                a->gate.data == NULL ? NULL : a->gate.data + r * a->gate.stride + column;
+            if (gate != NULL && a->gate_first) {
+                gate_part(a->formula, gate, x, y, a->size);
+                x = y;
+            }
             if (a->kind != NORM_NONE)
-                norm_part(a, x, y);
+                norm_part(a, a->by_part ? column : 0, x, y);
             if (a->gate.data != NULL && a->gate_of_group)
                 gate_group(a->formula, a->gate.data[r * a->gate.stride + g],
                            a->kind == NORM_NONE ? x : y, y, a->size);
-            else if (a->gate.data != NULL)
-                gate_part(a->formula, a->gate.data + r * a->gate.stride + column,
-                          a->kind == NORM_NONE ? x : y, y, a->size);
+            else if (gate != NULL && !a->gate_first)
+                gate_part(a->formula, gate, a->kind == NORM_NONE ? x : y, y, a->size);
         }
 }
 

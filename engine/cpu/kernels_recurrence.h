@@ -338,6 +338,17 @@ static void fill_group(const struct ops_recurrence *a, struct recurrence_group *
     }
 }
 
+/* h += D v of the group's rows, of row `row` of the step. */
+static void add_skip(const struct ops_recurrence *a, const struct recurrence_group *group, int row,
+                     int count, float *h)
+{
+    const float skip = a->skip[group->head];
+    const float *v =
+        a->v.data + row * a->v.stride + (int64_t)group->v_head * a->value_dim + group->first;
+    for (int i = 0; i < count; i++)
+        h[i] = FORMULA_FMA(skip, v[i], h[i]);
+}
+
 static void write_group(const struct ops_recurrence *a, const struct recurrence_group *group,
                         int row)
 {
@@ -350,6 +361,8 @@ static void write_group(const struct ops_recurrence *a, const struct recurrence_
         float divisor = normalizer > 1e-6f ? normalizer : 1e-6f;
         for (int i = 0; i < inside; i++)
             h[i] = a->sum_norm ? sums[i] / divisor : sums[i];
+        if (a->skip != NULL)
+            add_skip(a, group, row + t, inside, h);
     }
 }
 

@@ -74,9 +74,9 @@ void cuda_embed(struct backend *backend, const struct ops_embed *a)
 
 /* ---- norms ---- */
 
-/* Numbers of a part whose rows are aligned, some fours of a lane at a time. */
+/* Numbers of part number `part` whose rows are aligned, some fours of a lane at a time. */
 template <bool gated, enum formula formula>
-__device__ static void norm_by_fours(const struct ops_norm &a, struct norm_terms terms,
+__device__ static void norm_by_fours(const struct ops_norm &a, struct norm_terms terms, int part,
                                      const float *x, const float *gate, float *y)
 {
     const int fours = 4;
@@ -89,7 +89,7 @@ __device__ static void norm_by_fours(const struct ops_norm &a, struct norm_terms
                 continue;
             from[i].x = *reinterpret_cast<const float4 *>(x + j);
             if (a.kind != NORM_NONE)
-                load_parameters(from[i], a, j);
+                load_parameters(from[i], a, parameter_of(a, part, j));
             if (gated)
                 from[i].gate = *reinterpret_cast<const float4 *>(gate + j);
         }
@@ -107,29 +107,37 @@ __device__ static void norm_by_fours(const struct ops_norm &a, struct norm_terms
 }
 
 template <bool gated, enum formula formula>
-__device__ static void norm_by_numbers(const struct ops_norm &a, struct norm_terms terms,
+__device__ static void norm_by_numbers(const struct ops_norm &a, struct norm_terms terms, int part,
                                        const float *x, const float *gate, float *y)
 {
     for (int j = (int)threadIdx.x % 32; j < a.size; j += 32) {
+        const int own = parameter_of(a, part, j);
         float value = x[j];
         if (a.kind != NORM_NONE)
-            value = norm_number(a, terms, value, a.weight == NULL ? 0.0f : a.weight[j],
-                                a.bias == NULL ? 0.0f : a.bias[j]);
+            value = norm_number(a, terms, value, a.weight == NULL ? 0.0f : a.weight[own],
+                                a.bias == NULL ? 0.0f : a.bias[own]);
         y[j] = gated ? formula_apply(formula, gate[j], 0.0f, 0.0f) * value : value;
     }
 }
 
-/* A warp per part of a row. */
-template <bool gated, enum formula formula> __global__ static void norm_kernel(struct ops_norm a)
+/* A warp per part of a row. first: the gate comes before the norm, which then takes y for x. */
+template <bool gated, bool first, enum formula formula>
+__global__ static void norm_kernel(struct ops_norm a)
 {
     grid_wait();
-    int64_t part = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
-    if (part >= (int64_t)a.num_rows * a.groups)
+    int64_t item = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
+    if (item >= (int64_t)a.num_rows * a.groups)
         return;
-    int64_t r = part / a.groups, column = part % a.groups * a.size;
-    const float *x = cell(a.x, r, column);
+    const int part = (int)(item % a.groups);
+    int64_t r = item / a.groups, column = (int64_t)part * a.size;
     float *y = cell(a.y, r, column);
-    const float *gate = gated ? cell(a.gate, r, column) : NULL;
+    const float *x = cell(a.x, r, column), *gate = gated ? cell(a.gate, r, column) : NULL;
+    if (first) {
+        for (int j = (int)threadIdx.x % 32; j < a.size; j += 32)
+            y[j] = formula_apply(formula, gate[j], 0.0f, 0.0f) * x[j];
+        __syncwarp();
+        x = y;
+    }
     struct norm_terms terms = {};
     if (a.kind != NORM_NONE)
         terms = norm_terms_of<8>(a, x);
@@ -137,9 +145,9 @@ template <bool gated, enum formula formula> __global__ static void norm_kernel(s
     uintptr_t addresses = reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y) |
                           reinterpret_cast<uintptr_t>(gate);
     if (addresses % 16 == 0 && a.size % 4 == 0)
-        norm_by_fours<gated, formula>(a, terms, x, gate, y);
+        norm_by_fours<gated && !first, formula>(a, terms, part, x, gate, y);
     else
-        norm_by_numbers<gated, formula>(a, terms, x, gate, y);
+        norm_by_numbers<gated && !first, formula>(a, terms, part, x, gate, y);
 }
 
 /* Without a norm the size of the parts changes nothing; small ones keep all multiprocessors busy.
@@ -154,10 +162,10 @@ static struct ops_norm in_small_parts(struct ops_norm a)
     return a;
 }
 
-template <bool gated, enum formula formula>
+template <bool gated, bool first, enum formula formula>
 static void run_norm(struct backend *backend, const struct ops_norm &call)
 {
-    launch(backend, norm_kernel<gated, formula>,
+    launch(backend, norm_kernel<gated, first, formula>,
            dim3(pieces((int64_t)call.num_rows * call.groups, WARPS)), dim3(THREADS), 0, call);
 }
 
@@ -195,12 +203,15 @@ void cuda_norm(struct backend *backend, const struct ops_norm *a)
     }
     struct ops_norm call = in_small_parts(*a);
     if (call.gate.data == NULL) {
-        run_norm<false, FORMULA_IDENTITY>(backend, call);
+        run_norm<false, false, FORMULA_IDENTITY>(backend, call);
         return;
     }
-#define NORM(name)                           \
-    case name:                               \
-        run_norm<true, name>(backend, call); \
+#define NORM(name)                                      \
+    case name:                                          \
+        if (call.gate_first && call.kind != NORM_NONE)  \
+            run_norm<true, true, name>(backend, call);  \
+        else                                            \
+            run_norm<true, false, name>(backend, call); \
         break;
     switch (call.formula) {
         FORMULA_OF_ONE(NORM)

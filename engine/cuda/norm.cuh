@@ -112,8 +112,14 @@ struct norm_four {
     float4 x, weight, bias, gate;
 };
 
-/* The four of [j, j + 4) of a part, which must all exist. j is a multiple of 4, and parameters
- * begin at a multiple of 16 bytes. */
+/* Which parameter number j of a part has. */
+__device__ inline int parameter_of(const struct ops_norm &a, int part, int j)
+{
+    return a.by_part ? part * a.size + j : j;
+}
+
+/* Parameters [j, j + 4), which must all exist. j is a multiple of 4, and parameters begin at a
+ * multiple of 16 bytes. */
 __device__ inline void load_parameters(struct norm_four &four, const struct ops_norm &a, int j)
 {
     if (a.weight != NULL)

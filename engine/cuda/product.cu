@@ -34,6 +34,8 @@ bool product_norms(const struct backend *backend, const struct ops_matmul *a)
     const struct ops_norm *norm = a->norm;
     if (cublaslt_takes(backend, a) /* which reads x as it is */ || norm->gate_of_group)
         return false;
+    if (norm->gate_first && norm->gate.data != NULL) /* it needs a second pass over x */
+        return false;
     int64_t numbers = (int64_t)a->num_rows * norm->groups * norm->size;
     bool fours = norm->size % 4 == 0 &&
                  (norm->gate.data == NULL ||

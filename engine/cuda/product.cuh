@@ -151,6 +151,12 @@ __device__ inline int part_of(const product_call &call, int k)
     return call.norm.groups == 1 ? 0 : k / call.norm.size;
 }
 
+/* Which parameters of the norm input k has. */
+__device__ inline int parameter_place(const product_call &call, int k)
+{
+    return call.norm.by_part ? k : k - part_of(call, k) * call.norm.size;
+}
+
 /* Inputs [k, k + 4) of row first + row, zero past the last, normed and gated. may_norm: the kernel
  * has few rows, and a four lies in one part (product_norms). may_gate: it also has the registers.
  */
@@ -162,7 +168,7 @@ __device__ inline struct norm_four load_inputs(const product_call &call, int fir
     if (!may_norm || k >= call.in)
         return four;
     if (call.norm.kind != NORM_NONE)
-        load_parameters(four, call.norm, k - part_of(call, k) * call.norm.size);
+        load_parameters(four, call.norm, parameter_place(call, k));
     if (may_gate && call.norm.gate.data != NULL)
         four.gate = *reinterpret_cast<const float4 *>(gate_row(call, first + row) + k);
     return four;

@@ -11,13 +11,16 @@
 enum { MOST_KEPT_BYTES = 40 << 10 };
 
 /* ---- rows of x ----
- * All rows of a call: x and gate [num_rows][width], and the norm's weight and bias [size]. What the
+ * All rows of a call: x and gate [num_rows][width], and the norm's weight and bias [size], or by
+ * part [groups * size]. What the
  * call has not takes no room. */
 
 /* The numbers of a norm's weight or bias. */
 __host__ __device__ inline int kept_parameters(const struct product_call &call, const float *those)
 {
-    return call.norm.kind == NORM_NONE || those == NULL ? 0 : call.norm.size;
+    if (call.norm.kind == NORM_NONE || those == NULL)
+        return 0;
+    return call.norm.by_part ? call.norm.groups * call.norm.size : call.norm.size;
 }
 
 /* Places them from float `at` on, a multiple of 4. parts: CTAs that share the inputs; a norm takes
@@ -104,7 +107,7 @@ __device__ inline struct norm_four kept_inputs(const product_call &call, const f
         four.gate = *reinterpret_cast<const float4 *>(place + call.kept.gate);
     if (call.norm.kind == NORM_NONE)
         return four;
-    const float *parameter = shared + k - part_of(call, k) * call.norm.size;
+    const float *parameter = shared + parameter_place(call, k);
     if (call.norm.weight != NULL)
         four.weight = *reinterpret_cast<const float4 *>(parameter + call.kept.weight);
     if (call.norm.bias != NULL)

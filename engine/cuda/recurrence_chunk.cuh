@@ -501,6 +501,16 @@ __device__ static void fill_chunk(const struct recurrence_call &call, const stru
     }
 }
 
+/* What h_i has beside s.phi_q, of a row of the step. */
+__device__ static inline float skipped(const struct ops_recurrence &a, const struct piece &piece,
+                                       int64_t row, int i, float h)
+{
+    if (a.skip == NULL)
+        return h;
+    return FORMULA_FMA(a.skip[piece.head],
+                       a.v.data[row * a.v.stride + (int64_t)piece.v_head * a.value_dim + i], h);
+}
+
 /* Computes h of n tokens: adds the warps' sums, and divides by c's. */
 __device__ static void write_chunk(const struct recurrence_call &call, const struct piece &piece,
                                    const float *shared, int done, int n)
@@ -525,7 +535,7 @@ __device__ static void write_chunk(const struct recurrence_call &call, const str
             for (int w = 0; w < call.wide; w++)
                 sum += sums[w * call.height + i];
             if (of_head < a.value_dim)
-                h[of_head] = a.sum_norm ? sum / divisor : sum;
+                h[of_head] = skipped(a, piece, row, of_head, a.sum_norm ? sum / divisor : sum);
         }
     }
 }

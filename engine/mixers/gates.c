@@ -3,6 +3,9 @@
  * A new gate is a case in each of the functions here and its formula in engine/ops/formulas.h. */
 #include "engine/mixers/mixer.h"
 
+#include <assert.h>
+#include <math.h>
+
 /* The projections of x that the gate needs, as parts of the layer's one projection. */
 int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2])
 {
@@ -30,20 +33,44 @@ int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2])
         parts[0] = &config->b_proj;
         parts[1] = &config->a_proj;
         return 2;
+    case GATE_MAMBA2:
+        parts[0] = &config->dt_proj;
+        return 1;
     }
     return 0;
+}
+
+/* values [count], if there are any, on the device. */
+static int upload(struct mixer_context *context, const float *values, int64_t count, float **out,
+                  struct error *err)
+{
+    void *device = NULL;
+    if (values != NULL && context->ops->upload(context->backend, values,
+                                               (size_t)count * sizeof(float), &device, err) != 0)
+        return -1;
+    *out = device;
+    return 0;
+}
+
+static int create_mamba2(struct mixer_layer *layer, struct mixer_context *context,
+                         struct error *err)
+{
+    const struct mixer *config = layer->config;
+    const struct offset_scale *scale = &config->gate_scale;
+    const int64_t heads = config->num_heads, columns = heads + config->out_gate_proj.rows;
+    if (upload(context, config->skip, heads, &layer->skip, err) != 0)
+        return -1;
+    return mixer_scale_upload(context, scale->weight, scale->bias, (size_t)columns,
+                              &layer->gate_scale, err);
 }
 
 int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err)
 {
     const struct mixer *config = layer->config;
-    if (config->decay != NULL) {
-        void *device = NULL;
-        const size_t bytes = (size_t)config->num_heads * sizeof(float);
-        if (context->ops->upload(context->backend, config->decay, bytes, &device, err) != 0)
-            return -1;
-        layer->decay = device;
-    }
+    if (upload(context, config->decay, config->num_heads, &layer->decay, err) != 0)
+        return -1;
+    if (config->gate == GATE_MAMBA2)
+        return create_mamba2(layer, context, err);
     if (config->gate != GATE_GLA)
         return 0;
     mixer_widen(&context->widths.low_rank, config->gk_proj_1.rows);
@@ -56,6 +83,48 @@ static struct ops_factor beta_of(const struct mixer *config, struct rows u)
     return config->beta_max == 0
                ? (struct ops_factor){FORMULA_SIGMOID, .u = u}
                : (struct ops_factor){FORMULA_SCALED_SIGMOID, config->beta_max, .u = u};
+}
+
+void mixer_gate_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend)
+{
+    ops->unload(backend, layer->decay);
+    ops->unload(backend, layer->skip);
+    mixer_scale_unload(&layer->gate_scale, ops, backend);
+}
+
+/* What softplus makes `limit` of. */
+static float before_softplus(float limit)
+{
+    return (float)log(expm1((double)limit));
+}
+
+/* dt's columns as softplus expects them: scaled, and inside its limits. */
+static void prepare_dt(const struct mixer_layer *layer, const struct ops *ops,
+                       struct backend *backend, int num_rows, struct rows u)
+{
+    const struct mixer *config = layer->config;
+    struct ops_map map = {.formula = FORMULA_IDENTITY,
+                          .num_rows = num_rows,
+                          .num_cols = config->num_heads + (int)config->out_gate_proj.rows,
+                          .out = u,
+                          .u = u,
+                          .weight = layer->gate_scale.weight,
+                          .bias = layer->gate_scale.bias};
+    if (map.weight != NULL) {
+        assert(config->out_gate_proj.rows == 0 ||
+               layer->out_gate_at == layer->gate_at + config->num_heads);
+        ops->map(backend, &map);
+    }
+    map.weight = map.bias = NULL;
+    map.num_cols = config->num_heads;
+    map.formula = FORMULA_AT_LEAST;
+    map.constant = before_softplus(config->dt_least);
+    if (config->dt_least > 0)
+        ops->map(backend, &map);
+    map.formula = FORMULA_AT_MOST;
+    map.constant = before_softplus(config->dt_most);
+    if (!isinf(config->dt_most))
+        ops->map(backend, &map);
 }
 
 void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
@@ -96,6 +165,14 @@ void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, stru
         break;
     case GATE_DELTA: /* b = delta = beta */
         recurrence->input_scale = recurrence->delta = beta_of(config, u);
+        break;
+    case GATE_MAMBA2: /* b = dt, a = e^(-dt decay) */
+        prepare_dt(layer, ops, backend, num_rows, u);
+        recurrence->row_decay =
+            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = u, .w = {layer->decay, 0}};
+        recurrence->row_decay_per_head = true;
+        recurrence->input_scale = (struct ops_factor){FORMULA_SOFTPLUS, .u = u};
+        recurrence->skip = layer->skip;
         break;
     }
 }

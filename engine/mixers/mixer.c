@@ -155,7 +155,7 @@ void mixer_clear(struct mixer_layer *layer, const struct ops *ops, struct backen
     mixer_position_clear(layer, ops, backend);
     mixer_segments_clear(layer, ops, backend);
     mixer_scale_unload(&layer->norm, ops, backend);
-    ops->unload(backend, layer->decay);
+    mixer_gate_clear(layer, ops, backend);
     ops->unload(backend, layer->biases);
     ops->unload(backend, layer->bias_table);
     if (layer->second != NULL)
@@ -169,6 +169,8 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
 {
     const struct mixer *config = layer->config;
     bool by_head = config->output_norm_scope == NORM_SCOPE_HEAD;
+    const int parts = config->output_norm_parts > 1 ? config->output_norm_parts : 1;
+    const int groups = by_head ? config->num_heads : parts;
     const struct rows h = mixer_columns(workspace->h, layer->h_at);
     return (struct ops_norm){
         .kind = config->output_norm.kind,
@@ -176,10 +178,12 @@ static struct ops_norm output_norm(const struct mixer_layer *layer,
         .weight = layer->norm.weight,
         .bias = layer->norm.bias,
         .num_rows = num_rows,
-        .groups = by_head ? config->num_heads : 1,
-        .size = by_head ? config->value_dim : config->num_heads * config->value_dim,
+        .by_part = !by_head && parts > 1,
+        .groups = groups,
+        .size = config->num_heads * config->value_dim / groups,
         .x = h,
         .y = h,
+        .gate_first = config->gate_first,
     };
 }
 

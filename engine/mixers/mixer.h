@@ -85,9 +85,10 @@ struct mixer_layer {
     struct weight *feature_q, *feature_k; /* the same matrix for favor and cos_sin */
     struct mixer_position position;
     struct mixer_scale norm;
-    float *decay;                /* device: [H], of the gate gated_delta */
-    struct formula_bias *biases; /* device: [H]; their tables are in bias_table */
-    float *bias_table;           /* by distance: [H, distances] */
+    float *decay, *skip;           /* device: [H], of the gates gated_delta and mamba2 */
+    struct mixer_scale gate_scale; /* likewise, of mamba2's columns */
+    struct formula_bias *biases;   /* device: [H]; their tables are in bias_table */
+    float *bias_table;             /* by distance: [H, distances] */
     size_t state_offset, maxima_offset;
     int64_t h_at;                    /* columns of h */
     struct mixer_layer *second;      /* of a pair: only what a part has */
@@ -179,6 +180,7 @@ void mixer_features_run(const struct mixer_layer *layer, const struct ops *ops,
 /* gates.c: says which projections a gate has, and makes a, f, b, delta of them. */
 int mixer_gate_parts(const struct mixer *config, const struct matrix *parts[2]);
 int mixer_gate_create(struct mixer_layer *layer, struct mixer_context *context, struct error *err);
+void mixer_gate_clear(struct mixer_layer *layer, const struct ops *ops, struct backend *backend);
 void mixer_gate_run(const struct mixer_layer *layer, const struct ops *ops, struct backend *backend,
                     struct mixer_workspace *workspace, int num_rows,
                     struct ops_recurrence *recurrence);

@@ -56,6 +56,15 @@ int blocks_decay(const struct block_mixer *block, const float *a_log, struct err
     return 0;
 }
 
+struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows)
+{
+    struct matrix matrix = *from;
+    matrix.rows = rows;
+    matrix.bias = from->bias ? from->bias + first : NULL;
+    matrix.part = (struct row_part){first, rows, rows};
+    return matrix;
+}
+
 /* Parameters of a norm of all heads, each with the same ones or with its own. */
 static int64_t qk_norm_size(const struct mixer *mixer, int heads, int64_t head_dim)
 {
@@ -118,14 +127,25 @@ static int bind_mlp(struct weights *weights, const struct config *config,
     char name[WEIGHT_NAME_SIZE];
     bool gated = names->mlp == BLOCK_MLP_GATED;
     mlp->act = branch->act;
+    mlp->gate_scale = branch->gate_scale;
     if (names->mlp == BLOCK_MLP_EITHER)
         gated = weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_proj));
-    if (gated && weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_proj),
-                                inner, hidden, names->biased, &mlp->gate_proj, err) != 0)
-        return -1;
-    if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->up_proj), inner, hidden,
-                       names->biased, &mlp->up_proj, err) != 0)
-        return -1;
+    if (names->gate_up_proj &&
+        weights_has(weights, weights_name(name, "%s.%s.weight", prefix, names->gate_up_proj))) {
+        struct matrix both;
+        if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_up_proj),
+                           2 * inner, hidden, names->biased, &both, err) != 0)
+            return -1;
+        mlp->gate_proj = blocks_rows(&both, 0, inner);
+        mlp->up_proj = blocks_rows(&both, inner, inner);
+    } else {
+        if (gated && weights_linear(weights, weights_name(name, "%s.%s", prefix, names->gate_proj),
+                                    inner, hidden, names->biased, &mlp->gate_proj, err) != 0)
+            return -1;
+        if (weights_linear(weights, weights_name(name, "%s.%s", prefix, names->up_proj), inner,
+                           hidden, names->biased, &mlp->up_proj, err) != 0)
+            return -1;
+    }
     return weights_linear(weights, weights_name(name, "%s.%s", prefix, names->down_proj), hidden,
                           inner, names->biased, &mlp->down_proj, err);
 }
@@ -334,8 +354,9 @@ static void random_norm(struct random_list *list, const char *prefix,
     random_list_norm(list, prefix, norm->name, norm->kind, list->config->hidden_size);
 }
 
+/* first: the norm before it is no other branch's. */
 static void random_branch(struct random_list *list, const struct block_names *names,
-                          const char *layer, const struct branch_config *branch,
+                          const char *layer, const struct branch_config *branch, bool first,
                           void (*list_mixer)(struct random_list *, const char *,
                                              const struct mixer *))
 {
@@ -343,7 +364,8 @@ static void random_branch(struct random_list *list, const struct block_names *na
     const int64_t hidden = config->hidden_size, inner = branch->mlp_size;
     char prefix[WEIGHT_NAME_SIZE / 2];
     snprintf(prefix, sizeof prefix, "%s.%s", layer, branch->name);
-    random_norm(list, layer, &branch->pre);
+    if (first)
+        random_norm(list, layer, &branch->pre);
     if (branch->mixer >= 0) {
         struct mixer own, second;
         configure_mixer(config, &config->mixers[branch->mixer], &own, &second);
@@ -367,7 +389,9 @@ static void random_layer(struct random_list *list, const struct block_names *nam
         const struct block_config *block = &kind->blocks[j];
         random_norm(list, layer, &block->input);
         for (int k = 0; k < block->num_branches; k++)
-            random_branch(list, names, layer, &block->branches[k], list_mixer);
+            random_branch(list, names, layer, &block->branches[k],
+                          k == 0 || block->branches[k].pre.name != block->branches[0].pre.name,
+                          list_mixer);
         random_norm(list, layer, &block->post);
     }
 }

@@ -9,7 +9,11 @@
 #include "engine/model/random_list.h"
 #include "engine/model/weights.h"
 
-enum block_mlp { BLOCK_MLP_PLAIN, BLOCK_MLP_GATED, BLOCK_MLP_EITHER /* as the file has it */ };
+enum block_mlp {
+    BLOCK_MLP_PLAIN,
+    BLOCK_MLP_GATED,
+    BLOCK_MLP_EITHER /* as the file has it */
+};
 
 /* Names without .weight and .bias. NULL: no model of the family has that tensor. Those of layers
  * are in the configuration's kinds of layers. */
@@ -17,7 +21,8 @@ struct block_names {
     const char *root; /* "model": all but the head's begin so, or none does */
     const char *embeddings, *position_embeddings, *embedding_norm, *final_norm;
     const char *gate_proj, *up_proj, *down_proj; /* below an MLP's name */
-    const char *lm_head;                         /* the whole name */
+    const char *gate_up_proj; /* the rows of both in one, where a file has it so; or NULL */
+    const char *lm_head;      /* the whole name */
     enum block_mlp mlp;
     enum weight_bias biased, head_biased; /* of the matrices of MLPs, and of the head */
 };
@@ -65,6 +70,8 @@ int blocks_split_heads(const struct block_mixer *block, const struct matrix *fus
 
 /* Sets the mixer's decay to e^a_log [num_heads]. */
 int blocks_decay(const struct block_mixer *block, const float *a_log, struct error *err);
+/* Rows [first, first + rows) of a matrix, which stay where they are. */
+struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows);
 
 /* A mixer's q_norm and k_norm, where it has them, of the size that their scope says. */
 int blocks_bind_qk_norms(const struct block_mixer *block, struct error *err);

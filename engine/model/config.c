@@ -86,7 +86,8 @@ int config_sizes(struct config *config, const struct fields *root, const char *h
         {heads_key, CONFIG_MAX_HEADS, &config->num_heads},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (fields_int(root, sizes[i].key, FIELD_REQUIRED, 1, sizes[i].most, sizes[i].value, err))
+        if (*sizes[i].value == 0 &&
+            fields_int(root, sizes[i].key, FIELD_REQUIRED, 1, sizes[i].most, sizes[i].value, err))
             return -1;
     return 0;
 }

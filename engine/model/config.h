@@ -53,6 +53,7 @@ struct branch_config {
     int mixer; /* index into config->mixers; -1: it is an MLP */
     enum hidden_act act;
     int64_t mlp_size;
+    float gate_scale; /* of an MLP, as in struct mlp */
 };
 
 struct block_config {
@@ -115,7 +116,7 @@ int config_parse_file(struct config *config, const char *file, const char *text,
  * is a warning, as in transformers: no text has it. */
 int config_token_ids(struct config *config, const struct fields *fields, struct error *err);
 
-/* The sizes that all of them have; heads_key names the heads' number. */
+/* The sizes that all of them have, where they are still 0; heads_key names the heads' number. */
 int config_sizes(struct config *config, const struct fields *root, const char *heads_key,
                  struct error *err);
 

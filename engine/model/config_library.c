@@ -154,14 +154,21 @@ int config_library_act(const struct fields *root, const char *key, enum hidden_a
                        struct error *err)
 {
     static const char *const names[] = {
-        "gelu",          "gelu_new",          "relu",
-        "silu",          "gelu_pytorch_tanh", "gelu_fast",
-        "swish",         "gelu_python",       "gelu_python_tanh",
+        "gelu",
+        "gelu_new",
+        "relu",
+        "silu",
+        "gelu_pytorch_tanh",
+        "gelu_fast",
+        "swish",
+        "gelu_python",
+        "gelu_python_tanh",
         "gelu_accurate",
+        "relu2",
     };
     static const enum hidden_act acts[COUNT(names)] = {
-        ACT_GELU,     ACT_GELU_NEW, ACT_RELU, ACT_SILU,     ACT_GELU_NEW,
-        ACT_GELU_NEW, ACT_SILU,     ACT_GELU, ACT_GELU_NEW, ACT_GELU_NEW,
+        ACT_GELU, ACT_GELU_NEW, ACT_RELU,     ACT_SILU,     ACT_GELU_NEW, ACT_GELU_NEW,
+        ACT_SILU, ACT_GELU,     ACT_GELU_NEW, ACT_GELU_NEW, ACT_RELU2,
     };
     int chosen = -1;
     if (fields_choice(root, key, FIELD_NOT_NULL, names, COUNT(names), &chosen, err) != 0)

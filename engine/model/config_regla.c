@@ -4,6 +4,7 @@
 #include "engine/model/config_blocks.h"
 #include "engine/model/config_qk.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -164,6 +165,8 @@ static int parse_output(const struct fields *fields, const struct config *config
     if (mixer->gate_per_head && mixer->output_norm.kind != NORM_NONE &&
         mixer->output_norm_scope == NORM_SCOPE_HIDDEN)
         return refuse(fields, err, "output_gate_scope head takes no output_norm_scope hidden");
+    if (mixer->gate_first && (mixer->output_gate == OUTPUT_GATE_NONE || mixer->gate_per_head))
+        return refuse(fields, err, "output_gate_first needs an output_gate, of scope hidden");
     mixer->output_norm.eps = (float)eps;
     return 0;
 }
@@ -225,7 +228,8 @@ static int parse_linear(const struct fields *fields, const struct config *config
                                         "conv",
                                         "num_qk_heads",
                                         "qk_norm",
-                                        "beta_max"};
+                                        "beta_max",
+                                        "output_gate_first"};
     struct mixer *mixer = &out->mixer;
     int64_t nu = 1, chunk_size = 0;
     double normalizer = 16;
@@ -237,8 +241,10 @@ static int parse_linear(const struct fields *fields, const struct config *config
         fields_double(fields, "gate_logit_normalizer", FIELD_OPTIONAL, 1e-6, 1e9, &normalizer,
                       err) != 0)
         return -1;
-    if (parse_conv(fields, &mixer->conv, err) != 0)
+    if (parse_conv(fields, &mixer->conv, err) != 0 ||
+        fields_bool(fields, "output_gate_first", FIELD_OPTIONAL, &mixer->gate_first, err) != 0)
         return -1;
+    mixer->dt_most = INFINITY; /* of mamba2, without limits */
     mixer->dpfp_nu = (int)nu;
     mixer->chunk_size = (int)chunk_size;
     mixer->gate_logit_normalizer = (float)normalizer;

@@ -8,11 +8,6 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* What the configuration says beside struct config. */
-struct dense_config {
-    enum weight_bias qkv_bias, o_bias, mlp_bias;
-};
-
 static const struct layer_names usual_names = {"input_layernorm", "self_attn",
                                                "post_attention_layernorm", "mlp"};
 
@@ -21,8 +16,8 @@ static int parse_sizes(struct config *config, const struct fields *root,
 {
     static const char key[] = "num_key_value_heads";
     if (config_sizes(config, root, "num_attention_heads", err) != 0 ||
-        fields_int(root, "intermediate_size", FIELD_REQUIRED, 1, CONFIG_MAX_INTERMEDIATE,
-                   &config->intermediate_size, err) != 0 ||
+        fields_int(root, class->inner_key ? class->inner_key : "intermediate_size", FIELD_REQUIRED,
+                   1, CONFIG_MAX_INTERMEDIATE, &config->intermediate_size, err) != 0 ||
         fields_int(root, "max_position_embeddings", FIELD_NOT_NULL, 1, INT32_MAX,
                    &config->max_position_embeddings, err) != 0)
         return -1;
@@ -81,7 +76,8 @@ int dense_parse(struct dense *dense, struct config *config, const struct fields 
         parse_biases(config, root, class, err) != 0 ||
         config_library_act(root, class->act_key ? class->act_key : "hidden_act",
                            &config->hidden_act, err) != 0 ||
-        fields_double(root, "rms_norm_eps", FIELD_NOT_NULL, 0, 1, &eps, err) != 0 ||
+        fields_double(root, class->eps_key ? class->eps_key : "rms_norm_eps", FIELD_NOT_NULL, 0, 1,
+                      &eps, err) != 0 ||
         fields_bool(root, "tie_word_embeddings", FIELD_NOT_NULL, &config->tied, err) != 0 ||
         config_token_ids(config, root, err) != 0)
         return -1;
@@ -282,7 +278,7 @@ static int64_t query_rows(const struct mixer *mixer)
     return mixer->output_gate == OUTPUT_GATE_NONE ? rows : 2 * rows;
 }
 
-int dense_bind_mixer(const struct block_mixer *block, struct error *err)
+int dense_bind_attention(const struct block_mixer *block, struct error *err)
 {
     const struct dense_config *own = block->config->own;
     struct mixer *mixer = block->mixer;
@@ -329,10 +325,10 @@ int dense_bind_layers(struct model *model, const struct config *config, struct w
 int dense_bind(struct model *model, const struct config *config, struct weights *weights,
                struct error *err)
 {
-    return dense_bind_layers(model, config, weights, names.root, dense_bind_mixer, err);
+    return dense_bind_layers(model, config, weights, names.root, dense_bind_attention, err);
 }
 
-void dense_random_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer)
+void dense_random_attention(struct random_list *list, const char *prefix, const struct mixer *mixer)
 {
     const int64_t hidden = list->config->hidden_size;
     const int64_t queries = (int64_t)mixer->num_heads * mixer->head_dim;
@@ -351,5 +347,5 @@ void dense_random_layers(struct random_list *list, dense_random_layer *list_mixe
 
 void dense_random(struct random_list *list)
 {
-    dense_random_layers(list, dense_random_mixer);
+    dense_random_layers(list, dense_random_attention);
 }

@@ -17,8 +17,9 @@ struct dense_class {
     bool head_dim_null;   /* null is as absent; else it is an error */
     int64_t longest;      /* max_position_embeddings */
     double rope_theta;
-    double norm_eps;     /* 0: 1e-6 */
-    const char *act_key; /* NULL: hidden_act */
+    double norm_eps;                 /* 0: 1e-6 */
+    const char *act_key;             /* NULL: hidden_act */
+    const char *eps_key, *inner_key; /* NULL: rms_norm_eps, intermediate_size */
     enum hidden_act act;
     bool tied;
     bool windows;                  /* it reads sliding_window or layer_types */
@@ -41,6 +42,11 @@ struct dense_kind {
     const struct rope *rope;          /* NULL: it has no positions */
     const struct mixer *mixer;        /* NULL: the model's attention */
     const struct layer_config *layer; /* NULL: as all layers */
+};
+
+/* What the configuration says beside struct config: at config->own, or first in what is there. */
+struct dense_config {
+    enum weight_bias qkv_bias, o_bias, mlp_bias;
 };
 
 /* All keys of config.json but those of rotary embeddings and of windows. names: NULL: the usual. */
@@ -99,7 +105,8 @@ int dense_bind_layers(struct model *model, const struct config *config, struct w
 void dense_random_layers(struct random_list *list, dense_random_layer *list_mixer);
 
 /* Of a layer of softmax attention. */
-int dense_bind_mixer(const struct block_mixer *block, struct error *err);
-void dense_random_mixer(struct random_list *list, const char *prefix, const struct mixer *mixer);
+int dense_bind_attention(const struct block_mixer *block, struct error *err);
+void dense_random_attention(struct random_list *list, const char *prefix,
+                            const struct mixer *mixer);
 
 #endif

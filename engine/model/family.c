@@ -5,26 +5,31 @@
 #include <string.h>
 
 /* A new family is a name here. */
-#define FAMILIES(X)   \
-    X(regla)          \
-    X(gpt_neox)       \
-    X(gla)            \
-    X(llama)          \
-    X(mistral)        \
-    X(qwen2)          \
-    X(qwen3)          \
-    X(smollm3)        \
-    X(granite)        \
-    X(olmo2)          \
-    X(olmo3)          \
-    X(gemma2)         \
-    X(gemma3_text)    \
-    X(qwen3_5)        \
-    X(qwen3_5_text)   \
-    X(olmo_hybrid)    \
-    X(gated_deltanet) \
-    X(delta_net)      \
-    X(lfm2)           \
+#define FAMILIES(X)     \
+    X(regla)            \
+    X(gpt_neox)         \
+    X(gla)              \
+    X(llama)            \
+    X(mistral)          \
+    X(qwen2)            \
+    X(qwen3)            \
+    X(smollm3)          \
+    X(granite)          \
+    X(olmo2)            \
+    X(olmo3)            \
+    X(gemma2)           \
+    X(gemma3_text)      \
+    X(qwen3_5)          \
+    X(qwen3_5_text)     \
+    X(olmo_hybrid)      \
+    X(gated_deltanet)   \
+    X(delta_net)        \
+    X(mamba2)           \
+    X(bamba)            \
+    X(granitemoehybrid) \
+    X(falcon_h1)        \
+    X(nemotron_h)       \
+    X(lfm2)             \
     X(lfm3)
 
 #define DECLARE(name) extern const struct family family_##name;

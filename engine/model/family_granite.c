@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Granite 3 and the dense Granite 4 without Mamba, as `transformers` 4 and 5 save
- * GraniteForCausalLM. */
-#include "engine/model/dense.h"
+/* Granite 3 and 4, as `transformers` 4 and 5 save GraniteForCausalLM and, of Granite 4,
+ * GraniteMoeHybridForCausalLM: layers of Mamba-2 and of attention, without experts. */
+#include "engine/model/config_library.h"
 #include "engine/model/gguf_dense.h"
+#include "engine/model/gguf_mamba.h"
+#include "engine/model/mamba2.h"
 
 #include <math.h>
+#include <string.h>
 
 static const struct dense_class granite = {.longest = 2048,
                                            .rope_theta = 10000,
@@ -55,16 +58,21 @@ static const struct gguf_key gguf_keys[] = {
     {"attention.scale", "attention_multiplier", FIELD_OPTIONAL},
 };
 
-/* Scores are as usual where the file says nothing. rope.scaling.finetuned is llama.cpp's switch for
- * rotary embeddings of this architecture. */
-static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+/* Scores are as usual where the file says nothing. */
+static int complete_scores(json_t *config, struct error *err)
 {
     const json_int_t head = json_integer_value(json_object_get(config, "head_dim"));
-    if (gguf_dense_refuse_false(source, "rope.scaling.finetuned", err) != 0)
-        return -1;
     if (head < 1 || json_object_get(config, "attention_multiplier"))
         return 0;
     return gguf_config_set(config, "attention_multiplier", json_real(1 / sqrt((double)head)), err);
+}
+
+/* rope.scaling.finetuned is llama.cpp's switch for rotary embeddings of this architecture. */
+static int complete_gguf(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    return gguf_dense_refuse_false(source, "rope.scaling.finetuned", err) == 0
+               ? complete_scores(config, err)
+               : -1;
 }
 
 static const struct gguf_names gguf = {.architecture = "granite",
@@ -75,3 +83,151 @@ static const struct gguf_names gguf = {.architecture = "granite",
 
 const struct family family_granite = {
     .name = "granite", .parse = parse, .bind = dense_bind, .random = dense_random, .gguf = &gguf};
+
+/* ---- with Mamba-2 ---- */
+
+static const struct dense_class hybrid = {.longest = 2048,
+                                          .rope_theta = 10000,
+                                          .act = ACT_SILU,
+                                          .inner_key = "shared_intermediate_size",
+                                          .windows = true,
+                                          .attention_bias = true};
+
+static const struct mamba2_class mixers = {MAMBA2_KEYS, .out_bias = "mamba_proj_bias"};
+
+static const struct layer_names hybrid_layer = {"input_layernorm", "self_attn",
+                                                "post_attention_layernorm", "shared_mlp"};
+
+/* transformers has 8 where the key is absent. */
+static int refuse_experts(const struct fields *root, struct error *err)
+{
+    int64_t experts = 8;
+    if (fields_int(root, "num_local_experts", FIELD_NOT_NULL, 0, INT32_MAX, &experts, err) != 0)
+        return -1;
+    return experts == 0 ? 0
+                        : error_set(err, ERROR_UNSUPPORTED,
+                                    "%s: num_local_experts: expected 0, got %lld (mixtures of "
+                                    "experts are not supported)",
+                                    root->place, (long long)experts);
+}
+
+/* position_embedding_type: "rope", and anything else for none; absent or null is none, too. */
+static int parse_hybrid_rope(struct rope *rope, const struct rope **used, struct config *config,
+                             const struct fields *root, struct error *err)
+{
+    const char *type = NULL;
+    if (fields_string(root, "position_embedding_type", FIELD_OPTIONAL, &type, err) != 0)
+        return -1;
+    *used = type && strcmp(type, "rope") == 0 ? rope : NULL;
+    return *used ? dense_rope(rope, config, root, &hybrid, err) : 0;
+}
+
+/* layer_types or, as files of others call it, layers_block_type; without either all are of Mamba-2.
+ */
+static int parse_hybrid_kinds(int **kind_of, struct config *config, const struct fields *root,
+                              struct error *err)
+{
+    if (mamba2_kinds(kind_of, config, root, "layer_types", false, err) != 0 ||
+        (!*kind_of && mamba2_kinds(kind_of, config, root, "layers_block_type", false, err) != 0))
+        return -1;
+    if (*kind_of)
+        return 0;
+    *kind_of = arena_alloc(config->arena, (size_t)config->num_layers, sizeof **kind_of, err);
+    for (int64_t i = 0; *kind_of && i < config->num_layers; i++)
+        (*kind_of)[i] = 1;
+    return *kind_of ? 0 : -1;
+}
+
+static int parse_hybrid(struct config *config, const struct fields *root, struct error *err)
+{
+    static const struct config_refusal refusals[] = {{"sliding_window", ""}};
+    struct dense dense;
+    struct rope rope;
+    const struct rope *used;
+    struct mixer_config mamba;
+    int *kind_of;
+    if (refuse_experts(root, err) != 0 || config_library_refuse(root, refusals, 1, err) != 0 ||
+        dense_parse(&dense, config, root, &hybrid, &hybrid_layer, err) != 0 ||
+        parse_hybrid_rope(&rope, &used, config, root, err) != 0 ||
+        parse_multipliers(config, root, &dense, err) != 0 ||
+        mamba2_parse(&mamba, NULL, config, root, &mixers, err) != 0 ||
+        parse_hybrid_kinds(&kind_of, config, root, err) != 0)
+        return -1;
+    return mamba2_layers(&dense, config, used, &mamba, kind_of, root, err);
+}
+
+static const struct block_names hybrid_names = {.root = "model",
+                                                .embeddings = "embed_tokens",
+                                                .final_norm = "norm",
+                                                .gate_proj = "gate_proj",
+                                                .up_proj = "up_proj",
+                                                .gate_up_proj = "input_linear",
+                                                .down_proj = "output_linear",
+                                                .lm_head = "lm_head",
+                                                .mlp = BLOCK_MLP_GATED};
+
+static int bind_hybrid(struct model *model, const struct config *config, struct weights *weights,
+                       struct error *err)
+{
+    return mamba2_bind(model, config, weights, &hybrid_names, err);
+}
+
+static void random_hybrid(struct random_list *list)
+{
+    blocks_random(list, &hybrid_names, mamba2_random_mixer);
+}
+
+static const struct gguf_key hybrid_keys[] = {
+    GGUF_MAMBA_KEYS,
+    {"attention.head_count_kv", NULL, FIELD_REQUIRED},
+    {"feed_forward_length", "shared_intermediate_size", FIELD_REQUIRED},
+    {"expert_shared_feed_forward_length", "shared_intermediate_size", FIELD_OPTIONAL},
+    {"expert_count", "num_local_experts", FIELD_OPTIONAL},
+    {"expert_used_count", NULL, FIELD_OPTIONAL},
+};
+
+static const struct gguf_name hybrid_tensors[] = {
+    GGUF_MAMBA_NAMES("model.layers.*.mamba."),
+    {"blk.*.ffn_gate", "model.layers.*.shared_mlp.gate_proj", GGUF_SAME},
+    {"blk.*.ffn_up", "model.layers.*.shared_mlp.up_proj", GGUF_SAME},
+    {"blk.*.ffn_down", "model.layers.*.shared_mlp.output_linear", GGUF_SAME},
+};
+
+/* With rotary embeddings it would be a Bamba, of whose heads llama.cpp turns other dimensions than
+ * transformers. */
+static int complete_hybrid(json_t *config, const struct gguf_source *source, struct error *err)
+{
+    char full[GGUF_KEY_SIZE];
+    bool turns = true;
+    gguf_config_key(full, source, "rope.scaling.finetuned");
+    if (gguf_bool(source->gguf, full, FIELD_OPTIONAL, &turns, err) != 0)
+        return -1;
+    if (turns)
+        return error_set(err, ERROR_UNSUPPORTED, "%s: %s: expected false, got true (not supported)",
+                         source->gguf->file, full);
+    if (!json_object_get(config, "num_local_experts") &&
+        gguf_config_set(config, "num_local_experts", json_integer(0), err) != 0)
+        return -1;
+    if (complete_scores(config, err) != 0 || gguf_mamba_complete(config, source, &mixers, err) != 0)
+        return -1;
+    return gguf_mamba_layers(config, "layer_types", false, source, err);
+}
+
+/* The keys of Granite, and those of Mamba-2. */
+static const struct gguf_names scaled_gguf = {.base = &gguf_dense_paired,
+                                              .keys = gguf_keys,
+                                              .num_keys = sizeof gguf_keys / sizeof *gguf_keys};
+static const struct gguf_names hybrid_gguf = {.architecture = "granitehybrid",
+                                              .base = &scaled_gguf,
+                                              .keys = hybrid_keys,
+                                              .num_keys = sizeof hybrid_keys / sizeof *hybrid_keys,
+                                              .names = hybrid_tensors,
+                                              .num_names =
+                                                  sizeof hybrid_tensors / sizeof *hybrid_tensors,
+                                              .complete = complete_hybrid};
+
+const struct family family_granitemoehybrid = {.gguf = &hybrid_gguf,
+                                               .name = "granitemoehybrid",
+                                               .parse = parse_hybrid,
+                                               .bind = bind_hybrid,
+                                               .random = random_hybrid};

@@ -122,7 +122,7 @@ static int parse_nested(struct config *config, const struct fields *root, struct
 static int bind_mixer(const struct block_mixer *block, struct error *err)
 {
     return block->mixer->kind == MIXER_LINEAR ? gated_delta_bind(block, &names, err)
-                                              : dense_bind_mixer(block, err);
+                                              : dense_bind_attention(block, err);
 }
 
 /* A model of text alone may have been cut out of a whole one, with the names of that. */
@@ -143,7 +143,7 @@ static void list_mixer(struct random_list *list, const char *prefix, const struc
     if (mixer->kind == MIXER_LINEAR)
         gated_delta_random(list, prefix, &names, mixer);
     else
-        dense_random_mixer(list, prefix, mixer);
+        dense_random_attention(list, prefix, mixer);
 }
 
 static void list_random(struct random_list *list)

@@ -4,6 +4,7 @@
 #include "engine/model/blocks.h"
 #include "engine/model/config_regla.h"
 #include "engine/model/family.h"
+#include "engine/model/mamba2.h"
 #include "engine/model/position_tables.h"
 
 #include <math.h>
@@ -31,6 +32,7 @@ static const struct gate_matrix {
     {GATE_DELTA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
     {GATE_GATED_DELTA, "b_proj", offsetof(struct mixer, b_proj), ROWS_HEADS, 0},
     {GATE_GATED_DELTA, "a_proj", offsetof(struct mixer, a_proj), ROWS_HEADS, -4},
+    {GATE_MAMBA2, "dt_proj", offsetof(struct mixer, dt_proj), ROWS_HEADS, MAMBA2_DT_BIAS},
 };
 enum { NUM_GATE_MATRICES = sizeof gate_matrices / sizeof *gate_matrices };
 
@@ -207,6 +209,8 @@ static int bind_gate(const struct block_mixer *b, struct error *err)
     }
     if (mixer->gate == GATE_GATED_DELTA && bind_decay(b, err) != 0)
         return -1;
+    if (mixer->gate == GATE_MAMBA2)
+        return mamba2_bind_heads(b, err);
     return mixer->gate == GATE_GLA ? bind_gla_gate(b, err) : 0;
 }
 
@@ -387,6 +391,8 @@ static void list_gate(struct random_list *list, const char *prefix, const struct
     }
     if (mixer->gate == GATE_GATED_DELTA)
         random_list_vector(list, prefix, "a_log", heads, 0, 1);
+    if (mixer->gate == GATE_MAMBA2)
+        mamba2_random_heads(list, prefix, heads);
     if (mixer->gate != GATE_GLA)
         return;
     char name[WEIGHT_NAME_SIZE];

@@ -3,6 +3,7 @@
 
 #include "engine/model/weights.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,6 +125,16 @@ static void add_position(XXH3_state_t *hash, const struct position *position)
     add_unusual(hash, "rope factor", (double)position->factor, 0);
 }
 
+/* Limits of dt, and what a configuration multiplies columns with. */
+static void add_mamba2(XXH3_state_t *hash, const struct mixer *mixer)
+{
+    const int64_t columns = mixer->num_heads + mixer->out_gate_proj.rows;
+    add_unusual(hash, "dt_least", (double)mixer->dt_least, 0);
+    add_unusual(hash, "dt_most", (double)mixer->dt_most, INFINITY);
+    for (int64_t i = 0; mixer->gate_scale.weight != NULL && i < columns; i++)
+        add_real(hash, (double)mixer->gate_scale.weight[i]);
+}
+
 static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
 {
     const int64_t numbers[] = {
@@ -166,6 +177,10 @@ static void add_mixer(XXH3_state_t *hash, const struct mixer *mixer)
         }
     add_unusual(hash, "num_qk_heads", mixer->num_qk_heads, mixer->num_heads);
     add_unusual(hash, "beta_max", (double)mixer->beta_max, 0);
+    if (mixer->gate == GATE_MAMBA2)
+        add_mamba2(hash, mixer);
+    add_unusual(hash, "output_norm_parts", mixer->output_norm_parts, 0);
+    add_unusual(hash, "gate_first", mixer->gate_first, 0);
     add_unusual(hash, "score_scale", (double)mixer->score_scale, 0);
     add_unusual(hash, "score_softcap", (double)mixer->score_softcap, 0);
     add_unusual(hash, "convolution", mixer->conv.width, 0);
@@ -223,6 +238,8 @@ static void add_block(XXH3_state_t *hash, const struct block *block, int place, 
         add_placed(hash, "scale", place + i, (double)branch->scale, 1);
         if (branch->mlp != NULL)
             add_placed(hash, "act", place + i, branch->mlp->act, act);
+        if (branch->mlp != NULL)
+            add_placed(hash, "gate_scale", place + i, (double)branch->mlp->gate_scale, 0);
     }
 }
 

@@ -209,9 +209,10 @@ static bool matches(const char *pattern, const char *name, size_t length, const 
            memcmp(name + used, pattern + before + 1, after) == 0;
 }
 
-static bool is_whole(enum gguf_how how)
+/* Which has neither .weight nor .bias in the folder. */
+static bool is_vector(enum gguf_how how)
 {
-    return how == GGUF_WHOLE || how == GGUF_DECAY || how == GGUF_VALUE_HEADS_WHOLE;
+    return how == GGUF_FLAT || how == GGUF_DECAY || how == GGUF_VALUE_HEADS_WHOLE;
 }
 
 /* Where the file has rows of value heads, if a key head serves several. `last` rows count. */
@@ -244,21 +245,20 @@ static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *conf
     if (how == GGUF_PAIRED && half > 0 && tensor->shape[0] % (2 * half) == 0)
         tensor->order = (struct tensor_order){2, half, 1};
     tensor->one_added = how == GGUF_ONE_ADDED;
+    if (how == GGUF_FLAT) {
+        tensor->rank = 1;
+        tensor->shape[0] = (int64_t)tensor->elements;
+    }
 }
 
-/* What its name is; *end: of it and of what that is for; *layer, *digits: the number in it. NULL:
- * there is none. */
+/* The name of a tensor without its end; *layer, *digits: the number in it. NULL: there is none. */
 static const struct gguf_name *find_name(const struct gguf_names *names, const char *tensor,
-                                         const char **end, const char **layer, size_t *digits)
+                                         size_t length, const char **layer, size_t *digits)
 {
-    const char *dot = strrchr(tensor, '.');
     for (; names; names = names->base)
-        for (size_t i = 0; i < names->num_names; i++) {
-            const struct gguf_name *name = &names->names[i];
-            *end = is_whole(name->how) ? tensor + strlen(tensor) : dot;
-            if (*end && matches(name->gguf, tensor, (size_t)(*end - tensor), layer, digits))
-                return name;
-        }
+        for (size_t i = 0; i < names->num_names; i++)
+            if (matches(names->names[i].gguf, tensor, length, layer, digits))
+                return &names->names[i];
     return NULL;
 }
 
@@ -266,9 +266,14 @@ static int rename_tensor(const struct gguf_names *names, const json_t *config,
                          struct tensors *tensors, struct tensor *tensor, struct error *err)
 {
     char full[200];
-    const char *end, *layer;
+    const char *end = strrchr(tensor->name, '.'), *layer;
     size_t digits;
-    const struct gguf_name *name = find_name(names, tensor->name, &end, &layer, &digits);
+    const struct gguf_name *name =
+        end ? find_name(names, tensor->name, (size_t)(end - tensor->name), &layer, &digits) : NULL;
+    if (!name) {
+        name = find_name(names, tensor->name, strlen(tensor->name), &layer, &digits);
+        end = name && is_vector(name->how) ? "" : ".weight";
+    }
     if (!name)
         return error_set(err, ERROR_INVALID, "%s: tensor \"%s\": the family %s has no use for it",
                          tensor->file, tensor->name, names->architecture);

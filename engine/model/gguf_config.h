@@ -23,16 +23,17 @@ enum gguf_how {
     GGUF_STACKED,   /* rows: q of all heads, k of all, v of all; the model has q, k, v by head */
     GGUF_PAIRED,    /* rows of a head: the first of each half, the second of each, ... */
     GGUF_ONE_ADDED, /* a norm of 1 + w: the file has the sums */
-    GGUF_WHOLE,     /* the same; the names are whole ones */
-    GGUF_DECAY,     /* likewise, of value heads; of A_log the file has -e^A_log */
+    GGUF_FLAT,      /* a vector, which the file has in several dimensions */
+    GGUF_DECAY,     /* by value head, and of A_log the file has -e^A_log */
     /* Rows by value head, or numbers: the first of each key head, the second of each, ... In `last`
      * those of the last rows alone; the others are by themselves. */
     GGUF_VALUE_HEADS,
-    GGUF_VALUE_HEADS_WHOLE,
+    GGUF_VALUE_HEADS_WHOLE, /* the same; the name is a whole one */
     GGUF_VALUE_HEADS_LAST,
 };
 
-/* A tensor without .weight and .bias. A * in both is the number of the layer. */
+/* A tensor without .weight and .bias; one that has neither gets .weight, unless it is a vector by
+ * itself: GGUF_FLAT, GGUF_DECAY, GGUF_VALUE_HEADS_WHOLE. A * in both is the number of the layer. */
 struct gguf_name {
     const char *gguf, *name;
     enum gguf_how how;

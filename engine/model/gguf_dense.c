@@ -50,14 +50,26 @@ static int complete_sizes(json_t *config, const struct gguf_source *source, stru
     return gguf_config_set(config, "head_dim", json_integer(head), err);
 }
 
+bool gguf_dense_any_layer(const json_t *config, const struct gguf_source *source, const char *name)
+{
+    char full[80];
+    const int64_t layers = number(config, "num_hidden_layers");
+    for (int64_t i = 0; i < layers && i < CONFIG_MAX_LAYERS; i++) {
+        snprintf(full, sizeof full, "blk.%d.%s", (int)i, name);
+        if (tensors_find(source->tensors, full))
+            return true;
+    }
+    return false;
+}
+
 /* A bias is where its tensor is. */
 static int complete_biases(json_t *config, const struct gguf_source *source, struct error *err)
 {
     static const struct {
         const char *tensor, *name;
-    } biases[] = {{"blk.0.attn_q.bias", "attention_bias"}, {"blk.0.ffn_up.bias", "mlp_bias"}};
+    } biases[] = {{"attn_q.bias", "attention_bias"}, {"ffn_up.bias", "mlp_bias"}};
     for (size_t i = 0; i < COUNT(biases); i++)
-        if (tensors_find(source->tensors, biases[i].tensor) &&
+        if (gguf_dense_any_layer(config, source, biases[i].tensor) &&
             gguf_config_set(config, biases[i].name, json_true(), err) != 0)
             return -1;
     return 0;

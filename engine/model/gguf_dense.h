@@ -15,6 +15,9 @@ extern const struct gguf_names gguf_dense_prenorm;
 /* Those, where q and k are in pairs, and their frequencies may be divided by a tensor. */
 extern const struct gguf_names gguf_dense_paired;
 
+/* Whether a layer has a tensor of this name, behind its number. */
+bool gguf_dense_any_layer(const json_t *config, const struct gguf_source *source, const char *name);
+
 /* A BOOL that may not be false. */
 int gguf_dense_refuse_false(const struct gguf_source *source, const char *key, struct error *err);
 

@@ -33,6 +33,7 @@ const struct matrix *branch_matrix(const struct branch *branch, size_t i)
         OF_MIXER(o_proj),       OF_MIXER(g_proj),        OF_MIXER(r_proj),    OF_MIXER(z_proj),
         OF_MIXER(f_proj),       OF_MIXER(gk_proj_0),     OF_MIXER(gk_proj_1), OF_MIXER(b_proj),
         OF_MIXER(segment_proj), OF_MIXER(out_gate_proj), OF_MIXER(in_proj),   OF_MIXER(a_proj),
+        OF_MIXER(dt_proj),
     };
     const size_t mlps = sizeof mlp / sizeof *mlp, mixers = sizeof mixer / sizeof *mixer;
     if (branch->mixer == NULL)

@@ -32,7 +32,8 @@
     X(ACT_GELU, "gelu")         \
     X(ACT_GELU_NEW, "gelu_new") \
     X(ACT_RELU, "relu")         \
-    X(ACT_SILU, "silu")
+    X(ACT_SILU, "silu")         \
+    X(ACT_RELU2, "relu2")
 #define MODEL_ACTIVATIONS(X)          \
     X(SOFTMAX_ACT_SOFTMAX, "softmax") \
     X(SOFTMAX_ACT_RELU, "relu")       \
@@ -73,7 +74,8 @@
     X(GATE_REFINED, "refined")       \
     X(GATE_GLA, "gla")               \
     X(GATE_DELTA, "delta")           \
-    X(GATE_GATED_DELTA, "gated_delta")
+    X(GATE_GATED_DELTA, "gated_delta") \
+    X(GATE_MAMBA2, "mamba2")
 #define MODEL_VALUE(value, name) value,
 #define MODEL_NAME(value, name) name,
 
@@ -201,8 +203,13 @@ struct mixer {
     struct matrix gk_proj_1;            /* gla: [Hkv*m, rank] */
     struct matrix b_proj;               /* delta, gated_delta: [H, D] */
     struct matrix a_proj;               /* gated_delta: [H, D] */
-    const float *decay;                 /* gated_delta: [H], of softplus(a_proj x) */
+    const float *decay;                 /* gated_delta, mamba2: [H], of softplus(a_proj x), of dt */
     float beta_max;                     /* delta, gated_delta: times sigmoid(b_proj x); 0: 1 */
+    struct matrix dt_proj;              /* mamba2: [H, D]; its bias is dt_bias too */
+    const float *skip;                  /* mamba2: D [H], or NULL */
+    float dt_least, dt_most;            /* mamba2: limits of dt; 0 and INFINITY: none */
+    struct offset_scale gate_scale;     /* mamba2: of the columns of dt_proj and out_gate_proj, [H +
+                                           H*dv]; dt's bias is in it then; NULL: none */
 
     /* softmax */
     enum softmax_activation activation;
@@ -221,7 +228,9 @@ struct mixer {
     struct position position;
     struct norm output_norm; /* of size dv (scope head; shared by the heads) or H*dv (hidden) */
     enum norm_scope output_norm_scope;
+    int output_norm_parts; /* scope hidden: each normed by itself; 0: one */
     enum output_gate output_gate;
+    bool gate_first;             /* the output gate comes before output_norm */
     struct matrix out_gate_proj; /* [H*dv, D]; with gate_per_head [H, D] */
     bool gate_per_head;          /* not of a pair, nor after a norm of all heads together */
 
@@ -244,6 +253,7 @@ struct mlp {
     struct matrix gate_proj; /* rows = 0: not gated */
     struct matrix up_proj, down_proj;
     enum hidden_act act;
+    float gate_scale; /* of gate_proj x; 0: 1 */
 };
 
 /* What a block adds: a mixer or an MLP, of pre(x). */

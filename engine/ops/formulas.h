@@ -240,6 +240,13 @@ FORMULA float formula_relu_weight(enum softmax_activation activation, float scor
     return activation == SOFTMAX_ACT_RELU2 ? relu * relu : relu;
 }
 
+/* relu^2 of the MLPs of Nemotron-H. */
+FORMULA float formula_relu2(float x)
+{
+    float relu = formula_relu(x);
+    return relu * relu;
+}
+
 FORMULA float formula_silu(float x)
 {
     return x * formula_sigmoid(x);
@@ -297,13 +304,17 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_GELU)                                                                           \
     X(FORMULA_GELU_NEW)                                                                       \
     X(FORMULA_RELU)                                                                           \
+    X(FORMULA_RELU2)                                                                          \
     X(FORMULA_SILU)                                                                           \
     X(FORMULA_SIGMOID)           /* RFA's g, fast decay's z and f, the delta rule's beta */   \
     X(FORMULA_ONE_MINUS_SIGMOID) /* RFA (Peng et al. 2021, section 3.2): the input's share */ \
     X(FORMULA_GLA_GATE)          /* constant: the normalizer */                               \
     X(FORMULA_SOFTCAP)           /* constant: c */                                            \
     X(FORMULA_SCALE)             /* constant u */                                             \
-    X(FORMULA_SCALED_SIGMOID)    /* the delta rule's beta, up to the constant */
+    X(FORMULA_SCALED_SIGMOID)    /* the delta rule's beta, up to the constant */             \
+    X(FORMULA_AT_LEAST)          /* the larger of u and the constant */                       \
+    X(FORMULA_AT_MOST)           /* the smaller */                                            \
+    X(FORMULA_SOFTPLUS)          /* Mamba-2's dt */
 #define FORMULA_OF_TWO(X)                                                            \
     X(FORMULA_REFINED_GATE)                                                          \
     X(FORMULA_SUM) /* of a pair's h */                                               \
@@ -325,6 +336,8 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return formula_gelu_new(u);
     case FORMULA_RELU:
         return formula_relu(u);
+    case FORMULA_RELU2:
+        return formula_relu2(u);
     case FORMULA_SILU:
         return formula_silu(u);
     case FORMULA_SIGMOID:
@@ -341,6 +354,12 @@ FORMULA float formula_apply(enum formula formula, float u, float w, float consta
         return constant * u;
     case FORMULA_SCALED_SIGMOID:
         return constant * formula_sigmoid(u);
+    case FORMULA_AT_LEAST:
+        return u < constant ? constant : u;
+    case FORMULA_AT_MOST:
+        return u > constant ? constant : u;
+    case FORMULA_SOFTPLUS:
+        return formula_softplus(u);
     case FORMULA_SUM:
         return u + w;
     case FORMULA_PRODUCT:

@@ -76,21 +76,25 @@ struct ops_embed {
     struct rows x; /* out: [N, D] */
 };
 
-/* y = norm(x), for each of `groups` parts of `size` of every row, with the same weight, or with
- * weight [groups * size] when groups = 1. x = y is allowed.
+/* y = norm(x), for each of `groups` parts of `size` of every row, with the same weight, or each
+ * with its own. x = y is allowed.
  *
  * Where gate.data is not NULL, y = formula(gate) * norm(x), with a number of the gate for each, or
- * with gate_of_group for each part. The kind may be NORM_NONE then, with
- * which norm(x) is x, and gate = y is allowed, too. */
+ * with gate_of_group for each part; or with gate_first, which has a number for each, norm(formula(
+ * gate) * x). The kind may be NORM_NONE then, with which norm(x) is x, and gate = y is allowed,
+ * too.
+ */
 struct ops_norm {
     enum norm_kind kind;
     float eps;
     const float *weight, *bias; /* [size], or NULL; bias of NORM_GATED_RMSNORM: w of its gate */
+    bool by_part;               /* they are [groups * size]: each part has its own */
     int num_rows, groups, size;
     struct rows x, y;
     enum formula formula; /* of one number */
     struct rows gate;     /* [num_rows, groups * size]; with gate_of_group [num_rows, groups] */
     bool gate_of_group;
+    bool gate_first; /* Mamba-2's order */
 };
 
 /* y = act(x Wᵀ + bias), or y += x Wᵀ + bias. Each output is one running sum over the input, in
@@ -187,11 +191,10 @@ struct ops_factor {
 /* The row recurrence of every linear mixer (model-format.md), from its projections on. Row i of a
  * head's S, in token order:
  *   s <- a_i (f * s);  s <- s + (b v_i - delta (s.phi_k)) phi_k;  h_i = s.phi_q
- * and with sum_norm c as row dv with v = 1, and h_i / max(c.phi_q, 1e-6). What is absent is 1
- * (a, f, b) or 0 (delta). Where a key raises the running maximum, a gets the factor
- * exp(M_old - M_new).
- * S of a head in the slot: [rows / 16][m2][16], rows = dv (+ 1), padded to 16.
- * Order of s.phi: one running sum over the features.
+ * and with sum_norm c as row dv with v = 1, and h_i / max(c.phi_q, 1e-6); with a skip (Mamba-2)
+ * h_i + D v_i at last. What is absent is 1 (a, f, b) or 0 (delta). Where a key raises the running
+ * maximum, a gets the factor exp(M_old - M_new). S of a head in the slot: [rows / 16][m2][16], rows
+ * = dv (+ 1), padded to 16. Order of s.phi: one running sum over the features.
  *
  * H heads have S, h, a, b and delta. Neighbouring heads may share what S is made of and read
  * with: q has Hq = num_qk_heads heads, v has Hv = num_kv_heads, and k, its features' gate f and M
@@ -208,6 +211,7 @@ struct ops_recurrence {
     struct rows q, k, v; /* [N, Hq*d], [N, Hk*d], [N, Hv*dv] */
     struct ops_factor row_decay, feature_decay, input_scale,
         delta;           /* a; f [N, Hk*m]; b, delta [N, H] */
+    const float *skip;   /* D [H], on the device, or NULL */
     struct rows h;       /* out: [N, H*dv] */
     size_t state_offset; /* of S [H] in the slot */
 };

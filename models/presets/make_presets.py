@@ -192,6 +192,37 @@ DENSE = {
                        full_attn_idxs=[2, 5, 8, 10, 12, 14]),
 }
 
+# What Mamba-2's mixers are called by Bamba's kin.
+def mamba(heads, head_dim, state, **changes):
+    return {"mamba_n_heads": heads, "mamba_d_head": head_dim, "mamba_d_state": state,
+            "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, **changes}
+
+
+def without_mlps(shape):
+    return {key: value for key, value in shape.items()
+            if key not in ("num_attention_heads", "num_key_value_heads", "intermediate_size")}
+
+
+GRANITE_LAYERS = ["attention" if i in (10, 13, 17, 27) else "mamba" for i in range(32)]
+MAMBA = {
+    "mamba2-130m": without_mlps(
+        dense("mamba2", 0, 0, 64, 24, 0, 50288, hidden_size=768, layer_norm_epsilon=1e-5,
+              num_heads=24, state_size=128, n_groups=1, conv_kernel=4, expand=2)),
+    "falcon-h1-90m": dense(
+        "falcon_h1", 8, 2, 64, 24, 768, 32768, hidden_size=512, rms_norm_eps=1e-5,
+        max_position_embeddings=262144, rope_theta=1e11, **mamba(24, 32, 64, mamba_d_ssm=768),
+        embedding_multiplier=5.6, lm_head_multiplier=0.04, key_multiplier=0.4,
+        attention_in_multiplier=1.0, attention_out_multiplier=0.9, ssm_in_multiplier=1.2,
+        ssm_out_multiplier=0.25, ssm_multipliers=[0.35, 0.25, 0.18, 0.5, 0.35],
+        mlp_multipliers=[0.9, 0.25]),
+    "granite-4.0-h-350m": dense(
+        "granitemoehybrid", 12, 4, 64, 32, 2048, 100352, hidden_size=768, rms_norm_eps=1e-5,
+        max_position_embeddings=32768, shared_intermediate_size=2048, num_local_experts=0,
+        position_embedding_type="nope", layer_types=GRANITE_LAYERS, **mamba(48, 32, 128),
+        embedding_multiplier=12, logits_scaling=3, residual_multiplier=0.246,
+        attention_multiplier=0.015625),
+}
+
 
 def text(config):
     """A key per line, and a mixer per line."""
@@ -214,7 +245,7 @@ def main():
             wanted[f"{system}-{depth}.json"] = text(native(system, layers))
     for system in IN_SMALL:
         wanted[f"{system}-6x512.json"] = text(native(system, 6, SMALL, SMALL_CONFIG))
-    for name, config in DENSE.items():
+    for name, config in {**DENSE, **MAMBA}.items():
         wanted[f"{name}.json"] = text(config)
     if "--check" not in sys.argv[1:]:
         for name, content in wanted.items():

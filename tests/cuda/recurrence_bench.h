@@ -55,7 +55,7 @@ struct arrays {
     float *householder;
     int32_t *permutation; /* cycle, start, length, place: [4, m] */
     float *codes;         /* spe's: of q, then of k */
-    float *decay;         /* of gated_delta: [H] */
+    float *per_head;      /* [H]: the decay of gated_delta and mamba2, and mamba2's skip */
 };
 
 static inline bool exponential(const struct problem *p)
@@ -154,7 +154,7 @@ static inline struct arrays make_arrays(const struct problem *p)
     x.householder = bench_floats((size_t)m, -0.3f, 0.3f, 99);
     x.permutation = make_cycles(m);
     x.codes = bench_floats(2 * code_floats(p), -0.2f, 0.3f, 98);
-    x.decay = bench_floats((size_t)p->size.heads, 0.0f, 2.0f, 97);
+    x.per_head = bench_floats((size_t)p->size.heads, 0.1f, 1.0f, 97);
     return x;
 }
 
@@ -165,7 +165,7 @@ static inline void free_arrays(struct arrays *x)
     free(x->householder);
     free(x->permutation);
     free(x->codes);
-    free(x->decay);
+    free(x->per_head);
 }
 
 static inline size_t array_bytes(const struct problem *p, int width)
@@ -184,7 +184,7 @@ static inline struct arrays device_arrays(const struct bench_device *device,
     out.householder = bench_memory(device, m * 4, x->householder);
     out.permutation = bench_memory(device, 4 * m * 4, x->permutation);
     out.codes = bench_memory(device, 2 * code_floats(p) * 4, x->codes);
-    out.decay = bench_memory(device, (size_t)p->size.heads * 4, x->decay);
+    out.per_head = bench_memory(device, (size_t)p->size.heads * 4, x->per_head);
     return out;
 }
 
@@ -196,7 +196,7 @@ static inline void free_device_arrays(const struct bench_device *device, const s
     bench_free(device, x->householder, (size_t)p->features * 4);
     bench_free(device, x->permutation, 4 * (size_t)p->features * 4);
     bench_free(device, x->codes, 2 * code_floats(p) * 4);
-    bench_free(device, x->decay, (size_t)p->size.heads * 4);
+    bench_free(device, x->per_head, (size_t)p->size.heads * 4);
 }
 
 /* ---- the call ---- */
@@ -272,10 +272,18 @@ static inline void set_gate(const struct problem *p, const struct arrays *x,
         call->delta = (struct ops_factor){FORMULA_SIGMOID, .u = u};
         break;
     case GATE_GATED_DELTA:
-        call->row_decay = (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = w, .w = {x->decay, 0}};
+        call->row_decay =
+            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = w, .w = {x->per_head, 0}};
         call->row_decay_per_head = true;
         call->input_scale = (struct ops_factor){FORMULA_SCALED_SIGMOID, 1.5f, .u = u};
         call->delta = call->input_scale;
+        break;
+    case GATE_MAMBA2:
+        call->row_decay =
+            (struct ops_factor){FORMULA_SOFTPLUS_DECAY, .u = u, .w = {x->per_head, 0}};
+        call->row_decay_per_head = true;
+        call->input_scale = (struct ops_factor){FORMULA_SOFTPLUS, .u = u};
+        call->skip = x->per_head;
         break;
     }
 }

@@ -105,13 +105,15 @@ static void check_normed(struct devices *d, struct kind kind, int in, int groups
                                       .eps = 1e-5f,
                                       .weight = rela || i % 2 == 0 ? scale : NULL,
                                       .bias = rela || i % 4 == 0 ? scale + in : NULL,
+                                      .by_part = i % 3 != 0,
                                       .num_rows = rows_of[i],
                                       .groups = groups,
                                       .size = in / groups,
                                       .x = {x, in},
                                       .y = {normed, in},
                                       .formula = formulas[i % 3],
-                                      .gate = {gated ? gate : NULL, in}};
+                                      .gate = {gated ? gate : NULL, in},
+                                      .gate_first = i % 2 == 1};
         struct ops_matmul call = {
             .weight = weight, .num_rows = rows_of[i], .x = norm.y, .y = {out[0], OUT}};
         cuda->ops->norm(cuda->backend, &norm);

@@ -5,11 +5,12 @@ it: for reference_models.py."""
 import math
 
 import numpy as np
-from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, rotary, silu
+from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rotary, silu
 
 SIZES = {"vocab_size": 275, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
          "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 0, "eos_token_id": 0}
-ACTIVATIONS = {"silu": silu, "swish": silu, "gelu": gelu, "gelu_pytorch_tanh": gelu_tanh, "relu": relu}
+ACTIVATIONS = {"silu": silu, "swish": silu, "gelu": gelu, "gelu_pytorch_tanh": gelu_tanh, "relu": relu,
+               "relu2": relu2}
 
 
 def all_alike(c):

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from reference_dense import DENSE
 from reference_lfm import LFM
-from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, rotary, sigmoid, silu
+from reference_mamba import MAMBA
+from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rotary, sigmoid, silu
 
 PROMPT = [5, 17, 200, 33, 33, 90, 128, 7, 250, 61, 2, 99]
 TOKENIZER = Path(__file__).resolve().parents[1] / "golden" / "gpt_neox" / "tokenizer.json"
@@ -29,7 +30,7 @@ class NeoX:
     activations = {
         "gelu": gelu, "gelu_python": gelu, "gelu_new": gelu_tanh, "gelu_fast": gelu_tanh,
         "gelu_pytorch_tanh": gelu_tanh, "gelu_python_tanh": gelu_tanh, "gelu_accurate": gelu_tanh,
-        "relu": relu, "silu": silu, "swish": silu}
+        "relu": relu, "silu": silu, "swish": silu, "relu2": relu2}
 
     @staticmethod
     def tensors(c):
@@ -204,7 +205,7 @@ class GLA:
         return rms_norm(x, "model.norm") @ head.T
 
 
-FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM}
+FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **MAMBA}
 DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "F8_E4M3",
           "int8": "F8_E8M0"}  # the last two stand for types that numpy does not have
 

@@ -260,7 +260,8 @@ def random_keys(rng, family):
     return FAMILIES[family](rng, keys)
 
 
-def save(folder, family, keys, rng):
+def save(folder, family, rng):
+    keys = random_keys(rng, family)
     of_text = family + ("TextConfig" if family in TEXT_CONFIGS else "Config")
     config = getattr(transformers, of_text)(**copy.deepcopy(keys))
     model = getattr(transformers, family + "ForCausalLM")(config)
@@ -294,10 +295,10 @@ def expected(model, prompt, tolerance):
     }
 
 
-def write_case(folder, family, rng):
+def write_case(folder, family, rng, save_case):
     """Returns whether the case is well conditioned."""
     shutil.rmtree(folder, ignore_errors=True)
-    save(folder, family, random_keys(rng, family), rng)
+    save_case(folder, family, rng)
     config, tensors = read_config(folder), read_tensors(folder)
     prompt = [rng.randrange(config.vocab_size) for _ in range(rng.choice([1, 2, 40, 64, 65, 100, 130]))]
     model = exact_model(config, tensors)
@@ -316,13 +317,13 @@ def check(regla, folder, reproducibility):
     return result.returncode == 0, (result.stdout + result.stderr).strip()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def run(description, families, save_case):
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--regla", required=True)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=FAMILIES)
+    parser.add_argument("--families", nargs="*", default=list(families), choices=families)
     parser.add_argument("--reproducibility", type=int, default=4, help="every so many-th case")
     args = parser.parse_args()
     if transformers.__version__ != VERSION:
@@ -336,7 +337,7 @@ def main():
         family = args.families[i % len(args.families)]
         folder = args.out / f"{family.lower()}_{args.seed}_{i:04}"
         rng = random.Random(args.seed * 100003 + i)
-        while not write_case(folder, family, rng):
+        while not write_case(folder, family, rng, save_case):
             ill += 1
         agrees, text = check(args.regla, folder, i % args.reproducibility == 0)
         if agrees:
@@ -350,4 +351,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(__doc__, FAMILIES, save))

@@ -27,7 +27,6 @@ import gguf  # noqa: E402
 import make_gguf_fixtures as fixtures  # noqa: E402
 import numpy as np  # noqa: E402
 from conversion import get_model_class  # noqa: E402
-from conversion.base import ModelBase  # noqa: E402
 
 WHOLE = ("dense_llama", "dense_qwen3", "dense_granite", "dense_olmo3", "lfm2", "delta_qwen3_5_text")
 # Not in their files: windows of qwen2, and which layers of gemma3 have one; which layers of smollm3
@@ -48,8 +47,10 @@ def padded_tokenizer(folder, size):
     return tokenizer
 
 
-def convert(case, path):
-    config = ModelBase.load_hparams(case, False)
+def convert(case, path, change=None):
+    """change: what the converter reads in place of the case's configuration."""
+    config = json.loads((case / "config.json").read_text())
+    config = change(config) if change else config
     tokenizer = padded_tokenizer(case, config["vocab_size"])
 
     def set_vocab(self):
@@ -61,11 +62,12 @@ def convert(case, path):
         folder = Path(folder) / "case"
         shutil.copytree(case, folder)
         (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+        (folder / "config.json").write_text(json.dumps(config))
         chosen = get_model_class(config["architectures"][0])
         model = type(chosen.__name__, (chosen,), {"set_vocab": set_vocab, "no_mtp": True,
                                                   "model_arch": chosen.model_arch})
         instance = model(folder, FTYPES[config.get("dtype", config.get("torch_dtype"))], path,
-                         model_name=case.name)
+                         model_name=case.name, **({"hparams": config} if change else {}))
         instance.write()
 
 

@@ -11,7 +11,8 @@ static const struct change native_changes[] = {
     {"model_type", "\"mamba\"",
      "config.json: model_type: unknown model_type \"mamba\" (known: regla, gpt_neox, gla, llama, "
      "mistral, qwen2, qwen3, smollm3, granite, olmo2, olmo3, gemma2, gemma3_text, qwen3_5, "
-     "qwen3_5_text, olmo_hybrid, gated_deltanet, delta_net, lfm2, lfm3)"},
+     "qwen3_5_text, olmo_hybrid, gated_deltanet, delta_net, mamba2, bamba, granitemoehybrid, "
+     "falcon_h1, nemotron_h, lfm2, lfm3)"},
     {"model_type", "\"qwen3_next\"",
      "config.json: model_type: \"qwen3_next\" has mixtures of experts, which are not supported"},
     {"model_type", "\"qwen3_5_moe_text\"",
@@ -42,7 +43,8 @@ static const struct change native_changes[] = {
      "config.json: intermediate_size: expected an integer in [0, 1048576], got nothing"},
     {"intermediate_size", "0", NULL},
     {"hidden_act", "\"swiglu\"",
-     "config.json: hidden_act: unknown hidden_act \"swiglu\" (known: gelu, gelu_new, relu, silu)"},
+     "config.json: hidden_act: unknown hidden_act \"swiglu\" (known: gelu, gelu_new, relu, silu, "
+     "relu2)"},
     {"hidden_act", NULL, NULL},
     {"norm_type", NULL, "config.json: norm_type: expected a string, got nothing"},
     {"norm_type", "\"none\"",
@@ -97,7 +99,9 @@ static const struct change native_changes[] = {
      "config.json: mixers.r: unknown key \"kernel\" (known: kind, feature_map, gate, sum_norm, "
      "query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, output_norm_scope, "
      "output_norm_eps, output_gate, output_gate_scope, num_heads, qk_projection, value_activation, "
-     "chunk_size, conv, num_qk_heads, qk_norm, beta_max)"},
+     "chunk_size, conv, num_qk_heads, qk_norm, beta_max, output_gate_first)"},
+    {"mixers/r/output_gate_first", "true",
+     "config.json: mixers.r: output_gate_first needs an output_gate, of scope hidden"},
     {"mixers/s/feature_map", "\"exp\"",
      "config.json: mixers.s: unknown key \"feature_map\" (known: kind, activation, window, "
      "window_size, position, output_norm, output_norm_scope, output_norm_eps, output_gate, "
@@ -108,7 +112,7 @@ static const struct change native_changes[] = {
      "elu, elu+1, exp, favor, cos_sin, hedgehog, dpfp, unit_cos_sin)"},
     {"mixers/r/gate", "\"foo\"",
      "config.json: mixers.r.gate: unknown gate \"foo\" (known: none, scalar, fast_decay, refined, "
-     "gla, delta, gated_delta)"},
+     "gla, delta, gated_delta, mamba2)"},
     {"mixers/r/gate", "\"delta\"",
      "config.json: mixers.r: feature_map exp and favor cannot be combined with the gates delta "
      "and gated_delta (the delta rule does not scale with the running maximum)"},
@@ -357,7 +361,8 @@ Test(config, gpt_neox_changes)
         {"hidden_act", "\"gelu_fast\"", NULL},
         {"hidden_act", "\"mish\"",
          "config.json: hidden_act: unknown hidden_act \"mish\" (known: gelu, gelu_new, relu, silu, "
-         "gelu_pytorch_tanh, gelu_fast, swish, gelu_python, gelu_python_tanh, gelu_accurate)"},
+         "gelu_pytorch_tanh, gelu_fast, swish, gelu_python, gelu_python_tanh, gelu_accurate, "
+         "relu2)"},
         {"num_attention_heads", "3",
          "config.json: hidden_size: expected a multiple of num_attention_heads (3), got 32"},
         {"rope_parameters/rope_type", "\"yarn\"",

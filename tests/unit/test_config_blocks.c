@@ -65,7 +65,7 @@ static const struct change block_changes[] = {
      SIDE "[1].branches[0].mlp: unknown key \"bias\" (known: hidden_act, intermediate_size)"},
     {"blocks/side_by_side/1/branches/0/mlp/hidden_act", "\"tanh\"",
      SIDE "[1].branches[0].mlp.hidden_act: unknown hidden_act \"tanh\" (known: gelu, gelu_new, "
-          "relu, silu)"},
+          "relu, silu, relu2)"},
     {"blocks/side_by_side/1/branches/0/mlp/intermediate_size", "0",
      SIDE "[1].branches[0].mlp.intermediate_size: expected an integer in [1, 1048576], got 0"},
     {"intermediate_size", "0",
@@ -120,7 +120,8 @@ static const struct change score_changes[] = {
      "config.json: mixers.linear: unknown key \"num_kv_heads\" (known: kind, feature_map, gate, "
      "sum_norm, query_scale, dpfp_nu, gate_logit_normalizer, position, output_norm, "
      "output_norm_scope, output_norm_eps, output_gate, output_gate_scope, num_heads, "
-     "qk_projection, value_activation, chunk_size, conv, num_qk_heads, qk_norm, beta_max)"},
+     "qk_projection, value_activation, chunk_size, conv, num_qk_heads, qk_norm, beta_max, "
+     "output_gate_first)"},
 };
 
 Test(config_blocks, score_changes)

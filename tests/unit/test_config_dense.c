@@ -36,7 +36,7 @@ Test(config_dense, llama)
         {"hidden_act", "\"swiglu\"",
          "config.json: hidden_act: unknown hidden_act \"swiglu\" (known: gelu, gelu_new, relu, "
          "silu, gelu_pytorch_tanh, gelu_fast, swish, gelu_python, gelu_python_tanh, "
-         "gelu_accurate)"},
+         "gelu_accurate, relu2)"},
         {"rms_norm_eps", "null",
          "config.json: rms_norm_eps: expected a number in [0, 1], got null"},
         {"rms_norm_eps", "-1", "config.json: rms_norm_eps: expected a number in [0, 1], got -1"},

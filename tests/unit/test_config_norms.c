@@ -61,7 +61,7 @@ Test(config_norms, gemma_changes)
          "config.json: hidden_activation: unknown hidden_activation \"mish\" (known: gelu, "
          "gelu_new, "
          "relu, silu, gelu_pytorch_tanh, gelu_fast, swish, gelu_python, gelu_python_tanh, "
-         "gelu_accurate)"},
+         "gelu_accurate, relu2)"},
         {"rope_parameters/full_attention", "{}",
          "config.json: rope_parameters.full_attention: expected the same for all layers, got an "
          "object (not supported)"},

@@ -37,6 +37,9 @@ static const struct {
     {GOLDEN "dense_qwen3/model.gguf", "dense_qwen3", "{}"},
     {GOLDEN "dense_granite/model.gguf", "dense_granite", "{}"},
     {GOLDEN "dense_olmo3/model.gguf", "dense_olmo3", "{}"},
+    {GOLDEN "mamba2/model.gguf", "mamba2", "{}"},
+    {GOLDEN "granitemoehybrid/model.gguf", "granitemoehybrid", "{}"},
+    {GOLDEN "nemotron_h/model.gguf", "nemotron_h", "{}"},
     {GOLDEN "lfm2/model.gguf", "lfm2", "{}"},
     {DATA "dense_qwen2_tf4.gguf", "dense_qwen2_tf4", "{\"use_sliding_window\": false}"},
     {DATA "dense_smollm3.gguf", "dense_smollm3", "{\"no_rope_layers\": [1, 1, 1]}"},
@@ -168,113 +171,157 @@ static char *change(const char *path, enum change what, const char *key, const c
 static const char llama[] = GOLDEN "dense_llama/model.gguf";
 static const char granite[] = GOLDEN "dense_granite/model.gguf";
 static const char olmo[] = GOLDEN "dense_olmo3/model.gguf";
+static const char mamba[] = GOLDEN "mamba2/model.gguf";
+static const char hybrid[] = GOLDEN "granitemoehybrid/model.gguf";
+static const char falcon[] = GOLDEN "falcon_h1/model.gguf";
+static const char nemotron[] = GOLDEN "nemotron_h/model.gguf";
 static const char qwen35[] = GOLDEN "delta_qwen3_5_text/model.gguf";
 static const char gemma2[] = DATA "dense_gemma2.gguf";
 static const char gemma3[] = DATA "dense_gemma3_text.gguf";
 
-static const struct {
+struct damage {
     const char *file;
     enum change what;
     const char *key, *text;
     double number;
     const char *message; /* NULL: it opens */
-} damages[] = {
-    {llama, RENAME, "llama.rope.freq_base", "llama.rope.freq_bass", 0,
-     "x.gguf: llama.rope.freq_bass: the family does not know this key"},
-    {llama, RENAME, "llama.context_length", "ll4ma.context_length", 0,
-     "x.gguf: llama.context_length: expected a value, got nothing"},
-    {llama, RENAME, "rope_freqs.weight", "rope_frexs.weight", 0,
-     "x.gguf: tensor \"rope_frexs.weight\": the family llama has no use for it"},
-    {llama, RENAME, "blk.1.attn_k.bias", "blk.1.attn_x.bias", 0,
-     "x.gguf: tensor \"blk.1.attn_x.bias\": the family llama has no use for it"},
-    {llama, RENAME, "blk.1.attn_k.bias", "blk.9.attn_k.bias", 0,
-     "x.gguf: tensor \"model.layers.1.self_attn.k_proj.bias\": expected shape [16], got "
-     "nothing: the tensor is missing"},
-    {llama, BYTES, "llama.attention.key_length", NULL, 8,
-     "x.gguf: llama.attention.value_length: expected an integer in [8, 8], got 16"},
-    {llama, BYTES, "llama.attention.value_length", NULL, 0,
-     "x.gguf: llama.attention.value_length: expected an integer in [16, 16], got 0"},
-    {llama, BYTES, "llama.rope.dimension_count", NULL, 8,
-     "x.gguf: llama.rope.dimension_count: expected an integer in [16, 16], got 8"},
-    {llama, BYTES, "llama.attention.head_count_kv", NULL, 2,
-     "x.gguf, as config.json: num_key_value_heads: expected a divisor of num_attention_heads "
-     "(3), got 2"},
-    {llama, BYTES, "llama.block_count", NULL, 3,
-     "x.gguf: tensor \"model.layers.2.input_layernorm.weight\": expected shape [36], got "
-     "nothing: the tensor is missing"},
-    {llama, BYTES, "llama.attention.layer_norm_rms_epsilon", NULL, (double)NAN,
-     "x.gguf: llama.attention.layer_norm_rms_epsilon: expected a finite number, a BOOL or "
-     "text, got F32"},
-    {llama, ADD_U32, "llama.attention.sliding_window", NULL, 8,
-     "x.gguf: llama.attention.sliding_window: the family does not know this key"},
-    {llama, ADD_U32, "llama.expert_count", NULL, 8,
-     "x.gguf: llama.expert_count: the family does not know this key"},
-    {llama, ADD_F32, "llama.logit_scale", NULL, 8,
-     "x.gguf: llama.logit_scale: the family does not know this key"},
-    {llama, ADD_F32, "llama.rope.scaling.attn_factor", NULL, 2,
-     "x.gguf: llama.rope.scaling.attn_factor: the family does not know this key"},
-    {llama, ADD_BOOL, "llama.attention.causal", NULL, 1, NULL},
-    {llama, ADD_BOOL, "llama.attention.causal", NULL, 0,
-     "x.gguf: llama.attention.causal: expected true, got false (not supported)"},
-    {llama, ADD_U32, "llama.attention.causal", NULL, 1,
-     "x.gguf: llama.attention.causal: expected a BOOL, got U32"},
-    {llama, ADD_TEXT, "llama.rope.scaling.type", "none", 0, NULL},
-    {llama, ADD_TEXT, "llama.rope.scaling.type", "longrope", 0,
-     "x.gguf, as config.json: rope_scaling.rope_type: expected default, linear, llama3, yarn "
-     "or proportional, got \"longrope\" (not supported)"},
-    {llama, ADD_F32, "llama.rope.scaling.factor", NULL, 0,
-     "x.gguf, as config.json: rope_scaling.factor: expected a number in [1e-06, 1e+09], got "
-     "0"},
-    {llama, ADD_BOOL, "llama.rope.scaling.finetuned", NULL, 0, NULL},
-    {granite, ADD_BOOL, "granite.rope.scaling.finetuned", NULL, 1, NULL},
-    {granite, ADD_BOOL, "granite.rope.scaling.finetuned", NULL, 0,
-     "x.gguf: granite.rope.scaling.finetuned: expected true, got false (not supported)"},
-    {granite, RENAME, "granite.logit_scale", "Granite.logit_scale", 0,
-     "x.gguf: granite.logit_scale: expected a value, got nothing"},
-    {granite, BYTES, "granite.logit_scale", NULL, 0,
-     "x.gguf, as config.json: logits_scaling: expected a number in [1e-06, 1e+06], got 0"},
-    {olmo, ADD_F32, "olmo2.rope.scaling.yarn_ext_factor", NULL, 1, NULL},
-    {olmo, ADD_F32, "olmo2.rope.scaling.yarn_ext_factor", NULL, 0.5,
-     "x.gguf: olmo2.rope.scaling.yarn_ext_factor: expected 1, got 0.5 (not supported)"},
-    {olmo, BYTES, "olmo2.block_count", NULL, 2,
-     "x.gguf: olmo2.attention.sliding_window_pattern: expected 2 BOOLs, as there are layers, "
-     "got an array of BOOL of 3"},
-    {qwen35, BYTES, "qwen35.ssm.inner_size", NULL, 50,
-     "x.gguf: qwen35.ssm.inner_size: expected a multiple of ssm.time_step_rank (4), got 50"},
-    {qwen35, BYTES, "qwen35.ssm.group_count", NULL, 3,
-     "x.gguf, as config.json: expected a number of value heads that the number of key heads "
-     "(3) "
-     "divides, got 4"},
-    {qwen35, RENAME, "qwen35.ssm.group_count", "qwen35.ssm.group_c0unt", 0,
-     "x.gguf: qwen35.ssm.group_c0unt: the family does not know this key"},
-    {qwen35, ADD_U32, "qwen35.nextn_predict_layers", NULL, 1, NULL},
-    {qwen35, ADD_U32, "qwen35.nextn_predict_layers", NULL, 3,
-     "x.gguf: qwen35.nextn_predict_layers: expected an integer in [0, 2], got 3"},
-    {qwen35, BYTES, "qwen35.block_count", NULL, 4,
-     "x.gguf: qwen35.attention.recurrent_layers: expected 4 BOOLs, as there are layers, got an "
-     "array of BOOL"},
-    {qwen35, BYTES, "qwen35.rope.dimension_count", NULL, 17,
-     "x.gguf: qwen35.rope.dimension_count: expected an integer in [1, 16], got 17"},
-    {qwen35, RENAME, "blk.0.ssm_a", "blk.0.ssm_b", 0,
-     "x.gguf: tensor \"blk.0.ssm_b\": the family qwen35 has no use for it"},
-    {gemma2, BYTES, "gemma2.attn_logit_softcapping", NULL, -1,
-     "x.gguf, as config.json: attn_logit_softcapping: expected a number in [1e-06, 1e+06], "
-     "got -1"},
-    {gemma3, ADD_F32, "gemma3.attn_logit_softcapping", NULL, 50,
-     "x.gguf: gemma3.attn_logit_softcapping: the family does not know this key"},
-    {gemma3, RENAME, "blk.0.post_ffw_norm.weight", "blk.0.post_ffn_norm.weight", 0,
-     "x.gguf: tensor \"blk.0.post_ffn_norm.weight\": the family gemma3 has no use for it"},
 };
 
-Test(gguf_dense, what_is_not_followed_is_refused)
+static void expect_damages(const struct damage *damages, size_t count)
 {
-    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+    for (size_t i = 0; i < count; i++) {
         size_t size;
         char *bytes = change(damages[i].file, damages[i].what, damages[i].key, damages[i].text,
                              damages[i].number, &size);
         expect_opened(damages[i].key, bytes, size, damages[i].message);
         free(bytes);
     }
+}
+
+Test(gguf_dense, what_is_not_followed_is_refused)
+{
+    static const struct damage damages[] = {
+        {llama, RENAME, "llama.rope.freq_base", "llama.rope.freq_bass", 0,
+         "x.gguf: llama.rope.freq_bass: the family does not know this key"},
+        {llama, RENAME, "llama.context_length", "ll4ma.context_length", 0,
+         "x.gguf: llama.context_length: expected a value, got nothing"},
+        {llama, RENAME, "rope_freqs.weight", "rope_frexs.weight", 0,
+         "x.gguf: tensor \"rope_frexs.weight\": the family llama has no use for it"},
+        {llama, RENAME, "blk.1.attn_k.bias", "blk.1.attn_x.bias", 0,
+         "x.gguf: tensor \"blk.1.attn_x.bias\": the family llama has no use for it"},
+        {llama, RENAME, "blk.1.attn_k.bias", "blk.9.attn_k.bias", 0,
+         "x.gguf: tensor \"model.layers.1.self_attn.k_proj.bias\": expected shape [16], got "
+         "nothing: the tensor is missing"},
+        {llama, BYTES, "llama.attention.key_length", NULL, 8,
+         "x.gguf: llama.attention.value_length: expected an integer in [8, 8], got 16"},
+        {llama, BYTES, "llama.attention.value_length", NULL, 0,
+         "x.gguf: llama.attention.value_length: expected an integer in [16, 16], got 0"},
+        {llama, BYTES, "llama.rope.dimension_count", NULL, 8,
+         "x.gguf: llama.rope.dimension_count: expected an integer in [16, 16], got 8"},
+        {llama, BYTES, "llama.attention.head_count_kv", NULL, 2,
+         "x.gguf, as config.json: num_key_value_heads: expected a divisor of num_attention_heads "
+         "(3), got 2"},
+        {llama, BYTES, "llama.block_count", NULL, 3,
+         "x.gguf: tensor \"model.layers.2.input_layernorm.weight\": expected shape [36], got "
+         "nothing: the tensor is missing"},
+        {llama, BYTES, "llama.attention.layer_norm_rms_epsilon", NULL, (double)NAN,
+         "x.gguf: llama.attention.layer_norm_rms_epsilon: expected a finite number, a BOOL or "
+         "text, got F32"},
+        {llama, ADD_U32, "llama.attention.sliding_window", NULL, 8,
+         "x.gguf: llama.attention.sliding_window: the family does not know this key"},
+        {llama, ADD_U32, "llama.expert_count", NULL, 8,
+         "x.gguf: llama.expert_count: the family does not know this key"},
+        {llama, ADD_F32, "llama.logit_scale", NULL, 8,
+         "x.gguf: llama.logit_scale: the family does not know this key"},
+        {llama, ADD_F32, "llama.rope.scaling.attn_factor", NULL, 2,
+         "x.gguf: llama.rope.scaling.attn_factor: the family does not know this key"},
+        {llama, ADD_BOOL, "llama.attention.causal", NULL, 1, NULL},
+        {llama, ADD_BOOL, "llama.attention.causal", NULL, 0,
+         "x.gguf: llama.attention.causal: expected true, got false (not supported)"},
+        {llama, ADD_U32, "llama.attention.causal", NULL, 1,
+         "x.gguf: llama.attention.causal: expected a BOOL, got U32"},
+        {llama, ADD_TEXT, "llama.rope.scaling.type", "none", 0, NULL},
+        {llama, ADD_TEXT, "llama.rope.scaling.type", "longrope", 0,
+         "x.gguf, as config.json: rope_scaling.rope_type: expected default, linear, llama3, yarn "
+         "or proportional, got \"longrope\" (not supported)"},
+        {llama, ADD_F32, "llama.rope.scaling.factor", NULL, 0,
+         "x.gguf, as config.json: rope_scaling.factor: expected a number in [1e-06, 1e+09], got "
+         "0"},
+        {llama, ADD_BOOL, "llama.rope.scaling.finetuned", NULL, 0, NULL},
+        {granite, ADD_BOOL, "granite.rope.scaling.finetuned", NULL, 1, NULL},
+        {granite, ADD_BOOL, "granite.rope.scaling.finetuned", NULL, 0,
+         "x.gguf: granite.rope.scaling.finetuned: expected true, got false (not supported)"},
+        {granite, RENAME, "granite.logit_scale", "Granite.logit_scale", 0,
+         "x.gguf: granite.logit_scale: expected a value, got nothing"},
+        {granite, BYTES, "granite.logit_scale", NULL, 0,
+         "x.gguf, as config.json: logits_scaling: expected a number in [1e-06, 1e+06], got 0"},
+        {olmo, ADD_F32, "olmo2.rope.scaling.yarn_ext_factor", NULL, 1, NULL},
+        {olmo, ADD_F32, "olmo2.rope.scaling.yarn_ext_factor", NULL, 0.5,
+         "x.gguf: olmo2.rope.scaling.yarn_ext_factor: expected 1, got 0.5 (not supported)"},
+        {olmo, BYTES, "olmo2.block_count", NULL, 2,
+         "x.gguf: olmo2.attention.sliding_window_pattern: expected 2 BOOLs, as there are layers, "
+         "got an array of BOOL of 3"},
+        {qwen35, BYTES, "qwen35.ssm.inner_size", NULL, 50,
+         "x.gguf: qwen35.ssm.inner_size: expected a multiple of ssm.time_step_rank (4), got 50"},
+        {qwen35, BYTES, "qwen35.ssm.group_count", NULL, 3,
+         "x.gguf, as config.json: expected a number of value heads that the number of key heads "
+         "(3) "
+         "divides, got 4"},
+        {qwen35, RENAME, "qwen35.ssm.group_count", "qwen35.ssm.group_c0unt", 0,
+         "x.gguf: qwen35.ssm.group_c0unt: the family does not know this key"},
+        {qwen35, ADD_U32, "qwen35.nextn_predict_layers", NULL, 1, NULL},
+        {qwen35, ADD_U32, "qwen35.nextn_predict_layers", NULL, 3,
+         "x.gguf: qwen35.nextn_predict_layers: expected an integer in [0, 2], got 3"},
+        {qwen35, BYTES, "qwen35.block_count", NULL, 4,
+         "x.gguf: qwen35.attention.recurrent_layers: expected 4 BOOLs, as there are layers, got an "
+         "array of BOOL"},
+        {qwen35, BYTES, "qwen35.rope.dimension_count", NULL, 17,
+         "x.gguf: qwen35.rope.dimension_count: expected an integer in [1, 16], got 17"},
+        {qwen35, RENAME, "blk.0.ssm_a", "blk.0.ssm_b", 0,
+         "x.gguf: tensor \"blk.0.ssm_b\": the family qwen35 has no use for it"},
+        {gemma2, BYTES, "gemma2.attn_logit_softcapping", NULL, -1,
+         "x.gguf, as config.json: attn_logit_softcapping: expected a number in [1e-06, 1e+06], "
+         "got -1"},
+        {gemma3, ADD_F32, "gemma3.attn_logit_softcapping", NULL, 50,
+         "x.gguf: gemma3.attn_logit_softcapping: the family does not know this key"},
+        {gemma3, RENAME, "blk.0.post_ffw_norm.weight", "blk.0.post_ffn_norm.weight", 0,
+         "x.gguf: tensor \"blk.0.post_ffn_norm.weight\": the family gemma3 has no use for it"},
+    };
+    expect_damages(damages, sizeof damages / sizeof *damages);
+}
+
+Test(gguf_dense, what_is_not_followed_of_mamba2_is_refused)
+{
+    static const struct damage damages[] = {
+        {mamba, RENAME, "blk.1.ssm_a", "blk.1.ssm_x", 0,
+         "x.gguf: tensor \"blk.1.ssm_x\": the family mamba2 has no use for it"},
+        {mamba, RENAME, "blk.1.ssm_d", "blk.9.ssm_d", 0,
+         "x.gguf: tensor \"backbone.layers.1.mixer.D\": expected shape [6], got nothing: the "
+         "tensor is missing"},
+        {mamba, BYTES, "mamba2.ssm.time_step_rank", NULL, 5,
+         "x.gguf: mamba2.ssm.inner_size: expected a multiple of ssm.time_step_rank (5), got 72"},
+        {mamba, BYTES, "mamba2.ssm.group_count", NULL, 4,
+         "x.gguf, as config.json: n_groups: expected a divisor of num_heads (6), got 4"},
+        {mamba, RENAME, "mamba2.ssm.state_size", "mamba2.ssm.static_siz", 0,
+         "x.gguf: mamba2.ssm.static_siz: the family does not know this key"},
+        {mamba, ADD_BOOL, "mamba2.ssm.dt_b_c_rms", NULL, 0,
+         "x.gguf: mamba2.ssm.dt_b_c_rms: the family does not know this key"},
+        {hybrid, BYTES, "granitehybrid.block_count", NULL, 2,
+         "x.gguf: granitehybrid.attention.head_count_kv: expected 2 integers, as there are layers, "
+         "got an array of I32 of 3"},
+        {hybrid, BYTES, "granitehybrid.expert_count", NULL, 8,
+         "x.gguf, as config.json: num_local_experts: expected 0, got 8 (mixtures of experts are "
+         "not supported)"},
+        {hybrid, RENAME, "rope.scaling.finetuned", "rope.scaling.finetuneD", 0,
+         "x.gguf: granitehybrid.rope.scaling.finetuneD: the family does not know this key"},
+        {falcon, RENAME, "blk.1.ffn_norm", "blk.1.ffn_gorm", 0,
+         "x.gguf: tensor \"blk.1.ffn_gorm\": the family falcon-h1 has no use for it"},
+        {nemotron, BYTES, "nemotron_h.attention.value_length", NULL, 13,
+         "x.gguf: nemotron_h.attention.value_length: expected an integer in [12, 12], got 13"},
+        {nemotron, ADD_U32, "nemotron_h.expert_count", NULL, 8,
+         "x.gguf: nemotron_h.expert_count: the family does not know this key"},
+    };
+    expect_damages(damages, sizeof damages / sizeof *damages);
 }
 
 /* A file with a key more, and the folder that says the same. */

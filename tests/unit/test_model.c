@@ -456,6 +456,34 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"model.layers.0.attn.g_proj.weight\": the configuration has no "
      "use "
      "for it"},
+    {"mamba2", "backbone.layers.0.mixer.in_proj.weight", SHAPE, "[36, 214]",
+     "model.safetensors: tensor \"backbone.layers.0.mixer.in_proj.weight\": expected shape [214, "
+     "36], got [36, 214]"},
+    {"mamba2", "backbone.layers.1.mixer.A_log", REMOVE, NULL,
+     "model.safetensors: tensor \"backbone.layers.1.mixer.A_log\": expected shape [6], got "
+     "nothing: "
+     "the tensor is missing"},
+    {"mamba2", "backbone.layers.1.mixer.dt_bias", SHAPE, "[6, 1]",
+     "model.safetensors: tensor \"backbone.layers.1.mixer.dt_bias\": expected shape [6], got [6, "
+     "1]"},
+    {"mamba2", "backbone.layers.0.mixer.conv1d.bias", REMOVE, NULL,
+     "model.safetensors: tensor \"backbone.layers.0.mixer.conv1d.bias\": expected shape [136], got "
+     "nothing: the tensor is missing"},
+    {"mamba2", "backbone.layers.0.mixer.in_proj.bias", ADD, "[214]",
+     "model.safetensors: tensor \"backbone.layers.0.mixer.in_proj.bias\": the configuration has no "
+     "use for it"},
+    {"falcon_h1", "model.layers.0.mamba.norm.weight", ADD, "[40]",
+     "model.safetensors: tensor \"model.layers.0.mamba.norm.weight\": the configuration has no use "
+     "for it"},
+    {"granitemoehybrid", "model.layers.1.shared_mlp.input_linear.weight", SHAPE, "[36, 60]",
+     "model.safetensors: tensor \"model.layers.1.shared_mlp.input_linear.weight\": expected shape "
+     "[60, 36], got [36, 60]"},
+    {"granitemoehybrid", "model.layers.1.mamba.D", ADD, "[6]",
+     "model.safetensors: tensor \"model.layers.1.mamba.D\": the configuration has no use for it"},
+    {"nemotron_h", "backbone.layers.1.mixer.gate_proj.weight", ADD, "[48, 40]",
+     "model.safetensors: tensor \"backbone.layers.1.mixer.gate_proj.weight\": the configuration "
+     "has "
+     "no use for it"},
     {"gla", "model.layers.0.attn.g_norm_swish_gate.weight", RENAME,
      "model.layers.0.attn.g_norm.weight",
      "model.safetensors: tensor \"model.layers.0.attn.g_norm_swish_gate.weight\": expected shape "

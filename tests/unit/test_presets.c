@@ -94,7 +94,7 @@ static void expect_shape(const struct preset *preset, int layers, int heads, int
 
 Test(presets, systems_have_the_papers_shapes)
 {
-    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 4 /* released models */);
+    cr_expect(num_presets == 2 * NUM_SYSTEMS + NUM_SMALL + 7 /* released models */);
     for (int i = 0; i < NUM_SYSTEMS; i++) {
         expect_shape(find(systems[i], "160m"), 12, 12, 3072, 50304);
         expect_shape(find(systems[i], "6l"), 6, 12, 3072, 50304);
@@ -269,31 +269,16 @@ Test(presets, lfm2_has_its_shape)
     json_decref(config);
 }
 
-Test(presets, an_unknown_one_is_told_all_names)
-{
-    struct model *model;
-    struct error err = ERROR_INIT;
-    cr_assert(preset_open(&model, "regla", &err) == -1);
-    cr_expect(
-        strstr(
-            err.message,
-            "\"regla\"; known: lfm2-350m, qwen3-0.6b, qwen3.5-0.8b, smollm2-135m, and, each with "
-            "-160m or -6l, some with -6x512: alibi, ") != NULL,
-        "%s", err.message);
-    cr_expect(strstr(err.message, ", transnormer_t2") != NULL, "%s", err.message);
-}
-
 /* Feeds NUM_TOKENS tokens; returns the largest |logit|, infinite when one is not a number, and
  * mixes the bits of all into *hash. */
-static double run(const struct preset *preset, uint64_t *hash)
+static double run(struct model *model, uint64_t *hash)
 {
     struct error err = ERROR_INIT;
     struct engine_options options = {.threads = 1, .state_memory_bytes = 16 << 20};
     struct engine *engine;
     struct state *state;
     double largest = 0;
-    cr_assert(engine_open_model(&engine, load_small(preset), &options, &err) == 0, "%s",
-              err.message);
+    cr_assert(engine_open_model(&engine, model, &options, &err) == 0, "%s", err.message);
     cr_assert(state_create(&state, engine, NUM_TOKENS, &err) == 0, "%s", err.message);
     const int32_t vocab_size = engine_info(engine)->vocab_size;
     for (int at = 0; at < NUM_TOKENS; at += 100) {
@@ -314,6 +299,60 @@ static double run(const struct preset *preset, uint64_t *hash)
     return largest;
 }
 
+/* A model with Mamba-2 with two of its layers and few tokens. */
+static struct model *load_hybrid(const char *name, int64_t *state)
+{
+    const struct preset *preset = preset_find(name);
+    struct error err = ERROR_INIT;
+    struct model *model;
+    cr_assert(preset != NULL, "%s", name);
+    json_t *config = parse(preset->config);
+    if (json_object_get(config, "layer_types"))
+        json_object_set_new(config, "layer_types", json_pack("[ss]", "mamba", "attention"));
+    json_object_update_new(config, json_pack("{si si}", "vocab_size", 101, "num_hidden_layers", 2));
+    char *text = json_dumps(config, 0);
+    cr_assert(preset_load(&model, name, text, &err) == 0, "%s", err.message);
+    const struct mixer *mixer = layer_branch(&model->layers[0], 0)->mixer;
+    *state = (int64_t)mixer->num_heads * mixer->value_dim * mixer->features;
+    free(text);
+    json_decref(config);
+    return model;
+}
+
+/* Of the released ones: heads times their size times the state's. */
+Test(presets, models_with_mamba2_have_their_shapes_and_run)
+{
+    static const struct {
+        const char *name;
+        int64_t state;
+    } models[] = {{"mamba2-130m", 24 * 64 * 128},
+                  {"falcon-h1-90m", 24 * 32 * 64},
+                  {"granite-4.0-h-350m", 48 * 32 * 128}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        int64_t state;
+        uint64_t first = 0, second = 0;
+        const double largest = run(load_hybrid(models[i].name, &state), &first);
+        cr_expect_eq(state, models[i].state, "%s", models[i].name);
+        /* of a tied head: some hundred normal numbers times themselves */
+        cr_expect(largest > 0.01 && largest < 1500, "%s: a logit of %g", models[i].name, largest);
+        run(load_hybrid(models[i].name, &state), &second);
+        cr_expect(first == second, "%s: other bits the second time", models[i].name);
+    }
+}
+
+Test(presets, an_unknown_one_is_told_all_names)
+{
+    struct model *model;
+    struct error err = ERROR_INIT;
+    cr_assert(preset_open(&model, "regla", &err) == -1);
+    cr_expect(strstr(err.message,
+                     "\"regla\"; known: falcon-h1-90m, granite-4.0-h-350m, lfm2-350m, mamba2-130m, "
+            "qwen3-0.6b, qwen3.5-0.8b, smollm2-135m, and, each with "
+                     "-160m or -6l, some with -6x512: alibi, ") != NULL,
+              "%s", err.message);
+    cr_expect(strstr(err.message, ", transnormer_t2") != NULL, "%s", err.message);
+}
+
 /* A logit is the sum of 32 normed activations times weights of deviation 1/sqrt(32): about normal,
  * so that among 30,300 one of 20 deviations says that something else happened. */
 Test(presets, every_system_runs_and_its_logits_are_of_a_models_size)
@@ -321,9 +360,9 @@ Test(presets, every_system_runs_and_its_logits_are_of_a_models_size)
     for (int i = 0; i < NUM_SYSTEMS; i++) {
         uint64_t first = 0, second = 0;
         const struct preset *preset = find(systems[i], "160m");
-        const double largest = run(preset, &first);
+        const double largest = run(load_small(preset), &first);
         cr_expect(largest > 0.5 && largest < 20, "%s: a logit of %g", preset->name, largest);
-        run(preset, &second);
+        run(load_small(preset), &second);
         cr_expect(first == second, "%s: other bits the second time", preset->name);
     }
 }

@@ -12,7 +12,7 @@ struct recurrence_case {
     int qk_heads; /* 0: all heads have their own */
     enum feature_map map;
     enum place place;
-    bool sum_norm, row_decay, per_head, feature_decay, input_scale, delta;
+    bool sum_norm, row_decay, per_head, feature_decay, input_scale, delta, skip;
 };
 
 static const struct recurrence_case cases[] = {
@@ -42,7 +42,8 @@ static const struct recurrence_case cases[] = {
      .sum_norm = true,
      .row_decay = true,
      .per_head = true,
-     .input_scale = true},
+     .input_scale = true,
+     .skip = true},
     {.heads = 2,
      .kv_heads = 2,
      .value_dim = 18,
@@ -77,7 +78,8 @@ static const struct recurrence_case cases[] = {
      .m = 16,
      .row_decay = true,
      .per_head = true,
-     .input_scale = true},
+     .input_scale = true,
+     .skip = true},
     {.heads = 6,
      .qk_heads = 3,
      .kv_heads = 6,
@@ -99,7 +101,7 @@ static const struct recurrence_case cases[] = {
 };
 
 struct arrays {
-    float *q, *k, *v, *a, *f, *b, *g, *cosines, *sines, *maxima, *h;
+    float *q, *k, *v, *a, *f, *b, *g, *skip, *cosines, *sines, *maxima, *h;
 };
 
 /* Heads of q, and of k, f and M. */
@@ -166,6 +168,7 @@ static struct ops_recurrence arguments(const struct recurrence_case *c, const st
         .feature_decay = as_it_is(c->feature_decay, x->f, first, key_heads(c) * c->m),
         .input_scale = as_it_is(c->input_scale, x->b, first, c->heads),
         .delta = as_it_is(c->delta, x->g, first, c->heads),
+        .skip = c->skip ? x->skip : NULL,
         .state_offset = 64, /* after the maxima */
     };
 }
@@ -243,6 +246,9 @@ static void check_values(const struct recurrence_case *c, const struct arrays *x
             reference_row(c, x, head, i, h);
             for (int t = 0; t < TOKENS; t++) {
                 double expected = c->sum_norm ? h[t] / fmax(sums[t], 1e-6) : h[t];
+                int v_at = t * c->kv_heads + head * c->kv_heads / c->heads;
+                if (c->skip)
+                    expected += (double)x->skip[head] * x->v[v_at * c->value_dim + i];
                 double got = x->h[(t * c->heads + head) * c->value_dim + i];
                 /* sums of some 1000 terms under 1, in f32 */
                 cr_assert(fabs(got - expected) <= 2e-5 * (1.0 + fabs(expected)),
@@ -333,6 +339,7 @@ static void check_case(const struct recurrence_case *c, int number)
         .f = bench_floats(wide, 0.5f, 1, 5),
         .b = bench_floats(wide, 0, 0.3f, 6),
         .g = bench_floats(wide, 0, 0.3f, 7),
+        .skip = bench_floats((size_t)c->heads, -1, 1, 10),
         .cosines = bench_floats(wide, 0.3f, 1, 8),
         .sines = bench_floats(wide, 0, 0.7f, 9),
         .maxima = bench_nans(wide),
@@ -353,7 +360,8 @@ static void check_case(const struct recurrence_case *c, int number)
         check_bits(c, &x, bench_sets[s], number, whole, 5);
     }
     free(whole);
-    float *arrays[] = {x.q, x.k, x.v, x.a, x.f, x.b, x.g, x.cosines, x.sines, x.maxima, x.h};
+    float *arrays[] = {x.q, x.k,    x.v,       x.a,     x.f,      x.b,
+                       x.g, x.skip, x.cosines, x.sines, x.maxima, x.h};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         free(arrays[i]);
 }

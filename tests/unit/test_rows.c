@@ -123,6 +123,48 @@ static void check_heads(struct backend *one, struct backend *three, enum norm_ki
         free(all[i]);
 }
 
+/* Mamba-2's: y = norm(silu(gate) x) in parts, each with its own weight. */
+static void check_gated_parts(struct backend *one, struct backend *three, size_t groups,
+                              size_t size)
+{
+    char what[120];
+    struct part part = {3, groups * size, 5 * size * groups + 8};
+    float *x = bench_floats(floats_of(part), -2, 2, (uint32_t)size), *y = copy_of(x, part);
+    float *gate = bench_floats(floats_of(part), -3, 3, 8), *apart = bench_nans(floats_of(part));
+    float *weight = bench_floats(3 * size, 0.5f, 1.5f, 7), gated[256];
+    snprintf(what, sizeof what, "%s, %zu gated parts of %zu", one->kernels->name, groups, size);
+    struct ops_norm norm = {.kind = NORM_RMSNORM,
+                            .eps = 1e-6f,
+                            .weight = weight,
+                            .by_part = true,
+                            .num_rows = ROWS,
+                            .groups = (int)groups,
+                            .size = (int)size,
+                            .x = rows_of(y, part),
+                            .y = rows_of(y, part),
+                            .formula = FORMULA_SILU,
+                            .gate = rows_of(gate, part),
+                            .gate_first = true};
+    run_norm(three, norm);
+    check_beside(y, x, part, what);
+    norm.x = rows_of(x, part);
+    norm.y = rows_of(apart, part);
+    run_norm(one, norm);
+    for (size_t r = 0; r < ROWS; r++) {
+        const size_t at = r * part.stride + part.first;
+        cr_assert(memcmp(y + at, apart + at, part.columns * sizeof(float)) == 0,
+                  "%s: row %zu has other bits in place than apart", what, r);
+        for (size_t g = 0; g < groups; g++) {
+            for (size_t j = 0; j < size; j++)
+                gated[j] = formula_silu(gate[at + g * size + j]) * x[at + g * size + j];
+            check_norm(&norm, gated, y + at + g * size, weight + g * size, what);
+        }
+    }
+    float *all[] = {x, y, gate, apart, weight};
+    for (int i = 0; i < 5; i++)
+        free(all[i]);
+}
+
 /* After a layer's output: the norm into another array, then added to the residual. */
 static void check_post_norm(struct backend *backend, int size)
 {
@@ -386,6 +428,14 @@ static void check_all_heads(struct backend *one, struct backend *three)
             }
 }
 
+static void check_all_gated_parts(struct backend *one, struct backend *three)
+{
+    static const size_t sizes[] = {1, 12, 64, 100, 256};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (size_t groups = 1; groups <= 3; groups++)
+            check_gated_parts(one, three, groups, sizes[i]);
+}
+
 static void check_all_post_norms(struct backend *one, struct backend *three)
 {
     static const int sizes[] = {576, 1000, 1001, 2304, 3584};
@@ -435,6 +485,11 @@ static void check_all_factors(struct backend *one, struct backend *three)
 Test(rows, heads_are_normed_in_place_in_any_columns)
 {
     for_sets(check_all_heads);
+}
+
+Test(rows, parts_are_normed_after_their_gate_each_with_its_weight)
+{
+    for_sets(check_all_gated_parts);
 }
 
 Test(rows, a_norm_into_another_array_leaves_its_input)
