@@ -9,7 +9,9 @@ import struct
 from pathlib import Path
 
 import numpy as np
+from reference_delta import DELTA
 from reference_dense import DENSE
+from reference_lfm import LFM
 from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, rotary, sigmoid, silu
 
 PROMPT = [5, 17, 200, 33, 33, 90, 128, 7, 250, 61, 2, 99]
@@ -203,7 +205,7 @@ class GLA:
         return rms_norm(x, "model.norm") @ head.T
 
 
-FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE}
+FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **DELTA}
 DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "F8_E4M3",
           "int8": "F8_E8M0"}  # the last two stand for types that numpy does not have
 
