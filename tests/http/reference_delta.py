@@ -232,7 +232,7 @@ HYBRID = {"layer_types": ["linear_attention", "full_attention"], "linear_num_key
           "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12}
 DELTA = {
     "qwen3_5_text": Delta("qwen3_5_text", head_dim=16, **HYBRID),
-    "olmo_hybrid": Delta("olmo_hybrid", **HYBRID),
+    "olmo_hybrid": Delta("olmo_hybrid", pad_token_id=None, **HYBRID),
     "gated_deltanet": Delta("gated_deltanet", num_heads=2, num_v_heads=4, head_dim=8, expand_v=1.5),
     "delta_net": Delta("delta_net", num_heads=2),
 }
