@@ -9,6 +9,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+from reference_delta import DELTA
 from reference_dense import DENSE
 from reference_lfm import LFM
 from reference_mamba import MAMBA
@@ -205,7 +206,7 @@ class GLA:
         return rms_norm(x, "model.norm") @ head.T
 
 
-FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **MAMBA}
+FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **MAMBA, **DELTA}
 DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "F8_E4M3",
           "int8": "F8_E8M0"}  # the last two stand for types that numpy does not have
 

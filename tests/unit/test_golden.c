@@ -2,6 +2,7 @@
 /* The golden cases: right within their tolerance, and the same bits however they are computed. */
 #include "cli/expected.h"
 #include "engine/engine.h"
+#include "engine/model/model.h"
 #include "engine/ops/sampler.h"
 #include "tests/unit/golden_cases.h"
 #include "tests/unit/sanitized.h"
@@ -245,6 +246,36 @@ static const int one_chunk[] = {7};
 Test(golden, bits_do_not_depend_on_chunks_and_batch)
 {
     check_all_bits(NULL, WEIGHTS_AUTO, 1, all_chunks, 3);
+}
+
+/* Tokens that a model's first convolution looks back; 0: it has none. */
+static int reach_of(const char *path)
+{
+    struct engine *engine = open_case(path, (struct engine_options){.threads = 1});
+    const struct model *model = engine_model(engine);
+    int reach = 0;
+    for (int i = 0; i < model->num_layers && reach == 0; i++) {
+        const struct mixer *mixer = layer_branch(&model->layers[i], 0)->mixer;
+        reach = mixer != NULL && mixer->conv.width > 0 ? mixer->conv.width - 1 : 0;
+    }
+    engine_close(engine);
+    return reach;
+}
+
+/* A chunk that replaces all of a convolution's state, and one that leaves a row of it. */
+Test(golden, bits_do_not_depend_on_chunks_of_a_convolutions_reach)
+{
+    char path[512], name[256];
+    int cases = 0;
+    for (int i = 0; golden_case(i, path, name); i++) {
+        const int reach = reach_of(path);
+        const int chunks[] = {reach, reach > 1 ? reach - 1 : reach + 1};
+        if (reach == 0)
+            continue;
+        check_bits(path, name, (struct engine_options){.threads = 2}, chunks, 2);
+        cases++;
+    }
+    cr_expect(cases > 10, "%d cases", cases);
 }
 
 Test(golden, bits_do_not_depend_on_two_threads)
