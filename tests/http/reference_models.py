@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from reference_dense import DENSE
+from reference_lfm import LFM
 from reference_mamba import MAMBA
 from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rotary, sigmoid, silu
 
@@ -204,7 +205,7 @@ class GLA:
         return rms_norm(x, "model.norm") @ head.T
 
 
-FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **MAMBA}
+FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **MAMBA}
 DTYPES = {"float32": "F32", "float16": "F16", "float64": "F64", "uint8": "F8_E4M3",
           "int8": "F8_E8M0"}  # the last two stand for types that numpy does not have
 
