@@ -67,13 +67,13 @@
     X(FEATURE_HEDGEHOG, "hedgehog") \
     X(FEATURE_DPFP, "dpfp")         \
     X(FEATURE_UNIT_COS_SIN, "unit_cos_sin")
-#define MODEL_GATES(X)               \
-    X(GATE_NONE, "none")             \
-    X(GATE_SCALAR, "scalar")         \
-    X(GATE_FAST_DECAY, "fast_decay") \
-    X(GATE_REFINED, "refined")       \
-    X(GATE_GLA, "gla")               \
-    X(GATE_DELTA, "delta")           \
+#define MODEL_GATES(X)                 \
+    X(GATE_NONE, "none")               \
+    X(GATE_SCALAR, "scalar")           \
+    X(GATE_FAST_DECAY, "fast_decay")   \
+    X(GATE_REFINED, "refined")         \
+    X(GATE_GLA, "gla")                 \
+    X(GATE_DELTA, "delta")             \
     X(GATE_GATED_DELTA, "gated_delta") \
     X(GATE_MAMBA2, "mamba2")
 #define MODEL_VALUE(value, name) value,

@@ -311,7 +311,7 @@ FORMULA float formula_own_gate(float y, float w, float x)
     X(FORMULA_GLA_GATE)          /* constant: the normalizer */                               \
     X(FORMULA_SOFTCAP)           /* constant: c */                                            \
     X(FORMULA_SCALE)             /* constant u */                                             \
-    X(FORMULA_SCALED_SIGMOID)    /* the delta rule's beta, up to the constant */             \
+    X(FORMULA_SCALED_SIGMOID)    /* the delta rule's beta, up to the constant */              \
     X(FORMULA_AT_LEAST)          /* the larger of u and the constant */                       \
     X(FORMULA_AT_MOST)           /* the smaller */                                            \
     X(FORMULA_SOFTPLUS)          /* Mamba-2's dt */

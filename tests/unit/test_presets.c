@@ -347,7 +347,7 @@ Test(presets, an_unknown_one_is_told_all_names)
     cr_assert(preset_open(&model, "regla", &err) == -1);
     cr_expect(strstr(err.message,
                      "\"regla\"; known: falcon-h1-90m, granite-4.0-h-350m, lfm2-350m, mamba2-130m, "
-            "qwen3-0.6b, qwen3.5-0.8b, smollm2-135m, and, each with "
+                     "qwen3-0.6b, qwen3.5-0.8b, smollm2-135m, and, each with "
                      "-160m or -6l, some with -6x512: alibi, ") != NULL,
               "%s", err.message);
     cr_expect(strstr(err.message, ", transnormer_t2") != NULL, "%s", err.message);
