@@ -51,6 +51,33 @@ def test_64_streams_equal_what_they_are_alone(server):
         assert together[number] == alone[number], number
 
 
+def test_convolutions_see_their_own_text_alone(server_factory):
+    """Texts of other lengths beside it, clients that leave halfway, and slots that were another's:
+    what SGLang and mistral.rs got wrong with LFM 2."""
+    server = server_factory(model=harness.GOLDEN / "lfm2", max_step_tokens=16, no_prefix_cache=True)
+    dice = random.Random("convolutions")
+    prompts = [[dice.randrange(1, 270) for _ in range(1 + number % 23)] for number in range(48)]
+
+    def fields(number):
+        return {"prompt": prompts[number], "seed": number, "max_tokens": 8 + number % 5, "logprobs": 2,
+                "ignore_eos": True, "return_token_ids": True, "temperature": (number % 3) / 2}
+
+    def leave(number):
+        with server.connect() as connection:
+            connection.sendall(request_bytes("/v1/completions", ENDLESS | {"prompt": prompts[number]}))
+            RawReply(connection).head()
+            time.sleep(0.01 * (number % 4))  # whenever it is, the others must not notice
+
+    def work(number):
+        return leave(number) if number % 4 == 3 else server.complete(**fields(number))["choices"]
+    alone = [None if number % 4 == 3 else work(number) for number in range(48)]
+    for _ in range(3):
+        together = in_threads(48, work)
+        for number in range(48):
+            assert together[number] == alone[number], number
+    server.wait_idle()
+
+
 def test_64_streams_of_real_text(text_server):
     def fields(number):
         return {"prompt": ["Once upon a time", "The ship", "He said that", "In the garden"][number % 4],

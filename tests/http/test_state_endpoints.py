@@ -118,13 +118,13 @@ def test_of_a_newer_version(server):
     file = bytearray(session.export())
     version, head_bytes = struct.unpack_from("<II", file, 8)
     assert version == 1
-    struct.pack_into("<I", file, 8, 2)
+    struct.pack_into("<I", file, 8, 3)
     xxh3 = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
     xxh3.restype, xxh3.argtypes = ctypes.c_uint64, (ctypes.c_char_p, ctypes.c_size_t)
     head = bytes(file[:head_bytes - 8])
     struct.pack_into("<Q", file, head_bytes - 8, xxh3(head, len(head)))
     error = check_error(put(server, "newer", bytes(file)), 400, "invalid_state_file")
-    assert "version 2 is newer" in error["message"]
+    assert "version 3 is newer" in error["message"]
 
 
 def test_limit_of_an_import(server_factory):

@@ -16,8 +16,8 @@ from stress_helpers import (Oracle, bytes_of_texts, check_rest, kill, model_of, 
                             some_ids)
 
 ALL = sorted(path.parent for path in GOLDEN.glob("*/expected.json"))
-FEW = [GOLDEN / name for name in ("hybrid_regla", "transnormer_t1", "sliding_t5", "gla", "t5")]
-MODELS = ALL[:size("MODELS", 0, 0, len(ALL))] or FEW[:size("FEW_MODELS", 3, 1, 5)]
+FEW = [GOLDEN / name for name in ("hybrid_regla", "transnormer_t1", "sliding_t5", "lfm2", "gla", "t5")]
+MODELS = ALL[:size("MODELS", 0, 0, len(ALL))] or FEW[:size("FEW_MODELS", 4, 1, 6)]
 MODELS += [shipped_model()] if shipped_model() else []
 # Together 1,000 in full.
 CASES = size("CASES", 3, 1, 1000 // len(MODELS) + 1)
@@ -124,7 +124,7 @@ def test_the_same_digits_wherever_a_state_comes_from(server_factory, tmp_path, m
 
 LONG_INTERVAL = 64
 TURNS = size("TURNS", 8, 5, 30)
-CONVERSATIONS = [GOLDEN / "regla", GOLDEN / "hybrid_regla"]
+CONVERSATIONS = [GOLDEN / "regla", GOLDEN / "hybrid_regla", GOLDEN / "lfm2"]
 if size("TALK", 0, 0, 1) and shipped_model():
     CONVERSATIONS.append(shipped_model())
 
@@ -218,9 +218,9 @@ def refused(server, file, words):
 
 
 def test_a_file_that_is_cut_or_changed_is_refused(server_factory):
-    """Each kind of part: recurrent states and KV pages."""
+    """Each kind of part: recurrent states, KV pages and rows of convolutions."""
     dice = random.Random("damage")
-    for case in ("regla", "hybrid_regla"):
+    for case in ("regla", "hybrid_regla", "lfm2"):
         server = server_factory(model=GOLDEN / case)
         server.complete(prompt=some_ids(dice, 5, 200), session_id="whole", max_tokens=2)
         file = server.get("/v1/sessions/whole/state").content
