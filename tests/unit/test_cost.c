@@ -94,7 +94,7 @@ static void fill_layers(enum window_kind window)
     struct mixer *linear = &mixers[0], *softmax = &mixers[1];
     linear->kind = MIXER_LINEAR;
     linear->gate = GATE_REFINED;
-    linear->num_kv_heads = 2;
+    linear->num_kv_heads = linear->num_qk_heads = 2;
     linear->k_proj = linear->v_proj = linear->g_proj = linear->r_proj = square;
     softmax->kind = MIXER_SOFTMAX;
     softmax->num_kv_heads = 1;
