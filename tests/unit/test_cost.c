@@ -29,8 +29,10 @@ Test(cost, the_longest_text_fits_the_budget_and_a_step)
 /* What layers cost is all that a text keeps, but for padding, and all operations but the head's. */
 Test(cost, of_each_layer)
 {
-    static const char *const names[] = {"hybrid_regla", "blocks_branches", "blocks_post_norm",
-                                        "transformer_ls", "flash"};
+    static const char *const names[] = {
+        "hybrid_regla", "blocks_branches", "blocks_post_norm",   "transformer_ls",
+        "flash",        "convolutions",    "gated_convolutions", "lfm2",
+        "mamba2",       "falcon_h1",       "granitemoehybrid",   "nemotron_h"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct engine_options options = {.threads = 1};
         const struct cost_texts first = {.generates = false, .tokens = 1, .batch = 1};
@@ -93,7 +95,7 @@ static void fill_layers(enum window_kind window)
     struct mixer *linear = &mixers[0], *softmax = &mixers[1];
     linear->kind = MIXER_LINEAR;
     linear->gate = GATE_REFINED;
-    linear->num_kv_heads = 2;
+    linear->num_kv_heads = linear->num_qk_heads = 2;
     linear->k_proj = linear->v_proj = linear->g_proj = linear->r_proj = square;
     softmax->kind = MIXER_SOFTMAX;
     softmax->num_kv_heads = 1;
@@ -151,6 +153,27 @@ Test(cost, a_window_bounds_what_is_seen)
     expect_close(need_of(false, 5, 0, 1).operations, 5 * PER_TOKEN + 12 * PER_KEY + 2 * HEAD);
     fill_layers(WINDOW_BLOCK); /* of 3: positions 2 to 6 see 3, 1, 2, 3, 1 */
     expect_close(need_of(false, 5, 2, 1).operations, 5 * PER_TOKEN + 10 * PER_KEY + 2 * HEAD);
+}
+
+/* Of 4 tokens, over 24 channels: each token multiplies 4 rows, reads 3 and writes 1. A mixer that
+ * is a convolution, of 8 channels, multiplies twice more, before and behind it. */
+Test(cost, convolutions_need_their_rows)
+{
+    fill_layers(WINDOW_FULL);
+    mixers[0].conv.width = 4;
+    expect_close(need_of(false, 3, 0, 1).operations,
+                 3 * (PER_TOKEN + 2 * 4 * 24) + 6 * PER_KEY + 2 * HEAD);
+    expect_close(need_of(true, 3, 0, 1).bytes, 3 * 5000 + 3 * (STATE + 4 * 24 * 4) + 64 * (6 + 3));
+    mixers[0] = (struct mixer){.kind = MIXER_CONV,
+                               .num_heads = 1,
+                               .value_dim = 8,
+                               .conv = {.width = 3},
+                               .in_proj = {.rows = 24, .cols = 8},
+                               .o_proj = {.rows = 8, .cols = 8}};
+    const double products = 2.0 * (4 * 64 + MLP) + 2.0 * (2 * 64 + 64 + MLP);
+    expect_close(need_of(false, 3, 0, 1).operations,
+                 3 * (products + 2 * 3 * 8 + 2 * 8) + 6 * PER_KEY + 2 * HEAD);
+    expect_close(need_of(true, 3, 0, 1).bytes, 3 * 5000 + 3 * (3 * 8 * 4) + 64 * (6 + 3));
 }
 
 Test(cost, segments_need_their_sums_and_vectors)

@@ -229,6 +229,12 @@ static const char blocks[] = "{\"plain\": [{\"branches\": [" MIXER("") "]}, {\"b
                                 " \"second_scaled\": [{\"branches\": [" MIXER("") ", " MLP(
                                     ", \"scale\": 2") "]}]}";
 
+static const char *const conv_changes[][2] = {
+    {"mixers/four/conv/activation", "\"none\""},
+    {"mixers/three/conv/activation", "\"silu\""},
+    {"mixers/eight/conv/activation", "\"none\""},
+};
+
 /* Each of the changes makes another model than all others do. */
 static void expect_all_differ(json_t *config, const char *golden, const char *const (*changes)[2],
                               size_t count)
@@ -255,6 +261,8 @@ Test(fingerprint, other_blocks_are_another_model)
                       sizeof post_norm_changes / sizeof *post_norm_changes);
     expect_all_differ(golden_config("blocks_branches"), "blocks_branches", branches_changes,
                       sizeof branches_changes / sizeof *branches_changes);
+    expect_all_differ(golden_config("convolutions"), "convolutions", conv_changes,
+                      sizeof conv_changes / sizeof *conv_changes);
     json_t *config = golden_config("hybrid_regla");
     json_patch(config, "blocks", blocks);
     json_patch(config, "layer_types/1", "\"plain\"");
