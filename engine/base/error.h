@@ -19,7 +19,7 @@ enum error_code {
 
 struct error {
     enum error_code code;
-    char message[512]; /* UTF-8, one sentence, no newline; cut at a character boundary */
+    char message[1024]; /* UTF-8, one sentence, no newline; cut at a character boundary */
 };
 
 #define ERROR_INIT     \
