@@ -2,6 +2,7 @@
 #include "engine/jinja/access.h"
 
 #include "engine/jinja/builtins.h"
+#include "engine/jinja/strings.h"
 #include "engine/text/unicode.h"
 
 #include <string.h>
@@ -96,6 +97,7 @@ struct value access_attribute(struct run *run, struct value value, const struct 
     struct heap *heap = &run->heap;
     const struct builtin *methods = methods_of(value.kind), *function;
     const struct value *found = NULL;
+    value_refuse_markup(heap, value);
     if (methods && (function = builtin_find(methods, name->bytes)))
         return method(run, value, function);
     switch (value.kind) {
@@ -189,7 +191,7 @@ struct value access_slice(struct run *run, struct value value, struct value from
     if (!is_string && value.kind != VALUE_LIST && value.kind != VALUE_TUPLE &&
         value.kind != VALUE_RANGE) /* the sandbox then looks for an attribute */
         return value_undefined(heap, "'%s object' has no such element", value_type(value));
-    int64_t by = bound(run, step, 1, 0, INT64_MIN, INT64_MAX);
+    int64_t by = step.kind == VALUE_NONE ? 1 : strings_given_int(run, step, 1, "slices");
     if (by == 0)
         heap_fail(heap, ERROR_INVALID, "slice step cannot be zero");
     int64_t least = by > 0 ? 0 : -1, most = by > 0 ? count : count - 1;

@@ -102,6 +102,8 @@ static struct value builtin(struct run *run, const struct node *node, struct val
 {
     struct args args = arguments(run, node->list);
     run->heap.offset = node->offset;
+    if (node->type == NODE_FILTER)
+        value_refuse_markup(&run->heap, self);
     return builtin_call(run, node->builtin, self, &args);
 }
 

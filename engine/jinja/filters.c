@@ -74,7 +74,8 @@ FILTER(title)
     for (size_t at = 0, length; at < words->length; at += length) {
         uint32_t out[3], c = utf8_decode(words->bytes + at, &length);
         bool between = characters_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
-        int count = begins && !between ? characters_upper(c, out) : characters_lower(c, out);
+        int count = begins && !between ? characters_upper(c, out)
+                                       : strings_case_at(words, at, STRINGS_LOWER, out);
         for (int i = 0; i < count; i++) {
             char bytes[4];
             output_write(run, bytes, utf8_encode(out[i], bytes));
@@ -273,7 +274,10 @@ FILTER(tojson)
 FILTER(safe)
 {
     UNUSED;
-    heap_fail(&run->heap, ERROR_INVALID, "safe is only supported at the end of an output");
+    const struct string *plain = text(run, self);
+    struct string *marked = value_string(&run->heap, plain->bytes, plain->length);
+    marked->markup = true;
+    return value_of(marked);
 }
 
 const struct builtin builtins_filters[] = {

@@ -13,7 +13,4 @@ filter_function filters_join, filters_items, filters_map, filters_select, filter
 filter_function filters_selectattr, filters_rejectattr, filters_sort, filters_dictsort;
 filter_function filters_unique, filters_min, filters_max, filters_sum;
 
-/* The attribute of an item that `path` names, as "a.b.0", with jinja2's rules. */
-struct value filters_attribute(struct run *run, struct value item, struct value path);
-
 #endif

@@ -20,10 +20,19 @@ static bool absent(struct value value)
     return value.kind == VALUE_MISSING || value.kind == VALUE_NONE;
 }
 
-struct value filters_attribute(struct run *run, struct value item, struct value path)
+static struct value value_or(struct value value, struct value otherwise)
+{
+    bool lacks = value.kind == VALUE_UNDEFINED && otherwise.kind != VALUE_NONE;
+    return lacks ? otherwise : value;
+}
+
+/* The attribute of an item that `path` names, as "a.b.0", with jinja2's rules. `otherwise`, unless
+ * it is None, stands for each part that is undefined. */
+static struct value attribute(struct run *run, struct value item, struct value path,
+                              struct value otherwise)
 {
     if (path.kind != VALUE_STRING)
-        return access_item(run, item, path);
+        return value_or(access_item(run, item, path), otherwise);
     const char *part = path.string->bytes;
     if (strchr(part, ','))
         heap_fail(&run->heap, ERROR_INVALID, "several attributes are not supported");
@@ -32,7 +41,7 @@ struct value filters_attribute(struct run *run, struct value item, struct value 
         bool number = length > 0 && strspn(part, "0123456789") >= length;
         struct value key = number ? value_int(strtoll(part, NULL, 10))
                                   : value_of(value_string(&run->heap, part, length));
-        item = access_item(run, item, key);
+        item = value_or(access_item(run, item, key), otherwise);
         if (!part[length])
             return item;
         part += length + 1;
@@ -91,7 +100,7 @@ static const struct list *attributes(struct run *run, const struct list *items, 
         return items;
     struct list *values = value_new_list(&run->heap, items->count);
     for (size_t i = 0; i < items->count; i++)
-        value_push(&run->heap, values, filters_attribute(run, items->items[i], path));
+        value_push(&run->heap, values, attribute(run, items->items[i], path, VALUE_OF_NONE));
     return values;
 }
 
@@ -163,9 +172,8 @@ static struct value mapped_attribute(struct run *run, const struct list *items,
         heap_fail(&run->heap, ERROR_INVALID, "map: expected the name of a filter");
     struct list *values = value_new_list(&run->heap, items->count);
     for (size_t i = 0; i < items->count; i++) {
-        struct value value = filters_attribute(run, items->items[i], path);
-        bool lacks = value.kind == VALUE_UNDEFINED && otherwise.kind != VALUE_NONE;
-        value_push(&run->heap, values, lacks ? otherwise : value);
+        struct value value = attribute(run, items->items[i], path, otherwise);
+        value_push(&run->heap, values, value);
     }
     return value_list(VALUE_ITERATOR, values);
 }
@@ -199,7 +207,7 @@ static struct value chosen(struct run *run, struct value self, const struct args
     for (size_t i = 0; i < items->count; i++) {
         struct value value = items->items[i];
         if (by_attribute)
-            value = filters_attribute(run, value, args->items[0]);
+            value = attribute(run, value, args->items[0], VALUE_OF_NONE);
         if (test)
             value = builtin_call(run, test, value, &rest);
         if (value_true(value) == wanted)

@@ -182,6 +182,8 @@ static bool repeats(struct value value)
 
 struct value operators_binary(struct run *run, int op, struct value a, struct value b)
 {
+    value_refuse_markup(&run->heap, a);
+    value_refuse_markup(&run->heap, b);
     if (value_is_int(a) && value_is_int(b))
         return with_ints(run, op, value_as_int(a), value_as_int(b));
     if (value_is_number(a) && value_is_number(b))

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/jinja/parser.h"
 
-#include "engine/jinja/run.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -282,9 +280,6 @@ static struct node *parse_output(struct parser *parser)
     struct node *node = parser_node(parser, NODE_OUTPUT);
     parser->at++;
     node->a = parse_tuple(parser, true);
-    /* At the end of an output it changes nothing; elsewhere it makes a value of another type. */
-    if (node->a->type == NODE_FILTER && strcmp(node->a->builtin->name, "safe") == 0)
-        node->a = node->a->a;
     if (parser->at->type != TOKEN_VARIABLE_END)
         parser_fail(parser, "expected the end of this output");
     parser->at++;

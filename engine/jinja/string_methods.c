@@ -52,7 +52,8 @@ METHOD(title)
     for (size_t at = 0, length; at < self.string->length; at += length) {
         uint32_t out[3], c = utf8_decode(self.string->bytes + at, &length);
         bool cased = characters_is_upper(c) || characters_is_lower(c) || characters_is_alpha(c);
-        int count = inside ? characters_lower(c, out) : characters_title(c, out);
+        int count = inside ? strings_case_at(self.string, at, STRINGS_LOWER, out)
+                           : characters_title(c, out);
         for (int i = 0; i < count; i++) {
             char bytes[4];
             output_write(run, bytes, utf8_encode(out[i], bytes));
@@ -248,9 +249,7 @@ static struct list *split_at_space(struct run *run, const struct string *string,
     struct list *parts = value_new_list(&run->heap, 0);
     size_t at = run_end(string, 0, true);
     while (at < string->length) {
-        size_t end = most == 0 ? string->length - characters_trailing_space(string->bytes + at,
-                                                                            string->length - at)
-                               : run_end(string, at, false);
+        size_t end = most == 0 ? string->length : run_end(string, at, false);
         value_push(&run->heap, parts, text_of(run, string, at, end));
         at = most == 0 ? string->length : run_end(string, end, true);
         most -= most > 0;
@@ -283,8 +282,7 @@ static struct list *rsplit_at_space(struct run *run, const struct string *string
     struct list *parts = value_new_list(&run->heap, 0);
     size_t end = run_begin(string, string->length, true);
     while (end > 0) {
-        size_t start = most == 0 ? characters_leading_space(string->bytes, end)
-                                 : run_begin(string, end, false);
+        size_t start = most == 0 ? 0 : run_begin(string, end, false);
         value_push(&run->heap, parts, text_of(run, string, start, end));
         end = most == 0 ? 0 : run_begin(string, start, true);
         most -= most > 0;

@@ -28,19 +28,22 @@ static bool letter_after(const struct string *string, size_t at)
     return at < string->length && characters_is_alpha(utf8_decode(string->bytes + at, &length));
 }
 
-static int case_of(const struct string *string, size_t at, size_t next, enum strings_case to,
-                   uint32_t out[3])
+int strings_case_at(const struct string *string, size_t at, enum strings_case to, uint32_t out[3])
 {
     enum { SIGMA = 0x3A3, FINAL_SIGMA = 0x3C2 };
     size_t length;
     uint32_t c = utf8_decode(string->bytes + at, &length);
+    if (to == STRINGS_SWAP && !characters_is_upper(c) && !characters_is_lower(c)) {
+        out[0] = c;
+        return 1;
+    }
     if (to == STRINGS_SWAP)
         to = characters_is_upper(c) ? STRINGS_LOWER : STRINGS_UPPER;
     if (to == STRINGS_CAPITALIZE && at == 0)
         return characters_title(c, out);
     if (to == STRINGS_UPPER)
         return characters_upper(c, out);
-    if (c != SIGMA || !letter_before(string, at) || letter_after(string, next))
+    if (c != SIGMA || !letter_before(string, at) || letter_after(string, at + length))
         return characters_lower(c, out);
     out[0] = FINAL_SIGMA;
     return 1;
@@ -52,7 +55,7 @@ struct value strings_cased(struct run *run, const struct string *string, enum st
     for (size_t at = 0, length; at < string->length; at += length) {
         uint32_t out[3];
         utf8_decode(string->bytes + at, &length);
-        int count = case_of(string, at, at + length, to, out);
+        int count = strings_case_at(string, at, to, out);
         for (int i = 0; i < count; i++)
             write_character(run, out[i]);
     }

@@ -6,6 +6,8 @@
 #include "engine/jinja/run.h"
 
 enum strings_case { STRINGS_UPPER, STRINGS_LOWER, STRINGS_CAPITALIZE, STRINGS_SWAP };
+/* Of the character at that byte: at most 3 code points. Returns how many. */
+int strings_case_at(const struct string *string, size_t at, enum strings_case to, uint32_t out[3]);
 struct value strings_cased(struct run *run, const struct string *string, enum strings_case to);
 
 /* Without the characters of `chars` at its ends; chars NULL: without white space. */

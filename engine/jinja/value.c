@@ -154,6 +154,12 @@ void value_set(struct heap *heap, struct dict *dict, struct value key, struct va
     dict->count++;
 }
 
+void value_refuse_markup(struct heap *heap, struct value value)
+{
+    if (value.kind == VALUE_STRING && value.string->markup)
+        heap_fail(heap, ERROR_INVALID, "what safe gives can only be printed");
+}
+
 /* Truth, equality, order. */
 
 bool value_true(struct value value)
