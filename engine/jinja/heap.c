@@ -18,7 +18,7 @@ static void add_chunk(struct heap *heap, size_t bytes)
 {
     size_t size = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
     if (size > heap->limit || heap->used > heap->limit - size)
-        heap_fail(heap, ERROR_NO_MEMORY, "the template takes more than %zu bytes of memory",
+        heap_fail(heap, ERROR_INVALID, "the template takes more than %zu bytes of memory",
                   heap->limit);
     struct heap_chunk *chunk = malloc(sizeof *chunk + size);
     if (!chunk)
