@@ -26,7 +26,8 @@ static int read_file(struct jinja **out, const char *path, struct error *err)
     size_t length;
     if (file_read(path, MOST_FILE, &text, &length, err))
         return -1;
-    int result = jinja_compile(out, path, text, length, err);
+    const char *slash = strrchr(path, '/'); /* clients see the name */
+    int result = jinja_compile(out, slash ? slash + 1 : path, text, length, err);
     free(text);
     return result;
 }
@@ -98,8 +99,7 @@ static int read_config(struct chat_template *chat, const char *folder, bool want
                  ? -1
                  : 0;
     const json_t *template = json_object_get(config, "chat_template");
-    char place[PATH_MAX + 32];
-    snprintf(place, sizeof place, "%s: chat_template", path);
+    static const char place[] = "tokenizer_config.json: chat_template";
     if (result == 0 && wanted && json_is_array(template))
         result = compile_list(chat, place, template, err);
     else if (result == 0 && wanted && template && !json_is_null(template))
@@ -134,12 +134,11 @@ static int take_gguf_token(char **token, const struct gguf *gguf, const char *ke
     return *token ? 0 : no_memory(err);
 }
 
-static int take_gguf(struct chat_template *chat, const struct gguf *gguf, const char *path,
-                     bool wanted, const struct tokenizer *tokenizer, struct error *err)
+static int take_gguf(struct chat_template *chat, const struct gguf *gguf, bool wanted,
+                     const struct tokenizer *tokenizer, struct error *err)
 {
     struct gguf_text text = {0};
-    char place[PATH_MAX + 32];
-    snprintf(place, sizeof place, "%s: tokenizer.chat_template", path);
+    static const char place[] = "tokenizer.chat_template";
     if (take_gguf_token(&chat->bos_token, gguf, "tokenizer.ggml.bos_token_id", tokenizer, err) ||
         take_gguf_token(&chat->eos_token, gguf, "tokenizer.ggml.eos_token_id", tokenizer, err) ||
         gguf_text(gguf, "tokenizer.chat_template", FIELD_OPTIONAL, &text, err))
@@ -158,7 +157,7 @@ static int read_gguf(struct chat_template *chat, const char *path, bool wanted,
         return -1;
     int result = gguf_read(&gguf, file.bytes, file.size, path, err);
     if (result == 0) {
-        result = take_gguf(chat, &gguf, path, wanted, tokenizer, err);
+        result = take_gguf(chat, &gguf, wanted, tokenizer, err);
         gguf_clear(&gguf);
     }
     file_map_close(&file);
