@@ -186,7 +186,7 @@ def test_errors_of_the_template(server_factory, tmp_path):
     message = refuse(server, "invalid_value", "messages")
     assert message == "strict.jinja: line 2, column 4: the template refuses this: begin with the user"
     message = refuse(server, "invalid_value", "messages", messages=MESSAGES[1:])
-    assert message.startswith("strict.jinja: line 2, column 78: unsupported operand types for +")
+    assert message.startswith("strict.jinja: line 2, column 79: unsupported operand types for +")
 
 
 def test_a_template_that_never_ends(server_factory, tmp_path):
