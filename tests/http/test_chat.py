@@ -79,11 +79,13 @@ def test_tokenize(server):
     reply = server.post("/tokenize", {"messages": MESSAGES}).json()
     expected = server.post("/tokenize", {"prompt": TEXT, "add_special_tokens": False}).json()
     assert reply["tokens"] == expected["tokens"] and reply["tokens"]
-    check_error(server.post("/tokenize", {"messages": MESSAGES, "prompt": "x"}), 400, "invalid_value", "messages")
+    both = server.post("/tokenize", {"messages": MESSAGES, "prompt": "x"})
+    check_error(both, 400, "invalid_value", "messages")
 
 
 @pytest.mark.parametrize("fields, text", [
-    ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]},
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
+                                                {"type": "text", "text": "b"}]}]},
      "<user>a\nb\n<assistant>"),
     ({"messages": [{"role": "user", "content": None, "name": None}]}, "<user>\n<assistant>"),
     ({"add_generation_prompt": False}, TEXT.removesuffix("<assistant>")),
@@ -104,11 +106,13 @@ def test_streams(server):
             "stream": True, "stream_options": {"include_usage": True}}
     frames = read_frames(server.post(CHAT, body).content)
     for index, choice in enumerate(whole["choices"]):
-        own = [frame["choices"][0] for frame in frames if frame["choices"] and frame["choices"][0]["index"] == index]
+        choices = [frame["choices"][0] for frame in frames if frame["choices"]]
+        own = [one for one in choices if one["index"] == index]
         assert own[0]["delta"] == {"role": "assistant", "content": ""}
         assert all("role" not in frame["delta"] for frame in own[1:])
         assert "".join(frame["delta"].get("content", "") for frame in own) == choice["message"]["content"]
-        assert [frame["finish_reason"] for frame in own if frame["finish_reason"]] == [choice["finish_reason"]]
+        reasons = [frame["finish_reason"] for frame in own if frame["finish_reason"]]
+        assert reasons == [choice["finish_reason"]]
         streamed = [entry for frame in own if frame["logprobs"] for entry in frame["logprobs"]["content"]]
         assert streamed == choice["logprobs"]["content"]
     assert frames[-1]["choices"] == [] and frames[-1]["usage"]["completion_tokens"] > 0
@@ -156,7 +160,8 @@ def test_equal_conversations_share_their_prefix(server):
     ("invalid_type", "tools", {"tools": "x"}),
     ("invalid_type", "chat_template_kwargs", {"chat_template_kwargs": []}),
     ("invalid_value", "chat_template_kwargs", {"chat_template_kwargs": {"messages": []}}),
-    ("invalid_value", "continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
+    ("invalid_value", "continue_final_message",
+     {"continue_final_message": True, "add_generation_prompt": True}),
     ("invalid_value", "top_logprobs", {"top_logprobs": 2}),
     ("invalid_type", "logprobs", {"logprobs": 2}),
     ("unsupported_parameter", "prompt", {"prompt": "x"}),
@@ -174,14 +179,15 @@ def test_refused(server, code, param, fields):
 
 
 def test_asks_for_nothing(server):
-    chat(server, tool_choice="auto", response_format={"type": "text"}, store=False, modalities=["text"], metadata={},
+    chat(server, tool_choice="auto", response_format={"type": "text"}, store=False,
+         modalities=["text"], metadata={},
          service_tier="auto", parallel_tool_calls=True, functions=[], user="u")
 
 
 def test_errors_of_the_template(server_factory, tmp_path):
     path = tmp_path / "strict.jinja"
-    path.write_text("{% if messages[0].role != 'user' %}\n{{ raise_exception('begin with the user') }}{% endif %}"
-                    "{{ messages[0].content + 1 }}")
+    path.write_text("{% if messages[0].role != 'user' %}\n"
+                    "{{ raise_exception('begin with the user') }}{% endif %}{{ messages[0].content + 1 }}")
     server = server_factory(chat_template=path)
     message = refuse(server, "invalid_value", "messages")
     assert message == "strict.jinja: line 2, column 4: the template refuses this: begin with the user"

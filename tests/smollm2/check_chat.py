@@ -13,18 +13,19 @@ import urllib.request
 import torch
 import transformers
 
-NEW_TOKENS = 24
+NEW_TOKENS = 16
 SYSTEM = {"role": "system", "content": "Answer in one short sentence."}
 QUESTIONS = ["What is the capital of France?", "Why is the sky blue?", "Write a haiku about rain.",
-             "2 + 2 =", "Translate to German: Good morning!", "Who wrote Faust?", "Hi", "List three fruits.",
+             "2 + 2 =", "Translate to German: Good morning!", "Who wrote Faust?", "Hi",
+             "List three fruits.",
              "Erkläre Licht – kurz.", "What is 世界?"]
 
 
 def conversations():
     for question in QUESTIONS:
         yield [{"role": "user", "content": question}]
-        yield [SYSTEM, {"role": "user", "content": question}, {"role": "assistant", "content": "Let me think."},
-               {"role": "user", "content": "Go on, please."}]
+        yield [SYSTEM, {"role": "user", "content": question},
+               {"role": "assistant", "content": "Let me think."}, {"role": "user", "content": "Go on, please."}]
 
 
 def ask(url, messages):
@@ -47,8 +48,9 @@ def main(folder, url):
         length = given["input_ids"].shape[1]
         equal = prompt == whole[:length] and ids == whole[length:]
         same += equal
+        print("same" if equal else "differs", messages[-1]["content"], flush=True)
         if not equal:
-            print("differs:", messages, prompt == whole[:length], ids, whole[length:])
+            print(prompt == whole[:length], ids, whole[length:])
     print(f"check_chat: {same} of {2 * len(QUESTIONS)} conversations have the tokens of transformers")
     return 0 if same == 2 * len(QUESTIONS) else 1
 
