@@ -245,6 +245,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
 int chat_parse(struct completion_request *request, const char *body, size_t length,
                const struct completion_limits *limits, struct api_error *err)
 {
+    *request = (struct completion_request){0};
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;

@@ -25,7 +25,8 @@ def conversations():
     for question in QUESTIONS:
         yield [{"role": "user", "content": question}]
         yield [SYSTEM, {"role": "user", "content": question},
-               {"role": "assistant", "content": "Let me think."}, {"role": "user", "content": "Go on, please."}]
+               {"role": "assistant", "content": "Let me think."},
+               {"role": "user", "content": "Go on, please."}]
 
 
 def ask(url, messages):
