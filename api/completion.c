@@ -502,8 +502,8 @@ static int parse_fields(const json_t *fields, struct completion_request *request
     return check_together(request, err);
 }
 
-int completion_parse(struct completion_request *request, const char *body, size_t length,
-                     const struct completion_limits *limits, struct api_error *err)
+int completion_parse_fields(struct completion_request *request, const json_t *fields,
+                            const struct completion_limits *limits, struct api_error *err)
 {
     *request = (struct completion_request){
         .max_tokens = 16,
@@ -518,13 +518,21 @@ int completion_parse(struct completion_request *request, const char *body, size_
         .return_token_ids = limits->token_ids_only,
         .sampling = {.temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1},
     };
+    int result = parse_fields(fields, request, limits, err);
+    if (result != 0)
+        completion_request_clear(request);
+    return result;
+}
+
+int completion_parse(struct completion_request *request, const char *body, size_t length,
+                     const struct completion_limits *limits, struct api_error *err)
+{
+    *request = (struct completion_request){0};
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    int result = parse_fields(fields, request, limits, err);
+    int result = completion_parse_fields(request, fields, limits, err);
     json_decref(fields);
-    if (result != 0)
-        completion_request_clear(request);
     return result;
 }
 

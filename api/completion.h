@@ -9,9 +9,12 @@
 #include "api/errors.h"
 #include "engine/ops/sampler.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct chat_template;
 
 /* Either a text (text != NULL; may contain NULs) or token ids, all in [0, vocab_size). */
 struct completion_prompt {
@@ -33,6 +36,7 @@ struct completion_request {
     struct completion_prompt *prompts; /* [num_prompts] */
     size_t num_prompts;                /* >= 1 */
     int64_t max_tokens;                /* 0..2^53, so that sums of token counts fit */
+    bool max_tokens_fit;               /* max_tokens is less where no more fit behind the prompt */
     int64_t min_tokens;                /* >= 0, <= max_tokens */
     int n, best_of;                    /* 1..128, best_of >= n */
     bool stream;
@@ -80,12 +84,16 @@ struct completion_limits {
     size_t max_prompts;      /* of one request; 0: unlimited */
     bool allow_empty_prompt; /* "" is allowed: the model has a BOS token to start from */
     bool token_ids_only;     /* there is no tokenizer: texts are refused, replies have token ids */
+    const struct chat_template *chat; /* for the chat API; NULL: there is no tokenizer */
 };
 
 /* Parses body [length] and overwrites *request. On 0 the caller frees its members with
  * completion_request_clear. On -1 *err is set, and there is nothing to free. */
 int completion_parse(struct completion_request *request, const char *body, size_t length,
                      const struct completion_limits *limits, struct api_error *err);
+/* The same of the fields themselves, which the chat API makes of its own. */
+int completion_parse_fields(struct completion_request *request, const json_t *fields,
+                            const struct completion_limits *limits, struct api_error *err);
 void completion_request_clear(struct completion_request *request);
 
 /* Checks session_tokens + prompt_tokens + max_tokens against the limits; prompt_tokens are those of

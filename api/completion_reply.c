@@ -169,19 +169,10 @@ static void encode_ids(struct strbuf *buf, const char *name, const int32_t *ids,
         strbuf_puts(buf, "null");
 }
 
-void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
+void reply_ending_encode(struct strbuf *buf, const struct reply_choice *choice)
 {
     static const char *const reasons[] = {
         [FINISH_NONE] = NULL, [FINISH_STOP] = "stop", [FINISH_LENGTH] = "length"};
-    strbuf_puts(buf, "{\"index\":");
-    strbuf_json_int(buf, choice->index);
-    strbuf_puts(buf, ",\"text\":");
-    strbuf_json_string(buf, choice->text ? choice->text : "", choice->text_length);
-    strbuf_puts(buf, ",\"logprobs\":");
-    if (choice->logprobs)
-        encode_logprobs(buf, choice->logprobs);
-    else
-        strbuf_puts(buf, "null");
     strbuf_puts(buf, ",\"finish_reason\":");
     strbuf_json_cstring(buf, reasons[choice->finish_reason]);
     strbuf_puts(buf, ",\"stop_reason\":");
@@ -193,6 +184,20 @@ void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
         strbuf_puts(buf, "null");
     encode_ids(buf, "token_ids", choice->token_ids, choice->num_token_ids);
     encode_ids(buf, "prompt_token_ids", choice->prompt_token_ids, choice->num_prompt_token_ids);
+}
+
+void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
+{
+    strbuf_puts(buf, "{\"index\":");
+    strbuf_json_int(buf, choice->index);
+    strbuf_puts(buf, ",\"text\":");
+    strbuf_json_string(buf, choice->text ? choice->text : "", choice->text_length);
+    strbuf_puts(buf, ",\"logprobs\":");
+    if (choice->logprobs)
+        encode_logprobs(buf, choice->logprobs);
+    else
+        strbuf_puts(buf, "null");
+    reply_ending_encode(buf, choice);
     strbuf_puts(buf, ",\"prompt_logprobs\":");
     if (choice->prompt_logprobs)
         encode_prompt_logprobs(buf, choice->prompt_logprobs);
@@ -201,11 +206,11 @@ void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice)
     strbuf_puts(buf, "}");
 }
 
-void reply_head_encode(struct strbuf *buf, const struct reply_head *head)
+void reply_head_encode(struct strbuf *buf, const struct reply_head *head, const char *object)
 {
     strbuf_puts(buf, "\"id\":");
     strbuf_json_cstring(buf, head->id);
-    strbuf_puts(buf, ",\"object\":\"text_completion\",\"created\":");
+    strbuf_printf(buf, ",\"object\":\"%s\",\"created\":", object);
     strbuf_json_int(buf, head->created);
     strbuf_puts(buf, ",\"model\":");
     strbuf_json_cstring(buf, head->model);
@@ -266,7 +271,7 @@ void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
                              const struct session_card *session)
 {
     strbuf_puts(buf, "{");
-    reply_head_encode(buf, head);
+    reply_head_encode(buf, head, "text_completion");
     strbuf_puts(buf, ",\"choices\":[");
     for (size_t i = 0; i < num_choices; i++) {
         if (i > 0)

@@ -66,6 +66,7 @@ struct reply_choice {
     const int32_t
         *prompt_token_ids; /* [num_prompt_token_ids], or NULL; in a stream only in the first part */
     size_t num_prompt_token_ids;
+    bool begins; /* in a stream: its first part */
 };
 
 struct reply_usage {
@@ -85,9 +86,11 @@ void completion_reply_encode(struct strbuf *buf, const struct reply_head *head,
                              const struct session_card *session);
 
 /* Parts of a reply, for sse.c: members or objects without what surrounds them. */
-void reply_head_encode(struct strbuf *buf,
-                       const struct reply_head *head); /* "id":...,"model":... */
+void reply_head_encode(struct strbuf *buf, const struct reply_head *head,
+                       const char *object); /* "id":...,"model":... */
 void reply_choice_encode(struct strbuf *buf, const struct reply_choice *choice);
+/* ,"finish_reason":...,"prompt_token_ids":... */
+void reply_ending_encode(struct strbuf *buf, const struct reply_choice *choice);
 void reply_usage_encode(struct strbuf *buf, const struct reply_usage *usage);
 /* "usage":...,"timings":... and, if there is one, "session":... */
 void reply_account_encode(struct strbuf *buf, const struct reply_usage *usage,

@@ -104,6 +104,11 @@ void request_bound_memory(bool (*reserve)(void *context, int64_t bytes), void *c
     reserve_context = context;
 }
 
+bool request_reserve_memory(int64_t bytes)
+{
+    return !reserve_memory || reserve_memory(reserve_context, bytes) || bytes < 0;
+}
+
 static bool take(int64_t bytes)
 {
     held += bytes;

@@ -16,6 +16,9 @@
  * threads; NULL: nobody. */
 void request_bound_memory(bool (*reserve)(void *context, int64_t bytes), void *context);
 
+/* Asks for memory of another kind in the same way, or gives it back. */
+bool request_reserve_memory(int64_t bytes);
+
 /* Parses body [length]: one JSON object in UTF-8, nested at most 64 deep, without repeated keys.
  * Returns NULL with *err set (the message gives the byte offset), or a reference that the caller
  * owns. */

@@ -6,7 +6,7 @@ void sse_choice_frame(struct strbuf *buf, const struct reply_head *head,
                       const struct reply_usage *usage)
 {
     strbuf_puts(buf, "data: {");
-    reply_head_encode(buf, head);
+    reply_head_encode(buf, head, "text_completion");
     strbuf_puts(buf, ",\"choices\":[");
     reply_choice_encode(buf, choice);
     strbuf_puts(buf, "]");
@@ -24,7 +24,7 @@ void sse_usage_frame(struct strbuf *buf, const struct reply_head *head,
                      const struct session_card *session)
 {
     strbuf_puts(buf, "data: {");
-    reply_head_encode(buf, head);
+    reply_head_encode(buf, head, "text_completion");
     strbuf_puts(buf, ",\"choices\":[],");
     reply_account_encode(buf, usage, timings, session);
     strbuf_puts(buf, "}\n\n");

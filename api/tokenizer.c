@@ -1,21 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "api/tokenizer.h"
 
+#include "api/chat.h"
 #include "api/request.h"
 
 #include <stdlib.h>
 
-static int parse_tokenize_fields(const json_t *fields, struct tokenize_request *request,
+/* The prompt, or the text of messages. */
+static int parse_tokenize_text(const json_t *fields, size_t length,
+                               struct tokenize_request *request,
+                               const struct completion_limits *limits, struct api_error *err)
+{
+    if (request_field(fields, "messages")) {
+        if (request_field(fields, "prompt"))
+            return api_error_set(err, API_INVALID_VALUE, "messages",
+                                 "messages is not allowed with prompt");
+        request->add_special_tokens = false;
+        return chat_render(&request->prompt, &request->length, fields, length, limits, err);
+    }
+    if (!request_field(fields, "prompt"))
+        return api_error_set(err, API_MISSING_PARAMETER, "prompt", "prompt is required");
+    return request_text(fields, "prompt", &request->prompt, &request->length, err);
+}
+
+static int parse_tokenize_fields(const json_t *fields, size_t length,
+                                 struct tokenize_request *request,
                                  const struct completion_limits *limits, struct api_error *err)
 {
     if (request_model(fields, limits->models, limits->num_models, err) != 0)
         return -1;
-    if (request_field(fields, "messages"))
-        return api_error_set(err, API_UNSUPPORTED, "messages",
-                             "messages is not supported: the model has no chat template");
-    if (!request_field(fields, "prompt"))
-        return api_error_set(err, API_MISSING_PARAMETER, "prompt", "prompt is required");
-    if (request_text(fields, "prompt", &request->prompt, &request->length, err) != 0 ||
+    if (parse_tokenize_text(fields, length, request, limits, err) != 0 ||
         request_bool(fields, "add_special_tokens", &request->add_special_tokens, err) != 0 ||
         request_bool(fields, "return_token_strs", &request->return_token_strs, err) != 0)
         return -1;
@@ -29,7 +43,7 @@ int tokenize_parse(struct tokenize_request *request, const char *body, size_t le
     json_t *fields = request_load(body, length, err);
     if (!fields)
         return -1;
-    int result = parse_tokenize_fields(fields, request, limits, err);
+    int result = parse_tokenize_fields(fields, length, request, limits, err);
     json_decref(fields);
     if (result != 0)
         tokenize_request_clear(request);

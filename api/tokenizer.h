@@ -16,7 +16,7 @@ struct tokenize_request {
     bool return_token_strs;  /* default false */
 };
 
-/* Like completion_parse. `messages` (a chat) is 400 unsupported_parameter. */
+/* Like completion_parse. The prompt of `messages` is the text that the chat template makes. */
 int tokenize_parse(struct tokenize_request *request, const char *body, size_t length,
                    const struct completion_limits *limits, struct api_error *err);
 void tokenize_request_clear(struct tokenize_request *request);

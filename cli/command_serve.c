@@ -4,6 +4,7 @@
 
 #include "cli/command_model.h"
 #include "engine/base/clock.h"
+#include "engine/jinja/chat_template.h"
 #include "engine/model/model.h"
 #include "server/http/socket_file.h"
 #include "server/log.h"
@@ -22,6 +23,7 @@
 
 struct serve_options {
     const char *directory; /* NULL: model.preset */
+    const char *chat_template;
     struct command_model_options model;
     const char *api_key_file, *socket_mode, *tls_certificate, *tls_key;
     struct option_list hosts, served_model_names, api_keys, allowed_origins, allowed_hosts;
@@ -43,6 +45,8 @@ static const struct option ITEMS[] = {
     {"model", OPTION_TEXT, FIELD(directory), "PATH", NULL, 0, 0, NULL,
      "the model: a directory with config.json, tokenizer.json and *.safetensors, or a GGUF file"},
     COMMAND_PRESET_OPTION(struct serve_options),
+    {"chat-template", OPTION_TEXT, FIELD(chat_template), "FILE", NULL, 0, 0, NULL,
+     "the chat template, in Jinja, instead of the model's own"},
     {"host", OPTION_LIST, FIELD(hosts), "HOST", "127.0.0.1", 0, 0, NULL,
      "name or address to listen on; 0.0.0.0 or :: for all; unix:PATH for a Unix socket; several: "
      "repeat it, or separate them with commas"},
@@ -354,6 +358,17 @@ static void log_warnings(const struct warnings *warnings)
         log_message(LOG_LEVEL_WARN, "%s", text);
 }
 
+/* A template that cannot be used is no reason not to serve: whoever chats is told, and the log. */
+static int open_chat(struct chat_template *chat, const struct serve_options *options,
+                     const struct tokenizer *tokenizer, struct error *err)
+{
+    if (chat_template_open(chat, options->directory, options->chat_template, tokenizer, err))
+        return -1;
+    if (!chat->template)
+        log_message(LOG_LEVEL_INFO, "no chat: %s", chat->why);
+    return 0;
+}
+
 /* Reads what can be wrong with the model before the socket opens, and listens. */
 static int listen_with_model(struct server *server, const struct serve_options *options,
                              struct error *err)
@@ -368,9 +383,21 @@ static int listen_with_model(struct server *server, const struct serve_options *
             tokenizer_free(tokenizer);
         return -1;
     }
+    struct chat_template chat;
+    if (!options->directory && options->chat_template) {
+        error_set(err, ERROR_INVALID, "--chat-template: a preset has no tokenizer");
+        model_close(model);
+        tokenizer_free(tokenizer);
+        return -1;
+    }
+    if (options->directory && open_chat(&chat, options, tokenizer, err)) {
+        model_close(model);
+        tokenizer_free(tokenizer);
+        return -1;
+    }
     log_warnings(&model->warnings);
     log_warnings(tokenizer_warnings(tokenizer));
-    return server_listen(server, model, tokenizer, err);
+    return server_listen(server, model, tokenizer, options->directory ? &chat : NULL, err);
 }
 
 static int run(const struct serve_options *options, int argc, char **argv, struct error *err)

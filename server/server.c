@@ -175,12 +175,13 @@ static int take_model(struct server *server, const struct model *model, struct e
         .limited_by = learned ? "the model's learned positions" : "--max-model-len",
         .max_prompts = options->max_prompts,
         .allow_empty_prompt = model->bos_token_id >= 0,
-        .token_ids_only = options->token_ids_only};
+        .token_ids_only = options->token_ids_only,
+        .chat = options->token_ids_only ? NULL : &service->chat};
     return 0;
 }
 
 int server_listen(struct server *server, struct model *model, struct tokenizer *tokenizer,
-                  struct error *err)
+                  const struct chat_template *chat, struct error *err)
 {
     struct service *service = &server->service;
     const struct server_options *options = &server->options;
@@ -198,6 +199,8 @@ int server_listen(struct server *server, struct model *model, struct tokenizer *
                                      .context = service};
     server->model = model;
     service->tokenizer = tokenizer;
+    if (chat)
+        service->chat = *chat;
     if (take_model(server, model, err) ||
         worker_pool_create(&service->workers, options->tokenizer_threads, err) ||
         http_start(&server->http, service, &listening, err))
@@ -486,6 +489,7 @@ size_t server_free(struct server *server)
         engine_close(service->engine);
     if (service->tokenizer)
         tokenizer_free(service->tokenizer);
+    chat_template_clear(&service->chat);
     model_close(server->model);
     log_steps(&service->metrics);
     names_clear(&service->owners);

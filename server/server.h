@@ -62,10 +62,10 @@ struct server_options {
 /* On an error there is nothing to free. */
 int server_create(struct server **out, const struct server_options *options, struct error *err);
 
-/* Takes model and tokenizer over, also on an error: what was validated is what is loaded. From now
- * on requests are answered. */
+/* Takes model, tokenizer and what *chat holds over, also on an error: what was validated is what is
+ * loaded. chat NULL: there is no tokenizer. From now on requests are answered. */
 int server_listen(struct server *server, struct model *model, struct tokenizer *tokenizer,
-                  struct error *err);
+                  const struct chat_template *chat, struct error *err);
 
 /* Loads the model, opens the tree, the sessions and their store, and starts the engine thread. */
 int server_load(struct server *server, struct error *err);

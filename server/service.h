@@ -8,6 +8,7 @@
 #include "api/completion.h"
 #include "api/models.h"
 #include "engine/engine.h"
+#include "engine/jinja/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "server/admission.h"
 #include "server/metrics.h"
@@ -34,6 +35,7 @@ struct service {
     const char *const *models; /* [num_models]: all of them */
     size_t num_models;
     struct tokenizer *tokenizer; /* with limits.token_ids_only it has no tokens */
+    struct chat_template chat;   /* without limits.token_ids_only */
     struct completion_limits limits;
     int32_t bos_token_id;   /* -1: none */
     const int32_t *eos_ids; /* [num_eos] */

@@ -69,7 +69,8 @@ static void make_frame(struct completion_stream *stream, struct completion *comp
     struct reply_choice choice = {.index = record->choice,
                                   .text = echo ? prompt->text : piece->text.data,
                                   .text_length = echo ? prompt->text_length : piece->text.length,
-                                  .logprobs = request->logprobs >= 0 ? &logprobs : NULL};
+                                  .logprobs = request->logprobs >= 0 ? &logprobs : NULL,
+                                  .begins = record->prompt};
     struct reply_prompt_logprobs prompt_logprobs = job_reply_prompt_logprobs(job, prompt);
     if (record->prompt && request->prompt_logprobs >= 0)
         choice.prompt_logprobs = &prompt_logprobs;

@@ -2,6 +2,7 @@
 #include "server/endpoints/endpoints.h"
 
 #include "server/endpoints/cancel.h"
+#include "server/endpoints/chat.h"
 #include "server/endpoints/completions.h"
 #include "server/endpoints/generate.h"
 #include "server/endpoints/health.h"
@@ -16,6 +17,7 @@
 
 static const struct route ROUTES[] = {
     {"POST", "/v1/completions", .json = true, .handle = completions_handle, .end = generate_end},
+    {"POST", "/v1/chat/completions", .json = true, .handle = chat_handle, .end = generate_end},
     {"GET", "/v1/models", .handle = models_handle},
     {"GET", "/v1/models/**", .handle = models_handle_one},
     {"GET", "/v1/sessions", .handle = session_routes_list},
@@ -40,25 +42,12 @@ static const struct route ROUTES[] = {
 
 /* Endpoints that clients know from elsewhere. */
 static const char *const LACKING[] = {
-    "/v1/chat/completions",
-    "/v1/embeddings",
-    "/v1/responses",
-    "/v1/responses/**",
-    "/v1/messages",
-    "/v1/rerank",
-    "/rerank",
-    "/v1/score",
-    "/score",
-    "/pooling",
-    "/classify",
-    "/v1/moderations",
-    "/v1/audio/**",
-    "/v1/images/**",
-    "/v1/files",
-    "/v1/files/**",
-    "/v1/batches",
-    "/v1/batches/**",
-    "/v1/fine_tuning/**",
+    "/v1/embeddings", "/v1/responses",   "/v1/responses/**",
+    "/v1/messages",   "/v1/rerank",      "/rerank",
+    "/v1/score",      "/score",          "/pooling",
+    "/classify",      "/v1/moderations", "/v1/audio/**",
+    "/v1/images/**",  "/v1/files",       "/v1/files/**",
+    "/v1/batches",    "/v1/batches/**",  "/v1/fine_tuning/**",
 };
 
 const struct route_table endpoints = {

@@ -287,7 +287,7 @@ void pipeline_start(struct completion *completion)
 {
     struct task *task = &completion->job.task;
     ticket_hold(&task->ticket);
-    if (task->body.length > TASK_SHORT_BODY_BYTES)
+    if (completion->format->parse_works || task->body.length > TASK_SHORT_BODY_BYTES)
         to_workers(completion, run_parse);
     else
         run_parse(task);

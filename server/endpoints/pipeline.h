@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Moves a completion from thread to thread. Only this module knows which stage comes next:
  *
- *   parse    HTTP thread; of a long body a worker   the body becomes a completion_request
+ *   parse    HTTP thread; of long work a worker     the body becomes a completion_request
  *   enter    the same                               a place in the queue, a name in the registry
  *   bind     engine thread, with a session          what it holds goes before the prompt
  *   prepare  worker                                 tokenizes, cuts, measures

@@ -112,6 +112,18 @@ static bool truncate_own(struct job_prompt *prompt, int64_t keep, bool first)
     return true;
 }
 
+/* A request without max_tokens takes what has room, at least one token. */
+static void fit_max_tokens(const struct job_prompt *prompt, const struct service *service,
+                           struct completion_request *request)
+{
+    int64_t limit = service->limits.max_model_len, memory = service->memory_limit_tokens;
+    if (limit == 0 || (memory > 0 && memory < limit))
+        limit = memory;
+    int64_t room = limit - (int64_t)prompt->count;
+    if (limit > 0 && room < request->max_tokens)
+        request->max_tokens = room > 1 ? room : 1;
+}
+
 /* Refuses what the state budget can never hold. The texts of one prompt run together. */
 static int check_memory(const struct job_prompt *prompt, const struct service *service,
                         const struct completion_request *request, struct api_error *err)
@@ -239,6 +251,8 @@ static int prepare(struct job *job, size_t index, struct api_error *err)
         return api_error_from_engine(err, &error, "prompt");
     if (truncate_own(prompt, tokens_to_keep(prompt, service, request), request->truncate_end))
         verbatim = false;
+    if (request->max_tokens_fit)
+        fit_max_tokens(prompt, service, &job->asked.request);
     if (completion_check_length(request, (int64_t)prompt->context, (int64_t)job_prompt_own(prompt),
                                 &service->limits, err) ||
         check_memory(prompt, service, request, err))

@@ -84,10 +84,12 @@ def allows_request(method, path, body):
 
 
 def check_frames(frames):
-    """Of a stream of POST /v1/completions: each is a chunk, or the last an error."""
+    """Of a stream of completions or of a chat: each is a chunk, or the last an error."""
+    chat = any(frame.get("object", "").startswith("chat.") for frame in frames)
+    path = "/v1/chat/completions" if chat else "/v1/completions"
     for frame in frames:
         status, kind = (500, "application/json") if "error" in frame else (200, "text/event-stream")
-        check("POST", "/v1/completions", {}, None, status, kind, json.dumps(frame).encode(), {})
+        check("POST", path, {}, None, status, kind, json.dumps(frame).encode(), {})
 
 
 class Client(httpx.Client):

@@ -135,7 +135,7 @@ def test_wrong_method(server, method, path, allow):
 
 
 @pytest.mark.parametrize("method, path", [
-    ("POST", "/v1/chat/completions"), ("POST", "/v1/embeddings"), ("POST", "/v1/responses"),
+    ("POST", "/v1/messages"), ("POST", "/v1/embeddings"), ("POST", "/v1/responses"),
     ("GET", "/v1/files"), ("GET", "/v1/files/a"), ("POST", "/v1/batches"),
     ("GET", "/v1/responses/a")])
 def test_known_endpoints_that_we_lack(server, method, path):

@@ -31,6 +31,7 @@ SHARED = [*ENGINE, "api/", "server/*"]  # "server/*": files of server/ itself, n
 ROOMS = {
     "engine/base/": [],
     "engine/text/": ["engine/base/"],
+    "engine/jinja/": ["engine/base/", "engine/text/"],
     "engine/model/": ["engine/base/"],
     "engine/ops/": ["engine/base/", "engine/model/"],
     "engine/cpu/": ["engine/base/", "engine/ops/"],

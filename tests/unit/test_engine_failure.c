@@ -59,7 +59,7 @@ static void start_server(void)
     int result = tokenizer_open(&tokenizer, GOLDEN_DIRECTORY "hybrid_regla/tokenizer.json", &err) ||
                  model_open(&model, GOLDEN_DIRECTORY "hybrid_regla", &err) ||
                  server_create(&server, &options, &err) ||
-                 server_listen(server, model, tokenizer, &err) || server_load(server, &err);
+                 server_listen(server, model, tokenizer, NULL, &err) || server_load(server, &err);
     cr_assert(result == 0, "%s", err.message);
 }
 

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat.h"
+
+#include "api/chat_messages.h"
+#include "api/request.h"
+#include "engine/base/fields.h"
+#include "engine/jinja/chat_template.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Tokens of a reply that names no number. */
+enum { DEFAULT_MAX_TOKENS = 2048 };
+/* What a rendering may take, and more for each byte of the request. */
+enum { BASE_STEPS = 2 << 20, BASE_BYTES = 4 << 20, STEPS_OF_BYTE = 64, BYTES_OF_BYTE = 64 };
+
+enum field_kind { FIELD_CHAT, FIELD_REFUSED, FIELD_HARMLESS };
+
+/* Fields that a completion request does not have, or has with another meaning. */
+static const struct {
+    const char *name;
+    enum field_kind kind;
+    const char *nothing; /* REFUSED: values that ask for nothing */
+    const char *note;
+} FIELDS[] = {
+    {"messages", FIELD_CHAT, NULL, ""},
+    {"tools", FIELD_CHAT, NULL, ""},
+    {"documents", FIELD_CHAT, NULL, ""},
+    {"chat_template_kwargs", FIELD_CHAT, NULL, ""},
+    {"add_generation_prompt", FIELD_CHAT, NULL, ""},
+    {"continue_final_message", FIELD_CHAT, NULL, ""},
+    {"reasoning_effort", FIELD_CHAT, NULL, ""},
+    {"logprobs", FIELD_CHAT, NULL, ""},
+    {"top_logprobs", FIELD_CHAT, NULL, ""},
+    {"prompt", FIELD_REFUSED, "", "this is the chat API: use messages"},
+    {"tool_choice", FIELD_REFUSED, "\"auto\"",
+     "tools go to the template, whose model may call them"},
+    {"functions", FIELD_REFUSED, "[]", "use tools"},
+    {"function_call", FIELD_REFUSED, "\"auto\" \"none\"", "use tools"},
+    {"chat_template", FIELD_REFUSED, "", "the server's --chat-template sets it"},
+    {"session_id", FIELD_REFUSED, "", "sessions are for /v1/completions"},
+    {"expected_position", FIELD_REFUSED, "", "sessions are for /v1/completions"},
+    {"store", FIELD_REFUSED, "false", "no chats are stored"},
+    {"echo", FIELD_REFUSED, "false", "continue_final_message continues the last message"},
+    {"best_of", FIELD_REFUSED, "1", "use n"},
+    {"prompt_logprobs", FIELD_REFUSED, "", "use /v1/completions"},
+    {"modalities", FIELD_REFUSED, "[\"text\"]", "replies are text"},
+    {"audio", FIELD_REFUSED, "", "replies are text"},
+    {"prediction", FIELD_REFUSED, "", ""},
+    {"web_search_options", FIELD_REFUSED, "", ""},
+    {"verbosity", FIELD_REFUSED, "", "chat_template_kwargs reach the template"},
+    {"thinking", FIELD_REFUSED, "", "chat_template_kwargs reach the template"},
+    {"metadata", FIELD_HARMLESS, NULL, ""},
+    {"service_tier", FIELD_HARMLESS, NULL, ""},
+    {"safety_identifier", FIELD_HARMLESS, NULL, ""},
+    {"prompt_cache_key", FIELD_HARMLESS, NULL, ""},
+    {"parallel_tool_calls", FIELD_HARMLESS, NULL, ""},
+};
+
+enum { NUM_FIELDS = sizeof FIELDS / sizeof *FIELDS };
+
+static int check_fields(const json_t *fields, struct api_error *err)
+{
+    for (int i = 0; i < NUM_FIELDS; i++) {
+        const json_t *value = request_field(fields, FIELDS[i].name);
+        if (value && FIELDS[i].kind == FIELD_REFUSED &&
+            !fields_ask_nothing(value, FIELDS[i].nothing))
+            return api_error_set(err, API_UNSUPPORTED, FIELDS[i].name, "%s is not supported%s%s",
+                                 FIELDS[i].name, *FIELDS[i].note ? ": " : "", FIELDS[i].note);
+    }
+    return 0;
+}
+
+/* The template. */
+
+/* Sets a variable that is an object's member or a list, null if it is absent. */
+static int take_list(json_t *context, const json_t *fields, const char *name, struct api_error *err)
+{
+    json_t *value = request_field(fields, name);
+    if (value && !json_is_array(value))
+        return request_wrong_type(err, name, "a list", value);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        if (!json_is_object(json_array_get(value, i)))
+            return api_error_set(err, API_INVALID_TYPE, name, "%s: item %zu: expected an object",
+                                 name, i);
+    return json_object_set(context, name, value ? value : json_null()) ? request_no_memory(err) : 0;
+}
+
+static int take_kwargs(json_t *context, const json_t *fields, struct api_error *err)
+{
+    static const char name[] = "chat_template_kwargs";
+    json_t *kwargs = request_field(fields, name), *value;
+    const char *key;
+    if (kwargs && !json_is_object(kwargs))
+        return request_wrong_type(err, name, "an object", kwargs);
+    json_object_foreach(kwargs, key, value)
+    {
+        if (strcmp(key, "messages") == 0 || strcmp(key, "tools") == 0)
+            return api_error_set(err, API_INVALID_VALUE, name, "%s: %s is a field of the request",
+                                 name, key);
+        if (json_object_set(context, key, value))
+            return request_no_memory(err);
+    }
+    return 0;
+}
+
+/* All that the template sees but the messages. */
+static int make_context(json_t *context, const json_t *fields, bool generation,
+                        const struct chat_template *chat, struct api_error *err)
+{
+    json_t *effort = request_field(fields, "reasoning_effort");
+    if (take_list(context, fields, "tools", err) || take_list(context, fields, "documents", err))
+        return -1;
+    if (json_object_set_new(context, "add_generation_prompt", json_boolean(generation)) ||
+        (chat->bos_token &&
+         json_object_set_new(context, "bos_token", json_string(chat->bos_token))) ||
+        (chat->eos_token &&
+         json_object_set_new(context, "eos_token", json_string(chat->eos_token))) ||
+        (effort && json_object_set(context, "reasoning_effort", effort)))
+        return request_no_memory(err);
+    return take_kwargs(context, fields, err);
+}
+
+static int run_template(char **text, size_t *text_length, const json_t *context, size_t length,
+                        const struct chat_template *chat, struct api_error *err)
+{
+    struct error error = ERROR_INIT;
+    struct jinja_limits limits = {.steps = BASE_STEPS + STEPS_OF_BYTE * (int64_t)length,
+                                  .memory = BASE_BYTES + BYTES_OF_BYTE * length};
+    bool tools = json_array_size(json_object_get(context, "tools")) > 0;
+    const struct jinja *template = tools && chat->with_tools ? chat->with_tools : chat->template;
+    if (!request_reserve_memory((int64_t)limits.memory))
+        return request_no_memory(err);
+    int result =
+        jinja_render(template, context, &limits, (int64_t)time(NULL), text, text_length, &error);
+    request_reserve_memory(-(int64_t)limits.memory);
+    return result ? api_error_from_engine(err, &error, "messages") : 0;
+}
+
+static int check_template(const struct chat_template *chat, struct api_error *err)
+{
+    if (chat && chat->template)
+        return 0;
+    return api_error_set(err, API_UNSUPPORTED, "messages", "messages: %s",
+                         chat ? chat->why : "this model has no tokenizer, so no chat template");
+}
+
+int chat_render(char **text, size_t *text_length, const json_t *fields, size_t length,
+                const struct completion_limits *limits, struct api_error *err)
+{
+    const struct chat_template *chat = limits->chat;
+    bool generation = true, continues = false;
+    *text = NULL;
+    if (check_template(chat, err) ||
+        request_bool(fields, "continue_final_message", &continues, err))
+        return -1;
+    generation = !continues;
+    if (request_bool(fields, "add_generation_prompt", &generation, err))
+        return -1;
+    if (generation && continues)
+        return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
+                             "continue_final_message is not allowed with add_generation_prompt");
+    json_t *context = json_object();
+    bool parts = chat->template && jinja_mentions(chat->template, "text");
+    json_t *messages = chat_messages(request_field(fields, "messages"), parts, continues, err);
+    int result = messages ? 0 : -1;
+    if (messages && (!context || json_object_set_new(context, "messages", messages)))
+        result = request_no_memory(err);
+    if (result == 0)
+        result = make_context(context, fields, generation, chat, err);
+    if (result == 0)
+        result = run_template(text, text_length, context, length, chat, err);
+    if (result == 0 && continues)
+        result = chat_messages_cut(*text, text_length, err);
+    json_decref(context);
+    if (result) {
+        free(*text);
+        *text = NULL;
+    }
+    return result;
+}
+
+/* The request. */
+
+/* {logprobs: true, top_logprobs: k} is k of a completion request. */
+static int take_logprobs(json_t *plain, const json_t *fields, struct api_error *err)
+{
+    bool wanted = false;
+    int64_t top = -1;
+    if (request_bool(fields, "logprobs", &wanted, err) ||
+        request_int(fields, "top_logprobs", 0, SAMPLER_MOST_TOP, &top, err))
+        return -1;
+    if (top > 0 && !wanted)
+        return api_error_set(err, API_INVALID_VALUE, "top_logprobs",
+                             "top_logprobs is only allowed with logprobs");
+    if (!wanted)
+        return 0;
+    return json_object_set_new(plain, "logprobs", json_integer(top > 0 ? top : 0))
+               ? request_no_memory(err)
+               : 0;
+}
+
+/* Makes of the copy `plain` the fields of a completion request. */
+static int make_plain(json_t *plain, const json_t *fields, size_t length,
+                      const struct completion_limits *limits, struct api_error *err)
+{
+    char *text;
+    size_t text_length;
+    for (int i = 0; i < NUM_FIELDS; i++)
+        json_object_del(plain, FIELDS[i].name);
+    if (take_logprobs(plain, fields, err) ||
+        chat_render(&text, &text_length, fields, length, limits, err))
+        return -1;
+    int failed = json_object_set_new(plain, "prompt", json_stringn(text, text_length));
+    free(text);
+    if (!failed && !request_field(plain, "add_special_tokens"))
+        failed = json_object_set_new(plain, "add_special_tokens", json_false());
+    return failed ? request_no_memory(err) : 0;
+}
+
+static int parse(struct completion_request *request, const json_t *fields, size_t length,
+                 const struct completion_limits *limits, struct api_error *err)
+{
+    if (request_model(fields, limits->models, limits->num_models, err) || check_fields(fields, err))
+        return -1;
+    json_t *plain = json_copy((json_t *)fields);
+    if (!plain)
+        return request_no_memory(err);
+    bool any_length =
+        !request_field(fields, "max_tokens") && !request_field(fields, "max_completion_tokens");
+    int result = 0;
+    if (any_length && json_object_set_new(plain, "max_tokens", json_integer(DEFAULT_MAX_TOKENS)))
+        result = request_no_memory(err);
+    if (result == 0)
+        result = make_plain(plain, fields, length, limits, err);
+    if (result == 0)
+        result = completion_parse_fields(request, plain, limits, err);
+    if (result == 0)
+        request->max_tokens_fit = any_length;
+    json_decref(plain);
+    return result;
+}
+
+int chat_parse(struct completion_request *request, const char *body, size_t length,
+               const struct completion_limits *limits, struct api_error *err)
+{
+    *request = (struct completion_request){0};
+    json_t *fields = request_load(body, length, err);
+    if (!fields)
+        return -1;
+    int result = parse(request, fields, length, limits, err);
+    json_decref(fields);
+    return result;
+}

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat_messages.h"
+
+#include "api/request.h"
+#include "api/strbuf.h"
+#include "engine/base/fields.h"
+
+#include <string.h>
+
+static const char PARAM[] = "messages";
+/* As transformers marks it; the space shows whether the template trims. */
+static const char MARK[] = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+static int wrong(struct api_error *err, size_t index, const char *what, const char *expected,
+                 const json_t *got)
+{
+    return api_error_set(err, API_INVALID_TYPE, PARAM, "messages: %zu: %s: expected %s, got %s",
+                         index, what, expected, fields_kind(got));
+}
+
+/* Content. */
+
+static int check_part(const json_t *part, size_t index, struct api_error *err)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+    const json_t *text = json_object_get(part, "text");
+    if (!json_is_object(part))
+        return wrong(err, index, "content", "parts that are objects", part);
+    if (!type)
+        return wrong(err, index, "content: type", "a string", json_object_get(part, "type"));
+    if (strcmp(type, "text") != 0)
+        return api_error_set(err, API_UNSUPPORTED, PARAM,
+                             "messages: %zu: content: the type \"%.40s\" is not supported: this "
+                             "model takes text",
+                             index, type);
+    return json_is_string(text) ? 0 : wrong(err, index, "content: text", "a string", text);
+}
+
+static json_t *joined_parts(const json_t *parts)
+{
+    struct strbuf text = {0};
+    for (size_t i = 0; i < json_array_size(parts); i++) {
+        const json_t *part = json_object_get(json_array_get(parts, i), "text");
+        if (i > 0)
+            strbuf_puts(&text, "\n");
+        strbuf_append(&text, json_string_value(part), json_string_length(part));
+    }
+    json_t *joined = text.failed ? NULL : json_stringn(text.data ? text.data : "", text.length);
+    strbuf_clear(&text);
+    return joined;
+}
+
+static int take_content(json_t *message, size_t index, bool parts, struct api_error *err)
+{
+    json_t *content = json_object_get(message, "content");
+    if (!content || json_is_string(content))
+        return 0;
+    if (!json_is_array(content))
+        return wrong(err, index, "content", "a string or a list of parts", content);
+    for (size_t i = 0; i < json_array_size(content); i++)
+        if (check_part(json_array_get(content, i), index, err))
+            return -1;
+    if (parts)
+        return 0;
+    return json_object_set_new(message, "content", joined_parts(content)) ? request_no_memory(err)
+                                                                          : 0;
+}
+
+/* Tool calls. */
+
+static int take_arguments(json_t *function, size_t index, struct api_error *err)
+{
+    const json_t *arguments = json_object_get(function, "arguments");
+    struct api_error own = {0};
+    if (!json_is_string(arguments))
+        return 0;
+    const char *text = json_string_value(arguments);
+    size_t length = json_string_length(arguments);
+    json_t *object = length > 0 ? request_load(text, length, &own) : json_object();
+    if (!object && own.code == API_OUT_OF_MEMORY)
+        return request_no_memory(err);
+    if (!object)
+        return api_error_set(err, API_INVALID_VALUE, PARAM,
+                             "messages: %zu: tool_calls: arguments: expected a JSON object: %s",
+                             index, own.message);
+    return json_object_set_new(function, "arguments", object) ? request_no_memory(err) : 0;
+}
+
+static int take_tool_calls(json_t *message, size_t index, struct api_error *err)
+{
+    json_t *calls = json_object_get(message, "tool_calls");
+    if (!calls)
+        return 0;
+    if (!json_is_array(calls))
+        return wrong(err, index, "tool_calls", "a list", calls);
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        json_t *call = json_array_get(calls, i), *function = json_object_get(call, "function");
+        if (!json_is_object(call) || !json_is_object(function))
+            return wrong(err, index, "tool_calls: function", "an object", function);
+        if (take_arguments(function, index, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Messages. */
+
+static int drop_nulls(json_t *message)
+{
+    const char *key;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(message, next, key, value)
+    {
+        if (json_is_null(value))
+            json_object_del(message, key);
+    }
+    return 0;
+}
+
+/* Templates read the same text under several names. */
+static int take_reasoning(json_t *message, struct api_error *err)
+{
+    static const char *const NAMES[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *reasoning = NULL;
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES && !reasoning; i++)
+        reasoning = json_object_get(message, NAMES[i]);
+    if (!reasoning)
+        return 0;
+    bool failed = json_object_set(message, "reasoning_content", reasoning) != 0 ||
+                  (!json_object_get(message, "thinking") &&
+                   json_object_set(message, "thinking", reasoning) != 0);
+    return failed ? request_no_memory(err) : 0;
+}
+
+static int take_message(json_t *message, size_t index, bool parts, struct api_error *err)
+{
+    if (!json_is_object(message))
+        return wrong(err, index, "a message", "an object", message);
+    drop_nulls(message);
+    const json_t *role = json_object_get(message, "role");
+    if (!json_is_string(role))
+        return wrong(err, index, "role", "a string", role);
+    return take_content(message, index, parts, err) || take_tool_calls(message, index, err) ||
+                   take_reasoning(message, err)
+               ? -1
+               : 0;
+}
+
+/* Puts the mark behind a text that is a member of `of`. */
+static int mark_text(json_t *of, const char *name, struct api_error *err)
+{
+    const json_t *text = json_object_get(of, name);
+    struct strbuf marked = {0};
+    strbuf_append(&marked, json_string_value(text), json_string_length(text));
+    strbuf_puts(&marked, MARK);
+    json_t *value = marked.failed ? NULL : json_stringn(marked.data, marked.length);
+    strbuf_clear(&marked);
+    return json_object_set_new(of, name, value) ? request_no_memory(err) : 0;
+}
+
+static int mark_end(json_t *messages, struct api_error *err)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    json_t *content = json_object_get(last, "content");
+    if (json_is_string(content))
+        return mark_text(last, "content", err);
+    if (json_array_size(content) > 0)
+        return mark_text(json_array_get(content, json_array_size(content) - 1), "text", err);
+    return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
+                         "continue_final_message: the last message has no content");
+}
+
+json_t *chat_messages(const json_t *messages, bool parts, bool continues, struct api_error *err)
+{
+    if (!messages) {
+        api_error_set(err, API_MISSING_PARAMETER, PARAM, "messages is required");
+        return NULL;
+    }
+    if (!json_is_array(messages)) {
+        request_wrong_type(err, PARAM, "a list", messages);
+        return NULL;
+    }
+    if (json_array_size(messages) == 0) {
+        api_error_set(err, API_INVALID_VALUE, PARAM, "messages: an empty list");
+        return NULL;
+    }
+    json_t *copy = json_deep_copy(messages);
+    int result = copy ? 0 : request_no_memory(err);
+    for (size_t i = 0; i < json_array_size(copy) && result == 0; i++)
+        result = take_message(json_array_get(copy, i), i, parts, err);
+    if (result == 0 && continues)
+        result = mark_end(copy, err);
+    if (result == 0)
+        return copy;
+    json_decref(copy);
+    return NULL;
+}
+
+int chat_messages_cut(char *text, size_t *length, struct api_error *err)
+{
+    size_t bare = sizeof MARK - 2, at = *length; /* without the space */
+    while (at > 0 && (at + bare > *length || memcmp(text + at, MARK, bare) != 0))
+        at--;
+    if (at + bare > *length || memcmp(text + at, MARK, bare) != 0)
+        return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
+                             "continue_final_message: the template leaves the last message out");
+    bool trimmed = at + bare >= *length || text[at + bare] != ' ';
+    while (trimmed && at > 0 && memchr(" \t\r\n\v\f", text[at - 1], 6))
+        at--;
+    *length = at;
+    text[at] = 0;
+    return 0;
+}

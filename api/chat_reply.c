@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "api/chat_reply.h"
+
+static void encode_bytes(struct strbuf *buf, const struct tokenizer *tokenizer, int32_t id)
+{
+    size_t length = 0;
+    const char *bytes = tokenizer_token_bytes(tokenizer, id, &length);
+    if (!bytes || length == 0) {
+        strbuf_puts(buf, "null");
+        return;
+    }
+    for (size_t i = 0; i < length; i++)
+        strbuf_printf(buf, "%s%d", i ? "," : "[", (unsigned char)bytes[i]);
+    strbuf_puts(buf, "]");
+}
+
+/* "token", "logprob" and "bytes" of a token. */
+static void encode_entry(struct strbuf *buf, const struct reply_logprobs *logprobs, int32_t id,
+                         float logprob)
+{
+    strbuf_puts(buf, "{\"token\":");
+    if (logprobs->as_token_ids)
+        strbuf_printf(buf, "\"token_id:%d\"", (int)id);
+    else
+        reply_token_string(buf, logprobs->tokenizer, id);
+    strbuf_puts(buf, ",\"logprob\":");
+    strbuf_json_f32(buf, logprob);
+    strbuf_puts(buf, ",\"bytes\":");
+    encode_bytes(buf, logprobs->tokenizer, id);
+}
+
+static void encode_logprobs(struct strbuf *buf, const struct reply_logprobs *logprobs)
+{
+    if (!logprobs) {
+        strbuf_puts(buf, "null");
+        return;
+    }
+    strbuf_puts(buf, "{\"content\":[");
+    for (size_t i = 0; i < logprobs->num_tokens; i++) {
+        const struct reply_token *token = &logprobs->tokens[i];
+        strbuf_puts(buf, i ? "," : "");
+        encode_entry(buf, logprobs, token->id, token->logprob);
+        strbuf_puts(buf, ",\"top_logprobs\":[");
+        for (int j = 0; j < token->num_top && token->top[j].id >= 0; j++) {
+            strbuf_puts(buf, j ? "," : "");
+            encode_entry(buf, logprobs, token->top[j].id, token->top[j].logprob);
+            strbuf_puts(buf, "}");
+        }
+        strbuf_puts(buf, "]}");
+    }
+    strbuf_puts(buf, "],\"refusal\":null}");
+}
+
+static void encode_text(struct strbuf *buf, const struct reply_choice *choice)
+{
+    strbuf_puts(buf, "\"content\":");
+    strbuf_json_string(buf, choice->text ? choice->text : "", choice->text_length);
+}
+
+/* What follows the message or delta. */
+static void encode_rest(struct strbuf *buf, const struct reply_choice *choice)
+{
+    strbuf_puts(buf, ",\"logprobs\":");
+    encode_logprobs(buf, choice->logprobs);
+    reply_ending_encode(buf, choice);
+    strbuf_puts(buf, "}");
+}
+
+void chat_reply_encode(struct strbuf *buf, const struct reply_head *head,
+                       const struct reply_choice *choices, size_t num_choices,
+                       const struct reply_usage *usage, const struct reply_timings *timings,
+                       const struct session_card *session)
+{
+    strbuf_puts(buf, "{");
+    reply_head_encode(buf, head, "chat.completion");
+    strbuf_puts(buf, ",\"choices\":[");
+    for (size_t i = 0; i < num_choices; i++) {
+        strbuf_printf(buf, "%s{\"index\":%d,\"message\":{\"role\":\"assistant\",", i ? "," : "",
+                      choices[i].index);
+        encode_text(buf, &choices[i]);
+        strbuf_puts(buf, ",\"refusal\":null}");
+        encode_rest(buf, &choices[i]);
+    }
+    strbuf_puts(buf, "],");
+    reply_account_encode(buf, usage, timings, session);
+    strbuf_puts(buf, "}");
+}
+
+static void begin_frame(struct strbuf *buf, const struct reply_head *head)
+{
+    strbuf_puts(buf, "data: {");
+    reply_head_encode(buf, head, "chat.completion.chunk");
+    strbuf_puts(buf, ",\"choices\":[");
+}
+
+static void end_frame(struct strbuf *buf, enum sse_usage usage_kind,
+                      const struct reply_usage *usage)
+{
+    strbuf_puts(buf, "]");
+    if (usage_kind != SSE_USAGE_ABSENT)
+        strbuf_puts(buf, usage_kind == SSE_USAGE_NULL ? ",\"usage\":null" : ",\"usage\":");
+    if (usage_kind == SSE_USAGE_GIVEN)
+        reply_usage_encode(buf, usage);
+    strbuf_puts(buf, "}\n\n");
+}
+
+void chat_choice_frame(struct strbuf *buf, const struct reply_head *head,
+                       const struct reply_choice *choice, enum sse_usage usage_kind,
+                       const struct reply_usage *usage)
+{
+    if (choice->begins) {
+        struct reply_usage none = *usage;
+        none.completion_tokens = 0;
+        begin_frame(buf, head);
+        strbuf_printf(buf,
+                      "{\"index\":%d,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+                      "\"logprobs\":null,\"finish_reason\":null}",
+                      choice->index);
+        end_frame(buf, usage_kind, &none);
+    }
+    begin_frame(buf, head);
+    strbuf_printf(buf, "{\"index\":%d,\"delta\":{", choice->index);
+    if (choice->text_length > 0)
+        encode_text(buf, choice);
+    strbuf_puts(buf, "}");
+    encode_rest(buf, choice);
+    end_frame(buf, usage_kind, usage);
+}
+
+void chat_usage_frame(struct strbuf *buf, const struct reply_head *head,
+                      const struct reply_usage *usage, const struct reply_timings *timings,
+                      const struct session_card *session)
+{
+    begin_frame(buf, head);
+    strbuf_puts(buf, "],");
+    reply_account_encode(buf, usage, timings, session);
+    strbuf_puts(buf, "}\n\n");
+}

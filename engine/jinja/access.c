@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/jinja/access.h"
+
+#include "engine/jinja/builtins.h"
+#include "engine/jinja/strings.h"
+#include "engine/text/unicode.h"
+
+#include <string.h>
+
+size_t access_offset(const struct string *string, size_t character)
+{
+    if (string->characters == string->length)
+        return character;
+    size_t at = 0, length;
+    for (; character > 0; character--) {
+        utf8_decode(string->bytes + at, &length);
+        at += length;
+    }
+    return at;
+}
+
+static struct value method(struct run *run, struct value self, const struct builtin *function)
+{
+    struct method *bound = heap_alloc(&run->heap, 1, sizeof *bound);
+    *bound = (struct method){self, function};
+    return (struct value){.kind = VALUE_METHOD, .method = bound};
+}
+
+static struct value no_attribute(struct run *run, struct value value, const struct string *name)
+{
+    return value_undefined(&run->heap, "'%s object' has no attribute '%.60s'", value_type(value),
+                           name->bytes);
+}
+
+static struct value loop_attribute(struct run *run, struct value value, const struct string *name)
+{
+    const struct loop *loop = value.loop;
+    int64_t index0 = (int64_t)loop->index, length = (int64_t)loop->items->count;
+    const struct {
+        const char *name;
+        struct value value;
+    } ATTRIBUTES[] = {
+        {"index", value_int(index0 + 1)},
+        {"index0", value_int(index0)},
+        {"revindex", value_int(length - index0)},
+        {"revindex0", value_int(length - index0 - 1)},
+        {"first", value_bool(index0 == 0)},
+        {"last", value_bool(index0 + 1 == length)},
+        {"length", value_int(length)},
+        {"depth", value_int(loop->depth0 + 1)},
+        {"depth0", value_int(loop->depth0)},
+    };
+    for (size_t i = 0; i < sizeof ATTRIBUTES / sizeof *ATTRIBUTES; i++)
+        if (strcmp(name->bytes, ATTRIBUTES[i].name) == 0)
+            return ATTRIBUTES[i].value;
+    if (strcmp(name->bytes, "previtem") == 0)
+        return index0 > 0 ? loop->items->items[index0 - 1]
+                          : value_undefined(&run->heap, "there is no previous item");
+    if (strcmp(name->bytes, "nextitem") == 0)
+        return index0 + 1 < length ? loop->items->items[index0 + 1]
+                                   : value_undefined(&run->heap, "there is no next item");
+    const struct builtin *function = builtin_find(builtins_loop_methods, name->bytes);
+    return function ? method(run, value, function) : no_attribute(run, value, name);
+}
+
+/* The methods of a kind of values; NULL: it has none. */
+static const struct builtin *methods_of(enum value_kind kind)
+{
+    switch (kind) {
+    case VALUE_STRING:
+        return builtins_string_methods;
+    case VALUE_LIST:
+    case VALUE_TUPLE:
+    case VALUE_RANGE:
+        return builtins_list_methods;
+    case VALUE_DICT:
+        return builtins_dict_methods;
+    default:
+        return NULL;
+    }
+}
+
+static void refuse_number(struct run *run, const struct string *name)
+{
+    static const char *const KNOWN[] = {
+        "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",
+        "from_bytes",       "fromhex",   "hex",        "imag",      "is_integer",
+        "numerator",        "real",      "to_bytes"};
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
+        if (strcmp(name->bytes, KNOWN[i]) == 0)
+            heap_fail(&run->heap, ERROR_INVALID, "%s of a number is not supported", name->bytes);
+}
+
+struct value access_attribute(struct run *run, struct value value, const struct string *name,
+                              bool attribute_only)
+{
+    struct heap *heap = &run->heap;
+    const struct builtin *methods = methods_of(value.kind), *function;
+    const struct value *found = NULL;
+    value_refuse_markup(heap, value);
+    if (methods && (function = builtin_find(methods, name->bytes)))
+        return method(run, value, function);
+    switch (value.kind) {
+    case VALUE_UNDEFINED:
+        heap_fail(heap, ERROR_INVALID, "%s", value.string->bytes);
+    case VALUE_NAMESPACE:
+    case VALUE_DICT:
+        if (value.kind == VALUE_NAMESPACE || !attribute_only)
+            found = value_find(heap, value.dict, value_of((struct string *)name));
+        return found ? *found : no_attribute(run, value, name);
+    case VALUE_LOOP:
+        return loop_attribute(run, value, name);
+    case VALUE_MACRO:
+    case VALUE_FUNCTION:
+    case VALUE_METHOD:
+    case VALUE_ITERATOR:
+    case VALUE_VIEW:
+        heap_fail(heap, ERROR_INVALID, "attributes of a %s are not supported", value_type(value));
+    case VALUE_BOOL:
+    case VALUE_INT:
+    case VALUE_FLOAT:
+        refuse_number(run, name);
+        return no_attribute(run, value, name);
+    default:
+        return no_attribute(run, value, name);
+    }
+}
+
+/* An index from the start, or -1 where there is no such item. */
+static int64_t index_of(int64_t index, int64_t count)
+{
+    if (index < 0)
+        index += count;
+    return index >= 0 && index < count ? index : -1;
+}
+
+static struct value character(struct run *run, const struct string *string, int64_t index)
+{
+    size_t at = access_offset(string, (size_t)index), length;
+    heap_work(&run->heap, string->characters == string->length ? 0 : at);
+    utf8_decode(string->bytes + at, &length);
+    return value_of(value_string(&run->heap, string->bytes + at, length));
+}
+
+struct value access_item(struct run *run, struct value value, struct value key)
+{
+    struct heap *heap = &run->heap;
+    if (value.kind == VALUE_UNDEFINED)
+        heap_fail(heap, ERROR_INVALID, "%s", value.string->bytes);
+    if (value.kind == VALUE_DICT && value_hashable(key)) {
+        const struct value *found = value_find(heap, value.dict, key);
+        if (found)
+            return *found;
+    }
+    bool sequence = value.kind == VALUE_LIST || value.kind == VALUE_TUPLE ||
+                    value.kind == VALUE_RANGE || value.kind == VALUE_STRING;
+    if (sequence && value_is_int(key)) {
+        int64_t index = index_of(value_as_int(key), value_length(value));
+        if (index >= 0)
+            return value.kind == VALUE_STRING ? character(run, value.string, index)
+                                              : value.list->items[index];
+    }
+    if (key.kind == VALUE_STRING)
+        return access_attribute(run, value, key.string, true);
+    return value_undefined(heap, "'%s object' has no such element", value_type(value));
+}
+
+/* A bound of a slice, in [least, most]. */
+static int64_t bound(struct run *run, struct value value, int64_t absent, int64_t count,
+                     int64_t least, int64_t most)
+{
+    if (value.kind == VALUE_MISSING || value.kind == VALUE_NONE)
+        return absent;
+    if (!value_is_int(value))
+        heap_fail(&run->heap, ERROR_INVALID, "slices: expected integers, got a %s",
+                  value_type(value));
+    int64_t index = value_as_int(value);
+    if (index < 0)
+        index = index < -count ? least : index + count;
+    return index < least ? least : index > most ? most : index;
+}
+
+struct value access_slice(struct run *run, struct value value, struct value from, struct value to,
+                          struct value step)
+{
+    struct heap *heap = &run->heap;
+    int64_t count = value_length(value);
+    if (value.kind == VALUE_UNDEFINED)
+        heap_fail(heap, ERROR_INVALID, "%s", value.string->bytes);
+    bool is_string = value.kind == VALUE_STRING;
+    if (!is_string && value.kind != VALUE_LIST && value.kind != VALUE_TUPLE &&
+        value.kind != VALUE_RANGE) /* the sandbox then looks for an attribute */
+        return value_undefined(heap, "'%s object' has no such element", value_type(value));
+    int64_t by = step.kind == VALUE_NONE ? 1 : strings_given_int(run, step, 1, "slices");
+    if (by == 0)
+        heap_fail(heap, ERROR_INVALID, "slice step cannot be zero");
+    int64_t least = by > 0 ? 0 : -1, most = by > 0 ? count : count - 1;
+    int64_t start = bound(run, from, by > 0 ? 0 : count - 1, count, least, most);
+    int64_t stop = bound(run, to, by > 0 ? count : -1, count, least, most);
+    if (is_string && by == 1) {
+        size_t begin = access_offset(value.string, (size_t)start);
+        size_t end = start < stop ? access_offset(value.string, (size_t)stop) : begin;
+        heap_work(heap, end);
+        return value_of(value_string(heap, value.string->bytes + begin, end - begin));
+    }
+    const struct list *items = is_string ? value_items(heap, value) : value.list;
+    struct list *chosen = value_new_list(heap, 0);
+    struct output own, *before = output_begin(run, &own);
+    for (int64_t i = start; by > 0 ? i < stop : i > stop;) {
+        struct value item = items->items[i];
+        if (is_string)
+            output_write(run, item.string->bytes, item.string->length);
+        else
+            value_push(heap, chosen, item);
+        if (__builtin_add_overflow(i, by, &i))
+            break;
+    }
+    struct value text = output_take(run, before);
+    return is_string ? text : value_list(value.kind, chosen);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What templates may call by name. The tables end with an entry without a name. */
+#ifndef ENGINE_JINJA_BUILTINS_H
+#define ENGINE_JINJA_BUILTINS_H
+
+#include "engine/jinja/run.h"
+
+extern const struct builtin builtins_filters[];
+extern const struct builtin builtins_tests[];
+extern const struct builtin builtins_functions[];
+
+/* Methods by the kind of value that has them. */
+extern const struct builtin builtins_string_methods[];
+extern const struct builtin builtins_list_methods[];
+extern const struct builtin builtins_dict_methods[];
+extern const struct builtin builtins_loop_methods[];
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The chat template that a model brings, and the tokens that it writes by name. */
+#ifndef ENGINE_JINJA_CHAT_TEMPLATE_H
+#define ENGINE_JINJA_CHAT_TEMPLATE_H
+
+#include "engine/jinja/jinja.h"
+#include "engine/text/tokenizer.h"
+
+struct chat_template {
+    struct jinja *template;      /* NULL: there is none that can be used */
+    struct jinja *with_tools;    /* for requests with tools; NULL: the same */
+    char why[512];               /* template is NULL: the reason, as a sentence */
+    char *bos_token, *eos_token; /* NULL: there is none */
+};
+
+/* Reads what stands beside the model at `path` (a folder or a GGUF file): chat_template.jinja, or
+ * the string or named strings in tokenizer_config.json, or GGUF's. With `file` the template is that
+ * file; then it is an error if it cannot be used, else only `why` says so. */
+int chat_template_open(struct chat_template *chat, const char *path, const char *file,
+                       const struct tokenizer *tokenizer, struct error *err);
+void chat_template_clear(struct chat_template *chat);
+
+#endif

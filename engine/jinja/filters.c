@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/jinja/filters.h"
+
+#include "engine/jinja/access.h"
+#include "engine/jinja/builtins.h"
+#include "engine/jinja/characters.h"
+#include "engine/jinja/format.h"
+#include "engine/jinja/operators.h"
+#include "engine/jinja/print.h"
+#include "engine/jinja/strings.h"
+#include "engine/text/unicode.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILTER(name)                                                                        \
+    static struct value name(struct run *run, struct value self, const struct value *given, \
+                             const struct args *args)
+#define UNUSED (void)run, (void)self, (void)given, (void)args
+
+static const struct string *text(struct run *run, struct value self)
+{
+    return print_to_string(run, self).string;
+}
+
+FILTER(default_to)
+{
+    UNUSED;
+    bool replace = self.kind == VALUE_UNDEFINED || (value_true(given[1]) && !value_true(self));
+    if (!replace)
+        return self;
+    return given[0].kind == VALUE_MISSING ? value_text(&run->heap, "") : given[0];
+}
+
+FILTER(attr)
+{
+    UNUSED;
+    return access_attribute(run, self, strings_given(run, given[0], "attr"), true);
+}
+
+FILTER(string)
+{
+    UNUSED;
+    return print_to_string(run, self);
+}
+
+FILTER(upper)
+{
+    UNUSED;
+    return strings_cased(run, text(run, self), STRINGS_UPPER);
+}
+
+FILTER(lower)
+{
+    UNUSED;
+    return strings_cased(run, text(run, self), STRINGS_LOWER);
+}
+
+FILTER(capitalize)
+{
+    UNUSED;
+    return strings_cased(run, text(run, self), STRINGS_CAPITALIZE);
+}
+
+FILTER(title)
+{
+    UNUSED;
+    const struct string *words = text(run, self);
+    struct output own, *before = output_begin(run, &own);
+    bool begins = true;
+    for (size_t at = 0, length; at < words->length; at += length) {
+        uint32_t out[3], c = utf8_decode(words->bytes + at, &length);
+        bool between = characters_is_space(c) || (c < 0x80 && c && strchr("-({[<", (int)c));
+        int count = begins && !between ? characters_upper(c, out)
+                                       : strings_case_at(words, at, STRINGS_LOWER, out);
+        for (int i = 0; i < count; i++) {
+            char bytes[4];
+            output_write(run, bytes, utf8_encode(out[i], bytes));
+        }
+        begins = between;
+    }
+    return output_take(run, before);
+}
+
+FILTER(trim)
+{
+    UNUSED;
+    bool none = given[0].kind == VALUE_MISSING || given[0].kind == VALUE_NONE;
+    return strings_stripped(run, text(run, self),
+                            none ? NULL : strings_given(run, given[0], "trim"), true, true);
+}
+
+FILTER(replace)
+{
+    UNUSED;
+    bool all = given[2].kind == VALUE_MISSING || given[2].kind == VALUE_NONE;
+    return strings_replaced(run, text(run, self), text(run, given[0]), text(run, given[1]),
+                            all ? -1 : strings_given_int(run, given[2], -1, "replace"));
+}
+
+FILTER(center)
+{
+    UNUSED;
+    return strings_padded(run, text(run, self), strings_given_int(run, given[0], 80, "center"),
+                          NULL, '^');
+}
+
+FILTER(format)
+{
+    UNUSED;
+    struct value values;
+    if (args->num_named > 0 && args->count > 0)
+        heap_fail(&run->heap, ERROR_INVALID, "format: values with and without names");
+    if (args->num_named > 0) {
+        values = (struct value){.kind = VALUE_DICT, .dict = value_new_dict(&run->heap)};
+        for (size_t i = 0; i < args->num_named; i++)
+            value_set(&run->heap, values.dict, value_of((struct string *)args->named[i].name),
+                      args->named[i].value);
+    } else {
+        struct list *list = value_new_list(&run->heap, args->count);
+        for (size_t i = 0; i < args->count; i++)
+            value_push(&run->heap, list, args->items[i]);
+        values = value_list(VALUE_TUPLE, list);
+    }
+    return format_percent(run, text(run, self), values);
+}
+
+FILTER(indent)
+{
+    UNUSED;
+    struct value four = value_int(4), by = given[0].kind == VALUE_MISSING ? four : given[0];
+    bool first = value_true(given[1]), blank = value_true(given[2]);
+    strings_given(run, self, "indent");
+    if (by.kind != VALUE_STRING)
+        by = operators_binary(run, '*', value_text(&run->heap, " "), by);
+    struct value ended = operators_binary(run, '+', self, value_text(&run->heap, "\n"));
+    const struct list *lines = strings_lines(run, ended.string, false);
+    struct output own, *before = output_begin(run, &own);
+    for (size_t i = 0; i < lines->count; i++) {
+        const struct string *line = lines->items[i].string;
+        if (i > 0)
+            print_text(run, "\n");
+        if (i == 0 ? first : blank || line->length > 0)
+            output_write(run, by.string->bytes, by.string->length);
+        output_write(run, line->bytes, line->length);
+    }
+    return output_take(run, before);
+}
+
+/* Numbers. */
+
+FILTER(absolute)
+{
+    UNUSED;
+    if (!value_is_number(self))
+        heap_fail(&run->heap, ERROR_INVALID, "abs: expected a number, got a %s", value_type(self));
+    return value_as_float(self) < 0 ? operators_negate(run, self) : operators_plus(run, self);
+}
+
+/* A number as Python's int() or float() reads it. False: it is none. */
+static bool read_number(struct run *run, const struct string *string, int base, bool real,
+                        struct value *number)
+{
+    const struct string *bare = strings_stripped(run, string, NULL, true, true).string;
+    char *end;
+    if (bare->length == 0 || strlen(bare->bytes) != bare->length)
+        return false;
+    if (strchr(bare->bytes, '_') || (real && strpbrk(bare->bytes, "xXpP(")))
+        return false;
+    errno = 0;
+    *number =
+        real ? value_float(strtod(bare->bytes, &end)) : value_int(strtoll(bare->bytes, &end, base));
+    if (!real && errno == ERANGE)
+        heap_fail(&run->heap, ERROR_INVALID, "integers of more than 64 bits are not supported");
+    return *end == 0 && end != bare->bytes;
+}
+
+static struct value to_int(struct run *run, double number, struct value otherwise)
+{
+    if (!isfinite(number))
+        return otherwise;
+    if (!(fabs(number) < 9.2e18))
+        heap_fail(&run->heap, ERROR_INVALID, "integers of more than 64 bits are not supported");
+    return value_int((int64_t)number);
+}
+
+FILTER(integer)
+{
+    UNUSED;
+    struct value otherwise = given[0].kind == VALUE_MISSING ? value_int(0) : given[0], number;
+    int64_t base = strings_given_int(run, given[1], 10, "int");
+    if (base < 2 || base > 36)
+        heap_fail(&run->heap, ERROR_INVALID, "int: this base is not supported");
+    if (value_is_number(self))
+        return self.kind == VALUE_FLOAT ? to_int(run, self.real, otherwise)
+                                        : value_int(value_as_int(self));
+    if (self.kind != VALUE_STRING)
+        return otherwise;
+    if (read_number(run, self.string, (int)base, false, &number))
+        return number;
+    return read_number(run, self.string, 10, true, &number) ? to_int(run, number.real, otherwise)
+                                                            : otherwise;
+}
+
+FILTER(floating)
+{
+    UNUSED;
+    struct value otherwise = given[0].kind == VALUE_MISSING ? value_float(0) : given[0], number;
+    if (value_is_number(self))
+        return value_float(value_as_float(self));
+    bool read = self.kind == VALUE_STRING && read_number(run, self.string, 10, true, &number);
+    return read ? number : otherwise;
+}
+
+FILTER(round_off)
+{
+    UNUSED;
+    int64_t precision = strings_given_int(run, given[0], 0, "round");
+    const char *how =
+        given[1].kind == VALUE_MISSING ? "common" : strings_given(run, given[1], "round")->bytes;
+    if (!value_is_number(self))
+        heap_fail(&run->heap, ERROR_INVALID, "round: expected a number, got a %s",
+                  value_type(self));
+    if (precision < 0 || precision > 20)
+        heap_fail(&run->heap, ERROR_INVALID, "round: expected a precision of 0 to 20");
+    bool up = strcmp(how, "ceil") == 0, down = strcmp(how, "floor") == 0;
+    double number = value_as_float(self), scale = pow(10, (double)precision);
+    if (up || down) {
+        /* Python's ceil and floor give integers, whose quotient is a float. */
+        double whole = up ? ceil(number * scale) : floor(number * scale);
+        return value_float(whole / scale + 0.0);
+    }
+    if (strcmp(how, "common") != 0)
+        heap_fail(&run->heap, ERROR_INVALID, "round: expected common, ceil or floor");
+    if (value_is_int(self) || !isfinite(number))
+        return value_is_int(self) ? value_int(value_as_int(self)) : self;
+    char digits[400];
+    snprintf(digits, sizeof digits, "%.*f", (int)precision, number);
+    return value_float(strtod(digits, NULL));
+}
+
+/* JSON. */
+
+FILTER(tojson)
+{
+    UNUSED;
+    struct heap *heap = &run->heap;
+    struct value indent = given[1], separators = given[2], spaces = VALUE_OF_NONE;
+    bool lines = indent.kind != VALUE_MISSING && indent.kind != VALUE_NONE;
+    if (lines)
+        spaces = indent.kind == VALUE_STRING
+                     ? indent
+                     : operators_binary(run, '*', value_text(heap, " "), indent);
+    struct print_json how = {.indent = lines ? spaces.string : NULL,
+                             .item = value_text(heap, lines ? "," : ", ").string,
+                             .key = value_text(heap, ": ").string,
+                             .ensure_ascii = value_true(given[0]),
+                             .sort_keys = value_true(given[3])};
+    if (separators.kind != VALUE_MISSING && separators.kind != VALUE_NONE) {
+        const struct list *pair = value_items(heap, separators);
+        if (pair->count != 2)
+            heap_fail(heap, ERROR_INVALID, "tojson: expected two separators");
+        how.item = strings_given(run, pair->items[0], "separators");
+        how.key = strings_given(run, pair->items[1], "separators");
+    }
+    struct output own, *before = output_begin(run, &own);
+    print_json(run, self, &how);
+    return output_take(run, before);
+}
+
+FILTER(safe)
+{
+    UNUSED;
+    const struct string *plain = text(run, self);
+    struct string *marked = value_string(&run->heap, plain->bytes, plain->length);
+    marked->markup = true;
+    return value_of(marked);
+}
+
+const struct builtin builtins_filters[] = {
+    {"abs", absolute, "", 0},
+    {"attr", attr, "name", 1},
+    {"capitalize", capitalize, "", 0},
+    {"center", center, "width", 0},
+    {"count", filters_length, "", 0},
+    {"d", default_to, "default_value boolean", 0},
+    {"default", default_to, "default_value boolean", 0},
+    {"dictsort", filters_dictsort, "case_sensitive by reverse", 0},
+    {"first", filters_first, "", 0},
+    {"float", floating, "default", 0},
+    {"format", format, NULL, 0},
+    {"indent", indent, "width first blank", 0},
+    {"int", integer, "default base", 0},
+    {"items", filters_items, "", 0},
+    {"join", filters_join, "d attribute", 0},
+    {"last", filters_last, "", 0},
+    {"length", filters_length, "", 0},
+    {"list", filters_list, "", 0},
+    {"lower", lower, "", 0},
+    {"map", filters_map, NULL, 0},
+    {"max", filters_max, "case_sensitive attribute", 0},
+    {"min", filters_min, "case_sensitive attribute", 0},
+    {"reject", filters_reject, NULL, 0},
+    {"rejectattr", filters_rejectattr, NULL, 0},
+    {"replace", replace, "old new count", 2},
+    {"reverse", filters_reverse, "", 0},
+    {"round", round_off, "precision method", 0},
+    {"safe", safe, "", 0},
+    {"select", filters_select, NULL, 0},
+    {"selectattr", filters_selectattr, NULL, 0},
+    {"sort", filters_sort, "reverse case_sensitive attribute", 0},
+    {"string", string, "", 0},
+    {"sum", filters_sum, "attribute start", 0},
+    {"title", title, "", 0},
+    {"tojson", tojson, "ensure_ascii indent separators sort_keys", 0},
+    {"trim", trim, "chars", 0},
+    {"unique", filters_unique, "case_sensitive attribute", 0},
+    {"upper", upper, "", 0},
+    {NULL, NULL, NULL, 0},
+};

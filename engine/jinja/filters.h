@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The filters about lists, for the table in filters.c. */
+#ifndef ENGINE_JINJA_FILTERS_H
+#define ENGINE_JINJA_FILTERS_H
+
+#include "engine/jinja/run.h"
+
+typedef struct value filter_function(struct run *run, struct value self, const struct value *given,
+                                     const struct args *args);
+
+filter_function filters_first, filters_last, filters_length, filters_list, filters_reverse;
+filter_function filters_join, filters_items, filters_map, filters_select, filters_reject;
+filter_function filters_selectattr, filters_rejectattr, filters_sort, filters_dictsort;
+filter_function filters_unique, filters_min, filters_max, filters_sum;
+
+#endif

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chat templates: the part of Jinja that they use, with the results of Python's jinja2 as
+ * transformers sets it up (trim_blocks, lstrip_blocks, loop controls, the immutable sandbox).
+ *
+ * Templates are hostile files. What is not known is an error with line and column: while the
+ * template is compiled if it can be seen there, else when it is reached. A rendering is bounded in
+ * steps, depth and memory. A compiled template never changes: many threads may render it at once.
+ * chat-templates.md says what is known. */
+#ifndef ENGINE_JINJA_JINJA_H
+#define ENGINE_JINJA_JINJA_H
+
+#include "engine/base/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct jinja;
+
+/* Compiles source ([length] bytes of UTF-8, borrowed for the call); `name` is its place in
+ * messages. The caller frees *out with jinja_free. */
+int jinja_compile(struct jinja **out, const char *name, const char *source, size_t length,
+                  struct error *err);
+void jinja_free(struct jinja *template);
+
+/* Whether the template mentions the name anywhere: as a variable, an attribute or a string. */
+bool jinja_mentions(const struct jinja *template, const char *name);
+
+struct jinja_limits {
+    int64_t steps; /* a node of the template, or some dozens of bytes or items at work on */
+    size_t memory; /* bytes of all values and texts, the rendered one too */
+};
+
+/* Renders with the members of `context`, an object, as variables. `now`: seconds since 1970, for
+ * strftime_now, in local time. *text ([*length] bytes and a NUL) is malloc'd. What the template
+ * itself refuses (raise_exception) is an ERROR_INVALID too, with its words. */
+int jinja_render(const struct jinja *template, const json_t *context,
+                 const struct jinja_limits *limits, int64_t now, char **text, size_t *length,
+                 struct error *err);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/jinja/access.h"
+#include "engine/jinja/builtins.h"
+#include "engine/jinja/characters.h"
+#include "engine/jinja/filters.h"
+#include "engine/jinja/operators.h"
+#include "engine/jinja/print.h"
+#include "engine/jinja/strings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FILTER(name)                                                                 \
+    struct value name(struct run *run, struct value self, const struct value *given, \
+                      const struct args *args)
+#define UNUSED (void)run, (void)self, (void)given, (void)args
+
+static bool absent(struct value value)
+{
+    return value.kind == VALUE_MISSING || value.kind == VALUE_NONE;
+}
+
+static struct value value_or(struct value value, struct value otherwise)
+{
+    bool lacks = value.kind == VALUE_UNDEFINED && otherwise.kind != VALUE_NONE;
+    return lacks ? otherwise : value;
+}
+
+/* The attribute of an item that `path` names, as "a.b.0", with jinja2's rules. `otherwise`, unless
+ * it is None, stands for each part that is undefined. */
+static struct value attribute(struct run *run, struct value item, struct value path,
+                              struct value otherwise)
+{
+    if (path.kind != VALUE_STRING)
+        return value_or(access_item(run, item, path), otherwise);
+    const char *part = path.string->bytes;
+    if (strchr(part, ','))
+        heap_fail(&run->heap, ERROR_INVALID, "several attributes are not supported");
+    for (;;) {
+        size_t length = strcspn(part, ".");
+        bool number = length > 0 && strspn(part, "0123456789") >= length;
+        struct value key = number ? value_int(strtoll(part, NULL, 10))
+                                  : value_of(value_string(&run->heap, part, length));
+        item = value_or(access_item(run, item, key), otherwise);
+        if (!part[length])
+            return item;
+        part += length + 1;
+    }
+}
+
+FILTER(filters_first)
+{
+    UNUSED;
+    const struct list *items = value_items(&run->heap, self);
+    return items->count > 0 ? items->items[0]
+                            : value_undefined(&run->heap, "there is no first item");
+}
+
+FILTER(filters_last)
+{
+    UNUSED;
+    if (self.kind == VALUE_ITERATOR)
+        heap_fail(&run->heap, ERROR_INVALID, "'generator' object is not reversible");
+    const struct list *items = value_items(&run->heap, self);
+    return items->count > 0 ? items->items[items->count - 1]
+                            : value_undefined(&run->heap, "there is no last item");
+}
+
+FILTER(filters_length)
+{
+    UNUSED;
+    int64_t length = value_length(self);
+    if (length < 0)
+        heap_fail(&run->heap, ERROR_INVALID, "object of type '%s' has no length", value_type(self));
+    return value_int(length);
+}
+
+FILTER(filters_list)
+{
+    UNUSED;
+    return value_list(VALUE_LIST, value_items(&run->heap, self));
+}
+
+FILTER(filters_reverse)
+{
+    UNUSED;
+    static const struct value NOTHING = {.kind = VALUE_NONE};
+    if (self.kind == VALUE_STRING)
+        return access_slice(run, self, NOTHING, NOTHING, value_int(-1));
+    const struct list *items = value_items(&run->heap, self);
+    struct list *other = value_new_list(&run->heap, items->count);
+    for (size_t i = items->count; i-- > 0;)
+        value_push(&run->heap, other, items->items[i]);
+    return value_list(self.kind == VALUE_ITERATOR ? VALUE_LIST : VALUE_ITERATOR, other);
+}
+
+static const struct list *attributes(struct run *run, const struct list *items, struct value path)
+{
+    if (absent(path))
+        return items;
+    struct list *values = value_new_list(&run->heap, items->count);
+    for (size_t i = 0; i < items->count; i++)
+        value_push(&run->heap, values, attribute(run, items->items[i], path, VALUE_OF_NONE));
+    return values;
+}
+
+FILTER(filters_join)
+{
+    UNUSED;
+    const struct list *items = attributes(run, value_items(&run->heap, self), given[1]);
+    struct value between = given[0].kind == VALUE_MISSING ? value_text(&run->heap, "")
+                                                          : print_to_string(run, given[0]);
+    return strings_joined(run, items, between.string, true);
+}
+
+FILTER(filters_items)
+{
+    UNUSED;
+    struct args none = {0};
+    if (self.kind == VALUE_UNDEFINED)
+        return value_list(VALUE_ITERATOR, value_new_list(&run->heap, 0));
+    if (self.kind != VALUE_DICT)
+        heap_fail(&run->heap, ERROR_INVALID, "items: expected a mapping, got a %s",
+                  value_type(self));
+    struct value view =
+        builtin_call(run, builtin_find(builtins_dict_methods, "items"), self, &none);
+    return value_list(VALUE_ITERATOR, view.list);
+}
+
+/* map, select and their kin. */
+
+/* The items of what is true, which then must have some. */
+static const struct list *items_if_true(struct run *run, struct value self)
+{
+    static const struct list NOTHING;
+    return value_true(self) ? value_items(&run->heap, self) : &NOTHING;
+}
+
+static const struct builtin *named_builtin(struct run *run, const struct builtin *table,
+                                           struct value name)
+{
+    const struct string *text = strings_given(run, name, "the name of a filter or test");
+    const struct builtin *found = builtin_find(table, text->bytes);
+    if (!found)
+        heap_fail(&run->heap, ERROR_INVALID, "the filter or test %.60s is not supported",
+                  text->bytes);
+    return found;
+}
+
+static struct args behind(const struct args *args, size_t count)
+{
+    struct args rest = *args;
+    rest.items += count;
+    rest.count -= count;
+    return rest;
+}
+
+static struct value mapped_attribute(struct run *run, const struct list *items,
+                                     const struct args *args)
+{
+    struct value path = {.kind = VALUE_MISSING}, otherwise = VALUE_OF_NONE;
+    for (size_t i = 0; i < args->num_named; i++) {
+        const char *name = args->named[i].name->bytes;
+        if (strcmp(name, "attribute") == 0)
+            path = args->named[i].value;
+        else if (strcmp(name, "default") == 0)
+            otherwise = args->named[i].value;
+        else
+            heap_fail(&run->heap, ERROR_INVALID, "map: the argument %.40s is unknown", name);
+    }
+    if (path.kind == VALUE_MISSING)
+        heap_fail(&run->heap, ERROR_INVALID, "map: expected the name of a filter");
+    struct list *values = value_new_list(&run->heap, items->count);
+    for (size_t i = 0; i < items->count; i++) {
+        struct value value = attribute(run, items->items[i], path, otherwise);
+        value_push(&run->heap, values, value);
+    }
+    return value_list(VALUE_ITERATOR, values);
+}
+
+FILTER(filters_map)
+{
+    UNUSED;
+    const struct list *items = items_if_true(run, self);
+    if (args->count == 0)
+        return mapped_attribute(run, items, args);
+    const struct builtin *filter = named_builtin(run, builtins_filters, args->items[0]);
+    struct args rest = behind(args, 1);
+    struct list *values = value_new_list(&run->heap, items->count);
+    for (size_t i = 0; i < items->count; i++)
+        value_push(&run->heap, values, builtin_call(run, filter, items->items[i], &rest));
+    return value_list(VALUE_ITERATOR, values);
+}
+
+static struct value chosen(struct run *run, struct value self, const struct args *args,
+                           bool by_attribute, bool wanted)
+{
+    const struct list *items = items_if_true(run, self);
+    struct list *values = value_new_list(&run->heap, 0);
+    size_t off = by_attribute;
+    if (args->count < off)
+        heap_fail(&run->heap, ERROR_INVALID, "expected the name of an attribute");
+    bool tests = args->count > off;
+    const struct builtin *test =
+        tests ? named_builtin(run, builtins_tests, args->items[off]) : NULL;
+    struct args rest = behind(args, off + tests);
+    for (size_t i = 0; i < items->count; i++) {
+        struct value value = items->items[i];
+        if (by_attribute)
+            value = attribute(run, value, args->items[0], VALUE_OF_NONE);
+        if (test)
+            value = builtin_call(run, test, value, &rest);
+        if (value_true(value) == wanted)
+            value_push(&run->heap, values, items->items[i]);
+    }
+    return value_list(VALUE_ITERATOR, values);
+}
+
+FILTER(filters_select)
+{
+    UNUSED;
+    return chosen(run, self, args, false, true);
+}
+
+FILTER(filters_reject)
+{
+    UNUSED;
+    return chosen(run, self, args, false, false);
+}
+
+FILTER(filters_selectattr)
+{
+    UNUSED;
+    return chosen(run, self, args, true, true);
+}
+
+FILTER(filters_rejectattr)
+{
+    UNUSED;
+    return chosen(run, self, args, true, false);
+}
+
+/* Order. */
+
+static struct value sort_key(struct run *run, struct value value, bool case_sensitive)
+{
+    return value.kind == VALUE_STRING && !case_sensitive
+               ? strings_cased(run, value.string, STRINGS_LOWER)
+               : value;
+}
+
+/* The keys by which items are compared. */
+static struct value *sort_keys(struct run *run, const struct list *items, struct value path,
+                               bool case_sensitive)
+{
+    const struct list *values = attributes(run, items, path);
+    struct value *keys = heap_alloc(&run->heap, items->count, sizeof *keys);
+    for (size_t i = 0; i < items->count; i++)
+        keys[i] = sort_key(run, values->items[i], case_sensitive);
+    return keys;
+}
+
+/* Sorts order [count], indices into keys, stably, with the help of spare [count]. */
+static void merge_sort(struct run *run, const struct value *keys, size_t *order, size_t *spare,
+                       size_t count, bool reverse)
+{
+    if (count < 2)
+        return;
+    size_t half = count / 2, left = 0, right = half;
+    merge_sort(run, keys, order, spare, half, reverse);
+    merge_sort(run, keys, order + half, spare, count - half, reverse);
+    for (size_t i = 0; i < count; i++) {
+        bool from_right = left == half;
+        if (left < half && right < count) {
+            struct value a = keys[order[left]], b = keys[order[right]];
+            from_right = reverse ? value_compare(&run->heap, a, b, "<") == -1
+                                 : value_compare(&run->heap, b, a, "<") == -1;
+        }
+        spare[i] = order[from_right ? right++ : left++];
+    }
+    memcpy(order, spare, count * sizeof *order);
+}
+
+static struct value sorted(struct run *run, const struct list *items, const struct value *keys,
+                           bool reverse)
+{
+    size_t *order = heap_alloc(&run->heap, items->count, sizeof *order);
+    size_t *spare = heap_alloc(&run->heap, items->count, sizeof *spare);
+    for (size_t i = 0; i < items->count; i++)
+        order[i] = i;
+    merge_sort(run, keys, order, spare, items->count, reverse);
+    struct list *result = value_new_list(&run->heap, items->count);
+    for (size_t i = 0; i < items->count; i++)
+        value_push(&run->heap, result, items->items[order[i]]);
+    return value_list(VALUE_LIST, result);
+}
+
+FILTER(filters_sort)
+{
+    UNUSED;
+    const struct list *items = value_items(&run->heap, self);
+    return sorted(run, items, sort_keys(run, items, given[2], value_true(given[1])),
+                  value_true(given[0]));
+}
+
+FILTER(filters_dictsort)
+{
+    UNUSED;
+    bool by_value = false;
+    if (given[1].kind != VALUE_MISSING) {
+        const struct string *by = strings_given(run, given[1], "dictsort");
+        by_value = strcmp(by->bytes, "value") == 0;
+        if (!by_value && strcmp(by->bytes, "key") != 0)
+            heap_fail(&run->heap, ERROR_INVALID, "dictsort: by: expected key or value");
+    }
+    struct value pairs = filters_items(run, self, given, args);
+    struct value *keys = sort_keys(run, pairs.list, value_int(by_value), value_true(given[0]));
+    return sorted(run, pairs.list, keys, value_true(given[2]));
+}
+
+FILTER(filters_unique)
+{
+    UNUSED;
+    const struct list *items = value_items(&run->heap, self);
+    struct value *keys = sort_keys(run, items, given[1], value_true(given[0]));
+    struct dict *seen = value_new_dict(&run->heap);
+    struct list *result = value_new_list(&run->heap, 0);
+    for (size_t i = 0; i < items->count; i++) {
+        size_t before = seen->count;
+        value_set(&run->heap, seen, keys[i], VALUE_OF_NONE);
+        if (seen->count > before)
+            value_push(&run->heap, result, items->items[i]);
+    }
+    return value_list(VALUE_ITERATOR, result);
+}
+
+static struct value extreme(struct run *run, struct value self, const struct value *given, int sign)
+{
+    const struct list *items = value_items(&run->heap, self);
+    struct value *keys = sort_keys(run, items, given[1], value_true(given[0]));
+    size_t best = 0;
+    if (items->count == 0)
+        return value_undefined(&run->heap, "no items: the sequence was empty");
+    for (size_t i = 1; i < items->count; i++)
+        if (value_compare(&run->heap, keys[i], keys[best], sign < 0 ? "<" : ">") == sign)
+            best = i;
+    return items->items[best];
+}
+
+FILTER(filters_min)
+{
+    UNUSED;
+    return extreme(run, self, given, -1);
+}
+
+FILTER(filters_max)
+{
+    UNUSED;
+    return extreme(run, self, given, 1);
+}
+
+FILTER(filters_sum)
+{
+    UNUSED;
+    const struct list *items = attributes(run, value_items(&run->heap, self), given[0]);
+    struct value sum = given[1].kind == VALUE_MISSING ? value_int(0) : given[1];
+    if (sum.kind == VALUE_STRING)
+        heap_fail(&run->heap, ERROR_INVALID, "sum: strings cannot be summed");
+    for (size_t i = 0; i < items->count; i++)
+        sum = operators_binary(run, '+', sum, items->items[i]);
+    return sum;
+}

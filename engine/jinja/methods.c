@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The methods of lists, dicts and loops, and the global functions. */
+#include "engine/jinja/builtins.h"
+#include "engine/jinja/print.h"
+#include "engine/jinja/strings.h"
+
+#include <string.h>
+#include <time.h>
+
+#define METHOD(name)                                                                        \
+    static struct value name(struct run *run, struct value self, const struct value *given, \
+                             const struct args *args)
+#define UNUSED (void)run, (void)self, (void)given, (void)args
+
+METHOD(refuse_change)
+{
+    UNUSED;
+    heap_fail(&run->heap, ERROR_INVALID, "the sandbox lets no template change a %s",
+              value_type(self));
+}
+
+METHOD(copy)
+{
+    UNUSED;
+    return self;
+}
+
+/* Lists. */
+
+METHOD(list_index)
+{
+    UNUSED;
+    for (size_t i = 0; i < self.list->count; i++)
+        if (value_equal(&run->heap, self.list->items[i], given[0]))
+            return value_int((int64_t)i);
+    heap_fail(&run->heap, ERROR_INVALID, "index: the value is not in the list");
+}
+
+METHOD(list_count)
+{
+    UNUSED;
+    int64_t found = 0;
+    for (size_t i = 0; i < self.list->count; i++)
+        found += value_equal(&run->heap, self.list->items[i], given[0]);
+    return value_int(found);
+}
+
+const struct builtin builtins_list_methods[] = {
+    {"index", list_index, "value", 1},
+    {"count", list_count, "value", 1},
+    {"copy", copy, "", 0},
+    {"append", refuse_change, NULL, 0},
+    {"clear", refuse_change, NULL, 0},
+    {"extend", refuse_change, NULL, 0},
+    {"insert", refuse_change, NULL, 0},
+    {"pop", refuse_change, NULL, 0},
+    {"remove", refuse_change, NULL, 0},
+    {"reverse", refuse_change, NULL, 0},
+    {"sort", refuse_change, NULL, 0},
+    {NULL, NULL, NULL, 0},
+};
+
+/* Dicts. */
+
+METHOD(dict_get)
+{
+    UNUSED;
+    if (!value_hashable(given[0]))
+        heap_fail(&run->heap, ERROR_INVALID, "unhashable type: '%s'", value_type(given[0]));
+    const struct value *found = value_find(&run->heap, self.dict, given[0]);
+    return found ? *found : given[1].kind == VALUE_MISSING ? VALUE_OF_NONE : given[1];
+}
+
+METHOD(dict_keys)
+{
+    UNUSED;
+    return value_list(VALUE_VIEW, value_items(&run->heap, self));
+}
+
+METHOD(dict_values)
+{
+    UNUSED;
+    struct list *list = value_new_list(&run->heap, self.dict->count);
+    for (size_t i = 0; i < self.dict->count; i++)
+        value_push(&run->heap, list, self.dict->entries[i].value);
+    return value_list(VALUE_VIEW, list);
+}
+
+METHOD(dict_items)
+{
+    UNUSED;
+    struct list *list = value_new_list(&run->heap, self.dict->count);
+    for (size_t i = 0; i < self.dict->count; i++) {
+        struct list *pair = value_new_list(&run->heap, 2);
+        value_push(&run->heap, pair, self.dict->entries[i].key);
+        value_push(&run->heap, pair, self.dict->entries[i].value);
+        value_push(&run->heap, list, value_list(VALUE_TUPLE, pair));
+    }
+    return value_list(VALUE_VIEW, list);
+}
+
+const struct builtin builtins_dict_methods[] = {
+    {"get", dict_get, "key default", 1},
+    {"keys", dict_keys, "", 0},
+    {"values", dict_values, "", 0},
+    {"items", dict_items, "", 0},
+    {"copy", copy, "", 0},
+    {"fromkeys", refuse_change, NULL, 0},
+    {"clear", refuse_change, NULL, 0},
+    {"pop", refuse_change, NULL, 0},
+    {"popitem", refuse_change, NULL, 0},
+    {"setdefault", refuse_change, NULL, 0},
+    {"update", refuse_change, NULL, 0},
+    {NULL, NULL, NULL, 0},
+};
+
+/* Loops. */
+
+METHOD(loop_cycle)
+{
+    UNUSED;
+    if (args->count == 0)
+        heap_fail(&run->heap, ERROR_INVALID, "cycle: no items are given");
+    return args->items[self.loop->index % args->count];
+}
+
+METHOD(loop_changed)
+{
+    UNUSED;
+    struct loop *loop = self.loop;
+    bool same = loop->has_changed && loop->changed.count == args->count;
+    for (size_t i = 0; same && i < args->count; i++)
+        same = value_equal(&run->heap, loop->changed.items[i], args->items[i]);
+    loop->has_changed = true;
+    loop->changed = *args;
+    return value_bool(!same);
+}
+
+const struct builtin builtins_loop_methods[] = {
+    {"cycle", loop_cycle, NULL, 0},
+    {"changed", loop_changed, NULL, 0},
+    {NULL, NULL, NULL, 0},
+};
+
+/* Functions. */
+
+METHOD(range)
+{
+    UNUSED;
+    enum { MOST = 100000 };
+    int64_t bounds[3] = {0, 0, 1};
+    if (args->count < 1 || args->count > 3 || args->num_named > 0)
+        heap_fail(&run->heap, ERROR_INVALID, "range: expected 1 to 3 integers");
+    for (size_t i = 0; i < args->count; i++)
+        bounds[args->count == 1 ? 1 : i] = strings_given_int(run, args->items[i], 0, "range");
+    int64_t step = bounds[2];
+    if (step == 0)
+        heap_fail(&run->heap, ERROR_INVALID, "range: the step is 0");
+    struct list *list = value_new_list(&run->heap, 0);
+    for (int64_t i = bounds[0]; step > 0 ? i < bounds[1] : i > bounds[1];) {
+        if (list->count == MOST)
+            heap_fail(&run->heap, ERROR_INVALID, "range: more than %d items", MOST);
+        value_push(&run->heap, list, value_int(i));
+        if (__builtin_add_overflow(i, step, &i))
+            break;
+    }
+    return value_list(VALUE_RANGE, list);
+}
+
+/* A dict of another dict, or of pairs, and of named values. */
+static struct dict *make_dict(struct run *run, const struct args *args)
+{
+    struct heap *heap = &run->heap;
+    struct dict *dict = value_new_dict(heap);
+    if (args->count > 1)
+        heap_fail(heap, ERROR_INVALID, "dict: expected at most 1 argument, got %zu", args->count);
+    if (args->count == 1 && args->items[0].kind == VALUE_DICT) {
+        const struct dict *from = args->items[0].dict;
+        for (size_t i = 0; i < from->count; i++)
+            value_set(heap, dict, from->entries[i].key, from->entries[i].value);
+    } else if (args->count == 1) {
+        const struct list *pairs = value_items(heap, args->items[0]);
+        for (size_t i = 0; i < pairs->count; i++) {
+            const struct list *pair = value_items(heap, pairs->items[i]);
+            if (pair->count != 2)
+                heap_fail(heap, ERROR_INVALID, "dict: expected pairs, item %zu has %zu parts", i,
+                          pair->count);
+            value_set(heap, dict, pair->items[0], pair->items[1]);
+        }
+    }
+    for (size_t i = 0; i < args->num_named; i++)
+        value_set(heap, dict, value_of((struct string *)args->named[i].name), args->named[i].value);
+    return dict;
+}
+
+METHOD(dict)
+{
+    UNUSED;
+    return (struct value){.kind = VALUE_DICT, .dict = make_dict(run, args)};
+}
+
+METHOD(namespace)
+{
+    UNUSED;
+    struct dict *names = make_dict(run, args);
+    for (size_t i = 0; i < names->count; i++)
+        if (names->entries[i].key.kind == VALUE_STRING &&
+            names->entries[i].key.string->bytes[0] == '_')
+            heap_fail(&run->heap, ERROR_INVALID,
+                      "attributes of a namespace cannot begin with an underscore");
+    return (struct value){.kind = VALUE_NAMESPACE, .dict = names};
+}
+
+METHOD(raise_exception)
+{
+    UNUSED;
+    struct value text = print_to_string(run, given[0]);
+    heap_fail(&run->heap, ERROR_INVALID, "the template refuses this: %.300s", text.string->bytes);
+}
+
+METHOD(strftime_now)
+{
+    UNUSED;
+    char text[512];
+    struct tm parts;
+    time_t now = (time_t)run->now;
+    const struct string *format = strings_given(run, given[0], "strftime_now");
+    if (!localtime_r(&now, &parts))
+        heap_fail(&run->heap, ERROR_INTERNAL, "the time cannot be told");
+    size_t length = strftime(text, sizeof text, format->bytes, &parts);
+    if (length == 0 && format->length > 0)
+        heap_fail(&run->heap, ERROR_INVALID, "strftime_now: \"%.60s\" is not supported",
+                  format->bytes);
+    return value_of(value_string(&run->heap, text, length));
+}
+
+METHOD(unsupported)
+{
+    UNUSED;
+    heap_fail(&run->heap, ERROR_INVALID, "this function is not supported");
+}
+
+const struct builtin builtins_functions[] = {
+    {"range", range, NULL, 0},
+    {"dict", dict, NULL, 0},
+    {"namespace", namespace, NULL, 0},
+    {"raise_exception", raise_exception, "message", 1},
+    {"strftime_now", strftime_now, "format", 1},
+    {"cycler", unsupported, NULL, 0},
+    {"joiner", unsupported, NULL, 0},
+    {"lipsum", unsupported, NULL, 0},
+    {NULL, NULL, NULL, 0},
+};

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Python's operators. */
+#ifndef ENGINE_JINJA_OPERATORS_H
+#define ENGINE_JINJA_OPERATORS_H
+
+#include "engine/jinja/run.h"
+
+/* op: as a token's (lexer.h). */
+struct value operators_binary(struct run *run, int op, struct value a, struct value b);
+struct value operators_negate(struct run *run, struct value value);
+struct value operators_plus(struct run *run, struct value value);
+bool operators_compare(struct run *run, enum comparison comparison, struct value a, struct value b);
+bool operators_in(struct run *run, struct value item, struct value container);
+
+/* The first place of `part` in bytes [length] from `from` on, or SIZE_MAX. */
+size_t operators_find(struct run *run, const struct string *string, const struct string *part,
+                      size_t from);
+
+#endif

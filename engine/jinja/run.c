@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "engine/jinja/run.h"
+
+#include <string.h>
+
+const struct builtin *builtin_find(const struct builtin *table, const char *name)
+{
+    for (; table->name; table++)
+        if (strcmp(table->name, name) == 0)
+            return table;
+    return NULL;
+}
+
+/* The index of the parameter with that name, or -1. *count: how many there are. */
+static int parameter(const char *params, const char *name, int *count)
+{
+    int found = -1;
+    *count = 0;
+    while (*params) {
+        size_t length = strcspn(params, " ");
+        if (name && strlen(name) == length && memcmp(params, name, length) == 0)
+            found = *count;
+        (*count)++;
+        params += length + (params[length] == ' ');
+    }
+    return found;
+}
+
+struct value builtin_call(struct run *run, const struct builtin *builtin, struct value self,
+                          const struct args *args)
+{
+    struct value given[BUILTIN_MOST_PARAMS] = {{.kind = VALUE_MISSING}};
+    int count, index;
+    heap_work(&run->heap, 0);
+    if (!builtin->params)
+        return builtin->run(run, self, NULL, args);
+    parameter(builtin->params, NULL, &count);
+    if (args->count > (size_t)count)
+        heap_fail(&run->heap, ERROR_INVALID, "%s: expected at most %d arguments, got %zu",
+                  builtin->name, count, args->count);
+    for (size_t i = 0; i < args->count; i++)
+        given[i] = args->items[i];
+    for (size_t i = 0; i < args->num_named; i++) {
+        const char *name = args->named[i].name->bytes;
+        index = parameter(builtin->params, name, &count);
+        if (index < 0 || given[index].kind != VALUE_MISSING)
+            heap_fail(&run->heap, ERROR_INVALID, "%s: the argument %.40s is %s", builtin->name,
+                      name, index < 0 ? "unknown" : "there twice");
+        given[index] = args->named[i].value;
+    }
+    for (index = 0; index < builtin->required; index++)
+        if (given[index].kind == VALUE_MISSING)
+            heap_fail(&run->heap, ERROR_INVALID, "%s: expected %d arguments, got %d", builtin->name,
+                      builtin->required, index);
+    return builtin->run(run, self, given, args);
+}
+
+void output_write(struct run *run, const char *bytes, size_t length)
+{
+    struct output *out = run->out;
+    heap_work(&run->heap, length);
+    if (length > out->capacity - out->length) {
+        size_t capacity = 2 * out->capacity + length + 64;
+        char *grown = heap_alloc(&run->heap, capacity, 1);
+        if (out->length > 0)
+            memcpy(grown, out->bytes, out->length);
+        out->bytes = grown;
+        out->capacity = capacity;
+    }
+    if (length > 0)
+        memcpy(out->bytes + out->length, bytes, length);
+    out->length += length;
+}
+
+struct output *output_begin(struct run *run, struct output *own)
+{
+    struct output *before = run->out;
+    *own = (struct output){0};
+    run->out = own;
+    return before;
+}
+
+struct value output_take(struct run *run, struct output *before)
+{
+    struct output *own = run->out;
+    run->out = before;
+    return value_of(value_string(&run->heap, own->bytes, own->length));
+}

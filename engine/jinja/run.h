@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One rendering: where values, names and output are; what our functions are. */
+#ifndef ENGINE_JINJA_RUN_H
+#define ENGINE_JINJA_RUN_H
+
+#include "engine/jinja/node.h"
+
+struct scope {
+    struct scope *parent; /* NULL: then come the context and the globals */
+    struct dict *names;
+};
+
+struct output {
+    char *bytes; /* [length] */
+    size_t length, capacity;
+};
+
+struct run {
+    struct heap heap;
+    const json_t *context;
+    struct dict *known; /* members of the context that have been asked for */
+    struct scope *scope;
+    struct output *out;
+    int64_t now;
+};
+
+/* The arguments of a call. */
+struct named_value {
+    const struct string *name;
+    struct value value;
+};
+struct args {
+    const struct value *items; /* [count] */
+    size_t count;
+    const struct named_value *named; /* [num_named] */
+    size_t num_named;
+};
+
+/* A filter, a test, a method or a function. `given` are the values of its parameters, those that
+ * are absent VALUE_MISSING. self: what is filtered, tested, or has the method. */
+enum { BUILTIN_MOST_PARAMS = 8 };
+struct builtin {
+    const char *name;
+    struct value (*run)(struct run *run, struct value self, const struct value *given,
+                        const struct args *args);
+    const char *params; /* names, parted by spaces; NULL: it takes `args` as they are */
+    int required;       /* so many of params must be there */
+};
+
+struct loop {
+    const struct list *items;
+    size_t index;
+    int depth0;
+    bool has_changed;    /* loop.changed() was called */
+    struct args changed; /* with these */
+};
+
+struct macro {
+    const struct node *node;
+    struct scope *scope; /* where it was defined */
+};
+
+/* Finds `name` in a table that ends with an entry without a name; NULL: it is not there. */
+const struct builtin *builtin_find(const struct builtin *table, const char *name);
+/* Binds the arguments to the parameters, and calls. */
+struct value builtin_call(struct run *run, const struct builtin *builtin, struct value self,
+                          const struct args *args);
+
+/* statements.c */
+struct value macro_call(struct run *run, const struct macro *macro, const struct args *args);
+
+/* Appends to the output. */
+void output_write(struct run *run, const char *bytes, size_t length);
+/* Directs the output into *own until output_take, which makes a string of it. Returns what
+ * output_take gets. */
+struct output *output_begin(struct run *run, struct output *own);
+struct value output_take(struct run *run, struct output *before);
+
+#endif

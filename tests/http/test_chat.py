@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""POST /v1/chat/completions: the reply to the text that the template makes of the messages, in the
+chat API's shape."""
+
+import json
+import shutil
+
+import openai
+import pytest
+
+from harness import GOLDEN, check_error, read_frames
+
+CHAT = "/v1/chat/completions"
+TEMPLATE = """{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}
+{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<assistant>{% endif %}
+{%- if mood is defined %}{{ mood }}{% endif %}"""
+PARTS = "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}"
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Wie geht's? 世"}]
+TEXT = "<system>Be brief.\n<user>Wie geht's? 世\n<assistant>"
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    path = tmp_path_factory.mktemp("template") / "own.jinja"
+    path.write_text(TEMPLATE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, template):
+    from conftest import finish, start
+    running = start(tmp_path_factory.mktemp("chat-server"), chat_template=template)
+    yield running
+    finish(running)
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+
+
+def chat(server, **fields):
+    reply = server.post(CHAT, {"messages": MESSAGES, "max_tokens": 8, "temperature": 0, **fields})
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def refuse(server, code, param, **fields):
+    reply = server.post(CHAT, {"messages": MESSAGES, "max_tokens": 4, **fields})
+    check_error(reply, 400, code, param)
+    return reply.json()["error"]["message"]
+
+
+def complete(server, prompt, **fields):
+    return server.complete(prompt=prompt, add_special_tokens=False, max_tokens=8, temperature=0, **fields)
+
+
+def test_the_same_as_a_completion_of_the_text(server):
+    ours = chat(server, logprobs=True, top_logprobs=3, return_token_ids=True)
+    theirs = complete(server, TEXT, logprobs=3, return_token_ids=True)
+    choice, other = ours["choices"][0], theirs["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": other["text"], "refusal": None}
+    assert choice["token_ids"] == other["token_ids"]
+    assert choice["prompt_token_ids"] == other["prompt_token_ids"]
+    assert choice["finish_reason"] == other["finish_reason"]
+    content = choice["logprobs"]["content"]
+    assert [entry["logprob"] for entry in content] == other["logprobs"]["token_logprobs"]
+    for entry, tokens in zip(content, other["logprobs"]["top_logprobs"], strict=True):
+        assert len(entry["top_logprobs"]) == 3
+        best = max(tokens.values())
+        assert entry["top_logprobs"][0]["logprob"] == best
+        assert entry["bytes"] is None or bytes(entry["bytes"])
+    assert ours["object"] == "chat.completion" and ours["id"].startswith("chatcmpl-")
+    for name in ("prompt_tokens", "completion_tokens", "total_tokens"):
+        assert ours["usage"][name] == theirs["usage"][name]
+
+
+def test_tokenize(server):
+    reply = server.post("/tokenize", {"messages": MESSAGES}).json()
+    expected = server.post("/tokenize", {"prompt": TEXT, "add_special_tokens": False}).json()
+    assert reply["tokens"] == expected["tokens"] and reply["tokens"]
+    both = server.post("/tokenize", {"messages": MESSAGES, "prompt": "x"})
+    check_error(both, 400, "invalid_value", "messages")
+
+
+@pytest.mark.parametrize("fields, text", [
+    ({"messages": [{"role": "user", "content": [{"type": "text", "text": "a"},
+                                                {"type": "text", "text": "b"}]}]},
+     "<user>a\nb\n<assistant>"),
+    ({"messages": [{"role": "user", "content": None, "name": None}]}, "<user>\n<assistant>"),
+    ({"add_generation_prompt": False}, TEXT.removesuffix("<assistant>")),
+    ({"chat_template_kwargs": {"mood": "glad"}}, TEXT + "glad"),
+    ({"tools": [{"type": "function"}]}, TEXT.replace("<assistant>", '[{"type": "function"}]<assistant>')),
+    ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c "}],
+      "continue_final_message": True}, "<user>a\n<assistant>b c "),
+])
+def test_what_the_template_sees(server, fields, text):
+    reply = server.post("/tokenize", {"messages": MESSAGES, **fields})
+    expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False})
+    assert reply.json()["tokens"] == expected.json()["tokens"]
+
+
+def test_streams(server):
+    whole = chat(server, n=2, seed=1, temperature=1, logprobs=True)
+    body = {"messages": MESSAGES, "max_tokens": 8, "temperature": 1, "n": 2, "seed": 1, "logprobs": True,
+            "stream": True, "stream_options": {"include_usage": True}}
+    frames = read_frames(server.post(CHAT, body).content)
+    for index, choice in enumerate(whole["choices"]):
+        choices = [frame["choices"][0] for frame in frames if frame["choices"]]
+        own = [one for one in choices if one["index"] == index]
+        assert own[0]["delta"] == {"role": "assistant", "content": ""}
+        assert all("role" not in frame["delta"] for frame in own[1:])
+        assert "".join(frame["delta"].get("content", "") for frame in own) == choice["message"]["content"]
+        reasons = [frame["finish_reason"] for frame in own if frame["finish_reason"]]
+        assert reasons == [choice["finish_reason"]]
+        streamed = [entry for frame in own if frame["logprobs"] for entry in frame["logprobs"]["content"]]
+        assert streamed == choice["logprobs"]["content"]
+    assert frames[-1]["choices"] == [] and frames[-1]["usage"]["completion_tokens"] > 0
+    assert all(frame["usage"] is None for frame in frames[:-1])
+    assert {frame["object"] for frame in frames} == {"chat.completion.chunk"}
+
+
+def test_stop_strings(server):
+    text = chat(server)["choices"][0]["message"]["content"]
+    stop = text[len(text) // 2]
+    choice = chat(server, stop=stop)["choices"][0]
+    assert choice["finish_reason"] == "stop" and choice["stop_reason"] == stop
+    assert choice["message"]["content"] == text.split(stop)[0]
+
+
+def test_without_a_number_of_tokens_what_has_room(server_factory, template):
+    server = server_factory(chat_template=template, max_model_len=64)
+    reply = server.post(CHAT, {"messages": MESSAGES, "ignore_eos": True}).json()
+    assert reply["usage"]["total_tokens"] == 64
+    check_error(server.post(CHAT, {"messages": MESSAGES, "max_tokens": 64}), 400, "context_length_exceeded")
+
+
+def test_equal_conversations_share_their_prefix(server):
+    long = [{"role": "user", "content": "Tell me more of it. " * 20}]
+    first = chat(server, messages=long)
+    answer = first["choices"][0]["message"]["content"]
+    again = chat(server, messages=long)
+    assert again["choices"][0]["message"]["content"] == answer
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+@pytest.mark.parametrize("code, param, fields", [
+    ("missing_required_parameter", "messages", {"messages": None}),
+    ("invalid_type", "messages", {"messages": "hi"}),
+    ("invalid_value", "messages", {"messages": []}),
+    ("invalid_type", "messages", {"messages": ["hi"]}),
+    ("invalid_type", "messages", {"messages": [{"content": "x"}]}),
+    ("invalid_type", "messages", {"messages": [{"role": "user", "content": 5}]}),
+    ("unsupported_parameter", "messages",
+     {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}),
+    ("unsupported_parameter", "messages",
+     {"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]}),
+    ("invalid_value", "messages", {"messages": [
+        {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}),
+    ("invalid_type", "tools", {"tools": "x"}),
+    ("invalid_type", "chat_template_kwargs", {"chat_template_kwargs": []}),
+    ("invalid_value", "chat_template_kwargs", {"chat_template_kwargs": {"messages": []}}),
+    ("invalid_value", "continue_final_message",
+     {"continue_final_message": True, "add_generation_prompt": True}),
+    ("invalid_value", "top_logprobs", {"top_logprobs": 2}),
+    ("invalid_type", "logprobs", {"logprobs": 2}),
+    ("unsupported_parameter", "prompt", {"prompt": "x"}),
+    ("unsupported_parameter", "session_id", {"session_id": "a"}),
+    ("unsupported_parameter", "tool_choice", {"tool_choice": "required"}),
+    ("unsupported_parameter", "functions", {"functions": [{}]}),
+    ("unsupported_parameter", "response_format", {"response_format": {"type": "json_object"}}),
+    ("unsupported_parameter", "echo", {"echo": True}),
+    ("unsupported_parameter", "store", {"store": True}),
+    ("unsupported_parameter", "chat_template", {"chat_template": "x"}),
+    ("invalid_value", "temperature", {"temperature": 3}),
+])
+def test_refused(server, code, param, fields):
+    refuse(server, code, param, **fields)
+
+
+def test_asks_for_nothing(server):
+    chat(server, tool_choice="auto", response_format={"type": "text"}, store=False,
+         modalities=["text"], metadata={},
+         service_tier="auto", parallel_tool_calls=True, functions=[], user="u")
+
+
+def test_errors_of_the_template(server_factory, tmp_path):
+    path = tmp_path / "strict.jinja"
+    path.write_text("{% if messages[0].role != 'user' %}\n"
+                    "{{ raise_exception('begin with the user') }}{% endif %}{{ messages[0].content + 1 }}")
+    server = server_factory(chat_template=path)
+    message = refuse(server, "invalid_value", "messages")
+    assert message == "strict.jinja: line 2, column 4: the template refuses this: begin with the user"
+    message = refuse(server, "invalid_value", "messages", messages=MESSAGES[1:])
+    assert message.startswith("strict.jinja: line 2, column 79: unsupported operand types for +")
+
+
+def test_a_template_that_never_ends(server_factory, tmp_path):
+    path = tmp_path / "endless.jinja"
+    path.write_text("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}")
+    server = server_factory(chat_template=path)
+    assert "the template takes" in refuse(server, "invalid_value", "messages")
+    assert server.get("/health").status_code == 200
+
+
+def test_a_file_that_is_no_template(server_factory, tmp_path):
+    path = tmp_path / "broken.jinja"
+    path.write_text("\n{% frobnicate %}")
+    with pytest.raises(AssertionError, match="broken.jinja: line 2, column 4: the tag frobnicate is not"):
+        server_factory(chat_template=path)
+
+
+def copy_of(folder, **files):
+    shutil.copytree(GOLDEN / "hybrid_regla", folder)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text if isinstance(text, str) else json.dumps(text))
+    return folder
+
+
+CONFIG = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "config:{{ messages[0].content }}"}
+
+
+@pytest.mark.parametrize("files, tools, text", [
+    ({"tokenizer_config__json": CONFIG}, None, "config:Be brief."),
+    ({"tokenizer_config__json": CONFIG, "chat_template__jinja": "file"}, None, "file"),
+    ({"tokenizer_config__json": {**CONFIG, "chat_template": [
+        {"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}}, None, "d"),
+    ({"tokenizer_config__json": {**CONFIG, "chat_template": [
+        {"name": "default", "template": "d"}, {"name": "tool_use", "template": "t"}]}}, [{}], "t"),
+])
+def test_where_a_model_has_its_template(server_factory, tmp_path, files, tools, text):
+    server = server_factory(model=copy_of(tmp_path / "model", **files))
+    reply = server.post("/tokenize", {"messages": MESSAGES, "tools": tools}).json()
+    expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()
+    assert reply["tokens"] == expected["tokens"]
+
+
+def test_parts_for_a_template_that_takes_them(server_factory, tmp_path):
+    server = server_factory(model=copy_of(tmp_path / "model", chat_template__jinja=PARTS))
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    reply = server.post("/tokenize", {"messages": [{"role": "user", "content": parts}]}).json()
+    expected = server.post("/tokenize", {"prompt": "[a][b]", "add_special_tokens": False}).json()
+    assert reply["tokens"] == expected["tokens"]
+
+
+def test_a_model_whose_template_cannot_be_used(server_factory, tmp_path):
+    server = server_factory(model=copy_of(tmp_path / "model", chat_template__jinja="{% include 'x' %}"))
+    message = refuse(server, "unsupported_parameter", "messages")
+    assert message == "messages: chat_template.jinja: line 1, column 4: the tag include is not supported"
+    assert complete(server, "x")["choices"]
+
+
+def test_the_openai_client(server, client):
+    reply = client.chat.completions.create(model=server.model_id, messages=MESSAGES, max_completion_tokens=6,
+                                           temperature=0, logprobs=True, top_logprobs=2)
+    text = reply.choices[0].message.content
+    assert reply.choices[0].message.role == "assistant" and len(reply.choices[0].logprobs.content) <= 6
+    stream = client.chat.completions.create(model=server.model_id, messages=MESSAGES, max_completion_tokens=6,
+                                            temperature=0, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == text

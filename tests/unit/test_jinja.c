@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chat templates: what jinja2 makes of them, as transformers sets it up (tests/data/jinja, which
+ * tests/scripts/make_chat_templates.py writes); errors; bounds. */
+#include "engine/base/clock.h"
+#include "engine/base/file.h"
+#include "engine/jinja/jinja.h"
+
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const struct jinja_limits ENOUGH = {.steps = 4 << 20, .memory = 64 << 20};
+
+static json_t *load(const char *name)
+{
+    char path[512], *text;
+    size_t length;
+    struct error err = ERROR_INIT;
+    snprintf(path, sizeof path, "%s/tests/data/jinja/%s", REGLA_SOURCE_DIR, name);
+    cr_assert_eq(file_read(path, 64 << 20, &text, &length, &err), 0, "%s", err.message);
+    json_t *document = json_loadb(text, length, JSON_ALLOW_NUL, NULL);
+    free(text);
+    cr_assert(document, "%s", name);
+    return document;
+}
+
+/* The text, or NULL with the error's message. The caller frees it. */
+static char *render(const char *source, size_t bytes, const json_t *context,
+                    const struct jinja_limits *limits, int64_t now, struct error *err)
+{
+    struct jinja *template;
+    char *text = NULL;
+    size_t length;
+    if (jinja_compile(&template, "t", source, bytes, err))
+        return NULL;
+    if (jinja_render(template, context, limits, now, &text, &length, err) == 0)
+        cr_expect_eq(strlen(text), length);
+    jinja_free(template);
+    return text;
+}
+
+static void expect_case(const json_t *one, const json_t *conversations, int64_t now)
+{
+    const char *name = json_string_value(json_object_get(one, "name"));
+    const json_t *source = json_object_get(one, "source"), *texts = json_object_get(one, "texts");
+    cr_assert_eq(json_array_size(texts), json_array_size(conversations));
+    for (size_t i = 0; i < json_array_size(texts); i++) {
+        struct error err = ERROR_INIT;
+        const char *expected = json_string_value(json_array_get(texts, i));
+        char *text = render(json_string_value(source), json_string_length(source),
+                            json_array_get(conversations, i), &ENOUGH, now, &err);
+        if (expected)
+            cr_expect(text && strcmp(text, expected) == 0,
+                      "%s, conversation %zu:\nexpected: %s\ngot:      %s", name, i, expected,
+                      text ? text : err.message);
+        else
+            cr_expect(!text && strncmp(err.message, "t: line ", 8) == 0,
+                      "%s, conversation %zu: expected an error, got %s", name, i,
+                      text ? text : err.message);
+        free(text);
+    }
+}
+
+Test(jinja, the_texts_of_python)
+{
+    setenv("TZ", "UTC", 1);
+    tzset();
+    json_t *cases = load("cases.json"), *conversations = load("conversations.json");
+    const json_t *list = json_object_get(cases, "cases");
+    cr_assert(json_array_size(list) >= 60);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        expect_case(json_array_get(list, i), conversations,
+                    json_integer_value(json_object_get(cases, "now")));
+    json_decref(cases);
+    json_decref(conversations);
+}
+
+static void expect_error(const char *source, const struct jinja_limits *limits,
+                         const char *expected)
+{
+    struct error err = ERROR_INIT;
+    json_t *context = json_pack("{s[i]}", "l", 1);
+    char *text = render(source, strlen(source), context, limits, 0, &err);
+    cr_expect(!text && strstr(err.message, expected), "%.80s: expected \"%s\", got \"%s\"", source,
+              expected, text ? "a text" : err.message);
+    free(text);
+    json_decref(context);
+}
+
+Test(jinja, errors_name_the_place)
+{
+    static const struct {
+        const char *source, *expected;
+    } cases[] = {
+        {"a\n  {{ x.y }}", "t: line 2, column 6: 'x' is undefined"},
+        {"\xC3\xA9\xC3\xA9{% frob %}", "t: line 1, column 6: the tag frob is not supported"},
+        {"{{ 1|frob }}", "t: line 1, column 6: the filter frob is not supported"},
+        {"{{ 1 is frob }}", "the test frob is not supported"},
+        {"{% if x %}\n", "t: line 1, column 7: this block has no endif"},
+        {"{% for i in l recursive %}{% endfor %}", "recursive loops are not supported"},
+        {"{% include 'x' %}", "the tag include is not supported"},
+        {"{{ f(*l) }}", "arguments with * are not supported"},
+        {"{{ 99999999999999999999 }}", "integers of more than 64 bits"},
+        {"{{ 9223372036854775807 + 1 }}", "integers of more than 64 bits"},
+        {"{{ 2 ** 64 }}", "integers of more than 64 bits"},
+        {"{{ ('a'|safe) + 'b' }}", "what safe gives can only be printed"},
+        {"{{ 'a'|safe|upper }}", "what safe gives can only be printed"},
+        {"{{ 'a'.encode() }}", "this method of str is not supported"},
+        {"{{ (1).real }}", "real of a number is not supported"},
+        {"{{ cycler(1) }}", "this function is not supported"},
+        {"{{ raise_exception('no system') }}", "the template refuses this: no system"},
+        {"{{ namespace() }}", "a Namespace as text is not supported"},
+        {"{% macro m() %}{{ varargs }}{% endmacro %}", "varargs in a macro is not supported"},
+        {"{{ '\\N{DASH}' }}", "this escape is not supported"},
+        {"{{ '\\ud800' }}", "this is not a character"},
+        {"\xFF", "not UTF-8 at byte 0"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_error(cases[i].source, &ENOUGH, cases[i].expected);
+}
+
+#define TEN(text) text text text text text text text text text text
+
+/* Endless work, texts that grow, and depth: each ends with an error, and soon. */
+Test(jinja, hostile_templates_are_stopped)
+{
+    static const struct {
+        const char *source, *expected;
+    } cases[] = {
+        {"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+         "the template takes"},
+        {"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "nested more than"},
+        {"{{ 'a' * 1000000000 }}", "too many steps"},
+        {"{{ ('a' * 1000000) * 100000 }}", "bytes of memory"},
+        {"{% set ns = namespace(s='aaaaaaaa') %}{% for i in range(64) %}{% set ns.s = ns.s + ns.s "
+         "%}"
+         "{% endfor %}",
+         "bytes of memory"},
+        {"{% set ns = namespace(l=[1]) %}{% for i in range(64) %}{% set ns.l = ns.l + ns.l %}"
+         "{% endfor %}",
+         "bytes of memory"},
+        {"{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l] %}{% endfor "
+         "%}"
+         "{{ ns.l }}",
+         "nested more than"},
+        {"{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l, ns.l] %}"
+         "{% endfor %}{{ ns.l == [[ns.l]] }}{{ ns.l|tojson }}",
+         "nested more than"},
+        {"{{ '%9999999d' % 1 }}", "is not supported"},
+        {"{{ 'x'.center(1000000000) }}", "too many steps"},
+        {"{{ 'a'|replace('', 'b' * 1000000) * 1000 }}", "bytes of memory"},
+        {"{% for i in range(100000) %}{{ 'a' * 100000 }}{% endfor %}", "the template takes"},
+        {TEN(TEN("{{ ")) "1", "this tag has no end"},
+        {"{{ " TEN(TEN("((((((((((")) "1" TEN(TEN("))))))))))")) " }}", "nested more than"},
+        {"{{ " TEN(TEN("----------")) "1 }}", "nested more than"},
+        {"{{ " TEN(TEN("not not not ")) "1 }}", "nested more than"},
+        {TEN(TEN("{% if 1 %}{% if 1 %}{% if 1 %}{% if 1 %}")), "nested more than"},
+        {"{{ l" TEN(TEN("|list|list|list|list")) " }}", "nested more than"},
+    };
+    double begin = clock_seconds();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        expect_error(cases[i].source, &ENOUGH, cases[i].expected);
+    cr_expect_lt(clock_seconds() - begin, 60);
+}
+
+Test(jinja, mentions)
+{
+    static const char source[] = "{% if tools %}{{ m['content'] }}{% endif %} system";
+    struct jinja *template;
+    struct error err = ERROR_INIT;
+    cr_assert_eq(jinja_compile(&template, "t", source, strlen(source), &err), 0);
+    cr_expect(jinja_mentions(template, "tools"));
+    cr_expect(jinja_mentions(template, "content"));
+    cr_expect_not(jinja_mentions(template, "system"));
+    jinja_free(template);
+}
