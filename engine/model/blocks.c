@@ -39,18 +39,24 @@ int blocks_split_heads(const struct block_mixer *block, const struct matrix *fus
     return 0;
 }
 
-int blocks_decay(const struct block_mixer *block, const float *a_log, struct error *err)
+int blocks_decay(const struct block_mixer *block, struct error *err)
 {
-    const int heads = block->mixer->num_heads;
+    char name[WEIGHT_NAME_SIZE];
+    int64_t heads = block->mixer->num_heads;
+    const float *logs;
+    if (weights_floats(block->weights, weights_name(name, "%s.A_log", block->prefix), 1, &heads,
+                       &logs, err) != 0)
+        return -1;
+    const bool made = tensors_find(block->weights->file, name)->decay;
     float *decay = arena_alloc(block->weights->arena, (size_t)heads, sizeof *decay, err);
     if (!decay)
         return -1;
-    for (int h = 0; h < heads; h++) {
-        decay[h] = (float)exp((double)a_log[h]);
-        if (!isfinite(decay[h]))
-            return error_set(err, ERROR_INVALID,
-                             "%s: A_log: expected numbers under 88.7, got %g at element %d",
-                             block->prefix, (double)a_log[h], h);
+    for (int64_t h = 0; h < heads; h++) {
+        decay[h] = made ? -logs[h] : (float)exp((double)logs[h]);
+        if (isinf(decay[h]) || !(decay[h] >= 0))
+            return weights_bad(block->weights, name, err,
+                               "expected numbers %s, got %g at element %lld",
+                               made ? "up to 0" : "under 88.7", (double)logs[h], (long long)h);
     }
     block->mixer->decay = decay;
     return 0;

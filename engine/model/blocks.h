@@ -68,8 +68,9 @@ int blocks_bind_matrices(const struct block_mixer *block, const struct block_mat
 int blocks_split_heads(const struct block_mixer *block, const struct matrix *fused,
                        struct matrix *const *parts, int count, struct error *err);
 
-/* Sets the mixer's decay to e^a_log [num_heads]. */
-int blocks_decay(const struct block_mixer *block, const float *a_log, struct error *err);
+/* Sets the mixer's decay: e^A_log [num_heads], or what the file has negated in its place. */
+int blocks_decay(const struct block_mixer *block, struct error *err);
+
 /* Rows [first, first + rows) of a matrix, which stay where they are. */
 struct matrix blocks_rows(const struct matrix *from, int64_t first, int64_t rows);
 

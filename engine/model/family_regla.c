@@ -184,17 +184,6 @@ static int bind_conv(const struct block_mixer *b, struct error *err)
     return weights_conv(b->weights, &part, 1, WEIGHT_MAY_BIAS, &b->mixer->conv, err);
 }
 
-static int bind_decay(const struct block_mixer *b, struct error *err)
-{
-    char name[WEIGHT_NAME_SIZE];
-    int64_t heads = b->mixer->num_heads;
-    const float *a_log;
-    if (weights_floats(b->weights, weights_name(name, "%s.a_log", b->prefix), 1, &heads, &a_log,
-                       err) != 0)
-        return -1;
-    return blocks_decay(b, a_log, err);
-}
-
 static int bind_gate(const struct block_mixer *b, struct error *err)
 {
     struct mixer *mixer = b->mixer;
@@ -207,7 +196,7 @@ static int bind_gate(const struct block_mixer *b, struct error *err)
                         matrix, err) != 0)
             return -1;
     }
-    if (mixer->gate == GATE_GATED_DELTA && bind_decay(b, err) != 0)
+    if (mixer->gate == GATE_GATED_DELTA && blocks_decay(b, err) != 0)
         return -1;
     if (mixer->gate == GATE_MAMBA2)
         return mamba2_bind_heads(b, err);
@@ -390,7 +379,7 @@ static void list_gate(struct random_list *list, const char *prefix, const struct
                                hidden, gate->bias);
     }
     if (mixer->gate == GATE_GATED_DELTA)
-        random_list_vector(list, prefix, "a_log", heads, 0, 1);
+        random_list_vector(list, prefix, "A_log", heads, 0, 1);
     if (mixer->gate == GATE_MAMBA2)
         mamba2_random_heads(list, prefix, heads);
     if (mixer->gate != GATE_GLA)

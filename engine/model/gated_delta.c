@@ -183,30 +183,15 @@ static int reorder_values(const struct block_mixer *block, struct error *err)
     return 0;
 }
 
-/* e^A_log, and dt_bias as the bias of a_proj. */
+/* And dt_bias as the bias of a_proj. */
 static int bind_decay(const struct block_mixer *block, struct error *err)
 {
-    struct mixer *mixer = block->mixer;
-    int64_t heads = mixer->num_heads;
-    const float *a_log;
+    int64_t heads = block->mixer->num_heads;
     char name[WEIGHT_NAME_SIZE];
     if (weights_floats(block->weights, weights_name(name, "%s.dt_bias", block->prefix), 1, &heads,
-                       &mixer->a_proj.bias, err) != 0 ||
-        weights_floats(block->weights, weights_name(name, "%s.A_log", block->prefix), 1, &heads,
-                       &a_log, err) != 0)
+                       &block->mixer->a_proj.bias, err) != 0)
         return -1;
-    if (!tensors_find(block->weights->file, name)->decay)
-        return blocks_decay(block, a_log, err);
-    float *decay = arena_alloc(block->weights->arena, (size_t)heads, sizeof *decay, err);
-    for (int64_t h = 0; decay && h < heads; h++) {
-        decay[h] = -a_log[h];
-        if (decay[h] < 0)
-            return weights_bad(block->weights, name, err,
-                               "expected numbers under 0, got %g at element %lld", (double)a_log[h],
-                               (long long)h);
-    }
-    mixer->decay = decay;
-    return decay ? 0 : -1;
+    return blocks_decay(block, err);
 }
 
 int gated_delta_bind(const struct block_mixer *block, const struct gated_delta_names *names,

@@ -234,6 +234,10 @@ static int64_t last_values(const struct tensor *tensor, const json_t *config)
 
 static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *config)
 {
+    if (how == GGUF_FLAT || how == GGUF_DECAY) {
+        tensor->rank = 1;
+        tensor->shape[0] = (int64_t)tensor->elements;
+    }
     if (how >= GGUF_DECAY)
         order_values(tensor, config,
                      how == GGUF_VALUE_HEADS_LAST ? last_values(tensor, config) : tensor->shape[0]);
@@ -245,10 +249,6 @@ static void set_how(struct tensor *tensor, enum gguf_how how, const json_t *conf
     if (how == GGUF_PAIRED && half > 0 && tensor->shape[0] % (2 * half) == 0)
         tensor->order = (struct tensor_order){2, half, 1};
     tensor->one_added = how == GGUF_ONE_ADDED;
-    if (how == GGUF_FLAT) {
-        tensor->rank = 1;
-        tensor->shape[0] = (int64_t)tensor->elements;
-    }
 }
 
 /* The name of a tensor without its end; *layer, *digits: the number in it. NULL: there is none. */

@@ -24,7 +24,7 @@ enum gguf_how {
     GGUF_PAIRED,    /* rows of a head: the first of each half, the second of each, ... */
     GGUF_ONE_ADDED, /* a norm of 1 + w: the file has the sums */
     GGUF_FLAT,      /* a vector, which the file has in several dimensions */
-    GGUF_DECAY,     /* by value head, and of A_log the file has -e^A_log */
+    GGUF_DECAY,     /* a vector by value head, of A_log: the file has -e^A_log */
     /* Rows by value head, or numbers: the first of each key head, the second of each, ... In `last`
      * those of the last rows alone; the others are by themselves. */
     GGUF_VALUE_HEADS,

@@ -17,8 +17,9 @@
 /* A mixer's tensors, of which `below` is the folder's name up to its last point. */
 #define GGUF_MAMBA_NAMES(below)                                                                   \
     {"blk.*.ssm_in", below "in_proj", GGUF_SAME}, {"blk.*.ssm_out", below "out_proj", GGUF_SAME}, \
-        {"blk.*.ssm_conv1d", below "conv1d", GGUF_SAME}, {"blk.*.ssm_a", below "A", GGUF_FLAT},   \
-        {"blk.*.ssm_d", below "D", GGUF_FLAT}, {"blk.*.ssm_dt.bias", below "dt_bias", GGUF_FLAT}, \
+        {"blk.*.ssm_conv1d", below "conv1d", GGUF_SAME},                                          \
+        {"blk.*.ssm_a", below "A_log", GGUF_DECAY}, {"blk.*.ssm_d", below "D", GGUF_FLAT},        \
+        {"blk.*.ssm_dt.bias", below "dt_bias", GGUF_FLAT},                                        \
     {                                                                                             \
         "blk.*.ssm_norm", below "norm", GGUF_FLAT                                                 \
     }

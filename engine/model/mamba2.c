@@ -305,33 +305,9 @@ static int bind_vector(const struct block_mixer *block, const char *name, const 
                           &size, out, err);
 }
 
-/* e^A_log, or -A, which GGUF files have in its place. */
-static int bind_decay(const struct block_mixer *block, struct error *err)
-{
-    char name[WEIGHT_NAME_SIZE];
-    const int heads = block->mixer->num_heads;
-    const bool made = weights_has(block->weights, weights_name(name, "%s.A", block->prefix));
-    const float *logs;
-    if (bind_vector(block, made ? "A" : "A_log", &logs, err) != 0)
-        return -1;
-    float *decay = arena_alloc(block->weights->arena, (size_t)heads, sizeof *decay, err);
-    if (!decay)
-        return -1;
-    for (int i = 0; i < heads; i++) {
-        decay[i] = made ? -logs[i] : (float)exp((double)logs[i]);
-        if (isinf(decay[i]) || !(decay[i] >= 0))
-            return weights_bad(block->weights,
-                               weights_name(name, "%s.%s", block->prefix, made ? "A" : "A_log"),
-                               err, "expected numbers %s, got %g at element %d",
-                               made ? "up to 0" : "below 88.7", (double)logs[i], i);
-    }
-    block->mixer->decay = decay;
-    return 0;
-}
-
 int mamba2_bind_heads(const struct block_mixer *block, struct error *err)
 {
-    return bind_decay(block, err) == 0 ? bind_vector(block, "D", &block->mixer->skip, err) : -1;
+    return blocks_decay(block, err) == 0 ? bind_vector(block, "D", &block->mixer->skip, err) : -1;
 }
 
 /* dt's bias comes after its factor: with the product, or where z or dt have a factor after it. */

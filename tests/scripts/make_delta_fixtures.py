@@ -105,7 +105,7 @@ NATIVE = "delta_native", "delta_qwen3_5_text"
 NATIVE_NAMES = (
     ("embed_tokens", "embeddings"), ("input_layernorm", "attn_norm"), ("self_attn", "attn"),
     ("post_attention_layernorm", "mlp_norm"), ("linear_attn", "attn"), ("in_proj_z", "out_gate_proj"),
-    ("in_proj_a", "a_proj"), ("in_proj_b", "b_proj"), ("attn.norm.", "attn.out_norm."), ("A_log", "a_log"),
+    ("in_proj_a", "a_proj"), ("in_proj_b", "b_proj"), ("attn.norm.", "attn.out_norm."),
     ("dt_bias", "a_proj.bias"), ("attn.out_proj", "attn.o_proj"), ("conv1d", "conv"))
 
 

@@ -418,7 +418,8 @@ static const struct tensor_case tensor_cases[] = {
      "model.safetensors: tensor \"model.layers.0.linear_attn.A_log\": expected shape [4], got [2, "
      "2]"},
     {"delta_qwen3_5_text", "model.layers.0.linear_attn.A_log", EQUAL, "89",
-     "model.layers.0.linear_attn: A_log: expected numbers under 88.7, got 89 at element 0"},
+     "model.safetensors: tensor \"model.layers.0.linear_attn.A_log\": expected numbers under "
+     "88.7, got 89 at element 0"},
     {"delta_qwen3_5_text", "model.layers.0.linear_attn.dt_bias", REMOVE, NULL,
      "model.safetensors: tensor \"model.layers.0.linear_attn.dt_bias\": expected shape [4], got "
      "nothing: the tensor is missing"},
