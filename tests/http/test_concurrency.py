@@ -51,10 +51,11 @@ def test_64_streams_equal_what_they_are_alone(server):
         assert together[number] == alone[number], number
 
 
-def test_convolutions_see_their_own_text_alone(server_factory):
+@pytest.mark.parametrize("case", ["lfm2", "delta_qwen3_5_text", "falcon_h1"])
+def test_convolutions_see_their_own_text_alone(server_factory, case):
     """Texts of other lengths beside it, clients that leave halfway, and slots that were another's:
     what SGLang and mistral.rs got wrong with LFM 2."""
-    server = server_factory(model=harness.GOLDEN / "lfm2", max_step_tokens=16, no_prefix_cache=True)
+    server = server_factory(model=harness.GOLDEN / case, max_step_tokens=16, no_prefix_cache=True)
     dice = random.Random("convolutions")
     prompts = [[dice.randrange(1, 270) for _ in range(1 + number % 23)] for number in range(48)]
 
