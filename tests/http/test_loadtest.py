@@ -145,7 +145,7 @@ def test_load_with_clients_that_leave_and_read_slowly(tmp_path):
     assert one["cached_tokens"] > 64 and one["prompt_tokens"] > 64
     for name in ("first_ms", "between_ms", "late_ms"):
         ranks = list(one[name].values())
-        assert ranks == sorted(ranks) and ranks[-1] > 0
+        assert ranks == sorted(ranks) and (ranks[-1] > 0 or name == "late_ms")  # on time is 0.0
     assert 0 <= one["good_share"] <= 1 and one["goodput"] <= one["ok"] / one["seconds"]
     assert "regla" in result.stdout and "none" in result.stdout
     row, = rows_of(tmp_path / "load.csv")
