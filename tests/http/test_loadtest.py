@@ -417,3 +417,16 @@ def test_table_goes_on(tmp_path):
     path.write_text("other,columns\n1,2\n")
     with pytest.raises(Failure, match="expected the columns name,seconds"):
         Table(path, columns, key, {"cores": 2})
+
+
+def test_shares_of_two_shapes():
+    def shares(*presets):
+        return subprocess.run([sys.executable, LOADTEST / "shares.py", "--binary", BINARY, *presets,
+                               "--rounds", "1", "--pp", "16", "--tg", "0", "--weights", "bf16"],
+                              capture_output=True, text=True, timeout=300)
+    result = shares("fast_decay-6l", "regla-6l")
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = [line.split() for line in result.stdout.splitlines()[1:]]
+    assert [row[:2] + row[-1:] for row in rows] == [["bf16", "pp16", "points"]], result.stdout
+    refused = shares("no-such-preset", "regla-6l")
+    assert refused.returncode == 1 and "no-such-preset" in refused.stderr
