@@ -99,7 +99,7 @@ static void write_int(struct run *run, const struct spec *spec, int64_t number)
 
 static void write_float(struct run *run, const struct spec *spec, double number)
 {
-    char text[640], sign[4], pattern[] = "%.*f";
+    char text[640] = "", sign[4], pattern[] = "%.*f";
     int precision = spec->precision < 0 ? 6 : spec->precision;
     double size = fabs(number);
     bool percent = spec->type == '%';
@@ -117,8 +117,9 @@ static void write_float(struct run *run, const struct spec *spec, double number)
     }
     if (spec->commas)
         add_commas(text, sizeof text);
+    const size_t length = strlen(text);
     if (percent)
-        strcat(text, "%");
+        snprintf(text + length, sizeof text - length, "%%");
     make_sign(sign, spec, signbit(number) && !isnan(number), "");
     write_padded(run, spec, sign, text, strlen(text), true);
 }
