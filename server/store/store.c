@@ -340,5 +340,6 @@ int64_t store_file_bytes(const struct store *store, int64_t position, int64_t co
 
 int64_t store_session_bytes(int64_t count, int64_t from, bool fresh)
 {
-    return session_rows_bytes(count, from, fresh) + STORE_LOG_BYTES;
+    /* in the log, and then in the database, too */
+    return 2 * session_rows_bytes(count, from, fresh) + STORE_LOG_BYTES;
 }

@@ -48,6 +48,7 @@ static const char *const TEXTS[NUM_DATABASE_STATEMENTS] = {
     [DATABASE_COMMIT] = "COMMIT",
     [DATABASE_ROLLBACK] = "ROLLBACK",
     [DATABASE_PROBE] = "UPDATE probe SET number = (number + 1) % 256",
+    [DATABASE_PAGES] = "PRAGMA page_count",
     [DATABASE_FREE_PAGES] = "PRAGMA freelist_count",
     [DATABASE_PUT_SESSION] =
         "INSERT INTO session VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, zeroblob(?9))"
@@ -405,17 +406,26 @@ int64_t store_database_log_bytes(const struct store_database *database)
     return size_of(database->log_path);
 }
 
-int64_t store_database_bytes(const struct store_database *database)
+/* 0 where they cannot be counted. */
+static int64_t bytes_of_pages(struct store_database *database, enum database_statement which)
 {
-    return size_of(database->path) + size_of(database->log_path);
+    int64_t pages = 0;
+    struct error ignored = ERROR_INIT;
+    if (database->statements[which] != NULL)
+        store_database_find(database, which, "count pages", &pages, &ignored);
+    return pages * DATABASE_PAGE_BYTES;
+}
+
+int64_t store_database_bytes(struct store_database *database)
+{
+    const int64_t file = size_of(database->path);
+    const int64_t pages = bytes_of_pages(database, DATABASE_PAGES);
+    return (file > pages ? file : pages) + size_of(database->log_path);
 }
 
 int64_t store_database_free_bytes(struct store_database *database)
 {
-    int64_t pages;
-    struct error ignored = ERROR_INIT; /* then none is counted as free */
-    store_database_find(database, DATABASE_FREE_PAGES, "count free pages", &pages, &ignored);
-    return pages * DATABASE_PAGE_BYTES;
+    return bytes_of_pages(database, DATABASE_FREE_PAGES);
 }
 
 /* ---- a copy ---- */

@@ -30,6 +30,7 @@ enum database_statement {
     DATABASE_COMMIT,
     DATABASE_ROLLBACK,
     DATABASE_PROBE,
+    DATABASE_PAGES,
     DATABASE_FREE_PAGES,
     DATABASE_PUT_SESSION,
     DATABASE_TOUCH_SESSION,
@@ -111,8 +112,9 @@ int store_database_checkpoint(struct store_database *database, bool truncate, in
 int store_database_drop_parts(struct store_database *database, int64_t of, int64_t most,
                               int64_t *dropped, struct error *err);
 
-/* Bytes of its files, of its log alone, and of its pages that are free. */
-int64_t store_database_bytes(const struct store_database *database);
+/* Bytes of its files once its pages have left the log, which stays as long as it is; of its log
+ * alone; and of its pages that are free. */
+int64_t store_database_bytes(struct store_database *database);
 int64_t store_database_log_bytes(const struct store_database *database);
 int64_t store_database_free_bytes(struct store_database *database);
 

@@ -91,8 +91,10 @@ struct store_op {
 };
 
 struct store_report {
-    int64_t bytes, budget_bytes; /* of all files, what was set aside and other models' too */
-    int64_t pending;             /* what operations under way will add, less what they will free */
+    /* Of all files, what was set aside and other models' too. The database counts as long as it
+     * will be when its pages have left its log. */
+    int64_t bytes, budget_bytes;
+    int64_t pending; /* what operations under way will add, less what they will free */
     int64_t sessions, checkpoint_files; /* of this model, that are whole */
     int64_t failures;                   /* operations that failed, since the start */
     bool failing;      /* the disk, or SQLite, refused the last commit of sessions */

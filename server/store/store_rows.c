@@ -159,7 +159,7 @@ struct group {
     int64_t sessions; /* that have come, less those that are gone */
     int64_t bytes;    /* that its writes add */
     int64_t logged;   /* that they write to the log first */
-    int64_t room;     /* that the budget leaves them */
+    int64_t free;     /* that the database has for them before it grows */
     bool removes;     /* something that clients sent */
     bool drops;       /* a whole session */
     bool sparing;     /* what it drops goes later, in commits of its own */
@@ -186,17 +186,29 @@ static int check_disk(const struct store_rows *rows, int64_t logged, struct erro
     return error_set(err, ERROR_NO_MEMORY, "%s: no room on the disk", rows->database.path);
 }
 
+/* Bytes that the files grow by: the log by what it has no pages left for, the database by what its
+ * free pages do not hold. */
+static int64_t growth(const struct store_rows *rows, int64_t logged, int64_t bytes)
+{
+    const struct store_database *database = &rows->database;
+    int64_t left = store_database_log_bytes(database) - database->log_pages * DATABASE_FRAME_BYTES;
+    int64_t log = (logged + DATABASE_PAGE_BYTES - 1) / DATABASE_PAGE_BYTES * DATABASE_FRAME_BYTES;
+    left = left > 0 ? left : 0;
+    return (log > left ? log - left : 0) + (bytes > 0 ? bytes : 0);
+}
+
 static int check_room(const struct store_rows *rows, struct group *group, struct error *err)
 {
     const struct store_report *report = &rows->accounts->report;
     if (check_disk(rows, group->logged, err) != 0)
         return -1;
-    if (group->bytes == 0 || group->bytes <= group->room)
+    const int64_t more = growth(rows, group->logged, group->bytes - group->free);
+    if (group->bytes == 0 || more <= report->budget_bytes - report->bytes)
         return 0;
     group->over_budget = true;
     return error_set(err, ERROR_NO_MEMORY,
                      "%s: it would grow by %lld bytes, of the %lld of --disk-state are %lld taken",
-                     rows->database.path, (long long)group->bytes, (long long)report->budget_bytes,
+                     rows->database.path, (long long)more, (long long)report->budget_bytes,
                      (long long)report->bytes);
 }
 
@@ -270,11 +282,10 @@ static int run_group(struct store_rows *rows, struct store_op *first, const stru
                      struct group *group, struct error *err)
 {
     struct store_database *database = &rows->database;
-    const struct store_report *report = &rows->accounts->report;
     if (store_database_begin(database, err) != 0)
         return -1;
     int result = 0;
-    group->room = report->budget_bytes - report->bytes + store_database_free_bytes(database);
+    group->free = store_database_free_bytes(database);
     for (const struct store_op *op = first; op != end && result == 0; op = op->next)
         result = run_one(rows, op, group, err);
     if (result == 0)
@@ -333,7 +344,7 @@ void store_rows_run(struct store_rows *rows, struct store_op *first)
 {
     struct error err = ERROR_INIT;
     const struct store_report *report = &rows->accounts->report;
-    int64_t wanted = 0;
+    int64_t bytes = 0, logged = 0;
     if (rows->database.handle == NULL) {
         refuse_all(first);
         return;
@@ -342,10 +353,12 @@ void store_rows_run(struct store_rows *rows, struct store_op *first)
         probe(rows);
         return;
     }
-    for (const struct store_op *op = first; op != NULL; op = op->next)
-        wanted += op_bytes(op);
+    for (const struct store_op *op = first; op != NULL; op = op->next) {
+        bytes += op_bytes(op);
+        logged += op_bytes(op) + STORE_LOG_BYTES;
+    }
     /* The log has given its pages to the database, and is only as long as it once was. */
-    if (wanted > report->budget_bytes - report->bytes &&
+    if (bytes > 0 && growth(rows, logged, bytes) > report->budget_bytes - report->bytes &&
         store_database_log_bytes(&rows->database) > 0) {
         store_removal_give_log(&rows->removal);
         store_rows_account(rows, 0);

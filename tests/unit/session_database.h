@@ -16,6 +16,7 @@ static inline int64_t session_database_number(const char *directory, const char 
     sqlite3_stmt *statement;
     snprintf(path, sizeof path, "%s/sessions.db", directory);
     cr_assert(sqlite3_open(path, &handle) == SQLITE_OK);
+    cr_assert(sqlite3_busy_timeout(handle, 10000) == SQLITE_OK);
     cr_assert(sqlite3_prepare_v2(handle, query, -1, &statement, NULL) == SQLITE_OK);
     cr_assert(sqlite3_step(statement) == SQLITE_ROW);
     int64_t number = sqlite3_column_int64(statement, 0);

@@ -484,3 +484,39 @@ Test(store, a_session_that_is_touched_is_as_of_now)
     free_item(session);
     bench_close(&bench);
 }
+
+/* Batches of sessions until none is taken any more: what a commit writes to the log, and what the
+ * database takes from it later, fit the budget together. */
+Test(store, sessions_stay_within_the_budget)
+{
+    enum { BATCH = 12, ROUNDS = 40, SMALL = 600 * 1024 };
+    struct bench bench;
+    struct store_report report;
+    int taken = 0, refused = 0;
+    bench_open(&bench);
+    reopen(&bench, SMALL);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct item *items[BATCH];
+        for (int i = 0; i < BATCH; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "s%d", round * BATCH + i);
+            items[i] = new_item(&bench, STORE_SESSION, name, 70);
+            store_write(bench.store, &items[i]->op);
+        }
+        while (store_poll(bench.store)) {
+            store_report(bench.store, &report);
+            cr_assert(report.bytes <= SMALL, "round %d: %lld", round, (long long)report.bytes);
+        }
+        drain(&bench);
+        store_report(bench.store, &report);
+        cr_assert(report.bytes <= SMALL, "round %d: %lld", round, (long long)report.bytes);
+        cr_assert(size_in(&bench, "sessions.db") + size_in(&bench, "sessions.db-wal") <= SMALL);
+        for (int i = 0; i < BATCH; i++) {
+            *(items[i]->op.error.code == ERROR_NONE ? &taken : &refused) += 1;
+            free_item(items[i]);
+        }
+    }
+    cr_expect(taken > SMALL / 4096 / 2 && refused > BATCH, "%d and %d", taken, refused);
+    expect_accounts(&bench, taken, 0, 0);
+    bench_close(&bench);
+}
