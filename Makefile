@@ -96,6 +96,8 @@ test-train: build
 	rm -rf build/cross-check-dense
 	tests/dense/.venv/bin/python tests/scripts/cross_check_dense.py --regla build/release/regla --out build/cross-check-dense
 	tests/dense/.venv/bin/python tests/scripts/cross_check_mamba.py --regla build/release/regla --out build/cross-check-dense
+	tests/scripts/venv.sh tests/fla
+	tests/fla/.venv/bin/python tests/scripts/cross_check_delta_fla.py --regla build/release/regla --out build/cross-check-dense
 
 test-clients: build
 	tests/clients/run.sh

@@ -78,6 +78,11 @@ NOT_TRAINED = (
     "qk_norm",
     "score_scale",
     "score_softcap",
+    "conv",
+    "num_qk_heads",
+    "beta_max",
+    "output_gate_first",
+    "output_gate_scope",
 )
 
 # Keys of other kinds.

@@ -4,7 +4,7 @@ transformers 5.24 and flash-linear-attention 0.6 read it: for reference_models.p
 
 import numpy as np
 from reference_dense import SIZES, Dense
-from reference_math import Noise, log_softmax, sigmoid, silu
+from reference_math import Noise, convolve, log_softmax, rms_norm, sigmoid, silu, softplus
 
 
 def delta_rule(q, k, v, beta, decay):
@@ -129,7 +129,7 @@ class Delta(Dense):
         return tensors
 
     def norm(self, x, weight, eps, one_added=False):
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * (weight + one_added)
+        return rms_norm(x, eps) * (weight + one_added)
 
     def mix_linear(self, c, get, x):
         keys, heads, size, value = self.sizes(c)
@@ -140,9 +140,7 @@ class Delta(Dense):
             z, b, a, norm, out = ("g_proj", "b_proj", "a_proj", "o_norm", "o_proj")
             u = np.concatenate([x @ get(f"{n}_proj.weight").T for n in "qkv"], -1)
             weight = np.concatenate([get(f"{n}_conv1d.weight") for n in "qkv"])
-        taps = weight.shape[-1]
-        u = np.concatenate([np.zeros((taps - 1, u.shape[-1])), u])
-        u = silu(sum(weight[:, 0, j] * u[j:j + len(x)] for j in range(taps)))
+        u = silu(convolve(u, weight[:, 0]))
         parts = np.split(u, [keys * size, 2 * keys * size], -1)
         q, k = (np.repeat(p.reshape(len(x), keys, size), heads // keys, 1) for p in parts[:2])
         negative = c.get("allow_neg_eigval", False)
@@ -151,7 +149,7 @@ class Delta(Dense):
         beta = sigmoid(x @ get(f"{b}.weight").T) * (2 if negative else 1)
         decay = np.ones(beta.shape)
         if self.gates:
-            step = np.log1p(np.exp(x @ get(f"{a}.weight").T + get("dt_bias")))
+            step = softplus(x @ get(f"{a}.weight").T + get("dt_bias"))
             decay = np.exp(-np.exp(get("A_log")) * step)
         h = delta_rule(q, k, parts[2].reshape(len(x), heads, value), beta, decay)
         eps = 1e-5 if self.kind == "olmo_hybrid" else self.eps(c)

@@ -5,7 +5,7 @@ it: for reference_models.py."""
 import math
 
 import numpy as np
-from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rotary, silu
+from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rms_norm, rotary, silu
 
 SIZES = {"vocab_size": 275, "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 48,
          "num_attention_heads": 4, "num_key_value_heads": 2, "bos_token_id": 0, "eos_token_id": 0}
@@ -103,8 +103,7 @@ class Dense:
 
     def logits(self, c, tensors, ids):
         def norm(x, name):
-            deviation = np.sqrt((x**2).mean(-1, keepdims=True) + c.get("rms_norm_eps", 1e-6))
-            return x / deviation * tensors[name + ".weight"].astype(np.float64)
+            return rms_norm(x, c.get("rms_norm_eps", 1e-6)) * tensors[name + ".weight"].astype(np.float64)
 
         def linear(x, name):
             bias = tensors.get(name + ".bias", np.zeros(())).astype(np.float64)
@@ -222,7 +221,7 @@ class Normed(Dense):
     def logits(self, c, tensors, ids):
         def norm(x, name):
             w = tensors[name + ".weight"].astype(np.float64) + self.gemma
-            return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * w
+            return rms_norm(x, eps) * w
 
         def maybe(x, name):
             return norm(x, name) if name + ".weight" in tensors else x

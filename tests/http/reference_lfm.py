@@ -4,7 +4,7 @@ reference_models.py."""
 
 import numpy as np
 from reference_dense import SIZES, Dense
-from reference_math import Noise, log_softmax, sigmoid, silu
+from reference_math import Noise, convolve, log_softmax, rms_norm, sigmoid, silu
 
 EPS, EMBEDDINGS = 1e-5, Dense.embeddings
 
@@ -88,9 +88,7 @@ class Lfm(Dense):
         if kind == "conv":
             before, after, u = np.split(linear(x, layer + "conv.in_proj"), 3, -1)
             weight = tensors[layer + "conv.conv.weight"].astype(np.float64)[:, 0]
-            width = weight.shape[1]
-            u = np.concatenate([np.zeros((width - 1, u.shape[1])), before * u])
-            y = sum(weight[:, j] * u[j:j + length] for j in range(width))
+            y = convolve(before * u, weight)
             y = y + tensors.get(layer + "conv.conv.bias", np.zeros(())).astype(np.float64)
             return linear(after * y, layer + "conv.out_proj")
         heads, kv_heads, size = self.shape(c)
@@ -118,8 +116,7 @@ class Lfm(Dense):
     def norm(self, c, tensors, x, name):
         if name + ".weight" not in tensors:
             return x
-        deviation = np.sqrt((x**2).mean(-1, keepdims=True) + c.get("norm_eps", EPS))
-        return x / deviation * tensors[name + ".weight"].astype(np.float64)
+        return rms_norm(x, c.get("norm_eps", EPS)) * tensors[name + ".weight"].astype(np.float64)
 
     def logits(self, c, tensors, ids):
         x = tensors[EMBEDDINGS].astype(np.float64)[ids]

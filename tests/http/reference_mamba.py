@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from reference_dense import ACTIVATIONS
-from reference_math import Noise, log_softmax, rotary, silu
+from reference_math import Noise, convolve, log_softmax, rms_norm, rotary, silu, softplus
 
 SIZES = {"vocab_size": 275, "hidden_size": 32, "num_hidden_layers": 2, "bos_token_id": 0,
          "eos_token_id": 0}
@@ -24,10 +24,6 @@ NAMES = {
                    "use_conv_bias", "use_bias", "use_bias")}
 KINDS = {"mamba": "linear_attention", "attention": "full_attention", "M": "linear_attention",
          "*": "full_attention", "-": "mlp"}
-
-
-def softplus(x):
-    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
 def number(value):
@@ -166,21 +162,18 @@ class Run:
         return x @ self.weights[name + ".weight"].T + self.weights.get(name + ".bias", 0)
 
     def norm(self, x, name, groups=1):
-        parts = x.reshape(self.length, groups, -1)
-        parts = parts / np.sqrt((parts**2).mean(-1, keepdims=True) + self.family.eps(self.c))
+        parts = rms_norm(x.reshape(self.length, groups, -1), self.family.eps(self.c))
         return parts.reshape(x.shape) * self.weights[name + ".weight"]
 
     def mamba(self, x, at):
         c, length = self.c, self.length
-        h, p, n, g, k, *_ = self.family.mixer(c)
+        h, p, n, g, *_ = self.family.mixer(c)
         inner, state = h * p, g * n
         y = self.linear(x * c.get("ssm_in_multiplier", 1), at + "in_proj")
         scales = c.get("ssm_multipliers") or [1] * 5
         y = y * np.repeat(scales, [inner, inner, state, state, h])
         z, y, dt = np.split(y, [inner, 2 * inner + 2 * state], -1)
-        before = np.concatenate([np.zeros((k - 1, y.shape[1])), y])
-        weight = self.weights[at + "conv1d.weight"][:, 0]
-        y = sum(before[j:j + length] * weight[:, j] for j in range(k))
+        y = convolve(y, self.weights[at + "conv1d.weight"][:, 0])
         u, b, q = np.split(silu(y + self.weights.get(at + "conv1d.bias", 0)), [inner, inner + state], -1)
         u = u.reshape(length, h, p)
         b, q = (np.repeat(s.reshape(length, g, n), h // g, 1) for s in (b, q))

@@ -32,6 +32,21 @@ def relu2(x):
     return relu(x) ** 2
 
 
+def softplus(x):
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def rms_norm(x, eps):
+    return x / np.sqrt((x**2).mean(-1, keepdims=True) + eps)
+
+
+def convolve(x, weight):
+    """Of each channel of x [T, C] by itself, with weight [C, taps], whose last is that of the same row."""
+    length, taps = len(x), weight.shape[1]
+    x = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
+    return sum(weight[:, j] * x[j:j + length] for j in range(taps))
+
+
 def log_softmax(x):
     x = x - x.max(-1, keepdims=True)
     return x - np.log(np.exp(x).sum(-1, keepdims=True))

@@ -13,7 +13,8 @@ from reference_delta import DELTA
 from reference_dense import DENSE
 from reference_lfm import LFM
 from reference_mamba import MAMBA
-from reference_math import Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rotary, sigmoid, silu
+from reference_math import (Noise, gelu, gelu_tanh, log_softmax, relu, relu2, rms_norm, rotary, sigmoid,
+                            silu)
 
 PROMPT = [5, 17, 200, 33, 33, 90, 128, 7, 250, 61, 2, 99]
 TOKENIZER = Path(__file__).resolve().parents[1] / "golden" / "gpt_neox" / "tokenizer.json"
@@ -165,9 +166,9 @@ class GLA:
 
     @staticmethod
     def logits(c, tensors, ids):
-        def rms_norm(x, name):
+        def norm(x, name):
             weight = tensors.get(name + ".weight", np.ones(())).astype(np.float64)
-            return x / np.sqrt((x**2).mean(-1, keepdims=True) + c.get("norm_eps", 1e-6)) * weight
+            return rms_norm(x, c.get("norm_eps", 1e-6)) * weight
 
         def linear(x, name):
             bias = tensors.get(name + ".bias", np.zeros(()))
@@ -184,7 +185,7 @@ class GLA:
                 z = linear(y, layer + "attn." + name).reshape(length, heads // share, -1)
                 return np.repeat(z, share, 1)
 
-            y = rms_norm(x, layer + "attn_norm")
+            y = norm(x, layer + "attn_norm")
             q, k = act(heads_of("q_proj", y)), act(heads_of("k_proj", y, groups))
             v = heads_of("v_proj", y, groups)
             gates = linear(linear(y, layer + "attn.gk_proj.0"), layer + "attn.gk_proj.1")
@@ -195,15 +196,15 @@ class GLA:
             for t in range(length):
                 state = state * decay[t][..., None] + k[t][..., None] * v[t][:, None]
                 out[t] = np.einsum("hkv,hk->hv", state, q[t]) / math.sqrt(q.shape[-1])
-            out = rms_norm(out, layer + "attn." + GLA.norm_name(c))
+            out = norm(out, layer + "attn." + GLA.norm_name(c))
             if c.get("use_output_gate", True):
                 out = out * silu(heads_of("g_proj", y))
             x = x + linear(out.reshape(length, -1), layer + "attn.o_proj")
-            y = rms_norm(x, layer + "mlp_norm")
+            y = norm(x, layer + "mlp_norm")
             inner = silu(linear(y, layer + "mlp.gate_proj")) * linear(y, layer + "mlp.up_proj")
             x = x + linear(inner, layer + "mlp.down_proj")
         head = tensors.get(GLA.head, tensors[GLA.embeddings]).astype(np.float64)
-        return rms_norm(x, "model.norm") @ head.T
+        return norm(x, "model.norm") @ head.T
 
 
 FAMILIES = {"gpt_neox": NeoX, "gla": GLA, **DENSE, **LFM, **MAMBA, **DELTA}

@@ -4,6 +4,7 @@ chat API's shape."""
 
 import json
 import shutil
+import struct
 
 import openai
 import pytest
@@ -12,8 +13,13 @@ from harness import GOLDEN, check_error, read_frames
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = """{{ bos_token }}{% for m in messages %}<{{ m.role }}>{{ m.content }}
-{% endfor %}{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<assistant>{% endif %}
-{%- if mood is defined %}{{ mood }}{% endif %}"""
+{% for name in ('reasoning_content', 'thinking', 'reasoning') if m[name] is defined %}({{ m[name] }})
+{%- endfor %}
+{%- for call in m.tool_calls or [] %}{{ call.function.name }}
+{%- for key, value in call.function.arguments.items() %}{{ key }}={{ value }};{% endfor %}{% endfor %}
+{%- endfor %}{% if tools %}{{ tools | tojson }}{% endif %}{% if add_generation_prompt %}<assistant>{% endif %}
+{%- if mood is defined %}{{ mood }}{% endif %}{% if documents %}{{ documents | tojson }}{% endif %}
+{%- if reasoning_effort is defined %}effort {{ reasoning_effort }}{% endif %}"""
 PARTS = "{% for m in messages %}{% for p in m.content %}[{{ p.text }}]{% endfor %}{% endfor %}"
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Wie geht's? 世"}]
 TEXT = "<system>Be brief.\n<user>Wie geht's? 世\n<assistant>"
@@ -93,6 +99,17 @@ def test_tokenize(server):
     ({"tools": [{"type": "function"}]}, TEXT.replace("<assistant>", '[{"type": "function"}]<assistant>')),
     ({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c "}],
       "continue_final_message": True}, "<user>a\n<assistant>b c "),
+    ({"documents": [{"title": "t"}]}, TEXT + '[{"title": "t"}]'),
+    ({"reasoning_effort": "low"}, TEXT + "effort low"),
+    *(({"messages": [{"role": "assistant", "content": "a", name: "b"}]},
+       "<assistant>a\n(b)(b)" + ("(b)" if name == "reasoning" else "") + "<assistant>")
+      for name in ("reasoning_content", "thinking", "reasoning")),
+    ({"messages": [{"role": "assistant", "reasoning_content": "a", "thinking": "b", "reasoning": "c"}]},
+     "<assistant>\n(a)(b)(c)<assistant>"),
+    *(({"messages": [{"role": "assistant",
+                      "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}]},
+       f"<assistant>\nf{text}<assistant>")
+      for arguments, text in (('{"b": [1], "a": "x"}', "b=[1];a=x;"), ({"b": 2}, "b=2;"), ("", ""))),
 ])
 def test_what_the_template_sees(server, fields, text):
     reply = server.post("/tokenize", {"messages": MESSAGES, **fields})
@@ -233,6 +250,28 @@ def test_where_a_model_has_its_template(server_factory, tmp_path, files, tools, 
     reply = server.post("/tokenize", {"messages": MESSAGES, "tools": tools}).json()
     expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()
     assert reply["tokens"] == expected["tokens"]
+
+
+def gguf_with(key, text, original):
+    """A GGUF file of one more key, whose bytes keep the data's alignment; `text` ends in a comment."""
+    size = 8 + len(key) + 4 + 8 + len(text) + len("{##}")
+    text += "{#" + " " * (-size % 32) + "#}"
+    magic, version, tensors, keys = struct.unpack_from("<4sIQQ", original)
+    entry = struct.pack(f"<Q{len(key)}sIQ", len(key), key.encode(), 8, len(text)) + text.encode()
+    return struct.pack("<4sIQQ", magic, version, tensors, keys + 1) + entry + original[24:]
+
+
+def test_the_template_of_a_gguf_file(server_factory, tmp_path):
+    folder = shutil.copytree(GOLDEN / "gpt_neox_tf4", tmp_path / "model")
+    file = folder / "model.gguf"
+    template = "{{ bos_token }}gguf:{{ messages[0].content }}{{ eos_token }}"
+    file.write_bytes(gguf_with("tokenizer.chat_template", template, file.read_bytes()))
+    server = server_factory(model=file)
+    reply = server.post("/tokenize", {"messages": MESSAGES}).json()
+    expected = server.post("/tokenize", {"prompt": "gguf:Be brief.", "add_special_tokens": False}).json()
+    config = json.loads((folder / "config.json").read_text())
+    assert reply["tokens"] == [config["bos_token_id"], *expected["tokens"], config["eos_token_id"]]
+    assert chat(server)["choices"][0]["message"]
 
 
 def test_parts_for_a_template_that_takes_them(server_factory, tmp_path):

@@ -3,7 +3,7 @@
 
     python tests/scripts/cross_check_mamba.py --out FOLDER --regla build/dev/regla [--count 300] [--seed 1]
 
-As cross_check_dense.py, whose rules hold here.
+`make test-train` runs it, as cross_check_dense.py, whose rules hold here.
 """
 
 import copy

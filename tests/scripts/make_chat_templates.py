@@ -2,7 +2,7 @@
 """Writes tests/data/jinja/cases.json: templates of our own writing, each on some conversations, with
 the text that jinja2 makes of them as transformers sets it up.
 
-    OPENBLAS_CORETYPE=SkylakeX python tests/scripts/make_chat_templates.py
+    python tests/scripts/make_chat_templates.py
 
 Needs transformers (5.24.0 wrote the file). A text of null: jinja2 refuses, and so must we.
 """

@@ -149,7 +149,7 @@ def write_native(golden):
     to, source = (golden / name for name in NATIVE)
     config = json.loads((source / "config.json").read_text())
     shutil.rmtree(to, ignore_errors=True)
-    shutil.copytree(source, to, ignore=lambda *_: ["generation_config.json"])
+    shutil.copytree(source, to, ignore=lambda *_: ["generation_config.json", "model.gguf"])
     (to / "config.json").write_text(json.dumps(native_config(config), indent=1) + "\n")
     tensors = {name: tensor.contiguous() for name, tensor in
                native_tensors(config, load_file(source / "model.safetensors"))}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the dense_* cases in tests/golden: tiny models that `transformers` itself saved.
+"""Makes the dense_* and lfm* cases in tests/golden: tiny models that `transformers` itself saved.
 
     python make_dense_fixtures.py ../golden     # with transformers 4.51.3: the folders dense_*_tf4
     python make_dense_fixtures.py ../golden     # then with 5.24.0: the others, and all expected.json

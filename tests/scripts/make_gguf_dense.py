@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes GGUF files of some dense_* and delta_* cases with llama.cpp's own converter.
+"""Makes GGUF files of some dense_*, delta_* and lfm* cases with llama.cpp's own converter.
 
     python tests/scripts/make_gguf_dense.py build/peers/source [CASE...]
 

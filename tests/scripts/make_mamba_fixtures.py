@@ -4,7 +4,7 @@
     python make_mamba_fixtures.py ../golden      # with transformers 5.24.0
 
 Names after the folder make these cases alone. What make_dense_fixtures.py demands of its cases holds
-here too.
+here too, but for gate_mamba2, a Mamba-2 of transformers written in the family regla.
 """
 
 import copy

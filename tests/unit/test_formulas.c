@@ -91,14 +91,21 @@ Test(formulas, softplus_is_within_3_ulp)
         double error = ulps(formula_softplus(x), x > 30 ? (double)x : log1p(exp((double)x)));
         worst = error > worst ? error : worst;
         double decay = exp(-0.7 * (x > 30 ? (double)x : log1p(exp((double)x))));
+        /* half an ulp of the exponent, which goes to -70, is 3.8e-6 */
         cr_assert(fabs(formula_softplus_decay(x, 0.7f) - decay) < 4e-6 * decay + 1e-38, "%g",
                   (double)x);
     }
     cr_expect(worst < 3.0, "%g ulp", worst);
     cr_expect(formula_softplus(-INFINITY) == 0.0f && isinf(formula_softplus(INFINITY)));
     cr_expect(isnan(formula_softplus(NAN)) && isnan(formula_softplus_decay(NAN, 1.0f)));
+}
+
+Test(formulas, limits_and_squares_are_exact)
+{
     cr_expect(formula_apply(FORMULA_AT_LEAST, -3.0f, 0.0f, 0.5f) == 0.5f);
+    cr_expect(formula_apply(FORMULA_AT_LEAST, 3.0f, 0.0f, 0.5f) == 3.0f);
     cr_expect(formula_apply(FORMULA_AT_MOST, 3.0f, 0.0f, 0.5f) == 0.5f);
+    cr_expect(formula_apply(FORMULA_AT_MOST, -3.0f, 0.0f, 0.5f) == -3.0f);
     cr_expect(formula_relu2(-3.0f) == 0.0f && formula_relu2(1.5f) == 2.25f);
 }
 

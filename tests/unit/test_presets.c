@@ -299,14 +299,25 @@ static double run(struct model *model, uint64_t *hash)
     return largest;
 }
 
+/* Of a released one; state: heads times their size times the state's. */
+struct shape {
+    const char *name;
+    int layers, width, vocabulary;
+    int64_t state;
+};
+
 /* A model with Mamba-2 with two of its layers and few tokens. */
-static struct model *load_hybrid(const char *name, int64_t *state)
+static struct model *load_hybrid(const struct shape *shape, int64_t *state)
 {
+    const char *name = shape->name;
     const struct preset *preset = preset_find(name);
     struct error err = ERROR_INIT;
     struct model *model;
     cr_assert(preset != NULL, "%s", name);
     json_t *config = parse(preset->config);
+    cr_expect_eq(number(config, "num_hidden_layers"), shape->layers, "%s", name);
+    cr_expect_eq(number(config, "hidden_size"), shape->width, "%s", name);
+    cr_expect_eq(number(config, "vocab_size"), shape->vocabulary, "%s", name);
     if (json_object_get(config, "layer_types"))
         json_object_set_new(config, "layer_types", json_pack("[ss]", "mamba", "attention"));
     json_object_update_new(config, json_pack("{si si}", "vocab_size", 101, "num_hidden_layers", 2));
@@ -319,23 +330,21 @@ static struct model *load_hybrid(const char *name, int64_t *state)
     return model;
 }
 
-/* Of the released ones: heads times their size times the state's. */
 Test(presets, models_with_mamba2_have_their_shapes_and_run)
 {
-    static const struct {
-        const char *name;
-        int64_t state;
-    } models[] = {{"mamba2-130m", 24 * 64 * 128},
-                  {"falcon-h1-90m", 24 * 32 * 64},
-                  {"granite-4.0-h-350m", 48 * 32 * 128}};
+    static const struct shape models[] = {
+        {"mamba2-130m", 24, 768, 50288, 24 * 64 * 128},
+        {"falcon-h1-90m", 24, 512, 32768, 24 * 32 * 64},
+        {"granite-4.0-h-350m", 32, 768, 100352, 48 * 32 * 128},
+    };
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         int64_t state;
         uint64_t first = 0, second = 0;
-        const double largest = run(load_hybrid(models[i].name, &state), &first);
+        const double largest = run(load_hybrid(&models[i], &state), &first);
         cr_expect_eq(state, models[i].state, "%s", models[i].name);
         /* of a tied head: some hundred normal numbers times themselves */
         cr_expect(largest > 0.01 && largest < 1500, "%s: a logit of %g", models[i].name, largest);
-        run(load_hybrid(models[i].name, &state), &second);
+        run(load_hybrid(&models[i], &state), &second);
         cr_expect(first == second, "%s: other bits the second time", models[i].name);
     }
 }

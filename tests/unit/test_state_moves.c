@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A text that is moved about while it grows has the bits of one that was computed at once: chunks
  * of any size, beside other texts, cloned, exported and imported, rewound, evicted and brought
- * back, and over a restart of the engine. Random moves, on models with convolutions of each width,
- * so that each comes at every position mod their width. */
+ * back, and over a restart of the engine. Random moves, on models with convolutions over 2, 3, 4, 7
+ * and 8 tokens, with and without a recurrence behind them, so that each comes at every position mod
+ * their width. */
 #include "engine/state_file.h"
 #include "tests/unit/sanitized.h"
 #include "tests/unit/state_texts.h"
 
 enum { CASES = SANITIZED ? 60 : 1000, MOVES = 6, LONGEST = 96, SNAPSHOTS = 3 };
 
-static const char *const models[] = {"convolutions", "gated_convolutions", "lfm2", "lfm2_bias",
-                                     "lfm3"};
+static const char *const models[] = {
+    "convolutions", "gated_convolutions", "lfm2",      "lfm2_bias",
+    "lfm3",         "delta_qwen3_5_text", "falcon_h1", "delta_olmo_hybrid_rope",
+};
 enum { NUM_MODELS = sizeof models / sizeof *models };
 
 struct blob {
