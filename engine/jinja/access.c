@@ -147,7 +147,7 @@ struct value access_item(struct run *run, struct value value, struct value key)
     struct heap *heap = &run->heap;
     if (value.kind == VALUE_UNDEFINED)
         heap_fail(heap, ERROR_INVALID, "%s", value.string->bytes);
-    if (value.kind == VALUE_DICT && value_hashable(key)) {
+    if (value.kind == VALUE_DICT && value_hashable(heap, key)) {
         const struct value *found = value_find(heap, value.dict, key);
         if (found)
             return *found;

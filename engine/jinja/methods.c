@@ -65,7 +65,7 @@ const struct builtin builtins_list_methods[] = {
 METHOD(dict_get)
 {
     UNUSED;
-    if (!value_hashable(given[0]))
+    if (!value_hashable(&run->heap, given[0]))
         heap_fail(&run->heap, ERROR_INVALID, "unhashable type: '%s'", value_type(given[0]));
     const struct value *found = value_find(&run->heap, self.dict, given[0]);
     return found ? *found : given[1].kind == VALUE_MISSING ? VALUE_OF_NONE : given[1];

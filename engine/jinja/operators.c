@@ -244,7 +244,7 @@ bool operators_in(struct run *run, struct value item, struct value container)
         return operators_find(run, container.string, item.string, 0) != SIZE_MAX;
     }
     if (container.kind == VALUE_DICT) {
-        if (!value_hashable(item))
+        if (!value_hashable(heap, item))
             heap_fail(heap, ERROR_INVALID, "unhashable type: '%s'", value_type(item));
         return value_find(heap, container.dict, item) != NULL;
     }

@@ -62,15 +62,18 @@ void value_push(struct heap *heap, struct list *list, struct value item)
 
 /* Dicts. */
 
-bool value_hashable(struct value value)
+bool value_hashable(struct heap *heap, struct value value)
 {
-    if (value.kind == VALUE_TUPLE) {
-        for (size_t i = 0; i < value.list->count; i++)
-            if (!value_hashable(value.list->items[i]))
-                return false;
-        return true;
+    if (value.kind != VALUE_TUPLE)
+        return value.kind != VALUE_LIST && value.kind != VALUE_DICT && value.kind != VALUE_VIEW;
+    bool hashable = true;
+    heap_enter(heap);
+    for (size_t i = 0; i < value.list->count && hashable; i++) {
+        heap_work(heap, 0);
+        hashable = value_hashable(heap, value.list->items[i]);
     }
-    return value.kind != VALUE_LIST && value.kind != VALUE_DICT && value.kind != VALUE_VIEW;
+    heap_leave(heap);
+    return hashable;
 }
 
 static uint64_t hash(struct value value)
@@ -138,7 +141,7 @@ static void grow(struct heap *heap, struct dict *dict)
 
 void value_set(struct heap *heap, struct dict *dict, struct value key, struct value value)
 {
-    if (!value_hashable(key))
+    if (!value_hashable(heap, key))
         heap_fail(heap, ERROR_INVALID, "unhashable type: '%s'", value_type(key));
     struct value *found = value_find(heap, dict, key);
     if (found) {

@@ -147,6 +147,18 @@ Test(jinja, hostile_templates_are_stopped)
         {"{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = [ns.l, ns.l] %}"
          "{% endfor %}{{ ns.l == [[ns.l]] }}{{ ns.l|tojson }}",
          "nested more than"},
+        {"{% set ns = namespace(t=1) %}{% for i in range(64) %}{% set ns.t = (ns.t, ns.t) %}{% "
+         "endfor "
+         "%}{{ {}.get(ns.t) }}",
+         "too many steps"},
+        {"{% set ns = namespace(t=1) %}{% for i in range(64) %}{% set ns.t = (ns.t, ns.t) %}{% "
+         "endfor "
+         "%}{{ {}[ns.t] }}",
+         "too many steps"},
+        {"{% set ns = namespace(t=1) %}{% for i in range(99999) %}{% set ns.t = (ns.t,) %}{% "
+         "endfor "
+         "%}{{ ns.t in {} }}",
+         "nested more than"},
         {"{{ '%9999999d' % 1 }}", "is not supported"},
         {"{{ 'x'.center(1000000000) }}", "too many steps"},
         {"{{ 'a'|replace('', 'b' * 1000000) * 1000 }}", "bytes of memory"},
