@@ -159,6 +159,7 @@ Test(jinja, hostile_templates_are_stopped)
          "endfor "
          "%}{{ ns.t in {} }}",
          "nested more than"},
+        {"{{ 'a'|map(" TEN(TEN(TEN("'map','map','map',"))) "'list')|list }}", "nested more than"},
         {"{{ '%9999999d' % 1 }}", "is not supported"},
         {"{{ 'x'.center(1000000000) }}", "too many steps"},
         {"{{ 'a'|replace('', 'b' * 1000000) * 1000 }}", "bytes of memory"},
