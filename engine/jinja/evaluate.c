@@ -19,6 +19,7 @@ static struct value name(struct run *run, struct value of)
     }
     if ((found = value_find(heap, run->known, of)))
         return *found;
+    heap_work(heap, of.string->length);
     const json_t *member = json_object_get(run->context, of.string->bytes);
     const struct builtin *function = builtin_find(builtins_functions, of.string->bytes);
     struct value value;

@@ -34,6 +34,7 @@ static struct value attribute(struct run *run, struct value item, struct value p
     if (path.kind != VALUE_STRING)
         return value_or(access_item(run, item, path), otherwise);
     const char *part = path.string->bytes;
+    heap_work(&run->heap, path.string->length);
     if (strchr(part, ','))
         heap_fail(&run->heap, ERROR_INVALID, "several attributes are not supported");
     for (;;) {
@@ -41,6 +42,7 @@ static struct value attribute(struct run *run, struct value item, struct value p
         bool number = length > 0 && strspn(part, "0123456789") >= length;
         struct value key = number ? value_int(strtoll(part, NULL, 10))
                                   : value_of(value_string(&run->heap, part, length));
+        heap_work(&run->heap, 0);
         item = value_or(access_item(run, item, key), otherwise);
         if (!part[length])
             return item;

@@ -227,6 +227,7 @@ METHOD(strftime_now)
     const struct string *format = strings_given(run, given[0], "strftime_now");
     if (!localtime_r(&now, &parts))
         heap_fail(&run->heap, ERROR_INTERNAL, "the time cannot be told");
+    heap_work(&run->heap, format->length);
     size_t length = strftime(text, sizeof text, format->bytes, &parts);
     if (length == 0 && format->length > 0)
         heap_fail(&run->heap, ERROR_INVALID, "strftime_now: \"%.60s\" is not supported",

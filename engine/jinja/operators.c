@@ -227,9 +227,9 @@ size_t operators_find(struct run *run, const struct string *string, const struct
 {
     if (from > string->length || part->length > string->length - from)
         return SIZE_MAX;
-    heap_work(&run->heap, string->length - from);
-    const char *found =
-        memmem(string->bytes + from, string->length - from, part->bytes, part->length);
+    const char *begin = string->bytes + from;
+    const char *found = memmem(begin, string->length - from, part->bytes, part->length);
+    heap_work(&run->heap, part->length + (found ? (size_t)(found - begin) : string->length - from));
     return found ? (size_t)(found - string->bytes) : SIZE_MAX;
 }
 

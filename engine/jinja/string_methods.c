@@ -117,6 +117,7 @@ static bool matches(struct run *run, const struct string *string, struct value p
     const struct string *wanted = strings_given(run, part, at_end ? "endswith" : "startswith");
     if (wanted->length > end - begin)
         return false;
+    heap_work(&run->heap, wanted->length);
     size_t at = at_end ? end - wanted->length : begin;
     return memcmp(string->bytes + at, wanted->bytes, wanted->length) == 0;
 }
@@ -154,8 +155,9 @@ static size_t find_last(struct run *run, const struct string *string, const stru
     if (part->length > end - begin)
         return SIZE_MAX;
     for (size_t at = end - part->length + 1; at-- > begin;) {
-        heap_work(&run->heap, 0);
-        if (memcmp(string->bytes + at, part->bytes, part->length) == 0)
+        bool begins = part->length == 0 || string->bytes[at] == part->bytes[0];
+        heap_work(&run->heap, begins ? part->length : 0);
+        if (begins && memcmp(string->bytes + at, part->bytes, part->length) == 0)
             return at;
     }
     return SIZE_MAX;
@@ -246,6 +248,7 @@ static size_t run_end(const struct string *string, size_t at, bool space)
 
 static struct list *split_at_space(struct run *run, const struct string *string, int64_t most)
 {
+    heap_work(&run->heap, string->length);
     struct list *parts = value_new_list(&run->heap, 0);
     size_t at = run_end(string, 0, true);
     while (at < string->length) {
@@ -279,6 +282,7 @@ static struct list *reversed(struct run *run, const struct list *list)
 
 static struct list *rsplit_at_space(struct run *run, const struct string *string, int64_t most)
 {
+    heap_work(&run->heap, string->length);
     struct list *parts = value_new_list(&run->heap, 0);
     size_t end = run_begin(string, string->length, true);
     while (end > 0) {
@@ -434,8 +438,9 @@ METHOD(zfill)
 
 /* Questions. */
 
-static struct value all(struct value self, bool (*is)(uint32_t c))
+static struct value all(struct run *run, struct value self, bool (*is)(uint32_t c))
 {
+    heap_work(&run->heap, self.string->length);
     for (size_t at = 0, length; at < self.string->length; at += length)
         if (!is(utf8_decode(self.string->bytes + at, &length)))
             return value_bool(false);
@@ -455,49 +460,51 @@ static bool is_ascii(uint32_t c)
 METHOD(all_alpha)
 {
     UNUSED;
-    return all(self, characters_is_alpha);
+    return all(run, self, characters_is_alpha);
 }
 
 METHOD(all_alnum)
 {
     UNUSED;
-    return all(self, is_alphanumeric);
+    return all(run, self, is_alphanumeric);
 }
 
 METHOD(all_decimal)
 {
     UNUSED;
-    return all(self, characters_is_decimal);
+    return all(run, self, characters_is_decimal);
 }
 
 METHOD(all_digit)
 {
     UNUSED;
-    return all(self, characters_is_digit_of);
+    return all(run, self, characters_is_digit_of);
 }
 
 METHOD(all_numeric)
 {
     UNUSED;
-    return all(self, characters_is_numeric);
+    return all(run, self, characters_is_numeric);
 }
 
 METHOD(all_space)
 {
     UNUSED;
-    return all(self, characters_is_space);
+    return all(run, self, characters_is_space);
 }
 
 METHOD(all_ascii)
 {
     UNUSED;
-    return self.string->length == 0 ? value_bool(true) : all(self, is_ascii);
+    return self.string->length == 0 ? value_bool(true) : all(run, self, is_ascii);
 }
 
 /* Whether it has letters of that case, and none of the other. */
-static struct value one_case(struct value self, bool (*is)(uint32_t), bool (*other)(uint32_t))
+static struct value one_case(struct run *run, struct value self, bool (*is)(uint32_t),
+                             bool (*other)(uint32_t))
 {
     bool found = false;
+    heap_work(&run->heap, self.string->length);
     for (size_t at = 0, length; at < self.string->length; at += length) {
         uint32_t c = utf8_decode(self.string->bytes + at, &length);
         if (other(c))
@@ -510,13 +517,13 @@ static struct value one_case(struct value self, bool (*is)(uint32_t), bool (*oth
 METHOD(only_upper)
 {
     UNUSED;
-    return one_case(self, characters_is_upper, characters_is_lower);
+    return one_case(run, self, characters_is_upper, characters_is_lower);
 }
 
 METHOD(only_lower)
 {
     UNUSED;
-    return one_case(self, characters_is_lower, characters_is_upper);
+    return one_case(run, self, characters_is_lower, characters_is_upper);
 }
 
 METHOD(format)

@@ -90,6 +90,7 @@ static uint64_t hash(struct value value)
 /* Where the key is in the table, or would be. */
 static size_t slot_of(struct heap *heap, const struct dict *dict, struct value key)
 {
+    heap_work(heap, key.kind == VALUE_STRING ? key.string->length : 0);
     size_t slot = hash(key) & (dict->table_size - 1);
     while (dict->table[slot] && !value_equal(heap, dict->entries[dict->table[slot] - 1].key, key)) {
         heap_work(heap, 0);

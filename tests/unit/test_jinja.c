@@ -76,6 +76,15 @@ Test(jinja, the_texts_of_python)
     json_decref(conversations);
 }
 
+static void expect_text(const char *source, const char *expected)
+{
+    struct error err = ERROR_INIT;
+    char *text = render(source, strlen(source), NULL, &ENOUGH, 0, &err);
+    cr_expect(text && strcmp(text, expected) == 0, "%.80s: expected \"%s\", got \"%s\"", source,
+              expected, text ? text : err.message);
+    free(text);
+}
+
 static void expect_error(const char *source, const struct jinja_limits *limits,
                          const char *expected)
 {
@@ -160,6 +169,30 @@ Test(jinja, hostile_templates_are_stopped)
          "%}{{ ns.t in {} }}",
          "nested more than"},
         {"{{ 'a'|map(" TEN(TEN(TEN("'map','map','map',"))) "'list')|list }}", "nested more than"},
+        {"{% set a = 'a' * 1000000 %}{% set d = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6, 7: 7, 8: 8, "
+         "9: 9} "
+         "%}{% for i in range(99999) %}{{ d.get(a) }}{% endfor %}",
+         "too many steps"},
+        {"{% set a = ' ' * 1000000 %}{% for i in range(99999) %}{% set b = a.isspace() %}{% endfor "
+         "%}",
+         "too many steps"},
+        {"{% set a = 'A' * 1000000 %}{% for i in range(99999) %}{% set b = a.islower() %}{% endfor "
+         "%}",
+         "too many steps"},
+        {"{% set a = ' ' * 1000000 %}{% for i in range(99999) %}{% set b = a.split() %}{% endfor "
+         "%}",
+         "too many steps"},
+        {"{% set a = ' ' * 1000000 %}{% for i in range(99999) %}{% set b = a.rsplit() %}{% endfor "
+         "%}",
+         "too many steps"},
+        {"{% set a = 'a' * 1000000 %}{% set b = a[1:] + 'b' %}{% for i in range(99999) %}"
+         "{% set c = a.removeprefix(b) %}{% endfor %}",
+         "too many steps"},
+        {"{{ ('a' * 1000000).rfind('a' * 500000 + 'b') }}", "too many steps"},
+        {"{% set ns = namespace(l=[]) %}{% for i in range(99999) %}{% set ns.l = [ns.l] %}{% "
+         "endfor %}"
+         "{{ ([ns.l] * 9999)|map(attribute='0.' * 99998 + '0')|list|length }}",
+         "too many steps"},
         {"{{ '%9999999d' % 1 }}", "is not supported"},
         {"{{ 'x'.center(1000000000) }}", "too many steps"},
         {"{{ 'a'|replace('', 'b' * 1000000) * 1000 }}", "bytes of memory"},
@@ -175,6 +208,13 @@ Test(jinja, hostile_templates_are_stopped)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         expect_error(cases[i].source, &ENOUGH, cases[i].expected);
     cr_expect_lt(clock_seconds() - begin, 60);
+}
+
+Test(jinja, work_is_charged_as_it_is_done)
+{
+    expect_text("{{ ('word ' * 20000)|replace(' ', '_')|length }}", "100000");
+    expect_text("{{ ('word ' * 20000).split(' ')|length }}", "20001");
+    expect_text("{{ ('word ' * 20000).count('d') }}", "20000");
 }
 
 Test(jinja, mentions)
