@@ -243,6 +243,20 @@ def test_parts_for_a_template_that_takes_them(server_factory, tmp_path):
     assert reply["tokens"] == expected["tokens"]
 
 
+@pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
+def test_a_call_without_text_has_an_empty_one(server_factory, tmp_path, content):
+    path = tmp_path / "joins.jinja"
+    path.write_text("{% for m in messages %}{{ m.role + ':' + m.content + ';' }}{% endfor %}")
+    server = server_factory(chat_template=path)
+    call = {"role": "assistant", **content, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    reply = server.post("/tokenize", {"messages": [MESSAGES[1], call]})
+    assert reply.status_code == 200, reply.text
+    expected = server.post("/tokenize", {"prompt": "user:Wie geht's? 世;assistant:;", "add_special_tokens": False})
+    assert reply.json()["tokens"] == expected.json()["tokens"]
+    for without in ({"role": "assistant", "content": None}, {**call, "role": "user", "content": None}):
+        assert "no attribute 'content'" in refuse(server, "invalid_value", "messages", messages=[without])
+
+
 def test_a_model_whose_template_cannot_be_used(server_factory, tmp_path):
     server = server_factory(model=copy_of(tmp_path / "model", chat_template__jinja="{% include 'x' %}"))
     message = refuse(server, "unsupported_parameter", "messages")
