@@ -122,19 +122,40 @@ static int make_context(json_t *context, const json_t *fields, bool generation,
     return take_kwargs(context, fields, err);
 }
 
+/* The memory of a rendering. */
+struct rendering {
+    int64_t held, refused; /* refused: what it would have held; 0: all was there */
+};
+
+static bool reserve(void *context, int64_t bytes)
+{
+    struct rendering *rendering = context;
+    if (!request_reserve_memory(bytes)) {
+        rendering->refused = rendering->held + bytes;
+        return false;
+    }
+    rendering->held += bytes;
+    return true;
+}
+
 static int run_template(char **text, size_t *text_length, const json_t *context, size_t length,
                         const struct chat_template *chat, struct api_error *err)
 {
     struct error error = ERROR_INIT;
+    struct rendering rendering = {0};
     struct jinja_limits limits = {.steps = BASE_STEPS + STEPS_OF_BYTE * (int64_t)length,
-                                  .memory = BASE_BYTES + BYTES_OF_BYTE * length};
+                                  .memory = BASE_BYTES + BYTES_OF_BYTE * length,
+                                  .reserve = reserve,
+                                  .context = &rendering};
     bool tools = json_array_size(json_object_get(context, "tools")) > 0;
     const struct jinja *template = tools && chat->with_tools ? chat->with_tools : chat->template;
-    if (!request_reserve_memory((int64_t)limits.memory))
-        return request_no_memory(err);
     int result =
         jinja_render(template, context, &limits, (int64_t)time(NULL), text, text_length, &error);
-    request_reserve_memory(-(int64_t)limits.memory);
+    if (result && !request_memory_possible(rendering.refused))
+        return api_error_set(err, API_BODY_TOO_LARGE, "messages",
+                             "messages: the template takes %lld bytes or more, more than "
+                             "--max-body-memory",
+                             (long long)rendering.refused);
     return result ? api_error_from_engine(err, &error, "messages") : 0;
 }
 

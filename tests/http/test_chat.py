@@ -203,6 +203,20 @@ def test_a_template_that_never_ends(server_factory, tmp_path):
     assert server.get("/health").status_code == 200
 
 
+def test_templates_take_of_the_memory_of_bodies(server_factory, tmp_path):
+    path = tmp_path / "takes.jinja"
+    path.write_text("{% for m in messages %}{{ m.content }}{% endfor %}{{ 'a' * (n or 0) }}")
+    small = server_factory(chat_template=path, max_body_memory="2M")
+    messages = [{"role": "user", "content": "a" * 50_000}]
+    for _ in range(3):
+        reply = small.post("/tokenize", {"messages": messages, "chat_template_kwargs": {"n": 0}})
+        assert reply.status_code == 200, reply.text
+    reply = small.post("/tokenize", {"messages": MESSAGES, "chat_template_kwargs": {"n": 1_200_000}})
+    check_error(reply, 413, "request_too_large", "messages")
+    assert "--max-body-memory" in reply.json()["error"]["message"]
+    assert small.metric("regla_request_body_bytes") < 100_000
+
+
 def test_a_file_that_is_no_template(server_factory, tmp_path):
     path = tmp_path / "broken.jinja"
     path.write_text("\n{% frobnicate %}")
@@ -251,7 +265,8 @@ def test_a_call_without_text_has_an_empty_one(server_factory, tmp_path, content)
     call = {"role": "assistant", **content, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     reply = server.post("/tokenize", {"messages": [MESSAGES[1], call]})
     assert reply.status_code == 200, reply.text
-    expected = server.post("/tokenize", {"prompt": "user:Wie geht's? 世;assistant:;", "add_special_tokens": False})
+    text = "user:Wie geht's? 世;assistant:;"
+    expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False})
     assert reply.json()["tokens"] == expected.json()["tokens"]
     for without in ({"role": "assistant", "content": None}, {**call, "role": "user", "content": None}):
         assert "no attribute 'content'" in refuse(server, "invalid_value", "messages", messages=[without])

@@ -217,6 +217,48 @@ Test(jinja, work_is_charged_as_it_is_done)
     expect_text("{{ ('word ' * 20000).count('d') }}", "20000");
 }
 
+struct reserved {
+    int64_t held, most, limit;
+};
+
+static bool reserve(void *context, int64_t bytes)
+{
+    struct reserved *reserved = context;
+    if (bytes > reserved->limit - reserved->held)
+        return false;
+    reserved->held += bytes;
+    reserved->most = reserved->held > reserved->most ? reserved->held : reserved->most;
+    return true;
+}
+
+Test(jinja, memory_is_asked_for_as_it_is_taken)
+{
+    static const struct {
+        const char *source;
+        int64_t limit, least, most;
+        enum error_code code;
+    } cases[] = {
+        {"{{ 'a' * 10 }}", 1 << 20, 1, 64 << 10, ERROR_NONE},
+        {"{{ 'a' * 1000000 }}", 64 << 20, 1000000, 16 << 20, ERROR_NONE},
+        {"{{ 'a' * 1000000 }}", 1000000, 1, 1000000, ERROR_NO_MEMORY},
+        {"{{ 'a' * 1000000 }}{{ 1 + 'a' }}", 64 << 20, 1000000, 16 << 20, ERROR_INVALID},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct error err = ERROR_INIT;
+        struct reserved reserved = {.limit = cases[i].limit};
+        struct jinja_limits limits = ENOUGH;
+        limits.reserve = reserve;
+        limits.context = &reserved;
+        char *text = render(cases[i].source, strlen(cases[i].source), NULL, &limits, 0, &err);
+        cr_expect_eq(text == NULL, cases[i].code != ERROR_NONE);
+        cr_expect_eq(err.code, cases[i].code, "%zu: %s", i, err.message);
+        cr_expect(reserved.most >= cases[i].least && reserved.most <= cases[i].most, "%zu: %lld", i,
+                  (long long)reserved.most);
+        cr_expect_eq(reserved.held, 0);
+        free(text);
+    }
+}
+
 Test(jinja, mentions)
 {
     static const char source[] = "{% if tools %}{{ m['content'] }}{% endif %} system";
