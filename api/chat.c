@@ -106,8 +106,8 @@ static int take_kwargs(json_t *context, const json_t *fields, struct api_error *
 }
 
 /* All that the template sees but the messages. */
-static int make_context(json_t *context, const json_t *fields, bool generation,
-                        const struct chat_template *chat, struct api_error *err)
+static int take_variables(json_t *context, const json_t *fields, bool generation,
+                          const struct chat_template *chat, struct api_error *err)
 {
     json_t *effort = request_field(fields, "reasoning_effort");
     if (take_list(context, fields, "tools", err) || take_list(context, fields, "documents", err))
@@ -120,6 +120,27 @@ static int make_context(json_t *context, const json_t *fields, bool generation,
         (effort && json_object_set(context, "reasoning_effort", effort)))
         return request_no_memory(err);
     return take_kwargs(context, fields, err);
+}
+
+/* Makes what the template sees, and chooses the template. */
+static int make_context(json_t *context, const struct jinja **template, const json_t *fields,
+                        bool continues, const struct chat_template *chat, struct api_error *err)
+{
+    bool generation = !continues;
+    if (request_bool(fields, "add_generation_prompt", &generation, err))
+        return -1;
+    if (generation && continues)
+        return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
+                             "continue_final_message is not allowed with add_generation_prompt");
+    if (take_variables(context, fields, generation, chat, err))
+        return -1;
+    bool tools = json_array_size(json_object_get(context, "tools")) > 0;
+    *template = tools && chat->with_tools ? chat->with_tools : chat->template;
+    json_t *messages = chat_messages(request_field(fields, "messages"),
+                                     jinja_mentions(*template, "text"), continues, err);
+    if (!messages)
+        return -1;
+    return json_object_set_new(context, "messages", messages) ? request_no_memory(err) : 0;
 }
 
 /* The memory of a rendering. */
@@ -139,7 +160,7 @@ static bool reserve(void *context, int64_t bytes)
 }
 
 static int run_template(char **text, size_t *text_length, const json_t *context, size_t length,
-                        const struct chat_template *chat, struct api_error *err)
+                        const struct jinja *template, struct api_error *err)
 {
     struct error error = ERROR_INIT;
     struct rendering rendering = {0};
@@ -147,8 +168,6 @@ static int run_template(char **text, size_t *text_length, const json_t *context,
                                   .memory = BASE_BYTES + BYTES_OF_BYTE * length,
                                   .reserve = reserve,
                                   .context = &rendering};
-    bool tools = json_array_size(json_object_get(context, "tools")) > 0;
-    const struct jinja *template = tools && chat->with_tools ? chat->with_tools : chat->template;
     int result =
         jinja_render(template, context, &limits, (int64_t)time(NULL), text, text_length, &error);
     if (result && !request_memory_possible(rendering.refused))
@@ -170,28 +189,17 @@ static int check_template(const struct chat_template *chat, struct api_error *er
 int chat_render(char **text, size_t *text_length, const json_t *fields, size_t length,
                 const struct completion_limits *limits, struct api_error *err)
 {
-    const struct chat_template *chat = limits->chat;
-    bool generation = true, continues = false;
+    const struct jinja *template = NULL;
+    bool continues = false;
     *text = NULL;
-    if (check_template(chat, err) ||
+    if (check_template(limits->chat, err) ||
         request_bool(fields, "continue_final_message", &continues, err))
         return -1;
-    generation = !continues;
-    if (request_bool(fields, "add_generation_prompt", &generation, err))
-        return -1;
-    if (generation && continues)
-        return api_error_set(err, API_INVALID_VALUE, "continue_final_message",
-                             "continue_final_message is not allowed with add_generation_prompt");
     json_t *context = json_object();
-    bool parts = chat->template && jinja_mentions(chat->template, "text");
-    json_t *messages = chat_messages(request_field(fields, "messages"), parts, continues, err);
-    int result = messages ? 0 : -1;
-    if (messages && (!context || json_object_set_new(context, "messages", messages)))
-        result = request_no_memory(err);
+    int result = context ? make_context(context, &template, fields, continues, limits->chat, err)
+                         : request_no_memory(err);
     if (result == 0)
-        result = make_context(context, fields, generation, chat, err);
-    if (result == 0)
-        result = run_template(text, text_length, context, length, chat, err);
+        result = run_template(text, text_length, context, length, template, err);
     if (result == 0 && continues)
         result = chat_messages_cut(*text, text_length, err);
     json_decref(context);

@@ -257,6 +257,17 @@ def test_parts_for_a_template_that_takes_them(server_factory, tmp_path):
     assert reply["tokens"] == expected["tokens"]
 
 
+def test_parts_for_the_template_that_takes_tools(server_factory, tmp_path):
+    config = {**CONFIG, "chat_template": [{"name": "default", "template": "{{ messages[0].content }}"},
+                                          {"name": "tool_use", "template": PARTS}]}
+    server = server_factory(model=copy_of(tmp_path / "model", tokenizer_config__json=config))
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    for tools, text in (([{}], "[a][b]"), ([], "a\nb")):
+        reply = server.post("/tokenize", {"messages": [{"role": "user", "content": parts}], "tools": tools})
+        expected = server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()
+        assert reply.json()["tokens"] == expected["tokens"]
+
+
 @pytest.mark.parametrize("content", [{}, {"content": None}, {"content": ""}])
 def test_a_call_without_text_has_an_empty_one(server_factory, tmp_path, content):
     path = tmp_path / "joins.jinja"
