@@ -248,6 +248,16 @@ static int make_plain(json_t *plain, const json_t *fields, size_t length,
     return failed ? request_no_memory(err) : 0;
 }
 
+static int take_default_length(json_t *plain, struct api_error *err)
+{
+    int64_t least = 0;
+    if (request_int(plain, "min_tokens", 0, INT64_MAX, &least, err))
+        return -1;
+    int64_t most = least > DEFAULT_MAX_TOKENS ? least : DEFAULT_MAX_TOKENS;
+    return json_object_set_new(plain, "max_tokens", json_integer(most)) ? request_no_memory(err)
+                                                                        : 0;
+}
+
 static int parse(struct completion_request *request, const json_t *fields, size_t length,
                  const struct completion_limits *limits, struct api_error *err)
 {
@@ -258,9 +268,7 @@ static int parse(struct completion_request *request, const json_t *fields, size_
         return request_no_memory(err);
     bool any_length =
         !request_field(fields, "max_tokens") && !request_field(fields, "max_completion_tokens");
-    int result = 0;
-    if (any_length && json_object_set_new(plain, "max_tokens", json_integer(DEFAULT_MAX_TOKENS)))
-        result = request_no_memory(err);
+    int result = any_length ? take_default_length(plain, err) : 0;
     if (result == 0)
         result = make_plain(plain, fields, length, limits, err);
     if (result == 0)

@@ -133,6 +133,23 @@ def test_without_a_number_of_tokens_what_has_room(server_factory, template):
     reply = server.post(CHAT, {"messages": MESSAGES, "ignore_eos": True}).json()
     assert reply["usage"]["total_tokens"] == 64
     check_error(server.post(CHAT, {"messages": MESSAGES, "max_tokens": 64}), 400, "context_length_exceeded")
+    long = {"messages": [{"role": "user", "content": "Tell me more. " * 50}], "ignore_eos": True}
+    check_error(server.post(CHAT, long), 400, "context_length_exceeded")
+    for least in (1, 3):
+        reply = server.post(CHAT, {**long, "truncate_prompt_tokens": -1, "min_tokens": least})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["usage"] | {"prompt_tokens_details": None} == {
+            "prompt_tokens": 64 - least, "completion_tokens": least, "total_tokens": 64,
+            "prompt_tokens_details": None}
+    for least in (60, 3000):
+        reply = server.post(CHAT, {"messages": MESSAGES, "min_tokens": least})
+        check_error(reply, 400, "context_length_exceeded")
+
+
+def test_min_tokens_raise_the_default(server):
+    reply = server.post(CHAT, {"messages": MESSAGES, "min_tokens": 2100})
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["usage"]["completion_tokens"] == 2100
 
 
 def test_equal_conversations_share_their_prefix(server):
