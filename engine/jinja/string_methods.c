@@ -302,10 +302,17 @@ static const struct string *separator(struct run *run, struct value given)
     return between;
 }
 
+/* Negative: any number. */
+static int64_t most_splits(struct run *run, struct value given)
+{
+    int64_t most = strings_given_int(run, given, -1, "maxsplit");
+    return most < 0 ? -1 : most;
+}
+
 METHOD(split)
 {
     UNUSED;
-    int64_t most = strings_given_int(run, given[1], -1, "split");
+    int64_t most = most_splits(run, given[1]);
     if (given[0].kind == VALUE_MISSING || given[0].kind == VALUE_NONE)
         return value_list(VALUE_LIST, split_at_space(run, self.string, most));
     const struct string *between = separator(run, given[0]);
@@ -322,7 +329,7 @@ METHOD(split)
 METHOD(rsplit)
 {
     UNUSED;
-    int64_t most = strings_given_int(run, given[1], -1, "rsplit");
+    int64_t most = most_splits(run, given[1]);
     if (given[0].kind == VALUE_MISSING || given[0].kind == VALUE_NONE)
         return value_list(VALUE_LIST, rsplit_at_space(run, self.string, most));
     const struct string *between = separator(run, given[0]);
@@ -426,11 +433,12 @@ METHOD(rjust)
 METHOD(zfill)
 {
     UNUSED;
-    int64_t pad = strings_given_int(run, given[0], 0, "zfill") - (int64_t)self.string->characters;
+    int64_t width = strings_given_int(run, given[0], 0, "zfill");
+    int64_t characters = (int64_t)self.string->characters;
     bool sign = self.string->bytes[0] == '-' || self.string->bytes[0] == '+';
     struct output own, *before = output_begin(run, &own);
     output_write(run, self.string->bytes, sign);
-    for (; pad > 0; pad--)
+    for (; characters < width; characters++)
         output_write(run, "0", 1);
     output_write(run, self.string->bytes + sign, self.string->length - sign);
     return output_take(run, before);

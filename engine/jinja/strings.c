@@ -157,12 +157,12 @@ struct list *strings_lines(struct run *run, const struct string *string, bool ke
 struct value strings_padded(struct run *run, const struct string *string, int64_t width,
                             const struct string *fill, char align)
 {
-    int64_t pad = width - (int64_t)string->characters;
     if (fill && fill->characters != 1)
         heap_fail(&run->heap, ERROR_INVALID,
                   "the fill character must be exactly one character long");
-    if (pad <= 0)
+    if (width <= (int64_t)string->characters)
         return value_of((struct string *)string);
+    int64_t pad = width - (int64_t)string->characters;
     int64_t before = align == '<' ? 0 : align == '>' ? pad : pad / 2 + (pad & width & 1);
     struct output own, *outer = output_begin(run, &own);
     for (int64_t i = 0; i < pad; i++) {

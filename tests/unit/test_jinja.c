@@ -210,6 +210,16 @@ Test(jinja, hostile_templates_are_stopped)
     cr_expect_lt(clock_seconds() - begin, 60);
 }
 
+Test(jinja, least_integers)
+{
+    expect_text("{{ 'ab'.center(-9223372036854775807 - 1) }}", "ab");
+    expect_text("{{ '-5'.zfill(-9223372036854775807 - 1) }}", "-5");
+    expect_text("{{ 'a b c'.split(' ', -9223372036854775807 - 1)|length }}", "3");
+    expect_text("{{ 'a b c'.rsplit(' ', -9223372036854775807 - 1)|length }}", "3");
+    expect_text("{{ 'a b c'.replace(' ', '', -9223372036854775807 - 1) }}", "abc");
+    expect_text("{{ '-5'.zfill(4) }}{{ '5'.zfill(3) }}{{ ''.zfill(1) }}", "-0050050");
+}
+
 Test(jinja, work_is_charged_as_it_is_done)
 {
     expect_text("{{ ('word ' * 20000)|replace(' ', '_')|length }}", "100000");
