@@ -105,7 +105,7 @@ static int take_tool_calls(json_t *message, size_t index, struct api_error *err)
 
 /* Messages. */
 
-static int drop_nulls(json_t *message)
+static void drop_nulls(json_t *message)
 {
     const char *key;
     json_t *value;
@@ -115,7 +115,6 @@ static int drop_nulls(json_t *message)
         if (json_is_null(value))
             json_object_del(message, key);
     }
-    return 0;
 }
 
 /* Clients send a call without a text as null, or leave it out: templates join to it. */

@@ -111,11 +111,6 @@ struct value *value_find(struct heap *heap, const struct dict *dict, struct valu
     return NULL;
 }
 
-struct value *value_find_text(struct heap *heap, const struct dict *dict, const char *text)
-{
-    return value_find(heap, dict, value_text(heap, text));
-}
-
 struct dict *value_new_dict(struct heap *heap)
 {
     return heap_alloc(heap, 1, sizeof(struct dict));
