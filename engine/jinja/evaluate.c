@@ -3,6 +3,7 @@
 
 #include "engine/jinja/access.h"
 #include "engine/jinja/builtins.h"
+#include "engine/jinja/filters.h"
 #include "engine/jinja/operators.h"
 #include "engine/jinja/print.h"
 
@@ -103,7 +104,7 @@ static struct value builtin(struct run *run, const struct node *node, struct val
 {
     struct args args = arguments(run, node->list);
     run->heap.offset = node->offset;
-    if (node->type == NODE_FILTER)
+    if (node->type == NODE_FILTER && node->builtin->run != filters_length)
         value_refuse_markup(&run->heap, self);
     return builtin_call(run, node->builtin, self, &args);
 }

@@ -210,6 +210,12 @@ Test(jinja, hostile_templates_are_stopped)
     cr_expect_lt(clock_seconds() - begin, 60);
 }
 
+Test(jinja, what_safe_gives_can_be_measured)
+{
+    expect_text("{{ ([1]|tojson|safe)|length }}{{ 'ab'|safe|count }}{{ 'b' in 'ab'|safe }}",
+                "32True");
+}
+
 Test(jinja, least_integers)
 {
     expect_text("{{ 'ab'.center(-9223372036854775807 - 1) }}", "ab");
