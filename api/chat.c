@@ -2,8 +2,8 @@
 #include "api/chat.h"
 
 #include "api/chat_messages.h"
+#include "api/parameters.h"
 #include "api/request.h"
-#include "engine/base/fields.h"
 #include "engine/jinja/chat_template.h"
 
 #include <stdlib.h>
@@ -14,63 +14,6 @@
 enum { DEFAULT_MAX_TOKENS = 2048 };
 /* What a rendering may take, and more for each byte of the request. */
 enum { BASE_STEPS = 2 << 20, BASE_BYTES = 4 << 20, STEPS_OF_BYTE = 64, BYTES_OF_BYTE = 64 };
-
-enum field_kind { FIELD_CHAT, FIELD_REFUSED, FIELD_HARMLESS };
-
-/* Fields that a completion request does not have, or has with another meaning. */
-static const struct {
-    const char *name;
-    enum field_kind kind;
-    const char *nothing; /* REFUSED: values that ask for nothing */
-    const char *note;
-} FIELDS[] = {
-    {"messages", FIELD_CHAT, NULL, ""},
-    {"tools", FIELD_CHAT, NULL, ""},
-    {"documents", FIELD_CHAT, NULL, ""},
-    {"chat_template_kwargs", FIELD_CHAT, NULL, ""},
-    {"add_generation_prompt", FIELD_CHAT, NULL, ""},
-    {"continue_final_message", FIELD_CHAT, NULL, ""},
-    {"reasoning_effort", FIELD_CHAT, NULL, ""},
-    {"logprobs", FIELD_CHAT, NULL, ""},
-    {"top_logprobs", FIELD_CHAT, NULL, ""},
-    {"prompt", FIELD_REFUSED, "", "this is the chat API: use messages"},
-    {"tool_choice", FIELD_REFUSED, "\"auto\"",
-     "tools go to the template, whose model may call them"},
-    {"functions", FIELD_REFUSED, "[]", "use tools"},
-    {"function_call", FIELD_REFUSED, "\"auto\" \"none\"", "use tools"},
-    {"chat_template", FIELD_REFUSED, "", "the server's --chat-template sets it"},
-    {"session_id", FIELD_REFUSED, "", "sessions are for /v1/completions"},
-    {"expected_position", FIELD_REFUSED, "", "sessions are for /v1/completions"},
-    {"store", FIELD_REFUSED, "false", "no chats are stored"},
-    {"echo", FIELD_REFUSED, "false", "continue_final_message continues the last message"},
-    {"best_of", FIELD_REFUSED, "1", "use n"},
-    {"prompt_logprobs", FIELD_REFUSED, "", "use /v1/completions"},
-    {"modalities", FIELD_REFUSED, "[\"text\"]", "replies are text"},
-    {"audio", FIELD_REFUSED, "", "replies are text"},
-    {"prediction", FIELD_REFUSED, "", ""},
-    {"web_search_options", FIELD_REFUSED, "", ""},
-    {"verbosity", FIELD_REFUSED, "", "chat_template_kwargs reach the template"},
-    {"thinking", FIELD_REFUSED, "", "chat_template_kwargs reach the template"},
-    {"metadata", FIELD_HARMLESS, NULL, ""},
-    {"service_tier", FIELD_HARMLESS, NULL, ""},
-    {"safety_identifier", FIELD_HARMLESS, NULL, ""},
-    {"prompt_cache_key", FIELD_HARMLESS, NULL, ""},
-    {"parallel_tool_calls", FIELD_HARMLESS, NULL, ""},
-};
-
-enum { NUM_FIELDS = sizeof FIELDS / sizeof *FIELDS };
-
-static int check_fields(const json_t *fields, struct api_error *err)
-{
-    for (int i = 0; i < NUM_FIELDS; i++) {
-        const json_t *value = request_field(fields, FIELDS[i].name);
-        if (value && FIELDS[i].kind == FIELD_REFUSED &&
-            !fields_ask_nothing(value, FIELDS[i].nothing))
-            return api_error_set(err, API_UNSUPPORTED, FIELDS[i].name, "%s is not supported%s%s",
-                                 FIELDS[i].name, *FIELDS[i].note ? ": " : "", FIELDS[i].note);
-    }
-    return 0;
-}
 
 /* The template. */
 
@@ -236,8 +179,7 @@ static int make_plain(json_t *plain, const json_t *fields, size_t length,
 {
     char *text;
     size_t text_length;
-    for (int i = 0; i < NUM_FIELDS; i++)
-        json_object_del(plain, FIELDS[i].name);
+    parameters_drop_chat(plain);
     if (take_logprobs(plain, fields, err) ||
         chat_render(&text, &text_length, fields, length, limits, err))
         return -1;
@@ -261,7 +203,8 @@ static int take_default_length(json_t *plain, struct api_error *err)
 static int parse(struct completion_request *request, const json_t *fields, size_t length,
                  const struct completion_limits *limits, struct api_error *err)
 {
-    if (request_model(fields, limits->models, limits->num_models, err) || check_fields(fields, err))
+    if (request_model(fields, limits->models, limits->num_models, err) ||
+        parameters_check_chat(fields, err))
         return -1;
     json_t *plain = json_copy((json_t *)fields);
     if (!plain)
